@@ -15,6 +15,7 @@ use throng_cli::commands::{
 use throng_cli::process::line_queue::LineFormat;
 use throng_cli::process::logging;
 use throng_cli::process::output::OutputError;
+use throng_cli::process::signals;
 use throng_cli::usage_error::UsageError;
 
 #[global_allocator]
@@ -55,6 +56,7 @@ fn log_format(line: &CommandLine) -> LineFormat {
 fn run(line: CommandLine) -> Result<()> {
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
+        signals::outlive_file_size_limit();
         match line.command {
             None => serve::run(&line.serve).await,
             Some(Command::Serve(arguments)) => serve::run(&arguments).await,

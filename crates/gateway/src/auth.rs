@@ -97,7 +97,7 @@ impl ApiKeys {
         if let (Some(tokens), Some(token)) =
             (&self.tokens, credential.filter(|one| TokenVerifier::is_token(one)))
         {
-            let known = self.stored.as_ref().map(StoredKeys::current);
+            let known = self.stored.as_ref().map(StoredKeys::table);
             let key = match &known {
                 Some(table) => tokens.verify(token, &table.scopes),
                 None => tokens.verify(token, &KnownScopes::default()),

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::auth::Tenant;
-use crate::ledger::Meter;
+use crate::ledger::{Ledger, Meter, Uncounted};
 use crate::metrics::SharingStats;
 use crate::openai::{ApiError, SpentBudget};
 use crate::retry_after::retry_after_s;
@@ -170,8 +170,12 @@ impl Charge {
 
     /// A prompt of the request has reached an engine: it counts from now on.
     pub fn begin(&mut self, n_prompt_tokens: u64) {
-        *self.n_used.get_or_insert(0) += n_prompt_tokens;
+        self.add(n_prompt_tokens);
         self.meter.iter_mut().for_each(Meter::begin);
+    }
+
+    fn add(&mut self, n_tokens: u64) {
+        self.n_used = Some(self.n_used.unwrap_or(0).saturating_add(n_tokens));
     }
 
     /// A prompt was computed or found in the cache.
@@ -186,7 +190,7 @@ impl Charge {
 
     /// An answer of which `n_seen` tokens came has ended with this many.
     pub fn answer_ended(&mut self, n_tokens: u64, n_seen: u64) {
-        *self.n_used.get_or_insert(0) += n_tokens;
+        self.add(n_tokens);
         self.meter.iter_mut().for_each(|meter| meter.answer_ended(n_tokens, n_seen));
     }
 
@@ -242,8 +246,8 @@ pub(crate) fn limit_error(refusal: &LimitRefusal) -> ApiError {
     }
 }
 
-/// What a client is told of a refusal because of a budget, whose scopes are those of [`budget_scopes`].
-pub(crate) fn budget_error(refusal: BudgetRefusal, resets: &str) -> ApiError {
+/// The error for a refusal because of a budget, whose scopes are those of [`budget_scopes`].
+fn budget_error(refusal: BudgetRefusal, resets: &str) -> ApiError {
     let amount = |amount: u128| match refusal.is_money {
         true => format!("${}", Cost(amount)),
         false => format!("{amount} tokens"),
@@ -262,11 +266,20 @@ pub(crate) fn budget_error(refusal: BudgetRefusal, resets: &str) -> ApiError {
 }
 
 /// The name in metrics of a refusal because of a budget.
-pub(crate) fn budget_name(refusal: BudgetRefusal) -> &'static str {
+pub(crate) fn uncounted_name(refusal: Uncounted) -> &'static str {
+    let Uncounted::Budget(refusal) = refusal else { return "ledger_unavailable" };
     match (refusal.is_daily, refusal.is_money) {
         (true, true) => "cost_per_day",
         (true, false) => "tokens_per_day",
         (false, true) => "cost_per_month",
         (false, false) => "tokens_per_month",
+    }
+}
+
+/// The error for a request that the ledger did not begin.
+pub(crate) fn uncounted_error(refusal: Uncounted, ledger: &Ledger) -> ApiError {
+    match refusal {
+        Uncounted::Budget(refusal) => budget_error(refusal, &ledger.reset_date(refusal.is_daily)),
+        Uncounted::NoRoom => ApiError::ledger_unavailable(retry_after_s()),
     }
 }

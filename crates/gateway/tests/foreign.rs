@@ -73,9 +73,11 @@ impl Place {
     /// Waits until so many engines are in this state.
     async fn until(&self, n: usize, state: &str) -> Value {
         let mut client = self.client().await;
+        let key = self.key.as_ref().map(|key| format!("authorization: Bearer {}\r\n", key.secret()));
+        let request = format!("GET /fleet HTTP/1.1\r\nhost: localhost\r\n{}\r\n", key.unwrap_or_default());
         let waiting = async {
             loop {
-                client.send(b"GET /fleet HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+                client.send(&request).await;
                 let told = client.reply().await.expect("an answer").json();
                 let engines = told["workers"].as_array().cloned().unwrap_or_default();
                 if engines.iter().filter(|engine| engine["state"] == state).count() == n {
@@ -498,6 +500,67 @@ async fn keys_limits_and_the_ledger_count_what_an_engine_says() {
         }
     };
     tokio::time::timeout(PATIENCE, counting).await.expect("all requests are counted");
+}
+
+/// What the scripted engine says of its usage, and the prompt and output tokens that are charged for it.
+const REPORTS: [(&str, u64, u64); 9] = [
+    (r#"{"prompt_tokens":11,"completion_tokens":7}"#, 11, 7),
+    (r#"{"prompt_tokens":9007199254740992,"completion_tokens":9007199254740992}"#, 2, 3),
+    (r#"{"prompt_tokens":18446744073709551615,"completion_tokens":7}"#, 2, 7),
+    (r#"{"prompt_tokens":99999999999999999999999,"completion_tokens":-7}"#, 2, 3),
+    (r#"{"prompt_tokens":"11","completion_tokens":7.5}"#, 2, 3),
+    (r#"{"prompt_tokens":0,"completion_tokens":0}"#, 2, 3),
+    ("{}", 2, 3),
+    ("[]", 2, 3),
+    ("null", 2, 3),
+];
+
+#[tokio::test]
+async fn usage_that_cannot_be_or_is_not_said_is_estimated_from_the_text() {
+    let engine = Scripted::start(|number| {
+        let (usage, _, _) = REPORTS[number / 2];
+        // Ten bytes of text, or three parts.
+        if number % 2 == 0 {
+            return whole(
+                200,
+                &format!(r#"{{"choices":[{{"text":"ten bytes.","finish_reason":"stop"}}],"usage":{usage}}}"#),
+            );
+        }
+        let part = |text: &str, reason: &str| {
+            format!("data: {{\"choices\":[{{\"text\":\"{text}\",\"finish_reason\":{reason}}}]}}\n\n")
+        };
+        let parts = [part("ten", "null"), part(" bytes", "null"), part(".", "\"stop\"")].concat();
+        stream(&format!("{parts}data: {{\"choices\":[],\"usage\":{usage}}}\n\ndata: [DONE]\n\n"))
+    })
+    .await;
+    let none = Limits::of([(LimitKind::RequestsPerMinute, 1_000)]);
+    let place = Place::with_limits(&[replica(engine.address, "x")], Some(none)).await;
+    place.until(1, "ready").await;
+    let (ledger, store) = place.ledger.as_ref().expect("opened");
+    let (mut n_requests, mut expected) = (0, [0, 0]);
+    for (usage, prompt, output) in REPORTS {
+        for is_streaming in [false, true] {
+            let body = json!({"model": "paper", "prompt": "hello", "stream": is_streaming});
+            let reply = place.ask("/v1/completions", &body).await;
+            assert_eq!(reply.status, 200, "{usage}: {}", reply.text());
+            n_requests += 1;
+            expected = [expected[0] + prompt, expected[1] + output];
+            let counted = async {
+                loop {
+                    ledger.write().await.expect("written");
+                    let all = UsageQuery { end_unix_s: u64::MAX >> 1, ..UsageQuery::default() };
+                    let row = store.usage(&all).await.expect("read").into_iter().next().unwrap_or_default();
+                    if row.n_requests == n_requests {
+                        return [row.prompt_tokens, row.generated_tokens];
+                    }
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            let counted = tokio::time::timeout(PATIENCE, counted).await.expect("it is written");
+            assert_eq!(counted, expected, "{usage}, streaming: {is_streaming}");
+        }
+    }
+    store.check().await.expect("days and entries agree");
 }
 
 #[tokio::test]

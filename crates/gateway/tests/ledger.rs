@@ -15,6 +15,7 @@ use throng_store::{
     open,
 };
 use throng_testkit::postgres::Postgres;
+use throng_testkit::small_disk::SmallDisk;
 
 /// A server with a ledger, and a key of one project.
 struct Place {
@@ -25,7 +26,11 @@ struct Place {
     key: CreatedKey,
 }
 
-async fn start(url: &str, folder: &Path, project: &str, mut setup: Setup) -> Place {
+async fn start(url: &str, folder: &Path, project: &str, setup: Setup) -> Place {
+    start_over(url, Journal::open(&folder.join("journal")).expect("a journal"), project, setup).await
+}
+
+async fn start_over(url: &str, journal: Journal, project: &str, mut setup: Setup) -> Place {
     setup.config.access.database = Some(url.to_owned());
     setup.config.access.admin_key = Some(Secret::new("operator"));
     setup.config.prices = vec![ModelPrice {
@@ -43,7 +48,6 @@ async fn start(url: &str, folder: &Path, project: &str, mut setup: Setup) -> Pla
     let key = store.create_key(new).await.expect("made");
     let (keys, ledger) = (loading.stored_keys().expect("a database"), loading.ledger().expect("a database"));
     keys.refresh(&*store).await.expect("read");
-    let journal = Journal::open(&folder.join("journal")).expect("a journal");
     ledger.open(journal, store.clone()).await.expect("opened");
     Place { server, store, keys, ledger, key }
 }
@@ -119,6 +123,20 @@ impl Place {
         for task in tasks {
             task.await.expect("no panic");
         }
+    }
+
+    /// Ends the server.
+    async fn stop(self) {
+        let Self { mut server, .. } = self;
+        server.begin_stop();
+        server.stopped().await;
+    }
+
+    /// How many entries were lost, by the metrics.
+    async fn ledger_lost(&self) -> u64 {
+        let metrics = self.get("/metrics").await;
+        let line = metrics.text().lines().find(|line| line.starts_with("throng_ledger_lost_entries_total"));
+        line.and_then(|line| line.split(' ').next_back()?.parse().ok()).expect("a number")
     }
 
     fn made(&self) -> u64 {
@@ -275,6 +293,133 @@ async fn budgets_hold_exactly_and_across_restarts() {
     place.store.change_key(&place.key.key.id, change).await.expect("changed");
     place.keys.refresh(&*place.store).await.expect("read");
     assert_eq!(place.ask(&mut client, json!({"max_tokens": 6})).await.error().0, 429);
+}
+
+/// The journal of a server that has ended, once so many of its entries wait there.
+async fn left_journal(folder: &Path, n_waiting: usize) -> Journal {
+    let waiting = async {
+        loop {
+            let journal = Journal::open(&folder.join("journal")).expect("a journal");
+            if journal.n_waiting() == n_waiting {
+                return journal;
+            }
+            drop(journal);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(harness::PATIENCE, waiting).await.expect("they are left")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_that_the_database_refuses_stops_nobody_and_no_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = sqlite(folder.path());
+    let place = start(&url, folder.path(), "p", Setup::default()).await;
+    let file = format!("sqlite://{}", folder.path().join("throng.db").display());
+    let raw = sqlx::SqlitePool::connect(&file).await.expect("a connection");
+    let rule = "CREATE TRIGGER refuses BEFORE INSERT ON ledger WHEN NEW.user_name = 'bad'
+        BEGIN SELECT RAISE(ABORT, 'a bad user'); END";
+    sqlx::query(rule).execute(&raw).await.expect("a rule");
+    let mut client = place.server.connect().await;
+    for user in ["bad", "one", "two", "bad", "a\0b", "\u{1}\u{1}"] {
+        let reply = place.ask(&mut client, json!({"max_tokens": 1, "ignore_eos": true, "user": user})).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+    let n_written = async |place: &Place| {
+        place.ledger.write().await.expect("nobody else waits");
+        let all = UsageQuery { end_unix_s: u64::MAX >> 1, ..UsageQuery::default() };
+        place.store.usage(&all).await.expect("read").first().map_or(0, |row| row.n_requests)
+    };
+    let written = async {
+        while n_written(&place).await < 4 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(harness::PATIENCE, written).await.expect("the others are written");
+    let metrics = place.get("/metrics").await;
+    for line in ["throng_ledger_refused_entries_total 2", "throng_ledger_waiting_entries 0"] {
+        assert!(metrics.text().contains(line), "{line}: {}", metrics.text());
+    }
+    drop(client);
+    place.stop().await;
+
+    // The next start tries them again, and is no worse for it.
+    let place = start_over(&url, left_journal(folder.path(), 2).await, "p", Setup::default()).await;
+    assert_eq!(n_written(&place).await, 4);
+    assert!(place.get("/metrics").await.text().contains("throng_ledger_refused_entries_total 2"));
+    place.stop().await;
+    sqlx::query("DROP TRIGGER refuses").execute(&raw).await.expect("no rule");
+    let place = start_over(&url, left_journal(folder.path(), 2).await, "p", Setup::default()).await;
+    assert_eq!(n_written(&place).await, 6, "nothing was lost");
+    place.store.check().await.expect("days and entries agree");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_loses_no_entry_that_has_room_and_refuses_budgets_without() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(disk) = SmallDisk::mount(folder.path(), 4 << 10) else { return };
+    let place = start(&sqlite(folder.path()), folder.path(), "p", Setup::default()).await;
+    let project = LimitScope::Project { organisation: "o".to_owned(), project: "p".to_owned() };
+    place.store.limit(&project, vec![(LimitKind::TokensPerDay, Some(1 << 40))]).await.expect("limited");
+    let new = NewKey { organisation: "o".to_owned(), project: "free".to_owned(), ..NewKey::default() };
+    let free = place.store.create_key(new).await.expect("made");
+    place.keys.refresh(&*place.store).await.expect("read");
+    disk.fill();
+    let mut client = place.server.connect().await;
+    let asked = json!({"max_tokens": 1, "ignore_eos": true});
+    let authorization = format!("authorization: Bearer {}", free.secret());
+    let without_budget =
+        harness::post_bytes("/v1/completions", &completion(asked.clone()).to_string(), &[&authorization]);
+    let mut n_answered = 0;
+    // Until neither the journal's reserved room nor the disk has any.
+    let refused = loop {
+        let reply = place.ask(&mut client, asked.clone()).await;
+        if reply.status != 200 {
+            break reply;
+        }
+        n_answered += 1;
+        assert!(n_answered < 20_000, "the journal is larger than the disk");
+        for _ in 0..9 {
+            client.send(&without_budget).await;
+            assert_eq!(client.reply().await.expect("an answer").status, 200);
+            n_answered += 1;
+        }
+    };
+    assert_eq!((refused.error().0, refused.error().3.as_str()), (503, "ledger_unavailable"));
+    assert!(refused.header("retry-after").is_some());
+    assert!(n_answered >= 100, "{n_answered} have room");
+    place.ledger.write().await.expect_err("the disk is full");
+    let health = place.get("/health").await;
+    assert_eq!((health.status, &health.json()["status"]), (200, &json!("degraded")), "{}", health.text());
+    // Who has no budget is answered, and what is lost is counted.
+    client.send(&without_budget).await;
+    assert_eq!(client.reply().await.expect("an answer").status, 200);
+    n_answered += 1;
+    let lost = async {
+        while place.ledger_lost().await == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(harness::PATIENCE, lost).await.expect("it is counted");
+    disk.free();
+    let n_lost = place.ledger_lost().await;
+    assert!((1..=10).contains(&n_lost), "{n_lost} lost of {n_answered}");
+    let all = UsageQuery { end_unix_s: u64::MAX >> 1, ..UsageQuery::default() };
+    let written = async {
+        loop {
+            place.ledger.write().await.expect("written");
+            let n_written =
+                place.store.usage(&all).await.expect("read").first().map_or(0, |row| row.n_requests);
+            if n_written + n_lost == n_answered {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(harness::PATIENCE, written).await.expect("all others are written");
+    let health = place.get("/health").await;
+    assert_eq!((health.status, health.text()), (200, ""));
+    assert_eq!(place.ask(&mut client, asked).await.status, 200);
 }
 
 /// How often the database is killed; more by `THRONG_KILLS`.

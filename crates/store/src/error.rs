@@ -90,6 +90,9 @@ pub enum StoreError {
     /// The system has no random numbers.
     #[error("the system gives no random numbers: {0}")]
     Random(getrandom::Error),
+    /// The database cannot take an entry of the ledger or a line of the audit.
+    #[error("the database refuses an entry: {0}")]
+    Refused(sqlx::Error),
     /// The database failed.
     #[error("the database failed: {0}")]
     Database(#[from] sqlx::Error),

@@ -2,10 +2,16 @@
 //! they run, so that neither the end of the process nor a database that is gone loses it. Does not know the database.
 //!
 //! The file is a table of slots: numbers at fixed places, and the entry as JSON as it was when the request began. A request takes a
-//! slot when it begins, counts its tokens in it, and marks it as ended; once the entry is in the database, the slot is free again. Whoever opens the file takes the entries of a process that has died:
-//! those of requests that ran then are marked as interrupted. An entry that was written to the database already is written again
+//! slot before it runs, counts its tokens in it, and marks it as ended; once the entry is in the database, the slot is free again. An entry
+//! that the database cannot take is set aside in its slot until the next start. Whoever opens the file takes the entries of a process that
+//! has died: those of requests that ran then are marked as interrupted. An entry that was written to the database already is written again
 //! under the same id, which changes nothing. Writes reach the kernel, not necessarily the disk: a crash of the machine may
 //! lose the entries that are not in the database yet.
+//!
+//! Room on the disk is reserved when the file is made, and in steps where more is needed, so that a slot that was taken can be written on a
+//! full disk too.
+
+mod slots;
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -14,32 +20,22 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::ledger::{LedgerEntry, Outcome};
+use self::slots::{
+    ENDED, FREE, PROMPT_AT, RUNNING, SET_ASIDE, TIME_AT, entry_in, n_slots, numbers, offset, read, reserve,
+    write, write_state,
+};
+use crate::ledger::LedgerEntry;
 
-/// Bytes of a slot; an entry with the longest names fits.
-const SLOT_BYTES: usize = 2048;
 /// Most slots, running requests included: 512 MiB on disk.
 const MAX_SLOTS: u32 = 262_144;
+/// Slots whose room is reserved at first: 32 MiB on disk.
+const FIRST_SLOTS: u32 = 16_384;
+/// Slots whose room is reserved at a time when all are in use.
+const MORE_SLOTS: u32 = 1_024;
+/// Most entries that are set aside: more are lost, so that the others always have slots.
+const MAX_SET_ASIDE: usize = 16_384;
 /// Most processes that share a folder.
 const MAX_FILES: usize = 64;
-/// Where in a slot what stands: a byte each for the state and the outcome, eight for each number, two for the length of the JSON.
-const STATE_AT: usize = 0;
-const OUTCOME_AT: usize = 1;
-const PROMPT_AT: usize = 8;
-const CACHED_AT: usize = 16;
-const GENERATED_AT: usize = 24;
-const TIME_AT: usize = 32;
-const LATENCY_AT: usize = 40;
-const LENGTH_AT: usize = 48;
-const ENTRY_AT: usize = 56;
-
-const FREE: u8 = 0;
-const RUNNING: u8 = 1;
-const ENDED: u8 = 2;
-
-/// An outcome is stored as its place here.
-const OUTCOMES: [Outcome; 5] =
-    [Outcome::Stop, Outcome::Length, Outcome::Abort, Outcome::Error, Outcome::Interrupted];
 
 /// A place in a [`Journal`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +50,11 @@ pub struct Journal {
 
 #[derive(Debug, Default)]
 struct Slots {
+    /// Slots whose room is reserved.
     n_made: u32,
     free: Vec<Slot>,
     ended: VecDeque<Slot>,
+    n_set_aside: usize,
 }
 
 impl Journal {
@@ -76,9 +74,12 @@ impl Journal {
             match &journal {
                 None => journal = Some(Self::over(file)?),
                 // Written before it is taken away, so that a crash in between doubles and loses nothing.
+                // What finds no room now is found by the next start.
                 Some(journal) => {
-                    left_entries(&file)?.iter().try_for_each(|entry| journal.end(None, entry))?;
-                    file.set_len(0)?;
+                    let left = left_entries(&file)?;
+                    if left.iter().all(|entry| journal.end(None, entry).is_ok()) {
+                        file.set_len(0)?;
+                    }
                 }
             }
         }
@@ -87,8 +88,9 @@ impl Journal {
 
     /// The journal in this file, with what a dead process has left in it.
     fn over(file: File) -> io::Result<Self> {
-        let mut slots = Slots { n_made: n_slots(&file)?, ..Slots::default() };
-        for slot in (0..slots.n_made).map(Slot) {
+        let n_there = n_slots(&file)?;
+        let mut slots = Slots { n_made: n_there, ..Slots::default() };
+        for slot in (0..n_there).map(Slot) {
             match entry_in(&read(&file, slot)?) {
                 Some(entry) => {
                     write(&file, slot, ENDED, &entry)?;
@@ -100,17 +102,41 @@ impl Journal {
                 }
             }
         }
+        // As much as the disk has, if it has not all.
+        let mut wanted = FIRST_SLOTS;
+        while wanted > 0 && reserve(&file, wanted).is_err() {
+            wanted /= 2;
+        }
+        slots.free.extend((n_there..wanted).map(Slot));
+        slots.n_made = n_there.max(wanted);
+        // The first ones are taken first.
+        slots.free.reverse();
         Ok(Self { file, slots: Mutex::new(slots) })
     }
 
-    /// Notes a request that has begun.
+    /// Takes a slot for a request that may run, and writes its names there.
     ///
     /// # Errors
-    /// When all slots are in use or the file cannot be written.
-    pub fn begin(&self, entry: &LedgerEntry) -> io::Result<Slot> {
+    /// When all slots are in use, the disk has no room for more or the file cannot be written.
+    pub fn take(&self, entry: &LedgerEntry) -> io::Result<Slot> {
         let slot = self.take_slot()?;
-        write(&self.file, slot, RUNNING, entry).inspect_err(|_| self.slots().free.push(slot))?;
+        write(&self.file, slot, FREE, entry).inspect_err(|_| self.slots().free.push(slot))?;
         Ok(slot)
+    }
+
+    /// Notes that the request of a slot has begun.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn begin(&self, slot: Slot) -> io::Result<()> {
+        write_state(&self.file, slot, RUNNING)
+    }
+
+    /// Gives back the slot of a request that has not begun.
+    pub fn give_back(&self, slot: Slot) {
+        // It may have been marked as running by a write that failed halfway.
+        let _ = write_state(&self.file, slot, FREE);
+        self.slots().free.push(slot);
     }
 
     /// Notes the tokens of a running request.
@@ -133,7 +159,8 @@ impl Journal {
     pub fn end(&self, slot: Option<Slot>, entry: &LedgerEntry) -> io::Result<()> {
         let slot = match slot {
             Some(slot) => {
-                self.file.write_all_at(&numbers(ENDED, entry), offset(slot))?;
+                let ended = self.file.write_all_at(&numbers(ENDED, entry), offset(slot));
+                ended.inspect_err(|_| self.give_back(slot))?;
                 slot
             }
             None => {
@@ -146,18 +173,20 @@ impl Journal {
         Ok(())
     }
 
-    /// The entries of the `n` slots that have waited for the database for longest; how many slots there are may be less, and
-    /// is the first result.
+    /// The entries of the `n` slots that have waited for the database for longest. Damaged ones are forgotten.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn waiting(&self, n: usize) -> io::Result<(usize, Vec<LedgerEntry>)> {
+    pub fn waiting(&self, n: usize) -> io::Result<Vec<(Slot, LedgerEntry)>> {
         let slots: Vec<Slot> = self.slots().ended.iter().take(n).copied().collect();
         let mut entries = Vec::with_capacity(slots.len());
-        for slot in &slots {
-            entries.extend(entry_in(&read(&self.file, *slot)?));
+        for slot in slots {
+            match entry_in(&read(&self.file, slot)?) {
+                Some(entry) => entries.push((slot, entry)),
+                None => self.forget(&[slot])?,
+            }
         }
-        Ok((slots.len(), entries))
+        Ok(entries)
     }
 
     /// How many entries wait for the database.
@@ -165,18 +194,42 @@ impl Journal {
         self.slots().ended.len()
     }
 
-    /// Frees the `n` oldest slots that waited for the database, whose entries are in it now.
+    /// How many entries are set aside.
+    pub fn n_set_aside(&self) -> usize {
+        self.slots().n_set_aside
+    }
+
+    /// Frees slots that waited for the database, whose entries are in it now.
     ///
     /// # Errors
     /// When the file cannot be written: the entries are written to the database again after a restart.
-    pub fn forget(&self, n: usize) -> io::Result<()> {
-        for _ in 0..n {
-            let Some(slot) = self.slots().ended.pop_front() else { break };
-            let freed = write_state(&self.file, slot, FREE);
-            self.slots().free.push(slot);
-            freed?;
+    pub fn forget(&self, written: &[Slot]) -> io::Result<()> {
+        let mut freed = Ok(());
+        for slot in written {
+            self.slots().no_longer_waits(*slot);
+            freed = write_state(&self.file, *slot, FREE).and(freed);
+            self.slots().free.push(*slot);
         }
-        Ok(())
+        freed
+    }
+
+    /// Sets an entry aside that the database cannot take: it waits no more, and is tried again after the next start. Whether there was
+    /// room for it.
+    ///
+    /// # Errors
+    /// When the file cannot be written: the entry is tried again after a restart.
+    pub fn set_aside(&self, slot: Slot) -> io::Result<bool> {
+        {
+            let mut slots = self.slots();
+            slots.no_longer_waits(slot);
+            if slots.n_set_aside < MAX_SET_ASIDE {
+                slots.n_set_aside += 1;
+                drop(slots);
+                return write_state(&self.file, slot, SET_ASIDE).map(|()| true);
+            }
+        }
+        self.give_back(slot);
+        Ok(false)
     }
 
     fn take_slot(&self) -> io::Result<Slot> {
@@ -184,15 +237,32 @@ impl Journal {
         if let Some(slot) = slots.free.pop() {
             return Ok(slot);
         }
-        if slots.n_made == MAX_SLOTS {
+        if slots.n_made >= MAX_SLOTS {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "all slots of the journal are in use"));
         }
-        slots.n_made += 1;
-        Ok(Slot(slots.n_made - 1))
+        let (first, more) = (slots.n_made, MORE_SLOTS.min(MAX_SLOTS - slots.n_made));
+        let n_more = match reserve(&self.file, first + more) {
+            Ok(()) => more,
+            // There may be room for this one.
+            Err(_) => reserve(&self.file, first + 1).map(|()| 1)?,
+        };
+        slots.n_made = first + n_more;
+        slots.free.extend((first + 1..first + n_more).rev().map(Slot));
+        Ok(Slot(first))
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slots {
+    /// Those that have waited for longest are the first to go.
+    fn no_longer_waits(&mut self, slot: Slot) {
+        match self.ended.front() {
+            Some(first) if *first == slot => drop(self.ended.pop_front()),
+            _ => self.ended.retain(|known| *known != slot),
+        }
     }
 }
 
@@ -215,87 +285,11 @@ fn left_entries(file: &File) -> io::Result<Vec<LedgerEntry>> {
     Ok(entries.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-/// The entry of a slot; `None` if it is free or damaged.
-fn entry_in(bytes: &[u8; SLOT_BYTES]) -> Option<LedgerEntry> {
-    let state = bytes[STATE_AT];
-    if state != RUNNING && state != ENDED {
-        return None;
-    }
-    let length = usize::from(u16::from_le_bytes([bytes[LENGTH_AT], bytes[LENGTH_AT + 1]]));
-    let entry: LedgerEntry = serde_json::from_slice(bytes.get(ENTRY_AT..ENTRY_AT + length)?).ok()?;
-    let outcome = *OUTCOMES.get(usize::from(bytes[OUTCOME_AT]))?;
-    let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|idx| bytes[at + idx]));
-    Some(LedgerEntry {
-        at_unix_s: number(TIME_AT),
-        prompt_tokens: number(PROMPT_AT),
-        cached_tokens: number(CACHED_AT),
-        generated_tokens: number(GENERATED_AT),
-        latency_ms: number(LATENCY_AT),
-        outcome: if state == RUNNING { Outcome::Interrupted } else { outcome },
-        ..entry
-    })
-}
-
-fn n_slots(file: &File) -> io::Result<u32> {
-    let n = file.metadata()?.len().div_ceil(SLOT_BYTES as u64);
-    Ok(u32::try_from(n).unwrap_or(u32::MAX).min(MAX_SLOTS))
-}
-
-fn offset(slot: Slot) -> u64 {
-    u64::from(slot.0) * SLOT_BYTES as u64
-}
-
-/// A whole slot.
-fn write(file: &File, slot: Slot, state: u8, entry: &LedgerEntry) -> io::Result<()> {
-    let json = serde_json::to_vec(entry)?;
-    let mut bytes = [0; SLOT_BYTES];
-    let room = bytes[ENTRY_AT..].get_mut(..json.len());
-    let room =
-        room.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an entry is longer than a slot"))?;
-    room.copy_from_slice(&json);
-    bytes[..LENGTH_AT].copy_from_slice(&numbers(state, entry));
-    bytes[LENGTH_AT..LENGTH_AT + 2].copy_from_slice(&(json.len() as u16).to_le_bytes());
-    // One write within one page: a process that is killed has written all of it or nothing.
-    file.write_all_at(&bytes[..ENTRY_AT + json.len()], offset(slot))
-}
-
-/// What stands before the length of the JSON.
-fn numbers(state: u8, entry: &LedgerEntry) -> [u8; LENGTH_AT] {
-    let mut bytes = [0; LENGTH_AT];
-    bytes[STATE_AT] = state;
-    let outcome = OUTCOMES.iter().position(|known| *known == entry.outcome);
-    bytes[OUTCOME_AT] = outcome.unwrap_or_default() as u8;
-    for (at, number) in [
-        (PROMPT_AT, entry.prompt_tokens),
-        (CACHED_AT, entry.cached_tokens),
-        (GENERATED_AT, entry.generated_tokens),
-        (TIME_AT, entry.at_unix_s),
-        (LATENCY_AT, entry.latency_ms),
-    ] {
-        bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
-    }
-    bytes
-}
-
-fn write_state(file: &File, slot: Slot, state: u8) -> io::Result<()> {
-    file.write_all_at(&[state], offset(slot) + STATE_AT as u64)
-}
-
-/// The bytes of a slot; zeros past the end of the file.
-fn read(file: &File, slot: Slot) -> io::Result<[u8; SLOT_BYTES]> {
-    let (mut bytes, mut n_read) = ([0; SLOT_BYTES], 0);
-    while n_read < bytes.len() {
-        match file.read_at(&mut bytes[n_read..], offset(slot) + n_read as u64)? {
-            0 => break,
-            n => n_read += n,
-        }
-    }
-    Ok(bytes)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::slots::{MAX_SHORT_TEXT_BYTES, SLOT_BYTES};
     use super::*;
+    use crate::ledger::Outcome;
     use crate::money::Prices;
 
     fn entry(id: usize) -> LedgerEntry {
@@ -322,27 +316,34 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let stem = folder.path().join("journal");
         let (first, second) = (Journal::open(&stem).expect("made"), Journal::open(&stem).expect("made"));
-        let running = first.begin(&entry(1)).expect("room");
+        let begin = |entry: &LedgerEntry| {
+            let slot = first.take(entry).expect("room");
+            first.begin(slot).expect("written");
+            slot
+        };
+        let running = begin(&entry(1));
+        first.take(&entry(5)).expect("room for one that does not begin");
         first.count(running, 7, 2, 5).expect("written");
-        let ended = first.begin(&entry(2)).expect("room");
+        let ended = begin(&entry(2));
         first.end(Some(ended), &LedgerEntry { generated_tokens: 9, ..entry(2) }).expect("written");
-        let written = first.begin(&entry(3)).expect("room");
+        let written = begin(&entry(3));
         first.end(Some(written), &entry(3)).expect("written");
         second.end(None, &entry(4)).expect("room");
-        assert_eq!(first.waiting(10).expect("read").1[0].generated_tokens, 9);
+        assert_eq!(first.waiting(10).expect("read")[0].1.generated_tokens, 9);
         // Closed without a word, as by a kill.
         drop((first, second));
 
         let third = Journal::open(&stem).expect("made");
-        let (n, left) = third.waiting(10).expect("read");
-        assert_eq!(n, 4);
+        let (slots, left): (Vec<Slot>, Vec<LedgerEntry>) =
+            third.waiting(10).expect("read").into_iter().unzip();
+        assert_eq!(slots.len(), 4);
         let seen = |at: usize| (left[at].cached_tokens, left[at].generated_tokens, left[at].outcome);
         assert_eq!(
             left.iter().map(|entry| entry.id.as_str()).collect::<std::collections::BTreeSet<_>>().len(),
             4
         );
         assert_eq!((seen(0), seen(1)), ((2, 5, Outcome::Interrupted), (0, 9, Outcome::Stop)));
-        third.forget(n).expect("written");
+        third.forget(&slots).expect("written");
         drop(third);
         assert_eq!(Journal::open(&stem).expect("made").n_waiting(), 0);
     }
@@ -355,13 +356,56 @@ mod tests {
         let journal = Journal::open(&stem).expect("opened");
         assert_eq!(journal.n_waiting(), 0);
         for round in 0..50 {
-            let slot = journal.begin(&entry(round)).expect("room");
+            let slot = journal.take(&entry(round)).expect("room");
+            journal.begin(slot).expect("written");
             journal.end(Some(slot), &entry(round)).expect("written");
-            assert_eq!(journal.waiting(5).expect("read").1, [entry(round)]);
-            journal.forget(1).expect("written");
+            assert_eq!(journal.waiting(5).expect("read"), [(slot, entry(round))]);
+            journal.forget(&[slot]).expect("written");
+            assert!(slot.0 < 2, "the first ones are used again");
         }
-        assert_eq!(n_slots(&journal.file).expect("read"), 4);
-        let long = LedgerEntry { model: "x".repeat(SLOT_BYTES), ..entry(1) };
-        assert!(journal.begin(&long).is_err() && journal.end(None, &long).is_err());
+        let long = LedgerEntry { model: "\"".repeat(SLOT_BYTES), user: "\u{1}".repeat(512), ..entry(1) };
+        journal.end(None, &long).expect("it is shortened");
+        let (_, kept) = journal.waiting(1).expect("read").remove(0);
+        assert_eq!((kept.model.len(), kept.user.len()), (MAX_SHORT_TEXT_BYTES, MAX_SHORT_TEXT_BYTES));
+    }
+
+    #[test]
+    fn room_is_reserved_before_it_is_needed_and_more_is_where_it_is_not_enough() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let journal = Journal::open(&folder.path().join("journal")).expect("made");
+        let n_blocks = |file: &File| std::os::unix::fs::MetadataExt::blocks(&file.metadata().expect("there"));
+        let reserved = n_blocks(&journal.file);
+        assert!(reserved * 512 >= u64::from(FIRST_SLOTS) * SLOT_BYTES as u64);
+        for number in 0..FIRST_SLOTS {
+            journal.take(&entry(number as usize)).expect("room");
+        }
+        assert_eq!(n_blocks(&journal.file), reserved);
+        journal.take(&entry(1)).expect("room");
+        assert!(n_blocks(&journal.file) * 512 >= u64::from(FIRST_SLOTS + MORE_SLOTS) * SLOT_BYTES as u64);
+    }
+
+    #[test]
+    fn an_entry_that_is_set_aside_holds_no_other_up_and_comes_back_after_a_restart() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let stem = folder.path().join("journal");
+        let journal = Journal::open(&stem).expect("made");
+        (1..=3).for_each(|number| journal.end(None, &entry(number)).expect("room"));
+        let waiting = journal.waiting(10).expect("read");
+        assert!(journal.set_aside(waiting[1].0).expect("written"));
+        assert_eq!((journal.n_waiting(), journal.n_set_aside()), (2, 1));
+        let ids = |journal: &Journal| {
+            let waiting = journal.waiting(10).expect("read");
+            waiting.into_iter().map(|(_, entry)| entry.id).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(&journal), [entry(1).id, entry(3).id]);
+        journal.forget(&[waiting[0].0, waiting[2].0]).expect("written");
+        drop(journal);
+        let journal = Journal::open(&stem).expect("made");
+        assert_eq!((ids(&journal), journal.n_set_aside()), (vec![entry(2).id], 0));
+        // No more than so many.
+        journal.slots().n_set_aside = MAX_SET_ASIDE;
+        let (slot, _) = journal.waiting(1).expect("read").remove(0);
+        assert!(!journal.set_aside(slot).expect("written"));
+        assert_eq!(journal.n_waiting(), 0);
     }
 }

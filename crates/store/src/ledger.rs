@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounds::bounded_text;
 use crate::money::{Cost, Prices};
 
 /// Most buckets of time that one question covers.
@@ -74,6 +75,21 @@ impl LedgerEntry {
     /// What it costs.
     pub fn cost(&self) -> Cost {
         self.prices.cost(self.prompt_tokens, self.cached_tokens, self.generated_tokens)
+    }
+
+    /// The same entry with texts of at most so many bytes, and without control characters in them.
+    pub(crate) fn with_texts_of(&self, max_bytes: usize) -> Self {
+        let text = |text: &String| bounded_text(text, max_bytes).into_owned();
+        Self {
+            id: text(&self.id),
+            request_id: text(&self.request_id),
+            organisation_id: text(&self.organisation_id),
+            project_id: text(&self.project_id),
+            key_id: text(&self.key_id),
+            user: text(&self.user),
+            model: text(&self.model),
+            ..*self
+        }
     }
 
     /// All tokens, cached ones included.

@@ -7,6 +7,7 @@
 
 mod answers;
 mod audit;
+mod bounds;
 mod csv;
 mod error;
 mod journal;
@@ -20,6 +21,7 @@ mod store;
 
 pub use answers::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer, MAX_ANSWER_BYTES, MAX_ANSWERS};
 pub use audit::{AuditEvent, AuditLine, AuditQuery, MAX_AUDIT_LINES};
+pub use bounds::{MAX_ENTRY_TOKENS, MAX_TEXT_BYTES, bounded_text};
 pub use csv::csv_field;
 pub use error::StoreError;
 pub use journal::{Journal, Slot};

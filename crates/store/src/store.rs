@@ -1,6 +1,7 @@
 //! The trait that all databases answer. Does not know SQL.
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::path::Path;
 
 use futures_util::future::BoxFuture;
@@ -27,6 +28,8 @@ pub trait Store: Debug + Send + Sync {
     fn revision(&self) -> StoreFuture<'_, i64>;
     /// All keys, with the revision that they have.
     fn keys(&self) -> StoreFuture<'_, KeyTable>;
+    /// The keys that have changed, or whose limits of any scope have, after this revision, with the revision that they have.
+    fn changed_keys(&self, since: i64) -> StoreFuture<'_, KeyTable>;
     /// Makes a key, and its organisation and project where they are new.
     fn create_key(&self, key: NewKey) -> StoreFuture<'_, CreatedKey>;
     /// Revokes a key, named by id or prefix. Revoking it again changes nothing.
@@ -35,12 +38,20 @@ pub trait Store: Debug + Send + Sync {
     fn change_key<'a>(&'a self, key: &'a str, change: KeyChange) -> StoreFuture<'a, ApiKey>;
     /// Changes how much an organisation, a project or each of its users may use.
     fn limit<'a>(&'a self, scope: &'a LimitScope, change: LimitChange) -> StoreFuture<'a, Limits>;
-    /// Appends entries to the ledger, all or none. One whose id is there already changes nothing.
+    /// Appends entries to the ledger, all or none. One whose id is there already changes nothing. [`StoreError::Refused`] when one of
+    /// them is what the database cannot take.
     fn append<'a>(&'a self, entries: &'a [LedgerEntry]) -> StoreFuture<'a, ()>;
     /// What the entries of a span of time add up to, ordered by bucket and group.
     fn usage<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>>;
-    /// What each key has used on each day from this one on, counted in days since the epoch.
-    fn daily_totals(&self, from_day: u64) -> StoreFuture<'_, Vec<DailyTotal>>;
+    /// As [`Self::usage`], without a bound on the time that it takes in this process.
+    fn usage_at_leisure<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>>;
+    /// Adds up an hour of the ledger that an older version has written, so that questions need not read its rows. Whether there are more.
+    fn make_earlier_totals(&self) -> StoreFuture<'_, bool>;
+    /// Adds up the hour of this second again if entries are missing in its sums, as servers of an older version on the same database leave
+    /// them. Whether there were.
+    fn repair_totals(&self, unix_s: u64) -> StoreFuture<'_, bool>;
+    /// What each key has used on each of these days, counted in days since the epoch.
+    fn daily_totals(&self, days: Range<u64>) -> StoreFuture<'_, Vec<DailyTotal>>;
     /// Appends lines to the audit, all or none. One whose id is there already changes nothing.
     fn append_audit<'a>(&'a self, lines: &'a [AuditLine]) -> StoreFuture<'a, ()>;
     /// Lines of the audit with their numbers, which rise in the order of writing.
@@ -60,7 +71,11 @@ pub trait Store: Debug + Send + Sync {
     fn release_answer<'a>(&'a self, claim: &'a AnswerClaim) -> StoreFuture<'a, ()>;
     /// Forgets some of the answers that have expired. How many.
     fn forget_answers(&self, now_unix_s: u64) -> StoreFuture<'_, u64>;
-    /// Checks that the database is whole, and that the days' totals are those of the ledger.
+    /// Writes without changing anything, to see whether the database can be written again.
+    fn probe_write(&self) -> StoreFuture<'_, ()>;
+    /// Why the last write failed; `None` if it did not.
+    fn write_fault(&self) -> Option<String>;
+    /// Checks that the database is whole, and that totals are those of the ledger.
     fn check(&self) -> StoreFuture<'_, ()>;
     /// Writes a copy of the database to a new file while it is in use. Only SQLite can.
     fn backup<'a>(&'a self, path: &'a Path) -> StoreFuture<'a, ()>;

@@ -27,7 +27,16 @@ async fn postgres_keeps_every_promise_and_survives_kills_and_freezes() {
         days_are_added_up_for_each_key_beyond_64_bits_in_all,
         an_answer_is_claimed_by_one_kept_once_and_taken_over_from_the_dead,
         the_audit_is_appended_to_read_in_pages_and_never_changed,
+        odd_texts_and_numbers_are_written_within_bounds,
+        totals_are_wide_or_as_large_as_they_can_be,
+        bills_from_totals_are_those_from_rows,
+        keys_that_have_changed_are_read_alone,
     );
+    let rule = "ALTER TABLE ledger ADD CONSTRAINT refuses CHECK (model <> 'bad')";
+    suite::an_entry_that_is_refused_is_told_from_a_database_that_fails(&server.new_database("refused"), rule)
+        .await;
+    let old = include_str!("fixtures/schema_3.postgres.sql");
+    suite::an_older_database_is_brought_up_to_date(&server.new_database("old"), old).await;
     let url = server.new_database("killed");
     // Several processes may bring one schema up to date.
     let (first, second) = tokio::join!(open(&url), open(&url));

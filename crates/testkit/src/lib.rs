@@ -12,4 +12,5 @@ mod paper_states;
 pub mod postgres;
 pub mod redis;
 pub mod shared_files;
+pub mod small_disk;
 pub mod tiny_model;

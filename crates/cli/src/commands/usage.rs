@@ -1,17 +1,19 @@
 //! `throng usage`: what keys, projects, users or models have used, from the ledger.
 
 use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use comfy_table::{Table, presets};
 use jiff::Timestamp;
-use throng_store::{KeyTable, UsageGroup, UsageQuery, UsageRow, open_existing};
+use throng_store::{KeyTable, Store, UsageGroup, UsageQuery, UsageRow, open_existing};
 
 use crate::args::{UsageArgs, UsageBy};
 use crate::process::output;
 
 const DAY_S: u64 = 86_400;
+/// Work that takes longer is told.
+const SAY_AFTER: Duration = Duration::from_secs(2);
 const NUMBERS: [&str; 5] = ["REQUESTS", "PROMPT", "CACHED", "GENERATED", "USD"];
 
 /// Runs the command.
@@ -32,7 +34,8 @@ pub async fn run(arguments: &UsageArgs) -> Result<()> {
         only: Vec::new(),
     };
     let store = open_existing(&arguments.database.database).await?;
-    let rows = store.usage(&query).await?;
+    add_up(&*store).await?;
+    let rows = store.usage_at_leisure(&query).await?;
     let keys = store.keys().await?;
     let names = names(&keys, arguments.by);
     Ok(output::line(if arguments.csv {
@@ -40,6 +43,19 @@ pub async fn run(arguments: &UsageArgs) -> Result<()> {
     } else {
         table(&rows, arguments.by, &names)
     })?)
+}
+
+/// Adds up what an older version has written, so that the answer does not need all rows.
+async fn add_up(store: &dyn Store) -> Result<()> {
+    let began = Instant::now();
+    let mut has_said = false;
+    while store.make_earlier_totals().await? {
+        if !has_said && began.elapsed() > SAY_AFTER {
+            has_said = true;
+            tracing::warn!("adding up the ledger of an older version, once");
+        }
+    }
+    Ok(())
 }
 
 fn group(by: UsageBy) -> UsageGroup {

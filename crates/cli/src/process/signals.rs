@@ -89,6 +89,20 @@ impl Signals {
     }
 }
 
+/// A file that grows past the process's limit (`ulimit -f`, `LimitFSIZE=`) is an error of the write, and not the end of the process, which
+/// SIGXFSZ is by default. To be called inside of a runtime.
+pub fn outlive_file_size_limit() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        // The handler stays as long as the process lives.
+        let received = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()));
+        if let Err(error) = received {
+            tracing::warn!(%error, "SIGXFSZ cannot be received: a file that grows too large ends the process");
+        }
+    }
+}
+
 fn start(hand_over: Arc<Notify>) -> io::Result<(Runtime, Arriving)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let arriving = {

@@ -180,6 +180,17 @@ impl Accounts {
         self.accounts.retain(|_, account| !account.is_empty());
     }
 
+    /// Takes what the ledger says was spent in the present day by each scope, more often than [`Self::read`] the month's: what is more than
+    /// was known of the day is more of the month too. What was said to be written must be in it.
+    pub fn read_day(&mut self, ledger: impl IntoIterator<Item = (Arc<str>, Spending)>, now: Periods) {
+        self.advance(now);
+        for (name, day) in ledger {
+            let account = self.accounts.entry(name).or_default();
+            account.month.written = account.month.written.and(day.without(account.day.written));
+            account.day.written = day;
+        }
+    }
+
     /// A new day or month begins with nothing spent. Periods do not go back, also where clocks do.
     fn advance(&mut self, now: Periods) {
         let (new_day, new_month) = (now.day > self.periods.day, now.month > self.periods.month);
@@ -312,6 +323,26 @@ mod tests {
         accounts.wrote(&["key", "project"], tokens(40), NOW);
         assert!(accounts.reserve(&scopes[..1], tokens(6), next).is_err());
         assert!(accounts.reserve(&scopes[..1], tokens(5), next).is_ok());
+    }
+
+    #[test]
+    fn what_others_have_spent_today_counts_for_the_month_too() {
+        let mut accounts = Accounts::default();
+        let scopes = [scope("key", Some(100), Some(1500))];
+        accounts.read(BTreeMap::from([("key".into(), (tokens(10), tokens(60)))]), NOW);
+        let first = accounts.reserve(&scopes, tokens(20), NOW).expect("within");
+        accounts.settle(first, tokens(20), NOW);
+        accounts.wrote(&["key"], tokens(20), NOW);
+        // 20 of this server and 30 of another one, besides the 10 that were known.
+        accounts.read_day([("key".into(), tokens(60))], NOW);
+        let refused = accounts.reserve(&scopes, tokens(41), NOW).expect_err("the day or the month");
+        assert_eq!(refused, BudgetRefusal { is_daily: true, is_money: false });
+        let of_month = [scope("key", None, Some(1100))];
+        for _ in 0..2 {
+            assert!(accounts.reserve(&of_month, tokens(0), NOW).is_ok(), "110 of the month's 110");
+            assert!(accounts.reserve(&of_month, tokens(1), NOW).is_err());
+            accounts.read_day([("key".into(), tokens(60))], NOW);
+        }
     }
 
     #[test]

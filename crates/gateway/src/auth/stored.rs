@@ -1,7 +1,7 @@
 //! The keys of the database, in memory: no request waits for the database. Does not know where the database is.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throng_store::{ApiKey, KeyDigest, KeyTable, Store, StoreError};
@@ -9,7 +9,7 @@ use throng_store::{ApiKey, KeyDigest, KeyTable, Store, StoreError};
 use crate::openai::ApiError;
 
 /// How often the database is asked whether keys have changed.
-const INTERVAL: Duration = Duration::from_millis(500);
+const INTERVAL: Duration = Duration::from_millis(250);
 /// How long an answer may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
@@ -17,12 +17,13 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// refused until then. Clones share the keys.
 #[derive(Debug, Clone, Default)]
 pub struct StoredKeys {
-    table: Arc<RwLock<Arc<Table>>>,
+    table: Arc<RwLock<Table>>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    revision: i64,
+    /// That of the keys; `None` before they are read.
+    revision: Option<i64>,
     keys: HashMap<KeyDigest, Arc<ApiKey>>,
     /// Those that have keys.
     pub(super) scopes: KnownScopes,
@@ -34,14 +35,31 @@ pub(super) struct KnownScopes {
     organisations: HashMap<String, HashMap<String, Arc<ApiKey>>>,
 }
 
-impl KnownScopes {
-    fn of<'a>(keys: impl Iterator<Item = &'a Arc<ApiKey>>) -> Self {
-        let mut organisations: HashMap<String, HashMap<String, Arc<ApiKey>>> = HashMap::new();
-        for key in keys {
-            let projects = organisations.entry(key.organisation.clone()).or_default();
-            projects.insert(key.project.clone(), key.clone());
+impl Table {
+    /// Takes keys that are new or have changed; the others stay. What was read before something newer changes nothing.
+    fn take(&mut self, changed: KeyTable) {
+        if self.revision.is_some_and(|known| known > changed.revision) {
+            return;
         }
-        Self { organisations }
+        for key in changed.keys.into_iter().map(Arc::new) {
+            self.scopes.take(&key);
+            self.keys.insert(key.digest, key);
+        }
+        self.revision = Some(changed.revision);
+    }
+}
+
+impl KnownScopes {
+    /// The key stands for its project from now on: it is as new as the project's limits.
+    fn take(&mut self, key: &Arc<ApiKey>) {
+        let projects = match self.organisations.get_mut(&key.organisation) {
+            Some(projects) => projects,
+            None => self.organisations.entry(key.organisation.clone()).or_default(),
+        };
+        match projects.get_mut(&key.project) {
+            Some(known) => *known = key.clone(),
+            None => drop(projects.insert(key.project.clone(), key.clone())),
+        }
     }
 
     /// A key of this organisation.
@@ -56,17 +74,30 @@ impl KnownScopes {
 }
 
 impl StoredKeys {
-    /// Takes the keys that the database has now.
+    /// Takes the keys that the database has now: all of them the first time, then those that have changed.
     ///
     /// # Errors
     /// When the database fails; the keys stay as they were.
     pub async fn refresh(&self, store: &dyn Store) -> Result<(), StoreError> {
-        if store.revision().await? != self.current().revision {
-            let KeyTable { revision, keys } = store.keys().await?;
-            let keys: HashMap<_, _> = keys.into_iter().map(|key| (key.digest, Arc::new(key))).collect();
-            let scopes = KnownScopes::of(keys.values());
-            let table = Arc::new(Table { revision, keys, scopes });
-            *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+        let known = self.table().revision;
+        if let Some(known) = known {
+            if store.revision().await? == known {
+                return Ok(());
+            }
+            let changed = store.changed_keys(known).await?;
+            // Servers of an older version do not say which ones they change.
+            if !changed.keys.is_empty() {
+                self.table.write().unwrap_or_else(PoisonError::into_inner).take(changed);
+                return Ok(());
+            }
+        }
+        let keys = store.keys().await?;
+        // Made before it is shown, because it takes a while.
+        let mut table = Table::default();
+        table.take(keys);
+        let mut shown = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        if shown.revision == known {
+            *shown = table;
         }
         Ok(())
     }
@@ -101,7 +132,7 @@ impl StoredKeys {
     /// # Errors
     /// 401 for an unknown, a revoked and an expired key.
     pub(super) fn find(&self, digest: &KeyDigest) -> Result<Arc<ApiKey>, ApiError> {
-        let table = self.current();
+        let table = self.table();
         let known = table.keys.get(digest).filter(|key| key.has_digest(digest));
         let key = known.ok_or_else(ApiError::invalid_api_key)?;
         let now_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -111,8 +142,8 @@ impl StoredKeys {
         Ok(key.clone())
     }
 
-    /// The table as it is now.
-    pub(super) fn current(&self) -> Arc<Table> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The table as it is now. Whoever changes it waits meanwhile.
+    pub(super) fn table(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,10 +8,13 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::usage::Usage;
+use super::usage::{ReportedUsage, estimated_tokens};
 
 /// Most bytes of one event.
 const MAX_EVENT_BYTES: usize = 4 << 20;
+
+/// Events with more bytes may have several tokens, which are estimated.
+const LONG_EVENT_BYTES: usize = 1_024;
 
 /// Cuts a stream of bytes into events.
 #[derive(Debug, Default)]
@@ -81,12 +84,14 @@ pub(super) enum Seen {
     Nothing,
     /// A part of an answer.
     Part {
+        /// Tokens that it has at least.
+        n_tokens: u64,
         /// Choices that end in it.
         n_ended: u32,
         /// One of them at its bound of tokens.
         at_length: bool,
         /// What was used, where it says so.
-        usage: Option<Usage>,
+        usage: Option<ReportedUsage>,
         /// It says nothing but that.
         is_only_usage: bool,
     },
@@ -100,7 +105,7 @@ pub(super) enum Seen {
 struct Chunk<'a> {
     #[serde(default)]
     choices: Vec<Choice>,
-    usage: Option<Usage>,
+    usage: Option<ReportedUsage>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
     /// `error` where vLLM before 0.10 and SGLang report one.
@@ -124,7 +129,8 @@ pub(super) fn see(event: &[u8]) -> Seen {
         && !contains(data, b"\"error\"")
         && !contains(data, b"\"finish_reason\":\"")
         && !contains(data, b"\"finish_reason\": \"");
-    let plain = Seen::Part { n_ended: 0, at_length: false, usage: None, is_only_usage: false };
+    let n_tokens = if data.len() > LONG_EVENT_BYTES { tokens_of(data).max(1) } else { 1 };
+    let plain = Seen::Part { n_tokens, n_ended: 0, at_length: false, usage: None, is_only_usage: false };
     if is_plain {
         return plain;
     }
@@ -134,11 +140,33 @@ pub(super) fn see(event: &[u8]) -> Seen {
     }
     let ended = chunk.choices.iter().filter_map(|choice| choice.finish_reason.as_deref());
     Seen::Part {
+        n_tokens,
         n_ended: ended.clone().count() as u32,
         at_length: ended.clone().any(|reason| reason == "length"),
         usage: chunk.usage,
         is_only_usage: chunk.choices.is_empty() && chunk.usage.is_some(),
     }
+}
+
+#[derive(Debug, Deserialize)]
+struct Texts {
+    #[serde(default)]
+    choices: Vec<ChoiceTexts>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ChoiceTexts {
+    #[serde(default)]
+    delta: serde_json::Value,
+    #[serde(default)]
+    text: serde_json::Value,
+}
+
+/// The tokens that the texts of an event are estimated to have.
+fn tokens_of(data: &[u8]) -> u64 {
+    let texts = serde_json::from_slice(data).unwrap_or(Texts { choices: Vec::new() });
+    let of_choice = |choice: &ChoiceTexts| estimated_tokens(&choice.delta) + estimated_tokens(&choice.text);
+    texts.choices.iter().map(of_choice).sum()
 }
 
 /// The data of an event with one line of it, which is how all engines write.
@@ -198,12 +226,14 @@ mod tests {
     #[test]
     fn only_what_must_be_known_is_read() {
         let part = |n_ended, at_length, usage, is_only_usage| Seen::Part {
+            n_tokens: 1,
             n_ended,
             at_length,
             usage,
             is_only_usage,
         };
-        let usage = Usage { prompt_tokens: 3, completion_tokens: 2, cached_tokens: 0 };
+        let usage =
+            ReportedUsage { prompt_tokens: Some(3), completion_tokens: Some(2), ..ReportedUsage::default() };
         for (event, seen) in [
             (": ping\n\n", Seen::Nothing),
             ("event: x\n\n", Seen::Nothing),
@@ -228,6 +258,15 @@ mod tests {
             ),
         ] {
             assert_eq!(see(event.as_bytes()), seen, "{event}");
+        }
+    }
+
+    #[test]
+    fn an_event_with_much_text_has_more_than_one_token() {
+        let text = "word ".repeat(800);
+        for choice in [format!(r#"{{"delta":{{"content":"{text}"}}}}"#), format!(r#"{{"text":"{text}"}}"#)] {
+            let event = format!("data: {{\"choices\":[{choice}]}}\n\n");
+            assert!(matches!(see(event.as_bytes()), Seen::Part { n_tokens: 1_000, .. }), "{event}");
         }
     }
 }

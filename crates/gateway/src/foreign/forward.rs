@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::attempt::{Answering, Told, begin};
@@ -16,11 +17,11 @@ use super::request::{Endpoint, ForeignRequest, named_model};
 use super::running::Running;
 use super::setting::Setting;
 use super::stream::{Stream, respond};
-use super::usage::{Usage, UsageCount};
+use super::usage::{ReportedUsage, UsageCount, estimated_tokens};
 use crate::connection::{HeldBody, RequestContext};
 use crate::generation::on_blocking_thread;
 use crate::ledger::{Counted, Ledger};
-use crate::limits::{Charge, budget_error, budget_name, budget_scopes, limit_error, refusal_name};
+use crate::limits::{Charge, budget_scopes, limit_error, refusal_name, uncounted_error, uncounted_name};
 use crate::openai::ApiError;
 use crate::phase::Phase;
 use crate::regions::{Forwarding, check_regions};
@@ -68,7 +69,7 @@ pub(crate) async fn answer(
     };
     let Answering { told, placement, replica } = begun;
     let running = |charge| {
-        let count = UsageCount::new(charge, request.n_prompt_tokens);
+        let count = UsageCount::new(charge, request.usage_bounds());
         Running::new(context.clone(), model.clone(), placement, count, request.n, began)
     };
     match told {
@@ -116,30 +117,36 @@ async fn charge(
     };
     let begin = |ledger: &Arc<Ledger>| {
         ledger.begin(&counted).map_err(|refusal| {
-            model.metrics.rejected(budget_name(refusal));
-            budget_error(refusal, &ledger.reset_date(refusal.is_daily))
+            model.metrics.rejected(uncounted_name(refusal));
+            uncounted_error(refusal, ledger)
         })
     };
     let meter = setting.ledger.map(begin).transpose()?;
     Ok(charge.with_meter(meter.flatten()))
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct WholeAnswer {
-    usage: Option<Usage>,
+    usage: Option<ReportedUsage>,
     #[serde(default)]
     choices: Vec<WholeChoice>,
 }
 
 #[derive(Deserialize)]
 struct WholeChoice {
-    finish_reason: Option<String>,
+    #[serde(default)]
+    finish_reason: Value,
+    #[serde(default)]
+    message: Value,
+    #[serde(default)]
+    text: Value,
 }
 
 fn whole(mut running: Running, bytes: Bytes) -> Response {
-    let read = serde_json::from_slice(&bytes).unwrap_or(WholeAnswer { usage: None, choices: Vec::new() });
-    let at_length = read.choices.iter().any(|choice| choice.finish_reason.as_deref() == Some("length"));
-    running.whole(read.usage, at_length);
+    let WholeAnswer { usage, choices } = serde_json::from_slice(&bytes).unwrap_or_default();
+    let at_length = choices.iter().any(|choice| choice.finish_reason == "length");
+    let n_tokens = |choice: &WholeChoice| estimated_tokens(&choice.message) + estimated_tokens(&choice.text);
+    running.whole(bytes.len(), choices.iter().map(n_tokens).sum(), usage, at_length);
     json(StatusCode::OK, bytes)
 }
 

@@ -10,6 +10,7 @@ use throng_core::batch::BLOCK_TOKENS;
 use throng_core::block_hash::{BlockHash, BlockKey};
 use throng_core::request::TenantId;
 
+use super::usage::UsageBounds;
 use crate::openai::ApiError;
 use crate::openai::json::{MAX_MEMBERS, Node};
 
@@ -106,6 +107,8 @@ pub(super) struct ForeignRequest {
     pub n: u64,
     /// Output tokens of each, or what is assumed of them.
     pub max_tokens: u64,
+    /// What its usage can be.
+    bounds: UsageBounds,
     /// Its `user`.
     pub user: Option<String>,
     /// Prompt tokens, by its bytes.
@@ -174,14 +177,25 @@ impl ForeignRequest {
             (None, true) => members.len(),
             (None, false) => 0,
         };
+        let n = read.n.map_or(1, |n| n as u64);
+        let n_prompt_tokens = n_prompt_bytes.div_ceil(BYTES_PER_TOKEN) as u64;
+        let max_tokens = read.max_tokens.map(|n| n as u64);
+        let bounds = UsageBounds {
+            assumed_prompt_tokens: n_prompt_tokens,
+            n_request_bytes: members.len() as u64,
+            n_media: n_media(&members[prompt.clone()]),
+            n_sequences: n.max(read.best_of),
+            max_tokens,
+        };
         let otherwise = if endpoint.generates() { ASSUMED_MAX_TOKENS } else { 0 };
         Ok(Self {
             is_streaming,
             wants_usage: read.wants_usage.unwrap_or(false),
-            n: read.n.map_or(1, |n| n as u64),
-            max_tokens: read.max_tokens.map_or(otherwise, |n| n as u64),
+            n,
+            max_tokens: max_tokens.unwrap_or(otherwise),
+            bounds,
             user: read.user,
-            n_prompt_tokens: n_prompt_bytes.div_ceil(BYTES_PER_TOKEN) as u64,
+            n_prompt_tokens,
             n_prompt_bytes: n_prompt_bytes as u64,
             members,
             prompt,
@@ -194,6 +208,11 @@ impl ForeignRequest {
             0 => 0,
             n_bytes => n_bytes.div_ceil(MIN_BYTES_PER_TOKEN) + TEMPLATE_TOKENS,
         }
+    }
+
+    /// What its usage can be.
+    pub fn usage_bounds(&self) -> UsageBounds {
+        self.bounds
     }
 
     /// The body for an engine that calls the model so.
@@ -217,6 +236,15 @@ impl ForeignRequest {
     }
 }
 
+/// Images, sounds and files of a prompt: no fewer than there are.
+fn n_media(prompt: &str) -> u64 {
+    if !prompt.contains("\"type\"") {
+        return 0;
+    }
+    let marks = ["\"image", "\"input_", "\"audio", "\"video", "\"file"];
+    marks.iter().map(|mark| prompt.matches(mark).count() as u64).sum()
+}
+
 /// The members that are read.
 #[derive(Debug, Default)]
 struct Reading {
@@ -229,6 +257,8 @@ struct Reading {
     /// The options of the stream but for usage, each with a comma before it.
     stream_options: Option<String>,
     n: Option<i64>,
+    /// Answers that the engine generates to choose from; 0 where nothing is said.
+    best_of: u64,
     max_tokens: Option<i64>,
     user: Option<String>,
 }
@@ -246,6 +276,8 @@ impl Reading {
             "stream" => value.put(&mut self.stream, value.boolean()?)?,
             "stream_options" => self.options(value)?,
             "n" if !value.is_null() => value.put(&mut self.n, value.integer(1, MAX_CHOICES)?)?,
+            // What it may be is the engine's to say.
+            "best_of" => self.best_of = value.integer(1, MAX_CHOICES).map_or(self.best_of, |n| n as u64),
             "max_tokens" | "max_completion_tokens" if !value.is_null() => {
                 let asked = value.integer(0, i64::from(u32::MAX))?;
                 // The engine decides which of the two counts: the larger one is charged.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::events::Seen;
 use super::model::ForeignModel;
-use super::usage::{Usage, UsageCount};
+use super::usage::{ReportedUsage, UsageCount};
 use crate::connection::RequestContext;
 use crate::dispatch::Placement;
 use crate::observation::GenerationRecord;
@@ -61,9 +61,10 @@ impl Running {
         }
     }
 
-    /// Notes an event.
-    pub fn see(&mut self, seen: &Seen) {
-        let Seen::Part { n_ended, at_length, usage, is_only_usage } = *seen else { return };
+    /// Notes an event of so many bytes.
+    pub fn see(&mut self, seen: &Seen, n_bytes: usize) {
+        let Seen::Part { n_tokens, n_ended, at_length, usage, is_only_usage } = *seen else { return };
+        self.count.bytes(n_bytes);
         if !is_only_usage {
             let now = self.began.elapsed();
             if let Some(before) = self.last_token {
@@ -71,7 +72,7 @@ impl Running {
             }
             self.first_token.get_or_insert(now);
             self.last_token = Some(now);
-            self.count.part();
+            self.count.part(n_tokens);
             self.placement.iter_mut().for_each(Placement::token);
         }
         self.n_ended += u64::from(n_ended);
@@ -79,8 +80,10 @@ impl Running {
         usage.into_iter().for_each(|usage| self.count.report(usage));
     }
 
-    /// Notes a whole answer.
-    pub fn whole(&mut self, usage: Option<Usage>, at_length: bool) {
+    /// Notes a whole answer of so many bytes, which is estimated to have so many tokens.
+    pub fn whole(&mut self, n_bytes: usize, n_tokens: u64, usage: Option<ReportedUsage>, at_length: bool) {
+        self.count.bytes(n_bytes);
+        self.count.whole(n_tokens);
         self.last_token = Some(self.began.elapsed());
         self.at_length = at_length;
         usage.into_iter().for_each(|usage| self.count.report(usage));
@@ -108,6 +111,14 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let (usage, outcome) = (self.count.usage(), self.count.outcome());
+        if self.count.is_absurd() {
+            let (request, model) = (self.context.id_text(), self.model.id());
+            tracing::warn!(
+                request,
+                model,
+                "an engine reports more tokens than there can be: they are estimated"
+            );
+        }
         let timing = Timing {
             first_step: None,
             first_token: self.first_token,

@@ -183,7 +183,7 @@ async fn pass(
     sender: &ByteSender,
 ) -> Result<bool, Broken> {
     // Counted before the client can see it.
-    stream.running.see(&seen);
+    stream.running.see(&seen, event.len());
     let is_unwanted = matches!(seen, Seen::Part { is_only_usage: true, .. }) && !stream.wants_usage;
     if !is_unwanted {
         send(event, pacing, sender).await?;

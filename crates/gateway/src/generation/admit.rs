@@ -11,7 +11,7 @@ use super::session::{BegunPrompt, Session};
 use crate::connection::RequestContext;
 use crate::ledger::{Counted, Ledger, Meter};
 use crate::limits::{
-    Charge, RateLimits, budget_error, budget_name, budget_scopes, limit_error, refusal_name,
+    Charge, RateLimits, budget_scopes, limit_error, refusal_name, uncounted_error, uncounted_name,
 };
 use crate::moderation::Moderation;
 use crate::openai::ApiError;
@@ -142,8 +142,8 @@ pub(crate) fn count(
         generated_tokens,
     };
     ledger.begin(&counted).map_err(|refusal| {
-        route.model.metrics.rejected(budget_name(refusal));
-        budget_error(refusal, &ledger.reset_date(refusal.is_daily))
+        route.model.metrics.rejected(uncounted_name(refusal));
+        uncounted_error(refusal, ledger)
     })
 }
 

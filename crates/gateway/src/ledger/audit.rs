@@ -10,8 +10,6 @@ use throng_store::{AuditEvent, AuditLine};
 
 /// Lines that wait for the database.
 const MAX_WAITING: usize = 16_384;
-/// Most lines that are written at once.
-const BATCH: usize = 500;
 
 /// The queue.
 #[derive(Debug, Default)]
@@ -69,9 +67,9 @@ impl AuditQueue {
         }
     }
 
-    /// The lines that come next, which stay until they are [forgotten](Self::forget).
-    pub fn next(&self) -> Vec<AuditLine> {
-        self.waiting().iter().take(BATCH).cloned().collect()
+    /// The lines that come next, at most so many, which stay until they are [forgotten](Self::forget).
+    pub fn next(&self, n: usize) -> Vec<AuditLine> {
+        self.waiting().iter().take(n).cloned().collect()
     }
 
     /// The first lines are in the database.
@@ -97,6 +95,8 @@ impl AuditQueue {
 mod tests {
     use super::*;
 
+    const BATCH: usize = 500;
+
     fn told(request_id: &str) -> Audited<'_> {
         let [organisation, model, permitted] = ["acme", "small", "eu"];
         let place = ["gpu-1", "eu"];
@@ -110,12 +110,12 @@ mod tests {
             queue.push(&told(&number.to_string()));
         }
         assert_eq!(queue.n_waiting_and_lost(), (MAX_WAITING as u64, 3));
-        let first = queue.next();
+        let first = queue.next(BATCH);
         assert_eq!((first.len(), first[0].request_id.as_str()), (BATCH, "0"));
-        assert_eq!(queue.next(), first, "until they are written");
+        assert_eq!(queue.next(BATCH), first, "until they are written");
         queue.forget(first.len());
         queue.push(&told("later"));
-        assert_eq!(queue.next()[0].request_id, BATCH.to_string());
+        assert_eq!(queue.next(BATCH)[0].request_id, BATCH.to_string());
         assert_eq!(queue.n_waiting_and_lost(), ((MAX_WAITING - BATCH + 1) as u64, 3));
     }
 }

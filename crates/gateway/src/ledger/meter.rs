@@ -22,9 +22,15 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(super) fn new(ledger: Arc<Ledger>, entry: LedgerEntry, reservation: BudgetReservation) -> Self {
+    /// A request that may run, with its place in the journal if there is one.
+    pub(super) fn new(
+        ledger: Arc<Ledger>,
+        entry: LedgerEntry,
+        reservation: BudgetReservation,
+        slot: Option<Slot>,
+    ) -> Self {
         let reservation = Some(reservation);
-        Self { ledger, entry, reservation, began: Instant::now(), has_begun: false, slot: None, n_running: 0 }
+        Self { ledger, entry, reservation, began: Instant::now(), has_begun: false, slot, n_running: 0 }
     }
 
     /// The request has reached an engine: it has an entry from now on.
@@ -33,13 +39,16 @@ impl Meter {
             return;
         }
         // One that cannot be noted now may be at its end.
-        self.slot = self.ledger.journal().and_then(|journal| journal.begin(&self.entry).ok());
+        if let (Some(slot), Some(journal)) = (self.slot, self.ledger.journal()) {
+            let _ = journal.begin(slot);
+        }
     }
 
     /// A prompt was computed or found in the cache.
     pub fn prompt(&mut self, n_tokens: u64, n_cached: u64) {
-        self.entry.prompt_tokens += n_tokens;
-        self.entry.cached_tokens += n_cached;
+        let entry = &mut self.entry;
+        entry.prompt_tokens = entry.prompt_tokens.saturating_add(n_tokens);
+        entry.cached_tokens = entry.cached_tokens.saturating_add(n_cached);
         self.note();
     }
 
@@ -51,7 +60,7 @@ impl Meter {
 
     /// An answer of which `n_seen` tokens came has ended with this many.
     pub fn answer_ended(&mut self, n_tokens: u64, n_seen: u64) {
-        self.entry.generated_tokens += n_tokens;
+        self.entry.generated_tokens = self.entry.generated_tokens.saturating_add(n_tokens);
         self.n_running = self.n_running.saturating_sub(n_seen);
         self.note();
     }
@@ -60,13 +69,17 @@ impl Meter {
     pub fn end(&mut self, outcome: Outcome) {
         let Some(reservation) = self.reservation.take() else { return };
         let now = now_unix_s();
-        self.entry.generated_tokens += std::mem::take(&mut self.n_running);
+        let n_running = std::mem::take(&mut self.n_running);
+        self.entry.generated_tokens = self.entry.generated_tokens.saturating_add(n_running);
         self.entry.at_unix_s = now;
         self.entry.outcome = outcome;
         self.entry.latency_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         // Spent before it can be written, so that it never counts twice.
         self.ledger.accounts().settle(reservation, spending(&self.entry), periods::at(now));
         if !self.has_begun {
+            if let (Some(slot), Some(journal)) = (self.slot.take(), self.ledger.journal()) {
+                journal.give_back(slot);
+            }
             return;
         }
         if let Some(journal) = self.ledger.journal()
@@ -79,7 +92,7 @@ impl Meter {
     fn note(&self) {
         let Self { entry, .. } = self;
         if let (Some(slot), Some(journal)) = (self.slot, self.ledger.journal()) {
-            let generated = entry.generated_tokens + self.n_running;
+            let generated = entry.generated_tokens.saturating_add(self.n_running);
             // All numbers are written again at its end.
             let _ = journal.count(slot, entry.prompt_tokens, entry.cached_tokens, generated);
         }

@@ -7,6 +7,7 @@ mod audit;
 mod meter;
 mod periods;
 mod prices;
+mod upkeep;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_core::limits::{Accounts, BudgetRefusal, BudgetScope, Spending};
-use throng_store::{ApiKey, Cost, Journal, LedgerEntry, Outcome, Store};
+use throng_store::{ApiKey, Cost, Journal, LedgerEntry, MAX_TEXT_BYTES, Outcome, Store, bounded_text};
 
 use audit::AuditQueue;
 pub(crate) use audit::Audited;
@@ -31,6 +32,8 @@ pub struct Ledger {
     accounts: Mutex<Accounts>,
     /// Entries that the journal could not take.
     n_lost: AtomicU64,
+    /// Entries and lines of the audit that the database could not take.
+    n_refused: AtomicU64,
     audit: AuditQueue,
     writing: tokio::sync::Mutex<()>,
 }
@@ -62,6 +65,21 @@ pub(crate) struct Counted<'a> {
     pub generated_tokens: u64,
 }
 
+/// Why a request that is to be counted may not begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Uncounted {
+    /// It could exceed a budget.
+    Budget(BudgetRefusal),
+    /// It has a budget, and what it uses could not be written down.
+    NoRoom,
+}
+
+impl From<BudgetRefusal> for Uncounted {
+    fn from(refusal: BudgetRefusal) -> Self {
+        Self::Budget(refusal)
+    }
+}
+
 impl Ledger {
     /// Counts nothing yet.
     pub(crate) fn new(prices: PriceTable) -> Self {
@@ -70,6 +88,7 @@ impl Ledger {
             prices,
             accounts: Mutex::default(),
             n_lost: AtomicU64::new(0),
+            n_refused: AtomicU64::new(0),
             audit: AuditQueue::default(),
             writing: tokio::sync::Mutex::default(),
         }
@@ -86,6 +105,16 @@ impl Ledger {
         (n_waiting as u64, self.n_lost.load(Ordering::Relaxed))
     }
 
+    /// How many entries and lines of the audit were set aside because the database could not take them.
+    pub(crate) fn n_refused(&self) -> u64 {
+        self.n_refused.load(Ordering::Relaxed)
+    }
+
+    /// Why the database cannot be written at present.
+    pub(crate) fn write_fault(&self) -> Option<String> {
+        self.store().and_then(|store| store.write_fault())
+    }
+
     /// A line of the audit is to be written. It does not wait.
     pub(crate) fn audit(&self, told: &Audited<'_>) {
         self.audit.push(told);
@@ -99,27 +128,26 @@ impl Ledger {
     /// Begins to count a request, and reserves the most that it can spend. `None` where nothing is counted.
     ///
     /// # Errors
-    /// When it could exceed a budget.
-    pub(crate) fn begin(self: &Arc<Self>, request: &Counted<'_>) -> Result<Option<Meter>, BudgetRefusal> {
-        if self.opened.get().is_none() {
-            return Ok(None);
-        }
+    /// When it could exceed a budget, or has one and nothing could be written down of it.
+    pub(crate) fn begin(self: &Arc<Self>, request: &Counted<'_>) -> Result<Option<Meter>, Uncounted> {
+        let Some(Opened { journal, .. }) = self.opened.get() else { return Ok(None) };
         let prices = self.prices.of(&request.models);
         let now = now_unix_s();
         let cost = prices.most(request.prompt_tokens, request.generated_tokens);
         let most =
             Spending { tokens: request.prompt_tokens.saturating_add(request.generated_tokens), cost: cost.0 };
         let reservation = self.accounts().reserve(request.scopes, most, periods::at(now))?;
+        let text = |text: &str| bounded_text(text, MAX_TEXT_BYTES).into_owned();
         let key = request.key;
         let entry = LedgerEntry {
             id: uuid::Uuid::now_v7().simple().to_string(),
-            request_id: request.request_id.to_owned(),
+            request_id: text(request.request_id),
             at_unix_s: now,
             organisation_id: key.map(|key| key.organisation_id.clone()).unwrap_or_default(),
             project_id: key.map(|key| key.project_id.clone()).unwrap_or_default(),
-            key_id: key.map_or_else(|| request.tenant.to_owned(), |key| key.id.clone()),
-            user: request.user.to_owned(),
-            model: request.models[0].to_owned(),
+            key_id: key.map_or_else(|| text(request.tenant), |key| key.id.clone()),
+            user: text(request.user),
+            model: text(request.models[0]),
             prompt_tokens: 0,
             cached_tokens: 0,
             generated_tokens: 0,
@@ -127,7 +155,17 @@ impl Ledger {
             latency_ms: 0,
             outcome: Outcome::Abort,
         };
-        Ok(Some(Meter::new(self.clone(), entry, reservation)))
+        let slot = journal.take(&entry);
+        let has_budget = request.scopes.iter().any(|scope| !scope.budgets.is_empty());
+        if let (Err(error), true) = (&slot, has_budget) {
+            self.accounts().settle(reservation, Spending::default(), periods::at(now));
+            tracing::error!(
+                request = request.request_id, %error,
+                "a request with a budget is refused: neither the journal nor the disk has room for its entry"
+            );
+            return Err(Uncounted::NoRoom);
+        }
+        Ok(Some(Meter::new(self.clone(), entry, reservation, slot.ok())))
     }
 
     /// The date on which the present day's or month's budgets begin anew.

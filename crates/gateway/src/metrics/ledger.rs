@@ -26,6 +26,14 @@ impl Collector for LedgerCollector {
         let metric =
             encoder.encode_descriptor("throng_ledger_lost_entries", help, None, MetricType::Counter)?;
         ConstCounter::new(n_lost).encode(metric)?;
+        let help = "Entries of the ledger and lines of the audit that the database could not take";
+        let metric =
+            encoder.encode_descriptor("throng_ledger_refused_entries", help, None, MetricType::Counter)?;
+        ConstCounter::new(self.0.n_refused()).encode(metric)?;
+        let help = "Whether the last write to the database has failed";
+        let metric =
+            encoder.encode_descriptor("throng_database_write_failing", help, None, MetricType::Gauge)?;
+        ConstGauge::new(i64::from(self.0.write_fault().is_some())).encode(metric)?;
         let (n_waiting, n_lost) = self.0.audit_waiting_and_lost();
         let help = "Lines of the audit of residency rules that wait for the database";
         let metric =

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
+use serde_json::json;
 
 use crate::app::App;
 use crate::openai::ApiError;
@@ -16,7 +18,7 @@ pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
     if !app.is_live() {
         return ApiError::no_healthy_worker(retry_after_s()).into_response();
     }
-    StatusCode::OK.into_response()
+    ok(&app)
 }
 
 /// Every model can answer, and new requests are welcome.
@@ -32,5 +34,14 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     if !is_ready {
         return ApiError::no_healthy_worker(retry_after_s()).into_response();
     }
-    StatusCode::OK.into_response()
+    ok(&app)
+}
+
+/// Requests are answered. What else of the server does not work is in the body, which is empty where everything does: a database that cannot
+/// be written stops no request, so that the server stays in service.
+fn ok(app: &App) -> Response {
+    let fault = app.ledger.as_ref().and_then(|ledger| ledger.write_fault());
+    let Some(fault) = fault else { return StatusCode::OK.into_response() };
+    let told = json!({"status": "degraded", "database": format!("cannot be written: {fault}")});
+    (StatusCode::OK, Json(told)).into_response()
 }

@@ -4,7 +4,9 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyPool, Row};
 
 use super::SqlStore;
+use super::text;
 use crate::answers::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer, MAX_ANSWER_BYTES, MAX_ANSWERS};
+use crate::bounds::as_i64;
 use crate::error::StoreError;
 
 /// How many of the oldest answers make room at a time.
@@ -20,8 +22,8 @@ pub async fn claim(
 ) -> Result<Claimed, StoreError> {
     let mut transaction = store.transaction().await?;
     sqlx::query("DELETE FROM answers WHERE tenant = $1 AND name = $2 AND expires_unix_s <= $3")
-        .bind(claim.tenant.as_str())
-        .bind(claim.key.as_str())
+        .bind(text(&claim.tenant))
+        .bind(text(&claim.key))
         .bind(as_i64(now_unix_s))
         .execute(&mut *transaction)
         .await?;
@@ -29,10 +31,10 @@ pub async fn claim(
         "INSERT INTO answers (tenant, name, request, owner, beat, expires_unix_s, is_whole, content_type, body)
          VALUES ($1, $2, $3, $4, 0, $5, 0, '', $6) ON CONFLICT (tenant, name) DO NOTHING",
     )
-    .bind(claim.tenant.as_str())
-    .bind(claim.key.as_str())
-    .bind(claim.request.as_str())
-    .bind(claim.owner.as_str())
+    .bind(text(&claim.tenant))
+    .bind(text(&claim.key))
+    .bind(text(&claim.request))
+    .bind(text(&claim.owner))
     .bind(as_i64(claim.expires_unix_s))
     .bind(Vec::<u8>::new())
     .execute(&mut *transaction)
@@ -50,8 +52,8 @@ pub async fn claim(
     let row = sqlx::query(
         "SELECT request, owner, beat, is_whole, content_type, body FROM answers WHERE tenant = $1 AND name = $2",
     )
-    .bind(claim.tenant.as_str())
-    .bind(claim.key.as_str())
+    .bind(text(&claim.tenant))
+    .bind(text(&claim.key))
     .fetch_one(&mut *transaction)
     .await?;
     let found = found(&row, claim)?;
@@ -61,10 +63,10 @@ pub async fn claim(
                 "UPDATE answers SET owner = $3, beat = 0
                  WHERE tenant = $1 AND name = $2 AND owner = $4 AND beat = $5 AND is_whole = 0",
             )
-            .bind(claim.tenant.as_str())
-            .bind(claim.key.as_str())
-            .bind(claim.owner.as_str())
-            .bind(dead.owner.as_str())
+            .bind(text(&claim.tenant))
+            .bind(text(&claim.key))
+            .bind(text(&claim.owner))
+            .bind(text(&dead.owner))
             .bind(as_i64(dead.beat))
             .execute(&mut *transaction)
             .await?;
@@ -78,7 +80,7 @@ pub async fn claim(
 
 fn found(row: &AnyRow, claim: &AnswerClaim) -> Result<Claimed, StoreError> {
     let request: String = row.try_get(0)?;
-    if request != claim.request {
+    if request != text(&claim.request) {
         return Ok(Claimed::OtherRequest);
     }
     let is_whole: i64 = row.try_get(3)?;
@@ -117,9 +119,9 @@ pub async fn beat(pool: &AnyPool, claim: &AnswerClaim) -> Result<bool, StoreErro
     let beaten = sqlx::query(
         "UPDATE answers SET beat = beat + 1 WHERE tenant = $1 AND name = $2 AND owner = $3 AND is_whole = 0",
     )
-    .bind(claim.tenant.as_str())
-    .bind(claim.key.as_str())
-    .bind(claim.owner.as_str())
+    .bind(text(&claim.tenant))
+    .bind(text(&claim.key))
+    .bind(text(&claim.owner))
     .execute(pool)
     .await?;
     Ok(beaten.rows_affected() == 1)
@@ -131,10 +133,10 @@ pub async fn keep(pool: &AnyPool, claim: &AnswerClaim, answer: &KeptAnswer) -> R
         "UPDATE answers SET is_whole = 1, content_type = $4, body = $5
          WHERE tenant = $1 AND name = $2 AND owner = $3 AND is_whole = 0",
     )
-    .bind(claim.tenant.as_str())
-    .bind(claim.key.as_str())
-    .bind(claim.owner.as_str())
-    .bind(answer.content_type.as_str())
+    .bind(text(&claim.tenant))
+    .bind(text(&claim.key))
+    .bind(text(&claim.owner))
+    .bind(text(&answer.content_type))
     .bind(answer.body.clone())
     .execute(pool)
     .await?;
@@ -144,9 +146,9 @@ pub async fn keep(pool: &AnyPool, claim: &AnswerClaim, answer: &KeptAnswer) -> R
 /// Gives the claim up, if it is still the caller's.
 pub async fn release(pool: &AnyPool, claim: &AnswerClaim) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM answers WHERE tenant = $1 AND name = $2 AND owner = $3 AND is_whole = 0")
-        .bind(claim.tenant.as_str())
-        .bind(claim.key.as_str())
-        .bind(claim.owner.as_str())
+        .bind(text(&claim.tenant))
+        .bind(text(&claim.key))
+        .bind(text(&claim.owner))
         .execute(pool)
         .await?;
     Ok(())
@@ -163,8 +165,4 @@ pub async fn forget(pool: &AnyPool, now_unix_s: u64) -> Result<u64, StoreError> 
     .execute(pool)
     .await?;
     Ok(forgotten.rows_affected())
-}
-
-fn as_i64(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -4,7 +4,10 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyPool, AssertSqlSafe, Row};
 
 use super::SqlStore;
+use super::ledger::of_entry;
+use super::short_text;
 use crate::audit::{AuditEvent, AuditLine, AuditQuery, MAX_AUDIT_LINES};
+use crate::bounds::as_i64;
 use crate::error::StoreError;
 
 /// Most rows that one statement adds, as of the ledger.
@@ -16,33 +19,28 @@ const N_COLUMNS: usize = 10;
 pub async fn append(store: &SqlStore, lines: &[AuditLine]) -> Result<(), StoreError> {
     let mut transaction = store.transaction().await?;
     for some in lines.chunks(ROWS_PER_STATEMENT) {
-        let row = |at: usize| {
-            let places = (1..=N_COLUMNS).map(|column| store.dialect.place(at * N_COLUMNS + column));
-            format!("({})", places.collect::<Vec<_>>().join(", "))
-        };
-        let rows: Vec<String> = (0..some.len()).map(row).collect();
         let sql = format!(
             "INSERT INTO residency_audit ({COLUMNS}) VALUES {} ON CONFLICT (id) DO NOTHING",
-            rows.join(", ")
+            store.dialect.places(some.len(), N_COLUMNS)
         );
         // Numbers of parameters only.
         let mut statement = sqlx::query(AssertSqlSafe(sql));
         for line in some {
             statement = statement
-                .bind(line.id.as_str())
-                .bind(i64::try_from(line.at_unix_ms).unwrap_or(i64::MAX))
+                .bind(short_text(&line.id))
+                .bind(as_i64(line.at_unix_ms))
                 .bind(line.event.name())
-                .bind(line.request_id.as_str())
-                .bind(line.organisation.as_str())
-                .bind(line.model.as_str())
-                .bind(line.permitted.as_str())
-                .bind(line.replica.as_str())
-                .bind(line.region.as_str())
-                .bind(line.reason.as_str());
+                .bind(short_text(&line.request_id))
+                .bind(short_text(&line.organisation))
+                .bind(short_text(&line.model))
+                .bind(short_text(&line.permitted))
+                .bind(short_text(&line.replica))
+                .bind(short_text(&line.region))
+                .bind(short_text(&line.reason));
         }
-        statement.execute(&mut *transaction).await?;
+        statement.execute(&mut *transaction).await.map_err(of_entry)?;
     }
-    Ok(transaction.commit().await?)
+    transaction.commit().await
 }
 
 pub async fn read(pool: &AnyPool, query: &AuditQuery) -> Result<Vec<(u64, AuditLine)>, StoreError> {
@@ -56,10 +54,10 @@ pub async fn read(pool: &AnyPool, query: &AuditQuery) -> Result<Vec<(u64, AuditL
     let bounds = [query.after, query.start_unix_ms, query.end_unix_ms];
     let mut statement = sqlx::query(AssertSqlSafe(sql));
     for bound in bounds {
-        statement = statement.bind(i64::try_from(bound).unwrap_or(i64::MAX));
+        statement = statement.bind(as_i64(bound));
     }
     if let Some(organisation) = &query.organisation {
-        statement = statement.bind(organisation.as_str());
+        statement = statement.bind(short_text(organisation));
     }
     let rows = statement.fetch_all(pool).await?;
     rows.iter().map(line).collect()

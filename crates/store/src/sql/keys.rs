@@ -9,6 +9,8 @@ use sqlx::{AnyConnection, AnyPool, Row};
 
 use super::SqlStore;
 use super::limits::{self, each_user_of};
+use super::transaction::Transaction;
+use crate::bounds::bounded_text;
 use crate::error::StoreError;
 use crate::key::{
     ApiKey, CreatedKey, KeyChange, KeyTable, NewKey, digest_of, prefix_of, random_id, random_secret,
@@ -19,29 +21,37 @@ use crate::store::{MAX_KEYS, MAX_NAME_BYTES};
 /// Most models that one key is restricted to.
 const MAX_MODELS: usize = 256;
 
-const ALL_KEYS: &str =
-    "SELECT k.id, k.prefix, k.name, o.name, p.name, p.id, k.digest, k.created_unix_s, k.expires_unix_s,
-    k.revoked_unix_s, k.models, o.id
-    FROM api_keys k JOIN projects p ON p.id = k.project_id JOIN organisations o ON o.id = p.organisation_id
-    ORDER BY k.number";
-const NAMED_KEYS: &str =
-    "SELECT k.id, k.prefix, k.name, o.name, p.name, p.id, k.digest, k.created_unix_s, k.expires_unix_s,
-    k.revoked_unix_s, k.models, o.id
-    FROM api_keys k JOIN projects p ON p.id = k.project_id JOIN organisations o ON o.id = p.organisation_id
-    WHERE k.id = $1 OR k.prefix = $1 LIMIT 2";
+/// The columns of a key, from the tables that have them.
+macro_rules! select_keys {
+    ($rest:literal) => {
+        concat!(
+            "SELECT k.id, k.prefix, k.name, o.name, p.name, p.id, k.digest, k.created_unix_s, k.expires_unix_s,
+             k.revoked_unix_s, k.models, o.id
+             FROM api_keys k JOIN projects p ON p.id = k.project_id JOIN organisations o ON o.id = p.organisation_id ",
+            $rest
+        )
+    };
+}
+
+const CHANGED_KEYS: &str = select_keys!("WHERE k.revision > $1 ORDER BY k.number");
+const NAMED_KEYS: &str = select_keys!("WHERE k.id = $1 OR k.prefix = $1 LIMIT 2");
 
 pub async fn revision(pool: &AnyPool) -> Result<i64, StoreError> {
     Ok(sqlx::query("SELECT value FROM revision").fetch_one(pool).await?.try_get(0)?)
 }
 
-/// The revision is read first: keys that change meanwhile are read again with the next one.
-pub async fn all(pool: &AnyPool) -> Result<KeyTable, StoreError> {
-    let mut transaction = pool.begin().await?;
+/// Those that have changed since a revision, with all of their limits. The present revision is read first: keys that change meanwhile are
+/// read again with the next one.
+pub async fn changed(pool: &AnyPool, since: i64) -> Result<KeyTable, StoreError> {
+    let mut transaction = Transaction::begin(pool, "BEGIN").await?;
     let row = sqlx::query("SELECT value FROM revision").fetch_one(&mut *transaction).await?;
-    let rows = sqlx::query(ALL_KEYS).fetch_all(&mut *transaction).await?;
-    let limits = limits::all(&mut transaction).await?;
-    let keys = rows.iter().map(|row| key_of(row, &limits)).collect::<Result<_, _>>()?;
+    let rows = sqlx::query(CHANGED_KEYS).bind(since).fetch_all(&mut *transaction).await?;
+    let limits = match rows.is_empty() {
+        true => HashMap::new(),
+        false => limits::of_changed(&mut transaction, since).await?,
+    };
     transaction.commit().await?;
+    let keys = rows.iter().map(|row| key_of(row, &limits)).collect::<Result<_, _>>()?;
     Ok(KeyTable { revision: row.try_get(0)?, keys })
 }
 
@@ -53,15 +63,15 @@ pub async fn create(store: &SqlStore, new: NewKey) -> Result<CreatedKey, StoreEr
     }
     let (secret, id) = (random_secret()?, random_id("key")?);
     let mut transaction = store.transaction().await?;
-    raise_revision(&mut transaction).await?;
+    let revision = raise_revision(&mut transaction).await?;
     let count = sqlx::query("SELECT COUNT(*) FROM api_keys").fetch_one(&mut *transaction).await?;
     if count.try_get::<i64, _>(0)? >= MAX_KEYS as i64 {
         return Err(StoreError::TooManyKeys(MAX_KEYS));
     }
     let project_id = make_project(&mut transaction, &new.organisation, &new.project).await?;
     sqlx::query(
-        "INSERT INTO api_keys (id, project_id, name, prefix, digest, created_unix_s, expires_unix_s, models)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        "INSERT INTO api_keys (id, project_id, name, prefix, digest, created_unix_s, expires_unix_s, models, revision)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     )
     .bind(&id)
     .bind(project_id)
@@ -71,6 +81,7 @@ pub async fn create(store: &SqlStore, new: NewKey) -> Result<CreatedKey, StoreEr
     .bind(as_i64(now_unix_s())?)
     .bind(new.expires_unix_s.map(as_i64).transpose()?)
     .bind(new.models.as_deref().map(models_text).transpose()?)
+    .bind(revision)
     .execute(&mut *transaction)
     .await?;
     let of_new = LimitKind::ALL.map(|kind| (kind, new.limits.get(kind)));
@@ -82,11 +93,13 @@ pub async fn create(store: &SqlStore, new: NewKey) -> Result<CreatedKey, StoreEr
 
 pub async fn revoke(store: &SqlStore, name: &str) -> Result<ApiKey, StoreError> {
     let mut transaction = store.transaction().await?;
-    raise_revision(&mut transaction).await?;
+    let revision = raise_revision(&mut transaction).await?;
     let mut key = find(&mut transaction, name).await?;
-    if !key.is_revoked() {
+    if key.is_revoked() {
+        transaction.rollback().await?;
+    } else {
         key.revoked_unix_s = Some(now_unix_s());
-        write(&mut transaction, &key).await?;
+        write(&mut transaction, &key, revision).await?;
         transaction.commit().await?;
     }
     Ok(key)
@@ -94,27 +107,35 @@ pub async fn revoke(store: &SqlStore, name: &str) -> Result<ApiKey, StoreError> 
 
 pub async fn change(store: &SqlStore, name: &str, change: KeyChange) -> Result<ApiKey, StoreError> {
     let mut transaction = store.transaction().await?;
-    raise_revision(&mut transaction).await?;
+    let revision = raise_revision(&mut transaction).await?;
     let mut key = find(&mut transaction, name).await?;
     limits::change_limits(&mut transaction, &key.id, &change.limits).await?;
     change.apply(&mut key);
-    write(&mut transaction, &key).await?;
+    write(&mut transaction, &key, revision).await?;
     transaction.commit().await?;
     Ok(key)
 }
 
-/// Tells servers that something has changed, and makes other writers wait until it has.
-pub async fn raise_revision(connection: &mut AnyConnection) -> Result<(), StoreError> {
-    sqlx::query("UPDATE revision SET value = value + 1").execute(connection).await?;
-    Ok(())
+/// Tells servers that something has changed, and makes other writers wait until it has. The new revision.
+pub async fn raise_revision(connection: &mut AnyConnection) -> Result<i64, StoreError> {
+    let raised = sqlx::query("UPDATE revision SET value = value + 1 RETURNING value");
+    Ok(raised.fetch_one(connection).await?.try_get(0)?)
+}
+
+/// Writes nothing that anybody would notice: whether the database can be written.
+pub async fn probe(store: &SqlStore) -> Result<(), StoreError> {
+    let mut transaction = store.transaction().await?;
+    sqlx::query("UPDATE revision SET value = value").execute(&mut *transaction).await?;
+    transaction.commit().await
 }
 
 /// Writes the columns of a key that can change.
-async fn write(connection: &mut AnyConnection, key: &ApiKey) -> Result<(), StoreError> {
-    sqlx::query("UPDATE api_keys SET expires_unix_s = $1, revoked_unix_s = $2, models = $3 WHERE id = $4")
+async fn write(connection: &mut AnyConnection, key: &ApiKey, revision: i64) -> Result<(), StoreError> {
+    sqlx::query("UPDATE api_keys SET expires_unix_s = $1, revoked_unix_s = $2, models = $3, revision = $4 WHERE id = $5")
         .bind(key.expires_unix_s.map(as_i64).transpose()?)
         .bind(key.revoked_unix_s.map(as_i64).transpose()?)
         .bind(key.models.as_deref().map(models_text).transpose()?)
+        .bind(revision)
         .bind(&key.id)
         .execute(connection)
         .await?;
@@ -122,17 +143,29 @@ async fn write(connection: &mut AnyConnection, key: &ApiKey) -> Result<(), Store
 }
 
 async fn find(connection: &mut AnyConnection, name: &str) -> Result<ApiKey, StoreError> {
-    let rows = sqlx::query(NAMED_KEYS).bind(name).fetch_all(&mut *connection).await?;
+    // PostgreSQL refuses some texts that are no key's name.
+    let sought = bounded_text(name, MAX_NAME_BYTES);
+    let rows = sqlx::query(NAMED_KEYS).bind(sought.as_ref()).fetch_all(&mut *connection).await?;
     match rows.as_slice() {
-        [only] => key_of(only, &limits::all(connection).await?),
+        [only] => {
+            let [id, project, organisation] = [0, 5, 11].map(|column| only.try_get::<String, _>(column));
+            let scopes = scopes_of(&id?, &project?, organisation?);
+            key_of(only, &limits::of_scopes(connection, &scopes).await?)
+        }
         [] => Err(StoreError::UnknownKey(name.to_owned())),
         _ => Err(StoreError::AmbiguousKey(name.to_owned())),
     }
 }
 
+/// The scopes whose limits a key has.
+fn scopes_of(id: &str, project_id: &str, organisation_id: String) -> [String; 4] {
+    [id.to_owned(), project_id.to_owned(), organisation_id, each_user_of(project_id)]
+}
+
 /// The id of an organisation.
 pub async fn organisation_id(connection: &mut AnyConnection, name: &str) -> Result<String, StoreError> {
-    let found = sqlx::query("SELECT id FROM organisations WHERE name = $1").bind(name);
+    let found = sqlx::query("SELECT id FROM organisations WHERE name = $1");
+    let found = found.bind(bounded_text(name, MAX_NAME_BYTES).into_owned());
     let row = found.fetch_optional(connection).await?;
     Ok(row.ok_or_else(|| StoreError::UnknownScope(name.to_owned()))?.try_get(0)?)
 }
@@ -146,7 +179,9 @@ pub async fn project_id(
     let found = sqlx::query(
         "SELECT p.id FROM projects p JOIN organisations o ON o.id = p.organisation_id WHERE o.name = $1 AND p.name = $2",
     );
-    let row = found.bind(organisation).bind(project).fetch_optional(connection).await?;
+    let names = [organisation, project].map(|name| bounded_text(name, MAX_NAME_BYTES).into_owned());
+    let row = names.into_iter().fold(found, |found, name| found.bind(name));
+    let row = row.fetch_optional(connection).await?;
     Ok(row.ok_or_else(|| StoreError::UnknownScope(format!("{organisation}/{project}")))?.try_get(0)?)
 }
 

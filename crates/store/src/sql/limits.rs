@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
 use crate::error::StoreError;
@@ -13,9 +14,35 @@ pub fn each_user_of(project_id: &str) -> String {
     format!("user:{project_id}")
 }
 
-/// The limits of all scopes.
-pub async fn all(connection: &mut AnyConnection) -> Result<HashMap<String, Limits>, StoreError> {
-    let rows = sqlx::query("SELECT scope, kind, value FROM limits").fetch_all(connection).await?;
+/// The limits of all scopes of the keys that have changed since a revision.
+pub async fn of_changed(
+    connection: &mut AnyConnection,
+    since: i64,
+) -> Result<HashMap<String, Limits>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT scope, kind, value FROM limits WHERE scope IN (
+            SELECT id FROM api_keys WHERE revision > $1
+            UNION SELECT project_id FROM api_keys WHERE revision > $1
+            UNION SELECT 'user:' || project_id FROM api_keys WHERE revision > $1
+            UNION SELECT p.organisation_id FROM api_keys k JOIN projects p ON p.id = k.project_id WHERE k.revision > $1
+         )",
+    );
+    by_scope(&rows.bind(since).fetch_all(connection).await?)
+}
+
+/// The limits of four scopes.
+pub async fn of_scopes(
+    connection: &mut AnyConnection,
+    scopes: &[String; 4],
+) -> Result<HashMap<String, Limits>, StoreError> {
+    let mut query = sqlx::query("SELECT scope, kind, value FROM limits WHERE scope IN ($1, $2, $3, $4)");
+    for scope in scopes {
+        query = query.bind(scope.as_str());
+    }
+    by_scope(&query.fetch_all(connection).await?)
+}
+
+fn by_scope(rows: &[AnyRow]) -> Result<HashMap<String, Limits>, StoreError> {
     let mut all: HashMap<String, Limits> = HashMap::new();
     for row in rows {
         let (scope, kind, value): (String, String, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);

@@ -3,6 +3,7 @@
 
 mod answers;
 mod audit;
+mod checks;
 mod keys;
 mod ledger;
 mod limits;
@@ -10,16 +11,23 @@ mod postgres;
 mod schema;
 mod scopes;
 mod sqlite;
+mod totals;
+mod transaction;
+mod usage;
 
+use std::ops::Range;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sqlx::AnyPool;
+use transaction::Transaction;
 
 use crate::answers::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer};
 use crate::audit::{AuditLine, AuditQuery};
+use crate::bounds::{MAX_TEXT_BYTES, bounded_text};
 use crate::error::StoreError;
 use crate::key::{ApiKey, CreatedKey, KeyChange, KeyTable, NewKey};
 use crate::ledger::{DailyTotal, LedgerEntry, UsageQuery, UsageRow};
@@ -53,6 +61,15 @@ impl Dialect {
             Self::Postgres => format!("${number}"),
         }
     }
+
+    /// The places of so many rows of so many columns.
+    fn places(self, n_rows: usize, n_columns: usize) -> String {
+        let row = |at: usize| {
+            let places = (1..=n_columns).map(|column| self.place(at * n_columns + column));
+            format!("({})", places.collect::<Vec<_>>().join(", "))
+        };
+        (0..n_rows).map(row).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// A database.
@@ -60,6 +77,8 @@ impl Dialect {
 pub(crate) struct SqlStore {
     pool: AnyPool,
     dialect: Dialect,
+    /// Why the last write failed.
+    write_fault: Mutex<Option<String>>,
 }
 
 impl SqlStore {
@@ -70,7 +89,7 @@ impl SqlStore {
     pub async fn open_file(path: &Path) -> Result<Self, StoreError> {
         let pool = sqlite::open(path).await?;
         schema::bring_up_to_date(&pool, Dialect::Sqlite, &path.display().to_string()).await?;
-        Ok(Self { pool, dialect: Dialect::Sqlite })
+        Ok(Self { pool, dialect: Dialect::Sqlite, write_fault: Mutex::default() })
     }
 
     /// Connects to a PostgreSQL server and brings the schema to the newest version.
@@ -81,13 +100,26 @@ impl SqlStore {
         let opened = async {
             let pool = postgres::connect(url).await?;
             schema::bring_up_to_date(&pool, Dialect::Postgres, "the PostgreSQL database").await?;
-            Ok(Self { pool, dialect: Dialect::Postgres })
+            Ok(Self { pool, dialect: Dialect::Postgres, write_fault: Mutex::default() })
         };
         answered(opened).await
     }
 
-    async fn transaction(&self) -> Result<sqlx::Transaction<'static, sqlx::Any>, StoreError> {
-        Ok(self.pool.begin_with(self.dialect.begin_writing()).await?)
+    async fn transaction(&self) -> Result<Transaction, StoreError> {
+        Transaction::begin(&self.pool, self.dialect.begin_writing()).await
+    }
+
+    /// As [`answered`], and notes whether the database takes what is written.
+    async fn written<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let done = answered(work).await;
+        let fault = match &done {
+            Ok(_) => None,
+            Err(error @ (StoreError::Database(_) | StoreError::NoAnswer)) => Some(error.to_string()),
+            // What the caller wants cannot be.
+            Err(_) => return done,
+        };
+        *self.write_fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+        done
     }
 }
 
@@ -96,45 +128,71 @@ async fn answered<T>(work: impl Future<Output = Result<T, StoreError>>) -> Resul
     tokio::time::timeout(WAIT_LIMIT, work).await.unwrap_or(Err(StoreError::NoAnswer))
 }
 
+/// A text as every database takes it.
+fn text(text: &str) -> String {
+    bounded_text(text, usize::MAX).into_owned()
+}
+
+/// A text of the ledger or the audit, which is cut where it is too long.
+fn short_text(text: &str) -> String {
+    bounded_text(text, MAX_TEXT_BYTES).into_owned()
+}
+
 impl Store for SqlStore {
     fn revision(&self) -> StoreFuture<'_, i64> {
         answered(keys::revision(&self.pool)).boxed()
     }
 
     fn keys(&self) -> StoreFuture<'_, KeyTable> {
-        answered(keys::all(&self.pool)).boxed()
+        answered(keys::changed(&self.pool, -1)).boxed()
+    }
+
+    fn changed_keys(&self, since: i64) -> StoreFuture<'_, KeyTable> {
+        answered(keys::changed(&self.pool, since)).boxed()
     }
 
     fn create_key(&self, key: NewKey) -> StoreFuture<'_, CreatedKey> {
-        answered(keys::create(self, key)).boxed()
+        self.written(keys::create(self, key)).boxed()
     }
 
     fn revoke_key<'a>(&'a self, key: &'a str) -> StoreFuture<'a, ApiKey> {
-        answered(keys::revoke(self, key)).boxed()
+        self.written(keys::revoke(self, key)).boxed()
     }
 
     fn change_key<'a>(&'a self, key: &'a str, change: KeyChange) -> StoreFuture<'a, ApiKey> {
-        answered(keys::change(self, key, change)).boxed()
+        self.written(keys::change(self, key, change)).boxed()
     }
 
     fn limit<'a>(&'a self, scope: &'a LimitScope, change: LimitChange) -> StoreFuture<'a, Limits> {
-        answered(scopes::change_scope(self, scope, change)).boxed()
+        self.written(scopes::change_scope(self, scope, change)).boxed()
     }
 
     fn append<'a>(&'a self, entries: &'a [LedgerEntry]) -> StoreFuture<'a, ()> {
-        answered(ledger::append(self, entries)).boxed()
+        self.written(ledger::append(self, entries)).boxed()
     }
 
     fn usage<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>> {
-        answered(ledger::usage(&self.pool, query)).boxed()
+        answered(usage::usage(&self.pool, query)).boxed()
     }
 
-    fn daily_totals(&self, from_day: u64) -> StoreFuture<'_, Vec<DailyTotal>> {
-        answered(ledger::daily_totals(&self.pool, from_day)).boxed()
+    fn usage_at_leisure<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>> {
+        usage::usage(&self.pool, query).boxed()
+    }
+
+    fn make_earlier_totals(&self) -> StoreFuture<'_, bool> {
+        totals::make_earlier(self).boxed()
+    }
+
+    fn repair_totals(&self, unix_s: u64) -> StoreFuture<'_, bool> {
+        totals::repair(self, unix_s).boxed()
+    }
+
+    fn daily_totals(&self, days: Range<u64>) -> StoreFuture<'_, Vec<DailyTotal>> {
+        answered(ledger::daily_totals(&self.pool, (days.start, days.end))).boxed()
     }
 
     fn append_audit<'a>(&'a self, lines: &'a [AuditLine]) -> StoreFuture<'a, ()> {
-        answered(audit::append(self, lines)).boxed()
+        self.written(audit::append(self, lines)).boxed()
     }
 
     fn audit<'a>(&'a self, query: &'a AuditQuery) -> StoreFuture<'a, Vec<(u64, AuditLine)>> {
@@ -147,30 +205,41 @@ impl Store for SqlStore {
         now_unix_s: u64,
         dead: Option<&'a ClaimBeat>,
     ) -> StoreFuture<'a, Claimed> {
-        answered(answers::claim(self, claim, now_unix_s, dead)).boxed()
+        self.written(answers::claim(self, claim, now_unix_s, dead)).boxed()
     }
 
     fn beat_answer<'a>(&'a self, claim: &'a AnswerClaim) -> StoreFuture<'a, bool> {
-        answered(answers::beat(&self.pool, claim)).boxed()
+        self.written(answers::beat(&self.pool, claim)).boxed()
     }
 
     fn keep_answer<'a>(&'a self, claim: &'a AnswerClaim, answer: &'a KeptAnswer) -> StoreFuture<'a, bool> {
-        answered(answers::keep(&self.pool, claim, answer)).boxed()
+        self.written(answers::keep(&self.pool, claim, answer)).boxed()
     }
 
     fn release_answer<'a>(&'a self, claim: &'a AnswerClaim) -> StoreFuture<'a, ()> {
-        answered(answers::release(&self.pool, claim)).boxed()
+        self.written(answers::release(&self.pool, claim)).boxed()
     }
 
     fn forget_answers(&self, now_unix_s: u64) -> StoreFuture<'_, u64> {
-        answered(answers::forget(&self.pool, now_unix_s)).boxed()
+        self.written(answers::forget(&self.pool, now_unix_s)).boxed()
+    }
+
+    fn probe_write(&self) -> StoreFuture<'_, ()> {
+        self.written(keys::probe(self)).boxed()
+    }
+
+    fn write_fault(&self) -> Option<String> {
+        self.write_fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn check(&self) -> StoreFuture<'_, ()> {
-        match self.dialect {
-            Dialect::Sqlite => sqlite::check(&self.pool).boxed(),
-            Dialect::Postgres => postgres::check(&self.pool).boxed(),
-        }
+        let check = async {
+            if self.dialect == Dialect::Sqlite {
+                sqlite::check(&self.pool).await?;
+            }
+            checks::check(&self.pool).await
+        };
+        check.boxed()
     }
 
     fn backup<'a>(&'a self, path: &'a Path) -> StoreFuture<'a, ()> {

@@ -1,8 +1,8 @@
-//! Connects to PostgreSQL and checks what is there. All tables are in the schema `throng`, so that a database may have those of
+//! Connects to PostgreSQL. All tables are in the schema `throng`, so that a database may have those of
 //! other programs too.
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
-use sqlx::{AnyPool, Executor, Row};
+use sqlx::{AnyPool, Executor};
 
 use super::WAIT_LIMIT;
 use crate::error::StoreError;
@@ -28,13 +28,4 @@ pub async fn connect(url: &str) -> Result<AnyPool, StoreError> {
         .connect_with(options)
         .await?;
     Ok(pool)
-}
-
-/// Checks that the days' totals are those of the ledger. The pages of the database are the server's own concern.
-pub async fn check(pool: &AnyPool) -> Result<(), StoreError> {
-    let row = sqlx::query(super::ledger::DIFFERING_DAYS).fetch_one(pool).await?;
-    match row.try_get::<i64, _>(0)? {
-        0 => Ok(()),
-        n => Err(StoreError::Damaged(format!("{n} days have totals that differ from the ledger's"))),
-    }
 }

@@ -4,6 +4,7 @@
 use sqlx::{AnyPool, AssertSqlSafe, Row};
 
 use super::Dialect;
+use super::transaction::Transaction;
 use crate::error::StoreError;
 
 /// `application_id` of a SQLite file: "thrg". The same number is PostgreSQL's advisory lock.
@@ -67,6 +68,20 @@ const SQLITE_STEPS: &[&str] = &[
         BEGIN SELECT RAISE(ABORT, 'the audit is only appended to'); END;
      CREATE TRIGGER residency_audit_is_not_deleted BEFORE DELETE ON residency_audit
         BEGIN SELECT RAISE(ABORT, 'the audit is only appended to'); END;",
+    "ALTER TABLE api_keys ADD COLUMN revision INTEGER NOT NULL DEFAULT 0;
+     CREATE INDEX api_keys_by_revision ON api_keys (revision);
+     CREATE INDEX api_keys_by_project ON api_keys (project_id);
+     CREATE TABLE usage_totals (
+        width_s INTEGER NOT NULL, has_user INTEGER NOT NULL, start_unix_s INTEGER NOT NULL, project_id TEXT NOT NULL,
+        key_id TEXT NOT NULL, model TEXT NOT NULL, user_name TEXT NOT NULL, requests INTEGER NOT NULL,
+        prompt_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL, generated_tokens INTEGER NOT NULL,
+        cost_microdollars INTEGER NOT NULL, cost_rest INTEGER NOT NULL,
+        PRIMARY KEY (width_s, has_user, start_unix_s, project_id, key_id, model, user_name)
+     ) STRICT, WITHOUT ROWID;
+     CREATE TABLE usage_totals_start (unix_s INTEGER NOT NULL) STRICT;
+     INSERT INTO usage_totals_start SELECT CASE WHEN MAX(at_unix_s) IS NULL THEN 0
+        WHEN MAX(at_unix_s) >= 9223372036854770400 THEN 9223372036854774000
+        ELSE (MAX(at_unix_s) / 3600 + 1) * 3600 END FROM ledger;",
 ];
 
 /// The steps in PostgreSQL, whose first release had the schema of SQLite's second step.
@@ -115,14 +130,28 @@ const POSTGRES_STEPS: &[&str] = &["CREATE TABLE organisations (
      CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN RAISE EXCEPTION 'the audit is only appended to'; END $$;
      CREATE TRIGGER residency_audit_is_not_changed BEFORE UPDATE OR DELETE OR TRUNCATE ON residency_audit
-        FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();"];
+        FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();",
+    "ALTER TABLE api_keys ADD COLUMN revision BIGINT NOT NULL DEFAULT 0;
+     CREATE INDEX api_keys_by_revision ON api_keys (revision);
+     CREATE INDEX api_keys_by_project ON api_keys (project_id);
+     CREATE TABLE usage_totals (
+        width_s BIGINT NOT NULL, has_user BIGINT NOT NULL, start_unix_s BIGINT NOT NULL, project_id TEXT NOT NULL,
+        key_id TEXT NOT NULL, model TEXT NOT NULL, user_name TEXT NOT NULL, requests BIGINT NOT NULL,
+        prompt_tokens BIGINT NOT NULL, cached_tokens BIGINT NOT NULL, generated_tokens BIGINT NOT NULL,
+        cost_microdollars BIGINT NOT NULL, cost_rest BIGINT NOT NULL,
+        PRIMARY KEY (width_s, has_user, start_unix_s, project_id, key_id, model, user_name)
+     );
+     CREATE TABLE usage_totals_start (unix_s BIGINT NOT NULL);
+     INSERT INTO usage_totals_start SELECT CASE WHEN MAX(at_unix_s) IS NULL THEN 0
+        WHEN MAX(at_unix_s) >= 9223372036854770400 THEN 9223372036854774000
+        ELSE (MAX(at_unix_s) / 3600 + 1) * 3600 END FROM ledger;"];
 
 /// Does the steps that the database lacks, all or none of them. Two processes may start at the same time.
 ///
 /// # Errors
 /// When the database is another program's or has more steps than are known.
 pub async fn bring_up_to_date(pool: &AnyPool, dialect: Dialect, place: &str) -> Result<(), StoreError> {
-    let mut transaction = pool.begin_with(dialect.begin_writing()).await?;
+    let mut transaction = Transaction::begin(pool, dialect.begin_writing()).await?;
     let (found, steps) = match dialect {
         Dialect::Sqlite => (sqlite_version(&mut transaction, place).await?, SQLITE_STEPS),
         Dialect::Postgres => (postgres_version(&mut transaction).await?, POSTGRES_STEPS),
@@ -133,7 +162,7 @@ pub async fn bring_up_to_date(pool: &AnyPool, dialect: Dialect, place: &str) -> 
     }
     let n_done = usize::try_from(found).map_err(|_| StoreError::Foreign { place: place.to_owned() })?;
     if n_done == steps.len() {
-        return Ok(transaction.commit().await?);
+        return transaction.commit().await;
     }
     for step in &steps[n_done..] {
         sqlx::raw_sql(*step).execute(&mut *transaction).await?;
@@ -145,7 +174,7 @@ pub async fn bring_up_to_date(pool: &AnyPool, dialect: Dialect, place: &str) -> 
         Dialect::Postgres => format!("UPDATE schema_version SET value = {known}"),
     };
     sqlx::raw_sql(AssertSqlSafe(stamp)).execute(&mut *transaction).await?;
-    Ok(transaction.commit().await?)
+    transaction.commit().await
 }
 
 async fn sqlite_version(connection: &mut sqlx::AnyConnection, place: &str) -> Result<i64, StoreError> {

@@ -1,9 +1,13 @@
 //! The limits of organisations, projects and their users, changed by the names of both.
 
-use super::limits::{all, change_limits, each_user_of};
+use super::limits::{change_limits, each_user_of, of_scopes};
 use super::{SqlStore, keys};
 use crate::error::StoreError;
 use crate::limits::{LimitChange, LimitScope, Limits};
+
+const OF_ORGANISATION: &str = "UPDATE api_keys SET revision = $1 WHERE project_id IN
+     (SELECT id FROM projects WHERE organisation_id = $2)";
+const OF_PROJECT: &str = "UPDATE api_keys SET revision = $1 WHERE project_id = $2";
 
 /// Changes the limits of an organisation, a project or its users, which must be there.
 pub async fn change_scope(
@@ -12,18 +16,26 @@ pub async fn change_scope(
     change: LimitChange,
 ) -> Result<Limits, StoreError> {
     let mut transaction = store.transaction().await?;
-    keys::raise_revision(&mut transaction).await?;
-    let scope = match scope {
-        LimitScope::Organisation(name) => keys::organisation_id(&mut transaction, name).await?,
+    let revision = keys::raise_revision(&mut transaction).await?;
+    let (scope, of_scope, id) = match scope {
+        LimitScope::Organisation(name) => {
+            let id = keys::organisation_id(&mut transaction, name).await?;
+            (id.clone(), OF_ORGANISATION, id)
+        }
         LimitScope::Project { organisation, project } => {
-            keys::project_id(&mut transaction, organisation, project).await?
+            let id = keys::project_id(&mut transaction, organisation, project).await?;
+            (id.clone(), OF_PROJECT, id)
         }
         LimitScope::EachUser { organisation, project } => {
-            each_user_of(&keys::project_id(&mut transaction, organisation, project).await?)
+            let id = keys::project_id(&mut transaction, organisation, project).await?;
+            (each_user_of(&id), OF_PROJECT, id)
         }
     };
     change_limits(&mut transaction, &scope, &change).await?;
-    let limits = all(&mut transaction).await?.remove(&scope).unwrap_or_default();
+    // The keys have changed: servers read them again.
+    sqlx::query(of_scope).bind(revision).bind(id).execute(&mut *transaction).await?;
+    let scopes = [scope.clone(), String::new(), String::new(), String::new()];
+    let limits = of_scopes(&mut transaction, &scopes).await?.remove(&scope).unwrap_or_default();
     transaction.commit().await?;
     Ok(limits)
 }

@@ -1,0 +1,62 @@
+//! Transactions that give their connection up unless they end well. Does not know what they change.
+
+use std::ops::{Deref, DerefMut};
+
+use sqlx::pool::PoolConnection;
+use sqlx::{Any, AnyConnection, AnyPool};
+
+use crate::error::StoreError;
+
+/// A transaction. One that is dropped before it has ended closes its connection, which undoes it: after an error the database may have
+/// ended the transaction by itself (SQLite does on a full disk), and what the connection believes of it is not to be relied on.
+pub struct Transaction {
+    connection: PoolConnection<Any>,
+    has_ended: bool,
+}
+
+impl Transaction {
+    /// Begins one with this statement. A connection that is opened here in place of a closed one has the priority of the calling thread.
+    pub async fn begin(pool: &AnyPool, statement: &'static str) -> Result<Self, StoreError> {
+        let mut transaction = Self { connection: pool.acquire().await?, has_ended: false };
+        sqlx::raw_sql(statement).execute(&mut *transaction).await?;
+        Ok(transaction)
+    }
+
+    /// Makes its changes durable.
+    pub async fn commit(self) -> Result<(), StoreError> {
+        self.end("COMMIT").await
+    }
+
+    /// Undoes its changes.
+    pub async fn rollback(self) -> Result<(), StoreError> {
+        self.end("ROLLBACK").await
+    }
+
+    async fn end(mut self, statement: &'static str) -> Result<(), StoreError> {
+        sqlx::raw_sql(statement).execute(&mut *self).await?;
+        self.has_ended = true;
+        Ok(())
+    }
+}
+
+impl Deref for Transaction {
+    type Target = AnyConnection;
+
+    fn deref(&self) -> &AnyConnection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Transaction {
+    fn deref_mut(&mut self) -> &mut AnyConnection {
+        &mut self.connection
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.connection.close_on_drop();
+        }
+    }
+}
