@@ -94,3 +94,88 @@ async fn constraints_that_cannot_be_used_are_refused_before_anything_runs() {
     let ok = client.post("/v1/chat/completions", &chat(json!({"max_tokens": 3}))).await;
     assert_eq!(ok.status, 200);
 }
+
+#[tokio::test]
+async fn numbers_are_written_with_their_own_digits() {
+    let server = Server::start(Setup::default()).await;
+    let mut client = server.connect().await;
+    for (schema, expected) in [
+        (r#"{"const": 2512292042121000001}"#, "2512292042121000001"),
+        (r#"{"const": -9223372036854775808}"#, "-9223372036854775808"),
+        (r#"{"enum": [18446744073709551616]}"#, "18446744073709551616"),
+        (r#"{"const": 0.1000000000000000055511151231257827}"#, "0.1000000000000000055511151231257827"),
+        (
+            r#"{"type": "integer", "minimum": 9007199254740993, "maximum": 9007199254740993}"#,
+            "9007199254740993",
+        ),
+        (r#"{"type": "integer", "minimum": -1e19, "maximum": -1e19}"#, "-10000000000000000000"),
+    ] {
+        for format in [
+            format!(r#""response_format": {{"type": "json_object", "schema": {schema}}}"#),
+            format!(
+                r#""response_format": {{"type": "json_schema", "json_schema": {{"name": "x", "schema": {schema}}}}}"#
+            ),
+            format!(r#""guided_json": {schema}"#),
+            format!(r#""guided_json": {}"#, serde_json::to_string(schema).expect("a string")),
+        ] {
+            let body = format!(
+                r#"{{"model": "m", "messages": [{{"role": "user", "content": "x"}}], "max_tokens": 60, {format}}}"#
+            );
+            client.send(harness::post_bytes("/v1/chat/completions", &body, &[])).await;
+            let reply = client.reply().await.expect("a reply");
+            assert_eq!(reply.status, 200, "{format}: {}", reply.text());
+            assert_eq!(content(&reply.json()).trim(), expected, "{format}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_schema_ends_the_process() {
+    let server = Server::start(Setup::default()).await;
+    let mut client = server.connect().await;
+    for schema in [
+        r#"{"const": -9223372036854775808}"#,
+        r#"{"enum": ["x", -9223372036854775807]}"#,
+        r#"{"type": "integer", "minimum": -1e30, "maximum": -1e19}"#,
+        r#"{"type": "integer", "minimum": -9223372036854775808, "maximum": 9223372036854775807}"#,
+        r#"{"type": "number", "minimum": -3.4028234663852886e38, "maximum": 3.4028234663852886e38}"#,
+        r#"{"minimum": 1e-300, "maximum": 1e300, "multipleOf": 1e-300}"#,
+        r##"{"$ref": "#/x/y", "x": {"y": {"const": -9223372036854775808}}}"##,
+    ] {
+        let body = format!(
+            r#"{{"model": "m", "messages": [{{"role": "user", "content": "x"}}], "max_tokens": 5, "guided_json": {schema}}}"#
+        );
+        client.send(harness::post_bytes("/v1/chat/completions", &body, &[])).await;
+        let reply = client.reply().await.expect("a reply");
+        assert!(matches!(reply.status, 200 | 400), "{schema}: {}", reply.text());
+    }
+}
+
+#[tokio::test]
+async fn what_a_schema_cannot_have_is_named_with_its_place() {
+    let server = Server::start(Setup::default()).await;
+    let mut client = server.connect().await;
+    for (pattern, keyword) in
+        [(r"^(?=.*\d).{3,8}$", "pattern"), ("^(?!x)y$", "pattern"), (r"(a)\1", "pattern")]
+    {
+        let schema = json!({"properties": {"a": {"type": "string", "pattern": pattern}}});
+        let format = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}});
+        let reply = client.post("/v1/chat/completions", &chat(json!({"response_format": format}))).await;
+        let (status, _, _, code) = reply.error();
+        assert_eq!((status, code.as_str()), (400, "unsupported_json_schema"), "{pattern}");
+        let place = format!("in the keyword '{keyword}' at '#/properties/a' is not supported");
+        assert!(reply.text().contains(&place), "{pattern}: {}", reply.text());
+    }
+    for (format, param) in [
+        (json!({"type": "json_schema", "json_schema": {"name": "x"}}), "response_format.json_schema.schema"),
+        (json!({"type": "json_schema"}), "response_format.json_schema"),
+    ] {
+        let reply = client.post("/v1/chat/completions", &chat(json!({"response_format": format}))).await;
+        let (status, _, at, code) = reply.error();
+        assert_eq!(
+            (status, code.as_str(), at),
+            (400, "missing_required_parameter", json!(param)),
+            "{format}"
+        );
+    }
+}

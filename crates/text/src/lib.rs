@@ -7,6 +7,7 @@ mod chat_template;
 mod detokenizer;
 mod disguise;
 mod error;
+pub mod exact_number;
 pub mod grammar;
 pub mod moderation;
 mod reasoning;

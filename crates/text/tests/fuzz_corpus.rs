@@ -8,6 +8,8 @@ mod answer;
 mod chat_template;
 #[path = "../../../fuzz/checks/corpus.rs"]
 mod corpus;
+#[path = "../../../fuzz/checks/schema.rs"]
+mod schema;
 #[path = "../../../fuzz/checks/tokenizer.rs"]
 mod tokenizer;
 
@@ -16,6 +18,7 @@ fn the_checks_pass_on_the_corpora() {
     corpus::replay("tokenizer", 2, tokenizer::check);
     corpus::replay("chat_template", 2, chat_template::check);
     corpus::replay("answer", 16, answer::check);
+    corpus::replay("schema", 9, schema::check);
 }
 
 /// The seeds are valid files, so that fuzzing starts past the first checks.

@@ -168,3 +168,36 @@ fn expressions_mean_what_they_mean_in_python() {
         assert_eq!(rendered.as_deref().unwrap_or("error"), expected, "{source}: {rendered:?}");
     }
 }
+
+#[test]
+fn numbers_of_any_length_reach_the_prompt_digit_by_digit() {
+    let json = r#"[{"enum": [2512292042121000001, 18446744073709551615, 18446744073709551616, -9223372036854775809,
+        1234567890123456789012345678901234567890123456789, 0.5, 1e30, 12345678901234567890.5]}]"#;
+    let tools = throng_text::exact_number::parse(json).unwrap();
+    let messages = json!([]);
+    let text =
+        render("{{ tools | tojson }} {{ tools[0].enum[2] }} {{ tools[0].enum[4] }}", &messages, |input| {
+            input.tools = Some(&tools);
+        });
+    assert_eq!(
+        text.unwrap(),
+        "[{\"enum\": [2512292042121000001, 18446744073709551615, 18446744073709551616, -9223372036854775809, \
+         1234567890123456789012345678901234567890123456789, 0.5, 1e+30, 1.2345678901234567e+19]}] \
+         18446744073709551616 1234567890123456789012345678901234567890123456789"
+    );
+}
+
+#[test]
+fn a_template_of_many_delimiters_is_compiled_in_linear_time() {
+    // Each took time that grew with the square of its length.
+    let n = 50_000;
+    for (source, is_right) in [
+        ("{{ '' }}".repeat(n), true),
+        (format!("{{% raw %}}{}", "{%".repeat(n)), false),
+        (format!("{{% raw %}}{}%}}{{% endraw %}}", "{% ".repeat(n)), true),
+        (format!("{{{{ {}'a'{} }}}}", "'%s' % (".repeat(n), ")".repeat(n)), false),
+        ("{{ '%s' % ('%s' % 'a') }}".to_owned(), true),
+    ] {
+        assert_eq!(ChatTemplate::new(&source).is_ok(), is_right, "{}", &source[..20]);
+    }
+}

@@ -83,7 +83,10 @@ impl TokenConstraint for GrammarConstraint {
         let mut words = std::mem::take(&mut *kept());
         words.resize(self.matcher.grammar().n_tokens().div_ceil(32), 0);
         self.matcher.mask(output, &mut words).map_err(|error| {
-            tracing::warn!(%error, n_tokens = output.len(), "a constrained output cannot go on");
+            // Before an answer, what begins as reasoning is no beginning of the answer: nothing is wrong then.
+            if !matches!(error, GrammarError::Mismatch(_)) {
+                tracing::warn!(%error, n_tokens = output.len(), "a constrained output cannot go on");
+            }
             match error {
                 GrammarError::Mismatch(_) => ConstraintError::OutputRejected,
                 GrammarError::TooComplex(_) => ConstraintError::LimitExceeded,

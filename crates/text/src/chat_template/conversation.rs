@@ -7,7 +7,9 @@ use std::collections::HashSet;
 use minijinja::value::Value;
 use serde_json::Value as Json;
 
+use super::long_number::long_number;
 use crate::disguise::Disguise;
+use crate::exact_number;
 use crate::tokenizer::SpecialTokens;
 
 /// The first stand-in: the private-use planes, which no language uses.
@@ -48,7 +50,7 @@ fn joined_parts(content: &Json) -> Option<String> {
 fn parsed_arguments(call: &Json) -> Option<Json> {
     let text = call.get("function")?.get("arguments")?.as_str()?;
     let is_object = text.trim_start().starts_with('{');
-    if is_object { serde_json::from_str(text).ok() } else { None }
+    if is_object { exact_number::parse(text).ok() } else { None }
 }
 
 /// The size of a JSON value.
@@ -166,6 +168,9 @@ impl<'a> TextGuard<'a> {
             Json::String(text) => Value::from(self.hide(text, disguise)),
             Json::Array(items) => {
                 Value::from(items.iter().map(|item| self.value(item, disguise)).collect::<Vec<_>>())
+            }
+            Json::Object(fields) if let Some(number) = exact_number::exact_text(fields) => {
+                long_number(number)
             }
             Json::Object(fields) => Value::from_pairs(
                 fields.iter().map(|(key, item)| (self.hide(key, disguise), self.value(item, disguise))),

@@ -4,6 +4,7 @@
 mod conversation;
 mod environment;
 mod limits;
+mod long_number;
 mod percent;
 mod python_json;
 mod python_strings;

@@ -24,16 +24,19 @@ pub(super) fn add_filter(env: &mut Environment<'static>) {
     );
 }
 
+/// Deepest nesting of operands that is rewritten; templates of models have 1.
+const MAX_DEPTH: usize = 32;
+
 /// The source with every literal's `% operand` as `|_percent(operand)`.
 pub(super) fn rewritten(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     for piece in pieces(source) {
         match piece {
             Piece::Text(text) => out.push_str(text),
-            Piece::Expression(code) => rewrite(code, &mut out),
+            Piece::Expression(code) => rewrite(code, 0, &mut out),
             Piece::Tag { open, inside, close } => {
                 out.push_str(open);
-                rewrite(inside, &mut out);
+                rewrite(inside, 0, &mut out);
                 out.push_str(close);
             }
         }
@@ -41,9 +44,11 @@ pub(super) fn rewritten(source: &str) -> String {
     out
 }
 
-fn rewrite(code: &str, out: &mut String) {
+fn rewrite(code: &str, depth: usize, out: &mut String) {
     let mut rest = code;
-    while let Some(start) = rest.find(['\'', '"']) {
+    while depth < MAX_DEPTH
+        && let Some(start) = rest.find(['\'', '"'])
+    {
         let (before, from_literal) = rest.split_at(start);
         let (literal, mut after) = from_literal.split_at(string_len(from_literal));
         out.push_str(before);
@@ -58,7 +63,7 @@ fn rewrite(code: &str, out: &mut String) {
             out.push('|');
             out.push_str(FILTER);
             out.push('(');
-            rewrite(operand.trim(), out);
+            rewrite(operand.trim(), depth + 1, out);
             out.push(')');
             after = behind;
         }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
+use super::long_number::LongInteger;
 use crate::disguise::Disguise;
 
 /// Values nested deeper than this are refused, as they would exhaust the stack.
@@ -61,6 +62,10 @@ impl Style<'_> {
         }
         if out.len() > self.limit_bytes {
             return Err(super::limits::out_of_memory());
+        }
+        if let Some(number) = value.downcast_object_ref::<LongInteger>() {
+            out.push_str(&number.0);
+            return Ok(());
         }
         match value.kind() {
             ValueKind::None => out.push_str("null"),

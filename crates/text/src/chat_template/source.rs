@@ -93,7 +93,7 @@ pub(super) fn literals(source: &str) -> Vec<String> {
 pub(super) fn pieces(source: &str) -> Vec<Piece<'_>> {
     let mut found = Vec::new();
     let mut rest = source;
-    while let Some(start) = rest.find("{{").into_iter().chain(rest.find("{%")).chain(rest.find("{#")).min() {
+    while let Some(start) = opening(rest) {
         found.push(Piece::Text(&rest[..start]));
         rest = &rest[start..];
         let n_bytes = match &rest[..2] {
@@ -125,11 +125,21 @@ pub(super) fn pieces(source: &str) -> Vec<Piece<'_>> {
     found
 }
 
+/// Where the next opening delimiter is. One look at the text: a search for each kind would look to its end
+/// again and again.
+fn opening(text: &str) -> Option<usize> {
+    text.as_bytes().windows(2).position(|pair| matches!(pair, [b'{', b'{' | b'%' | b'#']))
+}
+
 /// The end of the `endraw` tag, or of the text.
 fn end_of_raw(text: &str) -> usize {
-    let mut from = 0;
+    let (mut from, mut end) = (0, 0);
     while let Some(start) = text[from..].find("{%").map(|start| from + start) {
-        let end = start + text[start..].find("%}").map_or(text.len() - start, |end| end + 2);
+        // Many opening delimiters may have one closing delimiter.
+        if end < start + 4 {
+            let Some(close) = text[start..].find("%}") else { return text.len() };
+            end = start + close + 2;
+        }
         if let Piece::Tag { inside, .. } = tag(&text[start..end])
             && split_name(inside).0 == "endraw"
         {

@@ -126,9 +126,9 @@ impl<'a> Names<'a> {
     /// read in the outer scope.
     fn function(&mut self, code: &'a str) {
         let parameters = parameters(code);
-        let is_parameter = |name: &str| parameters.split(',').any(|parameter| parameter == name);
+        let parameters: HashSet<&str> = parameters.split(',').collect();
         let (own, others): (Vec<Word<'a>>, Vec<Word<'a>>) =
-            words(code).into_iter().partition(|word| is_parameter(word.text));
+            words(code).into_iter().partition(|word| parameters.contains(word.text));
         self.read_words(&others);
         self.enter(own.into_iter().map(|word| word.text).chain(["caller", "varargs", "kwargs"]));
     }

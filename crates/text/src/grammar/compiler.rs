@@ -3,12 +3,13 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{InferenceCapabilities, TokEnv};
 use llguidance::{ParserFactory, TokenParser};
 use serde_json::json;
 
+use super::json_schema::Numbers;
 use super::spec::{ConstraintSpec, GrammarKey};
 use super::vocabulary::Vocabulary;
 use super::{GrammarError, gbnf, json_schema, lark, satisfiable, structural_tag, tool_calls};
@@ -143,25 +144,29 @@ impl GrammarCompiler {
     }
 
     fn compile_here(&self, spec: &ConstraintSpec) -> Result<CompiledGrammar, GrammarError> {
+        let mut numbers = Numbers::default();
         let grammar = match spec {
             ConstraintSpec::JsonObject => {
                 TopLevelGrammar::from_json_schema(json_schema::prepare(&json!({ "type": "object" }))?)
             }
             ConstraintSpec::JsonSchema(schema) => {
-                TopLevelGrammar::from_json_schema(json_schema::prepare(schema)?)
+                TopLevelGrammar::from_json_schema(numbers.lower(&json_schema::prepare(schema)?)?)
             }
             ConstraintSpec::Regex(regex) => TopLevelGrammar::from_lark(lark::of_regex(regex)?),
             ConstraintSpec::Choice(choices) => TopLevelGrammar::from_lark(lark::of_choice(choices)?),
             ConstraintSpec::Gbnf(text) => TopLevelGrammar::from_lark(gbnf::to_lark(text)?),
             ConstraintSpec::Lark(text) => {
                 lark::check(text)?;
-                TopLevelGrammar::from_lark(text.clone())
+                TopLevelGrammar::from_lark(lark::with_schemas(text, &mut numbers)?)
             }
-            ConstraintSpec::StructuralTag(tag) => TopLevelGrammar::from_lark(structural_tag::to_lark(tag)?),
-            ConstraintSpec::ToolCalls(calls) => TopLevelGrammar::from_lark(tool_calls::to_lark(calls)?),
+            ConstraintSpec::StructuralTag(tag) => {
+                TopLevelGrammar::from_lark(structural_tag::to_lark(tag, &mut numbers)?)
+            }
+            ConstraintSpec::ToolCalls(calls) => {
+                TopLevelGrammar::from_lark(tool_calls::to_lark(calls, &mut numbers)?)
+            }
         };
-        let parser = self.factory.create_parser(grammar);
-        let mut parser = parser.map_err(|error| failure(&error.to_string()))?;
+        let mut parser = self.parser(grammar, &numbers)?;
         satisfiable::check(&mut parser)?;
         parser.start_without_prompt();
         // The first mask finds what no rule shows, such as two expressions that exclude each other.
@@ -182,6 +187,21 @@ impl GrammarCompiler {
             n_tokens: self.n_tokens,
             end_tokens: self.end_tokens.clone(),
         })
+    }
+}
+
+impl GrammarCompiler {
+    fn parser(&self, grammar: TopLevelGrammar, numbers: &Numbers) -> Result<TokenParser, GrammarError> {
+        let mut init = GrammarInit::Serialized(grammar);
+        if !numbers.is_empty() {
+            let vocabulary = Some(self.factory.tok_env().clone());
+            let compiled = init.to_internal(vocabulary, self.factory.limits().clone());
+            let (grammar, mut lexer) = compiled.map_err(|error| failure(&error.to_string()))?;
+            numbers.put_into(&mut lexer)?;
+            init = GrammarInit::Internal(grammar, lexer);
+        }
+        let parser = self.factory.create_parser_from_init_default(init);
+        parser.map_err(|error| failure(&error.to_string()))
     }
 }
 

@@ -7,6 +7,8 @@ use serde_json::Value;
 use super::json_schema::MAX_TEXT_BYTES;
 use super::{GrammarError, lark_terminals};
 
+pub(super) use super::lark_terminals::with_schemas;
+
 /// Deepest nesting of brackets in a client's grammar or regular expression: llguidance recurses over it.
 const MAX_BRACKETS: usize = 64;
 /// Most lines of a client's grammar: rules may refer to each other in a chain, over which llguidance recurses.

@@ -4,10 +4,12 @@
 
 use std::collections::HashMap;
 
-use serde_json::Value;
+use serde_json::value::RawValue;
 
+use super::GrammarError;
 use super::intersection::Operands;
-use super::{GrammarError, json_schema};
+use super::json_schema::{self, Numbers};
+use crate::exact_number;
 
 /// What one rule or terminal is made of.
 #[derive(Debug, Default)]
@@ -25,7 +27,7 @@ struct Definition<'g> {
 /// # Errors
 /// [`GrammarError::TooComplex`].
 pub(super) fn check(grammar: &str) -> Result<(), GrammarError> {
-    if !grammar.contains('&') && !grammar.contains("%json") {
+    if !grammar.contains('&') {
         return Ok(());
     }
     let definitions = read(grammar)?;
@@ -73,7 +75,7 @@ fn read(grammar: &str) -> Result<HashMap<&str, Definition<'_>>, GrammarError> {
         match first {
             b'&' => definition.n_ands += 1,
             b'"' | b'/' if n_bytes > 1 => definition.n_bytes += n_bytes,
-            b'%' => rest = skip_json(token, after)?,
+            b'%' => rest = json(token, after).map_or(after, |(_, rest)| rest),
             _ if is_name(first) => definition.names.push(token.trim_start_matches(['!', '?'])),
             _ => {}
         }
@@ -125,18 +127,39 @@ fn literal_bytes(text: &[u8], delimiter: u8) -> usize {
     1
 }
 
-/// The text after the value of a directive that has one. Schemas are checked.
-fn skip_json<'g>(directive: &str, after: &'g str) -> Result<&'g str, GrammarError> {
+/// The JSON value behind a directive that has one, and what follows it. What cannot be read is refused when
+/// the grammar is compiled.
+fn json<'g>(directive: &str, after: &'g str) -> Option<(&'g str, &'g str)> {
     if !matches!(directive, "%json" | "%regex" | "%llguidance") {
-        return Ok(after);
+        return None;
     }
-    let mut values = serde_json::Deserializer::from_str(after).into_iter::<Value>();
-    // What cannot be read is refused when the grammar is compiled.
-    let Some(Ok(value)) = values.next() else { return Ok(after) };
-    if directive == "%json" {
-        json_schema::check_intersections(&value)?;
+    let mut values = serde_json::Deserializer::from_str(after).into_iter::<&RawValue>();
+    values.next()?.ok()?;
+    Some(after.split_at(values.byte_offset()))
+}
+
+/// The grammar with schemas that are checked and may be compiled.
+///
+/// # Errors
+/// What [`json_schema::checked`] refuses.
+pub(super) fn with_schemas(grammar: &str, numbers: &mut Numbers) -> Result<String, GrammarError> {
+    let (mut written, mut rest) = (String::with_capacity(grammar.len()), grammar);
+    while !rest.is_empty() {
+        let (token, after) = rest.split_at(token_bytes(rest));
+        written.push_str(token);
+        rest = after;
+        let Some((value, after)) = json(token, after).filter(|_| token == "%json") else { continue };
+        let Ok(schema) = exact_number::parse(value) else { continue };
+        let mut lowered = numbers.lower(&json_schema::checked(&schema)?)?;
+        if let (Some(options), Some(members)) =
+            (schema.get(json_schema::OPTIONS_KEY), lowered.as_object_mut())
+        {
+            members.insert(json_schema::OPTIONS_KEY.to_owned(), options.clone());
+        }
+        written.push_str(&format!(" {lowered}"));
+        rest = after;
     }
-    Ok(&after[values.byte_offset()..])
+    Ok(written)
 }
 
 #[cfg(test)]
@@ -170,6 +193,10 @@ mod tests {
 
     #[test]
     fn schemas_in_a_grammar_are_checked() {
+        let is_refused = |grammar: &str| {
+            let lowered = with_schemas(grammar, &mut Numbers::default());
+            matches!(lowered, Err(GrammarError::TooComplex(_)))
+        };
         let schema = |n: usize| {
             let all: Vec<_> = (0..n).map(|idx| serde_json::json!({"pattern": format!("a&{idx}")})).collect();
             format!("start: %json {{\"type\": \"string\", \"allOf\": {}}} X\nX: /a/", serde_json::json!(all))

@@ -8,6 +8,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use super::json_schema::Numbers;
 use super::lark::{self, quoted};
 use super::{GrammarError, json_schema};
 
@@ -24,8 +25,8 @@ const ANY_TEXT: &str = "/(?s:.*)/";
 /// # Errors
 /// [`GrammarError::Invalid`] with the path of what is wrong, [`GrammarError::Unsupported`] for a format that cannot be
 /// enforced, and what a schema or an expression in it gives.
-pub(super) fn to_lark(tag: &Value) -> Result<String, GrammarError> {
-    let mut writer = Writer { lines: String::new(), n_formats: 0 };
+pub(super) fn to_lark(tag: &Value, numbers: &mut Numbers) -> Result<String, GrammarError> {
+    let mut writer = Writer { lines: String::new(), n_formats: 0, numbers };
     let start = match (tag.get("format"), tag.get("structures")) {
         (Some(format), None) => writer.format(format, "format", 0)?,
         (None, Some(_)) => writer.triggered_tags(&as_triggered_tags(tag)?, "", 0)?,
@@ -79,13 +80,14 @@ fn options(texts: &[&str]) -> String {
     format!("({list})")
 }
 
-struct Writer {
+struct Writer<'n> {
     /// Rules and terminals.
     lines: String,
     n_formats: usize,
+    numbers: &'n mut Numbers,
 }
 
-impl Writer {
+impl Writer<'_> {
     /// Defines a rule or, with an upper-case name, a terminal; `attributes` like `[lazy]`. Gives its name.
     fn define(&mut self, prefix: &str, attributes: &str, body: &str) -> String {
         self.n_formats += 1;
@@ -109,7 +111,7 @@ impl Writer {
             }
             "json_schema" => {
                 let schema = format.get("json_schema").unwrap_or(&Value::Null);
-                let schema = json_schema::prepare(schema)?;
+                let schema = self.numbers.lower(&json_schema::prepare(schema)?)?;
                 Ok(self.define("json", "", &format!("%json {schema}")))
             }
             kind @ ("sequence" | "or") => {

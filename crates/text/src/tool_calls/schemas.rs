@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::exact_number;
+
 /// Schemas inside schemas (`anyOf`) that are looked at.
 const MAX_DEPTH: usize = 8;
 /// Most schemas that are looked at for one parameter: references may lead to the same one again and again.
@@ -47,6 +49,9 @@ impl Kinds {
 
     fn of_value(value: &Value) -> Self {
         match value {
+            Value::Object(members) if let Some(text) = exact_number::exact_text(members) => {
+                if text.contains(['.', 'e', 'E']) { Self::NUMBER } else { Self::INTEGER }
+            }
             Value::Null => Self::NULL,
             Value::Bool(_) => Self::BOOLEAN,
             Value::Number(number) if number.is_f64() => Self::NUMBER,

@@ -2,6 +2,7 @@
 
 mod json_schemas;
 mod matching;
+mod numbers;
 mod texts;
 mod vocabularies;
 mod walk;

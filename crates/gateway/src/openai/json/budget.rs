@@ -2,6 +2,7 @@
 //! hundred times its bytes in the body. Does not know what the trees are for.
 
 use serde_json::Value;
+use throng_text::exact_number;
 
 use super::walk::{Extent, syntax};
 use super::{MAX_TREE_BYTES, MAX_TREE_DEPTH, Node};
@@ -87,5 +88,13 @@ impl<'a> Node<'a, '_> {
     /// `invalid_json`, which a body that was checked never gives.
     pub fn tree(&self) -> Result<Value, ApiError> {
         serde_json::from_str(self.text()).map_err(syntax)
+    }
+
+    /// As [`Self::tree`], with the digits of every number: see [`throng_text::exact_number`].
+    ///
+    /// # Errors
+    /// As [`Self::tree`].
+    pub fn exact_tree(&self) -> Result<Value, ApiError> {
+        exact_number::parse(self.text()).map_err(syntax)
     }
 }

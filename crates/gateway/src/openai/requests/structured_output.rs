@@ -2,6 +2,7 @@
 //! specification. Does not know how it is enforced and whether it can be.
 
 use serde_json::Value;
+use throng_text::exact_number;
 use throng_text::grammar::ConstraintSpec;
 
 use super::generation_request::GenerationRequest;
@@ -20,35 +21,37 @@ pub(super) fn read_response_format(
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
     const FORMATS: &[&str] = &["text", "json_object", "json_schema", "structural_tag"];
-    const KEYS: &[&str] = &["type", "json_schema", "structures", "triggers", "format", "schema"];
+    const KEYS: &[&str] = &["type", "json_schema", "schema", "structures", "triggers", "format"];
     let mut format = None;
     node.known_members(KEYS, |key, value| {
         match key {
             _ if value.is_null() => {}
             "type" => format = Some(value.one_of(FORMATS)?),
             "json_schema" => check_named_schema(&value)?,
-            // A form of the output, as other servers write it: it would be lost.
-            "schema" => return Err(ApiError::unknown_parameter(value.path())),
+            "schema" => Shape::Object.check(&value)?,
             _ => {}
         }
         Ok(())
     })?;
     node.check_complexity(MAX_SCHEMA_VALUES)?;
-    let spec = match format.map(|idx| FORMATS[idx]) {
-        None => return Err(ApiError::missing_required_parameter(node.path_of("type"))),
-        Some("text") => return Ok(()),
-        Some("json_object") => ConstraintSpec::JsonObject,
-        Some("json_schema") => match node.tree()?.get_mut("json_schema").map(Value::take) {
-            None | Some(Value::Null) => {
-                return Err(ApiError::missing_required_parameter(node.path_of("json_schema")));
+    let Some(format) = format else {
+        return Err(ApiError::missing_required_parameter(node.path_of("type")));
+    };
+    let mut tree = node.exact_tree()?;
+    let mut taken = |path: &str| tree.pointer_mut(path).map(Value::take).filter(|value| !value.is_null());
+    let spec = match FORMATS[format] {
+        "text" => return Ok(()),
+        // A schema beside the type is llama.cpp's spelling.
+        "json_object" => taken("/schema").map_or(ConstraintSpec::JsonObject, ConstraintSpec::JsonSchema),
+        // `strict` is always so.
+        "json_schema" => match taken("/json_schema/schema").or_else(|| taken("/schema")) {
+            Some(schema) => ConstraintSpec::JsonSchema(schema),
+            None => {
+                let path = if taken("/json_schema").is_some() { "json_schema.schema" } else { "json_schema" };
+                return Err(ApiError::missing_required_parameter(format!("{}.{path}", node.path())));
             }
-            // Without a schema any object will do. `strict` is always so.
-            Some(mut named) => match named.get_mut("schema").map(Value::take) {
-                None | Some(Value::Null) => ConstraintSpec::JsonObject,
-                Some(schema) => ConstraintSpec::JsonSchema(schema),
-            },
         },
-        Some(_) => ConstraintSpec::StructuralTag(node.tree()?),
+        _ => ConstraintSpec::StructuralTag(tree),
     };
     r.constrain(node.path(), spec)
 }
@@ -163,7 +166,7 @@ pub(super) fn read_structural_tag(
 
 fn schema(node: &Node<'_, '_>) -> Result<ConstraintSpec, ApiError> {
     let schema = match node.json_type() {
-        JsonType::Boolean => node.tree()?,
+        JsonType::Boolean => node.exact_tree()?,
         _ => tree(node)?,
     };
     Ok(ConstraintSpec::JsonSchema(schema))
@@ -190,12 +193,12 @@ fn tree(node: &Node<'_, '_>) -> Result<Value, ApiError> {
     match node.json_type() {
         JsonType::Object => {
             node.check_complexity(MAX_SCHEMA_VALUES)?;
-            node.tree()
+            node.exact_tree()
         }
         JsonType::String => {
             let text = text(node)?;
             node.check_complexity_of(&text, MAX_SCHEMA_VALUES)?;
-            let tree: Option<Value> = serde_json::from_str(&text).ok();
+            let tree: Option<Value> = exact_number::parse(&text).ok();
             tree.filter(Value::is_object).ok_or_else(|| {
                 let reason = format!("Invalid '{}': the string does not hold a JSON object.", node.path());
                 ApiError::invalid_value(node.path(), reason)
@@ -241,7 +244,21 @@ mod tests {
                 ConstraintSpec::JsonObject,
             ),
             (named(&format!(r#","schema":{schema},"strict":true"#)), "response_format", json_schema()),
-            (named(r#","schema":null"#), "response_format", ConstraintSpec::JsonObject),
+            (
+                format!(r#""response_format":{{"type":"json_object","schema":{schema}}}"#),
+                "response_format",
+                json_schema(),
+            ),
+            (
+                format!(r#""response_format":{{"type":"json_schema","schema":{schema}}}"#),
+                "response_format",
+                json_schema(),
+            ),
+            (
+                r#""response_format":{"type":"json_object","schema":null}"#.to_owned(),
+                "response_format",
+                ConstraintSpec::JsonObject,
+            ),
             (format!(r#""response_format":{tag}"#), "response_format", tagged()),
             (
                 format!(r#""structured_outputs":{{"json":{schema}}}"#),
@@ -320,6 +337,26 @@ mod tests {
             (r#""structured_outputs":{"json_object":1}"#, "structured_outputs.json_object", "invalid_type"),
             (r#""structured_outputs":{"mood":1}"#, "structured_outputs.mood", "unknown_parameter"),
             (r#""structured_outputs":[]"#, "structured_outputs", "invalid_type"),
+            (
+                r#""response_format":{"type":"json_schema","json_schema":{"name":"x"}}"#,
+                "response_format.json_schema.schema",
+                "missing_required_parameter",
+            ),
+            (
+                r#""response_format":{"type":"json_schema","json_schema":{"name":"x","schema":null}}"#,
+                "response_format.json_schema.schema",
+                "missing_required_parameter",
+            ),
+            (
+                r#""response_format":{"type":"json_schema"}"#,
+                "response_format.json_schema",
+                "missing_required_parameter",
+            ),
+            (
+                r#""response_format":{"type":"json_object","schema":[]}"#,
+                "response_format.schema",
+                "invalid_type",
+            ),
             (
                 r#""structured_outputs":{"json":{},"regex":"a"}"#,
                 "structured_outputs.regex",

@@ -40,7 +40,7 @@ pub fn read_tools(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Vec<Va
     budget.take_tree(node)?;
     let mut tools = Vec::new();
     node.elements(MAX_TOOLS, |_, tool| {
-        tools.push(tidied(tool.tree()?));
+        tools.push(tidied(tool.exact_tree()?));
         Ok(())
     })?;
     Ok(tools)

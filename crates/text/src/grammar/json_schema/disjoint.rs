@@ -4,6 +4,8 @@ use std::cell::Cell;
 
 use serde_json::{Map, Value};
 
+use crate::exact_number;
+
 /// Deepest nesting of schemas, references included.
 const MAX_DEPTH: usize = 12;
 /// Most pairs of schemas that are compared for one schema.
@@ -108,8 +110,12 @@ fn constants(schema: &Map<String, Value>) -> Option<&[Value]> {
 /// equal than for different.
 fn is_equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
+        _ if exact_number::text(one).is_some() || exact_number::text(other).is_some() => {
+            let nearest = exact_number::as_f64(one);
+            nearest.is_some() && nearest == exact_number::as_f64(other)
+        }
         (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => true,
-        _ => one == other || one.is_number() && one.as_f64() == other.as_f64(),
+        _ => one == other,
     }
 }
 
@@ -117,6 +123,7 @@ fn is_equal(one: &Value, other: &Value) -> bool {
 fn has_type(schema: &Map<String, Value>, name: &str) -> bool {
     let is_named = |one: &Value| one == name || name == "number" && one == "integer";
     let is_of = |value: &Value| match value {
+        value if exact_number::text(value).is_some() => name == "number",
         Value::Null => name == "null",
         Value::Bool(_) => name == "boolean",
         Value::Number(_) => name == "number",
@@ -134,7 +141,8 @@ fn has_type(schema: &Map<String, Value>, name: &str) -> bool {
 
 /// Whether the lower bound of `a` is above the upper bound of `b`.
 fn is_above(a: &Map<String, Value>, low: &str, b: &Map<String, Value>, high: &str) -> bool {
-    let bound = |schema: &Map<String, Value>, keyword: &str| schema.get(keyword).and_then(Value::as_f64);
+    let bound =
+        |schema: &Map<String, Value>, keyword: &str| schema.get(keyword).and_then(exact_number::as_f64);
     matches!((bound(a, low), bound(b, high)), (Some(low), Some(high)) if low > high)
 }
 

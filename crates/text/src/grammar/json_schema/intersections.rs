@@ -18,6 +18,7 @@ const OWN: &[&str] = &[
     "additionalProperties",
     "format",
     "items",
+    "multipleOf",
     "pattern",
     "patternProperties",
     "prefixItems",
@@ -51,11 +52,62 @@ enum Child<'s> {
 /// # Errors
 /// [`GrammarError::TooComplex`].
 pub(in crate::grammar) fn check(root: &Value) -> Result<(), GrammarError> {
+    each_place(root, |place| place.operands().check())
+}
+
+/// Checks that llguidance can multiply the `multipleOf` of every place in 32 bits, in whatever order it
+/// comes upon them. All of them are `primes`.
+///
+/// # Errors
+/// [`GrammarError::TooComplex`].
+pub(super) fn check_products(root: &Value, primes: impl Iterator<Item = u32>) -> Result<(), GrammarError> {
+    let too_complex = || {
+        let reason = "too many different conditions on numbers, several of which hold for one number";
+        Err(GrammarError::TooComplex(reason.to_owned()))
+    };
+    // It multiplies two least common multiples.
+    let is_within = |product: u64| product.saturating_mul(product) <= u64::from(u32::MAX);
+    if has_unknown_reference(root) {
+        let product = primes.map(u64::from).fold(1, u64::saturating_mul);
+        return if is_within(product) { Ok(()) } else { too_complex() };
+    }
+    each_place(root, |place| match place.multiples() {
+        (n, product) if n > 1 && !is_within(product) => too_complex(),
+        _ => Ok(()),
+    })
+}
+
+/// Whether a reference leads to where [`Walk::target`] does not find it.
+fn has_unknown_reference(root: &Value) -> bool {
+    let mut stack = vec![root];
+    while let Some(value) = stack.pop() {
+        match value {
+            Value::Array(elements) => stack.extend(elements),
+            Value::Object(members) => {
+                let path = members.get("$ref").and_then(Value::as_str);
+                let is_known =
+                    |path: &str| path.strip_prefix('#').is_some_and(|at| root.pointer(at).is_some());
+                let is_resource = members.get("$id").is_some_and(Value::is_string);
+                if path.is_some_and(|path| !is_known(path)) || is_resource && !std::ptr::eq(value, root) {
+                    return true;
+                }
+                stack.extend(members.values());
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
+fn each_place(
+    root: &Value,
+    check: impl Fn(&Place<'_>) -> Result<(), GrammarError>,
+) -> Result<(), GrammarError> {
     let mut walk = Walk { root, n_visits: 0 };
     let mut seen = HashSet::new();
     let mut places = Vec::from_iter(walk.place(root, &mut Vec::new())?);
     while let Some(place) = places.pop() {
-        place.operands().check()?;
+        check(&place)?;
         let mut names = BTreeSet::new();
         place.property_names(&mut names);
         let properties = names.into_iter().map(Child::Property);
@@ -109,6 +161,24 @@ impl<'s> Place<'s> {
             }
             Self::All(places) => places.iter().map(Self::operands).fold(Operands::default(), Operands::and),
             Self::Any(places) => places.iter().map(Self::operands).fold(Operands::default(), Operands::or),
+        }
+    }
+
+    /// How many `multipleOf` hold, and their product.
+    fn multiples(&self) -> (usize, u64) {
+        match self {
+            Self::One(schema) => match schema.get("multipleOf").and_then(Value::as_u64) {
+                Some(number) => (1, number),
+                None => (0, 1),
+            },
+            Self::All(places) => places
+                .iter()
+                .map(Self::multiples)
+                .fold((0, 1), |sum, one| (sum.0 + one.0, sum.1.saturating_mul(one.1))),
+            Self::Any(places) => places
+                .iter()
+                .map(Self::multiples)
+                .fold((0, 1), |most, one| (most.0.max(one.0), most.1.max(one.1))),
         }
     }
 

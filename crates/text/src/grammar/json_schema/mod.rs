@@ -4,15 +4,19 @@
 mod disjoint;
 mod formats;
 mod intersections;
+mod numbers;
+mod patterns;
+mod references;
 mod rewrite;
 
 use serde_json::{Map, Value, json};
 
 use super::GrammarError;
+use crate::exact_number;
 use disjoint::Disjoint;
 
 pub(super) use formats::text_format;
-pub(super) use intersections::check as check_intersections;
+pub(super) use numbers::Numbers;
 
 /// Deepest nesting of values in a schema.
 const MAX_DEPTH: usize = 64;
@@ -26,7 +30,8 @@ const MAX_REFERENCES: usize = 512;
 const MAX_SCHEMAS: usize = 2000;
 /// Most properties of one object: each is a way to go on after any other.
 const MAX_PROPERTIES: usize = 400;
-/// Largest least common multiple of all `multipleOf`, their decimal points left out: an automaton counts to it.
+/// Largest least common multiple of all `multipleOf`, their powers of ten left out: an automaton counts to
+/// it.
 const MAX_MULTIPLE: u64 = 10_000;
 /// Largest lower bound on a length: what is longer never fits an answer.
 const MAX_LENGTH: u64 = 100_000;
@@ -70,12 +75,17 @@ const SCHEMAS: &[&str] = &["allOf", "anyOf", "items", "oneOf", "prefixItems"];
 /// Keywords under which an object stands whose members are schemas.
 const SCHEMA_MAP: &[&str] = &["$defs", "definitions", "patternProperties", "properties"];
 
-/// Checks a schema and makes of it what llguidance takes: an object with its options.
+/// Checks a schema and makes of it what [`Numbers::lower`] takes: an object with llguidance's options.
 ///
 /// # Errors
 /// [`GrammarError::UnsupportedKeyword`], [`GrammarError::Unsupported`] for a format, [`GrammarError::TooComplex`],
 /// [`GrammarError::Invalid`], and [`GrammarError::Unsatisfiable`] for `false`.
 pub(super) fn prepare(schema: &Value) -> Result<Value, GrammarError> {
+    Ok(with_options(&checked(schema)?, None))
+}
+
+/// As [`prepare`], without options.
+pub(super) fn checked(schema: &Value) -> Result<Value, GrammarError> {
     check_size(schema)?;
     let mut schema = match schema {
         Value::Bool(true) => Map::new(),
@@ -85,11 +95,12 @@ pub(super) fn prepare(schema: &Value) -> Result<Value, GrammarError> {
         Value::Object(members) => members.clone(),
         _ => return Err(invalid("#", "a schema must be an object or a boolean")),
     };
+    references::hoist(&mut schema)?;
     let root = Value::Object(schema.clone());
     Check { n_schemas: 0, multiple: 1, disjoint: Disjoint::new(&root) }.object(&mut schema, "#")?;
     let schema = Value::Object(schema);
     intersections::check(&schema)?;
-    Ok(with_options(&schema, None))
+    Ok(schema)
 }
 
 /// A checked schema with llguidance's options. Strings use the escapes of `escapes` (the characters after the backslash), or
@@ -192,6 +203,10 @@ impl Check<'_> {
             let options = schema.shift_remove("oneOf").unwrap_or_default();
             rewrite::and(schema, json!({ "anyOf": options }));
         }
+        if let Some(coefficient) = numbers::check(schema, path)? {
+            self.multiple_of(coefficient, path)?;
+        }
+        patterns::check(schema, path)?;
         let (mut pattern, mut is_annotation) = (None, false);
         for (keyword, value) in schema.iter_mut() {
             let at = || format!("{path}/{}", keyword.replace('~', "~0").replace('/', "~1"));
@@ -215,7 +230,6 @@ impl Check<'_> {
                         self.schema(schema, &format!("{}/{idx}", at()))?;
                     }
                 }
-                ("multipleOf", number) => self.multiple_of(number, &at())?,
                 ("properties", Value::Object(all)) if all.len() > MAX_PROPERTIES => {
                     return Err(too_complex(format!("more than {MAX_PROPERTIES} properties at '{}'", at())));
                 }
@@ -244,21 +258,15 @@ impl Check<'_> {
     }
 
     /// Schemas may be combined, and then both numbers hold.
-    fn multiple_of(&mut self, number: &Value, path: &str) -> Result<(), GrammarError> {
-        let Some(value) = number.as_f64().filter(|value| *value > 0.0) else {
-            return Err(invalid(path, "it must be a number above 0"));
-        };
-        let digits: String = value.to_string().chars().filter(char::is_ascii_digit).collect();
-        let coefficient = digits.trim_matches('0').parse().unwrap_or(1_u64).max(1);
-        let whole = if value.fract() == 0.0 { value as u64 } else { coefficient };
-        let (mut a, mut b) = (self.multiple, whole.max(1));
+    fn multiple_of(&mut self, coefficient: u64, path: &str) -> Result<(), GrammarError> {
+        let (mut a, mut b) = (self.multiple, coefficient);
         while b != 0 {
             (a, b) = (b, a % b);
         }
-        self.multiple = (self.multiple / a).saturating_mul(whole.max(1));
+        self.multiple = (self.multiple / a).saturating_mul(coefficient);
         if self.multiple > MAX_MULTIPLE {
             return Err(too_complex(format!(
-                "'multipleOf' at '{path}': numbers with a common multiple above {MAX_MULTIPLE}"
+                "'multipleOf' at '{path}/multipleOf': numbers with a common multiple above {MAX_MULTIPLE}"
             )));
         }
         Ok(())
@@ -267,6 +275,7 @@ impl Check<'_> {
 
 fn kind(value: &Value) -> &'static str {
     match value {
+        value if exact_number::text(value).is_some() => "a number",
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
@@ -276,19 +285,16 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Makes an integer of `2.0`, and of an upper bound that nothing reaches the largest that llguidance takes.
+/// Makes an integer of `2.0`.
 fn check_count(keyword: &str, number: &mut Value, path: &str) -> Result<(), GrammarError> {
-    let count = match number.as_u64() {
-        Some(count) => count,
-        None => match number.as_f64().filter(|count| *count >= 0.0 && count.fract() == 0.0) {
-            Some(count) => count as u64,
-            None => return Err(invalid(path, "it must be a number of at least 0 without fraction")),
-        },
+    let value = exact_number::as_f64(number).filter(|count| *count >= 0.0 && count.fract() == 0.0);
+    let Some(count) = value else {
+        return Err(invalid(path, "it must be a number of at least 0 without fraction"));
     };
     let largest = if keyword.ends_with("Length") { MAX_LENGTH } else { MAX_COUNT };
-    if keyword.starts_with("min") && count > largest {
+    if keyword.starts_with("min") && count > largest as f64 {
         return Err(too_complex(format!("'{keyword}' at '{path}' is above {largest}")));
     }
-    *number = Value::from(count);
+    *number = Value::from(count as u64);
     Ok(())
 }

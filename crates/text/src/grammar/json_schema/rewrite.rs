@@ -2,10 +2,20 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::exact_number;
+
 /// All types of JSON.
 const TYPES: &[&str] = &["array", "boolean", "null", "number", "object", "string"];
 /// Keywords that say nothing about instances.
-const ANNOTATIONS: &[&str] = &["$comment", "default", "description", "examples", "title"];
+const ANNOTATIONS: &[&str] = &["$comment", "default", "deprecated", "description", "examples", "title"];
+/// Upper bounds on counts that no answer reaches, such as the largest of a type.
+const UNREACHABLE: f64 = 1e9;
+/// Lower bounds on counts.
+const AT_LEAST: [&str; 3] = ["minItems", "minLength", "minProperties"];
+/// Upper bounds on counts.
+const AT_MOST: [&str; 3] = ["maxItems", "maxLength", "maxProperties"];
+/// Keywords that say something about strings only, and are of no effect beside other types.
+const OF_STRINGS: [&str; 4] = ["format", "maxLength", "minLength", "pattern"];
 /// Keywords whose schemas say which properties and items are evaluated.
 const APPLICATORS: &[&str] =
     &["$dynamicRef", "$ref", "allOf", "anyOf", "contains", "dependentSchemas", "else", "if", "oneOf", "then"];
@@ -27,7 +37,7 @@ pub(super) fn keywords(schema: &mut Map<String, Value>) {
         and(schema, negated);
     }
     match schema.get("propertyNames") {
-        Some(names) if says_nothing(names) => drop(schema.shift_remove("propertyNames")),
+        Some(names) if holds_for_strings(names) => drop(schema.shift_remove("propertyNames")),
         Some(Value::Bool(false)) => {
             schema.shift_remove("propertyNames");
             and(schema, json!({"maxProperties": 0}));
@@ -40,6 +50,18 @@ pub(super) fn keywords(schema: &mut Map<String, Value>) {
         // The difference is only in what `$dynamicRef` finds.
         schema.insert("$anchor".to_owned(), anchor);
     }
+}
+
+/// Whether every string satisfies a schema.
+fn holds_for_strings(schema: &Value) -> bool {
+    let Value::Object(members) = schema else { return says_nothing(schema) };
+    members.iter().all(|(keyword, value)| match keyword.as_str() {
+        "type" => value == "string" || value.as_array().is_some_and(|all| all.contains(&"string".into())),
+        "pattern" => value == "" || value == ".*",
+        "minLength" => exact_number::as_f64(value) == Some(0.0),
+        "maxLength" => exact_number::as_f64(value).is_some_and(|n| n >= UNREACHABLE),
+        other => ANNOTATIONS.contains(&other),
+    })
 }
 
 /// Whether every value satisfies a schema.
@@ -67,7 +89,22 @@ fn unevaluated(schema: &mut Map<String, Value>) {
 
 /// Drops keywords that have no effect beside the others.
 fn without_effect(schema: &mut Map<String, Value>) {
-    let n = |keyword: &str| schema.get(keyword).and_then(Value::as_f64);
+    schema.retain(|keyword, value| {
+        let keyword = keyword.as_str();
+        let n = || exact_number::as_f64(value);
+        !(AT_LEAST.contains(&keyword) && n() == Some(0.0)
+            || AT_MOST.contains(&keyword) && n().is_some_and(|n| n >= UNREACHABLE))
+    });
+    let is_string = |kind: &Value| kind == "string";
+    let may_be_string = schema.get("type").is_none_or(|kind| match kind {
+        Value::Array(kinds) => kinds.iter().any(is_string),
+        kind => is_string(kind),
+    });
+    if !may_be_string {
+        schema.retain(|keyword, _| !OF_STRINGS.contains(&keyword.as_str()));
+    }
+    contains_anything(schema);
+    let n = |keyword: &str| schema.get(keyword).and_then(exact_number::as_f64);
     let has_one_item = n("maxItems").is_some_and(|n| n <= 1.0);
     let contains = schema.get("contains").is_some();
     let may_contain_none = n("minContains") == Some(0.0) && schema.get("maxContains").is_none();
@@ -87,6 +124,19 @@ fn without_effect(schema: &mut Map<String, Value>) {
         for keyword in ["if", "then", "else"] {
             schema.shift_remove(keyword);
         }
+    }
+}
+
+/// `contains` of any item is a bound on how many items there are.
+fn contains_anything(schema: &mut Map<String, Value>) {
+    if !schema.get("contains").is_some_and(says_nothing) {
+        return;
+    }
+    schema.shift_remove("contains");
+    let at_least = schema.shift_remove("minContains").unwrap_or_else(|| Value::from(1));
+    and(schema, json!({ "minItems": at_least }));
+    if let Some(at_most) = schema.shift_remove("maxContains") {
+        and(schema, json!({ "maxItems": at_most }));
     }
 }
 

@@ -78,7 +78,8 @@ impl<'v> Arguments<'_, '_, 'v> {
         let kinds = Kinds::of_parameter(argument.schema, self.schema);
         let end = self.writer.literal(tags.end);
         if !kinds.has(Kinds::STRING) {
-            return Ok(format!("{} {end}", json_value(&self.part(argument.schema, None)?)));
+            let value = self.part(argument.schema, None)?;
+            return Ok(format!("{} {end}", self.json_value(&value)?));
         }
         let schemas = TextSchemas::new(self.schema);
         let mut options = Vec::new();
@@ -100,7 +101,8 @@ impl<'v> Arguments<'_, '_, 'v> {
         let names: Vec<&str> =
             json_kinds.iter().filter(|(kind, _)| kinds.has(*kind)).map(|known| known.1).collect();
         if !names.is_empty() {
-            options.push(format!("{} {end}", json_value(&self.part(argument.schema, Some(&names))?)));
+            let value = self.part(argument.schema, Some(&names))?;
+            options.push(format!("{} {end}", self.json_value(&value)?));
         }
         if let Some(text) = schemas.strings(argument.schema, 0)? {
             let text = format!("({text}){}", not_read_otherwise(kinds));
@@ -153,7 +155,7 @@ impl<'v> Arguments<'_, '_, 'v> {
         let Some(arguments) = self.known()? else {
             let upper = self.rule.to_uppercase();
             self.writer.define(&format!("{upper}_NAME"), "/[a-zA-Z_][a-zA-Z0-9_]{0,63}/");
-            let one = format!("{upper}_NAME \"=\" {}", python_value(&json!({})));
+            let one = format!("{upper}_NAME \"=\" {}", self.python_value(&json!({}))?);
             return Ok(format!("({one} (\", \" {one})*)?"));
         };
         // `RULE_more_N` are the arguments from number N on behind others, `RULE_from_N` without any before them.
@@ -164,7 +166,8 @@ impl<'v> Arguments<'_, '_, 'v> {
         for (idx, argument) in arguments.iter().enumerate().rev() {
             check_name(argument.name, NO_PYTHON_NAME)?;
             let one = name("one", idx);
-            let value = python_value(&self.part(argument.schema, None)?);
+            let value = self.part(argument.schema, None)?;
+            let value = self.python_value(&value)?;
             lines.push((one.clone(), format!("{} {value}", quoted(&format!("{}=", argument.name)))));
             let (more, from) = (name("more", idx + 1), name("from", idx + 1));
             let (behind, first) = match argument.is_required {
@@ -213,6 +216,19 @@ impl<'v> Arguments<'_, '_, 'v> {
             named.filter(|argument| argument.is_required || *argument.schema != Value::Bool(false));
         let unnamed = unnamed.map(|name| Argument { name, schema: others, is_required: true });
         Ok(Some(possible.chain(unnamed).collect()))
+    }
+
+    fn json_value(&mut self, schema: &Value) -> Result<String, GrammarError> {
+        self.value(&json_schema::with_options(schema, None))
+    }
+
+    /// JSON with the escapes that Python reads as JSON does.
+    fn python_value(&mut self, schema: &Value) -> Result<String, GrammarError> {
+        self.value(&json_schema::with_options(schema, Some("nrt\"\\")))
+    }
+
+    fn value(&mut self, schema: &Value) -> Result<String, GrammarError> {
+        Ok(format!("%json {}", self.writer.numbers.lower(schema)?))
     }
 
     /// A part of the schema on its own, of these types. Its references lead where they led, for which the whole schema is
@@ -277,15 +293,6 @@ fn move_references(schema: &mut Value) {
         Value::Array(elements) => elements.iter_mut().for_each(move_references),
         _ => {}
     }
-}
-
-fn json_value(schema: &Value) -> String {
-    format!("%json {}", json_schema::with_options(schema, None))
-}
-
-/// JSON with the escapes that Python reads as JSON does.
-fn python_value(schema: &Value) -> String {
-    format!("%json {}", json_schema::with_options(schema, Some("nrt\"\\")))
 }
 
 /// Leaves out the texts that would be read as another kind of value that the argument takes.

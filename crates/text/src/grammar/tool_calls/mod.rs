@@ -9,6 +9,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
+use super::json_schema::Numbers;
 use super::lark::quoted;
 use super::{GrammarError, json_schema};
 use crate::tool_calls::ToolCallFormat;
@@ -47,8 +48,8 @@ const ANY: &str = "/(?s:.*)/";
 /// # Errors
 /// [`GrammarError::Unsupported`] for a format whose calls cannot be written as a grammar, and what a tool's schema gives,
 /// with the tool's name.
-pub(super) fn to_lark(spec: &ToolCallSpec) -> Result<String, GrammarError> {
-    let mut writer = Writer { spec, lines: String::new(), n_copied_bytes: 0 };
+pub(super) fn to_lark(spec: &ToolCallSpec, numbers: &mut Numbers) -> Result<String, GrammarError> {
+    let mut writer = Writer { spec, lines: String::new(), n_copied_bytes: 0, numbers };
     let is_control = |text: &str| spec.control.iter().any(|known| known.1 == text);
     let start = match spelling(spec.format, &is_control) {
         Some(spelling) => {
@@ -73,6 +74,8 @@ struct Writer<'s> {
     lines: String,
     /// Bytes of schemas that stand in it again for the references of an argument.
     n_copied_bytes: usize,
+    /// Conditions on numbers.
+    numbers: &'s mut Numbers,
 }
 
 impl Writer<'_> {
@@ -90,7 +93,7 @@ impl Writer<'_> {
             let rule = format!("args_{idx}");
             let mut arguments = Arguments { writer: self, rule: &rule, schema: &schema, n_bytes: None };
             let body = match style {
-                ArgumentStyle::Json => Ok(format!("%json {schema}")),
+                ArgumentStyle::Json => self.numbers.lower(&schema).map(|schema| format!("%json {schema}")),
                 ArgumentStyle::Tagged(tags) => arguments.tagged(tags),
                 ArgumentStyle::Python => arguments.python(&tool.name),
             };

@@ -1,0 +1,157 @@
+//! JSON numbers that neither an `i64`, a `u64` nor a double holds exactly, in trees of values. Does not
+//! know what the numbers are for.
+//!
+//! [`Value`] keeps such a number as the nearest double. [`parse`] keeps it as an object of one member,
+//! `{"$throng.number": "18446744073709551616"}`, which crosses the wire like any value. A client that
+//! writes this object writes the number.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+/// The name of the member that holds the digits.
+const KEY: &str = "$throng.number";
+
+/// Longest run of digits that a double always holds.
+const SAFE_DIGITS: usize = 15;
+
+/// Reads JSON without changing a number.
+///
+/// # Errors
+/// What is wrong with the syntax.
+pub fn parse(json: &str) -> serde_json::Result<Value> {
+    let long = long_numbers(json);
+    if long.is_empty() {
+        return serde_json::from_str(json);
+    }
+    let mut written = String::with_capacity(json.len() + long.len() * (KEY.len() + 8));
+    let mut end = 0;
+    for (start, number) in long {
+        written.push_str(&json[end..start]);
+        written.push_str(&format!("{{\"{KEY}\":\"{number}\"}}"));
+        end = start + number.len();
+    }
+    written.push_str(&json[end..]);
+    serde_json::from_str(&written)
+}
+
+/// The text of a number, as exact as the value holds it; `None` for what is no number.
+pub fn text(value: &Value) -> Option<Cow<'_, str>> {
+    match value {
+        Value::Number(number) => Some(Cow::Owned(number.to_string())),
+        Value::Object(members) => exact_text(members).map(Cow::Borrowed),
+        _ => None,
+    }
+}
+
+/// The nearest double of a number; `None` for what is no number.
+pub fn as_f64(value: &Value) -> Option<f64> {
+    match value {
+        Value::Object(members) => exact_text(members)?.parse().ok(),
+        _ => value.as_f64(),
+    }
+}
+
+/// The text of the number that an object of [`parse`] stands for.
+pub fn exact_text(members: &Map<String, Value>) -> Option<&str> {
+    let text = members.get(KEY)?.as_str().filter(|_| members.len() == 1)?;
+    let is_number = text.len() <= 64 && text.starts_with(|c: char| c == '-' || c.is_ascii_digit());
+    (is_number && serde_json::from_str::<f64>(text).is_ok()).then_some(text)
+}
+
+/// The numbers in a text that a [`Value`] would change, by where they begin. Reads as much of the syntax as
+/// that takes.
+fn long_numbers(json: &str) -> Vec<(usize, &str)> {
+    let bytes = json.as_bytes();
+    let (mut found, mut at, mut in_string) = (Vec::new(), 0, false);
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'\\' if in_string => at += 1,
+            b'"' => in_string = !in_string,
+            b'-' | b'0'..=b'9' if !in_string => {
+                let is_part = |b: &u8| matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+                let n_bytes = bytes[at..].iter().take_while(|b| is_part(b)).count();
+                let number = &json[at..at + n_bytes];
+                if is_changed(number) {
+                    found.push((at, number));
+                }
+                at += n_bytes - 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    found
+}
+
+/// Whether a number becomes another one as a [`Value`].
+fn is_changed(number: &str) -> bool {
+    let n_digits = number.bytes().filter(u8::is_ascii_digit).count();
+    if n_digits <= SAFE_DIGITS && !number.contains(['e', 'E']) {
+        return false;
+    }
+    match serde_json::from_str::<serde_json::Number>(number) {
+        // Doubles are written with the fewest digits that tell them apart from others.
+        Ok(read) if read.is_f64() => significant(number) != significant(&read.to_string()),
+        Ok(_) => false,
+        // No number at all: the parser says so.
+        Err(_) => false,
+    }
+}
+
+/// The digits of a number without zeros at their ends, and the power of ten of the first.
+fn significant(number: &str) -> (Vec<u8>, i64) {
+    let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let mantissa = mantissa.trim_start_matches('-');
+    let n_whole = mantissa.find('.').unwrap_or(mantissa.len());
+    let digits: Vec<u8> = mantissa.bytes().filter(u8::is_ascii_digit).collect();
+    let Some(first) = digits.iter().position(|b| *b != b'0') else { return (Vec::new(), 0) };
+    let last = digits.iter().rposition(|b| *b != b'0').unwrap_or(first);
+    let exponent: i64 = exponent.parse().unwrap_or(i64::MAX);
+    (digits[first..=last].to_vec(), exponent.saturating_add(n_whole as i64 - first as i64))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn numbers_keep_their_digits() {
+        let exact = |text: &str| json!({ KEY: text });
+        for (written, expected) in [
+            ("1", json!(1)),
+            ("-9223372036854775808", json!(i64::MIN)),
+            ("18446744073709551615", json!(u64::MAX)),
+            ("0.1", json!(0.1)),
+            ("1e5", json!(1e5)),
+            ("1.50", json!(1.5)),
+            ("3.4028234663852886e+38", json!(3.402_823_466_385_288_6e38)),
+            ("18446744073709551616", exact("18446744073709551616")),
+            ("-9223372036854775809", exact("-9223372036854775809")),
+            ("0.12345678901234567890", exact("0.12345678901234567890")),
+            ("1e-400", exact("1e-400")),
+            ("1000000000000000000000000", json!(1e24)),
+        ] {
+            assert_eq!(parse(written).expect(written), expected, "{written}");
+            let nested = format!("{{\"a {written} \\\" \": [{written},{written} ], \"b\":{written}}}");
+            let key = format!("a {written} \" ");
+            assert_eq!(
+                parse(&nested).expect(&nested),
+                json!({ key: [expected, expected], "b": expected }),
+                "{nested}"
+            );
+        }
+        assert_eq!(
+            text(&parse("18446744073709551616").expect("a number")).as_deref(),
+            Some("18446744073709551616")
+        );
+        assert_eq!(text(&json!({ KEY: "x" })), None);
+        assert_eq!(text(&json!({ KEY: "1", "b": 2 })), None);
+        for broken in ["[12345678901234567890123", "1.2.3.4.5.6.7.8.9.0.1.2.3.4.5.6", "\"", "\"\\", "--", ""]
+        {
+            assert!(parse(broken).is_err(), "{broken}");
+        }
+    }
+}

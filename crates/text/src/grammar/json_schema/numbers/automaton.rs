@@ -1,0 +1,144 @@
+//! Sets of numbers as expressions over the digits with which JSON writes them. Does not know how they
+//! become part of a grammar.
+
+use llguidance::derivre::RegexAst;
+
+use super::decimal::Decimal;
+
+/// One or more alternatives.
+fn any(mut options: Vec<RegexAst>) -> RegexAst {
+    match options.len() {
+        0 => RegexAst::NoMatch,
+        1 => options.swap_remove(0),
+        _ => RegexAst::Or(options),
+    }
+}
+
+fn regex(text: &str) -> RegexAst {
+    RegexAst::Regex(text.to_owned())
+}
+
+fn then(first: u8, rest: RegexAst) -> RegexAst {
+    RegexAst::Concat(vec![RegexAst::Byte(first), rest])
+}
+
+/// A digit of a range and what may follow; `None` where there is no such digit.
+fn digit_then(low: u8, high: u8, rest: &str) -> Option<RegexAst> {
+    (low <= high).then(|| regex(&format!("[{}-{}]{rest}", char::from(low), char::from(high))))
+}
+
+/// Any fraction.
+const FRACTION: &str = r"(\.[0-9]+)?";
+
+/// Any number of `n` more digits before the point, and any fraction.
+fn whatever(n: usize) -> String {
+    format!("[0-9]{{{n}}}{FRACTION}")
+}
+
+/// The texts of the numbers from `low` on, which is not negative.
+pub(super) fn at_least(low: &Decimal, is_inclusive: bool) -> RegexAst {
+    let (whole, fraction) = low.parts();
+    let n = whole.len();
+    // What follows when the number begins like `low`.
+    let mut same = match (fraction.split_first(), is_inclusive) {
+        (None, true) => regex(FRACTION),
+        (None, false) => regex(r"\.[0-9]*[1-9][0-9]*"),
+        (Some(_), _) => then(b'.', fraction_at_least(&fraction, is_inclusive)),
+    };
+    for (at, digit) in whole.iter().enumerate().rev() {
+        let larger = digit_then(digit + 1, b'9', &whatever(n - 1 - at));
+        same = any(std::iter::once(then(*digit, same)).chain(larger).collect());
+    }
+    let longer = format!("[1-9][0-9]{{{n},}}{FRACTION}");
+    any(vec![same, regex(&longer)])
+}
+
+fn fraction_at_least(fraction: &[u8], is_inclusive: bool) -> RegexAst {
+    let mut same = regex(if is_inclusive { "[0-9]*" } else { "[0-9]*[1-9][0-9]*" });
+    for digit in fraction.iter().rev() {
+        let larger = digit_then(digit + 1, b'9', "[0-9]*");
+        same = any(std::iter::once(then(*digit, same)).chain(larger).collect());
+    }
+    same
+}
+
+/// The texts of the numbers from 0 to `high`, which is not negative.
+pub(super) fn at_most(high: &Decimal, is_inclusive: bool) -> RegexAst {
+    let (whole, fraction) = high.parts();
+    let n = whole.len();
+    let mut same = match (fraction.is_empty(), is_inclusive) {
+        (true, true) => regex(r"(\.0+)?"),
+        (true, false) => RegexAst::NoMatch,
+        (false, _) => {
+            let fraction = then(b'.', fraction_at_most(&fraction, is_inclusive));
+            any(vec![RegexAst::EmptyString, fraction])
+        }
+    };
+    for (at, digit) in whole.iter().enumerate().rev() {
+        let low = if at == 0 && n > 1 { b'1' } else { b'0' };
+        let smaller = digit_then(low, digit - 1, &whatever(n - 1 - at));
+        same = any(std::iter::once(then(*digit, same)).chain(smaller).collect());
+    }
+    let shorter = (n > 1).then(|| regex(&format!("(0|[1-9][0-9]{{0,{}}}){FRACTION}", n - 2)));
+    any(std::iter::once(same).chain(shorter).collect())
+}
+
+fn fraction_at_most(fraction: &[u8], is_inclusive: bool) -> RegexAst {
+    let mut same = if is_inclusive { regex("0*") } else { RegexAst::NoMatch };
+    for (at, digit) in fraction.iter().enumerate().rev() {
+        let smaller = digit_then(b'0', digit - 1, "[0-9]*");
+        let mut options = vec![then(*digit, same)];
+        options.extend(smaller);
+        // A shorter fraction is smaller, because the last digit is not 0; but one has at least a digit.
+        if at > 0 {
+            options.push(RegexAst::EmptyString);
+        }
+        same = any(options);
+    }
+    same
+}
+
+/// The texts of the multiples of `coefficient` times ten to the power `exponent`, with any sign. The
+/// coefficient has no zeros at its end.
+pub(super) fn multiples(coefficient: u32, exponent: i64) -> RegexAst {
+    let of = |coefficient: u32, n_places: u32| match coefficient {
+        1 => regex(r"[0-9.]+"),
+        _ => RegexAst::MultipleOf(coefficient, n_places),
+    };
+    let sign = regex("-?");
+    if exponent >= 0 {
+        let zeros = format!("0{{{exponent}}}");
+        let multiple = RegexAst::Concat(vec![of(coefficient, 0), regex(&zeros)]);
+        let multiple = RegexAst::And(vec![multiple, regex("[0-9]+")]);
+        return RegexAst::Concat(vec![sign, any(vec![multiple, RegexAst::Byte(b'0')])]);
+    }
+    let n_places = u32::try_from(exponent.unsigned_abs()).unwrap_or(u32::MAX);
+    if coefficient == 1 {
+        return regex(&format!(r"-?[0-9]+(\.[0-9]{{1,{n_places}}})?"));
+    }
+    // A number of fewer places is a multiple if it is one of the multiples that have zeros there.
+    let options = (0..=n_places).map(|places| {
+        let own = coefficient / gcd(coefficient, n_places - places);
+        let form = match places {
+            0 => "[0-9]+".to_owned(),
+            _ => format!(r"[0-9]+\.[0-9]{{{places}}}"),
+        };
+        RegexAst::And(vec![of(own, places), regex(&form)])
+    });
+    RegexAst::Concat(vec![sign, any(options.collect())])
+}
+
+/// The greatest common divisor of a number and ten to the power `n`.
+fn gcd(number: u32, n: u32) -> u32 {
+    let (mut rest, mut divisor) = (number, 1);
+    for prime in [2, 5] {
+        for _ in 0..n {
+            if !rest.is_multiple_of(prime) {
+                break;
+            }
+            rest /= prime;
+            divisor *= prime;
+        }
+    }
+    divisor
+}

@@ -1,0 +1,137 @@
+//! The expressions of numbers in what llguidance made of a grammar, in place of the primes that stand for
+//! them. Does not know schemas.
+
+use std::collections::{HashMap, HashSet};
+
+use llguidance::derivre::{ExprRef, RegexAst, RegexBuilder};
+use llguidance::earley::lexerspec::{LexemeSpec, LexerSpec};
+
+use super::Numbers;
+use crate::grammar::GrammarError;
+
+/// Before the divisor in how derivre writes a test for divisibility.
+const DIVISOR: &str = "( % ";
+
+impl Numbers {
+    /// Puts the conditions in the place of their primes.
+    ///
+    /// # Errors
+    /// [`GrammarError::Internal`] where llguidance made something else of a prime than is expected.
+    pub(in crate::grammar) fn put_into(&self, spec: &mut LexerSpec) -> Result<(), GrammarError> {
+        let mut replaced = Replacer { numbers: self, done: HashMap::new(), clean: HashSet::new() };
+        let class = spec.current_class;
+        for (idx, old) in std::mem::take(&mut spec.lexemes).into_iter().enumerate() {
+            let new = match expression_of(&old) {
+                Some(expression) => replaced.replace(&mut spec.regex_builder, expression)?,
+                None => None,
+            };
+            let Some(new) = new else {
+                spec.lexemes.push(old);
+                continue;
+            };
+            spec.current_class = old.class();
+            if add(spec, new)? != idx {
+                // It equals an earlier one and is to be one of its own all the same, because the grammar
+                // refers to both.
+                let earlier = std::mem::replace(&mut spec.lexemes, vec![old; idx]);
+                add(spec, new)?;
+                let own = spec.lexemes.split_off(idx);
+                spec.lexemes = earlier;
+                spec.lexemes.extend(own);
+            }
+        }
+        spec.current_class = class;
+        Ok(())
+    }
+}
+
+/// Adds a lexeme as llguidance adds those of JSON schemas; gives where it stands.
+fn add(spec: &mut LexerSpec, expression: ExprRef) -> Result<usize, GrammarError> {
+    let name = String::new();
+    let idx = spec.add_greedy_lexeme(name, RegexAst::ExprRef(expression), false, None, usize::MAX);
+    idx.map(|idx| idx.as_usize()).map_err(|error| GrammarError::Internal(error.to_string()))
+}
+
+/// The expression of a lexeme that a JSON schema made. llguidance gives it in the lexeme's description only.
+fn expression_of(lexeme: &LexemeSpec) -> Option<ExprRef> {
+    let description = lexeme.to_string(256, None);
+    let (_, expression) = description.rsplit_once(" (ExprRef ")?;
+    expression.strip_suffix(')')?.parse().ok().map(ExprRef::new)
+}
+
+struct Replacer<'n> {
+    numbers: &'n Numbers,
+    /// What expressions became.
+    done: HashMap<ExprRef, ExprRef>,
+    /// Expressions without tests for divisibility.
+    clean: HashSet<ExprRef>,
+}
+
+impl Replacer<'_> {
+    /// What an expression becomes; `None` where it stays.
+    fn replace(
+        &mut self,
+        builder: &mut RegexBuilder,
+        expression: ExprRef,
+    ) -> Result<Option<ExprRef>, GrammarError> {
+        if self.is_clean(builder, expression) {
+            return Ok(None);
+        }
+        if let Some(known) = self.done.get(&expression) {
+            return Ok(Some(*known));
+        }
+        let args = builder.exprset().get_args(expression).to_vec();
+        let mut new = Vec::new();
+        let tag = format!("{:?}", builder.exprset().get_tag(expression));
+        for arg in args {
+            new.push(match tag.as_str() {
+                "Or" => RegexAst::ExprRef(self.replace(builder, arg)?.unwrap_or(arg)),
+                "And" => self.operand(builder, arg)?,
+                _ => return Err(unexpected(builder, expression)),
+            });
+        }
+        let new = if tag == "Or" { RegexAst::Or(new) } else { RegexAst::And(new) };
+        let new = builder.mk(&new).map_err(|error| GrammarError::Internal(error.to_string()))?;
+        self.done.insert(expression, new);
+        Ok(Some(new))
+    }
+
+    /// One of the expressions that a number must match.
+    fn operand(&mut self, builder: &mut RegexBuilder, arg: ExprRef) -> Result<RegexAst, GrammarError> {
+        if self.is_clean(builder, arg) {
+            return Ok(RegexAst::ExprRef(arg));
+        }
+        let text = builder.exprset().expr_to_string_max_len(arg, 64);
+        let product = text.split_once(DIVISOR).and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+        let known = product.and_then(|product: u32| Some((product, self.numbers.expression(product)?)));
+        let Some((product, expression)) = known else { return Err(unexpected(builder, arg)) };
+        // It is what llguidance makes of `multipleOf`, and nothing around it.
+        let sign = RegexAst::Regex("-?".to_owned());
+        let signed = builder.mk(&RegexAst::Concat(vec![sign, RegexAst::MultipleOf(product, 0)]));
+        if signed.ok() != Some(arg) {
+            return Err(unexpected(builder, arg));
+        }
+        Ok(expression)
+    }
+
+    /// Whether no test for divisibility is in an expression.
+    fn is_clean(&mut self, builder: &RegexBuilder, expression: ExprRef) -> bool {
+        let (mut stack, mut seen) = (vec![expression], HashSet::new());
+        while let Some(next) = stack.pop() {
+            if self.clean.contains(&next) || !seen.insert(next) {
+                continue;
+            }
+            if format!("{:?}", builder.exprset().get_tag(next)) == "RemainderIs" {
+                return false;
+            }
+            stack.extend(builder.exprset().get_args(next));
+        }
+        self.clean.extend(seen);
+        true
+    }
+}
+
+fn unexpected(builder: &RegexBuilder, expression: ExprRef) -> GrammarError {
+    let text = builder.exprset().expr_to_string_max_len(expression, 200);
+    GrammarError::Internal(format!("a condition on numbers became {text}"))
+}

@@ -1,0 +1,141 @@
+//! Conditions on numbers, exact for numbers of any length. llguidance reads numbers as doubles and recurses
+//! over ranges of integers, so it is told of none: in what it compiles, `multipleOf` with a prime number
+//! stands for a condition, and the expression that it makes of that is replaced by the condition's own.
+//! Does not know what else schemas say.
+//!
+//! Where several conditions hold for one number, llguidance makes of two primes their product, which says
+//! which conditions these are. [`super::intersections`] keeps products within its 32 bits.
+
+mod automaton;
+mod decimal;
+mod lexer;
+mod lowering;
+mod set;
+
+use std::collections::HashMap;
+
+use llguidance::derivre::RegexAst;
+use serde_json::{Map, Value};
+
+use crate::exact_number;
+use crate::grammar::GrammarError;
+use set::{NumberSet, Refusal};
+
+/// Most different conditions of a grammar.
+const MAX_SETS: usize = 2000;
+
+/// The keywords that say something about numbers only.
+const KEYWORDS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
+
+/// The conditions on numbers in one grammar.
+#[derive(Debug, Default)]
+pub(in crate::grammar) struct Numbers {
+    /// By prime.
+    sets: HashMap<u32, NumberSet>,
+    primes: HashMap<NumberSet, u32>,
+    /// The last prime that stands for one.
+    last: u32,
+}
+
+impl Numbers {
+    /// Whether no condition has to be put in place.
+    pub(in crate::grammar) fn is_empty(&self) -> bool {
+        self.sets.is_empty()
+    }
+
+    /// The prime that stands for a condition.
+    fn prime(&mut self, set: NumberSet) -> Result<u32, GrammarError> {
+        if let Some(prime) = self.primes.get(&set) {
+            return Ok(*prime);
+        }
+        if self.sets.len() >= MAX_SETS {
+            let reason = format!("more than {MAX_SETS} different conditions on numbers");
+            return Err(GrammarError::TooComplex(reason));
+        }
+        let is_prime = |n: u32| (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
+        self.last = (self.last.max(1) + 1..).find(|n| is_prime(*n)).unwrap_or(u32::MAX);
+        self.sets.insert(self.last, set.clone());
+        self.primes.insert(set, self.last);
+        Ok(self.last)
+    }
+
+    /// The texts of the numbers that satisfy the conditions of which `product` is made; `None` where it is
+    /// made of others.
+    fn expression(&self, product: u32) -> Option<RegexAst> {
+        let mut rest = product;
+        let mut all = Vec::new();
+        for (prime, set) in &self.sets {
+            if rest.is_multiple_of(*prime) {
+                rest /= prime;
+                all.push((prime, set.expression()));
+            }
+        }
+        all.sort_by_key(|(prime, _)| **prime);
+        (rest == 1 && !all.is_empty()).then(|| RegexAst::And(all.into_iter().map(|one| one.1).collect()))
+    }
+}
+
+/// Checks the keywords of a schema about numbers. Gives the coefficient of its `multipleOf`.
+///
+/// # Errors
+/// [`GrammarError::Invalid`] and [`GrammarError::TooComplex`], with `path`.
+pub(super) fn check(schema: &Map<String, Value>, path: &str) -> Result<Option<u64>, GrammarError> {
+    let mut coefficient = None;
+    for keyword in KEYWORDS {
+        let Some(value) = schema.get(keyword) else { continue };
+        let mut set = NumberSet::default();
+        let checked = read(keyword, value, schema, &mut set);
+        coefficient = coefficient.or(checked.map_err(|refusal| match refusal {
+            Refusal::Invalid(reason) => {
+                GrammarError::Invalid(format!("invalid JSON schema at '{path}/{keyword}': {reason}"))
+            }
+            Refusal::TooComplex(reason) => {
+                GrammarError::TooComplex(format!("'{keyword}' at '{path}/{keyword}': {reason}"))
+            }
+        })?);
+    }
+    for (keyword, value) in schema.iter().filter(|(keyword, _)| matches!(keyword.as_str(), "const" | "enum"))
+    {
+        check_constants(value).map_err(|reason| {
+            GrammarError::TooComplex(format!("'{keyword}' at '{path}/{keyword}': {reason}"))
+        })?;
+    }
+    Ok(coefficient)
+}
+
+fn check_constants(value: &Value) -> Result<(), &'static str> {
+    if let Some(text) = exact_number::text(value) {
+        return match NumberSet::default().among(std::iter::once(text.as_ref())) {
+            Err(Refusal::TooComplex(reason) | Refusal::Invalid(reason)) => Err(reason),
+            Ok(()) => Ok(()),
+        };
+    }
+    match value {
+        Value::Array(elements) => elements.iter().try_for_each(check_constants),
+        Value::Object(members) => members.values().try_for_each(check_constants),
+        _ => Ok(()),
+    }
+}
+
+/// Adds what one keyword says to a condition. Gives the coefficient of a `multipleOf`.
+fn read(
+    keyword: &str,
+    value: &Value,
+    schema: &Map<String, Value>,
+    set: &mut NumberSet,
+) -> Result<Option<u64>, Refusal> {
+    // In draft 4, a boolean said whether the bound beside it belonged to the range.
+    let is_excluded = |beside: &str| schema.get(beside) == Some(&Value::Bool(true));
+    if value.is_boolean() && keyword.starts_with("exclusive") {
+        return Ok(None);
+    }
+    let text = exact_number::text(value).ok_or(Refusal::Invalid("it must be a number"))?;
+    match keyword {
+        "minimum" => set.above(&text, !is_excluded("exclusiveMinimum"))?,
+        "exclusiveMinimum" => set.above(&text, false)?,
+        "maximum" => set.below(&text, !is_excluded("exclusiveMaximum"))?,
+        "exclusiveMaximum" => set.below(&text, false)?,
+        _ => return set.multiple_of(&text).map(Some),
+    }
+    Ok(None)
+}

@@ -1,0 +1,190 @@
+//! What the keywords of one schema say about numbers. Does not know where in a schema they stand.
+
+use llguidance::derivre::RegexAst;
+
+use super::automaton;
+use super::decimal::{Decimal, Fault};
+
+/// Largest coefficient of a `multipleOf`, its zeros left out: an automaton counts to it.
+pub(super) const MAX_COEFFICIENT: u64 = 10_000;
+/// Most decimal places of a `multipleOf` whose coefficient is not 1.
+const MAX_PLACES: i64 = 8;
+/// Longest number that is written without a power of ten where its schema writes one.
+const MAX_PLAIN_CHARS: usize = 24;
+
+/// An end of a range.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Bound {
+    at: Decimal,
+    is_inclusive: bool,
+}
+
+/// A number that `const` or `enum` names.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Constant {
+    number: Decimal,
+    /// As the schema writes it.
+    text: String,
+}
+
+/// A `multipleOf`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Multiple {
+    coefficient: u32,
+    /// The power of ten that the coefficient is multiplied with.
+    exponent: i64,
+}
+
+/// Numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct NumberSet {
+    low: Option<Bound>,
+    high: Option<Bound>,
+    multiples: Vec<Multiple>,
+    /// The only ones, if they are named.
+    constants: Option<Vec<Constant>>,
+}
+
+/// Why a keyword cannot be enforced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The value is none that the keyword may have.
+    Invalid(&'static str),
+    /// It exceeds a limit.
+    TooComplex(&'static str),
+}
+
+fn read(text: &str) -> Result<Decimal, Refusal> {
+    Decimal::parse(text).map_err(|fault| match fault {
+        Fault::Syntax => Refusal::Invalid("it must be a number"),
+        Fault::TooLong => Refusal::TooComplex("a number of more than 400 digits before or after its point"),
+    })
+}
+
+impl NumberSet {
+    /// Keeps the numbers from `text` on.
+    pub(super) fn above(&mut self, text: &str, is_inclusive: bool) -> Result<(), Refusal> {
+        let bound = Bound { at: read(text)?, is_inclusive };
+        let is_tighter = |old: &Bound| (&bound.at, !bound.is_inclusive) > (&old.at, !old.is_inclusive);
+        if self.low.as_ref().is_none_or(is_tighter) {
+            self.low = Some(bound);
+        }
+        Ok(())
+    }
+
+    /// Keeps the numbers up to `text`.
+    pub(super) fn below(&mut self, text: &str, is_inclusive: bool) -> Result<(), Refusal> {
+        let bound = Bound { at: read(text)?, is_inclusive };
+        let is_tighter = |old: &Bound| (&bound.at, bound.is_inclusive) < (&old.at, old.is_inclusive);
+        if self.high.as_ref().is_none_or(is_tighter) {
+            self.high = Some(bound);
+        }
+        Ok(())
+    }
+
+    /// Keeps the multiples of `text`. Gives the coefficient that an automaton counts to.
+    pub(super) fn multiple_of(&mut self, text: &str) -> Result<u64, Refusal> {
+        let number = read(text)?;
+        if number.is_zero() || number.is_negative() {
+            return Err(Refusal::Invalid("it must be a number above 0"));
+        }
+        let known = number.scaled().filter(|(coefficient, _)| *coefficient <= MAX_COEFFICIENT);
+        let Some((coefficient, exponent)) = known else {
+            return Err(Refusal::TooComplex("a number of too many digits"));
+        };
+        if coefficient > 1 && exponent < -MAX_PLACES {
+            return Err(Refusal::TooComplex("a number of too many decimal places"));
+        }
+        let coefficient = coefficient as u32;
+        self.multiples.push(Multiple { coefficient, exponent });
+        Ok(u64::from(coefficient))
+    }
+
+    /// Keeps the numbers that are among `texts`.
+    pub(super) fn among<'t>(&mut self, texts: impl Iterator<Item = &'t str>) -> Result<(), Refusal> {
+        let mut constants: Vec<Constant> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        for text in texts {
+            let number = read(text)?;
+            let is_kept =
+                self.constants.as_ref().is_none_or(|old| old.iter().any(|one| one.number == number));
+            if is_kept && seen.insert(number.clone()) {
+                constants.push(Constant { number, text: text.to_owned() });
+            }
+        }
+        self.constants = Some(constants);
+        Ok(())
+    }
+
+    /// Whether it keeps all numbers.
+    pub(super) fn is_everything(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether no number at all can be in it. Ranges in which no multiple lies are not found.
+    pub(super) fn is_empty(&self) -> bool {
+        let is_crossed = match (&self.low, &self.high) {
+            (Some(low), Some(high)) => {
+                low.at > high.at || low.at == high.at && !(low.is_inclusive && high.is_inclusive)
+            }
+            _ => false,
+        };
+        is_crossed
+            || self.constants.as_ref().is_some_and(|all| !all.iter().any(|one| self.allows(&one.number)))
+    }
+
+    /// Whether the bounds and multiples allow a number.
+    fn allows(&self, number: &Decimal) -> bool {
+        let is_above = |low: &Bound| *number > low.at || *number == low.at && low.is_inclusive;
+        let is_below = |high: &Bound| *number < high.at || *number == high.at && high.is_inclusive;
+        self.low.as_ref().is_none_or(is_above)
+            && self.high.as_ref().is_none_or(is_below)
+            && self
+                .multiples
+                .iter()
+                .all(|one| number.is_multiple_of(u64::from(one.coefficient), one.exponent))
+    }
+
+    /// The texts of the numbers in it.
+    pub(super) fn expression(&self) -> RegexAst {
+        if let Some(constants) = &self.constants {
+            let mut options = Vec::new();
+            for one in constants.iter().filter(|one| self.allows(&one.number)) {
+                let plain = one.number.plain();
+                let is_short = plain.len() <= MAX_PLAIN_CHARS || !one.text.contains(['e', 'E']);
+                if !is_short {
+                    options.push(RegexAst::Literal(one.text.clone()));
+                }
+                options.push(RegexAst::Literal(plain));
+            }
+            return RegexAst::Or(options);
+        }
+        let mut all = vec![self.range()];
+        all.extend(self.multiples.iter().map(|one| automaton::multiples(one.coefficient, one.exponent)));
+        RegexAst::And(all)
+    }
+
+    fn range(&self) -> RegexAst {
+        let zero = Bound { at: Decimal::zero(), is_inclusive: true };
+        let above_zero = || Bound { at: Decimal::zero(), is_inclusive: false };
+        let side = |low: &Bound, high: Option<&Bound>| {
+            let mut all = vec![automaton::at_least(&low.at, low.is_inclusive)];
+            all.extend(high.map(|high| automaton::at_most(&high.at, high.is_inclusive)));
+            RegexAst::And(all)
+        };
+        let mut options = Vec::new();
+        let mirrored = |bound: &Bound| Bound { at: bound.at.magnitude(), ..*bound };
+        if self.high.as_ref().is_none_or(|high| !high.at.is_negative()) {
+            let low = self.low.as_ref().filter(|low| !low.at.is_negative()).unwrap_or(&zero);
+            options.push(side(low, self.high.as_ref()));
+        }
+        if self.low.as_ref().is_none_or(|low| low.at.is_negative()) {
+            let high = self.high.as_ref().filter(|high| high.at.is_negative());
+            let nearest = high.map_or_else(above_zero, mirrored);
+            let farthest = self.low.as_ref().map(mirrored);
+            let magnitudes = side(&nearest, farthest.as_ref());
+            options.push(RegexAst::Concat(vec![RegexAst::Byte(b'-'), magnitudes]));
+        }
+        RegexAst::Or(options)
+    }
+}
