@@ -58,7 +58,7 @@ fn joined(events: &[AnswerEvent]) -> Vec<(&'static str, String)> {
         let (kind, text) = match event {
             AnswerEvent::Content(text) => ("content", text.clone()),
             AnswerEvent::Reasoning(text) => ("reasoning", text.clone()),
-            AnswerEvent::ToolCallBegin { index, name } => ("begin", format!("{index} {name}")),
+            AnswerEvent::ToolCallBegin { index, name, .. } => ("begin", format!("{index} {name}")),
             AnswerEvent::ToolCallArguments { fragment, .. } => ("arguments", fragment.clone()),
             AnswerEvent::ToolCallEnd { index } => ("end", index.to_string()),
         };

@@ -102,6 +102,22 @@ async fn a_stop_string_ends_the_text_before_it_and_the_computing() {
 }
 
 #[tokio::test]
+async fn offsets_of_an_echoed_prompt_count_characters_of_its_text() {
+    let server = Server::start(Setup::default()).await;
+    let mut client = server.connect().await;
+    let mut body = completion(json!({"prompt": "é🎉 a", "echo": true, "max_tokens": 2, "logprobs": 0,
+                                     "allowed_token_ids": letters()}));
+    let whole = client.post("/v1/completions", &body).await.json();
+    // A byte a token: each begins with the character that it is a part of.
+    let offsets = json!([0, 0, 1, 1, 1, 1, 2, 3, 4, 5]);
+    assert_eq!(whole["choices"][0]["logprobs"]["text_offset"], offsets);
+    body["stream"] = json!(true);
+    let chunks = client.post("/v1/completions", &body).await.chunks();
+    let lists = chunks.iter().filter_map(|chunk| chunk["choices"][0]["logprobs"]["text_offset"].as_array());
+    assert_eq!(Value::Array(lists.flatten().cloned().collect()), offsets);
+}
+
+#[tokio::test]
 async fn choices_of_several_prompts_are_numbered_and_echoed() {
     let server = Server::start(Setup::default()).await;
     let mut client = server.connect().await;

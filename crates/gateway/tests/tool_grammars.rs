@@ -12,6 +12,7 @@ use throng_text::{AnswerFormat, ReasoningFormat, ToolCallFormat};
 const FORMATS: &[(ToolCallFormat, &[&str])] = &[
     (ToolCallFormat::Hermes, &[]),
     (ToolCallFormat::Hermes, &["<tool_call>", "</tool_call>"]),
+    (ToolCallFormat::Generic, &[]),
     (ToolCallFormat::Llama3Json, &[]),
     (ToolCallFormat::Llama3Json, &["<|python_tag|>"]),
     (ToolCallFormat::Mistral, &["[TOOL_CALLS]"]),

@@ -8,7 +8,7 @@ use crate::chat_template::ChatTemplate;
 use crate::reasoning::{ReasoningFormat, ReasoningSpan};
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use crate::tool_calls::{
-    AnswerEvent, EventSink, Harmony, Machine, Scanner, Step, ToolCallFormat, ToolSchemas,
+    AnswerEvent, CallIds, EventSink, Harmony, Machine, Scanner, Step, ToolCallFormat, ToolSchemas,
 };
 
 /// In which formats a model thinks and calls tools, and which of their markers are control tokens.
@@ -46,7 +46,8 @@ impl AnswerFormat {
         ReasoningFormat::of_template(&|text| template.has_in_source(text))
     }
 
-    /// The formats of a model: those named, those of its chat template where nothing is named. `none` names no format.
+    /// The formats of a model: those named, those of its chat template where nothing is named, and where that describes no
+    /// tools in a format that is known, [`ToolCallFormat::Generic`]. `none` names no format.
     pub fn of_model(
         template: Option<&ChatTemplate>,
         tokenizer: &Tokenizer,
@@ -55,7 +56,7 @@ impl AnswerFormat {
     ) -> Self {
         let tool_calls = match tool_calls {
             Some(name) => ToolCallFormat::named(name),
-            None => template.and_then(Self::tool_calls_of),
+            None => template.map(|known| Self::tool_calls_of(known).unwrap_or(ToolCallFormat::Generic)),
         };
         let reasoning = match reasoning {
             Some(name) => ReasoningFormat::named(name),
@@ -115,6 +116,8 @@ pub struct ParseOptions {
     pub in_reasoning: bool,
     /// The answer goes on with a message that the prompt leaves open.
     pub continues_message: bool,
+    /// Calls of the conversation so far, for ids that count them.
+    pub n_past_calls: usize,
 }
 
 /// Reads one answer as it comes. It holds back what could be the beginning of a marker and, of a call, what must be known
@@ -134,8 +137,8 @@ impl AnswerParser {
         let is_harmony = format.reasoning == Some(ReasoningFormat::Harmony);
         let machine: Box<dyn Machine> = match (tool_calls, format.reasoning) {
             (Some(ToolCallFormat::Harmony), _) | (_, Some(ReasoningFormat::Harmony)) => {
-                let calls_tools = tool_calls == Some(ToolCallFormat::Harmony);
-                Box::new(Harmony::new(calls_tools, is_harmony, options.continues_message))
+                let tools = (tool_calls == Some(ToolCallFormat::Harmony)).then_some(tools);
+                Box::new(Harmony::new(tools, is_harmony, options.continues_message))
             }
             (calls, reasoning) => {
                 let rest = calls.map_or_else(|| Box::new(Plain) as _, |calls| calls.machine(tools));
@@ -146,7 +149,9 @@ impl AnswerParser {
             }
         };
         let control = format.control.iter().map(|(_, text)| *text).collect();
-        Self { scanner: Scanner::new(control), machine, out: EventSink::new(options.only_first_call) }
+        let ids = CallIds::new(tool_calls, options.n_past_calls);
+        let out = EventSink::new(options.only_first_call, ids);
+        Self { scanner: Scanner::new(control), machine, out }
     }
 
     /// Takes in plain text; markers that are control tokens of the model mean nothing in it.

@@ -8,6 +8,7 @@ mod detokenizer;
 mod disguise;
 mod error;
 pub mod exact_number;
+pub mod generic_tools;
 pub mod grammar;
 pub mod moderation;
 mod reasoning;

@@ -116,7 +116,7 @@ impl ChatFormat {
     /// The id of the call that begins with `event`, if one does.
     fn call_id(&self, event: &AnswerEvent) -> String {
         match (event, &self.asked.reading) {
-            (AnswerEvent::ToolCallBegin { .. }, Some(reading)) => reading.call_id(),
+            (AnswerEvent::ToolCallBegin { id, .. }, Some(reading)) => reading.call_id(id.as_deref()),
             _ => String::new(),
         }
     }
@@ -127,7 +127,7 @@ fn delta_of<'a>(event: &'a AnswerEvent, call_id: &'a str) -> ChatDelta<'a> {
     match event {
         AnswerEvent::Content(text) => ChatDelta::content(Some(text)),
         AnswerEvent::Reasoning(text) => ChatDelta::reasoning(text),
-        AnswerEvent::ToolCallBegin { index, name } => {
+        AnswerEvent::ToolCallBegin { index, name, .. } => {
             ChatDelta::call(CalledTool::begun(*index, call_id, name))
         }
         AnswerEvent::ToolCallArguments { index, fragment } => {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use throng_core::request::TokenId;
 
+use super::text_offsets::TextPlace;
 use super::{Asked, Tally};
 use crate::generation::{Answer, Events, FrameWriter, Frames, LogprobBytes, Output, StreamFormat};
 use crate::openai::ApiError;
@@ -47,9 +48,10 @@ pub(crate) fn text_completion(
     let mut tally = Tally::new(asked);
     tally.cached = answer.prompts.iter().map(|prompt| u64::from(prompt.cached_tokens)).sum();
     let echoes_tokens = asked.logprobs && echo.texts.is_some();
-    let echoed = answer.prompts.iter().zip(&asked.prompts).map(|(report, prompt)| {
+    let echoed = answer.prompts.iter().zip(&asked.prompts).enumerate().map(|(idx, (report, prompt))| {
         let range = if echoes_tokens { 0..prompt.len() } else { 0..0 };
-        prompt_tokens(asked, prompt, range, &report.logprobs, &mut 0)
+        let text = echo.text(idx).unwrap_or_default();
+        prompt_tokens(asked, (text, prompt), range, &report.logprobs, &mut TextPlace::default())
     });
     let echoed: Vec<_> = echoed.collect();
     tally.output = answer.discarded_tokens;
@@ -78,20 +80,19 @@ pub(crate) fn text_completion(
     out.json(&Completion::new(&asked.envelope(), choices, tally.usage()))
 }
 
-/// Some of a prompt's tokens. Their offsets count the text they spell, one after the other, from `text_offset` on.
+/// Some tokens of a prompt, of which the first begins at `place` in the prompt's text.
 fn prompt_tokens<'a>(
     asked: &Asked,
-    prompt: &[TokenId],
+    (text, prompt): (&str, &[TokenId]),
     range: Range<usize>,
     reports: &'a [TokenReport],
-    text_offset: &mut usize,
+    place: &mut TextPlace,
 ) -> Vec<CompletionToken<'a>> {
     let token = |idx: usize| {
         // Nothing predicts the first.
         let report = idx.checked_sub(1).and_then(|idx| reports.get(idx));
-        let entry = CompletionToken { token: prompt[idx], report, text_offset: *text_offset };
-        let bytes = asked.bytes_of(prompt[idx]).unwrap_or_default();
-        *text_offset += String::from_utf8_lossy(bytes).chars().count();
+        let entry = CompletionToken { token: prompt[idx], report, text_offset: place.char_idx() };
+        place.advance(text, asked.bytes_of(prompt[idx]).unwrap_or_default(), asked.is_control(prompt[idx]));
         entry
     };
     range.map(token).collect()
@@ -118,7 +119,7 @@ struct Echoing {
     n_bytes: usize,
     n_tokens: usize,
     /// Where the next token's text begins.
-    text_offset: usize,
+    place: TextPlace,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -177,11 +178,12 @@ impl CompletionFormat {
             let range = echoing.n_tokens..prompt.len().min(echoing.n_tokens + n_tokens);
             is_done &= range.end == prompt.len();
             echoing.n_tokens = range.end;
-            prompt_tokens(&self.asked, prompt, range, &echoing.reports, &mut echoing.text_offset)
+            prompt_tokens(&self.asked, (text, prompt), range, &echoing.reports, &mut echoing.place)
         });
         self.push(index, &piece, (None, tokens, None), events);
         if is_done {
-            (echoing.nth, echoing.n_bytes, echoing.n_tokens, echoing.text_offset) = (nth + 1, 0, 0, 0);
+            (echoing.nth, echoing.n_bytes, echoing.n_tokens) = (nth + 1, 0, 0);
+            echoing.place = TextPlace::default();
         }
         self.echoing = (echoing.nth < self.asked.n).then_some(echoing);
         true
@@ -209,9 +211,8 @@ impl StreamFormat for CompletionFormat {
         match output {
             Output::Prompt { prompt_idx, cached_tokens, logprobs } => {
                 self.tally.cached += u64::from(cached_tokens);
-                let reports = logprobs;
-                self.echoing =
-                    Some(Echoing { prompt_idx, reports, nth: 0, n_bytes: 0, n_tokens: 0, text_offset: 0 });
+                let (reports, place) = (logprobs, TextPlace::default());
+                self.echoing = Some(Echoing { prompt_idx, reports, nth: 0, n_bytes: 0, n_tokens: 0, place });
             }
             Output::Token { choice_idx, text, report } => self.push_token(choice_idx, &text, &report, events),
             Output::Finished { choice_idx, text, reason, stop, is_filtered, timing } => {

@@ -3,6 +3,7 @@
 
 mod chat;
 mod completion;
+mod text_offsets;
 
 use std::sync::Arc;
 
@@ -83,6 +84,10 @@ impl Asked {
 
     fn bytes_of(&self, token: TokenId) -> Option<&[u8]> {
         self.tokenizer.as_ref()?.token_bytes(token)
+    }
+
+    fn is_control(&self, token: TokenId) -> bool {
+        self.tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.is_special(token))
     }
 
     fn spelling<'a>(&self, bytes_of: &'a dyn Fn(TokenId) -> Option<&'a [u8]>) -> TokenSpelling<'a> {

@@ -11,6 +11,7 @@ mod constraining;
 mod frames;
 mod moderating;
 mod output;
+mod past_calls;
 mod prepare;
 mod reading;
 mod session;

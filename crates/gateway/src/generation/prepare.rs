@@ -10,6 +10,7 @@ use throng_core::request::{SamplingParams, TenantId, TokenId};
 use throng_text::{DetokenizeOptions, EncodeOptions, TemplateError, TemplateInput, TextError, Tokenizer};
 
 use super::constraining::{chat_constraint, constraint, output_constraint};
+use super::past_calls::messages_and_tools;
 use super::reading::AnswerReading;
 use super::session::TextOptions;
 use super::work::Abandoned;
@@ -247,9 +248,8 @@ pub(crate) fn encode_conversation(
     }
     let n_work_bytes = n_bytes * RENDER_FACTOR + conversation.n_values() * VALUE_BYTES;
     let _work = memory.reserve(Part::Bodies, n_work_bytes)?;
-    let messages = conversation.take_messages_for_template(template.mentions("developer"));
+    let (messages, tools) = messages_and_tools(model, template, tokenizer, conversation);
     let variables = conversation.take_template_variables(&model.served.chat_template_defaults);
-    let tools = Value::Array(std::mem::take(&mut conversation.tools));
     let documents = Value::Array(std::mem::take(&mut conversation.documents));
     let mut input = TemplateInput::new(&messages, tokenizer.special_tokens());
     let given = |list: &Value| list.as_array().is_some_and(|items| !items.is_empty());

@@ -39,7 +39,9 @@ impl AnswerReading {
             return Ok(None);
         }
         let tools = request.calls_tools.then(|| Arc::new(ToolSchemas::new(&request.conversation.tools)));
+        let past = request.conversation.messages.iter().map(|message| message.tool_calls.len());
         let options = ParseOptions {
+            n_past_calls: past.sum(),
             tools,
             only_first_call: request.only_first_call,
             in_reasoning: false,
@@ -67,8 +69,11 @@ impl AnswerReading {
         }
     }
 
-    /// A new id of a call.
-    pub fn call_id(&self) -> String {
+    /// The id of a call: its own, or a new one.
+    pub fn call_id(&self, own: Option<&str>) -> String {
+        if let Some(id) = own {
+            return id.to_owned();
+        }
         call_id(self.format.tool_calls.is_some_and(ToolCallFormat::has_short_ids))
     }
 
@@ -182,8 +187,9 @@ impl ReadChoice {
             match event {
                 AnswerEvent::Content(text) => self.content.push_str(&text),
                 AnswerEvent::Reasoning(text) => self.reasoning.push_str(&text),
-                AnswerEvent::ToolCallBegin { name, .. } => {
-                    self.calls.push(ReadCall { id: reading.call_id(), name, arguments: String::new() });
+                AnswerEvent::ToolCallBegin { name, id, .. } => {
+                    let id = reading.call_id(id.as_deref());
+                    self.calls.push(ReadCall { id, name, arguments: String::new() });
                 }
                 AnswerEvent::ToolCallArguments { fragment, .. } => {
                     if let Some(call) = self.calls.last_mut() {

@@ -48,6 +48,8 @@ pub struct Setup {
     pub has_embedder: bool,
     /// The address to listen on, with its port.
     pub bind: &'static str,
+    /// The chat template.
+    pub template: String,
 }
 
 impl Default for Setup {
@@ -72,6 +74,7 @@ impl Default for Setup {
             markers: &[],
             has_embedder: false,
             bind: "127.0.0.1:0",
+            template: TEMPLATE.to_owned(),
         }
     }
 }
@@ -184,7 +187,7 @@ impl Server {
             engines: engines.clone(),
             chat_template: tokenizer
                 .is_some()
-                .then(|| Arc::new(ChatTemplate::new(TEMPLATE).expect("a valid template"))),
+                .then(|| Arc::new(ChatTemplate::new(&setup.template).expect("a valid template"))),
             answer_format: Arc::new(setup.answer_format),
             tokenizer,
             tokenizer_config: Some(r#"{"tokenizer_class":"Paper"}"#.into()),

@@ -1,5 +1,5 @@
-//! Prepares a conversation for the template: reasoning under all of its field names, tool arguments as values, text
-//! parts as text, and user text with stand-ins for the first characters of control tokens. Does not know the engine.
+//! Prepares a conversation for the template: reasoning under all of its field names, text parts as
+//! text, and user text with stand-ins for the first characters of control tokens. Does not know the engine.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -16,9 +16,9 @@ use crate::tokenizer::SpecialTokens;
 const FIRST_STAND_IN: char = '\u{f0000}';
 
 /// The field names of a message's reasoning; most templates read the first, gpt-oss's the second.
-const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+pub(super) const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// `messages` rearranged as in vLLM and transformers before they are passed to a template; unchanged parts are not
+/// `messages` as they are passed to a template, but for its past calls: see [`super::history`]. Unchanged parts are not
 /// copied. Text parts are joined by newlines for a template that takes content as a string.
 pub(super) fn arranged(messages: &Json, takes_parts: bool) -> Vec<Cow<'_, Json>> {
     messages.as_array().into_iter().flatten().map(|message| arranged_message(message, takes_parts)).collect()
@@ -29,12 +29,6 @@ fn arranged_message(message: &Json, takes_parts: bool) -> Cow<'_, Json> {
     if !takes_parts && let Some(text) = message.get("content").and_then(joined_parts) {
         message.to_mut()["content"] = Json::String(text);
     }
-    let n_calls = message.get("tool_calls").and_then(Json::as_array).map_or(0, Vec::len);
-    for idx in 0..n_calls {
-        if let Some(parsed) = parsed_arguments(&message["tool_calls"][idx]) {
-            message.to_mut()["tool_calls"][idx]["function"]["arguments"] = parsed;
-        }
-    }
     message
 }
 
@@ -43,14 +37,6 @@ fn joined_parts(content: &Json) -> Option<String> {
     let parts = content.as_array()?;
     let texts: Option<Vec<&str>> = parts.iter().map(|part| part["text"].as_str()).collect();
     Some(texts?.join("\n"))
-}
-
-/// In OpenAI's API, arguments are a string of JSON; templates expect the object. Other strings are not parsed: the
-/// parsed tree could be a hundred times as large.
-fn parsed_arguments(call: &Json) -> Option<Json> {
-    let text = call.get("function")?.get("arguments")?.as_str()?;
-    let is_object = text.trim_start().starts_with('{');
-    if is_object { exact_number::parse(text).ok() } else { None }
 }
 
 /// The size of a JSON value.

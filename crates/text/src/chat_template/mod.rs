@@ -3,8 +3,10 @@
 
 mod conversation;
 mod environment;
+mod history;
 mod limits;
 mod long_number;
+mod partial_json;
 mod percent;
 mod python_json;
 mod python_strings;
@@ -14,7 +16,7 @@ mod variables;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use minijinja::Environment;
 use minijinja::value::Value;
@@ -25,6 +27,7 @@ use crate::error::{TemplateError, TokenizerError};
 use crate::rendered_prompt::RenderedPrompt;
 use crate::tokenizer::{SpecialTokens, TokenizerConfig};
 use conversation::{Size, TextGuard, arranged, private_chars, survey};
+use history::HistoryForm;
 use limits::{BoundedOutput, Limits, classify};
 
 /// Keys of `chat_template_kwargs` that the server sets itself, or that steer transformers rather than templates.
@@ -101,6 +104,9 @@ struct Compiled {
     private_chars: Vec<char>,
     variables: HashSet<String>,
     takes_parts: bool,
+    /// Found out when the first conversation with calls comes.
+    history: OnceLock<HistoryForm>,
+    takes_system: OnceLock<bool>,
 }
 
 impl ChatTemplate {
@@ -140,6 +146,12 @@ impl ChatTemplate {
     /// Whether every template has this string in its code: one that never says `developer` does not know that role.
     pub fn mentions(&self, literal: &str) -> bool {
         self.templates.values().all(|compiled| compiled.literals.iter().any(|known| known == literal))
+    }
+
+    /// Whether the usual template shows a system message.
+    pub fn takes_system(&self, special_tokens: &SpecialTokens) -> bool {
+        let default = self.templates.get("default");
+        default.is_some_and(|compiled| compiled.takes_system(special_tokens))
     }
 
     /// Whether some template has this text in its source.
@@ -193,6 +205,8 @@ impl Compiled {
             private_chars: private_chars(source).collect(),
             variables,
             takes_parts: true,
+            history: OnceLock::new(),
+            takes_system: OnceLock::new(),
         };
         compiled.takes_parts = compiled.prints_text_of_parts();
         Ok(compiled)
@@ -211,8 +225,42 @@ impl Compiled {
         })
     }
 
+    fn takes_system(&self, tokens: &SpecialTokens) -> bool {
+        *self.takes_system.get_or_init(|| {
+            let system = json!({"role": "system", "content": "a probing instruction"});
+            let messages = json!([system, {"role": "user", "content": "ask"}]);
+            let prompt = self.render(&TemplateInput::new(&messages, tokens));
+            prompt.is_ok_and(|prompt| prompt.text().contains("a probing instruction"))
+        })
+    }
+
+    /// How it shows past calls, found out by trying.
+    fn history(&self, tokens: &SpecialTokens) -> HistoryForm {
+        *self.history.get_or_init(|| {
+            let function = json!({"name": "probe", "description": "", "parameters": {"type": "object", "properties": {}}});
+            let tools = json!([{"type": "function", "function": function}]);
+            HistoryForm::probed(|messages| {
+                let input = TemplateInput { tools: Some(&tools), ..TemplateInput::new(messages, tokens) };
+                let prompt = self.render_messages(&input, arranged(messages, self.takes_parts));
+                prompt.ok().map(|prompt| prompt.text().into_owned())
+            })
+        })
+    }
+
     fn render(&self, input: &TemplateInput<'_>) -> Result<RenderedPrompt, TemplateError> {
         let mut messages = arranged(input.messages, self.takes_parts);
+        let has_calls = |message: &Cow<'_, Json>| message.get("tool_calls").is_some_and(Json::is_array);
+        if messages.iter().any(has_calls) {
+            self.history(input.special_tokens).arrange(&mut messages);
+        }
+        self.render_messages(input, messages)
+    }
+
+    fn render_messages(
+        &self,
+        input: &TemplateInput<'_>,
+        mut messages: Vec<Cow<'_, Json>>,
+    ) -> Result<RenderedPrompt, TemplateError> {
         let (mut size, mut used) = (Size::default(), HashSet::new());
         let values = [input.tools, input.documents].into_iter().flatten();
         values

@@ -61,6 +61,13 @@ impl Machine for ReasoningSpan {
         }
     }
 
+    fn control_marker(&mut self, marker: &'static str, out: &mut EventSink) {
+        if self.state == State::Over {
+            return self.rest.control_marker(marker, out);
+        }
+        self.marker(marker, out);
+    }
+
     fn char(&mut self, c: char, out: &mut EventSink) -> Step {
         match &mut self.state {
             State::Start(blank) if c.is_whitespace() => blank.push(c),

@@ -14,7 +14,8 @@ use super::schemas::{Kinds, ToolSchemas};
 pub(super) struct ArgumentWriter {
     tools: Arc<ToolSchemas>,
     tool: String,
-    n_written: usize,
+    /// The names of the parameters that have been begun.
+    written: Vec<String>,
     value: Option<ValueText>,
     /// One line break at each end of a value is not part of it.
     trims_lines: bool,
@@ -31,12 +32,14 @@ struct ValueText {
     has_begun: bool,
     /// A line break that is dropped if the value ends after it.
     has_line_end: bool,
+    /// Nothing of it stands on its line yet.
+    is_at_line_start: bool,
 }
 
 impl ArgumentWriter {
     /// For a call of `tool`.
     pub(super) fn new(tools: Arc<ToolSchemas>, tool: String, trims_lines: bool) -> Self {
-        Self { tools, tool, n_written: 0, value: None, trims_lines }
+        Self { tools, tool, written: Vec::new(), value: None, trims_lines }
     }
 
     /// The value of a parameter begins; one that is open ends.
@@ -44,19 +47,27 @@ impl ArgumentWriter {
         self.end_value(out);
         let kinds = self.tools.kinds(&self.tool, parameter);
         let is_streamed = kinds == Kinds::STRING;
-        out.argument_text(if self.n_written == 0 { "{" } else { ", " });
+        out.argument_text(if self.written.is_empty() { "{" } else { ", " });
         write_string(parameter, out);
         out.argument_text(if is_streamed { ": \"" } else { ": " });
-        self.n_written += 1;
+        self.written.push(parameter.to_owned());
         let text = String::new();
-        let (tree, has_begun, has_line_end) = (None, false, false);
-        self.value = Some(ValueText { kinds, text, is_streamed, tree, has_begun, has_line_end });
+        self.value = Some(ValueText {
+            kinds,
+            text,
+            is_streamed,
+            tree: None,
+            has_begun: false,
+            has_line_end: false,
+            is_at_line_start: true,
+        });
     }
 
     /// A character of the value.
     pub(super) fn char(&mut self, c: char, out: &mut EventSink) {
         let Some(value) = &mut self.value else { return };
         value.follow(c);
+        value.is_at_line_start = c == '\n';
         if !std::mem::replace(&mut value.has_begun, true) && self.trims_lines && c == '\n' {
             return;
         }
@@ -76,6 +87,26 @@ impl ArgumentWriter {
         tree.is_some_and(ValueSpan::in_string)
     }
 
+    /// Whether the value may be text, in which a tag can stand that does not end it.
+    pub(super) fn may_be_text(&self) -> bool {
+        self.value.as_ref().is_some_and(|value| value.kinds.has(Kinds::STRING))
+    }
+
+    /// Whether a tag that comes now would be the first on its line.
+    pub(super) fn is_at_line_start(&self) -> bool {
+        self.value.as_ref().is_some_and(|value| value.is_at_line_start)
+    }
+
+    /// Whether a parameter of this name has been begun.
+    pub(super) fn has(&self, parameter: &str) -> bool {
+        self.written.iter().any(|name| name == parameter)
+    }
+
+    /// Whether the tool has a parameter of this name that has not been begun.
+    pub(super) fn expects(&self, parameter: &str) -> bool {
+        self.tools.has_parameter(&self.tool, parameter) && !self.has(parameter)
+    }
+
     /// The value ends.
     pub(super) fn end_value(&mut self, out: &mut EventSink) {
         let Some(value) = self.value.take() else { return };
@@ -90,7 +121,7 @@ impl ArgumentWriter {
     pub(super) fn end_call(open: &mut Option<Self>, out: &mut EventSink) {
         let Some(mut arguments) = open.take() else { return };
         arguments.end_value(out);
-        out.argument_text(if arguments.n_written == 0 { "{}" } else { "}" });
+        out.argument_text(if arguments.written.is_empty() { "{}" } else { "}" });
         out.end_call();
     }
 

@@ -1,6 +1,8 @@
 //! What a parser says of an answer, and the rules that all formats share: blank text around calls is dropped, a client
 //! that wants one call gets the first. Does not know formats.
 
+use super::CallIds;
+
 /// Something that a parser is certain of. Events of one kind that follow each other may be cut anywhere; put together
 /// they are the same however the answer came in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub enum AnswerEvent {
         index: u32,
         /// The tool's name.
         name: String,
+        /// The call's id, where the family has a form of ids that it reads back; `None`: any id will do.
+        id: Option<String>,
     },
     /// The next piece of a call's arguments: JSON, if the model wrote them well.
     ToolCallArguments {
@@ -47,12 +51,13 @@ pub(crate) struct EventSink {
     /// The open call has arguments.
     has_arguments: bool,
     only_first_call: bool,
+    ids: CallIds,
 }
 
 impl EventSink {
     /// With `only_first_call` the others are dropped.
-    pub(crate) fn new(only_first_call: bool) -> Self {
-        Self { only_first_call, ..Self::default() }
+    pub(crate) fn new(only_first_call: bool, ids: CallIds) -> Self {
+        Self { only_first_call, ids, ..Self::default() }
     }
 
     /// What was found since the last time.
@@ -122,14 +127,20 @@ impl EventSink {
 
     /// A call begins; one that is still open ends.
     pub(crate) fn begin_call(&mut self, name: &str) {
+        self.begin_call_with_id(name, None);
+    }
+
+    /// The same for a call to which the model gave an id.
+    pub(crate) fn begin_call_with_id(&mut self, name: &str, written_id: Option<&str>) {
         self.end_call();
         self.blank.clear();
         self.in_call = true;
         self.has_arguments = false;
         self.n_calls += 1;
+        let id = self.ids.next(name, written_id);
         if self.shows_call() {
-            let event = AnswerEvent::ToolCallBegin { index: self.n_calls - 1, name: name.to_owned() };
-            self.events.push(event);
+            let (index, name) = (self.n_calls - 1, name.to_owned());
+            self.events.push(AnswerEvent::ToolCallBegin { index, name, id });
         }
     }
 

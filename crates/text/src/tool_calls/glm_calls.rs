@@ -1,13 +1,14 @@
-//! GLM's format: `<tool_call>name`, then `<arg_key>…</arg_key>` and `<arg_value>…</arg_value>` for each argument. Does not
-//! know the others.
+//! GLM's format: `<tool_call>name`, then `<arg_key>…</arg_key>` and `<arg_value>…</arg_value>` for each argument. A tag inside
+//! of a text ends it only where the call goes on as calls do. Does not know the other formats.
 
 use std::sync::Arc;
 
 use super::argument_writer::ArgumentWriter;
 use super::events::EventSink;
+use super::quoted_call::{QuoteSpelling, QuotedCall};
 use super::scanner::{Machine, Step};
 use super::schemas::ToolSchemas;
-use super::{is_name_char, is_tool_name};
+use super::{MAX_HELD_BYTES, is_name_char, is_tool_name};
 
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
@@ -16,6 +17,8 @@ const KEY_END: &str = "</arg_key>";
 const VALUE: &str = "<arg_value>";
 const VALUE_END: &str = "</arg_value>";
 
+const QUOTE: QuoteSpelling = QuoteSpelling { open: OPEN, name_end: "", argument: KEY, close: CLOSE };
+
 /// Reads an answer with such calls.
 #[derive(Debug)]
 pub(super) struct GlmCalls {
@@ -23,6 +26,8 @@ pub(super) struct GlmCalls {
     state: State,
     /// Open from the first argument on.
     arguments: Option<ArgumentWriter>,
+    /// What the open value quotes.
+    quoted: QuotedCall,
 }
 
 #[derive(Debug)]
@@ -35,6 +40,10 @@ enum State {
     /// After a key, before its value.
     BetweenKeyAndValue(String),
     Value,
+    /// After the end of a value in a text, with blanks: it belongs to the text unless the call goes on.
+    Held(String),
+    /// The same, and in a key after that.
+    HeldKey(String, String),
 }
 
 impl GlmCalls {
@@ -42,7 +51,7 @@ impl GlmCalls {
     pub(super) const MARKERS: &'static [&'static str] = &[OPEN, CLOSE, KEY, KEY_END, VALUE, VALUE_END];
 
     pub(super) fn new(tools: Arc<ToolSchemas>) -> Self {
-        Self { tools, state: State::Text, arguments: None }
+        Self { tools, state: State::Text, arguments: None, quoted: QuotedCall::new(&QUOTE) }
     }
 
     /// Begins the call that `text` names; gives the text back where it names none.
@@ -60,26 +69,30 @@ impl GlmCalls {
     fn in_json_string(&self) -> bool {
         self.arguments.as_ref().is_some_and(ArgumentWriter::in_json_string)
     }
-}
 
-impl Machine for GlmCalls {
-    fn markers(&self) -> &'static [&'static str] {
-        match &self.state {
-            State::Text => &[OPEN],
-            State::Name(_) | State::Arguments => &[KEY, OPEN, CLOSE],
-            State::Key(_) => &[KEY_END],
-            State::BetweenKeyAndValue(_) => &[VALUE, KEY, CLOSE],
-            State::Value if self.in_json_string() => &[],
-            State::Value => &[VALUE_END],
+    fn value_text(&mut self, text: &str, out: &mut EventSink) {
+        let Some(arguments) = &mut self.arguments else { return };
+        for c in text.chars() {
+            self.quoted.take(c);
+            arguments.char(c, out);
         }
     }
 
-    fn control_markers(&self) -> &'static [&'static str] {
-        if matches!(self.state, State::Value) { &[VALUE_END] } else { self.markers() }
+    fn end_value(&mut self, out: &mut EventSink) {
+        if let Some(arguments) = &mut self.arguments {
+            arguments.end_value(out);
+        }
     }
 
-    fn marker(&mut self, marker: &'static str, out: &mut EventSink) {
-        let state = std::mem::replace(&mut self.state, State::Text);
+    /// What was held back is text.
+    fn give_back(&mut self, held: &str, out: &mut EventSink) -> Step {
+        self.value_text(held, out);
+        self.state = State::Value;
+        Step::Again
+    }
+
+    /// A marker that means what it says.
+    fn tag(&mut self, marker: &'static str, state: State, out: &mut EventSink) {
         if let State::Name(text) = &state {
             let begun = marker != OPEN && self.begin(text, out);
             if marker == OPEN {
@@ -95,12 +108,11 @@ impl Machine for GlmCalls {
                 if let Some(arguments) = &mut self.arguments {
                     arguments.begin(key.trim(), out);
                 }
+                self.quoted = QuotedCall::new(&QUOTE);
                 self.state = State::Value;
             }
             (VALUE_END, _) => {
-                if let Some(arguments) = &mut self.arguments {
-                    arguments.end_value(out);
-                }
+                self.end_value(out);
                 self.state = State::Arguments;
             }
             (OPEN, _) => {
@@ -108,6 +120,60 @@ impl Machine for GlmCalls {
                 self.state = State::Name(OPEN.to_owned());
             }
             _ => ArgumentWriter::end_call(&mut self.arguments, out),
+        }
+    }
+}
+
+impl Machine for GlmCalls {
+    fn markers(&self) -> &'static [&'static str] {
+        match &self.state {
+            State::Text => &[OPEN],
+            State::Name(_) | State::Arguments | State::Held(_) => &[KEY, OPEN, CLOSE],
+            State::Key(_) | State::HeldKey(..) => &[KEY_END],
+            State::BetweenKeyAndValue(_) => &[VALUE, KEY, CLOSE],
+            State::Value if self.in_json_string() => &[],
+            State::Value => &[VALUE_END],
+        }
+    }
+
+    fn control_markers(&self) -> &'static [&'static str] {
+        if matches!(self.state, State::Value) { &[VALUE_END] } else { self.markers() }
+    }
+
+    fn marker(&mut self, marker: &'static str, out: &mut EventSink) {
+        let may_be_text = self.arguments.as_ref().is_some_and(ArgumentWriter::may_be_text);
+        match std::mem::replace(&mut self.state, State::Text) {
+            State::Value if may_be_text && self.quoted.holds(marker) => {
+                self.value_text(marker, out);
+                self.state = State::Value;
+            }
+            State::Value if may_be_text => self.state = State::Held(marker.to_owned()),
+            State::Held(held) if marker == KEY => self.state = State::HeldKey(held + marker, String::new()),
+            State::Held(_) => {
+                self.end_value(out);
+                self.tag(marker, State::Arguments, out);
+            }
+            State::HeldKey(held, key) => {
+                if self.arguments.as_ref().is_some_and(|arguments| arguments.has(key.trim())) {
+                    // No call has the same argument twice.
+                    self.value_text(&held, out);
+                    self.value_text(marker, out);
+                    self.state = State::Value;
+                } else {
+                    self.end_value(out);
+                    self.state = State::BetweenKeyAndValue(key);
+                }
+            }
+            state => self.tag(marker, state, out),
+        }
+    }
+
+    fn control_marker(&mut self, marker: &'static str, out: &mut EventSink) {
+        if matches!(self.state, State::Value) {
+            self.state = State::Text;
+            self.tag(marker, State::Value, out);
+        } else {
+            self.marker(marker, out);
         }
     }
 
@@ -128,11 +194,19 @@ impl Machine for GlmCalls {
                 self.state = State::Key(key);
             }
             State::Value => {
-                if let Some(arguments) = &mut self.arguments {
-                    arguments.char(c, out);
-                }
+                self.value_text(c.encode_utf8(&mut [0; 4]), out);
                 self.state = State::Value;
             }
+            State::Held(mut held) if c.is_whitespace() && held.len() < MAX_HELD_BYTES => {
+                held.push(c);
+                self.state = State::Held(held);
+            }
+            State::HeldKey(mut held, mut key) if held.len() < MAX_HELD_BYTES => {
+                held.push(c);
+                key.push(c);
+                self.state = State::HeldKey(held, key);
+            }
+            State::Held(held) | State::HeldKey(held, _) => return self.give_back(&held, out),
             // What stands between the tags is blank, or the user's.
             state @ (State::Arguments | State::BetweenKeyAndValue(_)) => {
                 out.content(c);
@@ -143,8 +217,10 @@ impl Machine for GlmCalls {
     }
 
     fn end(&mut self, out: &mut EventSink) {
-        if let State::Name(text) = std::mem::replace(&mut self.state, State::Text) {
-            out.content_text(&text);
+        match std::mem::replace(&mut self.state, State::Text) {
+            State::Name(text) => out.content_text(&text),
+            State::Held(_) | State::HeldKey(..) => self.end_value(out),
+            _ => {}
         }
         if let Some(mut arguments) = self.arguments.take() {
             arguments.cut(out);

@@ -1,9 +1,12 @@
 //! gpt-oss's format, in which an answer is several messages, each on a channel: `analysis` is reasoning, `final` is for the
 //! user, and a message to `functions.NAME` is a call. Does not know the other formats.
 
+use std::sync::Arc;
+
 use super::events::EventSink;
 use super::is_tool_name;
 use super::scanner::{Machine, Step};
+use super::schemas::ToolSchemas;
 
 const START: &str = "<|start|>";
 const CHANNEL: &str = "<|channel|>";
@@ -17,8 +20,8 @@ const MAX_HEADER_BYTES: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Harmony {
     state: State,
-    /// Messages to functions are calls; otherwise they are the user's.
-    calls_tools: bool,
+    /// Messages to functions are calls; without tools they are the user's.
+    tools: Option<Arc<ToolSchemas>>,
     /// `analysis` is told apart from what is said to the user.
     shows_reasoning: bool,
 }
@@ -47,19 +50,18 @@ impl Harmony {
         &[START, CHANNEL, CONSTRAIN, MESSAGE, "<|end|>", "<|call|>", "<|return|>"];
 
     /// At the beginning of an answer, or in the middle of a final message that goes on.
-    pub(crate) fn new(calls_tools: bool, shows_reasoning: bool, goes_on: bool) -> Self {
+    pub(crate) fn new(tools: Option<Arc<ToolSchemas>>, shows_reasoning: bool, goes_on: bool) -> Self {
         let state = if goes_on { State::Body(Body::Content) } else { State::Role(String::new()) };
-        Self { state, calls_tools, shows_reasoning }
+        Self { state, tools, shows_reasoning }
     }
 
     fn begin_body(&mut self, header: &str, out: &mut EventSink) {
         let words = || header.split_whitespace();
-        let recipient = words().find_map(|word| word.strip_prefix("to="));
-        let function = recipient.and_then(|recipient| recipient.strip_prefix("functions."));
+        let function = words().find_map(|word| word.strip_prefix("to=")).and_then(|to| self.function(to));
         // A marker in a header is written as a space before and after it.
         let is_analysis = words().any(|word| word == "analysis");
         let body = match function {
-            Some(name) if self.calls_tools && is_tool_name(name) => {
+            Some(name) => {
                 out.begin_call(name);
                 Body::Call
             }
@@ -70,6 +72,15 @@ impl Harmony {
             out.separate();
         }
         self.state = State::Body(body);
+    }
+
+    /// The function that a message to this recipient calls. Without `functions.` it is that of one of the tools, which models
+    /// also write after another word (`tools.NAME`, `functions:NAME`).
+    fn function<'r>(&self, recipient: &'r str) -> Option<&'r str> {
+        let tools = self.tools.as_ref()?;
+        let name = recipient.strip_prefix("functions.").filter(|name| is_tool_name(name));
+        let last = || recipient.rsplit(['.', ':', '/']).next().filter(|name| tools.has(name));
+        name.or_else(last)
     }
 
     fn end_body(body: Body, out: &mut EventSink) {

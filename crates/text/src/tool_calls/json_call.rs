@@ -64,7 +64,7 @@ impl Key {
         match text {
             "name" => Self::Name,
             "arguments" | "parameters" => Self::Arguments,
-            "function" => Self::Function,
+            "function" | "tool_call" => Self::Function,
             _ => Self::Other,
         }
     }

@@ -12,6 +12,10 @@ use super::{is_name_char, is_tool_name};
 
 const ARGS: &str = "[ARGS]";
 
+/// A block of code, in which only a call of a known tool is one.
+const CODE: &str = "```json";
+const CODE_END: &str = "```";
+
 /// The markers around the name of a named call.
 const NAMED: &[&str] = &["[TOOL_CALLS]", "[CALL_ID]", ARGS];
 
@@ -42,6 +46,11 @@ impl JsonSpelling {
         Self::new(&["functools[", "<|tool_call|>"], &["functools[", "<|tool_call|>", "<|/tool_call|>"]);
     pub(super) const LLAMA3: Self =
         Self { unmarked: true, ..Self::new(&["<|python_tag|>"], &["<|python_tag|>"]) };
+    /// What models write that were not trained for one way, or were told of it in the system text.
+    pub(super) const GENERIC: Self = Self {
+        unmarked: true,
+        ..Self::new(&["<tool_call>", CODE], &["<tool_call>", "</tool_call>", CODE_END])
+    };
     pub(super) const MISTRAL: Self = Self { named: true, ..Self::new(&["[TOOL_CALLS]"], &["[TOOL_CALLS]"]) };
 
     /// All markers.
@@ -109,7 +118,11 @@ impl JsonCalls {
                 text.push(c);
                 self.state = State::Opened(text);
             }
-            '{' => self.object(text, false, out),
+            '{' => {
+                // In a list, or a block of code, without a marker of calls.
+                let is_unmarked = self.spelling.unmarked && (text.starts_with('[') || text.starts_with(CODE));
+                self.object(text, is_unmarked, out);
+            }
             ']' if self.in_list => {
                 text.push(c);
                 self.give_back(&text, out);
@@ -164,7 +177,9 @@ impl JsonCalls {
         let is_short = text.len() < 4 * super::MAX_NAME_BYTES;
         let in_id = is_name_char(c) && is_short && text.contains("[CALL_ID]") && !text.contains(ARGS);
         if c == '{' {
-            out.begin_call(&name);
+            let id =
+                text.split_once("[CALL_ID]").map(|(_, id)| id.split(ARGS).next().unwrap_or_default().trim());
+            out.begin_call_with_id(&name, id);
             let mut span = ValueSpan::default();
             span.take(c);
             out.argument(c);
@@ -228,6 +243,9 @@ impl Machine for JsonCalls {
                 self.state = State::Start;
             }
             State::Start if c == '{' => self.object(String::new(), true, out),
+            State::Start if c == '[' && self.spelling.opens.contains(&CODE) => {
+                return self.opened(String::new(), c, out);
+            }
             State::Start => return Step::Again,
             State::Text => out.content(c),
             State::Stray => {

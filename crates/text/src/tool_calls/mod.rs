@@ -3,6 +3,7 @@
 //! text arrived. Does not know tokens, requests and the wire.
 
 mod argument_writer;
+mod call_ids;
 mod events;
 mod glm_calls;
 mod harmony;
@@ -11,6 +12,7 @@ mod json_calls;
 mod json_text;
 mod python_calls;
 mod python_literal;
+mod quoted_call;
 mod scanner;
 mod schemas;
 mod section_calls;
@@ -24,6 +26,7 @@ use python_calls::{PythonCalls, PythonSpelling};
 use section_calls::{SectionCalls, SectionSpelling};
 use tagged_calls::{TagSpelling, TaggedCalls};
 
+pub(crate) use call_ids::CallIds;
 pub use events::AnswerEvent;
 pub(crate) use events::EventSink;
 pub(crate) use harmony::Harmony;
@@ -33,6 +36,9 @@ pub use schemas::ToolSchemas;
 
 /// Longer names are no names of tools.
 const MAX_NAME_BYTES: usize = 128;
+
+/// Most text that is held back after a tag to see whether it ends a value; with more the tag is text.
+const MAX_HELD_BYTES: usize = 256;
 
 /// How a model writes calls of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +75,9 @@ pub enum ToolCallFormat {
     Glm,
     /// Messages to `functions.name` on channels: gpt-oss.
     Harmony,
+    /// `<tool_call>{"name": …, "arguments": …}</tool_call>` as a system text describes it, for models whose chat template
+    /// describes no tools: see [`crate::generic_tools`]. Calls as JSON in a block of code or alone are read too.
+    Generic,
 }
 
 impl ToolCallFormat {
@@ -96,6 +105,7 @@ impl ToolCallFormat {
         ("glm45", Self::Glm),
         ("glm47", Self::Glm),
         ("openai", Self::Harmony),
+        ("generic", Self::Generic),
     ];
 
     /// Strings in the source of a chat template, all of which tell a format. The first row that fits counts.
@@ -163,13 +173,14 @@ impl ToolCallFormat {
             Spelling::Tagged(spelling) => Box::new(TaggedCalls::new(spelling, tools)),
             Spelling::Python(spelling) => Box::new(PythonCalls::new(spelling, tools)),
             Spelling::Glm => Box::new(GlmCalls::new(tools)),
-            Spelling::Harmony => Box::new(Harmony::new(true, false, false)),
+            Spelling::Harmony => Box::new(Harmony::new(Some(tools), false, false)),
         }
     }
 
     fn spelling(self) -> Spelling {
         match self {
             Self::Hermes => Spelling::Json(&JsonSpelling::HERMES),
+            Self::Generic => Spelling::Json(&JsonSpelling::GENERIC),
             Self::Qwen3Coder => Spelling::Tagged(&TagSpelling::QWEN3_CODER),
             Self::SeedOss => Spelling::Tagged(&TagSpelling::SEED_OSS),
             Self::MinimaxM2 => Spelling::Tagged(&TagSpelling::MINIMAX_M2),

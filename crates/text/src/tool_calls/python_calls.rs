@@ -77,9 +77,54 @@ enum State {
 struct Argument {
     name: Option<String>,
     text: String,
-    quote: Option<char>,
-    escaped: bool,
+    quote: Quote,
     depth: u32,
+}
+
+/// Where a place is with regard to strings.
+#[derive(Debug, Clone, Copy, Default)]
+enum Quote {
+    #[default]
+    Outside,
+    /// After the first mark of a string.
+    Opened(char),
+    /// After two marks: an empty string, unless a third comes.
+    Empty(char),
+    Inside {
+        mark: char,
+        is_escaped: bool,
+        /// So many marks in a row close it, and so many of them have come.
+        n_closing: u8,
+        n_closed: u8,
+    },
+}
+
+impl Quote {
+    fn inside(mark: char, n_closing: u8) -> Self {
+        Self::Inside { mark, is_escaped: false, n_closing, n_closed: 0 }
+    }
+
+    fn is_outside(self) -> bool {
+        matches!(self, Self::Outside | Self::Empty(_))
+    }
+
+    /// The place after a character that does not begin a string here.
+    fn after(self, c: char) -> Self {
+        match self {
+            Self::Outside => Self::Outside,
+            Self::Opened(mark) if c == mark => Self::Empty(mark),
+            Self::Opened(mark) => Self::inside(mark, 1).after(c),
+            Self::Empty(mark) if c == mark => Self::inside(mark, 3),
+            Self::Empty(_) => Self::Outside,
+            Self::Inside { mark, is_escaped, n_closing, n_closed } => {
+                let n_closed = if c == mark && !is_escaped { n_closed + 1 } else { 0 };
+                if n_closed == n_closing {
+                    return Self::Outside;
+                }
+                Self::Inside { mark, is_escaped: c == '\\' && !is_escaped, n_closing, n_closed }
+            }
+        }
+    }
 }
 
 impl PythonCalls {
@@ -126,13 +171,13 @@ impl PythonCalls {
     }
 
     fn argument(&mut self, mut argument: Argument, c: char, out: &mut EventSink) {
-        let ends = argument.depth == 0 && argument.quote.is_none() && matches!(c, ',' | ')');
+        let ends = argument.depth == 0 && argument.quote.is_outside() && matches!(c, ',' | ')');
         if !ends {
             argument.take(c);
             self.state = State::Argument(argument);
             return;
         }
-        self.write(&argument, out);
+        self.write(&argument, false, out);
         if c == ',' {
             self.state = State::Argument(Argument::default());
         } else {
@@ -142,8 +187,8 @@ impl PythonCalls {
         }
     }
 
-    /// Writes an argument; one without a name goes by its number.
-    fn write(&mut self, argument: &Argument, out: &mut EventSink) {
+    /// Writes an argument; one without a name goes by its number. Of a string that the answer's end cut, the JSON stays open.
+    fn write(&mut self, argument: &Argument, is_cut: bool, out: &mut EventSink) {
         let text = argument.text.trim();
         if text.is_empty() && argument.name.is_none() {
             return;
@@ -153,7 +198,9 @@ impl PythonCalls {
         self.n_arguments += 1;
         write_string(argument.name.as_deref().map_or(&number, str::trim), out);
         out.argument_text(": ");
-        match python_literal::to_json(text) {
+        let cut =
+            if is_cut && !argument.quote.is_outside() { python_literal::open_string(text) } else { None };
+        match cut.or_else(|| python_literal::to_json(text)) {
             Some(json) => out.argument_text(&json),
             None => write_string(text, out),
         }
@@ -162,13 +209,11 @@ impl PythonCalls {
 
 impl Argument {
     fn take(&mut self, c: char) {
-        match self.quote {
-            Some(_) if self.escaped => self.escaped = false,
-            Some(_) if c == '\\' => self.escaped = true,
-            Some(quote) if c == quote => self.quote = None,
-            Some(_) => {}
-            None => match c {
-                '"' | '\'' => self.quote = Some(c),
+        let was_outside = self.quote.is_outside();
+        self.quote = self.quote.after(c);
+        if was_outside && self.quote.is_outside() {
+            match c {
+                '"' | '\'' => self.quote = Quote::Opened(c),
                 '[' | '{' | '(' => self.depth += 1,
                 ']' | '}' | ')' => self.depth = self.depth.saturating_sub(1),
                 '=' if self.depth == 0 && self.name.is_none() => {
@@ -176,7 +221,7 @@ impl Argument {
                     return;
                 }
                 _ => {}
-            },
+            }
         }
         self.text.push(c);
     }
@@ -193,7 +238,7 @@ impl Machine for PythonCalls {
         match &self.state {
             State::Start | State::Text => self.spelling.in_text,
             State::Before(_) | State::Name(..) | State::After => self.spelling.in_calls,
-            State::Argument(argument) if argument.quote.is_none() => self.spelling.in_calls,
+            State::Argument(argument) if argument.quote.is_outside() => self.spelling.in_calls,
             State::Argument(_) => &[],
         }
     }
@@ -213,7 +258,7 @@ impl Machine for PythonCalls {
                 }
             }
             State::Argument(argument) => {
-                self.write(&argument, out);
+                self.write(&argument, true, out);
                 out.cut_call();
             }
             State::Start | State::Text | State::After => {}
@@ -256,7 +301,7 @@ impl Machine for PythonCalls {
     fn end(&mut self, out: &mut EventSink) {
         match std::mem::replace(&mut self.state, State::Text) {
             State::Before(text) | State::Name(text, _) => out.content_text(&text),
-            State::Argument(argument) => self.write(&argument, out),
+            State::Argument(argument) => self.write(&argument, true, out),
             State::Start | State::Text | State::After => {}
         }
     }

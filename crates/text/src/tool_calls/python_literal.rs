@@ -10,15 +10,29 @@ const MAX_DEPTH: usize = 48;
 
 /// Reads `text` as one literal and writes it as JSON; `None` if it is none. Numbers that are JSON stay as they are.
 pub(super) fn to_json(text: &str) -> Option<String> {
-    let mut reader = Reader { rest: text, json: String::new() };
+    let mut reader = Reader { rest: text, json: String::new(), is_cut: false };
     reader.value(0)?;
     reader.rest.trim_start().is_empty().then_some(reader.json)
+}
+
+/// Writes the beginning of a string, which `text` is, as that of a JSON string; `None` if it is none.
+pub(super) fn open_string(text: &str) -> Option<String> {
+    let mut reader = Reader { rest: text, json: String::new(), is_cut: true };
+    let text = reader.strings()?;
+    reader.write_string(&text);
+    reader.json.pop();
+    reader.rest.is_empty().then_some(reader.json)
 }
 
 struct Reader<'a> {
     rest: &'a str,
     json: String,
+    /// The text may end inside of a string.
+    is_cut: bool,
 }
+
+/// The prefixes of strings.
+const PREFIXES: &[&str] = &["", "r", "u", "b", "f", "br", "rb", "fr", "rf"];
 
 impl Reader<'_> {
     fn takes(&mut self, text: &str) -> bool {
@@ -35,12 +49,13 @@ impl Reader<'_> {
             '[' => self.list("]", depth),
             '(' => self.list(")", depth),
             '{' => self.dict(depth),
-            quote @ ('"' | '\'') => {
-                let text = self.string(quote)?;
-                self.write_string(&text);
-                Some(())
-            }
-            _ => self.word(),
+            _ => match self.strings() {
+                Some(text) => {
+                    self.write_string(&text);
+                    Some(())
+                }
+                None => self.word(),
+            },
         }
     }
 
@@ -95,28 +110,43 @@ impl Reader<'_> {
         self.json.push('"');
     }
 
-    fn string(&mut self, quote: char) -> Option<String> {
+    /// Strings that stand side by side, which are one.
+    fn strings(&mut self) -> Option<String> {
+        let mut text = self.string()?;
+        while let Some(more) = self.string() {
+            text += &more;
+        }
+        Some(text)
+    }
+
+    /// A string with its prefix and its marks, one or three; nothing is taken where there is none.
+    fn string(&mut self) -> Option<String> {
+        let source = self.rest.trim_start();
+        let n_prefix = source.find(['"', '\'']).filter(|n| *n <= 2)?;
+        let prefix = source[..n_prefix].to_ascii_lowercase();
+        let source = &source[n_prefix..];
+        let one = &source[..1];
+        let mark = if source.starts_with(&one.repeat(3)) { one.repeat(3) } else { one.to_owned() };
+        PREFIXES.contains(&prefix.as_str()).then_some(())?;
+        let is_raw = prefix.contains('r');
         let mut text = String::new();
-        let mut chars = self.rest[1..].chars();
+        let mut chars = source[mark.len()..].chars();
         loop {
-            match chars.next()? {
-                c if c == quote => break,
-                '\\' => match chars.next()? {
-                    'n' => text.push('\n'),
-                    't' => text.push('\t'),
-                    'r' => text.push('\r'),
-                    'x' => text.push(code(&mut chars, 2)?),
-                    'u' => text.push(unit(&mut chars)?),
-                    'U' => text.push(code(&mut chars, 8)?),
-                    '\n' => {}
-                    c @ ('\\' | '\'' | '"') => text.push(c),
-                    other => text.extend(['\\', other]),
-                },
-                c => text.push(c),
+            if let Some(rest) = chars.as_str().strip_prefix(&mark) {
+                self.rest = rest;
+                return Some(text);
+            }
+            match chars.next() {
+                Some('\\') if is_raw => text.extend(['\\'].into_iter().chain(chars.next())),
+                Some('\\') => escaped(&mut chars, &mut text),
+                Some(c) => text.push(c),
+                None if self.is_cut => {
+                    self.rest = "";
+                    return Some(text);
+                }
+                None => return None,
             }
         }
-        self.rest = chars.as_str();
-        Some(text)
     }
 
     fn word(&mut self) -> Option<()> {
@@ -147,6 +177,42 @@ fn number(word: &str) -> Option<String> {
     let integer = digits.parse::<i64>().ok().map(Number::from);
     let number = integer.or_else(|| digits.parse::<f64>().ok().and_then(Number::from_f64));
     number.map(|number| number.to_string())
+}
+
+/// What an escape says, after its backslash; one that Python does not know stays as it is.
+fn escaped(chars: &mut std::str::Chars<'_>, text: &mut String) {
+    let Some(kind) = chars.next() else { return };
+    let said = match kind {
+        'n' => Some('\n'),
+        't' => Some('\t'),
+        'r' => Some('\r'),
+        'a' => Some('\u{7}'),
+        'b' => Some('\u{8}'),
+        'v' => Some('\u{b}'),
+        'f' => Some('\u{c}'),
+        '\\' | '\'' | '"' => Some(kind),
+        '\n' => return,
+        '0'..='7' => Some(octal(kind, chars)),
+        'x' => code(chars, 2),
+        'u' => unit(chars),
+        'U' => code(chars, 8),
+        _ => None,
+    };
+    match said {
+        Some(c) => text.push(c),
+        None => text.extend(['\\', kind]),
+    }
+}
+
+/// The character of up to three octal digits.
+fn octal(first: char, chars: &mut std::str::Chars<'_>) -> char {
+    let mut value = first.to_digit(8).unwrap_or_default();
+    for _ in 0..2 {
+        let Some(digit) = chars.as_str().chars().next().and_then(|c| c.to_digit(8)) else { break };
+        value = value * 8 + digit;
+        chars.next();
+    }
+    char::from_u32(value).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
 /// The character of `\uXXXX`, or of two of them that are halves of one, as JSON writes it.
@@ -188,6 +254,9 @@ mod tests {
             (".5", json!(0.5)),
             ("\"\\ud83d\\ude00 \\ud83d\"", json!("😀 \u{fffd}")),
             ("{1.5: (), (2,): {}}", json!({"1.5": [], "[2]": {}})),
+            ("'''it's\n\"two\"''' r'\\d' \"\"", json!("it's\n\"two\"\\d")),
+            ("{b'a': \"\"\"\\\"\"\"\"}", json!({"a": "\""})),
+            ("'\\u12 \\x4 \\101\\0 \\q'", json!("\\u12 \\x4 A\0 \\q")),
         ];
         for (text, value) in cases {
             let json = to_json(text).expect("a literal");
@@ -196,7 +265,7 @@ mod tests {
         for number in ["1e999", "123456789012345678901234567890", "-0.10"] {
             assert_eq!(to_json(number).as_deref(), Some(number), "numbers are passed on as they are");
         }
-        for text in ["", "x", "'a", "[1", "{'a'}", "f()", "1 2", "\"\\u12\"", &"[".repeat(1000)] {
+        for text in ["", "x", "'a", "[1", "{'a'}", "f()", "1 2", "'a' b", &"[".repeat(1000)] {
             assert_eq!(to_json(text), None, "{text}");
         }
     }

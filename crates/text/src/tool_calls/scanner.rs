@@ -29,6 +29,10 @@ pub(crate) trait Machine: Debug + Send {
     }
     /// One of them came.
     fn marker(&mut self, marker: &'static str, out: &mut EventSink);
+    /// One of [`Self::control_markers`] came as a control token, which is never part of a value.
+    fn control_marker(&mut self, marker: &'static str, out: &mut EventSink) {
+        self.marker(marker, out);
+    }
     /// Something else came. A machine that answers [`Step::Again`] has changed its state.
     fn char(&mut self, c: char, out: &mut EventSink) -> Step;
     /// The answer has ended.
@@ -71,7 +75,7 @@ impl Scanner {
         let Some(first) = chars.next() else { return };
         loop {
             if let Some(marker) = machine.control_markers().iter().find(|marker| **marker == token) {
-                machine.marker(marker, out);
+                machine.control_marker(marker, out);
                 return;
             }
             if machine.char(first, out) == Step::Taken {

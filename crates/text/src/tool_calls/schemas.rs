@@ -122,6 +122,11 @@ impl ToolSchemas {
         self.tools.contains_key(name)
     }
 
+    /// Whether the tool names this parameter.
+    pub(super) fn has_parameter(&self, tool: &str, parameter: &str) -> bool {
+        self.tools.get(tool).is_some_and(|parameters| parameters.contains_key(parameter))
+    }
+
     /// The kinds that a parameter takes: strings, where nothing is known of it.
     pub(super) fn kinds(&self, tool: &str, parameter: &str) -> Kinds {
         let known = self.tools.get(tool).and_then(|parameters| parameters.get(parameter));

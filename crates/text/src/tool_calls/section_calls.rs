@@ -97,7 +97,7 @@ impl SectionCalls {
             _ => name,
         };
         if is_tool_name(name) {
-            out.begin_call(name);
+            out.begin_call_with_id(name, Some(header));
             self.state = State::BeforeArguments;
         } else {
             out.content_text(&text);

@@ -1,13 +1,14 @@
-//! The formats in which tags stand around the function and each parameter: Qwen3-Coder's and its relatives'. Does not know
-//! the others.
+//! The formats in which tags stand around the function and each parameter: Qwen3-Coder's and its relatives'. A tag inside of
+//! a text ends it only where the call goes on as calls do. Does not know the other formats.
 
 use std::sync::Arc;
 
 use super::argument_writer::ArgumentWriter;
 use super::events::EventSink;
-use super::is_tool_name;
+use super::quoted_call::{QuoteSpelling, QuotedCall};
 use super::scanner::{Machine, Step};
 use super::schemas::ToolSchemas;
+use super::{MAX_HELD_BYTES, MAX_NAME_BYTES, is_tool_name};
 
 /// How a family spells it.
 #[derive(Debug)]
@@ -21,10 +22,12 @@ pub(super) struct TagSpelling {
     /// In a value: after the parameter, and before the next or after the function where that is missing.
     in_value: &'static [&'static str],
     open: &'static str,
-    function: &'static str,
     function_end: &'static str,
-    parameter: &'static str,
     parameter_end: &'static str,
+    /// Before a function and a parameter, and what a quoted call looks like.
+    quote: QuoteSpelling,
+    /// A value stands on lines of its own: one line break at each end is not part of it.
+    trims_lines: bool,
 }
 
 impl TagSpelling {
@@ -34,16 +37,22 @@ impl TagSpelling {
         in_function: &["<parameter=", "</function>", "</tool_call>"],
         in_value: &["</parameter>", "<parameter=", "</function>"],
         open: "<tool_call>",
-        function: "<function=",
         function_end: "</function>",
-        parameter: "<parameter=",
         parameter_end: "</parameter>",
+        quote: QuoteSpelling {
+            open: "<function=",
+            name_end: ">",
+            argument: "<parameter=",
+            close: "</function>",
+        },
+        trims_lines: true,
     };
     pub(super) const SEED_OSS: Self = Self {
         in_text: &["<seed:tool_call>", "<function="],
         in_calls: &["<seed:tool_call>", "<function=", "</seed:tool_call>"],
         in_function: &["<parameter=", "</function>", "</seed:tool_call>"],
         open: "<seed:tool_call>",
+        trims_lines: false,
         ..Self::QWEN3_CODER
     };
     pub(super) const MINIMAX_M2: Self = Self {
@@ -52,10 +61,15 @@ impl TagSpelling {
         in_function: &["<parameter name=", "</invoke>", "</minimax:tool_call>"],
         in_value: &["</parameter>", "<parameter name=", "</invoke>"],
         open: "<minimax:tool_call>",
-        function: "<invoke name=",
         function_end: "</invoke>",
-        parameter: "<parameter name=",
         parameter_end: "</parameter>",
+        quote: QuoteSpelling {
+            open: "<invoke name=",
+            name_end: ">",
+            argument: "<parameter name=",
+            close: "</invoke>",
+        },
+        trims_lines: false,
     };
 
     /// All markers.
@@ -72,6 +86,8 @@ pub(super) struct TaggedCalls {
     state: State,
     /// Open from the function's name on.
     arguments: Option<ArgumentWriter>,
+    /// What the open value quotes.
+    quoted: QuotedCall,
 }
 
 #[derive(Debug)]
@@ -84,13 +100,32 @@ enum State {
     Function,
     ParameterName(String),
     Value,
+    /// After a tag in a text: this belongs to the text unless the call goes on.
+    Held(String, After),
     /// After a function, before the end of the calls.
     Calls,
 }
 
+/// What has come in a text that may end it.
+#[derive(Debug)]
+enum After {
+    /// The end of the parameter, and blanks.
+    Parameter,
+    /// The beginning of a parameter, with so much of its name; whether the one before had an end.
+    ParameterName(String, bool),
+    /// The end of the function though the parameter had none, and blanks.
+    Function,
+}
+
 impl TaggedCalls {
     pub(super) fn new(spelling: &'static TagSpelling, tools: Arc<ToolSchemas>) -> Self {
-        Self { spelling, tools, state: State::Text, arguments: None }
+        Self {
+            spelling,
+            tools,
+            state: State::Text,
+            arguments: None,
+            quoted: QuotedCall::new(&spelling.quote),
+        }
     }
 
     fn in_json_string(&self) -> bool {
@@ -100,7 +135,118 @@ impl TaggedCalls {
     fn begin_parameter(&mut self, name: &str, out: &mut EventSink) {
         if let Some(arguments) = &mut self.arguments {
             arguments.begin(unquoted(name), out);
+            self.quoted = QuotedCall::new(&self.spelling.quote);
             self.state = State::Value;
+        }
+    }
+
+    fn end_value(&mut self, out: &mut EventSink) {
+        if let Some(arguments) = &mut self.arguments {
+            arguments.end_value(out);
+        }
+    }
+
+    fn value_text(&mut self, text: &str, out: &mut EventSink) {
+        let Some(arguments) = &mut self.arguments else { return };
+        for c in text.chars() {
+            self.quoted.take(c);
+            arguments.char(c, out);
+        }
+    }
+
+    /// A marker in a text, which may be part of it.
+    fn marker_in_text(&mut self, marker: &'static str, out: &mut EventSink) {
+        let spelling = self.spelling;
+        let at_line_start = self.arguments.as_ref().is_some_and(ArgumentWriter::is_at_line_start);
+        let after = if marker == spelling.parameter_end {
+            After::Parameter
+        } else if marker == spelling.function_end {
+            After::Function
+        } else {
+            After::ParameterName(String::new(), false)
+        };
+        let is_text = matches!(after, After::ParameterName(..)) && !at_line_start;
+        if is_text || self.quoted.holds(marker) {
+            self.value_text(marker, out);
+            self.state = State::Value;
+        } else {
+            self.state = State::Held(marker.to_owned(), after);
+        }
+    }
+
+    /// A marker after what was held back: the value has ended, unless the name of the next is none.
+    fn marker_after(&mut self, held: String, after: &After, marker: &'static str, out: &mut EventSink) {
+        if matches!(after, After::Parameter) && marker == self.spelling.quote.argument {
+            self.state = State::Held(held + marker, After::ParameterName(String::new(), true));
+            return;
+        }
+        self.end_value(out);
+        self.state = State::Function;
+        if matches!(after, After::Function) {
+            self.tag(self.spelling.function_end, String::new(), out);
+        }
+        self.marker(marker, out);
+    }
+
+    /// A character after what was held back.
+    fn char_after(&mut self, mut held: String, after: After, c: char, out: &mut EventSink) -> Step {
+        let goes_on = held.len() < MAX_HELD_BYTES;
+        let after = match after {
+            After::Parameter | After::Function if c.is_whitespace() && goes_on => after,
+            After::ParameterName(name, is_closed) if c == '>' => {
+                let arguments = self.arguments.as_ref();
+                let name_of = unquoted(&name);
+                let is_next = match is_closed {
+                    true => !name_of.is_empty() && arguments.is_some_and(|arguments| !arguments.has(name_of)),
+                    false => arguments.is_some_and(|arguments| arguments.expects(name_of)),
+                };
+                if is_next {
+                    self.end_value(out);
+                    self.begin_parameter(&name, out);
+                    return Step::Taken;
+                }
+                return self.give_back(&held, out);
+            }
+            After::ParameterName(mut name, is_closed) if !matches!(c, '<' | '\n') && goes_on => {
+                name.push(c);
+                After::ParameterName(name, is_closed)
+            }
+            _ => return self.give_back(&held, out),
+        };
+        held.push(c);
+        self.state = State::Held(held, after);
+        Step::Taken
+    }
+
+    /// What was held back is text.
+    fn give_back(&mut self, held: &str, out: &mut EventSink) -> Step {
+        self.value_text(held, out);
+        self.state = State::Value;
+        Step::Again
+    }
+
+    /// A marker that means what it says; `opened` is the text since the marker before calls.
+    fn tag(&mut self, marker: &'static str, opened: String, out: &mut EventSink) {
+        let spelling = self.spelling;
+        if marker == spelling.open {
+            out.content_text(&opened);
+            self.state = State::Opened(marker.to_owned());
+        } else if marker == spelling.quote.open {
+            self.state = State::Name(opened + marker, String::new());
+        } else if marker == spelling.quote.argument {
+            self.state = State::ParameterName(String::new());
+        } else if marker == spelling.parameter_end {
+            self.end_value(out);
+            self.state = State::Function;
+        } else {
+            // The end of the function, or of the calls, which ends the function too.
+            ArgumentWriter::end_call(&mut self.arguments, out);
+            if marker == spelling.function_end {
+                self.state = State::Calls;
+            } else if !opened.is_empty() {
+                out.content_text(&opened);
+                out.content_text(marker);
+            }
         }
     }
 }
@@ -113,9 +259,9 @@ impl Machine for TaggedCalls {
     fn markers(&self) -> &'static [&'static str] {
         match &self.state {
             State::Text => self.spelling.in_text,
-            State::Opened(_) | State::Calls => self.spelling.in_calls,
-            State::Name(..) | State::ParameterName(_) => &[],
-            State::Function => self.spelling.in_function,
+            State::Opened(_) | State::Calls | State::Held(_, After::Function) => self.spelling.in_calls,
+            State::Name(..) | State::ParameterName(_) | State::Held(_, After::ParameterName(..)) => &[],
+            State::Function | State::Held(_, After::Parameter) => self.spelling.in_function,
             State::Value if self.in_json_string() => &[],
             State::Value => self.spelling.in_value,
         }
@@ -126,32 +272,22 @@ impl Machine for TaggedCalls {
     }
 
     fn marker(&mut self, marker: &'static str, out: &mut EventSink) {
-        let spelling = self.spelling;
-        let opened = match std::mem::replace(&mut self.state, State::Text) {
-            State::Opened(text) => text,
-            _ => String::new(),
-        };
-        if marker == spelling.open {
-            out.content_text(&opened);
-            self.state = State::Opened(marker.to_owned());
-        } else if marker == spelling.function {
-            self.state = State::Name(opened + marker, String::new());
-        } else if marker == spelling.parameter {
-            self.state = State::ParameterName(String::new());
-        } else if marker == spelling.parameter_end {
-            if let Some(arguments) = &mut self.arguments {
-                arguments.end_value(out);
+        match std::mem::replace(&mut self.state, State::Text) {
+            State::Value if self.arguments.as_ref().is_some_and(ArgumentWriter::may_be_text) => {
+                self.marker_in_text(marker, out);
             }
-            self.state = State::Function;
+            State::Held(held, after) => self.marker_after(held, &after, marker, out),
+            State::Opened(text) => self.tag(marker, text, out),
+            _ => self.tag(marker, String::new(), out),
+        }
+    }
+
+    fn control_marker(&mut self, marker: &'static str, out: &mut EventSink) {
+        if matches!(self.state, State::Value) {
+            self.state = State::Text;
+            self.tag(marker, String::new(), out);
         } else {
-            // The end of the function, or of the calls, which ends the function too.
-            ArgumentWriter::end_call(&mut self.arguments, out);
-            if marker == spelling.function_end {
-                self.state = State::Calls;
-            } else if !opened.is_empty() {
-                out.content_text(&opened);
-                out.content_text(marker);
-            }
+            self.marker(marker, out);
         }
     }
 
@@ -170,7 +306,7 @@ impl Machine for TaggedCalls {
                 text.push(c);
                 if c != '>' {
                     name.push(c);
-                    if name.len() > super::MAX_NAME_BYTES + 4 {
+                    if name.len() > MAX_NAME_BYTES + 4 {
                         out.content_text(&text);
                     } else {
                         self.state = State::Name(text, name);
@@ -178,7 +314,8 @@ impl Machine for TaggedCalls {
                 } else if is_tool_name(unquoted(&name)) {
                     let tool = unquoted(&name).to_owned();
                     out.begin_call(&tool);
-                    self.arguments = Some(ArgumentWriter::new(self.tools.clone(), tool, true));
+                    let trims_lines = self.spelling.trims_lines;
+                    self.arguments = Some(ArgumentWriter::new(self.tools.clone(), tool, trims_lines));
                     self.state = State::Function;
                 } else {
                     out.content_text(&text);
@@ -194,11 +331,10 @@ impl Machine for TaggedCalls {
                 self.state = State::ParameterName(name);
             }
             State::Value => {
-                if let Some(arguments) = &mut self.arguments {
-                    arguments.char(c, out);
-                }
+                self.value_text(c.encode_utf8(&mut [0; 4]), out);
                 self.state = State::Value;
             }
+            State::Held(held, after) => return self.char_after(held, after, c, out),
             State::Calls if c.is_whitespace() => {
                 out.content(c);
                 self.state = State::Calls;
@@ -211,6 +347,9 @@ impl Machine for TaggedCalls {
     fn end(&mut self, out: &mut EventSink) {
         match std::mem::replace(&mut self.state, State::Text) {
             State::Opened(text) | State::Name(text, _) => out.content_text(&text),
+            State::Held(_, After::Parameter | After::ParameterName(_, true)) => self.end_value(out),
+            State::Held(held, After::ParameterName(_, false)) => self.value_text(&held, out),
+            State::Held(_, After::Function) => ArgumentWriter::end_call(&mut self.arguments, out),
             State::Text | State::Function | State::ParameterName(_) | State::Value | State::Calls => {}
         }
         if let Some(mut arguments) = self.arguments.take() {

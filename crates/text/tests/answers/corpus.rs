@@ -146,6 +146,32 @@ pub const CASES: &[Case] = &[
         "[typed(x=123456789012345678901234567890, list=[\"\\ud83d\\ude00\", -0.10])]",
         &[("typed", r#"{"x": 123456789012345678901234567890, "list": ["😀",-0.10]}"#)],
     ),
+    calls(
+        "pythonic",
+        "[save(text='''it's \"two\"\nlines, (a)''', path='/tmp/a'), save(text='', b=\"\")]",
+        &[
+            ("save", r#"{"text": "it's \"two\"\nlines, (a)", "path": "/tmp/a"}"#),
+            ("save", r#"{"text": "", "b": ""}"#),
+        ],
+    ),
+    calls(
+        "pythonic",
+        r#"[save(text="""a \"quoted\" end\"""", raw=r'C:\new', joined='a, ' "b)", list=['''x''', ''])]"#,
+        &[(
+            "save",
+            r#"{"text": "a \"quoted\" end\"", "raw": "C:\\new", "joined": "a, b)", "list": ["x",""]}"#,
+        )],
+    ),
+    calls(
+        "pythonic",
+        r"[save(text='\x41\101\0\a\b\f\v\\n\d\u12')]",
+        &[("save", r#"{"text": "AA\u0000\u0007\b\f\u000b\\n\\d\\u12"}"#)],
+    ),
+    calls(
+        "olmo3",
+        "<function_calls>\nsave(text='''a\nb''')\n</function_calls>",
+        &[("save", r#"{"text": "a\nb"}"#)],
+    ),
     text("pythonic", "[1, 2, 3]"),
     text("pythonic", "[unknown(a=1)] is a list."),
     calls("olmo3", "<function_calls>\nget_weather(city=\"Rome\")\nnow()\n</function_calls>", TWO),
@@ -214,6 +240,11 @@ pub const CASES: &[Case] = &[
         "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{\"city\": \"Rome\"}<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
         TWO,
     ),
+    calls(
+        "kimi_k2",
+        "<|tool_call_begin|>now:0<|tool_call_argument_begin|>{}<|tool_call_end|>",
+        &[("now", "{}")],
+    ),
     // GLM.
     calls(
         "glm45",
@@ -255,6 +286,43 @@ pub const CASES: &[Case] = &[
         )
     },
     text("openai", "No channels to=functions.now at all"),
+    calls(
+        "openai",
+        "<|channel|>commentary to=get_weather <|constrain|>json<|message|>{\"city\": \"São Paulo\"}<|call|>",
+        WEATHER,
+    ),
+    calls("openai", " to=now<|channel|>commentary<|message|>{}<|call|>", &[("now", "{}")]),
+    calls("openai", "<|channel|>commentary to=tools.now code<|message|>{}", &[("now", "{}")]),
+    calls("openai", "<|channel|>analysis to=functions:now<|message|>{}", &[("now", "{}")]),
+    Case { content: "{}", ..text("openai", "<|channel|>commentary to=browser.search<|message|>{}<|call|>") },
+    // Models without a format of their own.
+    calls(
+        "generic",
+        "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"now\"}\n</tool_call>",
+        TWO,
+    ),
+    calls("generic", "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"São Paulo\"}}", WEATHER),
+    calls(
+        "generic",
+        "[{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Rome\"}}, {\"name\": \"now\", \"arguments\": {}}]",
+        TWO,
+    ),
+    Case {
+        content: "So:",
+        ..calls(
+            "generic",
+            "So:\n```json\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"São Paulo\"}}\n```\n",
+            WEATHER,
+        )
+    },
+    calls(
+        "generic",
+        "{\"tool_call\": {\"name\": \"get_weather\", \"arguments\": {\"city\": \"São Paulo\"}}}",
+        WEATHER,
+    ),
+    text("generic", "```json\n{\"name\": \"Ann\", \"arguments\": {}}\n```\nand ```rust\nfn f() {}\n```"),
+    text("generic", "[1, 2] is a list, {\"name\": \"now\"} is none.\n```json\n[{}]\n```"),
+    text("generic", "{\"name\": \"now\"}"),
     // Reasoning.
     Case {
         reasoning: "qwen3",
@@ -341,7 +409,11 @@ pub const BROKEN: &[Case] = &[
     text("llama3_json", "{\"name\": \"get_weather\", \"param"),
     calls("llama3_json", "{\"name\": \"now\", \"parameters\": {\"a\":", &[("now", "{\"a\":")]),
     text("pythonic", "[get_weather"),
-    calls("pythonic", "[get_weather(city='Ro", &[("get_weather", "{\"city\": \"'Ro\"")]),
+    calls("pythonic", "[get_weather(city='Ro", &[("get_weather", "{\"city\": \"Ro")]),
+    calls("pythonic", "[get_weather(city='''R'o'", &[("get_weather", "{\"city\": \"R'o'")]),
+    calls("pythonic", "[typed(list=['Ro", &[("typed", "{\"list\": \"['Ro\"")]),
+    calls("generic", "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\"", &[("now", "{\"a\"")]),
+    text("generic", "```json\n{\"name\": \"now\", \"arg"),
     calls("pythonic", "[typed(1, f(x))]", &[("typed", r#"{"0": 1, "1": "f(x)"}"#)]),
     text("mistral", "[TOOL_CALLS][{\"name\": 1}]"),
     text("mistral", "[TOOL_CALLS]get_weather[ARGS]none"),
@@ -354,4 +426,99 @@ pub const BROKEN: &[Case] = &[
     text("glm45", "<tool_call>get_wea"),
     calls("glm45", "<tool_call>typed<arg_key>text</arg_key><arg_value>ab", &[("typed", "{\"text\": \"ab")]),
     calls("openai", "<|channel|>commentary to=functions.now<|message|>{\"a\"", &[("now", "{\"a\"")]),
+];
+
+/// Values with tags of their own format in them, and with the line breaks of their writer.
+pub const TAGS_IN_VALUES: &[Case] = &[
+    calls(
+        "qwen3_coder",
+        "<tool_call>\n<function=write>\n<parameter=content>\nthe tag <parameter=x> is text here\n</parameter>\n<parameter=path>\n/tmp/b\n</parameter>\n</function>\n</tool_call>",
+        &[("write", r#"{"content": "the tag <parameter=x> is text here", "path": "/tmp/b"}"#)],
+    ),
+    calls(
+        "qwen3_coder",
+        "<tool_call>\n<function=write>\n<parameter=content>\nends with </function> and goes on\n</parameter>\n<parameter=path>\n/tmp/b\n</parameter>\n</function>\n</tool_call>",
+        &[("write", r#"{"content": "ends with </function> and goes on", "path": "/tmp/b"}"#)],
+    ),
+    calls(
+        "qwen3_coder",
+        "<tool_call>\n<function=write>\n<parameter=content>\na </parameter> b\n</parameter>\n\n<parameter=path> c\n</function>\nd\n</parameter>\n</function>\n</tool_call>",
+        &[("write", r#"{"content": "a </parameter> b", "path": " c\n</function>\nd"}"#)],
+    ),
+    calls(
+        "qwen3_coder",
+        "<tool_call>\n<function=write>\n<parameter=content>\nSay:\n<tool_call>\n<function=write>\n<parameter=path>\n1\n</parameter>\n</function>\n</tool_call>\nor\n<function=now>\n</function>\nand so on\n</parameter>\n<parameter=path>\n/tmp/b\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
+        &[
+            (
+                "write",
+                r#"{"content": "Say:\n<tool_call>\n<function=write>\n<parameter=path>\n1\n</parameter>\n</function>\n</tool_call>\nor\n<function=now>\n</function>\nand so on", "path": "/tmp/b"}"#,
+            ),
+            ("now", "{}"),
+        ],
+    ),
+    calls(
+        "qwen3_coder",
+        "<tool_call>\n<function=write>\n<parameter=path>\na\n</parameter>\n<parameter=path>\nb\n</parameter>\n<parameter=content>\nset <parameter=content> now\n</parameter>\n</function>\n</tool_call>",
+        &[(
+            "write",
+            r#"{"path": "a\n</parameter>\n<parameter=path>\nb", "content": "set <parameter=content> now"}"#,
+        )],
+    ),
+    calls(
+        "qwen3_coder",
+        "<function=typed>\n<parameter=n>\n3</parameter>\n<parameter=text>\n<parameter=on>\ntrue\n</function>\n",
+        &[("typed", r#"{"n": 3, "text": "", "on": true}"#)],
+    ),
+    calls(
+        "seed_oss",
+        "<seed:tool_call>\n<function=write>\n<parameter=content>\na\n\n</parameter>\n<parameter=path>x </parameter> y</function> z</parameter>\n</function>\n</seed:tool_call>",
+        &[("write", r#"{"content": "\na\n\n", "path": "x </parameter> y</function> z"}"#)],
+    ),
+    calls(
+        "minimax_m2",
+        "<minimax:tool_call>\n<invoke name=\"write\">\n<parameter name=\"path\">/tmp/a</parameter>\n<parameter name=\"content\">line\n</parameter>\n</invoke>\n</minimax:tool_call>",
+        &[("write", r#"{"path": "/tmp/a", "content": "line\n"}"#)],
+    ),
+    calls(
+        "minimax_m2",
+        "<minimax:tool_call>\n<invoke name=\"write\">\n<parameter name=\"content\"><invoke name=\"f\">\n<parameter name=\"a\">1</parameter>\n</invoke> and <parameter name=\"path\"> or </parameter></parameter>\n<parameter name=\"path\">p</parameter>\n</invoke>\n</minimax:tool_call>",
+        &[(
+            "write",
+            r#"{"content": "<invoke name=\"f\">\n<parameter name=\"a\">1</parameter>\n</invoke> and <parameter name=\"path\"> or </parameter>", "path": "p"}"#,
+        )],
+    ),
+    calls(
+        "glm45",
+        "<tool_call>write\n<arg_key>content</arg_key>\n<arg_value>a </arg_value> b\n<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call></arg_value>\n<arg_key>path</arg_key>\n<arg_value>p</arg_value>\n<arg_key>content</arg_key> q</arg_value>\n</tool_call>",
+        &[(
+            "write",
+            r#"{"content": "a </arg_value> b\n<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>", "path": "p</arg_value>\n<arg_key>content</arg_key> q"}"#,
+        )],
+    ),
+    // Cut after what may end a value, and may not.
+    calls(
+        "qwen3_coder",
+        "<function=save><parameter=text>\na\n</parameter>\n",
+        &[("save", "{\"text\": \"a\"")],
+    ),
+    calls(
+        "qwen3_coder",
+        "<function=save><parameter=text>\na\n</function>\n",
+        &[("save", "{\"text\": \"a\"}")],
+    ),
+    calls(
+        "qwen3_coder",
+        "<function=write><parameter=path>\na\n<parameter=cont",
+        &[("write", "{\"path\": \"a\\n<parameter=cont")],
+    ),
+    calls(
+        "qwen3_coder",
+        "<function=save><parameter=text>\na </parameter> b",
+        &[("save", "{\"text\": \"a </parameter> b")],
+    ),
+    calls(
+        "glm45",
+        "<tool_call>save<arg_key>text</arg_key><arg_value>a</arg_value>\n",
+        &[("save", "{\"text\": \"a\"")],
+    ),
 ];

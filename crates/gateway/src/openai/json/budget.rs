@@ -48,13 +48,13 @@ impl TreeBudget {
         Ok(())
     }
 
-    /// Takes what `text` makes as a tree if it is a JSON object; the text itself stands at `node`.
+    /// Takes what `text` makes as a tree if it is a JSON object or list; the text itself stands at `node`.
     ///
     /// # Errors
     /// `schema_too_complex` for more values than are left.
     pub fn take_text(&mut self, text: &str, node: &Node<'_, '_>) -> Result<(), ApiError> {
-        let is_object = text.trim_start().starts_with('{');
-        self.take(if is_object { Extent::of(text).n_values_at_most } else { 1 }, node)
+        let is_tree = text.trim_start().starts_with(['{', '[']);
+        self.take(if is_tree { Extent::of(text).n_values_at_most } else { 1 }, node)
     }
 }
 

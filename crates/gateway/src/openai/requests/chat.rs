@@ -135,8 +135,9 @@ impl ChatRequest {
         }
         let mode = choice.as_ref().map(|choice| choice.mode);
         generation.ignored.extend(&std::mem::take(&mut conversation.ignored));
+        conversation.calls_no_tools = mode == Some(CallMode::Never);
         Ok(Self {
-            calls_tools: !conversation.tools.is_empty() && mode != Some(CallMode::Never),
+            calls_tools: !conversation.tools.is_empty() && !conversation.calls_no_tools,
             only_first_call: own.parallel_tool_calls == Some(false),
             must_call: mode == Some(CallMode::Required),
             chosen_function: choice.and_then(|choice| choice.function),

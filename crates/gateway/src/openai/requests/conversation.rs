@@ -48,6 +48,8 @@ pub struct Conversation {
     pub tools: Vec<Value>,
     /// Whether the parameter was given, if only as an empty list.
     pub(super) has_tools_parameter: bool,
+    /// The model must not call them.
+    pub calls_no_tools: bool,
     /// Documents to answer from, as objects.
     pub documents: Vec<Value>,
     /// Whether the prompt ends with the beginning of the model's turn.

@@ -79,7 +79,7 @@ impl Role {
 pub struct Message {
     /// Who speaks.
     pub role: Role,
-    /// What is said; text parts are joined by line breaks. `None` only beside `tool_calls`.
+    /// What is said; text parts are joined by line breaks. `None` only beside `tool_calls` or reasoning.
     pub content: Option<String>,
     /// The name of the speaker or function.
     pub name: Option<String>,
@@ -223,7 +223,9 @@ impl Parts {
         let reasoning =
             reasoning.or(thought.flatten().map(|thought| thought.text).filter(|text| !text.is_empty()));
         let content = content.or(refusal);
-        if content.is_none() && tool_calls.is_empty() {
+        // An answer that was cut while the model thought has nothing else.
+        let is_thought = role == Role::Assistant && reasoning.is_some();
+        if content.is_none() && tool_calls.is_empty() && !is_thought {
             return Err(missing("content"));
         }
         Ok(Message { role, content, name, tool_calls, tool_call_id, reasoning })

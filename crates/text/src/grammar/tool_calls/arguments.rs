@@ -124,9 +124,6 @@ impl<'v> Arguments<'_, '_, 'v> {
         if !stops.is_empty() {
             body += &format!(" & ~({ANY} ({}) {ANY})", stops.join(" | "));
         }
-        if tags.trims_lines {
-            body += &format!(" & ~(\"\\n\" {ANY}) & ~({ANY} \"\\n\")");
-        }
         let end = self.writer.literal(tags.end);
         // As far as the first control token, the end is text.
         let (head, rest) = match end.split_once("<[") {

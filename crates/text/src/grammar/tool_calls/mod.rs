@@ -173,14 +173,21 @@ impl Writer<'_> {
         }
         let trigger = self.literal(spelling.trigger);
         let is_token = trigger.starts_with("<[");
-        self.define("SOME", &format!("{ANY} {without_also}"));
+        let (some, tail) = match spelling.bare {
+            "" => (ANY.to_owned(), "/(?s:.+)/".to_owned()),
+            bare => {
+                let text = format!("\\s*[^\\s{bare}](?s:.*)");
+                (format!("/({text})?/"), format!("/{text}/"))
+            }
+        };
+        self.define("SOME", &format!("{some} {without_also}"));
         if is_token {
             self.define("before", &format!("SOME {trigger}"));
-            self.define("TAIL", &format!("/(?s:.+)/ {without_also}"));
+            self.define("TAIL", &format!("{tail} {without_also}"));
         } else {
             self.define("BEFORE", &format!("SOME {trigger}"));
             self.define("before[lazy]", "BEFORE");
-            self.define("TAIL", &format!("/(?s:.+)/ {without_also} {}", without(spelling.trigger)));
+            self.define("TAIL", &format!("{tail} {without_also} {}", without(spelling.trigger)));
         }
         let repeat = if self.spec.only_one { "?" } else { "*" };
         format!("(before calls){repeat} TAIL?")

@@ -27,6 +27,9 @@ pub(super) struct CallSpelling {
     pub also: &'static str,
     /// The first character of calls that can only be the whole answer, as in a character class.
     pub first_char: &'static str,
+    /// With these characters, as in a character class, text may not begin: they would be read as calls though `trigger` does
+    /// not stand before them.
+    pub bare: &'static str,
 }
 
 /// How a format writes arguments.
@@ -50,8 +53,6 @@ pub(super) struct ArgumentTags {
     pub end: &'static str,
     /// What would end a value: text that is one must not have it.
     pub stops: &'static [&'static str],
-    /// A line break at either end of a value would not be read as part of it.
-    pub trims_lines: bool,
 }
 
 /// Calls as JSON objects, in a row.
@@ -67,6 +68,15 @@ pub(super) const JSON: CallSpelling = CallSpelling {
     trigger: "",
     also: "",
     first_char: "{",
+    bare: "",
+};
+
+const HERMES: CallSpelling = CallSpelling {
+    before: "<tool_call>\n",
+    between: "\n</tool_call>\n<tool_call>\n",
+    after: "\n</tool_call>",
+    trigger: "<tool_call>",
+    ..JSON
 };
 
 const DEEPSEEK: CallSpelling = CallSpelling {
@@ -103,7 +113,6 @@ const QWEN3_CODER: CallSpelling = CallSpelling {
         value: ">\n",
         end: "\n</parameter>\n",
         stops: &["</parameter>", "<parameter=", "</function>"],
-        trims_lines: false,
     }),
     call_end: "</function>",
     between: "\n</tool_call>\n<tool_call>\n",
@@ -120,7 +129,6 @@ const SEED_OSS: CallSpelling = CallSpelling {
         value: ">",
         end: "</parameter>\n",
         stops: &["</parameter>", "<parameter=", "</function>"],
-        trims_lines: true,
     }),
     between: "\n</seed:tool_call>\n<seed:tool_call>\n",
     after: "\n</seed:tool_call>",
@@ -137,7 +145,6 @@ const MINIMAX_M2: CallSpelling = CallSpelling {
         value: "\">",
         end: "</parameter>\n",
         stops: &["</parameter>", "<parameter name=", "</invoke>"],
-        trims_lines: true,
     }),
     call_end: "</invoke>",
     between: "\n",
@@ -155,7 +162,6 @@ const GLM: CallSpelling = CallSpelling {
         value: "</arg_key>\n<arg_value>",
         end: "</arg_value>\n",
         stops: &["</arg_value>"],
-        trims_lines: false,
     }),
     call_end: "</tool_call>",
     between: "\n<tool_call>",
@@ -188,13 +194,9 @@ const OLMO3: CallSpelling = CallSpelling {
 /// calls are messages.
 pub(super) fn spelling(format: ToolCallFormat, is_control: &dyn Fn(&str) -> bool) -> Option<CallSpelling> {
     Some(match format {
-        ToolCallFormat::Hermes => CallSpelling {
-            before: "<tool_call>\n",
-            between: "\n</tool_call>\n<tool_call>\n",
-            after: "\n</tool_call>",
-            trigger: "<tool_call>",
-            ..JSON
-        },
+        ToolCallFormat::Hermes => HERMES,
+        // A block of code, a list or an object alone may be calls too.
+        ToolCallFormat::Generic => CallSpelling { also: "```json", bare: "{\\[", ..HERMES },
         ToolCallFormat::Llama3Json => {
             CallSpelling { arguments: "\", \"parameters\": ", between: "; ", also: "<|python_tag|>", ..JSON }
         }

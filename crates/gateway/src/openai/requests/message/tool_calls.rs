@@ -88,13 +88,10 @@ fn read_called_function(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<
 }
 
 impl ToolCall {
-    /// The call as chat templates know it: its arguments as a tree where they are a JSON object.
+    /// The call as chat templates know it. Its arguments stay text, of which the template layer makes what the template takes.
     pub(super) fn into_template_value(self) -> Value {
         let object = |members: [(&str, Value); 2]| members.map(|(key, value)| (key.to_owned(), value));
-        let is_object = self.arguments.trim_start().starts_with('{');
-        let tree = if is_object { serde_json::from_str(&self.arguments).ok() } else { None };
-        let arguments = tree.unwrap_or(Value::String(self.arguments));
-        let function = object([("name", self.name.into()), ("arguments", arguments)]);
+        let function = object([("name", self.name.into()), ("arguments", self.arguments.into())]);
         let mut call = Map::from_iter([("id".to_owned(), self.id.into())]);
         call.extend(object([
             ("type", "function".into()),

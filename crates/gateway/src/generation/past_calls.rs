@@ -1,0 +1,31 @@
+//! Past calls and tools as the model's template takes them: with ids that the family reads, and as text where the template
+//! describes no tools. Does not know how templates are rendered.
+
+use serde_json::Value;
+use throng_text::{ChatTemplate, Tokenizer, ToolCallFormat, generic_tools};
+
+use crate::openai::Conversation;
+use crate::served_model::ModelEntry;
+
+/// Takes out the messages and the tools for the template.
+pub(super) fn messages_and_tools(
+    model: &ModelEntry,
+    template: &ChatTemplate,
+    tokenizer: &Tokenizer,
+    conversation: &mut Conversation,
+) -> (Value, Value) {
+    let mut messages = conversation.take_messages_for_template(template.mentions("developer"));
+    let tools = std::mem::take(&mut conversation.tools);
+    match model.served.answer_format.tool_calls {
+        Some(ToolCallFormat::Generic) => {
+            let takes_system = template.takes_system(tokenizer.special_tokens());
+            let described = if conversation.calls_no_tools { &[][..] } else { tools.as_slice() };
+            (generic_tools::described(messages, described, takes_system), Value::Array(Vec::new()))
+        }
+        Some(format) => {
+            format.make_ids_readable(&mut messages);
+            (messages, Value::Array(tools))
+        }
+        None => (messages, Value::Array(tools)),
+    }
+}

@@ -1,0 +1,173 @@
+//! Past calls of tools as a template can show them. What it takes is found out by trying: arguments as text, as any JSON or as an
+//! object only, one call of a message or all, content and reasoning beside a call. Does not know how calls are written.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value as Json, json};
+
+use super::partial_json;
+use crate::exact_number;
+
+/// How a template shows past calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HistoryForm {
+    arguments: ArgumentForm,
+    /// Of several calls in a message it shows only the first, or refuses them.
+    takes_one_call: bool,
+    /// It refuses a message with a call that has content and reasoning too.
+    merges_reasoning: bool,
+}
+
+/// What a template does with a call's arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ArgumentForm {
+    /// It prints text as it is.
+    Text,
+    /// It writes any value as JSON.
+    Json,
+    /// It walks the members of an object.
+    Object,
+    /// It shows no calls in a usual conversation.
+    Unknown,
+}
+
+const NAMES: [&str; 2] = ["first_probe", "second_probe"];
+const IDS: [&str; 2] = ["probe0001", "probe0002"];
+
+impl HistoryForm {
+    /// The form of a template that shows messages as `shown` does; `None`: it refuses them.
+    pub(super) fn probed(shown: impl Fn(&Json) -> Option<String>) -> Self {
+        let prints =
+            |messages: &Json, text: &str| shown(messages).is_some_and(|prompt| prompt.contains(text));
+        // No template writes JSON with two spaces.
+        let text = r#"{"throng":  "probe"}"#;
+        let (list, object) = (json!(["throng probe"]), json!({"throng": "throng probe"}));
+        let (arguments, value) = if prints(&conversation(1, &json!(text)), text) {
+            (ArgumentForm::Text, json!(text))
+        } else if prints(&conversation(1, &list), "throng probe") {
+            (ArgumentForm::Json, object)
+        } else if prints(&conversation(1, &object), "throng probe") {
+            (ArgumentForm::Object, object)
+        } else {
+            let arguments = ArgumentForm::Unknown;
+            return Self { arguments, takes_one_call: false, merges_reasoning: false };
+        };
+        let two = shown(&conversation(2, &value)).unwrap_or_default();
+        let takes_one_call =
+            prints(&conversation(1, &value), NAMES[0]) && !NAMES.iter().all(|name| two.contains(name));
+        let mut with_both = conversation(1, &value);
+        with_both[1]["content"] = json!("said");
+        let takes_content = shown(&with_both).is_some();
+        for name in super::conversation::REASONING {
+            with_both[1][name] = json!("thought");
+        }
+        Self { arguments, takes_one_call, merges_reasoning: takes_content && shown(&with_both).is_none() }
+    }
+
+    /// Messages as the template shows them best.
+    pub(super) fn arrange(self, messages: &mut Vec<Cow<'_, Json>>) {
+        for message in messages.iter_mut() {
+            let n_calls = calls_of(message).len();
+            for idx in 0..n_calls {
+                let arguments = message["tool_calls"][idx]["function"]["arguments"].as_str();
+                if let Some(arguments) = arguments.and_then(|text| self.arguments(text)) {
+                    message.to_mut()["tool_calls"][idx]["function"]["arguments"] = arguments;
+                }
+            }
+            if self.merges_reasoning && n_calls > 0 {
+                merge_reasoning(message);
+            }
+        }
+        if self.takes_one_call && messages.iter().any(|message| calls_of(message).len() > 1) {
+            *messages = with_one_call_each(std::mem::take(messages));
+        }
+    }
+
+    /// In OpenAI's API arguments are a text, which may be no JSON: the answer was cut, or the model's mistake. `None`: it
+    /// stays as it is.
+    fn arguments(self, text: &str) -> Option<Json> {
+        let word = text.trim();
+        let parsed = || exact_number::parse(word).ok();
+        let object = || parsed().filter(Json::is_object);
+        let is_absent = matches!(word, "" | "null");
+        match self.arguments {
+            ArgumentForm::Unknown => object(),
+            ArgumentForm::Text => is_absent.then(|| json!("{}")),
+            _ if is_absent => Some(json!({})),
+            ArgumentForm::Json => parsed().or_else(|| partial_json::closed(word)),
+            ArgumentForm::Object => object()
+                .or_else(|| partial_json::closed(word).filter(Json::is_object))
+                .or_else(|| Some(json!({"arguments": text}))),
+        }
+    }
+}
+
+fn calls_of(message: &Json) -> &[Json] {
+    message.get("tool_calls").and_then(Json::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// A conversation with `n_calls` calls of these arguments and their answers.
+fn conversation(n_calls: usize, arguments: &Json) -> Json {
+    let call = |idx: usize| {
+        let function = json!({"name": NAMES[idx], "arguments": arguments});
+        json!({"id": IDS[idx], "type": "function", "function": function})
+    };
+    let calls: Vec<Json> = (0..n_calls).map(call).collect();
+    let mut messages = vec![
+        json!({"role": "user", "content": "ask"}),
+        json!({"role": "assistant", "content": "", "tool_calls": calls}),
+    ];
+    let reply = |id: &&str| json!({"role": "tool", "tool_call_id": id, "content": "reply"});
+    messages.extend(IDS[..n_calls].iter().map(reply));
+    Json::Array(messages)
+}
+
+/// Puts what was said before a call behind what was thought.
+fn merge_reasoning(message: &mut Cow<'_, Json>) {
+    let text = |key: &str| message.get(key).and_then(Json::as_str).filter(|text| !text.is_empty());
+    let names = super::conversation::REASONING;
+    let Some(reasoning) = names.iter().find_map(|name| text(name)) else { return };
+    let Some(content) = text("content") else { return };
+    let merged = format!("{reasoning}\n\n{content}");
+    let Json::Object(members) = message.to_mut() else { return };
+    members.insert("content".to_owned(), json!(""));
+    for name in
+        names.iter().filter(|name| members.get(**name).is_some_and(Json::is_string)).collect::<Vec<_>>()
+    {
+        members.insert((*name).to_owned(), json!(merged));
+    }
+}
+
+/// A message for each call, followed by its answer.
+fn with_one_call_each(messages: Vec<Cow<'_, Json>>) -> Vec<Cow<'_, Json>> {
+    let mut arranged = Vec::with_capacity(messages.len());
+    let mut messages = messages.into_iter().peekable();
+    while let Some(message) = messages.next() {
+        if calls_of(&message).len() < 2 {
+            arranged.push(message);
+            continue;
+        }
+        let mut replies = Vec::new();
+        while let Some(reply) = messages.next_if(|message| message["role"] == "tool") {
+            replies.push(reply);
+        }
+        for (idx, call) in calls_of(&message).iter().enumerate() {
+            // What was said and thought stands before the first.
+            let mut one = match idx {
+                0 => message.as_object().cloned().unwrap_or_default(),
+                _ => Map::from_iter([
+                    ("role".to_owned(), json!("assistant")),
+                    ("content".to_owned(), json!("")),
+                ]),
+            };
+            one.insert("tool_calls".to_owned(), json!([call]));
+            arranged.push(Cow::Owned(Json::Object(one)));
+            let is_reply = |reply: &Cow<'_, Json>| reply["tool_call_id"] == call["id"];
+            if let Some(at) = replies.iter().position(is_reply) {
+                arranged.push(replies.remove(at));
+            }
+        }
+        arranged.extend(replies);
+    }
+    arranged
+}
