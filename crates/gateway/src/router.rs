@@ -55,8 +55,8 @@ impl Route {
         match &*self.replicas.now() {
             [only] if !self.model.is_remote() && bound.is_none() => only.generate(request).await,
             _ => {
-                let wish = Wish::of(&request, &self.replicas, pinned, bound);
-                let wish = Wish { is_last_resort, ..wish };
+                let mut wish = Wish::of(&request, &self.replicas, pinned, bound);
+                wish.is_last_resort = is_last_resort;
                 let started = Resumable::start(self.replicas.clone(), request, wish).await;
                 started.inspect_err(|_| self.note_unserved())
             }

@@ -139,3 +139,24 @@ async fn a_stopping_server_ends_long_streams_with_an_error() {
     assert!(client.is_closed().await);
     server.stopped().await;
 }
+
+#[tokio::test]
+async fn a_request_that_is_half_sent_is_told_that_the_server_ends() {
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    let begun = format!("{head}content-length: 100\r\n\r\n{{");
+    let rest = "content-length: 2\r\n\r\n{}";
+    // The rest never comes, or a moment later.
+    for (half, rest) in [(head, ""), (begun.as_str(), ""), ("GE", ""), (head, rest)] {
+        let mut server = Server::start(Setup::default()).await;
+        let mut client = server.connect().await;
+        client.send(half).await;
+        // What has come is read before another connection is answered.
+        assert_eq!(server.connect().await.get("/health").await.status, 200);
+        server.begin_stop();
+        client.send(rest).await;
+        let (status, _, _, code) = client.reply().await.expect("an answer").error();
+        assert_eq!((status, code.as_str()), (503, "shutting_down"), "{half:?}");
+        assert!(client.is_closed().await);
+        server.stopped().await;
+    }
+}

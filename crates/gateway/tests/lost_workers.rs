@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use harness::{Client, PATIENCE, completion};
-use running_worker::{RunningWorker, all_ready, gateway, until};
+use harness::{Client, PATIENCE, completion, post_bytes};
+use running_worker::{RunningWorker, all_ready, gateway, gateway_at, gateway_with, until};
 use serde_json::json;
 use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
@@ -119,4 +119,151 @@ async fn a_worker_that_is_back_answers_what_its_predecessor_lost() {
     second.leave().await;
     is_held.store(false, Ordering::Release);
     all_are_answered(asking).await;
+}
+
+/// Takes its time for each step.
+struct Slow(PaperExecutor);
+
+impl Executor for Slow {
+    fn capacity(&self) -> ExecutorCapacity {
+        self.0.capacity()
+    }
+
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        std::thread::sleep(Duration::from_millis(2));
+        self.0.execute(batch, output)
+    }
+}
+
+async fn start_slow(address: Option<SocketAddr>) -> RunningWorker {
+    let make = |capacity| Box::new(Slow(PaperExecutor::new(capacity))) as Box<dyn Executor>;
+    let address = address.unwrap_or(([127, 0, 0, 1], 0).into());
+    RunningWorker::start_at(address, make, 512, "paper", |_| {}).await
+}
+
+const N_STREAMS: usize = 8;
+
+/// Streams that have begun.
+async fn begin_streams(address: SocketAddr) -> Vec<Client> {
+    let mut streams = Vec::new();
+    for number in 0..N_STREAMS {
+        let body = json!({"prompt": [number, 1, 2], "max_tokens": 200, "ignore_eos": true, "stream": true,
+                          "seed": 7});
+        let mut client = Client::connect(address).await;
+        client.send(post_bytes("/v1/completions", &completion(body).to_string(), &[])).await;
+        client.read_until("data: ").await;
+        streams.push(client);
+    }
+    streams
+}
+
+/// The texts of streams at their ends, and how often they say that they wait.
+async fn ends(streams: Vec<Client>) -> (Vec<String>, usize) {
+    let (mut texts, mut n_waits) = (Vec::new(), 0);
+    for mut client in streams {
+        let reply = tokio::time::timeout(PATIENCE, client.reply()).await.expect("it ends");
+        let reply = reply.expect("an answer");
+        n_waits += reply.text().matches(": waiting for a worker\n\n").count();
+        let mut events: Vec<&str> =
+            reply.text().lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+        assert_eq!(events.pop(), Some("[DONE]"), "{}", reply.text());
+        let text = |event: &&str| {
+            let chunk: serde_json::Value = serde_json::from_str(event).expect("JSON");
+            chunk["choices"][0]["text"].as_str().unwrap_or_default().to_owned()
+        };
+        texts.push(events.iter().map(text).collect());
+    }
+    (texts, n_waits)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_wait_for_the_only_worker_to_come_back() {
+    for pause in [0, 2_000].map(Duration::from_millis) {
+        let worker = start_slow(None).await;
+        let (_fleet, address) = gateway(&[&worker]).await;
+        let mut client = Client::connect(address).await;
+        until(&mut client, |workers| workers.len() == 1 && all_ready(workers)).await;
+        let (expected, n_waits) = ends(begin_streams(address).await).await;
+        assert_eq!(n_waits, 0);
+        let streams = begin_streams(address).await;
+        let before = worker.leave().await;
+        tokio::time::sleep(pause).await;
+        // New requests do not wait.
+        if !pause.is_zero() {
+            let refused = client.post("/v1/completions", &completion(json!({"prompt": [1]}))).await;
+            assert_eq!((refused.status, refused.error().3.as_str()), (503, "no_healthy_worker"));
+        }
+        let _back = start_slow(Some(before)).await;
+        let (texts, n_waits) = ends(streams).await;
+        assert_eq!(texts, expected);
+        assert!(pause.is_zero() || n_waits >= N_STREAMS, "{n_waits} comments");
+    }
+}
+
+/// The wait is bounded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_whose_workers_never_come_back_ends_with_an_error() {
+    let mut config = throng_gateway::GatewayConfig::default();
+    config.routing.replica_wait_s = Some(1);
+    let worker = start_slow(None).await;
+    let (_fleet, address) = gateway_with(config, &[&worker]).await;
+    until(&mut Client::connect(address).await, |workers| workers.len() == 1 && all_ready(workers)).await;
+    let streams = begin_streams(address).await;
+    worker.leave().await;
+    for mut client in streams {
+        let reply =
+            tokio::time::timeout(PATIENCE, client.reply()).await.expect("it ends").expect("an answer");
+        assert!(reply.text().contains("\"error\"") && !reply.text().contains("[DONE]"), "{}", reply.text());
+    }
+}
+
+/// A gateway of which nothing runs for a while, as after SIGSTOP: its timers have expired and its sockets are
+/// full when it goes on.
+#[test]
+fn a_gateway_that_did_not_run_loses_no_worker() {
+    let others = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let others = others.expect("a runtime");
+    let workers = others.block_on(async { [start_slow(None).await, start_slow(None).await] });
+    let addresses = workers.each_ref().map(|worker| worker.address);
+    let (tell_address, address) = std::sync::mpsc::channel();
+    let (freeze, frozen) = std::sync::mpsc::channel::<Duration>();
+    let gateway = std::thread::spawn(move || {
+        let own = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        own.block_on(async move {
+            let (_fleet, address) = gateway_at(Default::default(), &addresses).await;
+            tell_address.send(address).expect("the test waits");
+            loop {
+                match frozen.try_recv() {
+                    // Nothing else of this runtime runs meanwhile.
+                    Ok(duration) => std::thread::sleep(duration),
+                    Err(std::sync::mpsc::TryRecvError::Empty) => {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                    Err(std::sync::mpsc::TryRecvError::Disconnected) => return,
+                }
+            }
+        });
+    });
+    let address = address.recv().expect("it serves");
+    let connected_s = |workers: &[serde_json::Value]| -> Vec<u64> {
+        workers.iter().map(|worker| worker["seconds"].as_u64().expect("a number")).collect()
+    };
+    others.block_on(async {
+        let mut client = Client::connect(address).await;
+        let is_long = |workers: &[serde_json::Value]| {
+            workers.len() == 2 && all_ready(workers) && connected_s(workers).iter().all(|for_s| *for_s >= 1)
+        };
+        let before = connected_s(&until(&mut client, is_long).await);
+        let (expected, _) = ends(begin_streams(address).await).await;
+        for round in 0..3 {
+            let streams = begin_streams(address).await;
+            freeze.send(Duration::from_millis(2_000 + 150 * round)).expect("it runs");
+            assert_eq!(ends(streams).await, (expected.clone(), 0), "round {round}");
+        }
+        let after = connected_s(&until(&mut client, all_ready).await);
+        let stayed = before.iter().zip(&after).all(|(before, after)| *after >= before + 6);
+        assert!(stayed, "connected for {before:?} s, and {after:?} s after three pauses");
+    });
+    drop(freeze);
+    gateway.join().expect("no panic");
 }
