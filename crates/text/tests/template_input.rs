@@ -173,11 +173,11 @@ fn expressions_mean_what_they_mean_in_python() {
 fn numbers_of_any_length_reach_the_prompt_digit_by_digit() {
     let json = r#"[{"enum": [2512292042121000001, 18446744073709551615, 18446744073709551616, -9223372036854775809,
         1234567890123456789012345678901234567890123456789, 0.5, 1e30, 12345678901234567890.5]}]"#;
-    let tools = throng_text::exact_number::parse(json).unwrap();
+    let tools: &'static Value = Box::leak(Box::new(throng_text::exact_number::parse(json).unwrap()));
     let messages = json!([]);
     let text =
         render("{{ tools | tojson }} {{ tools[0].enum[2] }} {{ tools[0].enum[4] }}", &messages, |input| {
-            input.tools = Some(&tools);
+            input.tools = Some(tools);
         });
     assert_eq!(
         text.unwrap(),

@@ -336,7 +336,7 @@ mod tests {
         // 20 of this server and 30 of another one, besides the 10 that were known.
         accounts.read_day([("key".into(), tokens(60))], NOW);
         let refused = accounts.reserve(&scopes, tokens(41), NOW).expect_err("the day or the month");
-        assert_eq!(refused, BudgetRefusal { is_daily: true, is_money: false });
+        assert_eq!((refused.is_daily, refused.is_money), (true, false));
         let of_month = [scope("key", None, Some(1100))];
         for _ in 0..2 {
             assert!(accounts.reserve(&of_month, tokens(0), NOW).is_ok(), "110 of the month's 110");
