@@ -107,7 +107,7 @@ impl Shared {
 impl Shared {
     /// The workers and engines of the fleet.
     pub fn fleet_members(&self) -> FleetMembers {
-        FleetMembers { workers: self.workers.clone(), foreign: self.foreign.clone() }
+        FleetMembers { workers: self.workers.clone(), engines: Some(self.foreign.clone()) }
     }
 }
 
@@ -209,7 +209,7 @@ impl App {
             ending,
             on_demand,
         } = shared;
-        let members = FleetMembers { workers: workers.clone(), foreign: foreign.clone() };
+        let members = FleetMembers { workers: workers.clone(), engines: Some(foreign.clone()) };
         let router = Arc::new(Router::of_fleet(members));
         let cache = response_cache(&config, disk);
         let [of_replicas, of_models, of_scales, of_memory] = [(); 4].map(|()| router.clone());

@@ -1,9 +1,9 @@
 //! Workers and engines of a fleet that have not said which models they serve, and what clients are told who
 //! ask for one of these. Does not know why they have not: that is for operators.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::foreign::ForeignModels;
 use crate::openai::ApiError;
 use crate::replica::Links;
 use crate::retry_after::retry_after_s;
@@ -25,7 +25,13 @@ pub(crate) struct FleetMembers {
     /// Workers.
     pub workers: Arc<Links>,
     /// Engines.
-    pub foreign: Arc<ForeignModels>,
+    pub engines: Option<Arc<dyn IdleEngines>>,
+}
+
+/// Engines that serve no model.
+pub(crate) trait IdleEngines: Debug + Send + Sync {
+    /// How many there are, and how many of them fail.
+    fn n_idle_and_failing(&self) -> (usize, usize);
 }
 
 impl FleetMembers {
@@ -39,9 +45,9 @@ impl FleetMembers {
         let links = self.workers.now();
         let (tried, untried): (Vec<_>, Vec<_>) =
             links.iter().filter(|link| !link.was_described()).partition(|link| link.was_tried());
-        let idle = self.foreign.idle();
-        let n_engines = idle.iter().filter(|engine| engine.trouble.present().is_some()).count();
-        let n_untried = untried.len() + idle.len() - n_engines;
+        let (n_idle, n_engines) =
+            self.engines.as_ref().map_or((0, 0), |engines| engines.n_idle_and_failing());
+        let n_untried = untried.len() + n_idle - n_engines;
         Awaited { n_untried, n_workers: tried.len(), n_engines }
     }
 

@@ -1,4 +1,4 @@
-//! Files have at most 400 lines and functions at most 70, except for tests. Exceptions are listed in
+//! Files have at most 500 lines and functions at most 80, except for tests. Exceptions are listed in
 //! `xtask/tidy-exceptions.txt`; one that is no longer needed is a finding, so the list can only shrink.
 
 use std::collections::BTreeMap;
@@ -10,8 +10,8 @@ use syn::visit::{self, Visit};
 
 use super::{Finding, SourceFile};
 
-const MAX_FILE_LINES: usize = 400;
-const MAX_FUNCTION_LINES: usize = 70;
+const MAX_FILE_LINES: usize = 500;
+const MAX_FUNCTION_LINES: usize = 80;
 const EXCEPTIONS: &str = "xtask/tidy-exceptions.txt";
 
 /// Finds files and functions that are too long.

@@ -12,6 +12,7 @@ mod reason;
 mod request;
 mod running;
 mod setting;
+mod smallest_request;
 mod stream;
 mod trouble;
 mod upstream;

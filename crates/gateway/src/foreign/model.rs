@@ -10,6 +10,7 @@ use throng_core::time::Nanos;
 use super::fault::Fault;
 use super::request::named_model;
 use super::upstream::Upstream;
+use crate::awaited::IdleEngines;
 use crate::config::RoutingConfig;
 use crate::dispatch::Dispatcher;
 use crate::metrics::ModelMetrics;
@@ -50,6 +51,14 @@ pub(crate) struct ForeignReplica {
     pub(super) probe: AtomicUsize,
     /// What went wrong last, for operators.
     last_fault: Mutex<Option<String>>,
+}
+
+impl IdleEngines for ForeignModels {
+    fn n_idle_and_failing(&self) -> (usize, usize) {
+        let idle = self.idle();
+        let n_failing = idle.iter().filter(|engine| engine.trouble.present().is_some()).count();
+        (idle.len(), n_failing)
+    }
 }
 
 impl ForeignModels {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use serde::Deserialize;
-use serde_json::{Value, json};
 use throng_core::health::{Probe, State};
 use throng_core::routing::ReplicaId;
 use tokio::time::Instant;
@@ -16,6 +15,7 @@ use super::attempt::{error_in, post};
 use super::fault::Fault;
 use super::model::{ForeignModel, ForeignModels, ForeignReplica, MAX_MODELS};
 use super::request::Endpoint;
+use super::smallest_request::smallest_request;
 use super::upstream::{Upstream, read_all};
 use crate::awake::within;
 use crate::regions::Forwarding;
@@ -164,28 +164,6 @@ async fn probe_one(model: Arc<ForeignModel>, replica: Arc<ForeignReplica>, probe
     }
     replica.note(outcome.err().as_ref());
     model.dispatcher.probed(probe, answered);
-}
-
-/// The smallest requests of all kinds: what an engine answers depends on its model. Newer models of OpenAI
-/// take the number of tokens under another name, and no single one.
-fn smallest_request(kind: usize, model: &str) -> Option<(Endpoint, Value)> {
-    let messages = json!([{"role": "user", "content": "."}]);
-    Some(match kind {
-        0 => (Endpoint::Chat, json!({"model": model, "messages": messages, "max_tokens": 1})),
-        1 => (Endpoint::Completions, json!({"model": model, "prompt": ".", "max_tokens": 1})),
-        2 => (Endpoint::Chat, json!({"model": model, "messages": messages, "max_completion_tokens": 16})),
-        3 => (Endpoint::Embeddings, json!({"model": model, "input": "."})),
-        4 => (Endpoint::Rerank, json!({"model": model, "query": ".", "documents": ["."]})),
-        5 => (Endpoint::Score, json!({"model": model, "text_1": ".", "text_2": "."})),
-        6 => (Endpoint::Classify, json!({"model": model, "input": "."})),
-        _ => return None,
-    })
-}
-
-/// The endpoint where an engine has answered its probe.
-pub(super) fn answered_endpoint(replica: &ForeignReplica) -> Endpoint {
-    let kind = replica.probe.load(Ordering::Relaxed);
-    smallest_request(kind, "").map_or(Endpoint::Chat, |(endpoint, _)| endpoint)
 }
 
 /// The smallest request of the kind that the engine has answered before, or of each kind until it answers

@@ -4,7 +4,7 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyPool, AssertSqlSafe, Row};
 
 use super::SqlStore;
-use super::ledger::of_entry;
+use super::entry::of_entry;
 use super::short_text;
 use crate::audit::{AuditEvent, AuditLine, AuditQuery, MAX_AUDIT_LINES};
 use crate::bounds::as_i64;

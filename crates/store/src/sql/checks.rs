@@ -2,7 +2,7 @@
 
 use sqlx::{AnyPool, AssertSqlSafe, Row};
 
-use super::ledger::DAY_S;
+use super::entry::DAY_S;
 use super::totals::HOUR_S;
 use crate::error::StoreError;
 

@@ -4,6 +4,7 @@
 mod answers;
 mod audit;
 mod checks;
+mod entry;
 mod keys;
 mod ledger;
 mod limits;

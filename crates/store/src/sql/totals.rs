@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
-use super::ledger::{BoundedEntry, DAY_S};
+use super::entry::{BoundedEntry, DAY_S, of_entry, unsigned};
 use super::transaction::Transaction;
 use super::{Dialect, SqlStore};
 use crate::bounds::as_i64;
@@ -128,14 +128,14 @@ async fn upsert(
             statement = statement.bind(*sum);
         }
     }
-    statement.execute(connection).await.map_err(super::ledger::of_entry)?;
+    statement.execute(connection).await.map_err(of_entry)?;
     Ok(())
 }
 
 /// The first second from which on the totals are complete.
 pub async fn start(connection: &mut AnyConnection) -> Result<u64, StoreError> {
     let row = sqlx::query("SELECT unix_s FROM usage_totals_start").fetch_one(connection).await?;
-    super::ledger::unsigned(&row, 0)
+    unsigned(&row, 0)
 }
 
 /// Makes the totals of one hour before those that there are. Whether there is more to do.

@@ -4,7 +4,7 @@
 use sqlx::any::AnyRow;
 use sqlx::{AnyPool, AssertSqlSafe, Row};
 
-use super::ledger::{DAY_S, unsigned};
+use super::entry::{DAY_S, unsigned};
 use super::totals::{self, HOUR_S, PICODOLLARS_PER_MICRODOLLAR};
 use crate::bounds::{MAX_TEXT_BYTES, as_i64, bounded_text};
 use crate::error::StoreError;

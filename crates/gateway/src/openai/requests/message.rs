@@ -16,6 +16,9 @@ use tool_calls::read_tool_calls;
 use crate::openai::error::ApiError;
 use crate::openai::json::{Node, TreeBudget};
 
+/// Most parts of one message's content.
+const MAX_PARTS: usize = 10_000;
+
 /// Most messages of a conversation.
 pub const MAX_MESSAGES: usize = 10_000;
 

@@ -1,13 +1,11 @@
 //! What a message says: a text, or a list of parts of which this server reads those of text and of reasoning.
 //! Does not know who says it.
 
+use super::MAX_PARTS;
 use super::image::check_image_url;
 use super::reasoning_part::read_reasoning;
 use crate::openai::error::ApiError;
 use crate::openai::json::{JsonType, Node};
-
-/// Most parts of one message's content.
-pub(super) const MAX_PARTS: usize = 10_000;
 
 /// Types of parts: those of text, those that are refused, and those of reasoning, which strict servers
 /// refuse.

@@ -1,7 +1,7 @@
 //! Parts of a message's content that hold reasoning, in the forms of Anthropic, Mistral and OpenAI's
 //! Responses. Does not know whose message it is.
 
-use super::content::MAX_PARTS;
+use super::MAX_PARTS;
 use crate::openai::error::ApiError;
 use crate::openai::json::{JsonType, Node};
 

@@ -1,0 +1,82 @@
+//! An entry of the ledger as its row has it, within the bounds of both databases, and what an error says of an entry.
+
+use std::borrow::Cow;
+
+use sqlx::Row;
+use sqlx::any::AnyRow;
+
+use crate::bounds::{MAX_ENTRY_TOKENS, MAX_TEXT_BYTES, as_i64, bounded_text};
+use crate::error::StoreError;
+use crate::ledger::LedgerEntry;
+
+/// Seconds of a day.
+pub const DAY_S: u64 = 86_400;
+
+/// An entry as its row has it, within the bounds of the database.
+#[derive(Debug)]
+pub struct BoundedEntry<'a> {
+    pub entry: &'a LedgerEntry,
+    pub at_unix_s: i64,
+    pub organisation_id: Cow<'a, str>,
+    pub project_id: Cow<'a, str>,
+    pub key_id: Cow<'a, str>,
+    pub user: Cow<'a, str>,
+    pub model: Cow<'a, str>,
+    pub prompt_tokens: i64,
+    pub cached_tokens: i64,
+    pub generated_tokens: i64,
+    pub cost_picodollars: i64,
+}
+
+impl<'a> BoundedEntry<'a> {
+    pub fn new(entry: &'a LedgerEntry) -> Self {
+        let text = |text: &'a String| bounded_text(text, MAX_TEXT_BYTES);
+        let tokens = [entry.prompt_tokens, entry.cached_tokens, entry.generated_tokens];
+        let [prompt, cached, generated] = tokens.map(|n| n.min(MAX_ENTRY_TOKENS));
+        let cost = entry.prices.cost(prompt, cached, generated);
+        Self {
+            entry,
+            at_unix_s: as_i64(entry.at_unix_s),
+            organisation_id: text(&entry.organisation_id),
+            project_id: text(&entry.project_id),
+            key_id: text(&entry.key_id),
+            user: text(&entry.user),
+            model: text(&entry.model),
+            prompt_tokens: as_i64(prompt),
+            cached_tokens: as_i64(cached),
+            generated_tokens: as_i64(generated),
+            cost_picodollars: i64::try_from(cost.0).unwrap_or(i64::MAX),
+        }
+    }
+
+    pub fn n_tokens(&self) -> i64 {
+        self.prompt_tokens.saturating_add(self.generated_tokens)
+    }
+}
+
+/// Tells what is wrong with an entry from what is wrong with the database: only the first may be set aside.
+pub fn of_entry(error: sqlx::Error) -> StoreError {
+    let is_of_entry = match &error {
+        sqlx::Error::Encode(_) => true,
+        sqlx::Error::Database(told) => {
+            let code = told.code().unwrap_or_default();
+            match code.len() {
+                // SQLSTATE: data exceptions, constraints, and what is larger than the program allows.
+                5 => ["22", "23", "54"].iter().any(|class| code.starts_with(class)),
+                // SQLite's extended codes: too large, constraint, mismatch, out of range; sums have no code of their own.
+                _ => {
+                    let primary = code.parse::<u32>().map_or(0, |code| code & 0xff);
+                    matches!(primary, 18 | 19 | 20 | 25) || told.message().contains("integer overflow")
+                }
+            }
+        }
+        _ => false,
+    };
+    if is_of_entry { StoreError::Refused(error) } else { StoreError::Database(error) }
+}
+
+/// A count or an amount. A negative one is a sum that an older version let overflow: it is as large as one can be.
+pub fn unsigned(row: &AnyRow, column: usize) -> Result<u64, StoreError> {
+    let value: i64 = row.try_get(column)?;
+    Ok(u64::try_from(value).unwrap_or(i64::MAX as u64))
+}
