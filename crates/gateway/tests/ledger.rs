@@ -422,6 +422,29 @@ async fn a_full_disk_loses_no_entry_that_has_room_and_refuses_budgets_without() 
     assert_eq!(place.ask(&mut client, asked).await.status, 200);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_that_postgres_refuses_is_billed_like_everybody() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (data, journal) = (folder.path().join("postgres"), folder.path().join("gateway"));
+    std::fs::create_dir_all(&data).and_then(|()| std::fs::create_dir_all(&journal)).expect("folders");
+    let Some(postgres) = Postgres::start(&data) else { return };
+    let url = postgres.new_database("throng");
+    let place = start(&url, &journal, "p", Setup::default()).await;
+    let mut client = place.server.connect().await;
+    let long = "\0".repeat(512);
+    for user in ["a\0b", &long, "one", "\u{1}\"\\", "two"] {
+        let reply = place.ask(&mut client, json!({"max_tokens": 2, "ignore_eos": true, "user": user})).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+    let total = place.total().await;
+    assert_eq!((total.n_requests, total.generated_tokens), (5, 10));
+    let today = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_secs() / 86_400 * 86_400;
+    let path = format!("/v1/organization/usage/completions?start_time={today}&user_ids=a%00b");
+    let page = place.get(&path).await;
+    assert_eq!(page.json()["data"][0]["results"][0]["num_model_requests"], 1, "{}", page.text());
+    place.store.check().await.expect("totals and entries agree");
+}
+
 /// How often the database is killed; more by `THRONG_KILLS`.
 fn n_kills() -> usize {
     std::env::var("THRONG_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(3)
