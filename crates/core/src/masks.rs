@@ -1,6 +1,5 @@
 //! The masks that one sequence needs in one step, as a value that threads share: one of them evaluates it, others read it, wait
-//! for it or do without. Does not know which threads these are, and no thread of core's callers waits for it in here unless it
-//! asks to.
+//! for it or do without. Does not know which threads these are.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -41,6 +40,17 @@ enum Stage {
     /// A thread evaluates them.
     Running,
     Evaluated(Arc<EvaluatedMasks>),
+}
+
+/// Whether an evaluation goes on after a mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaskPace {
+    /// With the mask after the next draft.
+    Continue,
+    /// Masks after further drafts would take too long: they are left to later steps.
+    Stop,
+    /// One mask took so long that its request fails.
+    Exceeded,
 }
 
 /// What the evaluation brought.
@@ -107,13 +117,9 @@ impl SequenceMasks {
         self.lock().is_queued
     }
 
-    /// Evaluates them, unless that has begun: then there is nothing to do and the answer is `None`. `check` is called after the
-    /// evaluation: an error of it takes the masks' place. Says whether the evaluation has to be reported.
-    pub fn evaluate(
-        &self,
-        vocabulary_size: u32,
-        check: impl FnOnce() -> Result<(), ConstraintError>,
-    ) -> Option<bool> {
+    /// Evaluates them, unless that has begun: then there is nothing to do and the answer is `None`. `pace` is asked after each
+    /// mask. Says whether the evaluation has to be reported.
+    pub fn evaluate(&self, vocabulary_size: u32, pace: impl Fn() -> MaskPace) -> Option<bool> {
         {
             let mut state = self.lock();
             if !matches!(state.stage, Stage::New) {
@@ -123,13 +129,10 @@ impl SequenceMasks {
         }
         let mut evaluated = EvaluatedMasks::default();
         // Unwind safe: after a panic only complete masks are read.
-        let filled = catch_unwind(AssertUnwindSafe(|| self.fill(vocabulary_size, &mut evaluated)));
+        let filled = catch_unwind(AssertUnwindSafe(|| self.fill(vocabulary_size, pace, &mut evaluated)));
         if let Err(error) = filled.unwrap_or(Err(ConstraintError::Failed)) {
             evaluated.forced.clear();
             evaluated.error = Some(error);
-        }
-        if let Err(error) = check() {
-            evaluated = EvaluatedMasks { error: Some(error), ..EvaluatedMasks::default() };
         }
         Some(self.publish(evaluated))
     }
@@ -166,7 +169,12 @@ impl SequenceMasks {
         state.is_awaited
     }
 
-    fn fill(&self, vocabulary_size: u32, evaluated: &mut EvaluatedMasks) -> Result<(), ConstraintError> {
+    fn fill(
+        &self,
+        vocabulary_size: u32,
+        pace: impl Fn() -> MaskPace,
+        evaluated: &mut EvaluatedMasks,
+    ) -> Result<(), ConstraintError> {
         let n_settled = self.n_output();
         for n_output in n_settled..=self.output.len() {
             if let Some(last) = evaluated.masks.last() {
@@ -177,7 +185,14 @@ impl SequenceMasks {
             }
             let mut mask = TokenMask::new(vocabulary_size);
             self.constraint.mask(&self.output[..n_output], &mut mask)?;
+            let pace = pace();
+            if pace == MaskPace::Exceeded && n_output == n_settled {
+                return Err(ConstraintError::LimitExceeded);
+            }
             evaluated.masks.push(mask);
+            if pace != MaskPace::Continue {
+                return Ok(());
+            }
         }
         self.constraint.forced(&self.output, &mut evaluated.forced);
         evaluated.forced.truncate(MAX_FORCED);
@@ -245,7 +260,8 @@ mod tests {
     fn masks_follow_drafts_as_far_as_these_are_allowed() {
         let masks = masks(&[7, 1, 3], 2);
         assert!(masks.get().is_none() && masks.wait(Duration::ZERO).is_none());
-        assert_eq!((masks.evaluate(10, || Ok(())), masks.evaluate(10, || Ok(()))), (Some(false), None));
+        assert_eq!(masks.evaluate(10, || MaskPace::Continue), Some(false));
+        assert_eq!(masks.evaluate(10, || MaskPace::Continue), None);
         let evaluated = masks.get().expect("evaluated");
         let n_allowed = |n| evaluated.after(n).map(TokenMask::n_allowed);
         assert_eq!([0, 1, 2].map(n_allowed), [Ok(2), Ok(3), Err(ConstraintError::OutputRejected)]);
@@ -257,7 +273,7 @@ mod tests {
         let masks = masks(&[0], 0);
         assert!(!masks.is_queued() && masks.queue() && !masks.queue() && masks.is_queued());
         assert!(masks.get_or_await().is_none());
-        assert_eq!(masks.evaluate(10, || Ok(())), Some(true));
+        assert_eq!(masks.evaluate(10, || MaskPace::Continue), Some(true));
         let evaluated = masks.get_or_await().expect("evaluated");
         assert_eq!((evaluated.forced_after(0), evaluated.forced_after(1)), (&[][..], &[][..]));
     }
@@ -265,12 +281,23 @@ mod tests {
     #[test]
     fn a_panic_or_too_much_work_is_an_error_in_place_of_a_mask() {
         let panicking = masks(&[0, 1, 1, 1], 0).awaited();
-        assert_eq!(panicking.evaluate(10, || Ok(())), Some(true));
+        assert_eq!(panicking.evaluate(10, || MaskPace::Continue), Some(true));
         let after = |masks: &SequenceMasks| masks.get().expect("evaluated").after(0).map(|_| ());
         assert_eq!(after(&panicking), Err(ConstraintError::Failed));
         let slow = masks(&[0], 0);
-        slow.evaluate(10, || Err(ConstraintError::LimitExceeded));
+        slow.evaluate(10, || MaskPace::Exceeded);
         assert_eq!(after(&slow), Err(ConstraintError::LimitExceeded));
+        // A draft costs no request its life: its mask is left to a later step.
+        for pace in [MaskPace::Stop, MaskPace::Exceeded] {
+            let with_drafts = masks(&[0, 1, 1], 2);
+            let n_asked = std::cell::Cell::new(0);
+            with_drafts.evaluate(10, || {
+                n_asked.set(n_asked.get() + 1);
+                if n_asked.get() == 2 { pace } else { MaskPace::Continue }
+            });
+            let evaluated = with_drafts.get().expect("evaluated");
+            assert_eq!([0, 1, 2].map(|n| evaluated.after(n).is_ok()), [true, true, false]);
+        }
         let given_up = masks(&[0], 0);
         given_up.fail(ConstraintError::Failed);
         assert_eq!(after(&given_up), Err(ConstraintError::Failed));

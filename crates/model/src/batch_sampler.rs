@@ -10,7 +10,7 @@ use throng_core::batch::{
     ChosenToken, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput, TokenLogprob,
 };
 use throng_core::constraint::ConstraintError;
-use throng_core::masks::{EvaluatedMasks, SequenceMasks};
+use throng_core::masks::{EvaluatedMasks, MaskPace, SequenceMasks};
 use throng_core::request::TokenId;
 
 use crate::backend::Backend;
@@ -219,7 +219,7 @@ fn masks_of<'b>(batch: &'b ScheduledBatch, wanted: &Wanted, vocabulary_size: u32
         return Masks::None;
     };
     if !masks.is_queued() {
-        masks.evaluate(vocabulary_size, || Ok(()));
+        masks.evaluate(vocabulary_size, || MaskPace::Continue);
     }
     masks.get().map_or(Masks::Pending(masks), Masks::Evaluated)
 }

@@ -9,10 +9,10 @@ use crate::masks::SequenceMasks;
 use crate::time::{Nanos, Timestamp};
 
 /// A sequence one of whose masks took this long waits for its masks before its next token has a place in a step.
-pub const SLOW_MASKS: Nanos = Nanos::from_ms(4);
+pub const SLOW_MASKS: Nanos = Nanos::from_ms(8);
 
 /// So many masks in a row that took less make it an ordinary sequence again.
-const N_QUICK: u32 = 8;
+const N_QUICK: u32 = 4;
 
 /// What is known of a sequence's masks.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use throng_core::batch::{BlockId, ScheduledBatch, SequenceError, StepOutput, TokenLogprob};
 use throng_core::executor::{Executor, ExecutorCapacity};
-use throng_core::masks::SequenceMasks;
+use throng_core::masks::{MaskPace, SequenceMasks};
 use throng_core::request::{RequestId, SequenceId, TokenId};
 use throng_core::scheduler::{
     MaskReport, Scheduler, SchedulerConfig, SchedulingPolicy, SpeculationMethod, Step, StepShape,
@@ -436,7 +436,7 @@ impl World {
 
     fn report_some_masks(&mut self) -> Result<(), String> {
         let masks = self.awaited.swap_remove(self.rng.usize(0..self.awaited.len()));
-        if masks.evaluate(self.capacity.vocabulary_size, || Ok(())) != Some(true) {
+        if masks.evaluate(self.capacity.vocabulary_size, || MaskPace::Continue) != Some(true) {
             return Err("masks were evaluated twice, or nobody waits for them".into());
         }
         self.n_early_masks += usize::from(!self.in_flight.is_empty());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use throng_core::batch::ScheduledBatch;
 use throng_core::constraint::ConstraintError;
-use throng_core::masks::SequenceMasks;
+use throng_core::masks::{MaskPace, SequenceMasks};
 use throng_core::request::{RequestId, TenantId};
 use throng_core::scheduler::{MaskReport, SLOW_MASKS};
 use throng_core::time::Nanos;
@@ -21,7 +21,7 @@ use crate::engine_core::Input;
 use crate::message::{Inbox, Message};
 use queue::{Lane, MaskQueue};
 
-/// The masks of one step of one sequence may take this much of a processor. With more the request fails.
+/// A mask may take this much of a processor. With more the request fails.
 const MAX_MASK_TIME: Nanos = Nanos::from_ms(1_000);
 
 /// Threads for quick masks unless the operator says otherwise; no more than processors.
@@ -196,8 +196,12 @@ impl Pool {
         while let Some(masks) = self.next(number, lane) {
             let began = thread_time();
             let took = || Nanos(thread_time().0.saturating_sub(began.0));
-            let check = || if took() > MAX_MASK_TIME { Err(ConstraintError::LimitExceeded) } else { Ok(()) };
-            let is_awaited = masks.evaluate(self.vocabulary_size, check).unwrap_or(false);
+            let pace = || match took() {
+                took if took < SLOW_MASKS => MaskPace::Continue,
+                took if took <= MAX_MASK_TIME => MaskPace::Stop,
+                _ => MaskPace::Exceeded,
+            };
+            let is_awaited = masks.evaluate(self.vocabulary_size, pace).unwrap_or(false);
             let (took, request) = (took(), masks.sequence().request);
             let mut state = self.lock();
             state.busy.remove(&number);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use throng_core::constraint::ConstraintError;
 use throng_core::masks::SequenceMasks;
 use throng_core::request::{RequestId, TenantId};
 use throng_core::scheduler::SLOW_MASKS;
@@ -76,10 +77,16 @@ impl MaskQueue {
         self.requests.insert(request, record);
     }
 
-    /// Forgets a request and its masks.
+    /// Forgets a request. A step in flight does not wait for its masks.
     pub fn close(&mut self, request: RequestId) {
         let Some(record) = self.requests.remove(&request) else { return };
-        let is_other = |masks: &Arc<SequenceMasks>| masks.sequence().request != request;
+        let is_other = |masks: &Arc<SequenceMasks>| {
+            let is_other = masks.sequence().request != request;
+            if !is_other {
+                masks.fail(ConstraintError::Failed);
+            }
+            is_other
+        };
         self.quick.retain(is_other);
         if let Some(tenant) = self.tenants.get_mut(&record.tenant) {
             tenant.slow.retain(is_other);
@@ -87,11 +94,16 @@ impl MaskQueue {
         }
     }
 
-    /// Adds masks. Those of a request that is not open are not evaluated.
+    /// Adds masks. Those of a request that is not open are not evaluated: nobody reads its answer.
     pub fn push(&mut self, masks: Arc<SequenceMasks>, now: Instant) {
-        let Some(record) = self.requests.get(&masks.sequence().request) else { return };
-        let Some(tenant) = self.tenants.get_mut(&record.tenant) else { return };
-        match record.lane {
+        let record = self.requests.get(&masks.sequence().request);
+        let Some((lane, tenant)) =
+            record.and_then(|record| Some((record.lane, self.tenants.get_mut(&record.tenant)?)))
+        else {
+            masks.fail(ConstraintError::Failed);
+            return;
+        };
+        match lane {
             Some(Lane::Slow) => tenant.slow.push_back(masks),
             None if tenant.was_slow(now) => tenant.slow.push_back(masks),
             _ => self.quick.push_back(masks),
@@ -154,7 +166,7 @@ impl MaskQueue {
 
 #[cfg(test)]
 mod tests {
-    use throng_core::constraint::{ConstraintError, TokenConstraint, TokenMask};
+    use throng_core::constraint::{TokenConstraint, TokenMask};
     use throng_core::request::SequenceId;
 
     use super::*;

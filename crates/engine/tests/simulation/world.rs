@@ -9,7 +9,7 @@ use throng_core::admission::Refusal;
 use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput};
 use throng_core::constraint::ConstraintError;
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
-use throng_core::masks::SequenceMasks;
+use throng_core::masks::{MaskPace, SequenceMasks};
 use throng_core::request::{Request, RequestId, SequenceId};
 use throng_core::scheduler::{MaskReport, SchedulerConfig, SchedulingPolicy, SpeculationMethod};
 use throng_core::time::{Nanos, Timestamp};
@@ -334,7 +334,7 @@ impl World {
         let input = match coming {
             Coming::CaughtUp(request) => Input::ReaderCaughtUp(request),
             Coming::Masks(masks) => {
-                masks.evaluate(self.capacity.vocabulary_size, || Ok(()));
+                masks.evaluate(self.capacity.vocabulary_size, || MaskPace::Continue);
                 self.mask_waits.remove(&masks.sequence());
                 let took = Nanos(if one_in(&mut self.rng, 4) { 40_000_000 } else { 100_000 });
                 let (sequence, n_output) = (masks.sequence(), masks.n_output());
