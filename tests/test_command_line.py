@@ -166,7 +166,7 @@ def test_inspect_refuses_what_serve_would_refuse(binary, tmp_path):
 
 def test_quantized_folders_are_refused_by_the_name_of_their_format(binary, tmp_path):
     quantizations = (
-        ({"quant_method": "hqq"}, "hqq"),
+        ({"quant_method": "hqq"}, "HQQ"),
         ({"quant_method": "gptq", "bits": 5}, "bits = 5 of GPTQ"),
         ({"quant_method": "awq", "rotation": "hadamard"}, 'rotation = "hadamard" of AWQ'),
     )

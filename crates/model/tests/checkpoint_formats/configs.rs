@@ -27,7 +27,7 @@ fn a_field_that_is_not_known_is_refused_by_name() {
         assert_eq!(refused(config), "bitsandbytes");
     }
     assert_eq!(refused(json!({"load_in_4bit": false, "load_in_8bit": true})), "bitsandbytes");
-    assert_eq!(refused(json!({"quant_method": "hqq"})), "hqq");
+    assert_eq!(refused(json!({"quant_method": "hqq"})), "HQQ");
     let sparse = json!({"num_bits": 4, "group_size": 128, "strategy": "group", "symmetric": true, "rank": 3});
     assert_eq!(refused(weights_config("pack-quantized", &sparse)), "rank = 3 of compressed-tensors weights");
     let fp8 = json!({"quant_method": "fp8", "fmt": "e5m2"});
