@@ -133,7 +133,7 @@ pub enum Command {
     Store(StoreArgs),
     /// Check a configuration file
     Config(ConfigArgs),
-    /// Exchange a server's process for a new one, with new settings or a new binary, without an interruption
+    /// Exchange a server's process without an interruption
     #[command(visible_alias = "reload")]
     Handover(HandoverArgs),
     /// Ask a server where the time of a request went

@@ -12,15 +12,22 @@ mod process;
 use process::throng;
 
 /// Flags of cargo, docker, curl and other programs that the pages name.
-const OTHER_PROGRAMS: [&str; 12] = [
+const OTHER_PROGRAMS: [&str; 19] = [
     "--build-arg",
+    "--core",
     "--cpus",
+    "--env",
+    "--git",
     "--locked",
     "--memory",
+    "--no-show-model-warnings",
     "--nocapture",
     "--publish",
     "--read-only",
     "--release",
+    "--set",
+    "--tag",
+    "--time",
     "--unix-socket",
     "--volume",
     "--workspace",
@@ -107,17 +114,33 @@ fn each_flag_exists() {
     assert!(unused.is_empty(), "no page names {unused:?} any more");
 }
 
+/// The words of a command line; quotes keep words together, and brackets mark what may be left out.
+fn shell_words(line: &str) -> Vec<String> {
+    let (mut words, mut quote) = (vec![String::new()], None);
+    for c in line.chars() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (None, '"' | '\'') => quote = Some(c),
+            (None, c) if c.is_whitespace() => words.push(String::new()),
+            (None, '[' | ']') => {}
+            (_, c) => words.last_mut().unwrap().push(c),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
 /// The lines of a page that are commands of Throng, without the shell's words around them.
 fn commands(text: &str) -> Vec<Vec<String>> {
     let joined = text.replace("\\\n", " ");
     let command = |line: &str| {
         let code = line.strip_prefix("    ").or_else(|| line.strip_prefix("$ ")).unwrap_or(line).trim();
         let code = code.split(" #").next().unwrap_or(code);
-        let words = code.split_whitespace();
-        let words =
-            words.skip_while(|word| word.contains('=') && word.starts_with(|c: char| c.is_ascii_uppercase()));
-        let words: Vec<String> =
-            words.take_while(|word| !["|", "&&", ">", ";", "&"].contains(word)).map(str::to_owned).collect();
+        let is_variable =
+            |word: &String| word.contains('=') && word.starts_with(|c: char| c.is_ascii_uppercase());
+        let ends = |word: &String| ["|", "&&", ">", ";", "&"].contains(&word.as_str());
+        let words = shell_words(code).into_iter().skip_while(is_variable);
+        let words: Vec<String> = words.take_while(|word| !ends(word)).collect();
         (words.first().is_some_and(|first| first == "throng") && words.len() > 1).then_some(words)
     };
     let is_code =

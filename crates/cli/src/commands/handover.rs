@@ -35,9 +35,10 @@ mod of_linux {
     use crate::args::HandoverArgs;
     use crate::process::{handover, output};
 
-    /// How often the processes are looked at …
+    /// How often the new process is looked at …
     const POLL: Duration = Duration::from_millis(50);
-    /// … and how long a server may take until its new process is there.
+    /// … and how often it is looked for, which may end at once, and for how long.
+    const START_POLL: Duration = Duration::from_millis(5);
     const START_LIMIT: Duration = Duration::from_secs(10);
     /// The bit of SIGUSR2 in a mask of signals.
     const USR2_BIT: u64 = 1 << 11;
@@ -55,9 +56,9 @@ mod of_linux {
                 break found;
             }
             if started.elapsed() >= START_LIMIT {
-                bail!("process {pid} started no new process; its log says why");
+                bail!("no new process was seen, and process {pid} goes on; its log says why");
             }
-            std::thread::sleep(POLL);
+            std::thread::sleep(START_POLL);
         };
         // The server removes the folder of the socket when it knows the outcome.
         let folder = socket.parent().unwrap_or(&socket);

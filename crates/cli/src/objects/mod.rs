@@ -127,6 +127,20 @@ pub fn locate(url: &str, _settings: &HubSettings) -> Result<PathBuf, ObjectsErro
     })
 }
 
+/// What an error says, with its causes: clients tell the first words only.
+#[cfg(feature = "object-store")]
+fn causes(error: &dyn std::error::Error) -> String {
+    let (mut told, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !told.contains(&text) {
+            told = format!("{told}: {text}");
+        }
+        cause = error.source();
+    }
+    told
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

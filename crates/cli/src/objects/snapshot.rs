@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::download::{download, small};
 use super::store::{Place, Version};
 use super::sums::{self, SUMS_FILE};
-use super::{FOLDER, ModelUrl, ObjectsError, URL_FILE};
+use super::{FOLDER, ModelUrl, ObjectsError, URL_FILE, causes};
 use crate::hub::{HubError, HubSettings, INDEX_FILE, Wanted, choose};
 
 /// Of an index of shards, and of a list of digests.
@@ -28,7 +28,7 @@ pub(super) async fn fetch(url: &ModelUrl, settings: &HubSettings) -> Result<Path
     let objects = match place.objects().await {
         Ok(objects) if objects.is_empty() => return cached(url, &home, "nothing is there".to_owned()),
         Ok(objects) => objects,
-        Err(error) => return cached(url, &home, error.to_string()),
+        Err(error) => return cached(url, &home, causes(&error)),
     };
     let model = Model { url, place, objects };
     let (files, first) = model.wanted().await?;
@@ -100,7 +100,8 @@ impl Model<'_> {
                 );
             }
             let unknown = shards.iter().filter(|shard| !objects.contains_key(*shard)).cloned().collect();
-            let probed = self.place.probed(unknown).await.map_err(|error| self.failed(INDEX_FILE, &error))?;
+            let probed = self.place.probed(unknown).await;
+            let probed = probed.map_err(|error| self.failed(INDEX_FILE, &causes(&error)))?;
             objects.extend(probed);
             files.extend(shards);
         }
@@ -154,7 +155,7 @@ impl Model<'_> {
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar.set_message(name.to_owned());
             let brought = download(&self.place, name, version, &path, &bar).await;
-            brought.map_err(|error| self.failed(name, &error))?;
+            brought.map_err(|error| self.failed(name, &causes(&error)))?;
             bar.finish();
         }
         let Some(expected) = digest else { return Ok(()) };
@@ -170,7 +171,7 @@ impl Model<'_> {
     async fn small(&self, name: &str) -> Result<bytes::Bytes, ObjectsError> {
         let version = &self.objects[name];
         let read = small(&self.place, name, version, MAX_SMALL_BYTES).await;
-        read.map_err(|error| self.failed(name, &error))
+        read.map_err(|error| self.failed(name, &causes(&error)))
     }
 
     fn failed(&self, file: &str, error: &dyn std::fmt::Display) -> ObjectsError {

@@ -15,7 +15,7 @@ use reqwest::Url;
 
 use super::redirects::BoundedRedirects;
 use super::sums::SUMS_FILE;
-use super::{ModelUrl, ObjectsError};
+use super::{ModelUrl, ObjectsError, causes};
 use crate::hub::{COMPANIONS, INDEX_FILE, SINGLE_FILE, is_plain_path};
 
 /// Most objects below a URL.
@@ -111,7 +111,7 @@ impl Place {
         let (store, path) = opened.map_err(|error| ObjectsError::Download {
             url: url.url.clone(),
             file: "anything".to_owned(),
-            reason: error.to_string(),
+            reason: causes(&error),
         })?;
         let is_file = url.url.ends_with(".gguf");
         let (folder, file) = match path.as_ref().rsplit_once('/') {
