@@ -172,7 +172,7 @@ fn disturbed(fleet: &mut Fleet, cases: &[Case], disturb: impl FnOnce(&mut Fleet)
             scope.spawn(move || {
                 let n_events = AtomicUsize::new(0);
                 Case::ask(case, url, &|| {
-                    if n_events.fetch_add(1, Ordering::Relaxed) == 3 {
+                    if n_events.fetch_add(1, Ordering::Relaxed) == 1 {
                         let _ = tell.send(());
                     }
                 })

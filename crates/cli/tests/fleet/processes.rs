@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -87,6 +88,10 @@ impl Fleet {
         let workers: Vec<Worker> = (0..n_workers).map(worker).collect();
         let port = free_port();
         let mut command = throng(&["gateway", "--port", &port.to_string()]);
+        // Workers start as slowly as a busy machine makes them.
+        let config = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gateway-{port}.toml"));
+        std::fs::write(&config, "[gateway.routing]\nreplica_wait_s = 100\n").expect("written");
+        command.arg("--config").arg(&config);
         for worker in &workers {
             command.args(["--replica", &format!("throng://{}", worker.address())]);
         }
