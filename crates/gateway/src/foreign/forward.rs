@@ -165,12 +165,8 @@ struct PooledUsage {
 fn vectors(mut running: Running, bytes: Bytes, n_assumed: u64) -> Response {
     let read: PooledAnswer = serde_json::from_slice(&bytes).unwrap_or_default();
     let told = read.usage.and_then(|usage| usage.prompt_tokens.or(usage.total_tokens));
-    let prompt_tokens = told.filter(|n| *n > 0).unwrap_or(n_assumed);
-    let usage = ReportedUsage {
-        prompt_tokens: Some(prompt_tokens),
-        completion_tokens: Some(0),
-        ..ReportedUsage::default()
-    };
+    let prompt_tokens = told.filter(|n| *n > 0).or(Some(n_assumed));
+    let usage = ReportedUsage { prompt_tokens, completion_tokens: Some(0), ..ReportedUsage::default() };
     running.whole(bytes.len(), 0, Some(usage), false);
     json(StatusCode::OK, bytes)
 }
