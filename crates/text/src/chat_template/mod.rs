@@ -11,6 +11,7 @@ mod percent;
 mod python_json;
 mod python_strings;
 mod source;
+mod turn_order;
 mod variables;
 
 use std::borrow::Cow;
@@ -253,7 +254,15 @@ impl Compiled {
         if messages.iter().any(has_calls) {
             self.history(input.special_tokens).arrange(&mut messages);
         }
-        self.render_messages(input, messages)
+        match self.render_messages(input, messages.clone()) {
+            // Not the conversation is wrong, but the template takes fewer orders of roles than clients send.
+            Err(TemplateError::Refused(reason)) => {
+                let mut orders = turn_order::alternatives(&messages).into_iter();
+                let rendered = orders.find_map(|order| self.render_messages(input, order).ok());
+                rendered.ok_or(TemplateError::Refused(reason))
+            }
+            rendered => rendered,
+        }
     }
 
     fn render_messages(

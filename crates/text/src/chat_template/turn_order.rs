@@ -1,0 +1,101 @@
+//! Other orders of a conversation that a template refused as it came: many accept one system message, at the beginning, and turns that
+//! alternate, while clients send instructions in the middle and several messages of one role in a row. Does not know templates.
+
+use std::borrow::Cow;
+
+use serde_json::{Value as Json, json};
+
+/// A conversation as a template is given it.
+type Messages<'a> = Vec<Cow<'a, Json>>;
+
+/// Orders to try one after the other, the closest to the original first. Orders that change nothing are left out.
+pub(super) fn alternatives<'a>(messages: &Messages<'a>) -> Vec<Messages<'a>> {
+    let gathered = with_system_first(messages);
+    let alternating = with_alternating_roles(&gathered);
+    let folded = with_system_in_first_user(&alternating);
+    let mut orders: Vec<Messages<'a>> = Vec::new();
+    for order in [gathered, alternating, folded] {
+        if order != *messages && !orders.contains(&order) {
+            orders.push(order);
+        }
+    }
+    orders
+}
+
+/// All system messages as one, at the beginning.
+fn with_system_first<'a>(messages: &Messages<'a>) -> Messages<'a> {
+    let (system, others): (Messages<'a>, Messages<'a>) =
+        messages.iter().cloned().partition(|message| is_system(message));
+    let mut system = system.into_iter();
+    let first = system.next().map(|first| system.fold(first, |one, next| merged(one, &next)));
+    first.into_iter().chain(others).collect()
+}
+
+/// Neighbours of one role as one message, and a conversation that the assistant begins after an empty turn of the user.
+fn with_alternating_roles<'a>(messages: &Messages<'a>) -> Messages<'a> {
+    let mut turns: Messages<'a> = Vec::with_capacity(messages.len());
+    for message in messages {
+        let begins = turns.iter().all(|turn| is_system(turn));
+        if begins && message["role"] == "assistant" {
+            turns.push(Cow::Owned(json!({"role": "user", "content": ""})));
+        }
+        match turns.last_mut() {
+            Some(last) if is_plain(last) && is_plain(message) && last["role"] == message["role"] => {
+                *last = merged(std::mem::take(last), message);
+            }
+            _ => turns.push(message.clone()),
+        }
+    }
+    turns
+}
+
+/// The system message as the beginning of the user's first one.
+fn with_system_in_first_user<'a>(messages: &Messages<'a>) -> Messages<'a> {
+    let Some((system, others)) = messages.split_first().filter(|(first, _)| is_system(first)) else {
+        return messages.clone();
+    };
+    let mut turns = others.to_vec();
+    match turns.iter_mut().find(|turn| turn["role"] == "user") {
+        Some(user) => {
+            let mut folded = merged(system.clone(), user);
+            folded.to_mut()["role"] = json!("user");
+            *user = folded;
+        }
+        None => turns.insert(0, Cow::Owned(json!({"role": "user", "content": system["content"]}))),
+    }
+    turns
+}
+
+fn is_system(message: &Json) -> bool {
+    message["role"] == "system" || message["role"] == "developer"
+}
+
+/// Whether a message is nothing but its text, so that another one of its role can be added to it.
+fn is_plain(message: &Json) -> bool {
+    let has_calls = message.get("tool_calls").and_then(Json::as_array).is_some_and(|calls| !calls.is_empty());
+    matches!(message["content"], Json::String(_) | Json::Array(_)) && !has_calls && message["role"] != "tool"
+}
+
+/// The first message with the content of the second behind its own.
+fn merged<'a>(mut first: Cow<'a, Json>, second: &Json) -> Cow<'a, Json> {
+    let content = match (&first["content"], &second["content"]) {
+        (Json::String(one), Json::String(two)) if one.is_empty() || two.is_empty() => {
+            json!(format!("{one}{two}"))
+        }
+        (Json::String(one), Json::String(two)) => json!(format!("{one}\n\n{two}")),
+        (one, two) => Json::Array(parts(one).into_iter().chain(parts(two)).collect()),
+    };
+    if let Json::Object(members) = first.to_mut() {
+        members.insert("content".to_owned(), content);
+    }
+    first
+}
+
+/// Content as a list of parts.
+fn parts(content: &Json) -> Vec<Json> {
+    match content {
+        Json::Array(parts) => parts.clone(),
+        Json::String(text) => vec![json!({"type": "text", "text": text})],
+        _ => Vec::new(),
+    }
+}
