@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use throng_text::{ChatTemplate, SpecialTokens, TemplateError, TemplateInput};
+use throng_text::{ChatTemplate, SpecialTokens, TemplateInput};
 
 /// Qwen 3.5's rule in the words of its template.
 const SYSTEM_FIRST: &str = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}\
@@ -15,10 +15,11 @@ const ALTERNATING: &str = "{% set n = namespace(i=0) %}{% for m in messages %}{%
     {% if (m.role == 'user') != (n.i % 2 == 0) %}{{ raise_exception('Conversation roles must alternate') }}{% endif %}\
     {% set n.i = n.i + 1 %}{% endif %}{{ '<' + m.role + '>' + m.content }}{% endfor %}";
 
-fn rendered(template: &ChatTemplate, messages: &Value) -> Result<String, TemplateError> {
+fn rendered(template: &ChatTemplate, messages: &Value) -> Result<String, String> {
     let named = ["bos_token", "eos_token"].map(|name| (name.to_owned(), String::new()));
     let tokens = SpecialTokens { named: named.into(), ..SpecialTokens::default() };
-    template.render(&TemplateInput::new(messages, &tokens)).map(|prompt| prompt.text().into_owned())
+    let prompt = template.render(&TemplateInput::new(messages, &tokens));
+    prompt.map(|prompt| prompt.text().into_owned()).map_err(|error| error.to_string())
 }
 
 fn messages(turns: &[(&str, &str)]) -> Value {
@@ -33,7 +34,7 @@ fn published(name: &str) -> ChatTemplate {
 /// What is sent is rendered as `same_as` is.
 fn assert_same(template: &ChatTemplate, sent: &[(&str, &str)], same_as: &[(&str, &str)]) {
     let expected = rendered(template, &messages(same_as)).expect("an order that the template takes");
-    assert_eq!(rendered(template, &messages(sent)).as_deref(), Ok(&*expected), "{sent:?}");
+    assert_eq!(rendered(template, &messages(sent)), Ok(expected), "{sent:?}");
 }
 
 #[test]
@@ -81,7 +82,7 @@ fn orders_that_a_template_takes_are_left_alone() {
     let plain =
         ChatTemplate::new("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}").unwrap();
     let sent = messages(&[("user", "a"), ("system", "s"), ("user", "b")]);
-    assert_eq!(rendered(&plain, &sent).as_deref(), Ok("<user>a<system>s<user>b"));
+    assert_eq!(rendered(&plain, &sent), Ok("<user>a<system>s<user>b".to_owned()));
 }
 
 #[test]
@@ -90,5 +91,5 @@ fn what_no_order_mends_is_refused_in_the_templates_words() {
         ChatTemplate::new("{% for m in messages %}{{ raise_exception('never ' + m.role) }}{% endfor %}")
             .unwrap();
     let sent = messages(&[("user", "a"), ("system", "s"), ("user", "b")]);
-    assert_eq!(rendered(&template, &sent), Err(TemplateError::Refused("never user".to_owned())));
+    assert_eq!(rendered(&template, &sent), Err("never user".to_owned()));
 }
