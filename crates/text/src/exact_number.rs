@@ -35,6 +35,29 @@ pub fn parse(json: &str) -> serde_json::Result<Value> {
     serde_json::from_str(&written)
 }
 
+/// A value as JSON, its numbers with all their digits.
+pub fn to_json(value: &Value) -> String {
+    let json = value.to_string();
+    let begin = format!("{{\"{KEY}\":\"");
+    let (mut written, mut rest) = (String::with_capacity(json.len()), json.as_str());
+    // In a string the quotation marks have escapes, so it is nowhere else.
+    while let Some((before, after)) = rest.split_once(begin.as_str()) {
+        written.push_str(before);
+        let number = after.split_once("\"}").filter(|(number, _)| is_number(number));
+        rest = match number {
+            Some((number, after)) => {
+                written.push_str(number);
+                after
+            }
+            None => {
+                written.push_str(&begin);
+                after
+            }
+        };
+    }
+    written + rest
+}
+
 /// The text of a number, as exact as the value holds it; `None` for what is no number.
 pub fn text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
@@ -54,9 +77,13 @@ pub fn as_f64(value: &Value) -> Option<f64> {
 
 /// The text of the number that an object of [`parse`] stands for.
 pub fn exact_text(members: &Map<String, Value>) -> Option<&str> {
-    let text = members.get(KEY)?.as_str().filter(|_| members.len() == 1)?;
-    let is_number = text.len() <= 64 && text.starts_with(|c: char| c == '-' || c.is_ascii_digit());
-    (is_number && serde_json::from_str::<f64>(text).is_ok()).then_some(text)
+    members.get(KEY)?.as_str().filter(|text| members.len() == 1 && is_number(text))
+}
+
+fn is_number(text: &str) -> bool {
+    text.len() <= 64
+        && text.starts_with(|c: char| c == '-' || c.is_ascii_digit())
+        && serde_json::from_str::<f64>(text).is_ok()
 }
 
 /// The numbers in a text that a [`Value`] would change, by where they begin. Reads as much of the syntax as
@@ -147,6 +174,11 @@ mod tests {
             text(&parse("18446744073709551616").expect("a number")).as_deref(),
             Some("18446744073709551616")
         );
+        let json = r#"{"a":[18446744073709551616,1,"{\"$throng.number\":\"1\"}"],"b":{"c":-1e-400}}"#;
+        assert_eq!(to_json(&parse(json).expect("JSON")), json);
+        for other in [json!({ KEY: "x" }), json!({ KEY: "1", "b": 2 }), json!([{ KEY: {} }])] {
+            assert_eq!(to_json(&other), other.to_string());
+        }
         assert_eq!(text(&json!({ KEY: "x" })), None);
         assert_eq!(text(&json!({ KEY: "1", "b": 2 })), None);
         for broken in ["[12345678901234567890123", "1.2.3.4.5.6.7.8.9.0.1.2.3.4.5.6", "\"", "\"\\", "--", ""]
