@@ -209,6 +209,14 @@ impl ScheduledBatch {
         });
     }
 
+    /// Gives a number to the masks of the sequence that was added last.
+    pub fn number_masks(&mut self, number: u64) {
+        let masks = self.sequences.last_mut().and_then(|sequence| sequence.masks.as_mut());
+        if let Some(masks) = masks.and_then(Arc::get_mut) {
+            masks.set_number(number);
+        }
+    }
+
     /// Takes masks for the sequence that was added last that were begun before.
     ///
     /// # Panics

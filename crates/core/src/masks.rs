@@ -21,6 +21,7 @@ pub struct SequenceMasks {
     /// The output with all drafts.
     output: Vec<TokenId>,
     n_drafts: usize,
+    number: u64,
     state: Mutex<State>,
     evaluated: Condvar,
 }
@@ -73,7 +74,8 @@ impl SequenceMasks {
         n_drafts: usize,
     ) -> Self {
         let state = Mutex::new(State { stage: Stage::New, is_queued: false, is_awaited: false });
-        Self { sequence, constraint, sampling, output, n_drafts, state, evaluated: Condvar::new() }
+        let evaluated = Condvar::new();
+        Self { sequence, constraint, sampling, output, n_drafts, number: 0, state, evaluated }
     }
 
     /// The same masks, of which the evaluation has to be reported.
@@ -81,6 +83,16 @@ impl SequenceMasks {
     pub fn awaited(self) -> Self {
         self.lock().is_awaited = true;
         self
+    }
+
+    /// Gives them a number, by which a report names them; 0 without.
+    pub fn set_number(&mut self, number: u64) {
+        self.number = number;
+    }
+
+    /// Their number.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// Whose masks they are.

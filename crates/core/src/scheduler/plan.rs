@@ -369,7 +369,7 @@ impl Scheduler {
             }
             if sample && constraint.is_some() {
                 let n_own = if n_to_draft > 0 { 0 } else { n_drafts };
-                sequence.give_masks(n_own, batch);
+                sequence.give_masks(n_own, self.slow_masks.next_number(), batch);
             }
             let state = sequence.plan_state(sequence.state.n_scheduled, &mut self.pool);
             state.into_iter().for_each(|state| batch.set_state(state));

@@ -21,8 +21,8 @@ pub(super) struct MaskState {
     begun: Option<Arc<SequenceMasks>>,
     /// Since when its next token waits for them.
     awaited_since: Option<Timestamp>,
-    /// The output length of the masks that were reported last.
-    reported: Option<usize>,
+    /// The largest number of masks that were reported.
+    reported: Option<u64>,
     is_slow: bool,
     /// Quick masks in a row.
     n_quick: u32,
@@ -57,11 +57,12 @@ impl Sequence<Running> {
     }
 
     /// Begins the masks of its next token, with its drafts, and waits for them.
-    pub(crate) fn begin_masks(&mut self, now: Timestamp) -> Option<Arc<SequenceMasks>> {
+    pub(crate) fn begin_masks(&mut self, number: u64, now: Timestamp) -> Option<Arc<SequenceMasks>> {
         let constraint = Arc::clone(self.request.constraint.as_ref()?);
         let output = [&self.tokens[self.n_prompt()..], self.drafts()].concat();
         let (sampling, n_drafts) = (Arc::clone(&self.request.sampling), self.drafts().len());
-        let masks = SequenceMasks::new(self.id(), constraint, sampling, output, n_drafts).awaited();
+        let mut masks = SequenceMasks::new(self.id(), constraint, sampling, output, n_drafts).awaited();
+        masks.set_number(number);
         let masks = Arc::new(masks);
         self.state.masks.begun = Some(Arc::clone(&masks));
         self.state.masks.awaited_since = Some(now);
@@ -71,14 +72,13 @@ impl Sequence<Running> {
     /// Keeps masks that were not there in time, and waits for them unless they were reported meanwhile.
     pub(crate) fn await_masks(&mut self, masks: Option<&Arc<SequenceMasks>>, now: Timestamp) {
         let state = &mut self.state.masks;
-        let n_output = self.tokens.len() - self.request.prompt.len();
+        let is_reported = state.reported == masks.map(|masks| masks.number());
         state.begun = masks.cloned();
-        state.awaited_since = (state.reported.take() != Some(n_output)).then_some(now);
+        state.awaited_since = (!is_reported).then_some(now);
     }
 
-    /// Notes that its masks after `n_output` output tokens are there, and how long they took.
-    pub(crate) fn note_masks(&mut self, n_output: usize, took: Nanos) {
-        let is_current = n_output == self.tokens.len() - self.n_prompt();
+    /// Notes that its masks of this number are there, and how long they took.
+    pub(crate) fn note_masks(&mut self, number: u64, took: Nanos) {
         let state = &mut self.state.masks;
         if took >= SLOW_MASKS {
             (state.is_slow, state.n_quick) = (true, 0);
@@ -86,20 +86,22 @@ impl Sequence<Running> {
             state.n_quick += 1;
             state.is_slow &= state.n_quick < N_QUICK;
         }
-        if is_current {
+        if state.begun.as_ref().is_some_and(|masks| masks.number() == number) {
             state.awaited_since = None;
-            state.reported = Some(n_output);
         }
+        // Reports may overtake each other; later masks have larger numbers.
+        state.reported = state.reported.max(Some(number));
     }
 
-    /// Hands the masks that were begun to the sequence that was added to a batch last, if they are those of its drafts.
-    pub(crate) fn give_masks(&mut self, n_drafts: usize, batch: &mut ScheduledBatch) {
-        self.state.masks.reported = None;
+    /// Hands the masks that were begun to the sequence that was added to a batch last, if they are those of its drafts. Else those that
+    /// it has get this number.
+    pub(crate) fn give_masks(&mut self, n_drafts: usize, number: u64, batch: &mut ScheduledBatch) {
         let n_output = self.tokens.len() - self.n_prompt();
         let drafts = &self.state.drafts[..n_drafts.min(self.state.drafts.len())];
         let begun = self.state.masks.begun.take();
-        if let Some(masks) = begun.filter(|masks| masks.fit(n_output, drafts)) {
-            batch.set_masks(masks);
+        match begun.filter(|masks| masks.fit(n_output, drafts)) {
+            Some(masks) => batch.set_masks(masks),
+            None => batch.number_masks(number),
         }
     }
 }

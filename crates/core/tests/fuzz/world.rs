@@ -428,7 +428,7 @@ impl World {
         }
         if let Some((request, _)) = self.latest.filter(|_| one_in(&mut self.rng, 40)) {
             // Masks that were there in time and took long.
-            let report = self.report(SequenceId { request, index: 0 }, usize::MAX);
+            let report = self.report(SequenceId { request, index: 0 }, 0);
             self.scheduler.note_masks(&report, self.now);
         }
         Ok(())
@@ -440,14 +440,14 @@ impl World {
             return Err("masks were evaluated twice, or nobody waits for them".into());
         }
         self.n_early_masks += usize::from(!self.in_flight.is_empty());
-        let report = self.report(masks.sequence(), masks.n_output());
+        let report = self.report(masks.sequence(), masks.number());
         self.scheduler.note_masks(&report, self.now);
         self.scheduler.check_invariants()
     }
 
-    fn report(&mut self, sequence: SequenceId, n_output: usize) -> MaskReport {
+    fn report(&mut self, sequence: SequenceId, number: u64) -> MaskReport {
         let took = Nanos(if one_in(&mut self.rng, 4) { 40_000_000 } else { 100_000 });
-        MaskReport { sequence, n_output, took, charged: took }
+        MaskReport { sequence, number, took, charged: took }
     }
 
     /// No step can be planned: then all requests must be paused, and one of them has to be resumed.

@@ -238,8 +238,8 @@ impl Pool {
     }
 
     fn report(&self, masks: &SequenceMasks, (took, charged): (Nanos, Nanos)) {
-        let (sequence, n_output) = (masks.sequence(), masks.n_output());
-        let report = MaskReport { sequence, n_output, took, charged };
+        let (sequence, number) = (masks.sequence(), masks.number());
+        let report = MaskReport { sequence, number, took, charged };
         // Without an engine nobody needs it.
         let _ = self.inbox.send(Message::Input(Input::MasksEvaluated(report)));
     }

@@ -337,8 +337,8 @@ impl World {
                 masks.evaluate(self.capacity.vocabulary_size, || MaskPace::Continue);
                 self.mask_waits.remove(&masks.sequence());
                 let took = Nanos(if one_in(&mut self.rng, 4) { 40_000_000 } else { 100_000 });
-                let (sequence, n_output) = (masks.sequence(), masks.n_output());
-                Input::MasksEvaluated(MaskReport { sequence, n_output, took, charged: took })
+                let (sequence, number) = (masks.sequence(), masks.number());
+                Input::MasksEvaluated(MaskReport { sequence, number, took, charged: took })
             }
             Coming::Request { mut request, arrived } => {
                 if self.taken_in.contains(&request.id) && !self.is_in_use(request.id) {

@@ -37,8 +37,8 @@ pub(in crate::scheduler) fn has_others(running: &[Sequence<Running>]) -> bool {
 pub struct MaskReport {
     /// Whose masks.
     pub sequence: SequenceId,
-    /// After how many output tokens.
-    pub n_output: usize,
+    /// Which of its masks.
+    pub number: u64,
     /// How long these masks took.
     pub took: Nanos,
     /// How long all masks of the request took that were not reported before.
@@ -51,9 +51,17 @@ pub(in crate::scheduler) struct SlowMasks {
     tenants: BTreeMap<TenantId, Timestamp>,
     /// Masks that were begun before a step needs them, to be evaluated.
     begun: Vec<Arc<SequenceMasks>>,
+    /// The number of the latest masks.
+    n_made: u64,
 }
 
 impl SlowMasks {
+    /// A number that no masks have.
+    pub fn next_number(&mut self) -> u64 {
+        self.n_made += 1;
+        self.n_made
+    }
+
     fn note(&mut self, tenant: &TenantId, now: Timestamp) {
         if self.tenants.len() >= MAX_TENANTS && !self.tenants.contains_key(tenant) {
             let oldest = self.tenants.iter().min_by_key(|(_, at)| **at).map(|(tenant, _)| tenant.clone());
@@ -80,7 +88,7 @@ impl Scheduler {
             self.slow_masks.note(&tenant, now);
         }
         if let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id() == report.sequence) {
-            sequence.note_masks(report.n_output, report.took);
+            sequence.note_masks(report.number, report.took);
         }
     }
 
@@ -108,7 +116,8 @@ impl Scheduler {
         let sequence = &mut self.running[i];
         if sequence.is_constrained() && self.slow_masks.is_slow(&sequence.request.tenant, now) {
             sequence.set_slow_masks();
-            self.slow_masks.begun.extend(sequence.begin_masks(now));
+            let masks = sequence.begin_masks(self.slow_masks.next_number(), now);
+            self.slow_masks.begun.extend(masks);
         }
     }
 
@@ -117,7 +126,8 @@ impl Scheduler {
         let sequence = &mut self.running[i];
         let is_begun = sequence.has_begun_masks() || sequence.is_in_flight();
         if sequence.is_constrained() && sequence.has_slow_masks() && !is_begun {
-            self.slow_masks.begun.extend(sequence.begin_masks(now));
+            let masks = sequence.begin_masks(self.slow_masks.next_number(), now);
+            self.slow_masks.begun.extend(masks);
         }
     }
 }
