@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,6 +14,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 STARTUP_LIMIT_S = 120
+
+# Fixtures of trained models.
+sys.path.append(str(ROOT / "tests/real_models"))
+pytest_plugins = ["models"]
 
 
 def pytest_addoption(parser):

@@ -1,0 +1,37 @@
+"""Fixtures of trained models, for all tests. A model that cannot be had skips its tests, with the reason."""
+
+import packages
+import pytest
+
+# Log-probabilities that a request may ask for: as many as `divergence.N_REPORTED`.
+MAX_LOGPROBS = 200
+
+
+def bring(model):
+    """The path that a function of `packages` returns."""
+    try:
+        return model()
+    except packages.OutOfReach as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def smollm2_path():
+    return bring(packages.smollm2)
+
+
+@pytest.fixture(scope="session")
+def smollm2(start, smollm2_path):
+    """A server with SmolLM2-135M-Instruct as the package has it."""
+    with start(smollm2_path, "--max-logprobs", MAX_LOGPROBS, "--served-model-name", "smollm2") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gemma3_path():
+    return bring(packages.gemma3)
+
+
+@pytest.fixture(scope="session")
+def minilm_path():
+    return bring(packages.minilm)
