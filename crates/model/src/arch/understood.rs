@@ -169,10 +169,15 @@ pub(super) fn judge(map: &Map<String, Value>, read: &BTreeSet<String>, list: Opt
             Some(default) => is_same(default, value) || (is_neutral(default) && is_neutral(value)),
             None => is_neutral(value),
         };
-        if is_default || repeats_another(map, read, key, value) {
+        // `null` says that there is no such thing, whatever there is by default: so it is computed where nothing reads the key.
+        if is_default || value.is_null() || repeats_another(map, read, key, value) {
             continue;
         }
-        if list.is_none_or(|list| list.has(key)) || matters_everywhere(key, value) {
+        let is_read_there = list.is_none_or(|list| list.has(key));
+        if !is_read_there && is_factor_of_one(key, value) {
+            continue;
+        }
+        if is_read_there || matters_everywhere(key) {
             unread.refused = unread.refused.take().or_else(|| Some((key.clone(), value.clone())));
         } else {
             unread.passed_over.push(key.clone());
@@ -188,13 +193,17 @@ pub(super) fn judge(map: &Map<String, Value>, read: &BTreeSet<String>, list: Opt
 }
 
 /// Whether the key could change what is computed in any family.
-fn matters_everywhere(key: &str, value: &Value) -> bool {
-    let is_factor_of_one = (key.contains("multiplier") || key.contains("scal"))
-        && !key.contains("att")
-        && value.as_f64() == Some(1.0);
+fn matters_everywhere(key: &str) -> bool {
     MATTERS_EVERYWHERE.iter().any(|part| key.contains(part))
         && !NOT_TEXT.iter().any(|start| key.starts_with(start))
-        && !is_factor_of_one
+}
+
+/// Whether a factor leaves what it is multiplied with as it is. That of attention stands in the place of a root, so that one is
+/// no default.
+fn is_factor_of_one(key: &str, value: &Value) -> bool {
+    (key.contains("multiplier") || key.contains("scal"))
+        && !key.contains("att")
+        && value.as_f64() == Some(1.0)
 }
 
 /// Whether a key that has been read says the same under a name that has this one in it, or is in it.
@@ -296,6 +305,11 @@ mod tests {
             "unsloth_fixed": true, "aux_loss_alpha": 0.001, "layer_init_scale": 0.1, "mtp_scale": 2.0,
             "transformers.js_config": {"dtype": "q4"}, "logit_scale": 1.0}"#;
         assert_eq!(judged("gemma2", same), (None, Vec::new()));
+        // By default Qwen 3 has a window, which its files say that they do not use.
+        assert_eq!(
+            judged("qwen3", r#"{"use_sliding_window": false, "swa_window": null}"#),
+            (None, Vec::new())
+        );
         let other = r#"{"sliding_window": 4096, "sliding_window_size": 512}"#;
         assert_eq!(judged("gemma2", other).0.as_deref(), Some("sliding_window_size"));
     }
