@@ -120,6 +120,10 @@ async fn paths_with_a_version_too_many_or_too_few_are_those_of_clients_routes() 
     let server = Server::start(Setup { has_embedder: true, ..Setup::default() }).await;
     let mut client = server.connect().await;
     let model = client.get("/v1/models/org/paper").await.json();
+    for path in ["/models", "/v1/models/", "/v1//models", "//v1/models", "/v1/v1/models"] {
+        let reply = client.get(path).await;
+        assert_eq!((reply.status, reply.json()["object"].clone()), (200, json!("list")), "{path}");
+    }
     for path in ["/models/org/paper", "/v1/v1/models/org/paper", "//v1/models/org/paper"] {
         let reply = client.get(path).await;
         assert_eq!((reply.status, reply.json()["id"].clone()), (200, model["id"].clone()), "{path}");

@@ -95,7 +95,7 @@ async fn heads_that_are_wrong_are_refused() {
         |target: &str, fields: &str| format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n");
     let body = chat(json!({"max_tokens": 2})).to_string();
     for target in
-        ["//v1/models", "/v1/../health", "/%2e%2e/health", "/V1/models", "/nothing", "/health/", "/ui/x"]
+        ["//metrics", "/v1/../health", "/%2e%2e/health", "/V1/models", "/nothing", "/health/", "/ui/x"]
     {
         refused(&server, get(target, ""), 404, "unknown_url").await;
     }

@@ -152,7 +152,10 @@ fn other_paths(route: &str, routes: &[(String, String)]) -> Vec<(String, bool)> 
     others.push((format!("/v1/v1{path}"), is_key_route && !is_v1));
     others.retain(|(other, _)| !routes.iter().any(|(known, _)| known == other) && path != "/");
     // Ids may have slashes in them.
-    let has_id = route.ends_with("{id}") || route.starts_with("/v1/models/");
+    let with_id = format!("{route}/{{id}}");
+    let has_id = route.ends_with("{id}")
+        || route.starts_with("/v1/models/")
+        || routes.iter().any(|(known, _)| *known == with_id);
     others.retain(|(other, _)| !(has_id && other.ends_with("//")));
     others.into_iter().map(|(other, is_found)| (other, is_found && !is_of_operator)).collect()
 }
