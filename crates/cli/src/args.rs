@@ -73,7 +73,8 @@ impl CommandLine {
     pub fn read() -> Self {
         let mut command = Self::described();
         let words = words::spell_out(std::env::args_os());
-        let commands: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
+        let names = command.get_subcommands().flat_map(clap::Command::get_name_and_visible_aliases);
+        let commands: Vec<String> = names.map(str::to_owned).collect();
         if let Err(fault) = words::check(words.get(1..).unwrap_or_default(), &commands) {
             command.error(ErrorKind::UnknownArgument, fault).exit();
         }

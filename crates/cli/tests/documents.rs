@@ -12,7 +12,8 @@ mod process;
 use process::throng;
 
 /// Flags of cargo, docker, curl and other programs that the pages name.
-const OTHER_PROGRAMS: [&str; 19] = [
+const OTHER_PROGRAMS: [&str; 20] = [
+    "--bench",
     "--build-arg",
     "--core",
     "--cpus",

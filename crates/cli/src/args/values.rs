@@ -21,13 +21,20 @@ pub enum LogFormat {
 
 /// A number of bytes: `1073741824`, `1GiB`, `1.5G`, `512M`.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let n_bytes = bytes_of(text)?;
-    let is_allowed = bounds::KV_CACHE_BYTES.contains(&n_bytes);
-    if is_allowed { Ok(n_bytes) } else { Err("must be from 1 byte to 1024 TiB".to_owned()) }
+    let (n_bytes, range) = (number_of_bytes(text)?, bounds::KV_CACHE_BYTES);
+    let is_allowed = (*range.start() as f64..=*range.end() as f64).contains(&n_bytes);
+    if is_allowed { Ok(n_bytes as u64) } else { Err("must be from 1 byte to 1024 TiB".to_owned()) }
 }
 
 /// A number of bytes as [`parse_bytes`] reads it, of any size.
 pub fn bytes_of(text: &str) -> Result<u64, String> {
+    let n_bytes = number_of_bytes(text)?;
+    // Beyond 2^53 bytes a float is not exact, and no machine has them.
+    let is_number = (0.0..=(1u64 << 53) as f64).contains(&n_bytes);
+    if is_number { Ok(n_bytes as u64) } else { Err(format!("{text}: not a number of bytes")) }
+}
+
+fn number_of_bytes(text: &str) -> Result<f64, String> {
     let text = text.trim();
     let number_end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(number_end);
@@ -40,10 +47,7 @@ pub fn bytes_of(text: &str) -> Result<u64, String> {
         "t" => 40,
         _ => return Err(format!("{unit}: use KiB, MiB, GiB or TiB")),
     };
-    let n_bytes = number * (1u64 << shift) as f64;
-    // Beyond 2^53 bytes a float is not exact, and no machine has them.
-    let is_number = (0.0..=(1u64 << 53) as f64).contains(&n_bytes);
-    if is_number { Ok(n_bytes as u64) } else { Err(format!("{text}: not a number of bytes")) }
+    Ok(number * (1u64 << shift) as f64)
 }
 
 /// The value of a flag that takes several words.

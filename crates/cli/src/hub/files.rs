@@ -63,19 +63,24 @@ pub(crate) fn choose(repository: &str, file: Option<&str>, files: &[String]) -> 
 /// it, else those that have it elsewhere, as in `Q4_K_M/model.gguf`.
 fn of_format(format: &str, files: &[String]) -> Vec<String> {
     let format = format.to_ascii_lowercase();
-    let is_end = |c: char| "-_./".contains(c);
+    // An underscore stands inside of formats (`Q4_K_M`), and before one only where it is a whole one (`model_q4_0.gguf`).
+    let is_whole =
+        format.trim_start_matches(|c: char| c.is_ascii_lowercase()).starts_with(|c: char| c.is_ascii_digit())
+            && format.starts_with(|c: char| c.is_ascii_lowercase());
+    let is_end = |c: char| "-./".contains(c);
+    let is_start = |c: char| is_end(c) || (is_whole && c == '_');
     let stem = |file: &str| {
         let stem = split_name(file).map_or(file.trim_end_matches(".gguf"), |(stem, _, _)| stem);
         stem.to_ascii_lowercase()
     };
     let ends = |file: &&String| {
-        stem(file).strip_suffix(&format).is_some_and(|rest| rest.is_empty() || rest.ends_with(is_end))
+        stem(file).strip_suffix(&format).is_some_and(|rest| rest.is_empty() || rest.ends_with(is_start))
     };
     let has = |file: &&String| {
         let stem = stem(file);
         stem.match_indices(&format).any(|(at, _)| {
             let rest = &stem[at + format.len()..];
-            stem[..at].chars().next_back().is_none_or(is_end) && rest.chars().next().is_none_or(is_end)
+            stem[..at].chars().next_back().is_none_or(is_start) && rest.chars().next().is_none_or(is_end)
         })
     };
     let ggufs = first_parts(files);
@@ -192,6 +197,7 @@ mod tests {
             "BF16/m-BF16-00001-of-00002.gguf",
             "BF16/m-BF16-00002-of-00002.gguf",
             "Q2_K/weights.gguf",
+            "m_q5_0.gguf",
         ]);
         for (format, expected) in [
             ("Q4_K_M", vec!["m-Q4_K_M.gguf"]),
@@ -201,6 +207,7 @@ mod tests {
             ("IQ4_XS", vec!["m.IQ4_XS.gguf"]),
             ("BF16", vec!["BF16/m-BF16-00001-of-00002.gguf", "BF16/m-BF16-00002-of-00002.gguf"]),
             ("Q2_K", vec!["Q2_K/weights.gguf"]),
+            ("Q5_0", vec!["m_q5_0.gguf"]),
         ] {
             assert_eq!(
                 choose("o/n", Some(format), &files).unwrap(),
