@@ -1,6 +1,8 @@
 """`throng chat`: in a pipe, on a terminal, and with a running server."""
 
 import fcntl
+import http.server
+import json
 import os
 import pty
 import re
@@ -9,7 +11,10 @@ import signal
 import struct
 import subprocess
 import termios
+import threading
 import time
+
+import pytest
 
 LIMIT_S = 120
 GREEDY = ("--temperature", "0", "--max-tokens", "16")
@@ -135,18 +140,7 @@ def test_no_color_is_obeyed(binary, tmp_path):
     assert terminal.end() == 0
 
 
-def stops_only_the_answer(terminal):
-    ends = rf"(\[stopped\]|{STATISTICS})[\s\S]*{PROMPT}"
-    terminal.read_until(PROMPT)
-    terminal.write("Tell me about the sea.\r")
-    terminal.read_until(r"sea\.\s*\n[\s\S]*[a-z]{3}")
-    terminal.process.send_signal(signal.SIGINT)
-    terminal.read_until(ends)
-    terminal.shown = ""
-    terminal.write("Hello!\r")
-    terminal.read_until(ends)
-    assert "[stopped]" not in terminal.shown
-    # At an empty line the first one says how to leave.
+def leaves_at_the_second_ctrl_c(terminal):
     terminal.write("\x03")
     terminal.read_until("Ctrl-D or /exit leaves")
     assert terminal.process.poll() is None
@@ -154,64 +148,80 @@ def stops_only_the_answer(terminal):
     assert terminal.end() == 130
 
 
-def test_ctrl_c_stops_the_answer_only(binary, tmp_path):
-    stops_only_the_answer(Terminal([binary, "chat", "--max-tokens", "200"], XDG_STATE_HOME=str(tmp_path), NO_COLOR="1"))
+def test_ctrl_c_ends_no_chat(binary, tmp_path):
+    terminal = Terminal([binary, "chat"], XDG_STATE_HOME=str(tmp_path), NO_COLOR="1")
+    terminal.read_until(PROMPT)
+    terminal.write("Tell me about the sea.\r")
+    # The answer is short: it may have ended before the signal comes.
+    terminal.read_until(r"2004l\r\n[\s\S]*[a-z]{3}")
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.read_until(rf"(\[stopped\]|{STATISTICS})[\s\S]*{PROMPT}")
+    assert terminal.process.poll() is None
+    leaves_at_the_second_ctrl_c(terminal)
 
 
-def test_ctrl_c_stops_the_answer_of_a_server_only(binary, start, tmp_path):
-    with start() as server:
-        command = [binary, "chat", "--url", server.url, "--max-tokens", "200"]
-        stops_only_the_answer(Terminal(command, XDG_STATE_HOME=str(tmp_path), NO_COLOR="1"))
+class Endless(http.server.BaseHTTPRequestHandler):
+    """A server whose answers do not end, or do not begin."""
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        body = b'{"data": [{"id": "endless"}]}'
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self):
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        self.wfile.flush()
+        self.server.asked.set()
+        piece = json.dumps({"choices": [{"delta": {"content": "word "}}]})
+        while not self.server.over.wait(0.01):
+            if self.server.speaks:
+                try:
+                    self.wfile.write(f"data: {piece}\n\n".encode())
+                except OSError:
+                    self.server.left.set()
+                    return
 
 
-def test_ctrl_c_stops_an_answer_that_has_not_begun(binary, tmp_path):
-    """A server that accepts the request and says nothing."""
-    import http.server
-    import threading
-
-    class Silent(http.server.BaseHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
-        def do_GET(self):
-            body = b'{"data": [{"id": "silent"}]}'
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def do_POST(self):
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
-            self.end_headers()
-            self.wfile.flush()
-            self.server.asked.set()
-            self.server.over.wait(LIMIT_S)
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Silent)
-    server.daemon_threads = True
-    server.asked, server.over = threading.Event(), threading.Event()
+@pytest.fixture(params=[True, False], ids=["speaks", "is silent"])
+def endless(request):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endless)
+    server.daemon_threads, server.speaks = True, request.param
+    server.asked, server.left, server.over = threading.Event(), threading.Event(), threading.Event()
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_port}"
+    yield server
+    server.over.set()
+    server.shutdown()
+    server.server_close()
+
+
+def test_ctrl_c_stops_the_answer_of_a_server(binary, endless, tmp_path):
+    url = f"http://127.0.0.1:{endless.server_port}"
     terminal = Terminal([binary, "chat", "--url", url], XDG_STATE_HOME=str(tmp_path), NO_COLOR="1")
     terminal.read_until(PROMPT)
     terminal.write("Hello!\r")
-    assert server.asked.wait(LIMIT_S)
+    assert endless.asked.wait(LIMIT_S)
+    if endless.speaks:
+        terminal.read_until("word word")
     terminal.process.send_signal(signal.SIGINT)
-    terminal.read_until(r"\[stopped before the answer began\]")
-    terminal.read_until(PROMPT, 2)
-    terminal.write("/exit\r")
-    server.over.set()
-    assert terminal.end() == 0
-    server.shutdown()
-    server.server_close()
+    words = r"\[stopped\]" if endless.speaks else r"\[stopped before the answer began\]"
+    terminal.read_until(rf"{words}[\s\S]*{PROMPT}")
+    if endless.speaks:
+        assert endless.left.wait(LIMIT_S), "the request ends as well"
+    leaves_at_the_second_ctrl_c(terminal)
 
 
 def test_lines_are_broken_between_words(binary, tmp_path):
     terminal = Terminal([binary, "chat"], columns=40, XDG_STATE_HOME=str(tmp_path), NO_COLOR="1")
     terminal.read_until(PROMPT)
-    said = terminal.shown.replace("\r", "").split("> ")[0]
-    assert all(len(line) <= 40 for line in said.split("\n")), said
+    said = terminal.shown.replace("\r\n", "\n").split("throng-starter is a toy")[1].split("\x1b")[0]
+    assert all(len(line) <= 40 for line in said.split("\n")[1:]), said
     assert "a small model trained from scratch" in " ".join(said.split())
     terminal.write("/exit\r")
     assert terminal.end() == 0
