@@ -86,7 +86,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not with_body:
             return
         with shelf.lock:
-            is_broken = shelf.breaks_after is not None and len(shelf.ranges) > shelf.breaks_after
+            is_broken = shelf.breaks_after is not None and shelf.n_whole >= shelf.breaks_after
+            shelf.n_whole += not is_broken
         if is_broken:
             self.wfile.write(body[: len(body) // 2])
             self.close_connection = True
@@ -100,6 +101,7 @@ class Shelf:
     def __init__(self, files, knows_ranges=True, tls=None):
         self.files, self.knows_ranges = files, knows_ranges
         self.asked, self.redirects = [], {}
+        self.n_whole = 0
         self.ranges, self.breaks_after, self.lock = [], None, threading.Lock()
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.shelf = self
