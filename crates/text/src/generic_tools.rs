@@ -5,6 +5,8 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use crate::exact_number;
+
 const BEFORE: &str = "You can use tools. Each line describes one of them as JSON:\n";
 
 const AFTER: &str = r#"
@@ -52,7 +54,7 @@ pub fn described(messages: Value, tools: &[Value], takes_system: bool) -> Value 
 fn description(tools: &[Value]) -> String {
     let mut text = BEFORE.to_owned();
     for tool in tools {
-        let _ = writeln!(text, "{}", tool["function"]);
+        let _ = writeln!(text, "{}", exact_number::to_json(&tool["function"]));
     }
     text + AFTER
 }
@@ -124,6 +126,15 @@ mod tests {
 
     fn tools() -> Vec<Value> {
         vec![json!({"type": "function", "function": {"name": "now", "description": "Tells the time."}})]
+    }
+
+    #[test]
+    fn numbers_of_tools_keep_their_digits() {
+        let tool = r#"{"function":{"name":"f","parameters":{"enum":[18446744073709551616]}}}"#;
+        let tool = exact_number::parse(tool).unwrap();
+        let told = described(json!([]), &[tool], true);
+        let text = told[0]["content"].as_str().unwrap();
+        assert!(text.contains(r#"{"name":"f","parameters":{"enum":[18446744073709551616]}}"#), "{text}");
     }
 
     #[test]
