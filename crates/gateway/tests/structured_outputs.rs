@@ -119,7 +119,7 @@ async fn numbers_are_written_with_their_own_digits() {
             format!(r#""guided_json": {}"#, serde_json::to_string(schema).expect("a string")),
         ] {
             let body = format!(
-                r#"{{"model": "m", "messages": [{{"role": "user", "content": "x"}}], "max_tokens": 60, {format}}}"#
+                r#"{{"model": "paper", "messages": [{{"role": "user", "content": "x"}}], "max_tokens": 60, {format}}}"#
             );
             client.send(harness::post_bytes("/v1/chat/completions", &body, &[])).await;
             let reply = client.reply().await.expect("a reply");
@@ -143,7 +143,7 @@ async fn no_schema_ends_the_process() {
         r##"{"$ref": "#/x/y", "x": {"y": {"const": -9223372036854775808}}}"##,
     ] {
         let body = format!(
-            r#"{{"model": "m", "messages": [{{"role": "user", "content": "x"}}], "max_tokens": 5, "guided_json": {schema}}}"#
+            r#"{{"model": "paper", "messages": [{{"role": "user", "content": "x"}}], "max_tokens": 5, "guided_json": {schema}}}"#
         );
         client.send(harness::post_bytes("/v1/chat/completions", &body, &[])).await;
         let reply = client.reply().await.expect("a reply");

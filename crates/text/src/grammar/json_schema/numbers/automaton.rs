@@ -30,26 +30,47 @@ fn digit_then(low: u8, high: u8, rest: &str) -> Option<RegexAst> {
 /// Any fraction.
 const FRACTION: &str = r"(\.[0-9]+)?";
 
+/// Which numbers a set has. Integers have expressions of their own, so that nothing is left of one where no further
+/// digit may come: llguidance tells the end of a number by that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// All.
+    Any,
+    /// Those without a fraction.
+    Integers,
+}
+
+impl Kind {
+    fn fraction(self) -> &'static str {
+        match self {
+            Self::Any => FRACTION,
+            Self::Integers => "",
+        }
+    }
+}
+
 /// Any number of `n` more digits before the point, and any fraction.
-fn whatever(n: usize) -> String {
-    format!("[0-9]{{{n}}}{FRACTION}")
+fn whatever(n: usize, kind: Kind) -> String {
+    format!("[0-9]{{{n}}}{}", kind.fraction())
 }
 
 /// The texts of the numbers from `low` on, which is not negative.
-pub(super) fn at_least(low: &Decimal, is_inclusive: bool) -> RegexAst {
+pub(super) fn at_least(low: &Decimal, is_inclusive: bool, kind: Kind) -> RegexAst {
     let (whole, fraction) = low.parts();
     let n = whole.len();
     // What follows when the number begins like `low`.
-    let mut same = match (fraction.split_first(), is_inclusive) {
-        (None, true) => regex(FRACTION),
-        (None, false) => regex(r"\.[0-9]*[1-9][0-9]*"),
-        (Some(_), _) => then(b'.', fraction_at_least(&fraction, is_inclusive)),
+    let mut same = match (kind, fraction.is_empty(), is_inclusive) {
+        (Kind::Integers, true, true) => RegexAst::EmptyString,
+        (Kind::Integers, ..) => RegexAst::NoMatch,
+        (Kind::Any, true, true) => regex(FRACTION),
+        (Kind::Any, true, false) => regex(r"\.[0-9]*[1-9][0-9]*"),
+        (Kind::Any, false, _) => then(b'.', fraction_at_least(&fraction, is_inclusive)),
     };
     for (at, digit) in whole.iter().enumerate().rev() {
-        let larger = digit_then(digit + 1, b'9', &whatever(n - 1 - at));
+        let larger = digit_then(digit + 1, b'9', &whatever(n - 1 - at, kind));
         same = any(std::iter::once(then(*digit, same)).chain(larger).collect());
     }
-    let longer = format!("[1-9][0-9]{{{n},}}{FRACTION}");
+    let longer = format!("[1-9][0-9]{{{n},}}{}", kind.fraction());
     any(vec![same, regex(&longer)])
 }
 
@@ -63,23 +84,24 @@ fn fraction_at_least(fraction: &[u8], is_inclusive: bool) -> RegexAst {
 }
 
 /// The texts of the numbers from 0 to `high`, which is not negative.
-pub(super) fn at_most(high: &Decimal, is_inclusive: bool) -> RegexAst {
+pub(super) fn at_most(high: &Decimal, is_inclusive: bool, kind: Kind) -> RegexAst {
     let (whole, fraction) = high.parts();
     let n = whole.len();
-    let mut same = match (fraction.is_empty(), is_inclusive) {
-        (true, true) => regex(r"(\.0+)?"),
-        (true, false) => RegexAst::NoMatch,
-        (false, _) => {
+    let mut same = match (kind, fraction.is_empty(), is_inclusive) {
+        (_, true, false) => RegexAst::NoMatch,
+        (Kind::Integers, ..) => RegexAst::EmptyString,
+        (Kind::Any, true, true) => regex(r"(\.0+)?"),
+        (Kind::Any, false, _) => {
             let fraction = then(b'.', fraction_at_most(&fraction, is_inclusive));
             any(vec![RegexAst::EmptyString, fraction])
         }
     };
     for (at, digit) in whole.iter().enumerate().rev() {
         let low = if at == 0 && n > 1 { b'1' } else { b'0' };
-        let smaller = digit_then(low, digit - 1, &whatever(n - 1 - at));
+        let smaller = digit_then(low, digit - 1, &whatever(n - 1 - at, kind));
         same = any(std::iter::once(then(*digit, same)).chain(smaller).collect());
     }
-    let shorter = (n > 1).then(|| regex(&format!("(0|[1-9][0-9]{{0,{}}}){FRACTION}", n - 2)));
+    let shorter = (n > 1).then(|| regex(&format!("(0|[1-9][0-9]{{0,{}}}){}", n - 2, kind.fraction())));
     any(std::iter::once(same).chain(shorter).collect())
 }
 

@@ -7,10 +7,16 @@ use llguidance::derivre::{ExprRef, RegexAst, RegexBuilder};
 use llguidance::earley::lexerspec::{LexemeSpec, LexerSpec};
 
 use super::Numbers;
+use super::automaton::Kind;
 use crate::grammar::GrammarError;
 
 /// Before the divisor in how derivre writes a test for divisibility.
 const DIVISOR: &str = "( % ";
+
+/// What llguidance makes of an integer without bounds.
+const INTEGER: &str = "-?(0|[1-9][0-9]*)";
+/// The same of any number.
+const NUMBER: &str = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?";
 
 impl Numbers {
     /// Puts the conditions in the place of their primes.
@@ -83,10 +89,16 @@ impl Replacer<'_> {
         let args = builder.exprset().get_args(expression).to_vec();
         let mut new = Vec::new();
         let tag = format!("{:?}", builder.exprset().get_tag(expression));
+        let failed = |_| GrammarError::Internal("an expression of numbers".to_owned());
+        let integer = builder.mk_regex(INTEGER).map_err(failed)?;
+        let number = builder.mk_regex(NUMBER).map_err(failed)?;
+        let kind = if args.contains(&integer) { Kind::Integers } else { Kind::Any };
         for arg in args {
             new.push(match tag.as_str() {
                 "Or" => RegexAst::ExprRef(self.replace(builder, arg)?.unwrap_or(arg)),
-                "And" => self.operand(builder, arg)?,
+                // What takes the place of the prime allows nothing else.
+                "And" if arg == integer || arg == number => continue,
+                "And" => self.operand(builder, arg, kind)?,
                 _ => return Err(unexpected(builder, expression)),
             });
         }
@@ -97,13 +109,18 @@ impl Replacer<'_> {
     }
 
     /// One of the expressions that a number must match.
-    fn operand(&mut self, builder: &mut RegexBuilder, arg: ExprRef) -> Result<RegexAst, GrammarError> {
+    fn operand(
+        &mut self,
+        builder: &mut RegexBuilder,
+        arg: ExprRef,
+        kind: Kind,
+    ) -> Result<RegexAst, GrammarError> {
         if self.is_clean(builder, arg) {
             return Ok(RegexAst::ExprRef(arg));
         }
         let text = builder.exprset().expr_to_string_max_len(arg, 64);
         let product = text.split_once(DIVISOR).and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
-        let known = product.and_then(|product: u32| Some((product, self.numbers.expression(product)?)));
+        let known = product.and_then(|product: u32| Some((product, self.numbers.expression(product, kind)?)));
         let Some((product, expression)) = known else { return Err(unexpected(builder, arg)) };
         // It is what llguidance makes of `multipleOf`, and nothing around it.
         let sign = RegexAst::Regex("-?".to_owned());

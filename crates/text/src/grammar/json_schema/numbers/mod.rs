@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 
 use crate::exact_number;
 use crate::grammar::GrammarError;
+use automaton::Kind;
 use set::{NumberSet, Refusal};
 
 /// Most different conditions of a grammar.
@@ -61,13 +62,13 @@ impl Numbers {
 
     /// The texts of the numbers that satisfy the conditions of which `product` is made; `None` where it is
     /// made of others.
-    fn expression(&self, product: u32) -> Option<RegexAst> {
+    fn expression(&self, product: u32, kind: Kind) -> Option<RegexAst> {
         let mut rest = product;
         let mut all = Vec::new();
         for (prime, set) in &self.sets {
             if rest.is_multiple_of(*prime) {
                 rest /= prime;
-                all.push((prime, set.expression()));
+                all.push((prime, set.expression(kind)));
             }
         }
         all.sort_by_key(|(prime, _)| **prime);

@@ -2,7 +2,7 @@
 
 use llguidance::derivre::RegexAst;
 
-use super::automaton;
+use super::automaton::{self, Kind};
 use super::decimal::{Decimal, Fault};
 
 /// Largest coefficient of a `multipleOf`, its zeros left out: an automaton counts to it.
@@ -146,12 +146,17 @@ impl NumberSet {
     }
 
     /// The texts of the numbers in it.
-    pub(super) fn expression(&self) -> RegexAst {
+    pub(super) fn expression(&self, kind: Kind) -> RegexAst {
         if let Some(constants) = &self.constants {
             let mut options = Vec::new();
-            for one in constants.iter().filter(|one| self.allows(&one.number)) {
+            let is_kept = |one: &&Constant| {
+                self.allows(&one.number) && (kind == Kind::Any || one.number.parts().1.is_empty())
+            };
+            for one in constants.iter().filter(is_kept) {
                 let plain = one.number.plain();
-                let is_short = plain.len() <= MAX_PLAIN_CHARS || !one.text.contains(['e', 'E']);
+                let is_short = kind == Kind::Integers
+                    || plain.len() <= MAX_PLAIN_CHARS
+                    || !one.text.contains(['e', 'E']);
                 if !is_short {
                     options.push(RegexAst::Literal(one.text.clone()));
                 }
@@ -159,17 +164,18 @@ impl NumberSet {
             }
             return RegexAst::Or(options);
         }
-        let mut all = vec![self.range()];
+        let is_whole = !self.multiples.is_empty() && self.multiples.iter().all(|one| one.exponent >= 0);
+        let mut all = vec![self.range(if is_whole { Kind::Integers } else { kind })];
         all.extend(self.multiples.iter().map(|one| automaton::multiples(one.coefficient, one.exponent)));
         RegexAst::And(all)
     }
 
-    fn range(&self) -> RegexAst {
+    fn range(&self, kind: Kind) -> RegexAst {
         let zero = Bound { at: Decimal::zero(), is_inclusive: true };
         let above_zero = || Bound { at: Decimal::zero(), is_inclusive: false };
         let side = |low: &Bound, high: Option<&Bound>| {
-            let mut all = vec![automaton::at_least(&low.at, low.is_inclusive)];
-            all.extend(high.map(|high| automaton::at_most(&high.at, high.is_inclusive)));
+            let mut all = vec![automaton::at_least(&low.at, low.is_inclusive, kind)];
+            all.extend(high.map(|high| automaton::at_most(&high.at, high.is_inclusive, kind)));
             RegexAst::And(all)
         };
         let mut options = Vec::new();
