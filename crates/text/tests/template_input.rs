@@ -192,10 +192,10 @@ fn a_template_of_many_delimiters_is_compiled_in_linear_time() {
     // Each took time that grew with the square of its length.
     let n = 50_000;
     for (source, is_right) in [
-        ("{{ '' }}".repeat(n), true),
-        (format!("{{% raw %}}{}", "{%".repeat(n)), false),
-        (format!("{{% raw %}}{}%}}{{% endraw %}}", "{% ".repeat(n)), true),
-        (format!("{{{{ {}'a'{} }}}}", "'%s' % (".repeat(n), ")".repeat(n)), false),
+        ("{{ '' }}\n".repeat(n), true),
+        (format!("{{% raw %}}{}", "{%\n".repeat(n)), false),
+        (format!("{{% raw %}}{}%}}{{% endraw %}}", "{% \n".repeat(n)), true),
+        (format!("{{{{ {}'a'{} }}}}", "'%s' % (\n".repeat(n), ")".repeat(n)), false),
         ("{{ '%s' % ('%s' % 'a') }}".to_owned(), true),
     ] {
         assert_eq!(ChatTemplate::new(&source).is_ok(), is_right, "{}", &source[..20]);

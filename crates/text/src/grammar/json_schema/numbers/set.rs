@@ -23,7 +23,7 @@ struct Bound {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Constant {
     number: Decimal,
-    /// As the schema writes it.
+    /// As the schema writes it, but for a sign of a positive power of ten.
     text: String,
 }
 
@@ -109,7 +109,7 @@ impl NumberSet {
             let is_kept =
                 self.constants.as_ref().is_none_or(|old| old.iter().any(|one| one.number == number));
             if is_kept && seen.insert(number.clone()) {
-                constants.push(Constant { number, text: text.to_owned() });
+                constants.push(Constant { number, text: text.replace('+', "") });
             }
         }
         self.constants = Some(constants);
