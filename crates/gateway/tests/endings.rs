@@ -145,7 +145,7 @@ async fn a_request_that_is_half_sent_is_told_that_the_server_ends() {
     let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
     let begun = format!("{head}content-length: 100\r\n\r\n{{");
     let rest = "content-length: 2\r\n\r\n{}";
-    // The rest never comes, or a moment later.
+    // The rest never comes, or a moment later: then it may be read before the server notices its end.
     for (half, rest) in [(head, ""), (begun.as_str(), ""), ("GE", ""), (head, rest)] {
         let mut server = Server::start(Setup::default()).await;
         let mut client = server.connect().await;
@@ -155,7 +155,11 @@ async fn a_request_that_is_half_sent_is_told_that_the_server_ends() {
         server.begin_stop();
         client.send(rest).await;
         let (status, _, _, code) = client.reply().await.expect("an answer").error();
-        assert_eq!((status, code.as_str()), (503, "shutting_down"), "{half:?}");
+        let is_answered = !rest.is_empty() && (status, code.as_str()) == (400, "missing_required_parameter");
+        assert!(
+            is_answered || (status, code.as_str()) == (503, "shutting_down"),
+            "{half:?}: {status} {code}"
+        );
         assert!(client.is_closed().await);
         server.stopped().await;
     }
