@@ -45,8 +45,8 @@ pub struct World {
     coming: BTreeMap<(Timestamp, u64), Coming>,
     n_sent: u64,
     executors: BTreeMap<Epoch, PaperExecutor>,
-    /// Since when sequences wait for masks.
-    mask_waits: BTreeMap<SequenceId, Timestamp>,
+    /// Since when sequences wait for masks, by the number of these.
+    mask_waits: BTreeMap<(SequenceId, u64), Timestamp>,
     epoch: Epoch,
     /// When the executor that was asked for has to be there.
     awaited: Option<Timestamp>,
@@ -335,7 +335,7 @@ impl World {
             Coming::CaughtUp(request) => Input::ReaderCaughtUp(request),
             Coming::Masks(masks) => {
                 masks.evaluate(self.capacity.vocabulary_size, || MaskPace::Continue);
-                self.mask_waits.remove(&masks.sequence());
+                self.mask_waits.remove(&(masks.sequence(), masks.number()));
                 let took = Nanos(if one_in(&mut self.rng, 4) { 40_000_000 } else { 100_000 });
                 let (sequence, number) = (masks.sequence(), masks.number());
                 Input::MasksEvaluated(MaskReport { sequence, number, took, charged: took })
@@ -404,7 +404,7 @@ impl World {
 
     /// Masks are there after a while, or never.
     fn evaluate(&mut self, masks: Arc<SequenceMasks>) {
-        self.mask_waits.entry(masks.sequence()).or_insert(self.now);
+        self.mask_waits.insert((masks.sequence(), masks.number()), self.now);
         if !one_in(&mut self.rng, self.odds.lost_masks) {
             let delay = Nanos(self.rng.u64(0..40_000_000));
             self.send(delay, Coming::Masks(masks));
@@ -598,7 +598,7 @@ impl World {
                 self.seen.mask_timeouts += 1;
                 self.ledger.failed_sequences.insert(request);
                 let timeout = Nanos::from_ms(self.config.mask_timeout_ms);
-                let mut waits = self.mask_waits.iter().filter(|(id, _)| id.request == request);
+                let mut waits = self.mask_waits.iter().filter(|((id, _), _)| id.request == request);
                 waits.any(|(_, since)| *since + timeout <= self.now)
             }
             // The ledger knows.
