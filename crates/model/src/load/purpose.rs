@@ -52,8 +52,11 @@ pub(super) fn check(
                 .to_owned(),
         );
     }
-    let output = format!("{}.weight", architecture.names.output);
-    if !is_tied(config_json, architecture) && !has_weight(tensors, &output) {
+    let [embedding, output] =
+        [architecture.names.embedding, architecture.names.output].map(|name| format!("{name}.weight"));
+    // A folder without embeddings is not whole, which the check of all tensors says.
+    let lacks_output = has_weight(tensors, &embedding) && !has_weight(tensors, &output);
+    if lacks_output && !is_tied(config_json, architecture) {
         return refused(format!(
             "lacks the tensor {output}, and tie_word_embeddings is not true: it is a reward, embedding or \
              headless model, which generates no text"
