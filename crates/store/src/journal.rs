@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::slots::{
-    ENDED, FREE, PROMPT_AT, RUNNING, SET_ASIDE, TIME_AT, entry_in, n_slots, numbers, offset, read, reserve,
-    write, write_state,
+    ENDED, FREE, PROMPT_AT, RUNNING, SET_ASIDE, TIME_AT, affordable, entry_in, n_slots, numbers, offset,
+    read, reserve, write, write_state,
 };
 use crate::ledger::LedgerEntry;
 
@@ -102,8 +102,7 @@ impl Journal {
                 }
             }
         }
-        // As much as the disk has, if it has not all.
-        let mut wanted = FIRST_SLOTS;
+        let mut wanted = affordable(&file, FIRST_SLOTS);
         while wanted > 0 && reserve(&file, wanted).is_err() {
             wanted /= 2;
         }

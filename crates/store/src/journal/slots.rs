@@ -111,6 +111,16 @@ pub(super) fn read(file: &File, slot: Slot) -> io::Result<[u8; SLOT_BYTES]> {
     Ok(bytes)
 }
 
+/// How many of so many slots may be reserved: a quarter of the disk's room is the most, so that a small disk has some for its database.
+pub(super) fn affordable(file: &File, wanted: u32) -> u32 {
+    #[cfg(target_os = "linux")]
+    if let Ok(disk) = rustix::fs::fstatvfs(file) {
+        let slots = disk.f_bavail.saturating_mul(disk.f_frsize) / 4 / SLOT_BYTES as u64;
+        return wanted.min(u32::try_from(slots).unwrap_or(u32::MAX));
+    }
+    wanted
+}
+
 /// Reserves the room of the first slots on the disk; what is written there stays.
 pub(super) fn reserve(file: &File, n_slots: u32) -> io::Result<()> {
     let n_bytes = u64::from(n_slots) * SLOT_BYTES as u64;
