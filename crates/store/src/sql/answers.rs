@@ -40,7 +40,7 @@ pub async fn claim(
     .execute(&mut *transaction)
     .await?;
     if inserted.rows_affected() == 1 {
-        let has_room = make_room(&mut transaction, &claim.tenant).await?;
+        let has_room = make_room(&mut transaction, &text(&claim.tenant)).await?;
         return if has_room {
             transaction.commit().await?;
             Ok(Claimed::Granted)
