@@ -139,8 +139,10 @@ pub(super) fn see(event: &[u8]) -> Seen {
         return Seen::Error;
     }
     let ended = chunk.choices.iter().filter_map(|choice| choice.finish_reason.as_deref());
+    // One that says nothing has no token.
+    let is_empty = chunk.choices.is_empty() && chunk.usage.is_none();
     Seen::Part {
-        n_tokens,
+        n_tokens: if is_empty { 0 } else { n_tokens },
         n_ended: ended.clone().count() as u32,
         at_length: ended.clone().any(|reason| reason == "length"),
         usage: chunk.usage,
