@@ -137,7 +137,10 @@ fn tensors_that_nothing_reads_are_named_and_missing_ones_refuse() {
     let every =
         ["llama", "gemma4-ple", "deepseek-v3", "gpt-oss-mxfp4", "qwen3-fp8", "qwen3-next", "granite-hybrid"];
     for name in every {
-        assert_eq!(inspect(&fixture(name)).unwrap().unread_tensors(), [""; 0], "{name}");
+        let model = inspect(&fixture(name)).unwrap();
+        // Layers that predict further tokens are in the file of Qwen3-Next, and nothing reads them.
+        let unread = model.unread_tensors().iter().filter(|tensor| !tensor.starts_with("mtp."));
+        assert_eq!(unread.count(), 0, "{name}: {:?}", model.unread_tensors());
     }
 }
 
