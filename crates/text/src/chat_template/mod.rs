@@ -249,20 +249,25 @@ impl Compiled {
     }
 
     fn render(&self, input: &TemplateInput<'_>) -> Result<RenderedPrompt, TemplateError> {
-        let mut messages = arranged(input.messages, self.takes_parts);
-        let has_calls = |message: &Cow<'_, Json>| message.get("tool_calls").is_some_and(Json::is_array);
-        if messages.iter().any(has_calls) {
-            self.history(input.special_tokens).arrange(&mut messages);
-        }
-        match self.render_messages(input, messages.clone()) {
+        match self.render_messages(input, self.arranged(input)) {
             // Not the conversation is wrong, but the template takes fewer orders of roles than clients send.
             Err(TemplateError::Refused(reason)) => {
-                let mut orders = turn_order::alternatives(&messages).into_iter();
+                let mut orders = turn_order::alternatives(&self.arranged(input)).into_iter();
                 let rendered = orders.find_map(|order| self.render_messages(input, order).ok());
                 rendered.ok_or(TemplateError::Refused(reason))
             }
             rendered => rendered,
         }
+    }
+
+    /// The messages as the template takes them, in the order of the request.
+    fn arranged<'a>(&self, input: &TemplateInput<'a>) -> Vec<Cow<'a, Json>> {
+        let mut messages = arranged(input.messages, self.takes_parts);
+        let has_calls = |message: &Cow<'_, Json>| message.get("tool_calls").is_some_and(Json::is_array);
+        if messages.iter().any(has_calls) {
+            self.history(input.special_tokens).arrange(&mut messages);
+        }
+        messages
     }
 
     fn render_messages(
