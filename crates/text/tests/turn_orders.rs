@@ -66,6 +66,20 @@ fn neighbours_of_one_role_become_one_turn() {
 }
 
 #[test]
+fn a_user_may_go_on_after_the_result_of_a_call() {
+    let template = published("mistralai-Mistral-Nemo-Instruct-2407.jinja");
+    let call = json!({"id": "call00000", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+    let sent = json!([
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call00000", "content": "result"},
+        {"role": "user", "content": "go on"},
+    ]);
+    let prompt = rendered(&template, &sent).expect("an order that the template takes");
+    assert!(prompt.contains("result") && prompt.ends_with("[INST]go on[/INST]"), "{prompt}");
+}
+
+#[test]
 fn a_model_without_system_messages_gets_them_in_the_first_turn() {
     let gemma = published("google-gemma-2-2b-it.jinja");
     assert_same(&gemma, &[("system", "Be brief."), ("user", "Hi")], &[("user", "Be brief.\n\nHi")]);

@@ -31,13 +31,17 @@ fn with_system_first<'a>(messages: &Messages<'a>) -> Messages<'a> {
     first.into_iter().chain(others).collect()
 }
 
-/// Neighbours of one role as one message, and a conversation that the assistant begins after an empty turn of the user.
+/// Neighbours of one role as one message, a conversation that the assistant begins after an empty turn of the user, and an empty turn of
+/// the assistant where the user goes on after results of calls.
 fn with_alternating_roles<'a>(messages: &Messages<'a>) -> Messages<'a> {
     let mut turns: Messages<'a> = Vec::with_capacity(messages.len());
     for message in messages {
         let begins = turns.iter().all(|turn| is_system(turn));
         if begins && message["role"] == "assistant" {
             turns.push(Cow::Owned(json!({"role": "user", "content": ""})));
+        }
+        if message["role"] == "user" && turns.last().is_some_and(|turn| is_of_call(turn)) {
+            turns.push(Cow::Owned(json!({"role": "assistant", "content": ""})));
         }
         match turns.last_mut() {
             Some(last) if is_plain(last) && is_plain(message) && last["role"] == message["role"] => {
@@ -70,10 +74,15 @@ fn is_system(message: &Json) -> bool {
     message["role"] == "system" || message["role"] == "developer"
 }
 
+/// Whether a message has calls of tools or the result of one.
+fn is_of_call(message: &Json) -> bool {
+    let calls = message.get("tool_calls").and_then(Json::as_array);
+    message["role"] == "tool" || calls.is_some_and(|calls| !calls.is_empty())
+}
+
 /// Whether a message is nothing but its text, so that another one of its role can be added to it.
 fn is_plain(message: &Json) -> bool {
-    let has_calls = message.get("tool_calls").and_then(Json::as_array).is_some_and(|calls| !calls.is_empty());
-    matches!(message["content"], Json::String(_) | Json::Array(_)) && !has_calls && message["role"] != "tool"
+    matches!(message["content"], Json::String(_) | Json::Array(_)) && !is_of_call(message)
 }
 
 /// The first message with the content of the second behind its own.
