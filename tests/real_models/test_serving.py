@@ -69,7 +69,7 @@ def test_tools_work_although_the_template_has_no_format_of_calls(smollm2):
     client = smollm2.client()
     question = [{"role": "user", "content": "What is the weather in Paris?"}]
     answer = client.chat.completions.create(
-        messages=question, tools=[WEATHER], tool_choice="required", max_tokens=120, **GREEDY
+        messages=question, tools=[WEATHER], tool_choice="required", parallel_tool_calls=False, max_tokens=120, **GREEDY
     ).choices[0]
     (call,) = answer.message.tool_calls
     assert call.function.name == "get_weather"
