@@ -15,6 +15,8 @@ N_TEXT_TOKENS = 560
 NOT_WORSE = 1.1
 # The two most likely tokens are so far apart, in nats, that rounding of activations does not exchange them.
 CLEAR_MARGIN = 0.25
+# The same where two engines round, each in its own way.
+CLEAR_TO_BOTH = 0.5
 PROMPTS = ["The capital of France is", "Once upon a time, there was a", "To make a cup of tea, you first", "def fibonacci(n):"]
 
 
@@ -69,7 +71,7 @@ def assert_greedy_text_is_theirs(server, model, path):
         theirs, margins = llama_cpp.greedy(ids, 48)
         first = next((i for i, pair in enumerate(zip(ours, theirs)) if pair[0] != pair[1]), None)
         if first is not None:
-            assert margins[first] < CLEAR_MARGIN, f"{prompt!r}: token {first} differs, {ours} and {theirs}"
+            assert margins[first] < CLEAR_TO_BOTH, f"{prompt!r}: token {first} differs, {ours} and {theirs}"
 
 
 @pytest.mark.parametrize("kv_type", ["f32", "f16", "bf16", "q8_0"])
