@@ -55,7 +55,6 @@ def test_gemma3_is_as_near_to_float32_as_llama_cpp(start, gemma3_path):
     with start(gemma3_path, "--max-logprobs", N_REPORTED, "--served-model-name", "gemma3") as server:
         ours, theirs = compare(server, "gemma3", gemma3_path)
         assert_not_worse(ours, theirs)
-        assert_greedy_text_is_theirs(server, "gemma3", gemma3_path)
 
 
 def test_greedy_text_of_smollm2_is_that_of_llama_cpp(smollm2, smollm2_path):
