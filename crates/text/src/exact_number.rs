@@ -18,7 +18,7 @@ const SAFE_DIGITS: usize = 15;
 /// Reads JSON without changing a number.
 ///
 /// # Errors
-/// What is wrong with the syntax.
+/// The fault in the syntax.
 pub fn parse(json: &str) -> serde_json::Result<Value> {
     let long = long_numbers(json);
     if long.is_empty() {
@@ -43,7 +43,7 @@ pub fn to_json(value: &Value) -> String {
     // In a string the quotation marks have escapes, so it is nowhere else.
     while let Some((before, after)) = rest.split_once(begin.as_str()) {
         written.push_str(before);
-        let number = after.split_once("\"}").filter(|(number, _)| is_number(number));
+        let number = after.split_once("\"}").filter(|(number, _)| is_literal(number));
         rest = match number {
             Some((number, after)) => {
                 written.push_str(number);
@@ -67,6 +67,14 @@ pub fn text(value: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
+/// Whether a value is a number, or an object of [`parse`] that stands for one.
+pub fn is_number(value: &Value) -> bool {
+    match value {
+        Value::Object(members) => exact_text(members).is_some(),
+        _ => value.is_number(),
+    }
+}
+
 /// The nearest double of a number; `None` for what is no number.
 pub fn as_f64(value: &Value) -> Option<f64> {
     match value {
@@ -77,10 +85,10 @@ pub fn as_f64(value: &Value) -> Option<f64> {
 
 /// The text of the number that an object of [`parse`] stands for.
 pub fn exact_text(members: &Map<String, Value>) -> Option<&str> {
-    members.get(KEY)?.as_str().filter(|text| members.len() == 1 && is_number(text))
+    members.get(KEY)?.as_str().filter(|text| members.len() == 1 && is_literal(text))
 }
 
-fn is_number(text: &str) -> bool {
+fn is_literal(text: &str) -> bool {
     text.len() <= 64
         && text.starts_with(|c: char| c == '-' || c.is_ascii_digit())
         && serde_json::from_str::<f64>(text).is_ok()
@@ -120,9 +128,8 @@ fn is_changed(number: &str) -> bool {
     match serde_json::from_str::<serde_json::Number>(number) {
         // Doubles are written with the fewest digits that tell them apart from others.
         Ok(read) if read.is_f64() => significant(number) != significant(&read.to_string()),
-        Ok(_) => false,
-        // No number at all: the parser says so.
-        Err(_) => false,
+        // Integers that fit are kept, and the parser refuses what is no number at all.
+        _ => false,
     }
 }
 

@@ -50,7 +50,7 @@ pub fn described(messages: Value, tools: &[Value], takes_system: bool) -> Value 
     Value::Array(said)
 }
 
-/// What a model is told of its tools.
+/// Description of the tools for the model.
 fn description(tools: &[Value]) -> String {
     let mut text = BEFORE.to_owned();
     for tool in tools {

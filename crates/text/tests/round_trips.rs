@@ -40,7 +40,7 @@ fn special_tokens() -> SpecialTokens {
     SpecialTokens { named: named.into(), ..SpecialTokens::default() }
 }
 
-/// What a client has of an answer, as the gateway gives it.
+/// Message of an answer as the gateway gives it to a client.
 fn message(family: &Family, answer: &str, tokenizer: &Tokenizer) -> Value {
     let (calls, reasoning) = (ToolCallFormat::named(family.tools), ReasoningFormat::named(family.reasoning));
     let format = AnswerFormat::new(calls, reasoning, tokenizer);

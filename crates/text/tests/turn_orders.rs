@@ -31,7 +31,7 @@ fn published(name: &str) -> ChatTemplate {
     ChatTemplate::new(&std::fs::read_to_string(folder.join(name)).unwrap()).unwrap()
 }
 
-/// What is sent is rendered as `same_as` is.
+/// Asserts that `sent` is rendered as `same_as` is.
 fn assert_same(template: &ChatTemplate, sent: &[(&str, &str)], same_as: &[(&str, &str)]) {
     let expected = rendered(template, &messages(same_as)).expect("an order that the template takes");
     assert_eq!(rendered(template, &messages(sent)), Ok(expected), "{sent:?}");

@@ -8,26 +8,26 @@ use serde_json::{Map, Value as Json, json};
 use super::partial_json;
 use crate::exact_number;
 
-/// How a template shows past calls.
+/// Form in which a template shows past calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HistoryForm {
     arguments: ArgumentForm,
-    /// Of several calls in a message it shows only the first, or refuses them.
+    /// Whether it shows only the first of several calls in a message, or refuses them.
     takes_one_call: bool,
-    /// It refuses a message with a call that has content and reasoning too.
+    /// Whether it refuses a message with a call that has content and reasoning too.
     merges_reasoning: bool,
 }
 
-/// What a template does with a call's arguments.
+/// Form in which a template takes a call's arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ArgumentForm {
-    /// It prints text as it is.
+    /// Text, printed as it is.
     Text,
-    /// It writes any value as JSON.
+    /// Any value, written as JSON.
     Json,
-    /// It walks the members of an object.
+    /// An object, whose members it walks.
     Object,
-    /// It shows no calls in a usual conversation.
+    /// Unknown: it shows no calls in a usual conversation.
     Unknown,
 }
 
@@ -64,7 +64,7 @@ impl HistoryForm {
         Self { arguments, takes_one_call, merges_reasoning: takes_content && shown(&with_both).is_none() }
     }
 
-    /// Messages as the template shows them best.
+    /// Rewrites messages to this form.
     pub(super) fn arrange(self, messages: &mut Vec<Cow<'_, Json>>) {
         for message in messages.iter_mut() {
             let n_calls = calls_of(message).len();
@@ -102,7 +102,8 @@ impl HistoryForm {
     }
 }
 
-fn calls_of(message: &Json) -> &[Json] {
+/// The calls of a message.
+pub(super) fn calls_of(message: &Json) -> &[Json] {
     message.get("tool_calls").and_then(Json::as_array).map_or(&[], Vec::as_slice)
 }
 
@@ -122,7 +123,7 @@ fn conversation(n_calls: usize, arguments: &Json) -> Json {
     Json::Array(messages)
 }
 
-/// Puts what was said before a call behind what was thought.
+/// Appends the content of a message with calls to its reasoning.
 fn merge_reasoning(message: &mut Cow<'_, Json>) {
     let text = |key: &str| message.get(key).and_then(Json::as_str).filter(|text| !text.is_empty());
     let names = super::conversation::REASONING;
@@ -131,14 +132,14 @@ fn merge_reasoning(message: &mut Cow<'_, Json>) {
     let merged = format!("{reasoning}\n\n{content}");
     let Json::Object(members) = message.to_mut() else { return };
     members.insert("content".to_owned(), json!(""));
-    for name in
-        names.iter().filter(|name| members.get(**name).is_some_and(Json::is_string)).collect::<Vec<_>>()
-    {
-        members.insert((*name).to_owned(), json!(merged));
+    for name in names {
+        if let Some(value @ Json::String(_)) = members.get_mut(name) {
+            *value = json!(merged);
+        }
     }
 }
 
-/// A message for each call, followed by its answer.
+/// Splits a message with several calls into one for each call, followed by its answer.
 fn with_one_call_each(messages: Vec<Cow<'_, Json>>) -> Vec<Cow<'_, Json>> {
     let mut arranged = Vec::with_capacity(messages.len());
     let mut messages = messages.into_iter().peekable();

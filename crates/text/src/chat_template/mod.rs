@@ -28,7 +28,7 @@ use crate::error::{TemplateError, TokenizerError};
 use crate::rendered_prompt::RenderedPrompt;
 use crate::tokenizer::{SpecialTokens, TokenizerConfig};
 use conversation::{Size, TextGuard, arranged, private_chars, survey};
-use history::HistoryForm;
+use history::{HistoryForm, calls_of};
 use limits::{BoundedOutput, Limits, classify};
 
 /// Keys of `chat_template_kwargs` that the server sets itself, or that steer transformers rather than templates.
@@ -230,7 +230,9 @@ impl Compiled {
         *self.takes_system.get_or_init(|| {
             let system = json!({"role": "system", "content": "a probing instruction"});
             let messages = json!([system, {"role": "user", "content": "ask"}]);
-            let prompt = self.render(&TemplateInput::new(&messages, tokens));
+            // As it is: in another order the instruction would become a part of the user's message.
+            let input = TemplateInput::new(&messages, tokens);
+            let prompt = self.render_messages(&input, arranged(&messages, self.takes_parts));
             prompt.is_ok_and(|prompt| prompt.text().contains("a probing instruction"))
         })
     }
@@ -263,8 +265,7 @@ impl Compiled {
     /// The messages as the template takes them, in the order of the request.
     fn arranged<'a>(&self, input: &TemplateInput<'a>) -> Vec<Cow<'a, Json>> {
         let mut messages = arranged(input.messages, self.takes_parts);
-        let has_calls = |message: &Cow<'_, Json>| message.get("tool_calls").is_some_and(Json::is_array);
-        if messages.iter().any(has_calls) {
+        if messages.iter().any(|message| !calls_of(message).is_empty()) {
             self.history(input.special_tokens).arrange(&mut messages);
         }
         messages

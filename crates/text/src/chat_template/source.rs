@@ -125,7 +125,7 @@ pub(super) fn pieces(source: &str) -> Vec<Piece<'_>> {
     found
 }
 
-/// Where the next opening delimiter is. One look at the text: a search for each kind would look to its end
+/// Position of the next opening delimiter. One look at the text: a search for each kind would look to its end
 /// again and again.
 fn opening(text: &str) -> Option<usize> {
     text.as_bytes().windows(2).position(|pair| matches!(pair, [b'{', b'{' | b'%' | b'#']))

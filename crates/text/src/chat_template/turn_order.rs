@@ -5,6 +5,8 @@ use std::borrow::Cow;
 
 use serde_json::{Value as Json, json};
 
+use super::history::calls_of;
+
 /// A conversation as a template is given it.
 type Messages<'a> = Vec<Cow<'a, Json>>;
 
@@ -53,7 +55,7 @@ fn with_alternating_roles<'a>(messages: &Messages<'a>) -> Messages<'a> {
     turns
 }
 
-/// The system message as the beginning of the user's first one.
+/// Puts the system message at the beginning of the user's first one.
 fn with_system_in_first_user<'a>(messages: &Messages<'a>) -> Messages<'a> {
     let Some((system, others)) = messages.split_first().filter(|(first, _)| is_system(first)) else {
         return messages.clone();
@@ -76,8 +78,7 @@ fn is_system(message: &Json) -> bool {
 
 /// Whether a message has calls of tools or the result of one.
 fn is_of_call(message: &Json) -> bool {
-    let calls = message.get("tool_calls").and_then(Json::as_array);
-    message["role"] == "tool" || calls.is_some_and(|calls| !calls.is_empty())
+    message["role"] == "tool" || !calls_of(message).is_empty()
 }
 
 /// Whether a message is nothing but its text, so that another one of its role can be added to it.
@@ -85,7 +86,7 @@ fn is_plain(message: &Json) -> bool {
     matches!(message["content"], Json::String(_) | Json::Array(_)) && !is_of_call(message)
 }
 
-/// The first message with the content of the second behind its own.
+/// Appends the content of the second message to the first.
 fn merged<'a>(mut first: Cow<'a, Json>, second: &Json) -> Cow<'a, Json> {
     let content = match (&first["content"], &second["content"]) {
         (Json::String(one), Json::String(two)) if one.is_empty() || two.is_empty() => {

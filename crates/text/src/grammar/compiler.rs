@@ -150,7 +150,7 @@ impl GrammarCompiler {
                 TopLevelGrammar::from_json_schema(json_schema::prepare(&json!({ "type": "object" }))?)
             }
             ConstraintSpec::JsonSchema(schema) => {
-                TopLevelGrammar::from_json_schema(numbers.lower(&json_schema::prepare(schema)?)?)
+                TopLevelGrammar::from_json_schema(numbers.lower(json_schema::prepare(schema)?)?)
             }
             ConstraintSpec::Regex(regex) => TopLevelGrammar::from_lark(lark::of_regex(regex)?),
             ConstraintSpec::Choice(choices) => TopLevelGrammar::from_lark(lark::of_choice(choices)?),

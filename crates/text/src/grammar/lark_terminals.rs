@@ -30,7 +30,7 @@ pub(super) fn check(grammar: &str) -> Result<(), GrammarError> {
     if !grammar.contains('&') {
         return Ok(());
     }
-    let definitions = read(grammar)?;
+    let definitions = read(grammar);
     let mut totals = HashMap::new();
     for (name, definition) in &definitions {
         if definition.n_ands > 0 {
@@ -61,7 +61,7 @@ fn total<'g>(
     sum
 }
 
-fn read(grammar: &str) -> Result<HashMap<&str, Definition<'_>>, GrammarError> {
+fn read(grammar: &str) -> HashMap<&str, Definition<'_>> {
     let mut definitions: HashMap<&str, Definition<'_>> = HashMap::new();
     let (mut current, mut rest, mut is_line_start) = ("", grammar, true);
     while let Some(first) = rest.bytes().next() {
@@ -81,7 +81,7 @@ fn read(grammar: &str) -> Result<HashMap<&str, Definition<'_>>, GrammarError> {
         }
         is_line_start = first == b'\n' || (is_line_start && matches!(first, b' ' | b'\t' | b'\r' | b'#'));
     }
-    Ok(definitions)
+    definitions
 }
 
 fn is_name(first: u8) -> bool {
@@ -141,7 +141,7 @@ fn json<'g>(directive: &str, after: &'g str) -> Option<(&'g str, &'g str)> {
 /// The grammar with schemas that are checked and may be compiled.
 ///
 /// # Errors
-/// What [`json_schema::checked`] refuses.
+/// The errors of [`json_schema::checked`].
 pub(super) fn with_schemas(grammar: &str, numbers: &mut Numbers) -> Result<String, GrammarError> {
     let (mut written, mut rest) = (String::with_capacity(grammar.len()), grammar);
     while !rest.is_empty() {
@@ -150,12 +150,7 @@ pub(super) fn with_schemas(grammar: &str, numbers: &mut Numbers) -> Result<Strin
         rest = after;
         let Some((value, after)) = json(token, after).filter(|_| token == "%json") else { continue };
         let Ok(schema) = exact_number::parse(value) else { continue };
-        let mut lowered = numbers.lower(&json_schema::checked(&schema)?)?;
-        if let (Some(options), Some(members)) =
-            (schema.get(json_schema::OPTIONS_KEY), lowered.as_object_mut())
-        {
-            members.insert(json_schema::OPTIONS_KEY.to_owned(), options.clone());
-        }
+        let lowered = numbers.lower(json_schema::checked(&schema)?)?;
         written.push_str(&format!(" {lowered}"));
         rest = after;
     }

@@ -111,7 +111,7 @@ impl Writer<'_> {
             }
             "json_schema" => {
                 let schema = format.get("json_schema").unwrap_or(&Value::Null);
-                let schema = self.numbers.lower(&json_schema::prepare(schema)?)?;
+                let schema = self.numbers.lower(json_schema::prepare(schema)?)?;
                 Ok(self.define("json", "", &format!("%json {schema}")))
             }
             kind @ ("sequence" | "or") => {

@@ -53,6 +53,13 @@ impl IdForm {
     }
 }
 
+impl ToolCallFormat {
+    /// Whether its models only read back ids of nine letters and digits.
+    pub fn has_short_ids(self) -> bool {
+        IdForm::of(self) == IdForm::Short
+    }
+}
+
 /// Nine letters and digits that stand for a text: its FNV-1a hash.
 fn short(text: &str) -> String {
     const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -76,7 +83,7 @@ pub(crate) struct CallIds {
 }
 
 impl CallIds {
-    /// For an answer in this format after so many calls.
+    /// Creates the ids of an answer in this format after so many calls.
     pub(crate) fn new(format: Option<ToolCallFormat>, n_past: usize) -> Self {
         Self { form: format.map(IdForm::of).unwrap_or_default(), n_past, used: Vec::new() }
     }

@@ -26,7 +26,7 @@ pub(super) struct GlmCalls {
     state: State,
     /// Open from the first argument on.
     arguments: Option<ArgumentWriter>,
-    /// What the open value quotes.
+    /// Quoted call inside the open value.
     quoted: QuotedCall,
 }
 
@@ -40,7 +40,7 @@ enum State {
     /// After a key, before its value.
     BetweenKeyAndValue(String),
     Value,
-    /// After the end of a value in a text, with blanks: it belongs to the text unless the call goes on.
+    /// Tag after a value in a text, with blanks: it belongs to the text unless the call goes on.
     Held(String),
     /// The same, and in a key after that.
     HeldKey(String, String),
@@ -84,7 +84,7 @@ impl GlmCalls {
         }
     }
 
-    /// What was held back is text.
+    /// Gives the text back that was held back.
     fn give_back(&mut self, held: &str, out: &mut EventSink) -> Step {
         self.value_text(held, out);
         self.state = State::Value;

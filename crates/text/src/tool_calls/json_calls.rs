@@ -46,7 +46,7 @@ impl JsonSpelling {
         Self::new(&["functools[", "<|tool_call|>"], &["functools[", "<|tool_call|>", "<|/tool_call|>"]);
     pub(super) const LLAMA3: Self =
         Self { unmarked: true, ..Self::new(&["<|python_tag|>"], &["<|python_tag|>"]) };
-    /// What models write that were not trained for one way, or were told of it in the system text.
+    /// Calls of models that were not trained for one form, or were told of it in the system text.
     pub(super) const GENERIC: Self = Self {
         unmarked: true,
         ..Self::new(&["<tool_call>", CODE], &["<tool_call>", "</tool_call>", CODE_END])

@@ -148,11 +148,6 @@ impl ToolCallFormat {
         Self::OF_TEMPLATES.iter().find(fits).map(|row| row.1)
     }
 
-    /// Whether its models only read back ids of nine letters and digits.
-    pub fn has_short_ids(self) -> bool {
-        self == Self::Mistral
-    }
-
     /// All markers of the format.
     pub(crate) fn markers(self) -> Vec<&'static str> {
         match self.spelling() {

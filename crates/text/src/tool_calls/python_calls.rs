@@ -81,14 +81,14 @@ struct Argument {
     depth: u32,
 }
 
-/// Where a place is with regard to strings.
+/// Position with regard to strings.
 #[derive(Debug, Clone, Copy, Default)]
 enum Quote {
     #[default]
     Outside,
-    /// After the first mark of a string.
+    /// Position after the first mark of a string.
     Opened(char),
-    /// After two marks: an empty string, unless a third comes.
+    /// Position after two marks: an empty string, unless a third comes.
     Empty(char),
     Inside {
         mark: char,

@@ -179,7 +179,7 @@ fn number(word: &str) -> Option<String> {
     number.map(|number| number.to_string())
 }
 
-/// What an escape says, after its backslash; one that Python does not know stays as it is.
+/// Reads an escape after its backslash and adds its characters; one that Python does not know stays as it is.
 fn escaped(chars: &mut std::str::Chars<'_>, text: &mut String) {
     let Some(kind) = chars.next() else { return };
     let said = match kind {

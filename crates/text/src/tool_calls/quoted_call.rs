@@ -3,16 +3,16 @@
 
 use super::{MAX_HELD_BYTES, MAX_NAME_BYTES, is_name_char};
 
-/// How a format writes a call, as far as it tells that a text quotes one.
+/// Tags by which a quoted call is recognised.
 #[derive(Debug)]
 pub(super) struct QuoteSpelling {
-    /// Before the name.
+    /// Text before the name.
     pub open: &'static str,
-    /// After the name.
+    /// Text after the name.
     pub name_end: &'static str,
-    /// Before the first argument.
+    /// Text before the first argument.
     pub argument: &'static str,
-    /// After the call.
+    /// Text after the call.
     pub close: &'static str,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct QuotedCall {
     is_inside: bool,
 }
 
-/// How a text compares with the beginning of a call.
+/// Result of comparing a text with the beginning of a call.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Nothing,

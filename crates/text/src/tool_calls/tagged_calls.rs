@@ -22,9 +22,8 @@ pub(super) struct TagSpelling {
     /// In a value: after the parameter, and before the next or after the function where that is missing.
     in_value: &'static [&'static str],
     open: &'static str,
-    function_end: &'static str,
     parameter_end: &'static str,
-    /// Before a function and a parameter, and what a quoted call looks like.
+    /// Tags before a function and a parameter, and the form of a quoted call.
     quote: QuoteSpelling,
     /// A value stands on lines of its own: one line break at each end is not part of it.
     trims_lines: bool,
@@ -37,7 +36,6 @@ impl TagSpelling {
         in_function: &["<parameter=", "</function>", "</tool_call>"],
         in_value: &["</parameter>", "<parameter=", "</function>"],
         open: "<tool_call>",
-        function_end: "</function>",
         parameter_end: "</parameter>",
         quote: QuoteSpelling {
             open: "<function=",
@@ -61,7 +59,6 @@ impl TagSpelling {
         in_function: &["<parameter name=", "</invoke>", "</minimax:tool_call>"],
         in_value: &["</parameter>", "<parameter name=", "</invoke>"],
         open: "<minimax:tool_call>",
-        function_end: "</invoke>",
         parameter_end: "</parameter>",
         quote: QuoteSpelling {
             open: "<invoke name=",
@@ -86,7 +83,7 @@ pub(super) struct TaggedCalls {
     state: State,
     /// Open from the function's name on.
     arguments: Option<ArgumentWriter>,
-    /// What the open value quotes.
+    /// Quoted call inside the open value.
     quoted: QuotedCall,
 }
 
@@ -100,13 +97,13 @@ enum State {
     Function,
     ParameterName(String),
     Value,
-    /// After a tag in a text: this belongs to the text unless the call goes on.
+    /// Text after a tag in a text: it belongs to the text unless the call goes on.
     Held(String, After),
     /// After a function, before the end of the calls.
     Calls,
 }
 
-/// What has come in a text that may end it.
+/// Tag in a text that may end it.
 #[derive(Debug)]
 enum After {
     /// The end of the parameter, and blanks.
@@ -160,7 +157,7 @@ impl TaggedCalls {
         let at_line_start = self.arguments.as_ref().is_some_and(ArgumentWriter::is_at_line_start);
         let after = if marker == spelling.parameter_end {
             After::Parameter
-        } else if marker == spelling.function_end {
+        } else if marker == spelling.quote.close {
             After::Function
         } else {
             After::ParameterName(String::new(), false)
@@ -183,7 +180,7 @@ impl TaggedCalls {
         self.end_value(out);
         self.state = State::Function;
         if matches!(after, After::Function) {
-            self.tag(self.spelling.function_end, String::new(), out);
+            self.tag(self.spelling.quote.close, String::new(), out);
         }
         self.marker(marker, out);
     }
@@ -218,7 +215,7 @@ impl TaggedCalls {
         Step::Taken
     }
 
-    /// What was held back is text.
+    /// Gives the text back that was held back.
     fn give_back(&mut self, held: &str, out: &mut EventSink) -> Step {
         self.value_text(held, out);
         self.state = State::Value;
@@ -241,7 +238,7 @@ impl TaggedCalls {
         } else {
             // The end of the function, or of the calls, which ends the function too.
             ArgumentWriter::end_call(&mut self.arguments, out);
-            if marker == spelling.function_end {
+            if marker == spelling.quote.close {
                 self.state = State::Calls;
             } else if !opened.is_empty() {
                 out.content_text(&opened);

@@ -109,11 +109,9 @@ fn constants(schema: &Map<String, Value>) -> Option<&[Value]> {
 /// Whether JSON Schema takes both for the same value. Numbers are compared as doubles, so that two are rather taken for
 /// equal than for different.
 fn is_equal(one: &Value, other: &Value) -> bool {
+    let (a, b) = (exact_number::as_f64(one), exact_number::as_f64(other));
     match (one, other) {
-        _ if exact_number::text(one).is_some() || exact_number::text(other).is_some() => {
-            let nearest = exact_number::as_f64(one);
-            nearest.is_some() && nearest == exact_number::as_f64(other)
-        }
+        _ if a.is_some() || b.is_some() => a == b,
         (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => true,
         _ => one == other,
     }
@@ -123,7 +121,7 @@ fn is_equal(one: &Value, other: &Value) -> bool {
 fn has_type(schema: &Map<String, Value>, name: &str) -> bool {
     let is_named = |one: &Value| one == name || name == "number" && one == "integer";
     let is_of = |value: &Value| match value {
-        value if exact_number::text(value).is_some() => name == "number",
+        Value::Object(members) if exact_number::exact_text(members).is_some() => name == "number",
         Value::Null => name == "null",
         Value::Bool(_) => name == "boolean",
         Value::Number(_) => name == "number",

@@ -84,7 +84,7 @@ pub(super) fn prepare(schema: &Value) -> Result<Value, GrammarError> {
     Ok(with_options(&checked(schema)?, None))
 }
 
-/// As [`prepare`], without options.
+/// Prepares a schema as [`prepare`] does, without options.
 pub(super) fn checked(schema: &Value) -> Result<Value, GrammarError> {
     check_size(schema)?;
     let mut schema = match schema {
@@ -209,7 +209,7 @@ impl Check<'_> {
         patterns::check(schema, path)?;
         let (mut pattern, mut is_annotation) = (None, false);
         for (keyword, value) in schema.iter_mut() {
-            let at = || format!("{path}/{}", keyword.replace('~', "~0").replace('/', "~1"));
+            let at = || format!("{path}/{}", references::escaped(keyword));
             let word = keyword.as_str();
             if UNSUPPORTED.contains(&word) {
                 return Err(GrammarError::UnsupportedKeyword {
@@ -275,7 +275,7 @@ impl Check<'_> {
 
 fn kind(value: &Value) -> &'static str {
     match value {
-        value if exact_number::text(value).is_some() => "a number",
+        Value::Object(members) if exact_number::exact_text(members).is_some() => "a number",
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",

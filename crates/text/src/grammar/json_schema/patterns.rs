@@ -21,7 +21,7 @@ pub(super) fn check(schema: &Map<String, Value>, path: &str) -> Result<(), Gramm
     Ok(())
 }
 
-/// What makes an expression of ECMA-262 more than a regular one.
+/// Finds a construct of ECMA-262 that no regular language has.
 fn unsupported(pattern: &str) -> Option<&'static str> {
     let (mut rest, mut in_class) = (pattern, false);
     while let Some(c) = rest.chars().next() {

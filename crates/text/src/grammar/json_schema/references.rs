@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::{MAX_VALUES, too_complex};
+use super::{MAX_VALUES, SCHEMAS, too_complex};
 use crate::grammar::GrammarError;
 
 /// Keywords under which a schema stands.
@@ -23,8 +23,6 @@ const ONE: &[&str] = &[
     "unevaluatedItems",
     "unevaluatedProperties",
 ];
-/// Keywords under which an array of schemas stands.
-const LIST: &[&str] = &["allOf", "anyOf", "items", "oneOf", "prefixItems"];
 /// Keywords under which an object stands whose members are schemas.
 const MAP: &[&str] =
     &["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
@@ -108,7 +106,7 @@ fn visit(schema: &mut Map<String, Value>, path: &str, each: &mut dyn FnMut(&mut 
         let word = keyword.as_str();
         let at = format!("{path}/{}", escaped(word));
         match value {
-            Value::Array(schemas) if LIST.contains(&word) => {
+            Value::Array(schemas) if SCHEMAS.contains(&word) => {
                 for (idx, schema) in schemas.iter_mut().enumerate() {
                     if let Value::Object(schema) = schema {
                         visit(schema, &format!("{at}/{idx}"), each);
@@ -150,7 +148,8 @@ fn n_values(value: &Value) -> usize {
     n
 }
 
-fn escaped(key: &str) -> String {
+/// A key as a step of a JSON pointer (RFC 6901).
+pub(super) fn escaped(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 

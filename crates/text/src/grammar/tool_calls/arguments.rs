@@ -216,15 +216,15 @@ impl<'v> Arguments<'_, '_, 'v> {
     }
 
     fn json_value(&mut self, schema: &Value) -> Result<String, GrammarError> {
-        self.value(&json_schema::with_options(schema, None))
+        self.value(json_schema::with_options(schema, None))
     }
 
     /// JSON with the escapes that Python reads as JSON does.
     fn python_value(&mut self, schema: &Value) -> Result<String, GrammarError> {
-        self.value(&json_schema::with_options(schema, Some("nrt\"\\")))
+        self.value(json_schema::with_options(schema, Some("nrt\"\\")))
     }
 
-    fn value(&mut self, schema: &Value) -> Result<String, GrammarError> {
+    fn value(&mut self, schema: Value) -> Result<String, GrammarError> {
         Ok(format!("%json {}", self.writer.numbers.lower(schema)?))
     }
 

@@ -93,7 +93,9 @@ impl Writer<'_> {
             let rule = format!("args_{idx}");
             let mut arguments = Arguments { writer: self, rule: &rule, schema: &schema, n_bytes: None };
             let body = match style {
-                ArgumentStyle::Json => self.numbers.lower(&schema).map(|schema| format!("%json {schema}")),
+                ArgumentStyle::Json => {
+                    self.numbers.lower(schema.clone()).map(|schema| format!("%json {schema}"))
+                }
                 ArgumentStyle::Tagged(tags) => arguments.tagged(tags),
                 ArgumentStyle::Python => arguments.python(&tool.name),
             };

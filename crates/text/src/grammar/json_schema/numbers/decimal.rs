@@ -18,9 +18,9 @@ pub(super) struct Decimal {
 /// Why a text is no [`Decimal`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It is not a number of JSON.
+    /// The text is no number of JSON.
     Syntax,
-    /// It is too large, too small or too long to be written out.
+    /// The number is too large, too small or too long to be written out.
     TooLong,
 }
 

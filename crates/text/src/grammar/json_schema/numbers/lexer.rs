@@ -10,12 +10,12 @@ use super::Numbers;
 use super::automaton::Kind;
 use crate::grammar::GrammarError;
 
-/// Before the divisor in how derivre writes a test for divisibility.
+/// Text before the divisor in derivre's form of a test for divisibility.
 const DIVISOR: &str = "( % ";
 
-/// What llguidance makes of an integer without bounds.
+/// Expression of llguidance for an integer without bounds.
 const INTEGER: &str = "-?(0|[1-9][0-9]*)";
-/// The same of any number.
+/// Expression of llguidance for a number without bounds.
 const NUMBER: &str = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?";
 
 impl Numbers {
@@ -24,7 +24,11 @@ impl Numbers {
     /// # Errors
     /// [`GrammarError::Internal`] where llguidance made something else of a prime than is expected.
     pub(in crate::grammar) fn put_into(&self, spec: &mut LexerSpec) -> Result<(), GrammarError> {
-        let mut replaced = Replacer { numbers: self, done: HashMap::new(), clean: HashSet::new() };
+        let failed = |_| GrammarError::Internal("an expression of numbers".to_owned());
+        let integer = spec.regex_builder.mk_regex(INTEGER).map_err(failed)?;
+        let number = spec.regex_builder.mk_regex(NUMBER).map_err(failed)?;
+        let (done, clean) = (HashMap::new(), HashSet::new());
+        let mut replaced = Replacer { numbers: self, integer, number, done, clean };
         let class = spec.current_class;
         for (idx, old) in std::mem::take(&mut spec.lexemes).into_iter().enumerate() {
             let new = match expression_of(&old) {
@@ -67,14 +71,17 @@ fn expression_of(lexeme: &LexemeSpec) -> Option<ExprRef> {
 
 struct Replacer<'n> {
     numbers: &'n Numbers,
-    /// What expressions became.
+    /// The expressions of [`INTEGER`] and [`NUMBER`].
+    integer: ExprRef,
+    number: ExprRef,
+    /// Replacements of expressions.
     done: HashMap<ExprRef, ExprRef>,
     /// Expressions without tests for divisibility.
     clean: HashSet<ExprRef>,
 }
 
 impl Replacer<'_> {
-    /// What an expression becomes; `None` where it stays.
+    /// Replacement of an expression; `None` where it stays.
     fn replace(
         &mut self,
         builder: &mut RegexBuilder,
@@ -89,15 +96,12 @@ impl Replacer<'_> {
         let args = builder.exprset().get_args(expression).to_vec();
         let mut new = Vec::new();
         let tag = format!("{:?}", builder.exprset().get_tag(expression));
-        let failed = |_| GrammarError::Internal("an expression of numbers".to_owned());
-        let integer = builder.mk_regex(INTEGER).map_err(failed)?;
-        let number = builder.mk_regex(NUMBER).map_err(failed)?;
-        let kind = if args.contains(&integer) { Kind::Integers } else { Kind::Any };
+        let kind = if args.contains(&self.integer) { Kind::Integers } else { Kind::Any };
         for arg in args {
             new.push(match tag.as_str() {
                 "Or" => RegexAst::ExprRef(self.replace(builder, arg)?.unwrap_or(arg)),
                 // What takes the place of the prime allows nothing else.
-                "And" if arg == integer || arg == number => continue,
+                "And" if arg == self.integer || arg == self.number => continue,
                 "And" => self.operand(builder, arg, kind)?,
                 _ => return Err(unexpected(builder, expression)),
             });

@@ -49,8 +49,7 @@ impl Numbers {
     ///
     /// # Errors
     /// [`GrammarError::TooComplex`].
-    pub(in crate::grammar) fn lower(&mut self, schema: &Value) -> Result<Value, GrammarError> {
-        let mut schema = schema.clone();
+    pub(in crate::grammar) fn lower(&mut self, mut schema: Value) -> Result<Value, GrammarError> {
         let options = schema.as_object_mut().and_then(|members| members.shift_remove(OPTIONS_KEY));
         self.schema(&mut schema)?;
         if !self.is_empty() {
@@ -102,7 +101,7 @@ impl Numbers {
             if !constants.iter().any(has_number) {
                 continue;
             }
-            if constants.iter().all(|value| exact_number::text(value).is_some()) {
+            if constants.iter().all(exact_number::is_number) {
                 let texts: Vec<_> = constants.iter().filter_map(exact_number::text).collect();
                 set.among(texts.iter().map(AsRef::as_ref)).map_err(|_| too_complex())?;
                 schema.shift_remove(keyword);
@@ -130,7 +129,7 @@ impl Numbers {
         let numbers: Vec<_> = values.iter().filter_map(exact_number::text).collect();
         let (trees, plain): (Vec<&Value>, Vec<&Value>) = values
             .iter()
-            .filter(|value| exact_number::text(value).is_none())
+            .filter(|value| !exact_number::is_number(value))
             .partition(|value| has_number(value));
         let mut options = Vec::new();
         if !plain.is_empty() {
@@ -150,11 +149,11 @@ impl Numbers {
 
     /// A schema of just one value.
     fn tree(&mut self, value: &Value) -> Result<Value, GrammarError> {
-        if !has_number(value) || exact_number::text(value).is_some() {
-            return match has_number(value) {
-                true => self.constants(std::slice::from_ref(value)),
-                false => Ok(json!({ "const": value })),
-            };
+        if exact_number::is_number(value) {
+            return self.constants(std::slice::from_ref(value));
+        }
+        if !has_number(value) {
+            return Ok(json!({ "const": value }));
         }
         Ok(match value {
             Value::Array(elements) => {
@@ -187,11 +186,11 @@ fn only_numbers(schema: &mut Map<String, Value>) {
 }
 
 fn too_complex() -> GrammarError {
-    GrammarError::TooComplex("a number in the schema".to_owned())
+    super::super::too_complex("a number in the schema".to_owned())
 }
 
 fn has_number(value: &Value) -> bool {
-    exact_number::text(value).is_some()
+    exact_number::is_number(value)
         || match value {
             Value::Array(elements) => elements.iter().any(has_number),
             Value::Object(members) => members.values().any(has_number),

@@ -12,7 +12,7 @@ mod lexer;
 mod lowering;
 mod set;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use llguidance::derivre::RegexAst;
 use serde_json::{Map, Value};
@@ -31,11 +31,9 @@ const KEYWORDS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiv
 /// The conditions on numbers in one grammar.
 #[derive(Debug, Default)]
 pub(in crate::grammar) struct Numbers {
-    /// By prime.
-    sets: HashMap<u32, NumberSet>,
+    /// Sets of numbers by their primes.
+    sets: BTreeMap<u32, NumberSet>,
     primes: HashMap<NumberSet, u32>,
-    /// The last prime that stands for one.
-    last: u32,
 }
 
 impl Numbers {
@@ -54,10 +52,11 @@ impl Numbers {
             return Err(GrammarError::TooComplex(reason));
         }
         let is_prime = |n: u32| (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
-        self.last = (self.last.max(1) + 1..).find(|n| is_prime(*n)).unwrap_or(u32::MAX);
-        self.sets.insert(self.last, set.clone());
-        self.primes.insert(set, self.last);
-        Ok(self.last)
+        let last = self.sets.last_key_value().map_or(1, |(prime, _)| *prime);
+        let prime = (last + 1..).find(|n| is_prime(*n)).unwrap_or(u32::MAX);
+        self.sets.insert(prime, set.clone());
+        self.primes.insert(set, prime);
+        Ok(prime)
     }
 
     /// The texts of the numbers that satisfy the conditions of which `product` is made; `None` where it is
@@ -68,11 +67,10 @@ impl Numbers {
         for (prime, set) in &self.sets {
             if rest.is_multiple_of(*prime) {
                 rest /= prime;
-                all.push((prime, set.expression(kind)));
+                all.push(set.expression(kind));
             }
         }
-        all.sort_by_key(|(prime, _)| **prime);
-        (rest == 1 && !all.is_empty()).then(|| RegexAst::And(all.into_iter().map(|one| one.1).collect()))
+        (rest == 1 && !all.is_empty()).then_some(RegexAst::And(all))
     }
 }
 
@@ -87,19 +85,16 @@ pub(super) fn check(schema: &Map<String, Value>, path: &str) -> Result<Option<u6
         let mut set = NumberSet::default();
         let checked = read(keyword, value, schema, &mut set);
         coefficient = coefficient.or(checked.map_err(|refusal| match refusal {
-            Refusal::Invalid(reason) => {
-                GrammarError::Invalid(format!("invalid JSON schema at '{path}/{keyword}': {reason}"))
-            }
+            Refusal::Invalid(reason) => super::invalid(&format!("{path}/{keyword}"), reason),
             Refusal::TooComplex(reason) => {
-                GrammarError::TooComplex(format!("'{keyword}' at '{path}/{keyword}': {reason}"))
+                super::too_complex(format!("'{keyword}' at '{path}/{keyword}': {reason}"))
             }
         })?);
     }
     for (keyword, value) in schema.iter().filter(|(keyword, _)| matches!(keyword.as_str(), "const" | "enum"))
     {
-        check_constants(value).map_err(|reason| {
-            GrammarError::TooComplex(format!("'{keyword}' at '{path}/{keyword}': {reason}"))
-        })?;
+        check_constants(value)
+            .map_err(|reason| super::too_complex(format!("'{keyword}' at '{path}/{keyword}': {reason}")))?;
     }
     Ok(coefficient)
 }

@@ -1,4 +1,4 @@
-//! What the keywords of one schema say about numbers. Does not know where in a schema they stand.
+//! Sets of numbers that the keywords of one schema describe. Does not know where in a schema they stand.
 
 use llguidance::derivre::RegexAst;
 
@@ -23,7 +23,7 @@ struct Bound {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Constant {
     number: Decimal,
-    /// As the schema writes it, but for a sign of a positive power of ten.
+    /// Text as the schema writes it, but for a sign of a positive power of ten.
     text: String,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct NumberSet {
 pub(super) enum Refusal {
     /// The value is none that the keyword may have.
     Invalid(&'static str),
-    /// It exceeds a limit.
+    /// A limit is exceeded.
     TooComplex(&'static str),
 }
 
