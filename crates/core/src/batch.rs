@@ -83,7 +83,7 @@ pub struct ScheduledSequence {
     pub sampling: Arc<SamplingParams>,
     /// What restricts the output tokens, if anything.
     pub constraint: Option<Arc<dyn TokenConstraint>>,
-    /// What the constraint allows after its output and after each draft; there where there is a constraint.
+    /// Masks of the constraint after its output and after each draft; `None` without a constraint.
     pub masks: Option<Arc<SequenceMasks>>,
     /// The adapter to apply to the model's weights, if any.
     pub adapter: Option<AdapterId>,
@@ -139,7 +139,7 @@ impl ScheduledBatch {
         self.has_others = false;
     }
 
-    /// Says whether sequences of more than one tenant, or without constraints, have a share of the step.
+    /// Sets whether the step has sequences of several tenants, or without constraints.
     pub fn set_has_others(&mut self, has_others: bool) {
         self.has_others = has_others;
     }
@@ -217,7 +217,7 @@ impl ScheduledBatch {
         }
     }
 
-    /// Takes masks for the sequence that was added last that were begun before.
+    /// Replaces the masks of the sequence that was added last by ones that were begun earlier.
     ///
     /// # Panics
     /// When they are not those of its output and drafts.

@@ -43,10 +43,10 @@ enum Stage {
     Evaluated(Arc<EvaluatedMasks>),
 }
 
-/// Whether an evaluation goes on after a mask.
+/// Decision whether an evaluation goes on after a mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaskPace {
-    /// With the mask after the next draft.
+    /// Goes on with the mask after the next draft.
     Continue,
     /// Masks after further drafts would take too long: they are left to later steps.
     Stop,
@@ -54,13 +54,13 @@ pub enum MaskPace {
     Exceeded,
 }
 
-/// What the evaluation brought.
+/// Result of the evaluation.
 #[derive(Debug, Default)]
 pub struct EvaluatedMasks {
     masks: Vec<TokenMask>,
-    /// Why there are no more.
+    /// Reason why there are no more masks.
     error: Option<ConstraintError>,
-    /// What the constraint forces after all drafts.
+    /// Tokens that the constraint forces after all drafts.
     forced: Vec<TokenId>,
 }
 
@@ -233,7 +233,7 @@ impl EvaluatedMasks {
         self.masks.get(n_accepted).ok_or(self.error.unwrap_or(ConstraintError::OutputRejected))
     }
 
-    /// What must follow `token`, chosen after all drafts.
+    /// Tokens that must follow `token`, which was chosen after all drafts.
     pub fn forced_after(&self, token: TokenId) -> &[TokenId] {
         match self.forced.split_first() {
             Some((&first, rest)) if first == token => rest,

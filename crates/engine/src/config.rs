@@ -15,7 +15,7 @@ pub struct EngineConfig {
     pub mask_timeout_ms: u64,
     /// Most threads that evaluate masks, for quick and for slow ones each; 0: a number for this machine.
     pub max_mask_threads: u32,
-    /// What a thread that evaluates masks calls when it starts, once for quick and twice for slow masks: lowers its priority.
+    /// Called by each thread that evaluates masks when it starts, once for quick and twice for slow masks: lowers its priority.
     pub lower_priority: Option<fn()>,
     /// Most threads of steps that were given up and still hang. With one more the engine is unhealthy.
     pub max_abandoned_threads: u32,

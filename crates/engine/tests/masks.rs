@@ -23,7 +23,7 @@ fn start(config: EngineConfig) -> EngineHandle {
     .expect("it starts")
 }
 
-/// What the masks of a constraint do after `n_output` tokens.
+/// Behaviour of a constraint's masks after `n_output` tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     /// Wait until they are released.

@@ -126,8 +126,7 @@ impl Accounts {
             let account = self.accounts.get(&scope.name).copied().unwrap_or_default();
             let Budgets { day, month } = &scope.budgets;
             for (spent, budget, is_daily) in [(&account.day, day, true), (&account.month, month, false)] {
-                let refused = spent.check(budget, account.reserved, most);
-                refused.map_err(|refusal| BudgetRefusal { scope: idx, is_daily, ..refusal })?;
+                spent.check(budget, account.reserved, most, (idx, is_daily))?;
             }
         }
         let names: Vec<Arc<str>> = scopes.iter().map(|scope| scope.name.clone()).collect();
@@ -226,14 +225,20 @@ impl Spent {
         self.written = self.written.and(spent);
     }
 
-    /// Refuses what could exceed a budget; who calls it knows which scope and period it is.
-    fn check(&self, budget: &Budget, reserved: Spending, most: Spending) -> Result<(), BudgetRefusal> {
+    /// Refuses what could exceed the budget of this scope and period.
+    fn check(
+        &self,
+        budget: &Budget,
+        reserved: Spending,
+        most: Spending,
+        (scope, is_daily): (usize, bool),
+    ) -> Result<(), BudgetRefusal> {
         let spent = self.total();
         let total = spent.and(reserved).and(most);
         let refusal = |is_money: bool, limit: u128| {
             let of = |spending: Spending| if is_money { spending.cost } else { spending.tokens.into() };
             let (spent, reserved, needed) = (of(spent), of(reserved), of(most));
-            BudgetRefusal { scope: 0, is_daily: false, is_money, limit, spent, reserved, needed }
+            BudgetRefusal { scope, is_daily, is_money, limit, spent, reserved, needed }
         };
         if let Some(limit) = budget.tokens.filter(|limit| total.tokens > *limit) {
             return Err(refusal(false, limit.into()));

@@ -12,7 +12,7 @@ use crate::sequence::{Rank, Sequence, Waiting};
 use crate::timeline::request_trace::QueueCause;
 
 pub(super) use light::LightTenants;
-pub use masks::{MaskReport, SLOW_MASKS};
+pub use masks::{MaskReport, SLOW_MASKS, SLOW_MASKS_REMEMBERED};
 pub(super) use masks::{SlowMasks, has_others};
 
 /// Service of one prompt token. An output token costs twice as much, as in the paper.

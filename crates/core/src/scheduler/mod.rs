@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 pub use config::{SchedulerConfig, SchedulingPolicy, SpeculationMethod};
 pub use event::{Event, Failure, Step};
-pub use fairness::{MaskReport, SLOW_MASKS};
+pub use fairness::{MaskReport, SLOW_MASKS, SLOW_MASKS_REMEMBERED};
 pub use stats::{Counters, SchedulerStats};
 pub use step_time::{StepShape, StepTimeModel};
 

@@ -11,10 +11,10 @@ use crate::time::{Nanos, Timestamp};
 /// A sequence one of whose masks took this long waits for its masks before its next token has a place in a step.
 pub const SLOW_MASKS: Nanos = Nanos::from_ms(8);
 
-/// So many masks in a row that took less make it an ordinary sequence again.
+/// Number of quick masks in a row after which a sequence is an ordinary one again.
 const N_QUICK: u32 = 4;
 
-/// What is known of a sequence's masks.
+/// State of a sequence's masks.
 #[derive(Debug, Default)]
 pub(super) struct MaskState {
     /// Masks that were begun before the step that needs them.

@@ -27,7 +27,7 @@ const MAX_MASK_TIME: Nanos = Nanos::from_ms(1_000);
 /// Threads for quick masks unless the operator says otherwise; no more than processors.
 const N_QUICK_THREADS: usize = 2;
 
-/// One thread for slow masks for so many processors.
+/// Processors for each thread for slow masks.
 const PROCESSORS_PER_SLOW_THREAD: usize = 8;
 
 /// When the engine stops, threads have this long to finish the masks that they evaluate.
@@ -58,7 +58,7 @@ struct Pool {
 #[derive(Debug, Default)]
 struct PoolState {
     queue: MaskQueue,
-    /// What each busy thread evaluates.
+    /// Masks that each busy thread evaluates.
     busy: HashMap<u64, (RequestId, Lane)>,
     /// Busy threads that were replaced: they end when they get on.
     abandoned: HashSet<u64>,
@@ -103,9 +103,9 @@ impl MaskThreads {
             let mut state = self.pool.lock();
             state.queue.close(request);
             let PoolState { busy, abandoned, .. } = &mut *state;
-            for (&thread, _) in busy.iter().filter(|(_, (of, _))| *of == request) {
-                if abandoned.len() < self.max_abandoned && abandoned.insert(thread) {
-                    left_behind.extend(busy.get(&thread).map(|(_, lane)| *lane));
+            for (&thread, &(of, lane)) in &*busy {
+                if of == request && abandoned.len() < self.max_abandoned && abandoned.insert(thread) {
+                    left_behind.push(lane);
                 }
             }
         }

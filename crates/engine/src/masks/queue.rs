@@ -1,4 +1,4 @@
-//! Which masks are evaluated next: quick ones as they come, slow ones in turns of their tenants, the one that has used least time
+//! Order in which masks are evaluated: quick ones as they come, slow ones in turns of their tenants, the one that has used least time
 //! first. Does not know threads, and how masks are evaluated.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use throng_core::constraint::ConstraintError;
 use throng_core::masks::SequenceMasks;
 use throng_core::request::{RequestId, TenantId};
-use throng_core::scheduler::SLOW_MASKS;
+use throng_core::scheduler::{SLOW_MASKS, SLOW_MASKS_REMEMBERED};
 use throng_core::time::Nanos;
 
-/// For so long after a slow mask of a tenant, masks of its requests that have had none yet are taken for slow ones.
-const REMEMBERED: Duration = Duration::from_secs(10);
+/// Time after a slow mask of a tenant in which masks of its requests that have had none yet count as slow.
+const REMEMBERED: Duration = Duration::from_nanos(SLOW_MASKS_REMEMBERED.0);
 
 /// Tenants without requests that are remembered for that.
 const MAX_IDLE_TENANTS: usize = 1024;
@@ -20,9 +20,9 @@ const MAX_IDLE_TENANTS: usize = 1024;
 /// A kind of masks, which has threads of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// Of requests whose masks have been quick so far.
+    /// Masks of requests whose masks have been quick so far.
     Quick,
-    /// Of requests that had a slow one.
+    /// Masks of requests that had a slow one.
     Slow,
 }
 

@@ -14,8 +14,8 @@ use crate::sequence::{Running, Sequence};
 use crate::step_output::SequenceError;
 use crate::time::{Nanos, Timestamp};
 
-/// For so long after a slow mask of a tenant its new sequences wait for their masks.
-const REMEMBERED: Nanos = Nanos::from_ms(10_000);
+/// Time after a slow mask of a tenant in which its new sequences wait for their masks.
+pub const SLOW_MASKS_REMEMBERED: Nanos = Nanos::from_ms(10_000);
 
 /// Tenants with slow masks that are remembered.
 const MAX_TENANTS: usize = 1024;
@@ -35,13 +35,13 @@ pub(in crate::scheduler) fn has_others(running: &[Sequence<Running>]) -> bool {
 /// The masks of one sequence were evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaskReport {
-    /// Whose masks.
+    /// Sequence that needs them.
     pub sequence: SequenceId,
-    /// Which of its masks.
+    /// Number of the masks.
     pub number: u64,
     /// How long these masks took.
     pub took: Nanos,
-    /// How long all masks of the request took that were not reported before.
+    /// Time of all masks of the request since the last report.
     pub charged: Nanos,
 }
 
@@ -71,7 +71,7 @@ impl SlowMasks {
     }
 
     fn is_slow(&self, tenant: &TenantId, now: Timestamp) -> bool {
-        self.tenants.get(tenant).is_some_and(|at| now.since(*at) <= REMEMBERED)
+        self.tenants.get(tenant).is_some_and(|at| now.since(*at) <= SLOW_MASKS_REMEMBERED)
     }
 }
 
@@ -116,18 +116,21 @@ impl Scheduler {
         let sequence = &mut self.running[i];
         if sequence.is_constrained() && self.slow_masks.is_slow(&sequence.request.tenant, now) {
             sequence.set_slow_masks();
-            let masks = sequence.begin_masks(self.slow_masks.next_number(), now);
-            self.slow_masks.begun.extend(masks);
+            self.begin_masks(i, now);
         }
     }
 
     /// Begins the masks of a sequence that was just given a token, if its masks are slow.
     pub(in crate::scheduler) fn continue_masks(&mut self, i: usize, now: Timestamp) {
-        let sequence = &mut self.running[i];
+        let sequence = &self.running[i];
         let is_begun = sequence.has_begun_masks() || sequence.is_in_flight();
         if sequence.is_constrained() && sequence.has_slow_masks() && !is_begun {
-            let masks = sequence.begin_masks(self.slow_masks.next_number(), now);
-            self.slow_masks.begun.extend(masks);
+            self.begin_masks(i, now);
         }
+    }
+
+    fn begin_masks(&mut self, i: usize, now: Timestamp) {
+        let masks = self.running[i].begin_masks(self.slow_masks.next_number(), now);
+        self.slow_masks.begun.extend(masks);
     }
 }
