@@ -16,13 +16,13 @@ use throng_core::request::TokenId;
 use crate::backend::Backend;
 use crate::sampler::{Sampler, SamplingInput};
 
-/// Where others than the tenant's own sequences wait for masks, the step waits for them this part of its forward pass.
+/// Part of a forward pass that a step waits for masks where it holds up other tenants.
 const PART_OF_PASS: u32 = 4;
 
 /// At least as long as this.
 const LEAST_PATIENCE: Duration = Duration::from_micros(500);
 
-/// Where all that are in a step need masks and are of one tenant, it waits for them this long.
+/// Time that a step waits for masks where all its sequences need some and are of one tenant.
 const MOST_PATIENCE: Duration = Duration::from_millis(50);
 
 /// A sequence that cannot be left out of a step has to have its masks after this long.
@@ -107,17 +107,12 @@ impl BatchSampler {
             let mut sampler = lock(&self.samplers[thread_idx]);
             loop {
                 let next = lock(&rows).next();
-                let Some(row) = next else { break };
-                let ((wanted, logits), slot) = row;
+                let Some(((wanted, logits), slot)) = next else { break };
                 match masks_of(batch, wanted, vocabulary as u32) {
-                    Masks::Pending(masks) => {
-                        lock(&without_masks).push((wanted, logits, slot, masks));
-                    }
-                    Masks::None => {
-                        lock(slot).fill(&mut sampler, |sampler| choose(sampler, batch, None, wanted, logits));
-                    }
-                    Masks::Evaluated(masks) => lock(slot)
-                        .fill(&mut sampler, |sampler| choose(sampler, batch, Some(&masks), wanted, logits)),
+                    Ok(masks) => lock(slot).fill(&mut sampler, |sampler| {
+                        choose(sampler, batch, masks.as_deref(), wanted, logits)
+                    }),
+                    Err(pending) => lock(&without_masks).push((wanted, logits, slot, pending)),
                 }
             }
             // Last, so that nobody's masks keep a processor from other rows.
@@ -205,23 +200,23 @@ impl Slot {
     }
 }
 
-/// The masks that the token of a row needs.
-enum Masks<'b> {
-    None,
-    Evaluated(Arc<EvaluatedMasks>),
-    Pending(&'b Arc<SequenceMasks>),
-}
-
-/// Evaluates them first if nobody else does.
-fn masks_of<'b>(batch: &'b ScheduledBatch, wanted: &Wanted, vocabulary_size: u32) -> Masks<'b> {
+/// The masks that the token of a row needs, if any, evaluated here if no thread does.
+///
+/// # Errors
+/// Those that another thread still evaluates.
+fn masks_of<'b>(
+    batch: &'b ScheduledBatch,
+    wanted: &Wanted,
+    vocabulary_size: u32,
+) -> Result<Option<Arc<EvaluatedMasks>>, &'b Arc<SequenceMasks>> {
     let scheduled = &batch.sequences()[wanted.sequence_idx];
     let Some(masks) = scheduled.masks.as_ref().filter(|_| wanted.next_prompt_token.is_none()) else {
-        return Masks::None;
+        return Ok(None);
     };
     if !masks.is_queued() {
         masks.evaluate(vocabulary_size, || MaskPace::Continue);
     }
-    masks.get().map_or(Masks::Pending(masks), Masks::Evaluated)
+    masks.get().map(Some).ok_or(masks)
 }
 
 /// Masks that another thread evaluates.

@@ -110,8 +110,7 @@ impl HfConfig {
 
     /// Refuses a model whose weights are quantized in a way that is not known.
     pub(super) fn check_quantization(&self) -> Result<(), ConfigError> {
-        let keys = ["quantization_config", "compression_config", "quantization"];
-        let key = keys.into_iter().find(|key| self.get(key).is_some());
+        let key = Scheme::KEYS.into_iter().find(|key| self.get(key).is_some());
         let refused = |found: String| {
             let key = key.unwrap_or("quantization_config");
             ConfigError::Quantized { found: format!("{} (by {key} in config.json)", super::shorten(&found)) }

@@ -1,4 +1,4 @@
-//! Which published repositories can be loaded, by their `config.json` files in `known/configs.jsonl`, which
+//! Published repositories and whether they can be loaded, by their `config.json` files in `known/configs.jsonl`, which
 //! `known/generate.py` writes from a collection: each has the file that it was taken from, at a commit of a
 //! public repository. Reads no repository.
 

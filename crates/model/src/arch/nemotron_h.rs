@@ -118,7 +118,7 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     Ok(config)
 }
 
-/// What a layer is.
+/// Kind of a layer.
 #[derive(Clone, Copy, PartialEq)]
 enum Block {
     StateSpace,
@@ -139,13 +139,13 @@ const BLOCKS: [(&str, &str, Block); 4] = [
 fn blocks(hf: &HfConfig) -> Result<Vec<Block>, ConfigError> {
     let letters = hf.get("hybrid_override_pattern").and_then(Value::as_str);
     let words = ["layers_block_type", "layer_types"].into_iter().find_map(|key| hf.get(key)?.as_array());
-    let by_letter: Option<Vec<String>> = letters.map(|letters| letters.chars().map(String::from).collect());
-    let by_word = || {
-        let words = words?.iter().map(|word| word.as_str().unwrap_or_default().to_owned());
-        Some(words.collect::<Vec<_>>())
+    let spelled: Vec<String> = match (letters, words) {
+        (Some(letters), _) => letters.chars().map(String::from).collect(),
+        (None, Some(words)) => {
+            words.iter().map(|word| word.as_str().unwrap_or_default().to_owned()).collect()
+        }
+        (None, None) => return Err(ConfigError::Missing("hybrid_override_pattern".to_owned())),
     };
-    let spelled = by_letter.or_else(by_word);
-    let spelled = spelled.ok_or_else(|| ConfigError::Missing("hybrid_override_pattern".to_owned()))?;
     let block = |name: &String| {
         let is_named = |(letter, word, _): &&(&str, &str, Block)| name == letter || name == word;
         let found = BLOCKS.iter().find(is_named).map(|(_, _, block)| *block);

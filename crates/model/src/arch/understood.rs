@@ -1,4 +1,4 @@
-//! What becomes of the keys of a `config.json` that nothing has read. One that transformers reads for this
+//! Verdicts on the keys of a `config.json` that nothing has read. One that transformers reads for this
 //! family, or that changes what is computed wherever it stands (causality, caps, scales, multipliers, rotary
 //! embeddings, windows), refuses the file, unless its value is the default or repeats that of another key.
 //! Any other is passed over, and named. Does not know what the read ones mean.
@@ -11,19 +11,16 @@ use super::read_keys::ReadKeys;
 
 /// Keys that text generation does not depend on: tokens of other files, training, precision of the checkpoint, tensors whose
 /// presence says the same, how transformers splits layers among devices, and the parts of multimodal models that are not text.
-const WITHOUT_EFFECT: [&str; 82] = [
-    "_name_or_path",
+const WITHOUT_EFFECT: [&str; 63] = [
     "architectures",
     "attention_bias",
     "attention_dropout",
     "attention_out_bias",
     "attention_probs_dropout_prob",
     "audio_config",
-    "audio_token_id",
     "auto_map",
     "base_model_ep_plan",
     "base_model_tp_plan",
-    "bos_token_id",
     "chunk_size_feed_forward",
     "classifier_activation",
     "classifier_bias",
@@ -34,15 +31,10 @@ const WITHOUT_EFFECT: [&str; 82] = [
     "dtype",
     "embd_pdrop",
     "embedding_dropout",
-    "eos_token_id",
     "gradient_checkpointing",
     "hidden_dropout",
     "hidden_dropout_prob",
     "id2label",
-    "image_token_id",
-    "image_token_index",
-    "initializer_cutoff_factor",
-    "initializer_range",
     "label2id",
     "layer_types",
     "mamba_ssm_dtype",
@@ -52,48 +44,37 @@ const WITHOUT_EFFECT: [&str; 82] = [
     "mlp_dropout",
     "mlp_intermediate_size",
     "model_type",
-    "mtp_num_hidden_layers",
-    "mtp_transformer_layers",
-    "mtp_use_dedicated_embeddings",
     "multimodal_projector_bias",
     "name_or_path",
-    "num_mtp_modules",
     "num_labels",
     "num_logits_to_keep",
+    "num_mtp_modules",
     "num_nextn_predict_layers",
     "output_attentions",
     "output_hidden_states",
     "output_past",
     "output_router_logits",
-    "pad_token_id",
     "pretraining_tp",
     "problem_type",
-    "projector_hidden_act",
     "resid_pdrop",
     "residual_dropout",
     "return_dict",
     "rope_parameters",
     "rope_scaling",
     "rope_theta",
-    "router_aux_loss_coef",
     "router_jitter_noise",
     "sbert_ce_default_activation_function",
     "sentence_transformers",
-    "sep_token_id",
     "shared_moe_mode",
     "sparse_pred_ignore_index",
     "spatial_merge_size",
     "tokenizer_class",
     "torch_dtype",
     "transformers_version",
-    "unk_token_id",
     "use_cache",
     "use_mtp",
-    "video_token_id",
     "vision_config",
-    "vision_end_token_id",
     "vision_feature_layer",
-    "vision_start_token_id",
 ];
 
 /// The keys of rotary embeddings that are read wherever they stand.
@@ -147,7 +128,7 @@ const NOT_TEXT: [&str; 7] = ["vision_", "image_", "audio_", "video_", "mm_", "pr
 /// further tokens.
 const NOTES: [&str; 3] = ["_", "unsloth_", "mtp_"];
 
-/// What became of the keys that nothing has read.
+/// Verdicts on the keys that nothing has read.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Unread {
     /// The first one that could change what is computed, with its value.
@@ -178,7 +159,7 @@ pub(super) fn judge(map: &Map<String, Value>, read: &BTreeSet<String>, list: Opt
             continue;
         }
         if is_read_there || matters_everywhere(key) {
-            unread.refused = unread.refused.take().or_else(|| Some((key.clone(), value.clone())));
+            unread.refused.get_or_insert_with(|| (key.clone(), value.clone()));
         } else {
             unread.passed_over.push(key.clone());
         }

@@ -12,6 +12,11 @@ use crate::python_json;
 /// Most bytes that are read of a file beside the weights; real tokenizers have up to 40 MB.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
+/// The beginning of a text of a file, for messages.
+pub(super) fn shorten(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
 /// A whole file; `None` when there is none.
 pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, LoadError> {
     let io_error = |source| LoadError::Io { path: path.to_owned(), source };

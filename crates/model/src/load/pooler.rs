@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::LoadError;
-use super::json_file::{malformed, read, read_object};
+use super::json_file::{malformed, read, read_object, shorten};
 use crate::config::DecoderConfig;
 use crate::pooling::{
     ClassifierActivation, HeadActivation, HeadLayer, Pooler, Pooling, PoolingConfig, PoolingOutput, Prompts,
@@ -199,7 +199,7 @@ fn classifier(
     Ok(Pooler::new(pooling, layers))
 }
 
-/// What a cross-encoder of sentence-transformers does with its logits, where its file says so: by a key of
+/// Activation of a cross-encoder's logits in sentence-transformers, where its file says so: by a key of
 /// its own in older ones.
 fn cross_encoder_activation(
     folder: &Path,
@@ -213,7 +213,7 @@ fn cross_encoder_activation(
         "Sigmoid" => Ok(Some(ClassifierActivation::Sigmoid)),
         "Softmax" => Ok(Some(ClassifierActivation::Softmax)),
         _ => {
-            let class: String = class.chars().take(80).collect();
+            let class = shorten(class);
             let reason = format!("the activation {class:?} is not supported (Identity, Sigmoid, Softmax)");
             Err(malformed(&folder.join("config.json"), reason))
         }

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::LoadError;
+use super::{LoadError, json_file};
 use crate::arch::Architecture;
 use crate::decoder::weights::has_weight;
 use crate::pooling::Pooler;
 use crate::weights::TensorSource;
+use crate::weights::safetensors::{INDEX_FILE, SINGLE_FILE};
 
 /// Endings of classes in `architectures` whose heads are not supported.
 const OTHER_HEADS: [&str; 6] = [
@@ -39,7 +40,7 @@ pub(super) fn check(
         );
     }
     if OTHER_HEADS.iter().any(|end| class.ends_with(end)) && !folder.join("modules.json").exists() {
-        let class: String = class.chars().take(80).collect();
+        let class = json_file::shorten(class);
         return refused(format!("is a {class}, whose head is not supported (it does not generate text)"));
     }
     if pooler.is_some() {
@@ -77,8 +78,7 @@ fn is_tied(config_json: &Map<String, Value>, architecture: &Architecture) -> boo
 /// # Errors
 /// Naming the files where there are several models.
 pub(super) fn gguf_inside(folder: &Path) -> Result<Option<PathBuf>, LoadError> {
-    let has_safetensors =
-        ["model.safetensors", "model.safetensors.index.json"].iter().any(|name| folder.join(name).exists());
+    let has_safetensors = [SINGLE_FILE, INDEX_FILE].iter().any(|name| folder.join(name).exists());
     let Some(entries) = std::fs::read_dir(folder).ok().filter(|_| !has_safetensors) else { return Ok(None) };
     let is_model = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();

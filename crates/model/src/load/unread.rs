@@ -1,4 +1,4 @@
-//! What of a model's files nothing reads: keys of its configuration and tensors. Does not know what they
+//! Unread parts of a model's files: keys of its configuration and tensors. Does not know what they
 //! would mean.
 
 use super::{LoadError, LoadedModel};

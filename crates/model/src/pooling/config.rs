@@ -58,7 +58,7 @@ pub enum ClassifierActivation {
     Sigmoid,
     /// Of all together.
     Softmax,
-    /// They do not: a cross-encoder's logit is its score.
+    /// No activation: a cross-encoder's logit is its score.
     Identity,
 }
 

@@ -43,10 +43,9 @@ impl<B: Backend> PoolingHead<B> {
             let n_rows = stored.n_rows;
             let vector = |tensor: TensorView<'_>| backend.vector(&tensor.numbers());
             let bias = stored.bias.map(vector).transpose()?;
-            let norm = |[gain, bias]: [Option<TensorView<'_>>; 2]| {
+            let norm = |(gain, bias): (TensorView<'_>, Option<TensorView<'_>>)| {
                 let bias = bias.map_or_else(|| backend.vector(&vec![0.0; n_rows]), vector)?;
-                let gain = gain.map_or_else(|| backend.vector(&vec![1.0; n_rows]), vector)?;
-                Ok::<_, TensorError>([gain, bias])
+                Ok::<_, TensorError>([vector(gain)?, bias])
             };
             let norm = stored.norm.map(norm).transpose()?;
             let buffer = || backend.buffer(max_sequences, n_rows);
@@ -101,7 +100,7 @@ struct StoredLayer<'a> {
     n_rows: usize,
     bias: Option<TensorView<'a>>,
     /// Gain and bias of its norm, where it has one.
-    norm: Option<[Option<TensorView<'a>>; 2]>,
+    norm: Option<(TensorView<'a>, Option<TensorView<'a>>)>,
 }
 
 impl<'a> StoredLayer<'a> {
@@ -115,11 +114,8 @@ impl<'a> StoredLayer<'a> {
             tensor.map(|tensor| checked_vector(tensor, n_rows)).transpose()
         };
         let norm = |name: &String| {
-            let gain = vector(name, "weight")?;
-            if gain.is_none() {
-                return Err(TensorError::Missing { name: name.clone() });
-            }
-            Ok([gain, vector(name, "bias")?])
+            let gain = vector(name, "weight")?.ok_or_else(|| TensorError::Missing { name: name.clone() })?;
+            Ok::<_, TensorError>((gain, vector(name, "bias")?))
         };
         let (bias, norm) = (vector(&layer.name, "bias")?, layer.norm.as_ref().map(norm).transpose()?);
         Ok(Self { weight, n_rows, bias, norm })
@@ -134,7 +130,7 @@ impl Pooler {
         for (layer, own) in self.layers.iter().zip(&self.own_files) {
             let stored = StoredLayer::find(layer, own.as_ref().map_or(model, |own| &**own), width)?;
             width = stored.n_rows;
-            let of_norm = stored.norm.into_iter().flatten().flatten();
+            let of_norm = stored.norm.into_iter().flat_map(|(gain, bias)| [Some(gain), bias]).flatten();
             names.extend(
                 of_norm.chain(stored.bias).chain([stored.weight]).map(|tensor| tensor.name.to_owned()),
             );

@@ -1,4 +1,4 @@
-//! What a runner keeps of a step until it is collected: its input, which logits it wants, its adapters. Does not know the
+//! State that a runner keeps of a step until it is collected: its input, which logits it wants, its adapters. Does not know the
 //! forward pass.
 
 use std::time::Instant;

@@ -34,18 +34,9 @@ impl<'a> Headers<'a> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into());
     }
 
-    /// All tensors that an encoded weight is stored in: its name with endings, in place of `.weight` or after
-    /// it.
-    fn note_encoded(&self, name: &str) {
-        let layer = name.strip_suffix(".weight");
-        for (end, _) in self.source.encoded_parts(name) {
-            self.note(layer.map_or_else(|| format!("{name}{end}"), |layer| format!("{layer}.{end}")));
-        }
-    }
-
     fn decoded(&self, name: &str, checked: Result<(), DecodeError>) -> Result<DecodedMatrix, DecodeError> {
         checked?;
-        self.note_encoded(name);
+        self.source.encoded_parts(name).iter().for_each(|(_, part)| self.note(part.name));
         Ok(DecodedMatrix { name: name.to_owned(), format: Format::F32, data: Vec::new(), n_stored_bytes: 0 })
     }
 }

@@ -50,11 +50,11 @@ pub struct ByteTensor<'a> {
     pub data: &'a [u8],
 }
 
-/// What to do about a file that is not what its name says.
+/// Advice about a file that is not what its name says.
 pub(crate) const BRING_AGAIN: &str = " (the file is damaged, or was not brought whole: delete it and bring it \
     again, for example with `throng pull`)";
 
-/// What a file is that is no model, by its first bytes; `None` where they say nothing.
+/// Kind of a file that is no model, by its first bytes; `None` where they say nothing.
 pub(crate) fn no_model(bytes: &[u8]) -> Option<&'static str> {
     let text = bytes.trim_ascii_start();
     if text.starts_with(b"version https://git-lfs") {

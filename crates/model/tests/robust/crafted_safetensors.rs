@@ -179,7 +179,9 @@ fn folders() {
     };
     let open = |folder: &Path| SafetensorsFolder::open(folder).map(|_| ()).unwrap_err();
     write_index(r#"{"w":"gone.safetensors"}"#);
-    assert!(matches!(open(folder), SafetensorsError::Io { path, .. } if path.ends_with("gone.safetensors")));
+    assert!(
+        matches!(open(folder), SafetensorsError::MissingShard { path, .. } if path.ends_with("gone.safetensors"))
+    );
 
     fs::write(folder.join("real.safetensors"), one("F32", "[4]", "[0,16]")).unwrap();
     write_index(r#"{"w":"real.safetensors","v":"real.safetensors"}"#);

@@ -74,7 +74,7 @@ pub enum GgufError {
 }
 
 impl GgufError {
-    /// What to do about a file that is not whole.
+    /// Advice about a file that is not whole.
     fn advice(&self) -> &'static str {
         match self {
             Self::NotGguf { .. } | Self::Truncated { .. } | Self::OutOfFile { .. } => {

@@ -204,7 +204,12 @@ impl<'a> Layer<'a> {
 
     /// The numbers of a tensor of floats of this shape.
     fn floats(&self, end: &str, shape: &[usize]) -> Result<Vec<f32>, DecodeError> {
-        let tensor = self.tensor(end, &[Dtype::F32, Dtype::F16, Dtype::BF16], shape)?;
+        self.numbers(end, &[Dtype::F32, Dtype::F16, Dtype::BF16], shape)
+    }
+
+    /// The numbers of a tensor of one of these types and of this shape; a placeholder in a check.
+    fn numbers(&self, end: &str, dtypes: &[Dtype], shape: &[usize]) -> Result<Vec<f32>, DecodeError> {
+        let tensor = self.tensor(end, dtypes, shape)?;
         Ok(if self.only_checks { vec![1.0] } else { floats::numbers(&tensor) })
     }
 
@@ -217,7 +222,7 @@ impl<'a> Layer<'a> {
         Ok(tensor.data.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect())
     }
 
-    /// What stands for numbers that were not asked for.
+    /// Placeholder for numbers that were not asked for.
     fn checked(&self) -> Option<(Format, Vec<u8>)> {
         self.only_checks.then_some((Format::F32, Vec::new()))
     }

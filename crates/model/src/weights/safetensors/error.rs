@@ -52,7 +52,7 @@ pub enum SafetensorsError {
 }
 
 impl SafetensorsError {
-    /// What to do about a file that is not whole.
+    /// Advice about a file that is not whole.
     fn advice(&self) -> &'static str {
         match self {
             Self::NoHeader { .. }
@@ -72,7 +72,7 @@ impl SafetensorsError {
     }
 }
 
-/// What else a folder without safetensors has, and what to do about it.
+/// Other files of a folder without safetensors, and advice about them.
 fn other_weights(folder: &std::path::Path) -> &'static str {
     let has = |name: &str| folder.join(name).exists();
     if ["pytorch_model.bin", "pytorch_model.bin.index.json"].into_iter().any(has) {

@@ -14,12 +14,14 @@ use throng_kernels::mapped_file::FileStamp;
 use crate::weights::file_bytes::FileBytes;
 use crate::weights::{ByteTensor, FileChanged, TensorSource, TensorView};
 
-const SINGLE_FILE: &str = "model.safetensors";
-const INDEX_FILE: &str = "model.safetensors.index.json";
+pub(crate) const SINGLE_FILE: &str = "model.safetensors";
+pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
 
 /// A stored tensor of any element type.
 #[derive(Debug, Clone, Copy)]
 pub struct RawTensor<'a> {
+    /// Its name.
+    pub name: &'a str,
     /// Dimensions, slowest first.
     pub shape: &'a [usize],
     /// How the elements are encoded.
@@ -84,7 +86,7 @@ impl SafetensorsFolder {
     pub fn raw(&self, name: &str) -> Option<RawTensor<'_>> {
         let (file_idx, entry) = self.entry(name)?;
         let data = &self.files[*file_idx][entry.start..entry.start + entry.n_bytes];
-        Some(RawTensor { shape: &entry.shape, dtype: entry.dtype, data })
+        Some(RawTensor { name: &entry.name, shape: &entry.shape, dtype: entry.dtype, data })
     }
 
     /// Reads one file's content from memory; for tests and fuzzing, since it copies `bytes`.

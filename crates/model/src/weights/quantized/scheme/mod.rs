@@ -51,17 +51,18 @@ impl Scheme {
         self.rules.of_layer(layer)
     }
 
+    /// Keys of a `config.json` that say how weights are quantized; the last one is MLX's.
+    pub(crate) const KEYS: [&'static str; 3] = ["quantization_config", "compression_config", "quantization"];
+
     /// The scheme of a configuration; `None` where it has none.
     ///
     /// # Errors
     /// For a format that is not known, or a field of it.
     pub fn of_config(config: &Map<String, Value>) -> Result<Option<Self>, SchemeError> {
-        // The last one is MLX's.
-        let keys = ["quantization_config", "compression_config", "quantization"];
-        let found = keys.iter().find_map(|key| config.get(*key)?.as_object());
+        let found = Self::KEYS.iter().find_map(|key| config.get(*key)?.as_object());
         let of_text = || {
             let text = config.get("text_config")?.as_object()?;
-            keys.iter().find_map(|key| text.get(*key)?.as_object())
+            Self::KEYS.iter().find_map(|key| text.get(*key)?.as_object())
         };
         let Some(fields) = found.or_else(of_text) else { return Ok(None) };
         // ModelOpt's own file has its fields in an object.
