@@ -25,7 +25,7 @@ pub fn bounded_text(text: &str, max_bytes: usize) -> Cow<'_, str> {
     Cow::Owned(bounded)
 }
 
-/// The number as a signed one, which is what databases have.
+/// Converts a number to the signed type of databases; saturates.
 pub(crate) fn as_i64(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

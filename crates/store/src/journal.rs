@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::slots::{
-    ENDED, FREE, PROMPT_AT, RUNNING, SET_ASIDE, TIME_AT, affordable, entry_in, n_slots, numbers, offset,
-    read, reserve, write, write_state,
+    ENDED, FREE, PROMPT_AT, RUNNING, SET_ASIDE, TIME_AT, affordable, entry_in, is_free, n_slots, numbers,
+    offset, read, reserve, write, write_state,
 };
 use crate::ledger::LedgerEntry;
 
@@ -91,13 +91,17 @@ impl Journal {
         let n_there = n_slots(&file)?;
         let mut slots = Slots { n_made: n_there, ..Slots::default() };
         for slot in (0..n_there).map(Slot) {
-            match entry_in(&read(&file, slot)?) {
+            let bytes = read(&file, slot)?;
+            match entry_in(&bytes) {
                 Some(entry) => {
                     write(&file, slot, ENDED, &entry)?;
                     slots.ended.push_back(slot);
                 }
                 None => {
-                    write_state(&file, slot, FREE)?;
+                    // Most are free already: a start need not write the whole file.
+                    if !is_free(&bytes) {
+                        write_state(&file, slot, FREE)?;
+                    }
                     slots.free.push(slot);
                 }
             }
@@ -191,11 +195,6 @@ impl Journal {
     /// How many entries wait for the database.
     pub fn n_waiting(&self) -> usize {
         self.slots().ended.len()
-    }
-
-    /// How many entries are set aside.
-    pub fn n_set_aside(&self) -> usize {
-        self.slots().n_set_aside
     }
 
     /// Frees slots that waited for the database, whose entries are in it now.
@@ -391,7 +390,7 @@ mod tests {
         (1..=3).for_each(|number| journal.end(None, &entry(number)).expect("room"));
         let waiting = journal.waiting(10).expect("read");
         assert!(journal.set_aside(waiting[1].0).expect("written"));
-        assert_eq!((journal.n_waiting(), journal.n_set_aside()), (2, 1));
+        assert_eq!((journal.n_waiting(), journal.slots().n_set_aside), (2, 1));
         let ids = |journal: &Journal| {
             let waiting = journal.waiting(10).expect("read");
             waiting.into_iter().map(|(_, entry)| entry.id).collect::<Vec<_>>()
@@ -400,7 +399,7 @@ mod tests {
         journal.forget(&[waiting[0].0, waiting[2].0]).expect("written");
         drop(journal);
         let journal = Journal::open(&stem).expect("made");
-        assert_eq!((ids(&journal), journal.n_set_aside()), (vec![entry(2).id], 0));
+        assert_eq!((ids(&journal), journal.slots().n_set_aside), (vec![entry(2).id], 0));
         // No more than so many.
         journal.slots().n_set_aside = MAX_SET_ASIDE;
         let (slot, _) = journal.waiting(1).expect("read").remove(0);

@@ -43,14 +43,14 @@ pub trait Store: Debug + Send + Sync {
     fn append<'a>(&'a self, entries: &'a [LedgerEntry]) -> StoreFuture<'a, ()>;
     /// What the entries of a span of time add up to, ordered by bucket and group.
     fn usage<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>>;
-    /// As [`Self::usage`], without a bound on the time that it takes in this process.
+    /// The usage of [`Self::usage`], without a bound on the time that it takes in this process.
     fn usage_at_leisure<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>>;
     /// Adds up an hour of the ledger that an older version has written, so that questions need not read its rows. Whether there are more.
     fn make_earlier_totals(&self) -> StoreFuture<'_, bool>;
     /// Adds up the hour of this second again if entries are missing in its sums, as servers of an older version on the same database leave
     /// them. Whether there were.
     fn repair_totals(&self, unix_s: u64) -> StoreFuture<'_, bool>;
-    /// What each key has used on each of these days, counted in days since the epoch.
+    /// Usage of each key on each of these days, counted in days since the epoch.
     fn daily_totals(&self, days: Range<u64>) -> StoreFuture<'_, Vec<DailyTotal>>;
     /// Appends lines to the audit, all or none. One whose id is there already changes nothing.
     fn append_audit<'a>(&'a self, lines: &'a [AuditLine]) -> StoreFuture<'a, ()>;

@@ -12,7 +12,7 @@ use crate::ledger::{LedgerEntry, Outcome};
 pub(super) const SLOT_BYTES: usize = 2048;
 /// Bytes of each text of an entry that would be longer than a slot: seven of them fit, also where each byte is written as two.
 pub(super) const MAX_SHORT_TEXT_BYTES: usize = 96;
-/// Where in a slot what stands: a byte each for the state and the outcome, eight for each number, two for the length of the JSON.
+/// Layout of a slot: a byte each for the state and the outcome, eight for each number, two for the length of the JSON.
 const STATE_AT: usize = 0;
 const OUTCOME_AT: usize = 1;
 pub(super) const PROMPT_AT: usize = 8;
@@ -53,6 +53,11 @@ pub(super) fn entry_in(bytes: &[u8; SLOT_BYTES]) -> Option<LedgerEntry> {
     })
 }
 
+/// Whether a slot is marked as free.
+pub(super) fn is_free(bytes: &[u8; SLOT_BYTES]) -> bool {
+    bytes[STATE_AT] == FREE
+}
+
 pub(super) fn n_slots(file: &File) -> io::Result<u32> {
     let n = file.metadata()?.len().div_ceil(SLOT_BYTES as u64);
     Ok(u32::try_from(n).unwrap_or(u32::MAX).min(MAX_SLOTS))
@@ -77,7 +82,7 @@ pub(super) fn write(file: &File, slot: Slot, state: u8, entry: &LedgerEntry) -> 
     file.write_all_at(&bytes[..ENTRY_AT + json.len()], offset(slot))
 }
 
-/// What stands before the length of the JSON.
+/// Bytes before the length of the JSON.
 pub(super) fn numbers(state: u8, entry: &LedgerEntry) -> [u8; LENGTH_AT] {
     let mut bytes = [0; LENGTH_AT];
     bytes[STATE_AT] = state;

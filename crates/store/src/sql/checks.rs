@@ -3,23 +3,15 @@
 use sqlx::{AnyPool, AssertSqlSafe, Row};
 
 use super::entry::DAY_S;
-use super::totals::HOUR_S;
+use super::totals::{HOUR_S, sum_up_to};
 use crate::error::StoreError;
 
-/// From here on sums are as large as they can be.
+/// Largest sum; greater ones are taken for this.
 const LARGEST: i64 = i64::MAX / 1_000_000 * 1_000_000;
 
-/// A sum, or `LARGEST` where it is at least that. It is made of two sums that fit into 64 bits.
-fn sum(parts: &[&str]) -> String {
-    let all = |operator: &str| {
-        let terms: Vec<String> = parts.iter().map(|part| format!("SUM({part} {operator} 1000000)")).collect();
-        terms.join(" + ")
-    };
-    let (high, low) = (all("/"), all("%"));
-    format!(
-        "CAST(CASE WHEN ({high}) + ({low}) / 1000000 >= {LARGEST} / 1000000 THEN {LARGEST}
-         ELSE ({high}) * 1000000 + ({low}) END AS BIGINT)"
-    )
+/// SQL for a sum, or `LARGEST` where it is at least that.
+fn sum(columns: &[&str]) -> String {
+    sum_up_to(LARGEST, columns)
 }
 
 fn bounded(column: &str) -> String {

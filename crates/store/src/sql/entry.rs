@@ -16,6 +16,8 @@ pub const DAY_S: u64 = 86_400;
 #[derive(Debug)]
 pub struct BoundedEntry<'a> {
     pub entry: &'a LedgerEntry,
+    pub id: Cow<'a, str>,
+    pub request_id: Cow<'a, str>,
     pub at_unix_s: i64,
     pub organisation_id: Cow<'a, str>,
     pub project_id: Cow<'a, str>,
@@ -36,6 +38,8 @@ impl<'a> BoundedEntry<'a> {
         let cost = entry.prices.cost(prompt, cached, generated);
         Self {
             entry,
+            id: text(&entry.id),
+            request_id: text(&entry.request_id),
             at_unix_s: as_i64(entry.at_unix_s),
             organisation_id: text(&entry.organisation_id),
             project_id: text(&entry.project_id),

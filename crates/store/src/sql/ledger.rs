@@ -1,7 +1,6 @@
 //! The ledger in SQL: rows are added and never changed. What they add up to is kept beside them in the same transaction: each key's
 //! tokens and money of each day, so that budgets need not read all rows, and what [`super::totals`] has for bills.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::any::AnyRow;
@@ -9,7 +8,7 @@ use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Row};
 
 use super::entry::{BoundedEntry, DAY_S, of_entry, unsigned};
 use super::{Dialect, SqlStore, totals};
-use crate::bounds::{MAX_TEXT_BYTES, as_i64, bounded_text};
+use crate::bounds::as_i64;
 use crate::error::StoreError;
 use crate::ledger::{DailyTotal, LedgerEntry};
 use crate::money::Cost;
@@ -27,15 +26,11 @@ pub async fn append(store: &SqlStore, entries: &[LedgerEntry]) -> Result<(), Sto
         let rows: Vec<BoundedEntry<'_>> = some.iter().map(BoundedEntry::new).collect();
         let mut new = insert(&mut transaction, store.dialect, &rows).await?;
         // Of two with the same id the first is in the database.
-        written.extend(rows.into_iter().filter(|row| new.remove(&*id_of(row.entry))));
+        written.extend(rows.into_iter().filter(|row| new.remove(&*row.id)));
     }
     add_daily_totals(&mut transaction, &written).await?;
     totals::add(&mut transaction, store.dialect, &written).await?;
     transaction.commit().await
-}
-
-fn id_of(entry: &LedgerEntry) -> Cow<'_, str> {
-    bounded_text(&entry.id, MAX_TEXT_BYTES)
 }
 
 /// Adds up what each key has used on each day, in the order of the keys, so that two servers cannot wait for one another.
@@ -89,8 +84,8 @@ async fn insert(
     for row in rows {
         let entry = row.entry;
         statement = statement
-            .bind(id_of(entry).into_owned())
-            .bind(bounded_text(&entry.request_id, MAX_TEXT_BYTES).into_owned())
+            .bind(&*row.id)
+            .bind(&*row.request_id)
             .bind(row.at_unix_s)
             .bind(&*row.organisation_id)
             .bind(&*row.project_id)
@@ -111,7 +106,7 @@ async fn insert(
     new.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// What each key has used on days from the first of these on, until before the second.
+/// Usage of each key on the days from the first of these to the one before the second.
 pub async fn daily_totals(
     pool: &AnyPool,
     (from_day, until_day): (u64, u64),

@@ -110,7 +110,7 @@ impl SqlStore {
         Transaction::begin(&self.pool, self.dialect.begin_writing()).await
     }
 
-    /// As [`answered`], and notes whether the database takes what is written.
+    /// Bounds the wait like [`answered`], and notes whether the database takes writes.
     async fn written<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         let done = answered(work).await;
         let fault = match &done {

@@ -1,9 +1,8 @@
-//! What the rows of the ledger add up to by the hour and by the day, with users told apart and without: bills read these and only the
+//! Sums of the ledger's rows by the hour and by the day, with users told apart and without: bills read these and only the
 //! rows at the edges of their time. A table of an older version has totals from the hour of its upgrade on; those before are
 //! made hour by hour, backwards.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
@@ -24,7 +23,7 @@ pub const PICODOLLARS_PER_MICRODOLLAR: i64 = 1_000_000;
 const SUMS: [&str; 6] =
     ["requests", "prompt_tokens", "cached_tokens", "generated_tokens", "cost_microdollars", "cost_rest"];
 
-/// What a total is of, in the order of its primary key.
+/// Dimensions of a total, in the order of its primary key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct TotalKey<'a> {
     width_s: i64,
@@ -45,14 +44,24 @@ pub fn saturating(table: &str, column: &str) -> String {
     )
 }
 
-/// The sum of a column, up to the largest number. It is made of two sums that fit into 64 bits.
-fn saturating_sum(column: &str) -> String {
-    let (high, low) = (format!("SUM({column} / 1000000)"), format!("SUM({column} % 1000000)"));
+/// SQL for the sum of `columns`, or `most` where the sum is not below that in millions. It is made of two sums that
+/// fit into 64 bits.
+pub fn sum_up_to(most: i64, columns: &[&str]) -> String {
+    let all = |operator: &str| {
+        let terms = columns.iter().map(|column| format!("SUM({column} {operator} 1000000)"));
+        terms.collect::<Vec<_>>().join(" + ")
+    };
+    let (high, low) = (all("/"), all("%"));
     format!(
-        "CAST(CASE WHEN {high} + {low} / 1000000 >= {most} THEN {max} ELSE {high} * 1000000 + {low} END AS BIGINT)",
-        most = i64::MAX / 1_000_000,
-        max = i64::MAX
+        "CAST(CASE WHEN ({high}) + ({low}) / 1000000 >= {} THEN {most}
+         ELSE ({high}) * 1000000 + ({low}) END AS BIGINT)",
+        most / 1_000_000
     )
+}
+
+/// SQL for the sum of a column, up to the largest number.
+fn saturating_sum(column: &str) -> String {
+    sum_up_to(i64::MAX, &[column])
 }
 
 /// Adds new rows of the ledger to the totals.
@@ -210,9 +219,7 @@ fn make_hour(hour: i64) -> String {
         "INSERT INTO usage_totals (width_s, has_user, start_unix_s, project_id, key_id, model, user_name,";
     let (hour_end, day) = (hour.saturating_add(as_i64(HOUR_S)), hour / as_i64(DAY_S) * as_i64(DAY_S));
     let day_end = day.saturating_add(as_i64(DAY_S));
-    let mut sql = String::new();
-    let _ = write!(
-        sql,
+    format!(
         "DELETE FROM usage_totals WHERE width_s = {HOUR_S} AND has_user IN (0, 1) AND start_unix_s = {hour};
          {insert} {columns}) SELECT {HOUR_S}, 1, {hour}, project_id, key_id, model, user_name, {} FROM ledger
              WHERE at_unix_s >= {hour} AND at_unix_s < {hour_end} GROUP BY project_id, key_id, model, user_name;
@@ -223,6 +230,5 @@ fn make_hour(hour: i64) -> String {
              WHERE width_s = {HOUR_S} AND has_user IN (0, 1) AND start_unix_s >= {day} AND start_unix_s < {day_end}
              GROUP BY has_user, project_id, key_id, model, user_name;",
         of_rows.join(", ")
-    );
-    sql
+    )
 }

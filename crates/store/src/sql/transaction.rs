@@ -1,4 +1,4 @@
-//! Transactions that give their connection up unless they end well. Does not know what they change.
+//! Transactions that close their connection unless they are committed or rolled back. Does not know what they change.
 
 use std::ops::{Deref, DerefMut};
 

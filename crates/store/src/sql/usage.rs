@@ -6,7 +6,7 @@ use sqlx::{AnyPool, AssertSqlSafe, Row};
 
 use super::entry::{DAY_S, unsigned};
 use super::totals::{self, HOUR_S, PICODOLLARS_PER_MICRODOLLAR};
-use crate::bounds::{MAX_TEXT_BYTES, as_i64, bounded_text};
+use crate::bounds::as_i64;
 use crate::error::StoreError;
 use crate::ledger::{MAX_USAGE_ROWS, UsageGroup, UsageQuery, UsageRow};
 use crate::money::Cost;
@@ -72,7 +72,7 @@ pub async fn usage(pool: &AnyPool, query: &UsageQuery) -> Result<Vec<UsageRow>, 
     // Column names and numbers only: what the caller says is bound. Hardly two are the same, so that none is kept prepared.
     let mut statement = sqlx::query(AssertSqlSafe(sql(query, &segments))).persistent(false);
     for name in query.only.iter().flat_map(|(_, names)| names) {
-        statement = statement.bind(bounded_text(name, MAX_TEXT_BYTES).into_owned());
+        statement = statement.bind(super::short_text(name));
     }
     let rows = statement.fetch_all(&mut *connection).await?;
     if rows.len() > MAX_USAGE_ROWS {

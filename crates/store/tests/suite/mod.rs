@@ -389,7 +389,7 @@ pub async fn totals_are_wide_or_as_large_as_they_can_be(url: &str) {
     store.check().await.expect("totals and entries agree");
 }
 
-/// What the rows of some entries add up to, counted here.
+/// Sums of some entries' rows, counted here.
 fn expected(entries: &[LedgerEntry], query: &UsageQuery) -> Vec<UsageRow> {
     let mut rows: std::collections::BTreeMap<_, UsageRow> = std::collections::BTreeMap::new();
     for entry in entries {
