@@ -294,7 +294,7 @@ impl Serving for App {
 
     fn add(&self, served: ServedModel) -> Result<HeldBytes, String> {
         let held = served.held;
-        if let Some(name) = served.names.iter().find(|name| self.router.find(name).is_ok()) {
+        if let Some(name) = served.names.iter().find(|name| self.router.get(name).is_some()) {
             return Err(format!("another model is named {name}"));
         }
         serve_local(&self.router, vec![served], &self.metrics, &self.config);

@@ -8,7 +8,7 @@ use crate::openai::ApiError;
 use crate::replica::Links;
 use crate::retry_after::retry_after_s;
 
-/// Those that have not said it.
+/// Numbers of workers and engines that have not said which models they serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Awaited {
     /// Workers and engines that have not answered, nor failed to.
@@ -30,7 +30,7 @@ pub(crate) struct FleetMembers {
 
 /// Engines that serve no model.
 pub(crate) trait IdleEngines: Debug + Send + Sync {
-    /// How many there are, and how many of them fail.
+    /// Number of idle engines, and of those among them that fail.
     fn n_idle_and_failing(&self) -> (usize, usize);
 }
 
@@ -51,7 +51,7 @@ impl FleetMembers {
         Awaited { n_untried, n_workers: tried.len(), n_engines }
     }
 
-    /// What any request is answered with while no model is known.
+    /// Error for any request while no model is known.
     pub fn refusal(&self) -> ApiError {
         self.all_awaited().refusal(None)
     }
@@ -62,7 +62,7 @@ impl Awaited {
         self.n_untried + self.n_workers + self.n_engines
     }
 
-    /// What a request is answered with for a model that none of the others serves. A worker is waited for; an
+    /// Error for a request for a model that none of the others serves. A worker is waited for; an
     /// engine that fails is a fault.
     pub fn refusal(&self, model: Option<&str>) -> ApiError {
         let has_failed = self.n_untried + self.n_workers == 0 && self.n_engines > 0;

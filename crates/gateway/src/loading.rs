@@ -19,7 +19,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Of a server to which these may bring models.
+    /// Creates the progress of a server to which these may bring models.
     pub fn of(members: FleetMembers) -> Self {
         Self { members, ..Self::default() }
     }

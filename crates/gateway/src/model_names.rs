@@ -10,7 +10,7 @@ impl App {
     /// The model named `name`, or the only one when no name is given.
     ///
     /// # Errors
-    /// As [`Tenant::find_or_only`]; the error names the models that the key may use.
+    /// The errors of [`Tenant::find_or_only`], which then name the models that the key may use.
     pub fn find_model(&self, caller: &Tenant, name: Option<&str>) -> Result<Route, ApiError> {
         caller.find_or_only(&self.router, name).map_err(|error| match (error.code(), name) {
             ("model_not_found", Some(_)) => error.with_models(&self.usable_names(caller)),
@@ -72,10 +72,10 @@ impl App {
     }
 
     fn permits_model(&self, caller: &Tenant, name: &str) -> bool {
-        match (self.foreign.find(name), self.router.find(name)) {
+        match (self.foreign.find(name), self.router.get(name)) {
             (Some(model), _) => caller.permits_name_of(name, &model.names),
-            (None, Ok(route)) => caller.permits(name, &route),
-            (None, Err(_)) => caller.permits_name_of(name, &[]),
+            (None, Some(route)) => caller.permits(name, &route),
+            (None, None) => caller.permits_name_of(name, &[]),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::served_model::ModelEntry;
 #[derive(Debug, Default)]
 pub(crate) struct Router {
     routes: RwLock<Arc<[Route]>>,
-    /// Who may bring further models.
+    /// Workers and engines that may bring further models.
     members: FleetMembers,
 }
 
@@ -55,8 +55,7 @@ impl Route {
         match &*self.replicas.now() {
             [only] if !self.model.is_remote() && bound.is_none() => only.generate(request).await,
             _ => {
-                let mut wish = Wish::of(&request, &self.replicas, pinned, bound);
-                wish.is_last_resort = is_last_resort;
+                let wish = Wish::of(&request, &self.replicas, pinned, bound, is_last_resort);
                 let started = Resumable::start(self.replicas.clone(), request, wish).await;
                 started.inspect_err(|_| self.note_unserved())
             }
@@ -100,7 +99,7 @@ impl Route {
 }
 
 impl Router {
-    /// Without models, of which these may bring some.
+    /// Creates a router without models, of which these may bring some.
     pub fn of_fleet(members: FleetMembers) -> Self {
         Self { members, ..Self::default() }
     }
@@ -135,13 +134,16 @@ impl Router {
     }
 
     /// The model that answers to `name`, or whose adapter does.
+    pub fn get(&self, name: &str) -> Option<Route> {
+        self.routes().iter().find(|route| route.model.answers_to(name)).cloned()
+    }
+
+    /// The model that answers to `name`, for a request for it.
     ///
     /// # Errors
     /// 404 `model_not_found`; 503 while a worker or an engine has not said which models it serves.
     pub fn find(&self, name: &str) -> Result<Route, ApiError> {
-        let answers = |route: &&Route| route.model.answers_to(name);
-        let found = self.routes().iter().find(answers).cloned();
-        found.ok_or_else(|| match self.members.awaited() {
+        self.get(name).ok_or_else(|| match self.members.awaited() {
             Some(awaited) => awaited.refusal(Some(name)),
             None => ApiError::model_not_found(name),
         })

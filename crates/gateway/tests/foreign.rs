@@ -502,7 +502,7 @@ async fn keys_limits_and_the_ledger_count_what_an_engine_says() {
     tokio::time::timeout(PATIENCE, counting).await.expect("all requests are counted");
 }
 
-/// What the scripted engine says of its usage, and the prompt and output tokens that are charged for it.
+/// Usage that the scripted engine reports, and the prompt and output tokens that are charged for it.
 const REPORTS: [(&str, u64, u64); 9] = [
     (r#"{"prompt_tokens":11,"completion_tokens":7}"#, 11, 7),
     (r#"{"prompt_tokens":9007199254740992,"completion_tokens":9007199254740992}"#, 2, 3),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use throng_core::batch::{ScheduledBatch, ScheduledSequence, StepOutput, TokenLogprob};
 use throng_text::{AnswerFormat, ReasoningFormat, ToolCallFormat};
 
-/// Before and after the text in a prompt that is to be the answer.
+/// Marks before and after the text of a prompt that is to be the answer.
 const MARKS: [char; 2] = ['\u{1}', '\u{2}'];
 
 /// Answers a prompt with the text between the marks in it, a byte a token.

@@ -1,4 +1,4 @@
-//! Where the tokens of an echoed prompt begin in its text, in characters. Does not know answers.
+//! Offsets of an echoed prompt's tokens in its text, in characters. Does not know answers.
 
 /// A place in a prompt's text that follows the prompt's tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -22,7 +22,7 @@ pub struct StoredKeys {
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// That of the keys; `None` before they are read.
+    /// Revision of the keys; `None` before they are read.
     revision: Option<i64>,
     keys: HashMap<KeyDigest, Arc<ApiKey>>,
     /// Those that have keys.

@@ -27,7 +27,7 @@ pub(crate) use seat::Seat;
 const RESERVED_RETRIES: u32 = 10;
 const MAX_SAVED_RETRIES: u32 = 100;
 
-/// What waits for a replica looks again after this time, whatever is heard.
+/// Longest time between two looks of a request that waits for a replica.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Most block names that are kept of what one replica has cached.

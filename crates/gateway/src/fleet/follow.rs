@@ -22,7 +22,7 @@ const MIN_BACKOFF: Duration = Duration::from_millis(50);
 /// … and at most.
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
-/// The log has a worker that does not answer once in this time.
+/// Interval between log lines about a worker that does not answer.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Follows a worker for ever.

@@ -199,7 +199,7 @@ fn report(replica: &ForeignReplica, fault: &Fault, context: &RequestContext) {
     }
 }
 
-/// What of a whole answer says that it is one.
+/// Members that tell a whole answer from an error.
 #[derive(Deserialize)]
 struct Shape<'a> {
     #[serde(borrow)]

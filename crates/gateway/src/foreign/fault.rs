@@ -1,4 +1,4 @@
-//! What a request to a foreign engine can come to instead of an answer. Does not know connections.
+//! Faults of requests to upstream engines. Does not know connections.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -15,19 +15,19 @@ pub(super) enum Fault {
     Unreachable(String),
     /// The connection broke after the request was sent.
     Broken(String),
-    /// It said nothing for too long.
+    /// Timeout: the engine was silent for too long.
     Silent,
-    /// It refuses: too many requests, or not now.
+    /// Refusal of the engine: too many requests, or not now.
     Busy(StatusCode),
-    /// It failed, or it does not accept what this gateway shows it; with its own words, for operators.
+    /// Failure of the engine, or credentials that it does not accept; with its own words, for operators.
     Failed(StatusCode, String),
-    /// It says that the request is wrong: status and body are the client's.
+    /// Rejection of the request: status and body go to the client.
     Rejected(StatusCode, Bytes),
     /// Its answer is not what it should be.
     Nonsense(&'static str),
-    /// It is a gateway, which does not take what another gateway forwarded to this one.
+    /// Rejection by a gateway of a request that another gateway forwarded to this one.
     Loop,
-    /// It is a gateway, and has nothing in the regions that the request is bound to.
+    /// Rejection by a gateway without replicas in the regions that the request is bound to.
     OutOfRegion,
 }
 
@@ -76,7 +76,7 @@ impl Fault {
         }
     }
 
-    /// What an engine means by a status other than 200. Engines answer a prompt that is too long with
+    /// Fault for a status other than 200. Engines answer a prompt that is too long with
     /// several; gateways have meanings of their own for two, which engines also use.
     pub fn of_status(status: StatusCode, body: Bytes) -> Self {
         let reason = Reason::read(&body);
@@ -96,7 +96,7 @@ impl Fault {
         }
     }
 
-    /// What an engine means by an error where an answer should be.
+    /// Fault for an error in place of an answer.
     pub fn of_answer(reason: Reason, body: Bytes) -> Self {
         match (reason.clients_status(), reason.status) {
             (Some(status), _) => Self::Rejected(status, reason.body(body)),
@@ -107,7 +107,7 @@ impl Fault {
         }
     }
 
-    /// What operators are told.
+    /// Message for operators.
     pub fn told(&self) -> String {
         match self {
             Self::Unreachable(reason) | Self::Broken(reason) => reason.clone(),

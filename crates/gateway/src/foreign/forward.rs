@@ -12,7 +12,6 @@ use tokio::time::Instant;
 
 use super::attempt::{Answering, Told, begin};
 use super::model::ForeignModel;
-use super::reason::Reason;
 use super::request::{Endpoint, ForeignRequest, named_model};
 use super::running::Running;
 use super::setting::Setting;
@@ -171,12 +170,9 @@ fn vectors(mut running: Running, bytes: Bytes, n_assumed: u64) -> Response {
     json(StatusCode::OK, bytes)
 }
 
-/// What an engine says of a request that is wrong, if it says anything.
-fn rejected(status: StatusCode, body: Bytes) -> Response {
-    match Reason::read(&body) {
-        Some(reason) => json(status, reason.body(body)),
-        None => ApiError::upstream_rejected().into_response(),
-    }
+/// Answer to a request that the engine rejects, with its reason where it gives one.
+fn rejected(status: StatusCode, reason: Bytes) -> Response {
+    if reason.is_empty() { ApiError::upstream_rejected().into_response() } else { json(status, reason) }
 }
 
 fn json(status: StatusCode, body: Bytes) -> Response {

@@ -27,7 +27,7 @@ pub(super) struct Reason {
     pub status: Option<StatusCode>,
     /// Whether the error says by its type that the request is wrong.
     is_of_request: bool,
-    /// As OpenAI says it.
+    /// Error body in OpenAI's form.
     body: Value,
     is_as_it_came: bool,
 }
@@ -105,7 +105,7 @@ impl Reason {
         self.body["error"]["code"].as_str().unwrap_or_default()
     }
 
-    /// With which status the client gets it, if it is the client's at all.
+    /// Status for the client; `None` where the fault is not the client's.
     pub fn clients_status(&self) -> Option<StatusCode> {
         if self.is_too_long {
             return Some(StatusCode::BAD_REQUEST);
@@ -164,7 +164,7 @@ const NAMES: [&str; 5] = [
     "prompt_too_long",
     "context_window_too_small",
 ];
-/// What engines say, in lower case.
+/// Phrases of engines, in lower case.
 const PHRASES: [&str; 22] = [
     // OpenAI, vLLM, SGLang, DeepSeek, Mistral.
     "maximum context length",
@@ -230,7 +230,7 @@ mod tests {
         Reason::read(body.as_bytes()).unwrap_or_else(|| panic!("{body}"))
     }
 
-    /// As engines and services write it.
+    /// Messages as engines and services write them.
     const LONG: &[&str] = &[
         r#"{"object":"error","message":"This model's maximum context length is 10 tokens. However, you requested 26 tokens (10 in the messages, 16 in the completion).","type":"BadRequestError","param":null,"code":400}"#,
         r#"{"error":{"message":"This model's maximum context length is 4096 tokens. However, your request has 5000 input tokens.","type":"BadRequestError","param":"input_tokens","code":400}}"#,

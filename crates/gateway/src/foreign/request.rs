@@ -27,7 +27,7 @@ const TEMPLATE_TOKENS: u64 = 64;
 /// Output tokens of a request that does not bound them, for the limits of its key until its end.
 const ASSUMED_MAX_TOKENS: u64 = 1_024;
 
-/// Which endpoint.
+/// Endpoint of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     /// `/chat/completions`.
@@ -62,7 +62,7 @@ impl Endpoint {
         }
     }
 
-    /// Where an engine with this base address may have it, the likeliest place first: endpoints that OpenAI
+    /// URLs at which an engine with this base address may have it, the likeliest first: endpoints that OpenAI
     /// does not have stand under
     /// `/v1`, beside it, or in both places.
     pub fn urls(self, base: &str) -> Vec<String> {
@@ -107,7 +107,7 @@ pub(super) struct ForeignRequest {
     pub n: u64,
     /// Output tokens of each, or what is assumed of them.
     pub max_tokens: u64,
-    /// What its usage can be.
+    /// Bounds of its usage.
     bounds: UsageBounds,
     /// Its `user`.
     pub user: Option<String>,
@@ -210,7 +210,7 @@ impl ForeignRequest {
         }
     }
 
-    /// What its usage can be.
+    /// Bounds of its usage.
     pub fn usage_bounds(&self) -> UsageBounds {
         self.bounds
     }

@@ -1,4 +1,4 @@
-//! What is wrong with an engine, for operators: shown at once, and in the log when it is news and then once a
+//! Present fault of an engine, for operators: shown at once, and in the log when it is news and then once a
 //! minute. Does not know what can be wrong.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Trouble of one kind is in the log once in this time.
+/// Interval between log lines about one kind of trouble.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The trouble with one engine.
@@ -48,7 +48,7 @@ impl Trouble {
         self.state().present = None;
     }
 
-    /// What is wrong, and since when.
+    /// Present fault, and its beginning.
     pub fn present(&self) -> Option<(String, Instant)> {
         self.state().present.clone()
     }

@@ -38,9 +38,9 @@ pub(crate) struct Upstream {
     pub name: String,
     /// Its region.
     pub region: Option<Region>,
-    /// As its operator wrote it.
+    /// Address as its operator wrote it.
     url: Arc<str>,
-    /// What may stand before `/chat/completions`, the likeliest first.
+    /// Base addresses to try, the likeliest first.
     bases: Vec<Arc<str>>,
     base_idx: AtomicUsize,
     /// The engine has answered under the base of that index.
@@ -48,7 +48,7 @@ pub(crate) struct Upstream {
     authorization: Option<HeaderValue>,
     /// The longest that it may say nothing.
     pub timeout: Duration,
-    /// What is wrong with it, for operators.
+    /// Present fault, for operators.
     pub trouble: Trouble,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
@@ -101,7 +101,7 @@ impl Upstream {
         self.trouble.begin(reason);
     }
 
-    /// What stands before `/chat/completions`.
+    /// Base address in use: the part before `/chat/completions`.
     pub(super) fn base(&self) -> &str {
         let idx = self.base_idx.load(Ordering::Acquire);
         self.bases.get(idx).map_or(&self.url, |base| base)
@@ -181,7 +181,7 @@ impl Upstream {
     }
 }
 
-/// What may stand before `/chat/completions`: people write the address of a server, of its API or of one of
+/// Base addresses that an address may mean: people write the address of a server, of its API or of one of
 /// its endpoints.
 fn bases_of(url: &str) -> Vec<Arc<str>> {
     const ENDPOINTS: [&str; 5] =

@@ -23,11 +23,11 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// Tokens of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// Of the prompt.
+    /// Prompt tokens.
     pub prompt_tokens: u64,
-    /// Of all answers.
+    /// Output tokens of all answers.
     pub completion_tokens: u64,
-    /// Of the prompt, those found in a cache.
+    /// Prompt tokens that were found in a cache.
     pub cached_tokens: u64,
 }
 
@@ -35,13 +35,13 @@ pub(super) struct Usage {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "Value")]
 pub(super) struct ReportedUsage {
-    /// Of the prompt.
+    /// Prompt tokens.
     pub prompt_tokens: Option<u64>,
-    /// Of all answers.
+    /// Output tokens of all answers.
     pub completion_tokens: Option<u64>,
-    /// Of the prompt, those found in a cache.
+    /// Prompt tokens that were found in a cache.
     pub cached_tokens: Option<u64>,
-    /// Of all answers, those of reasoning, which may be hidden.
+    /// Output tokens of reasoning, which may be hidden.
     pub reasoning_tokens: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ fn count(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_f64().filter(|number| whole(*number)).map(|number| number as u64))
 }
 
-/// What a request's usage can be at most, and what is assumed where its engine says nothing.
+/// Bounds of a request's usage, and the assumption where its engine reports none.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct UsageBounds {
     /// Prompt tokens by the prompt's bytes.
@@ -151,12 +151,12 @@ impl UsageCount {
         self.charge.token();
     }
 
-    /// So many bytes of the answer came.
+    /// Adds `n` bytes of the answer.
     pub fn bytes(&mut self, n: usize) {
         self.n_answer_bytes = self.n_answer_bytes.saturating_add(n as u64);
     }
 
-    /// A whole answer came, which is estimated to have so many tokens.
+    /// Notes a whole answer with an estimate of its tokens.
     pub fn whole(&mut self, n_tokens: u64) {
         self.estimated_tokens = n_tokens;
     }
@@ -178,35 +178,34 @@ impl UsageCount {
 
     /// Whether the engine reports more than this request and its answer can have.
     pub fn is_absurd(&self) -> bool {
-        self.believed_prompt().is_some_and(|believed| believed.is_none())
-            || self.believed_completion().is_some_and(|believed| believed.is_none())
+        let (most_prompt, most_completion) = self.most_tokens();
+        self.reported.prompt_tokens > Some(most_prompt)
+            || self.reported.completion_tokens > Some(most_completion)
     }
 
-    /// The reported tokens of the prompt: absent where none are reported, and an inner `None` where they cannot be.
-    #[allow(clippy::option_option, reason = "nothing said differs from something absurd")]
-    fn believed_prompt(&self) -> Option<Option<u64>> {
-        let most = self.bounds.most_prompt_tokens();
-        self.reported.prompt_tokens.map(|told| Some(told).filter(|told| *told <= most))
-    }
-
-    /// As [`Self::believed_prompt`], of all answers.
-    #[allow(clippy::option_option, reason = "nothing said differs from something absurd")]
-    fn believed_completion(&self) -> Option<Option<u64>> {
+    /// Most tokens of the prompt and of all answers that are believed.
+    fn most_tokens(&self) -> (u64, u64) {
         let reasoning = self.reported.reasoning_tokens.unwrap_or(0);
-        let most = self.bounds.most_completion_tokens(self.n_answer_bytes, reasoning);
-        self.reported.completion_tokens.map(|told| Some(told).filter(|told| *told <= most))
+        let completion = self.bounds.most_completion_tokens(self.n_answer_bytes, reasoning);
+        (self.bounds.most_prompt_tokens(), completion)
     }
 
-    /// What was used, as far as is known. What cannot be is not believed: neither more tokens than there are bytes, nor none where there is
-    /// text.
+    /// Tokens used, as far as is known. Impossible counts are not believed: neither more tokens than there are
+    /// bytes, nor none where there is text.
     pub fn usage(&self) -> Usage {
-        let of_text = |believed: Option<u64>, estimated: u64| {
-            believed.filter(|told| *told > 0 || estimated == 0).unwrap_or(estimated)
+        let (most_prompt, most_completion) = self.most_tokens();
+        let of_text = |told: Option<u64>, most: u64, estimated: u64| {
+            told.filter(|told| *told <= most && (*told > 0 || estimated == 0)).unwrap_or(estimated)
         };
-        let prompt_tokens = of_text(self.believed_prompt().flatten(), self.bounds.assumed_prompt_tokens);
+        let assumed = self.bounds.assumed_prompt_tokens;
+        let prompt_tokens = of_text(self.reported.prompt_tokens, most_prompt, assumed);
         Usage {
             prompt_tokens,
-            completion_tokens: of_text(self.believed_completion().flatten(), self.estimated_tokens),
+            completion_tokens: of_text(
+                self.reported.completion_tokens,
+                most_completion,
+                self.estimated_tokens,
+            ),
             cached_tokens: self.reported.cached_tokens.unwrap_or(0).min(prompt_tokens),
         }
     }

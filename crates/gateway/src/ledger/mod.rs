@@ -68,9 +68,9 @@ pub(crate) struct Counted<'a> {
 /// Why a request that is to be counted may not begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Uncounted {
-    /// It could exceed a budget.
+    /// The request could exceed a budget.
     Budget(BudgetRefusal),
-    /// It has a budget, and what it uses could not be written down.
+    /// The request has a budget, and its entry could not be written down.
     NoRoom,
 }
 

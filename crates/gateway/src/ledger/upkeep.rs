@@ -13,10 +13,10 @@ const HOUR_S: u64 = 3_600;
 const N_HOURS_AT_START: u64 = 24;
 /// … and when an hour has passed: entries may have waited in a journal.
 const N_HOURS: u64 = 2;
-/// After a failure nothing is done for so long.
+/// Pause after a failure.
 const REST: Duration = Duration::from_secs(60);
 
-/// How far it is.
+/// Progress of the upkeep.
 #[derive(Debug)]
 pub(super) struct Upkeep {
     /// Whether hours of before the upgrade may not be added up.

@@ -222,8 +222,8 @@ impl OnDemandModels {
     }
 
     fn is_idle(&self, place: &dyn Serving, number: usize) -> bool {
-        let route = place.router().find(&self.names[number]);
-        route.is_ok_and(|route| route.model.served.engines.iter().all(has_nothing_to_do))
+        let route = place.router().get(&self.names[number]);
+        route.is_some_and(|route| route.model.served.engines.iter().all(has_nothing_to_do))
     }
 
     fn number_of(&self, name: &str) -> Option<usize> {

@@ -53,7 +53,7 @@ pub enum Kind<T> {
     Custom(Shape, Read<T>),
     /// Checked and then without effect.
     Ignored(Shape),
-    /// As `Ignored`, where a strict server refuses it as unsupported, except for values that ask for nothing.
+    /// Ignored, but refused as unsupported by strict servers, except for values that ask for nothing.
     Hint(Shape, fn(&Node<'_, '_>) -> bool),
     /// Refused as unsupported, except for values that ask for nothing.
     Refused(Shape, fn(&Node<'_, '_>) -> bool),
@@ -285,7 +285,7 @@ impl<T> Part for Bound<'_, T> {
 /// Reads a request's body into the parts of the request; what of it has no effect.
 ///
 /// # Errors
-/// What [`Node::body`] gives, `duplicate_key`, `unknown_parameter`, and what reading a parameter gives.
+/// The errors of [`Node::body`], `duplicate_key`, `unknown_parameter`, and those of reading a parameter.
 pub fn read_body(
     body: &[u8],
     parts: &mut [&mut dyn Part],

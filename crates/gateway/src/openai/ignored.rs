@@ -1,4 +1,4 @@
-//! What of a request had no effect, as the response header and the log name it. Does not know how requests
+//! Parameters without effect, as the response header and the log name them. Does not know how requests
 //! are read.
 
 use std::sync::Mutex;
@@ -56,7 +56,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct IgnoredLog(Mutex<Since>);
 
-/// What came since the last line.
+/// Requests since the last line.
 #[derive(Debug, Default)]
 struct Since {
     said_at: Option<Instant>,

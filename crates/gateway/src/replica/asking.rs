@@ -12,12 +12,12 @@ use super::{Continuations, Generation, ReplicaError, ReplicaErrorKind, ReplicaRe
 use crate::awake::AwakeSleep;
 use crate::dispatch::{Bound, Placement, Wanted};
 
-/// What decides where a request goes, beside the state of the replicas.
-#[derive(Debug, Default)]
+/// Conditions of a request on its replica.
+#[derive(Debug)]
 pub(crate) struct Wish {
     /// The name of the only replica that may run it.
     pub pinned: Option<Box<str>>,
-    /// What a residency rule binds it to.
+    /// Regions that a residency rule binds it to.
     pub bound: Option<Arc<Bound>>,
     /// Whether nobody else may answer it: then it waits for a replica also before its first token.
     pub is_last_resort: bool,
@@ -26,12 +26,13 @@ pub(crate) struct Wish {
 }
 
 impl Wish {
-    /// Of a request that may be pinned to a replica, and bound to regions by a residency rule.
+    /// Conditions of a request that may be pinned to a replica, and bound to regions by a residency rule.
     pub fn of(
         request: &ReplicaRequest,
         replicas: &Replicas,
         pinned: Option<&str>,
         bound: Option<Arc<Bound>>,
+        is_last_resort: bool,
     ) -> Self {
         // Adapters have other numbers in other processes, and with them their blocks other names.
         let blocks = if replicas.need_blocks() && request.adapter.is_none() {
@@ -40,11 +41,11 @@ impl Wish {
         } else {
             Vec::new()
         };
-        Self { pinned: pinned.map(Box::from), bound, is_last_resort: true, blocks }
+        Self { pinned: pinned.map(Box::from), bound, is_last_resort, blocks }
     }
 }
 
-/// What came of asking replicas one after the other, and which were asked.
+/// Outcome of submitting to replicas one after the other, and which were tried.
 pub(super) struct Asked {
     /// The replica that has taken the request in, or why none has.
     pub result: Taken,
@@ -87,7 +88,7 @@ pub(super) async fn ask(
     Asked { result, tried }
 }
 
-/// What came of asking: a replica that has taken the request in, or a reason that holds for all.
+/// Outcome of a submission: a replica that has taken the request in, or a reason that holds for all.
 type Taken = Result<(Box<dyn Generation>, Placement), ReplicaError>;
 
 /// One request on its way to a replica.

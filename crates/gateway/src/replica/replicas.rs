@@ -115,11 +115,15 @@ impl Replicas {
             // None can be expected to answer: what it says is what clients are told.
             Status::Stalled | Status::Lost => dispatcher.place_among(wanted, &answering),
         }?;
-        let member = untried.into_iter().find(|member| member.id == placement.replica())?;
+        self.placed(&members, placement)
+    }
+
+    fn placed(&self, members: &[Member], placement: Placement) -> Option<(Placement, Arc<dyn Replica>)> {
+        let member = members.iter().find(|member| member.id == placement.replica())?;
         Some((placement.judged(self.0.are_judged), member.replica.clone()))
     }
 
-    /// Where a request goes next that waits for a replica: only one that answers and is known to be fit for
+    /// Next replica of a request that waits for one: only one that answers and is known to be fit for
     /// requests.
     pub fn place_ready(&self, wanted: &Wanted<'_>) -> Option<(Placement, Arc<dyn Replica>)> {
         let members = self.members();
@@ -129,9 +133,7 @@ impl Replicas {
             members.iter().any(|member| member.id == *id && member.replica.status() == Status::Ready)
         };
         ready.retain(is_there);
-        let placement = dispatcher.place_among(wanted, &ready)?;
-        let member = members.iter().find(|member| member.id == placement.replica())?;
-        Some((placement.judged(self.0.are_judged), member.replica.clone()))
+        self.placed(&members, dispatcher.place_among(wanted, &ready)?)
     }
 
     /// How long a request that has begun waits for a replica to come back; those of this process do not.

@@ -10,7 +10,7 @@ use crate::foreign::{self, Endpoint, named_model};
 use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
 
-/// What answers of foreign engines need, if new requests are welcome.
+/// Context for answers of upstream engines; an error while the server takes no new requests.
 pub(super) fn foreign_setting(app: &App) -> Result<foreign::Setting<'_>, ApiError> {
     if app.is_draining() {
         return Err(ApiError::shutting_down(retry_after_s()));

@@ -37,7 +37,7 @@ pub(super) async fn list(
     let aliases = app.config.routing.aliases.iter().filter(|alias| caller.permits_name_of(&alias.name, &[]));
     let cards = cards.chain(aliases.map(|alias| alias_card(&app, alias)));
     let states = app.on_demand.iter().flat_map(|models| models.states());
-    let is_listed = |name: &str| app.router.find(name).is_ok();
+    let is_listed = |name: &str| app.router.get(name).is_some();
     let absent = states.filter(|(name, _)| !is_listed(name) && caller.permits_name_of(name, &[]));
     let cards = cards.chain(absent.map(|(name, state)| on_demand_card(&app, name, state)));
     Json(ModelList::new(cards.collect())).into_response()
@@ -56,7 +56,7 @@ pub(super) async fn card(
         return is_permitted.then(card).ok_or_else(|| app.not_permitted(&caller, &id));
     }
     let state = app.on_demand.as_ref().and_then(|models| models.state(&id));
-    if let Some(state) = state.filter(|_| caller.permits_name_of(&id, &[]) && app.router.find(&id).is_err()) {
+    if let Some(state) = state.filter(|_| caller.permits_name_of(&id, &[]) && app.router.get(&id).is_none()) {
         return Ok(Json(on_demand_card(&app, &id, state)).into_response());
     }
     let route = app.find_model(&caller, Some(&id))?;

@@ -147,8 +147,8 @@ impl ClientIo {
         }
         Some(match self.head_since {
             Some(since) => {
-                let end = self.state.ending().map(|ending| ending + HALF_SENT_GRACE);
-                (since + self.timeouts.header).min(end.unwrap_or(since + self.timeouts.header))
+                let limit = since + self.timeouts.header;
+                self.state.ending().map_or(limit, |ending| limit.min(ending + HALF_SENT_GRACE))
             }
             None if self.n_started_seen == 0 => self.idle_since + self.timeouts.header,
             None => self.idle_since + self.timeouts.idle,

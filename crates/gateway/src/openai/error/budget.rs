@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use super::{ApiError, ErrorType};
 
-/// What a client is told of a budget. Amounts are written out, with their unit.
+/// Facts about a budget for its error. Amounts are written out, with their unit.
 #[derive(Debug)]
 pub struct SpentBudget<'a> {
     /// Whose it is, as in "this API key".

@@ -161,7 +161,7 @@ impl ApiError {
         Self::client(StatusCode::NOT_FOUND, "unsupported_by_server", message)
     }
 
-    /// What a request with a budget uses could not be written down.
+    /// The entry of a request with a budget could not be written down.
     pub fn ledger_unavailable(retry_after_s: u32) -> Self {
         let message = "This API key, its project or its organisation has a budget, and the server has no room to write down what the request would use: its disk is full. Try again later.";
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "ledger_unavailable", message)

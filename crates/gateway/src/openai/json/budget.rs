@@ -90,10 +90,10 @@ impl<'a> Node<'a, '_> {
         serde_json::from_str(self.text()).map_err(syntax)
     }
 
-    /// As [`Self::tree`], with the digits of every number: see [`throng_text::exact_number`].
+    /// The tree of [`Self::tree`] with the digits of every number: see [`throng_text::exact_number`].
     ///
     /// # Errors
-    /// As [`Self::tree`].
+    /// The errors of [`Self::tree`].
     pub fn exact_tree(&self) -> Result<Value, ApiError> {
         exact_number::parse(self.text()).map_err(syntax)
     }

@@ -77,7 +77,7 @@ impl<'a> Node<'a, 'static> {
 }
 
 impl<'a, 'p> Node<'a, 'p> {
-    /// As [`Self::body`], read as `reading` says.
+    /// Reads a body like [`Self::body`], in the way that `reading` says.
     ///
     /// # Errors
     /// As there.
@@ -115,7 +115,7 @@ impl<'a> Node<'a, '_> {
     /// The path, like `messages[2].content`; long or odd keys are shortened and escaped.
     pub fn path(&self) -> String {
         let mut out = String::new();
-        self.path.write(&mut out, &|idx| format!("[{idx}]"));
+        self.path.write(&mut out, true);
         out
     }
 
@@ -123,7 +123,7 @@ impl<'a> Node<'a, '_> {
     pub fn path_of(&self, key: &str) -> String {
         let mut out = String::new();
         let path = Path { parent: Some(&self.path), step: Step::Key(key) };
-        path.write(&mut out, &|idx| format!("[{idx}]"));
+        path.write(&mut out, true);
         out
     }
 
@@ -263,7 +263,7 @@ impl<'a> Node<'a, '_> {
         })
     }
 
-    /// As [`Self::known_members`], for an object in which any other key would change the answer: it is
+    /// Reads members like [`Self::known_members`] of an object in which any other key would change the answer: it is
     /// refused.
     ///
     /// # Errors
@@ -350,10 +350,10 @@ impl<'a> Node<'a, '_> {
 }
 
 impl Path<'_> {
-    /// Writes the path; `index` says how the place in an array is written.
-    fn write(&self, out: &mut String, index: &dyn Fn(usize) -> String) {
+    /// Writes the path, with or without the indices of arrays.
+    fn write(&self, out: &mut String, with_indices: bool) {
         if let Some(parent) = self.parent {
-            parent.write(out, index);
+            parent.write(out, with_indices);
         }
         match self.step {
             Step::Body => {}
@@ -363,7 +363,8 @@ impl Path<'_> {
                 }
                 out.push_str(&echo(key));
             }
-            Step::Index(idx) => out.push_str(&index(idx)),
+            Step::Index(idx) if with_indices => out.push_str(&format!("[{idx}]")),
+            Step::Index(_) => out.push_str("[]"),
         }
     }
 }

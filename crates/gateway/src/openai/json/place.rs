@@ -1,4 +1,4 @@
-//! Where in a body a byte stands, as a path like `messages[2].content`. Does not know what is wrong there,
+//! Paths of bytes of a body, like `messages[2].content`. Does not know what is wrong there,
 //! nor whether the rest is JSON.
 
 use crate::openai::error::echo;
@@ -6,7 +6,7 @@ use crate::openai::error::echo;
 /// Longest path that is told, in bytes.
 const MAX_PATH_BYTES: usize = 256;
 
-/// What is open at a byte.
+/// Object or array that is open at a byte.
 enum Open<'a> {
     /// An array, at its element of this index.
     Array(usize),

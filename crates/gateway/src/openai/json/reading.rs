@@ -20,7 +20,7 @@ impl Reading {
         Self { is_strict, ignored: RefCell::default() }
     }
 
-    /// What had no effect.
+    /// Parameters without effect.
     pub fn into_ignored(self) -> IgnoredParameters {
         self.ignored.into_inner()
     }
@@ -61,7 +61,7 @@ impl Node<'_, '_> {
     /// The path without indices, like `messages[].content`.
     fn pattern(&self) -> String {
         let mut out = String::new();
-        self.path.write(&mut out, &|_| "[]".to_owned());
+        self.path.write(&mut out, false);
         out
     }
 }

@@ -23,7 +23,8 @@ const MAX_PARTS: usize = 10_000;
 pub const MAX_MESSAGES: usize = 10_000;
 
 /// Keys of a message. Those from `annotations` on mean nothing here: other servers' answers have them, and clients send
-/// them back. Strict servers accept these too.
+/// them back. The last six would change the answer: the first two of them leave the last message open, as DeepSeek's,
+/// Mistral's and Moonshot's servers call it; the others hold what is no text.
 const KEYS: &[&str] = &[
     "role",
     "content",
@@ -42,12 +43,15 @@ const KEYS: &[&str] = &[
     "provider_specific_fields",
     "reasoning_details",
     "thinking_blocks",
+    "prefix",
+    "partial",
+    "images",
+    "videos",
+    "files",
+    "attachments",
 ];
-
-/// Further keys that would change the answer: the first two leave the last message open, as DeepSeek's,
-/// Mistral's and Moonshot's servers call it; the others hold what is no text. Strict servers do not know
-/// them.
-const MORE_KEYS: [&str; 6] = ["prefix", "partial", "images", "videos", "files", "attachments"];
+/// Number of those that strict servers know.
+const N_STRICT_KEYS: usize = 17;
 
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +86,7 @@ impl Role {
 pub struct Message {
     /// Who speaks.
     pub role: Role,
-    /// What is said; text parts are joined by line breaks. `None` only beside `tool_calls` or reasoning.
+    /// Text; text parts are joined by line breaks. `None` only beside `tool_calls` or reasoning.
     pub content: Option<String>,
     /// The name of the speaker or function.
     pub name: Option<String>,
@@ -147,8 +151,8 @@ fn read_message(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<(Message
     let mut parts = Parts::default();
     let mut open = None;
     budget.take(1, node)?;
-    let keys = if node.is_strict() { KEYS.to_vec() } else { [KEYS, &MORE_KEYS].concat() };
-    node.known_members(&keys, |key, value| {
+    let keys = if node.is_strict() { &KEYS[..N_STRICT_KEYS] } else { KEYS };
+    node.known_members(keys, |key, value| {
         if key == "role" {
             parts.role = Some(Role::ALL[value.one_of(&Role::NAMES)?]);
         } else if value.is_null() {

@@ -37,10 +37,12 @@ pub(super) fn read_response_format(
     let Some(format) = format else {
         return Err(ApiError::missing_required_parameter(node.path_of("type")));
     };
+    if FORMATS[format] == "text" {
+        return Ok(());
+    }
     let mut tree = node.exact_tree()?;
     let mut taken = |path: &str| tree.pointer_mut(path).map(Value::take).filter(|value| !value.is_null());
     let spec = match FORMATS[format] {
-        "text" => return Ok(()),
         // A schema beside the type is llama.cpp's spelling.
         "json_object" => taken("/schema").map_or(ConstraintSpec::JsonObject, ConstraintSpec::JsonSchema),
         // `strict` is always so.

@@ -23,15 +23,15 @@ const TYPES: &[&str] = &["function", "allowed_tools", "none", "auto", "required"
 /// Whether the model calls tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallMode {
-    /// It must not.
+    /// The model must call no tool.
     Never,
-    /// It may.
+    /// The model may call tools.
     Auto,
-    /// It must.
+    /// The model must call a tool.
     Required,
 }
 
-/// A choice.
+/// Value of `tool_choice`.
 #[derive(Debug)]
 pub(super) struct ToolChoice {
     /// Whether the model calls tools.

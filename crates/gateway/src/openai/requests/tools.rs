@@ -73,7 +73,7 @@ fn read_tool(tool: &Node<'_, '_>) -> Result<String, ApiError> {
     name.ok_or_else(|| ApiError::missing_required_parameter(tool.path_of("function")))
 }
 
-/// As Anthropic has no type of such tools, it may be absent.
+/// The type may be absent, since Anthropic has none for such tools.
 fn read_flat(tool: &Node<'_, '_>) -> Result<String, ApiError> {
     tool.members(usize::MAX, |key, value| match key {
         "type" if !value.is_null() => value.one_of(&["function"]).map(drop),

@@ -108,9 +108,9 @@ fn point_of(parts: &[&str]) -> u64 {
 
 /// Whether a model would take a request now.
 pub(in crate::routes) fn is_usable(app: &App, model: &str) -> bool {
-    match (app.router.find(model), app.foreign.find(model)) {
-        (Ok(route), _) => route.status() == Status::Ready && route.check_room().is_ok(),
-        (Err(_), Some(model)) => model.dispatcher.is_ready(),
-        (Err(_), None) => false,
+    match (app.router.get(model), app.foreign.find(model)) {
+        (Some(route), _) => route.status() == Status::Ready && route.check_room().is_ok(),
+        (None, Some(model)) => model.dispatcher.is_ready(),
+        (None, None) => false,
     }
 }

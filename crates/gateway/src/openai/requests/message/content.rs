@@ -1,4 +1,4 @@
-//! What a message says: a text, or a list of parts of which this server reads those of text and of reasoning.
+//! Content of a message: a text, or a list of parts of which this server reads those of text and of reasoning.
 //! Does not know who says it.
 
 use super::MAX_PARTS;
@@ -29,12 +29,12 @@ const TYPES: &[&str] = &[
 const N_TEXT_TYPES: usize = 4;
 const N_STRICT_TYPES: usize = 12;
 
-/// What a message says.
+/// Content of a message.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     /// Its texts, joined by line breaks.
     pub text: String,
-    /// What was thought before.
+    /// Reasoning among the parts.
     pub reasoning: Option<Reasoned>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Content {
 pub(super) struct Reasoned {
     /// Its texts, joined by line breaks.
     pub text: String,
-    /// Where the first of them stands.
+    /// Path of the first of them.
     pub path: String,
 }
 
