@@ -16,6 +16,7 @@ pub use on_demand::OnDemandSection;
 use std::path::{Path, PathBuf};
 
 use self::document::Document;
+pub use self::document::listed;
 use serde::Deserialize;
 use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy};
 use throng_gateway::{
@@ -149,8 +150,8 @@ impl Settings {
         for notice in arguments.foreign.notices()? {
             tracing::warn!("{notice}");
         }
-        let document = arguments.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
-        let Document { settings: file, faults, lines } = document;
+        let mut document = arguments.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
+        let file = std::mem::take(&mut document.settings);
         let mut model = file.model;
         model.overlay(&arguments.model);
         if !arguments.served_model_name.is_empty() {
@@ -174,7 +175,7 @@ impl Settings {
         let (worker, replicas, on_demand) = (file.worker, file.replica, file.on_demand);
         let mut settings = Self { model, engine, gateway, adapters, worker, replicas, on_demand };
         credentials::add(&mut settings)?;
-        let faults = Document { settings: (), faults, lines }.with(checks::check(&settings).0);
+        let faults = document.with(checks::check(&settings).0);
         match document::told(arguments.config.as_deref(), &faults) {
             Some(told) => Err(UsageError(told)),
             None => Ok(settings),

@@ -94,10 +94,10 @@ fn listed(files: &[String]) -> String {
     if files.is_empty() { String::new() } else { format!("; its GGUF files are\n  {}", files.join("\n  ")) }
 }
 
-/// What may stand before a hub id.
+/// Prefixes that may stand before a hub id.
 const HUB_NAMES: [&str; 2] = ["hf.co/", "huggingface.co/"];
 
-/// The hub id of a page of the hub: of a model, a revision or a file, as a browser shows them.
+/// Converts the URL of a hub page (a model, a revision or a file) into a hub id.
 pub fn id_of_page(url: &str) -> Option<String> {
     let page = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"))?;
     let path = HUB_NAMES.iter().find_map(|name| page.strip_prefix(name))?;

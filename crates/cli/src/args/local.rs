@@ -11,7 +11,7 @@ use crate::bounds::{self, within};
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct ModelsArgs {
-    /// What to do; `list` when absent.
+    /// Action; `list` when absent.
     #[command(subcommand)]
     pub command: Option<ModelsCommand>,
     /// The cache to list.
@@ -19,7 +19,7 @@ pub struct ModelsArgs {
     pub cache: CacheArgs,
 }
 
-/// What to do with the models of the cache.
+/// Actions on the models of the cache.
 #[derive(Debug, Clone, Subcommand)]
 pub enum ModelsCommand {
     /// List the models of the cache with their sizes
@@ -37,7 +37,7 @@ pub enum ModelsCommand {
     },
 }
 
-/// Which cache.
+/// Cache to read.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CacheArgs {
     /// The folder for models, instead of the cache that HF_HUB_CACHE or HF_HOME names
@@ -56,7 +56,7 @@ pub struct ConfigArgs {
     pub command: ConfigCommand,
 }
 
-/// What to do with a configuration file.
+/// Actions on a configuration file.
 #[derive(Debug, Clone, Subcommand)]
 pub enum ConfigCommand {
     /// Check a configuration file and the files that it names, and list every mistake; status 2 if there is one

@@ -27,7 +27,7 @@ const HELP: &str = "Commands: /new starts over, /undo takes the last exchange ba
 /// What to do when nothing more fits.
 const FULL: &str = "The model's context is full: /new starts over, /undo takes the last exchange back.";
 
-/// What the first Ctrl-C at an empty line says; the second one in a row leaves.
+/// Hint after the first Ctrl-C at an empty line; the second one in a row leaves.
 const HOW_TO_LEAVE: &str = "Ctrl-D or /exit leaves, and so does Ctrl-C again.";
 
 /// Runs the command.
@@ -184,12 +184,11 @@ struct Style {
 impl Style {
     fn of_terminal() -> Self {
         let is_terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
-        let is_plain = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        Self { has_colours: is_terminal && !is_plain("NO_COLOR") }
+        Self { has_colours: is_terminal && !output::is_plain() }
     }
 
     fn faint(self, text: &str) -> String {
-        if self.has_colours { format!("\u{1b}[2m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.has_colours { output::faint(text) } else { text.to_owned() }
     }
 
     fn prompt(self) -> String {

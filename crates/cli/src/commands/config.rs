@@ -7,7 +7,7 @@ use throng_gateway::Gateway;
 
 use super::serve::process_facts;
 use crate::args::{ConfigArgs, ConfigCommand, ServeArgs, is_path};
-use crate::config::{ModelSection, Settings};
+use crate::config::{ModelSection, Settings, listed};
 use crate::objects;
 use crate::process::output;
 use crate::source::BUILT_IN;
@@ -27,14 +27,10 @@ pub fn run(arguments: &ConfigArgs) -> Result<()> {
     if let Err(fault) = Gateway::loading(gateway, process_facts("none".to_owned())) {
         faults.push(fault.to_string());
     }
-    let place = file.display();
-    match faults.as_slice() {
-        [] => Ok(output::line(format!("{place}: no mistakes"))?),
-        [fault] => Err(UsageError(format!("{place}: {fault}")).into()),
-        faults => {
-            let lines = faults.join("\n  ");
-            Err(UsageError(format!("{place}: {} mistakes\n  {lines}", faults.len())).into())
-        }
+    let place = file.display().to_string();
+    match listed(&place, &faults) {
+        None => Ok(output::line(format!("{place}: no mistakes"))?),
+        Some(told) => Err(UsageError(told).into()),
     }
 }
 

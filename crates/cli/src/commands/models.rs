@@ -145,14 +145,14 @@ fn measure(folder: &Path, depth: usize, n_bytes: &mut u64, is_partial: &mut bool
             measure(&entry.path(), depth - 1, n_bytes, is_partial)?;
         } else if kind.is_file() {
             *n_bytes += entry.metadata()?.len();
-            let ending = entry.path().extension().map(std::ffi::OsStr::to_owned);
-            *is_partial |= ending.is_some_and(|ending| ending == "part" || ending == "incomplete");
+            let is_unfinished = |ending: &std::ffi::OsStr| ending == "part" || ending == "incomplete";
+            *is_partial |= entry.path().extension().is_some_and(is_unfinished);
         }
     }
     Ok(())
 }
 
-/// A number of bytes for people.
+/// Formats a number of bytes: `1.5 GiB`.
 fn size(n_bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut number, mut unit) = (n_bytes as f64, 0);

@@ -11,7 +11,7 @@ use crate::args::{check_variables, is_path};
 use crate::bounds;
 use crate::source::BUILT_IN;
 
-/// What is wrong with settings.
+/// Mistakes in settings.
 #[derive(Debug, Default)]
 pub struct Faults(pub Vec<String>);
 

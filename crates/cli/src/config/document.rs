@@ -33,7 +33,7 @@ pub struct Document<T> {
 pub struct Fault {
     /// The line, from 1; 0 when it is unknown.
     pub line: usize,
-    /// What is wrong, with the setting's path.
+    /// Description of the mistake, with the setting's path.
     pub text: String,
 }
 
@@ -46,7 +46,7 @@ impl<T> Document<T> {
             Fault { line: self.line_of(&text[..end]).unwrap_or(0), text }
         };
         let mut faults: Vec<Fault> = checked.into_iter().map(placed).collect();
-        faults.extend(self.faults.iter().cloned());
+        faults.extend(self.faults);
         faults.sort();
         faults
     }
@@ -70,15 +70,20 @@ pub fn told(file: Option<&Path>, faults: &[Fault]) -> Option<String> {
         0 => fault.text.clone(),
         line => format!("line {line}: {}", fault.text),
     };
-    match (file, faults) {
-        (_, []) => None,
-        (Some(file), [fault]) => Some(format!("{}: {}", file.display(), line(fault))),
-        (None, [fault]) => Some(line(fault)),
-        (file, faults) => {
-            let place = file.map_or_else(|| "the settings".to_owned(), |file| file.display().to_string());
-            let lines: Vec<String> = faults.iter().map(line).collect();
-            Some(format!("{place}: {} mistakes\n  {}", faults.len(), lines.join("\n  ")))
-        }
+    let texts: Vec<String> = faults.iter().map(line).collect();
+    match (file, texts.as_slice()) {
+        (None, [only]) => Some(only.clone()),
+        (None, texts) => listed("the settings", texts),
+        (Some(file), texts) => listed(&file.display().to_string(), texts),
+    }
+}
+
+/// One message with all mistakes of `place`; `None` without any.
+pub fn listed(place: &str, mistakes: &[String]) -> Option<String> {
+    match mistakes {
+        [] => None,
+        [only] => Some(format!("{place}: {only}")),
+        several => Some(format!("{place}: {} mistakes\n  {}", several.len(), several.join("\n  "))),
     }
 }
 

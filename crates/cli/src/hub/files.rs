@@ -18,7 +18,7 @@ const TEMPLATES_FOLDER: &str = "additional_chat_templates/";
 pub(crate) const SINGLE_FILE: &str = "model.safetensors";
 pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
 
-/// What other programs call a model without a format.
+/// Name that other programs give a model without a format.
 const LATEST: &str = "latest";
 
 /// What to fetch.

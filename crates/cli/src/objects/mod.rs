@@ -20,7 +20,7 @@ use crate::hub::{HubError, HubSettings};
 pub const FOLDER: &str = "throng-objects";
 /// The file in a model's folder that says its URL.
 pub const URL_FILE: &str = "url";
-/// For a request and its answer; a part of a file is one.
+/// Timeout of a request and its answer; a part of a file is one.
 #[cfg(feature = "object-store")]
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(300);
 const SCHEMES: [&str; 5] = ["s3", "gs", "az", "https", "http"];
@@ -127,7 +127,7 @@ pub fn locate(url: &str, _settings: &HubSettings) -> Result<PathBuf, ObjectsErro
     })
 }
 
-/// What an error says, with its causes: clients tell the first words only.
+/// Message of an error with its causes: clients print only the outermost.
 #[cfg(feature = "object-store")]
 fn causes(error: &dyn std::error::Error) -> String {
     let (mut told, mut cause) = (error.to_string(), error.source());

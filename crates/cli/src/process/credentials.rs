@@ -8,7 +8,7 @@ use crate::usage_error::UsageError;
 
 /// The variable with the folder.
 const VARIABLE: &str = "CREDENTIALS_DIRECTORY";
-/// What systemd puts before the names of the files of a folder that is loaded as `throng`.
+/// Prefix that systemd gives the files of a folder that is loaded as `throng`.
 const PREFIX: &str = "throng_";
 
 /// The file of a credential, if it was passed: `throng_NAME` or `NAME`.

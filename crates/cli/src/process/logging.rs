@@ -58,9 +58,11 @@ pub fn n_dropped() -> u64 {
 
 /// Logs why the process ends, one line for each line of `text`, and waits a moment for the log to be written.
 pub fn last_words(text: &str) {
-    let text = &wrapped(text, terminal_width(&io::stderr()));
     match QUEUE.get() {
-        Some(queue) => text.lines().for_each(|line| queue.push_message("ERROR", line)),
+        Some(queue) => {
+            let shown = wrapped(text, terminal_width(&io::stderr()));
+            shown.lines().for_each(|line| queue.push_message("ERROR", line));
+        }
         None => output::note(text),
     }
     finish();

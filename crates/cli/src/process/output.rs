@@ -52,10 +52,19 @@ pub fn prompt(question: &str) {
 pub fn aside(piece: &str) {
     let mut err = io::stderr().lock();
     if err.is_terminal() {
-        let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let shown = if is_plain { piece.to_owned() } else { format!("\u{1b}[2m{piece}\u{1b}[0m") };
+        let shown = if is_plain() { piece.to_owned() } else { faint(piece) };
         let _ = err.write_all(shown.as_bytes());
     }
+}
+
+/// Whether `NO_COLOR` asks for text without colours.
+pub fn is_plain() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+/// A text that terminals show faintly.
+pub fn faint(text: &str) -> String {
+    format!("\u{1b}[2m{text}\u{1b}[0m")
 }
 
 /// Standard output without the lock of [`std::io::stdout`], so that a thread that blocks on writing does not block

@@ -19,12 +19,12 @@ pub struct Wrapper {
 }
 
 impl Wrapper {
-    /// For a terminal of this width, or for anything else.
+    /// Creates a wrapper for a terminal of this width, or one that wraps nothing.
     pub fn new(width: Option<usize>) -> Self {
         Self { width: width.filter(|width| *width >= MIN_WIDTH), ..Self::default() }
     }
 
-    /// What is to be printed now that `piece` has come.
+    /// Adds `piece` and returns the text that can be printed.
     pub fn push(&mut self, piece: &str) -> String {
         if self.width.is_none() {
             return piece.to_owned();
@@ -60,7 +60,7 @@ impl Wrapper {
         out
     }
 
-    /// What is still held back.
+    /// Returns the text that is still held back.
     pub fn finish(&mut self) -> String {
         let mut out = String::new();
         self.end_word(&mut out);

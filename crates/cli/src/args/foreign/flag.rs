@@ -1,4 +1,4 @@
-//! What a flag of vLLM or llama.cpp does that Throng has no setting for. Does not know which flags there are and how they are parsed.
+//! Effects of flags of vLLM and llama.cpp that Throng has no setting for. Does not know which flags there are.
 
 /// A flag of vLLM or llama.cpp.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl ForeignFlag {
         Self { harmless, ..self }
     }
 
-    /// The same, with other names.
+    /// Adds other names.
     pub const fn also(self, also: &'static [&'static str]) -> Self {
         Self { also, ..self }
     }

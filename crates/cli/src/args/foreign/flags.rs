@@ -4,13 +4,14 @@
 use super::flag::Values::{One, OneWay, Some, Switch};
 use super::flag::{ForeignFlag, always, ignored, refused};
 
-const NO_GPU: &str = "Throng computes on the processor";
+pub(super) const NO_GPU: &str = "Throng computes on the processor";
 const ONE_PROCESS: &str = "one process on one machine computes the model";
 const OWN_TASK: &str = "the model's files say whether it generates, embeds, ranks or classifies";
-const TEXT_ONLY: &str = "Throng serves text models only";
+pub(super) const TEXT_ONLY: &str = "Throng serves text models only";
 const NO_CODE: &str = "Throng runs no code from outside its binary";
 const LOAD: &str = "safetensors and GGUF files are mapped and read in parallel";
-const LOG: &str = "the variable THRONG_LOG selects what is logged";
+pub(super) const LOG: &str = "the variable THRONG_LOG selects what is logged";
+pub(super) const POOLING: &str = "pooling is as the model's files say";
 const NO_TEXT: &str = "texts of prompts and answers are never logged";
 const CHAT_API: &str = "set it in the request";
 const HYBRID: &str = "the state of Mamba layers has one type and belongs to a sequence";
@@ -101,7 +102,7 @@ pub const FOREIGN_FLAGS: &[ForeignFlag] = &[
     refused("enable-prompt-embeds", Switch, "prompts are texts or token ids"),
     refused("config-format", One, "config.json in Hugging Face's form and GGUF are read")
         .but(&["auto", "hf"]),
-    refused("pooler-config", One, "pooling is as the model's files say"),
+    refused("pooler-config", One, POOLING),
     refused("enable-sleep-mode", Switch, "pages of the KV cache take memory only when they are used"),
     refused("model-impl", One, NO_CODE).but(&["auto", "vllm"]),
     refused("logits-processors", Some, NO_CODE),

@@ -3,13 +3,17 @@
 
 use super::flag::Values::{Maybe, One, OneWay, Switch};
 use super::flag::{ForeignFlag, always, ignored, refused};
+use super::flags::{LOG, NO_GPU, POOLING, TEXT_ONLY};
 
-const NO_GPU: &str = "Throng computes on the processor";
 const MAPPED: &str = "GGUF and safetensors files are always mapped";
-const LOG: &str = "the variable THRONG_LOG selects what is logged";
 const IN_REQUEST: &str =
     "set it in the request, or for requests that say nothing with --override-generation-config";
 const OF_MODEL: &str = "positions are computed as the model's files say";
+const BATCH: &str = "--max-num-batched-tokens bounds a step";
+const KV_TYPE: &str = "--kv-cache-dtype sets the type of keys and values";
+const NOT_SHORTENED: &str = "a conversation that is too long is refused, not shortened";
+const AS_FILES_SAY: &str = "the model is computed as its files say";
+const DRAFTS: &str = "--speculative-config sets num_speculative_tokens";
 const ONE_THREADS: &str = "--threads is for prompts and answers";
 
 /// llama.cpp's flags.
@@ -31,14 +35,14 @@ pub const LLAMA_CPP_FLAGS: &[ForeignFlag] = &[
     ignored("numa", One, "threads are pinned to the cores that the process may use (taskset)"),
     ignored("threads-batch", One, ONE_THREADS),
     ignored("threads-http", One, "two threads serve all connections"),
-    ignored("batch-size", One, "--max-num-batched-tokens bounds a step"),
-    ignored("ubatch-size", One, "--max-num-batched-tokens bounds a step"),
+    ignored("batch-size", One, BATCH),
+    ignored("ubatch-size", One, BATCH),
     always("cont-batching", Switch, "requests always join and leave the batch at every step"),
-    refused("cache-type-k", One, "--kv-cache-dtype sets the type of keys and values").but(&["f16"]),
-    refused("cache-type-v", One, "--kv-cache-dtype sets the type of keys and values").but(&["f16"]),
+    refused("cache-type-k", One, KV_TYPE).but(&["f16"]),
+    refused("cache-type-v", One, KV_TYPE).but(&["f16"]),
     ignored("cache-reuse", One, "common prefixes are always shared"),
-    ignored("keep", One, "a conversation that is too long is refused, not shortened"),
-    refused("context-shift", Switch, "a conversation that is too long is refused, not shortened"),
+    ignored("keep", One, NOT_SHORTENED),
+    refused("context-shift", Switch, NOT_SHORTENED),
     // the model
     refused("hf-file", One, "the file stands after the repository: --model ORG/NAME:FILE.gguf"),
     refused("lora", One, "adapters have names: --lora-modules NAME=PATH"),
@@ -47,16 +51,16 @@ pub const LLAMA_CPP_FLAGS: &[ForeignFlag] = &[
         One,
         "adapters have names, and the scale of their files: --lora-modules NAME=PATH",
     ),
-    refused("control-vector", One, "the model is computed as its files say"),
-    refused("mmproj", One, "Throng serves text models only"),
+    refused("control-vector", One, AS_FILES_SAY),
+    refused("mmproj", One, TEXT_ONLY),
     ignored("mmproj-offload", Switch, NO_GPU),
-    refused("override-kv", One, "the model is computed as its files say"),
+    refused("override-kv", One, AS_FILES_SAY),
     refused("rope-scale", One, OF_MODEL),
     refused("rope-freq-base", One, OF_MODEL),
     refused("rope-freq-scale", One, OF_MODEL),
     refused("grp-attn-n", One, OF_MODEL).but(&["1"]),
-    ignored("draft-max", One, "--speculative-config sets num_speculative_tokens").also(&["draft"]),
-    ignored("draft-min", One, "--speculative-config sets num_speculative_tokens"),
+    ignored("draft-max", One, DRAFTS).also(&["draft"]),
+    ignored("draft-min", One, DRAFTS),
     // answers
     always("jinja", Switch, "chat templates are always run"),
     ignored(
@@ -78,7 +82,7 @@ pub const LLAMA_CPP_FLAGS: &[ForeignFlag] = &[
     // the server
     always("embeddings", Switch, "an embedding model is served as one without a flag").also(&["embedding"]),
     always("reranking", Switch, "a reranking model is served as one without a flag").also(&["rerank"]),
-    refused("pooling", One, "pooling is as the model's files say"),
+    refused("pooling", One, POOLING),
     always("metrics", Switch, "/metrics always answers"),
     ignored("slots", Switch, "/load and /explain say what runs"),
     ignored("props", Switch, "settings are read at the start only"),
@@ -132,6 +136,6 @@ pub const SHORT: [(&str, &str); 27] = [
     ("-n", "--n-predict"),
 ];
 
-/// Flags whose value may be absent, and the values that may follow as a word of their own.
+/// Flags with an optional value, and the values that may follow as a separate word.
 pub const OPTIONAL_VALUES: [(&str, &[&str]); 2] =
     [("--flash-attn", &["on", "off", "auto", "0", "1"]), ("--log-colors", &["on", "off", "auto"])];

@@ -1,11 +1,11 @@
-//! What people are told at the start about how a model can be used. Does not know the model's weights.
+//! Lines printed at the start about how a model can be used. Does not know the model's weights.
 
 use throng_gateway::{PoolingModel, PoolingOutput};
 
-/// Of models that generate text.
+/// Uses of models that generate text.
 pub const TEXT: &str = "chat in a browser, or use it as an OpenAI API at /v1";
 
-/// Of a model with this pooling; of one that generates text without.
+/// Uses of a model with this pooling, or of one that generates text where there is none.
 pub fn of(pooling: Option<&PoolingModel>) -> &'static str {
     match pooling.map(|pooling| &pooling.output) {
         None => TEXT,
