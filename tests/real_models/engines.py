@@ -17,6 +17,13 @@ class Throng:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    def tokens(self, text, n_tokens=None):
+        """The ids of the text's tokens, or of the first `n_tokens`."""
+        body = {"model": self._model, "prompt": text}
+        answer = requests.post(self._url + "/tokenize", json=body, timeout=60)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["tokens"][:n_tokens]
+
     def reported(self, ids):
         """Log-probabilities of the `N_REPORTED` most likely tokens after each token but the last."""
         choice = self._complete(prompt=ids, max_tokens=1, prompt_logprobs=N_REPORTED)["choices"][0]
@@ -35,7 +42,7 @@ class Throng:
 class LlamaCpp:
     """llama.cpp, as the package xllamacpp has it ready built."""
 
-    def __init__(self, path, n_context=2048, kv_type=None):
+    def __init__(self, path, n_context=2048):
         import xllamacpp
 
         parameters = xllamacpp.CommonParams()

@@ -2,9 +2,7 @@
 
 import packages
 import pytest
-
-# Log-probabilities that a request may ask for: as many as `divergence.N_REPORTED`.
-MAX_LOGPROBS = 200
+from divergence import N_REPORTED
 
 
 def bring(model):
@@ -23,7 +21,7 @@ def smollm2_path():
 @pytest.fixture(scope="session")
 def smollm2(start, smollm2_path):
     """A server with SmolLM2-135M-Instruct as the package has it."""
-    with start(smollm2_path, "--max-logprobs", MAX_LOGPROBS, "--served-model-name", "smollm2") as server:
+    with start(smollm2_path, "--max-logprobs", N_REPORTED, "--served-model-name", "smollm2") as server:
         yield server
 
 

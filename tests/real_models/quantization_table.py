@@ -59,12 +59,9 @@ def measure(binary, model, ids, exact, *flags):
 
 def token_ids(binary, model, n_tokens):
     """The first tokens of the text."""
-    import requests
-
     server = Server(binary, model, "--served-model-name", "measured")
     try:
-        body = {"model": "measured", "prompt": packages.TEXT.read_text()}
-        return requests.post(server.url + "/tokenize", json=body, timeout=60).json()["tokens"][:n_tokens]
+        return Throng(server, "measured").tokens(packages.TEXT.read_text(), n_tokens)
     finally:
         server.stop()
 

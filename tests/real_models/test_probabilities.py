@@ -1,7 +1,6 @@
 """Log-probabilities of real text: against a forward pass in float32 and against llama.cpp, with trained weights."""
 
 import pytest
-import requests
 from divergence import N_REPORTED, Comparison
 from engines import LlamaCpp, Throng
 from float32 import expected
@@ -20,19 +19,15 @@ CLEAR_TO_BOTH = 0.5
 PROMPTS = ["The capital of France is", "Once upon a time, there was a", "To make a cup of tea, you first", "def fibonacci(n):"]
 
 
-def ids_of(server, text, n_tokens=None):
-    body = {"model": server.client().models.list().data[0].id, "prompt": text}
-    answer = requests.post(server.url + "/tokenize", json=body, timeout=60)
-    assert answer.status_code == 200, answer.text
-    return answer.json()["tokens"][:n_tokens]
+def compare(engine, path, ids):
+    """What an engine says of the text's tokens, beside the float32 model of the same file."""
+    return Comparison(expected(path, tuple(ids))[:-1], ids, engine.reported(ids))
 
 
-def compare(server, model, path):
-    """The text's first tokens, Throng's comparison and llama.cpp's with the float32 model of the same file."""
-    ids = ids_of(server, TEXT.read_text(), N_TEXT_TOKENS)
-    exact = expected(path, tuple(ids))[:-1]
-    ours = Comparison(exact, ids, Throng(server, model).reported(ids))
-    theirs = Comparison(exact, ids, LlamaCpp(path).reported(ids))
+def compare_both(throng, path):
+    """Throng's comparison and llama.cpp's."""
+    ids = throng.tokens(TEXT.read_text(), N_TEXT_TOKENS)
+    ours, theirs = compare(throng, path, ids), compare(LlamaCpp(path), path, ids)
     print(f"{path.name}: {len(ids)} tokens, perplexity {ours.perplexity:.3f}")
     for name, found in (("Throng", ours), ("llama.cpp", theirs)):
         print(f"  {name}: KL {found.mean_divergence:.6f} nats, best token equal {found.best_token_rate:.4f}")
@@ -46,27 +41,23 @@ def assert_not_worse(ours, theirs):
 
 
 def test_smollm2_is_as_near_to_float32_as_llama_cpp(smollm2, smollm2_path):
-    ours, theirs = compare(smollm2, "smollm2", smollm2_path)
+    ours, theirs = compare_both(Throng(smollm2, "smollm2"), smollm2_path)
     assert_not_worse(ours, theirs)
     assert ours.mean_divergence < 2e-3
 
 
 def test_gemma3_is_as_near_to_float32_as_llama_cpp(start, gemma3_path):
     with start(gemma3_path, "--max-logprobs", N_REPORTED, "--served-model-name", "gemma3") as server:
-        ours, theirs = compare(server, "gemma3", gemma3_path)
-        assert_not_worse(ours, theirs)
+        ours, theirs = compare_both(Throng(server, "gemma3"), gemma3_path)
+    assert_not_worse(ours, theirs)
 
 
 def test_greedy_text_of_smollm2_is_that_of_llama_cpp(smollm2, smollm2_path):
-    assert_greedy_text_is_theirs(smollm2, "smollm2", smollm2_path)
-
-
-def assert_greedy_text_is_theirs(server, model, path):
     """Equal tokens up to the first at which llama.cpp itself hardly prefers its own."""
-    llama_cpp = LlamaCpp(path)
+    throng, llama_cpp = Throng(smollm2, "smollm2"), LlamaCpp(smollm2_path)
     for prompt in PROMPTS:
-        ids = ids_of(server, prompt)
-        ours = Throng(server, model).greedy(ids, 48)
+        ids = throng.tokens(prompt)
+        ours = throng.greedy(ids, 48)
         theirs, margins = llama_cpp.greedy(ids, 48)
         first = next((i for i, pair in enumerate(zip(ours, theirs)) if pair[0] != pair[1]), None)
         if first is not None:
@@ -77,7 +68,7 @@ def assert_greedy_text_is_theirs(server, model, path):
 def test_keys_and_values_of_fewer_bits_cost_little(start, smollm2_path, kv_type):
     arguments = ["--max-logprobs", N_REPORTED, "--kv-cache-dtype", kv_type, "--served-model-name", "smollm2"]
     with start(smollm2_path, *arguments) as server:
-        ids = ids_of(server, TEXT.read_text(), N_TEXT_TOKENS)
-        found = Comparison(expected(smollm2_path, tuple(ids))[:-1], ids, Throng(server, "smollm2").reported(ids))
+        throng = Throng(server, "smollm2")
+        found = compare(throng, smollm2_path, throng.tokens(TEXT.read_text(), N_TEXT_TOKENS))
     print(f"keys and values in {kv_type}: KL {found.mean_divergence:.6f} nats, perplexity {found.perplexity:.3f}")
     assert found.mean_divergence < 4e-3
