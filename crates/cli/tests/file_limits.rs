@@ -2,6 +2,7 @@
 //! they may.
 #![cfg(target_os = "linux")]
 
+#[path = "integration/process/mod.rs"]
 mod process;
 
 use std::io::{Read, Write};

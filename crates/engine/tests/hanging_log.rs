@@ -1,5 +1,6 @@
 //! A log that hangs holds up the engine thread; a drain must end all the same. A program of its own: the log is global.
 
+#[path = "integration/gate/mod.rs"]
 mod gate;
 mod log;
 

@@ -1,5 +1,6 @@
 //! A log that panics may end the engine; it must not hide that it did. A program of its own: the log is global.
 
+#[path = "integration/gate/mod.rs"]
 mod gate;
 mod log;
 

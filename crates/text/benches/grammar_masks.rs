@@ -2,7 +2,7 @@
 //! (`../shared/tokenizers`; the starter model's where that is absent), the time to prepare it, to compile each
 //! constraint, and of the masks of random outputs.
 
-#[path = "../tests/grammar/vocabularies.rs"]
+#[path = "../tests/integration/grammar/vocabularies.rs"]
 mod vocabularies;
 
 use std::time::Instant;

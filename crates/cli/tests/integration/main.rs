@@ -1,0 +1,19 @@
+//! The tests of `throng-cli` as one program, which is linked once. Tests that need a process of their own are programs
+//! beside it.
+
+mod compatibility;
+mod configuration;
+mod credentials;
+mod discovery;
+mod documents;
+mod fleet;
+mod handover;
+mod hub;
+mod parameter_docs;
+mod process;
+mod resumption;
+mod signals;
+mod standard_streams;
+mod start;
+mod tokenizers;
+mod usage;

@@ -1,0 +1,11 @@
+//! The tests of `throng-core` as one program, which is linked once. Tests that need a process of their own are programs
+//! beside it.
+
+mod fleet;
+mod fuzz;
+mod light_tenants;
+mod replica_health;
+mod resumed;
+mod rollout;
+mod routing_trace;
+mod scenarios;

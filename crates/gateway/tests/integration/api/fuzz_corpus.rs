@@ -1,0 +1,25 @@
+//! Runs the check of the fuzz target on its seeds and on inputs that once failed.
+
+#[path = "../../../../../fuzz/checks/corpus.rs"]
+mod corpus;
+#[path = "../../../../../fuzz/checks/request.rs"]
+mod request;
+
+#[test]
+fn the_check_passes_on_the_corpus() {
+    corpus::replay("request", 4, request::check);
+}
+
+/// The seeds are valid bodies, so that fuzzing starts past the first checks.
+#[test]
+fn seeds_are_accepted() {
+    use throng_gateway::openai::{
+        ChatRequest, CompletionRequest, DetokenizeRequest, ReadOptions, TokenizeRequest,
+    };
+    let seed = |name: &str| std::fs::read(corpus::folder("request").join(name)).unwrap();
+    let options = ReadOptions::default();
+    ChatRequest::parse(&seed("chat.json"), &options).unwrap();
+    CompletionRequest::parse(&seed("completion.json"), &options).unwrap();
+    TokenizeRequest::parse(&seed("tokenize.json"), &options).unwrap();
+    DetokenizeRequest::parse(&seed("detokenize.json"), &options).unwrap();
+}

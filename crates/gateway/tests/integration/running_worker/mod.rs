@@ -1,0 +1,203 @@
+//! Workers and a gateway over them, on real sockets in this process, with the paper executor or another one. Does not know what is tested.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::Value;
+use throng_core::executor::{Executor, ExecutorCapacity};
+use throng_engine::{Engine, EngineConfig, EngineHandle};
+use throng_gateway::{
+    AccessConfig, Fleet, Gateway, GatewayConfig, ModelGrammars, ReplicaConfig, Secret, Worker, WorkerModel,
+};
+use throng_testkit::paper_executor::PaperExecutor;
+use throng_wire::{ArtifactKind, Description, Versions};
+use tokio::net::TcpListener;
+
+use crate::harness::{Client, END, MAX_LEN, PATIENCE, Setup, VOCABULARY, byte_tokenizer};
+
+pub const TOKEN: &str = "a-token";
+
+/// A worker that answers, and its engine.
+pub struct RunningWorker {
+    pub address: SocketAddr,
+    pub engine: EngineHandle,
+    serving: tokio::task::AbortHandle,
+}
+
+impl RunningWorker {
+    pub async fn start(name: &str, change: impl FnOnce(&mut Description)) -> Self {
+        Self::start_with_steps_of(512, name, change).await
+    }
+
+    pub async fn start_with_steps_of(
+        max_batch_tokens: u32,
+        name: &str,
+        change: impl FnOnce(&mut Description),
+    ) -> Self {
+        let make = |capacity| Box::new(PaperExecutor::new(capacity)) as _;
+        Self::start_over(make, max_batch_tokens, name, change).await
+    }
+
+    /// With what `make` makes of a capacity as executor.
+    pub async fn start_over(
+        make: impl Fn(ExecutorCapacity) -> Box<dyn Executor> + Send + 'static,
+        max_batch_tokens: u32,
+        name: &str,
+        change: impl FnOnce(&mut Description),
+    ) -> Self {
+        Self::start_at(([127, 0, 0, 1], 0).into(), make, max_batch_tokens, name, change).await
+    }
+
+    /// The same, on this address.
+    pub async fn start_at(
+        address: SocketAddr,
+        make: impl Fn(ExecutorCapacity) -> Box<dyn Executor> + Send + 'static,
+        max_batch_tokens: u32,
+        name: &str,
+        change: impl FnOnce(&mut Description),
+    ) -> Self {
+        let capacity = ExecutorCapacity { max_batch_tokens, ..Setup::default().capacity };
+        let engine = Engine::start(EngineConfig::default(), move || Ok(make(capacity)))
+            .expect("the paper executor starts");
+        let mut description = Description {
+            versions: Versions::OWN,
+            names: vec![name.to_owned()],
+            fingerprint: "paper".to_owned(),
+            max_model_len: MAX_LEN,
+            context_tokens: u64::from(MAX_LEN),
+            vocabulary_size: VOCABULARY,
+            eos_token_ids: vec![END],
+            defaults: Default::default(),
+            chat_template_defaults: Default::default(),
+            tool_call_parser: None,
+            reasoning_parser: None,
+            adapters: Vec::new(),
+            pooling: None,
+            region: None,
+            notice: None,
+            artifacts: Vec::new(),
+        };
+        change(&mut description);
+        let model = WorkerModel {
+            description,
+            artifacts: vec![(ArtifactKind::ChatTemplates, br#"[["default", "{{ messages }}"]]"#.to_vec())],
+            engine: engine.clone(),
+            grammars: Some(ModelGrammars::new(Arc::new(byte_tokenizer()), vec![END])),
+            answer_format: Arc::default(),
+            adapters: None,
+        };
+        let access = AccessConfig { api_keys: vec![Secret::new(TOKEN)], ..AccessConfig::default() };
+        let config = GatewayConfig { access, ..GatewayConfig::default() };
+        let worker = Worker::new(config, model).expect("a valid configuration");
+        let listener = TcpListener::bind(address).await.expect("a free port");
+        let address = listener.local_addr().expect("a bound socket");
+        let serving = tokio::spawn(worker.serve(listener, std::future::pending::<()>())).abort_handle();
+        Self { address, engine, serving }
+    }
+
+    /// Ends at once, as a process that is killed, and gives its address back.
+    pub async fn leave(self) -> SocketAddr {
+        self.serving.abort();
+        let gone = async {
+            while tokio::net::TcpStream::connect(self.address).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, gone).await.expect("it is gone");
+        self.engine.shutdown();
+        self.address
+    }
+
+    /// Asks as a gateway does; status and body.
+    pub async fn ask(&self, path: &str, fields: &[(&str, &str)], body: Option<String>) -> (u16, Vec<u8>) {
+        let stream = tokio::net::TcpStream::connect(self.address).await.expect("it accepts");
+        let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.expect("it speaks HTTP/2");
+        tokio::spawn(connection);
+        let method = if body.is_some() { "POST" } else { "GET" };
+        let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(Bytes::from(body.unwrap_or_default()))).expect("valid");
+        let reply = sender.send_request(request).await.expect("an answer");
+        let status = reply.status().as_u16();
+        (status, reply.into_body().collect().await.expect("a body").to_bytes().to_vec())
+    }
+
+    pub async fn idle(&self) {
+        let busy = || {
+            let stats = self.engine.stats().scheduler;
+            stats.running + stats.waiting + stats.paused + stats.queued_requests + stats.used_blocks > 0
+        };
+        let idle = async {
+            while busy() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, idle).await.expect("the engine becomes idle");
+    }
+}
+
+/// A gateway over these workers, and the address that it answers on.
+pub async fn gateway(workers: &[&RunningWorker]) -> (Fleet, SocketAddr) {
+    gateway_with(GatewayConfig::default(), workers).await
+}
+
+pub async fn gateway_with(config: GatewayConfig, workers: &[&RunningWorker]) -> (Fleet, SocketAddr) {
+    let addresses: Vec<SocketAddr> = workers.iter().map(|worker| worker.address).collect();
+    gateway_at(config, &addresses).await
+}
+
+/// A gateway over workers at these addresses.
+pub async fn gateway_at(config: GatewayConfig, workers: &[SocketAddr]) -> (Fleet, SocketAddr) {
+    let (fleet, address, _) = gateway_with_operator(config, workers).await;
+    (fleet, address)
+}
+
+/// The same, and where it answers the operator.
+pub async fn gateway_with_operator(
+    config: GatewayConfig,
+    workers: &[SocketAddr],
+) -> (Fleet, SocketAddr, SocketAddr) {
+    let (gateway, loading) = Gateway::loading(config, Default::default()).expect("valid");
+    let replica = |worker: &SocketAddr| ReplicaConfig::of_url(format!("throng://{worker}"));
+    let replicas: Vec<_> = workers.iter().map(replica).collect();
+    let fleet = Fleet::start(&replicas, Some(&Secret::new(TOKEN)), &loading).expect("valid addresses");
+    let (address, operator) = serve(gateway).await;
+    (fleet, address, operator)
+}
+
+/// Where this gateway answers clients and the operator from now on.
+pub async fn serve(gateway: Gateway) -> (SocketAddr, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let of_operator = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let bound = |listener: &TcpListener| listener.local_addr().expect("a bound socket");
+    let (address, operator) = (bound(&listener), bound(&of_operator));
+    let gateway = gateway.with_admin_listener(of_operator);
+    tokio::spawn(gateway.serve(listener, std::future::pending::<()>()));
+    (address, operator)
+}
+
+/// Waits until the gateway says this of its workers.
+pub async fn until(client: &mut Client, is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    let waiting = async {
+        loop {
+            let workers = client.get("/fleet").await.json()["workers"].as_array().expect("a list").clone();
+            if is_so(&workers) {
+                return workers;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it becomes so")
+}
+
+pub fn all_ready(workers: &[Value]) -> bool {
+    workers.iter().all(|worker| worker["state"] == "ready")
+}

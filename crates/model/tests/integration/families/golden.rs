@@ -1,0 +1,132 @@
+//! Every family against transformers: logits of 48 tokens and 32 greedy tokens of tiny random models, in one piece and
+//! in chunks, on every backend. The fixtures were made by transformers 5.23 in float32 with eager attention; half of
+//! the configurations have the keys of that version, half the older ones.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::harness::{BACKENDS, Expected, LIMITS, OneSequence};
+use throng_core::request::SamplingParams;
+use throng_model::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, load};
+
+/// Tolerance: f32 sums in another order differ by less, a wrong formula by much more.
+const TOLERANCE: f64 = 2e-4;
+
+/// Activations that are multiplied with MXFP4 are rounded to two terms of int8.
+const TOLERANCE_OF_MXFP4: f64 = 6e-4;
+
+fn tolerance(model: &LoadedModel, backend: BackendKind) -> f64 {
+    let rounds = backend != BackendKind::Reference && model.name.ends_with("mxfp4");
+    if rounds { TOLERANCE_OF_MXFP4 } else { TOLERANCE }
+}
+
+fn fixtures() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let mut folders: Vec<_> = std::fs::read_dir(root)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.join("expected.safetensors").exists())
+        .collect();
+    folders.sort();
+    assert_eq!(folders.len(), 46, "one fixture a family and a few variants");
+    folders
+}
+
+fn open(folder: &Path) -> LoadedModel {
+    load(folder, &LoadOptions { prepare: None, n_threads: 2, quantize: None }, &mut |_| {}).unwrap()
+}
+
+/// Log-probabilities of all tokens after each of `input_ids`, prefilled in chunks of `chunk` tokens.
+fn log_probabilities(
+    model: &LoadedModel,
+    options: &RunnerOptions,
+    input_ids: &[u32],
+    chunk: usize,
+) -> Vec<f32> {
+    let vocabulary = model.config.vocabulary_size;
+    let sampling = SamplingParams {
+        temperature: 0.0,
+        logprobs: Some(vocabulary as u32),
+        prompt_logprobs: Some(vocabulary as u32),
+        ..Default::default()
+    };
+    let mut runner = model.runner(options).unwrap();
+    let mut sequence = OneSequence::new(input_ids, Arc::new(sampling));
+    let mut logprobs = vec![f32::NAN; input_ids.len() * vocabulary];
+    let mut rows = logprobs.chunks_exact_mut(vocabulary);
+    sequence.prefill(&mut *runner, chunk, |report| {
+        let row = rows.next().unwrap();
+        report.top.iter().for_each(|top| row[top.token as usize] = top.logprob);
+    });
+    assert!(logprobs.iter().all(|logprob| logprob.is_finite()), "every position reports every token");
+    logprobs
+}
+
+fn log_softmax(logits: &[f32]) -> Vec<f64> {
+    let sum: f64 = logits.iter().map(|&logit| f64::from(logit).exp()).sum();
+    logits.iter().map(|&logit| f64::from(logit) - sum.ln()).collect()
+}
+
+#[test]
+fn logits_are_those_of_transformers() {
+    for folder in fixtures() {
+        let (model, expected) = (open(&folder), Expected::read(&folder));
+        let vocabulary = model.config.vocabulary_size;
+        for backend in BACKENDS {
+            let options = RunnerOptions { backend, n_threads: 2, limits: LIMITS };
+            for chunk in [48, 1, 7, 32] {
+                let found = log_probabilities(&model, &options, &expected.input_ids, chunk);
+                let mut worst = 0.0f64;
+                for (found, expected) in found.chunks(vocabulary).zip(expected.logits.chunks(vocabulary)) {
+                    for (found, expected) in found.iter().zip(log_softmax(expected)) {
+                        worst = worst.max((f64::from(*found) - expected).abs());
+                    }
+                }
+                let what = format!("{} on {backend:?} in chunks of {chunk}: off by {worst:.2e}", model.name);
+                println!("{what}");
+                assert!(worst < tolerance(&model, backend), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn greedy_tokens_are_those_of_transformers() {
+    for folder in fixtures() {
+        let (model, expected) = (open(&folder), Expected::read(&folder));
+        let sampling = SamplingParams { temperature: 0.0, ignore_eos: true, ..Default::default() };
+        for backend in BACKENDS {
+            let options = RunnerOptions { backend, n_threads: 2, limits: LIMITS };
+            for chunk in [48, 13] {
+                let mut runner = model.runner(&options).unwrap();
+                let mut sequence = OneSequence::new(&expected.input_ids, Arc::new(sampling.clone()));
+                sequence.prefill(&mut *runner, chunk, |_| {});
+                sequence.decode(&mut *runner, expected.greedy.len() - 1);
+                assert_eq!(sequence.output(), expected.greedy, "{} on {backend:?}", model.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn other_families_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("config.json"), r#"{"model_type": "rwkv7", "hidden_size": 64}"#)
+        .unwrap();
+    let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
+    let error = load(folder.path(), &options, &mut |_| {}).err().unwrap().to_string();
+    assert!(error.starts_with("not supported yet: rwkv7 (supported: llama, "), "{error}");
+}
+
+#[test]
+fn the_readme_says_how_each_fixture_was_made() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let folders =
+        std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap()).filter(|entry| entry.path().is_dir());
+    let names: Vec<String> = folders.map(|folder| folder.file_name().into_string().unwrap()).collect();
+    assert!(names.len() > 50, "{}", names.len());
+    for name in names {
+        assert!(readme.contains(&format!("`{name}`")), "README.md does not name {name}");
+    }
+}

@@ -1,0 +1,10 @@
+//! Every family against reference implementations.
+
+mod gguf_encoders;
+mod gguf_exact;
+mod gguf_families;
+mod golden;
+mod golden_embeddings;
+mod longrope;
+mod spellings;
+mod truncated;

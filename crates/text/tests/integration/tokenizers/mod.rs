@@ -1,0 +1,7 @@
+//! Tokenizers and detokenizers.
+
+mod detokenizer;
+mod gguf_encoders;
+mod gguf_vocabulary;
+mod hostile_normalizers;
+mod tokenizer_json;
