@@ -54,7 +54,8 @@ fn run_part(part: Part) -> Result<()> {
         }
         machine::postgres()?;
         machine::redis()?;
-        let test = ["test", "--workspace", "--lib", "--bins", "--tests"];
+        // One run names every failure, not those of the first crate alone.
+        let test = ["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"];
         run_with(env!("CARGO"), &test, &[(skipped::VARIABLE, skipped::file())])?;
     }
     if part != Part::Rust {

@@ -198,7 +198,7 @@ fn the_document_is_written_from_the_table() {
          is refused by name, with a reason. What needs something that is not configured does nothing without it: `Idempotency-Key`\n\
          without a database, `user` without limits or a ledger.\n\n\
          This page is written from `docs/compatibility.toml`, from which the tests are made as well\n\
-         (`crates/cli/tests/compatibility.rs`).\n",
+         (`crates/cli/tests/integration/compatibility.rs`).\n",
     );
     for (title, program) in [("vllm serve", None), ("llama-server", Some("llama.cpp"))] {
         write!(page, "\n## Flags of `{title}`\n\n| flag | outcome | |\n| --- | --- | --- |\n").unwrap();

@@ -31,7 +31,7 @@ fn the_page_is_written_from_the_tables_that_read_requests() {
          Every parameter that a body may have, with the values that are accepted; any other value is 400 with the parameter's\n\
          name in `param`. `null` counts as absent. Unknown parameters are ignored and named in `x-throng-ignored`. [api.md](api.md)\n\
          has examples.\n\n\
-         This page is written from the tables that requests are read with (`crates/cli/tests/parameter_docs.rs`);\n\
+         This page is written from the tables that requests are read with (`crates/cli/tests/integration/parameter_docs.rs`);\n\
          `/openapi.json` has the same for programs.\n",
     );
     let chat_required = required("ChatCompletionRequest");

@@ -1,11 +1,11 @@
 //! The keys of a `config.json` that the modelling and configuration code of transformers reads for text, by
-//! `model_type`, with their defaults: `read_keys/keys.jsonl`, which `read_keys/generate.py` writes from a
+//! `model_type`, with their defaults: `keys.jsonl`, which `generate.py` writes from a
 //! version of transformers that its first line names.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-const KEYS: &str = include_str!("read_keys/keys.jsonl");
+const KEYS: &str = include_str!("keys.jsonl");
 
 /// The keys of one `model_type`.
 #[derive(Debug, Deserialize)]

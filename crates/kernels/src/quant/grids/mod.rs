@@ -16,12 +16,12 @@ impl Grid {
     /// The one of a format; `None` where it has none.
     pub(super) const fn of(format: Format) -> Option<Self> {
         let (points, bits): (&[u8], _) = match format {
-            Format::IQ2_XXS => (include_bytes!("grids/iq2_xxs.bin"), 2),
-            Format::IQ2_XS => (include_bytes!("grids/iq2_xs.bin"), 2),
-            Format::IQ2_S => (include_bytes!("grids/iq2_s.bin"), 2),
-            Format::IQ3_XXS => (include_bytes!("grids/iq3_xxs.bin"), 3),
-            Format::IQ3_S => (include_bytes!("grids/iq3_s.bin"), 3),
-            Format::IQ1_S | Format::IQ1_M => (include_bytes!("grids/iq1.bin"), 2),
+            Format::IQ2_XXS => (include_bytes!("iq2_xxs.bin"), 2),
+            Format::IQ2_XS => (include_bytes!("iq2_xs.bin"), 2),
+            Format::IQ2_S => (include_bytes!("iq2_s.bin"), 2),
+            Format::IQ3_XXS => (include_bytes!("iq3_xxs.bin"), 3),
+            Format::IQ3_S => (include_bytes!("iq3_s.bin"), 3),
+            Format::IQ1_S | Format::IQ1_M => (include_bytes!("iq1.bin"), 2),
             _ => return None,
         };
         Some(Self { points, bits })

@@ -1,4 +1,4 @@
-//! Published repositories and whether they can be loaded, by their `config.json` files in `known/configs.jsonl`, which
+//! Published repositories and whether they can be loaded, by their `config.json` files in `configs.jsonl`, which
 //! `known/generate.py` writes from a collection: each has the file that it was taken from, at a commit of a
 //! public repository. Reads no repository.
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{Architecture, ConfigError};
 use crate::python_json;
 
-const CONFIGS: &str = include_str!("known/configs.jsonl");
+const CONFIGS: &str = include_str!("configs.jsonl");
 
 /// How much of a model is supported.
 #[derive(Debug, Clone, PartialEq)]
