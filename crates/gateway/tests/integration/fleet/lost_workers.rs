@@ -14,10 +14,11 @@ use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_testkit::paper_executor::PaperExecutor;
 use tokio::task::JoinSet;
 
-/// Computes nothing while it is held.
+/// Computes nothing while it is held, and takes `step` for each step.
 struct Held {
     paper: PaperExecutor,
     is_held: Arc<AtomicBool>,
+    step: Duration,
 }
 
 impl Executor for Held {
@@ -29,16 +30,21 @@ impl Executor for Held {
         while self.is_held.load(Ordering::Acquire) {
             std::thread::sleep(Duration::from_millis(1));
         }
+        std::thread::sleep(self.step);
         self.paper.execute(batch, output)
     }
 }
 
 /// A worker that computes nothing while it is held, at an address of its own or at this one.
 async fn start(is_held: &Arc<AtomicBool>, address: Option<SocketAddr>) -> RunningWorker {
+    start_with(is_held, Duration::ZERO, address).await
+}
+
+async fn start_with(is_held: &Arc<AtomicBool>, step: Duration, address: Option<SocketAddr>) -> RunningWorker {
     let is_held = is_held.clone();
     let make = move |capacity| {
         let paper = PaperExecutor::new(capacity);
-        Box::new(Held { paper, is_held: is_held.clone() }) as Box<dyn Executor>
+        Box::new(Held { paper, is_held: is_held.clone(), step }) as Box<dyn Executor>
     };
     let address = address.unwrap_or(([127, 0, 0, 1], 0).into());
     RunningWorker::start_at(address, make, 512, "paper", |_| {}).await
@@ -118,24 +124,9 @@ async fn a_worker_that_is_back_answers_what_its_predecessor_lost() {
     all_are_answered(asking).await;
 }
 
-/// Takes its time for each step.
-struct Slow(PaperExecutor);
-
-impl Executor for Slow {
-    fn capacity(&self) -> ExecutorCapacity {
-        self.0.capacity()
-    }
-
-    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
-        std::thread::sleep(Duration::from_millis(2));
-        self.0.execute(batch, output)
-    }
-}
-
+/// A worker that takes its time for each step, at an address of its own or at this one.
 async fn start_slow(address: Option<SocketAddr>) -> RunningWorker {
-    let make = |capacity| Box::new(Slow(PaperExecutor::new(capacity))) as Box<dyn Executor>;
-    let address = address.unwrap_or(([127, 0, 0, 1], 0).into());
-    RunningWorker::start_at(address, make, 512, "paper", |_| {}).await
+    start_with(&Arc::default(), Duration::from_millis(2), address).await
 }
 
 const N_STREAMS: usize = 8;
@@ -144,7 +135,7 @@ const N_STREAMS: usize = 8;
 async fn begin_streams(address: SocketAddr) -> Vec<Client> {
     let mut streams = Vec::new();
     for number in 0..N_STREAMS {
-        let body = json!({"prompt": [number, 1, 2], "max_tokens": 200, "ignore_eos": true, "stream": true,
+        let body = json!({"prompt": [number, 1, 2], "max_tokens": 400, "ignore_eos": true, "stream": true,
                           "seed": 7});
         let mut client = Client::connect(address).await;
         client.send(post_bytes("/v1/completions", &completion(body).to_string(), &[])).await;
@@ -202,11 +193,14 @@ async fn streams_wait_for_the_only_worker_to_come_back() {
 async fn a_stream_whose_workers_never_come_back_ends_with_an_error() {
     let mut config = throng_gateway::GatewayConfig::default();
     config.routing.replica_wait_s = Some(1);
-    let worker = start_slow(None).await;
+    let is_held = Arc::new(AtomicBool::new(false));
+    let worker = start_with(&is_held, Duration::from_millis(2), None).await;
     let (_fleet, address) = gateway_with(config, &[&worker]).await;
     until(&mut Client::connect(address).await, |workers| workers.len() == 1 && all_ready(workers)).await;
     let streams = begin_streams(address).await;
+    is_held.store(true, Ordering::Release);
     worker.leave().await;
+    is_held.store(false, Ordering::Release);
     for mut client in streams {
         let reply =
             tokio::time::timeout(PATIENCE, client.reply()).await.expect("it ends").expect("an answer");
