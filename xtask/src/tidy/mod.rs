@@ -5,6 +5,7 @@ mod circles;
 mod documents;
 mod edges;
 mod folders;
+mod limits;
 mod sizes;
 mod source;
 mod wording;
@@ -57,6 +58,7 @@ pub fn run() -> Result<()> {
     findings.extend(circles::check(&files));
     findings.extend(folders::check(&files));
     findings.extend(documents::check(&root)?);
+    findings.extend(limits::check(&root, &files));
     findings.extend(wording::check(&root, &files)?);
     findings.sort();
     for finding in &findings {
@@ -66,6 +68,15 @@ pub fn run() -> Result<()> {
         bail!("tidy: {} findings", findings.len());
     }
     println!("tidy: {} files, no findings", files.len());
+    Ok(())
+}
+
+/// Writes the page of limits from the source.
+pub fn write_limits() -> Result<()> {
+    let root = workspace();
+    let page = limits::page(&root, &source_files(&root)?)?;
+    std::fs::write(root.join(limits::PAGE), page).context(limits::PAGE)?;
+    println!("wrote {}", limits::PAGE);
     Ok(())
 }
 
