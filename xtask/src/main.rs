@@ -1,6 +1,7 @@
-//! The project's own tasks. `cargo xtask tidy` checks the house rules, `cargo xtask limits` writes `docs/limits.md`. `cargo xtask test`
-//! runs everything a change must pass and installs what the tests need and the machine lacks. `cargo xtask attack` attacks the server,
-//! `cargo xtask kill` kills workers, and `cargo xtask dist` packs the binary.
+//! The project's own tasks. `cargo xtask tidy` checks the house rules, `cargo xtask limits` writes
+//! `docs/limits.md`. `cargo xtask test` runs everything a change must pass and installs what the tests need
+//! and the machine lacks. `cargo xtask attack` attacks the server, `cargo xtask kill` kills workers, and
+//! `cargo xtask dist` packs the binary.
 
 mod attack;
 mod dist;

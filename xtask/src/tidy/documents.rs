@@ -1,5 +1,5 @@
-//! Checks the documents against the tree: ARCHITECTURE.md names every crate and stays short, and every path that the documents
-//! name exists.
+//! Checks the documents against the tree: ARCHITECTURE.md names every crate and stays short, and every path
+//! that the documents name exists.
 
 use std::path::Path;
 

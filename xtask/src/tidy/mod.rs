@@ -1,11 +1,12 @@
-//! The house rules that the compiler does not check. Each rule is a file here and returns findings; any finding is an
-//! error.
+//! The house rules that the compiler does not check. Each rule is a file here and returns findings; any
+//! finding is an error.
 
 mod circles;
 mod documents;
 mod edges;
 mod folders;
 mod limits;
+mod prose;
 mod sizes;
 mod source;
 mod wording;
@@ -55,6 +56,7 @@ pub fn run() -> Result<()> {
     findings.extend(sizes::check(&root, &files)?);
     findings.extend(files.iter().flat_map(source::check));
     findings.extend(files.iter().flat_map(words::check));
+    findings.extend(prose::check(&files));
     findings.extend(circles::check(&files));
     findings.extend(folders::check(&files));
     findings.extend(documents::check(&root)?);

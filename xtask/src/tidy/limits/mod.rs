@@ -1,7 +1,9 @@
-//! Writes `docs/limits.md` from the constants and defaults in the source, so that the page cannot differ from the code.
+//! Writes `docs/limits.md` from the constants and defaults in the source, so that the page cannot differ from
+//! the code.
 //!
-//! `xtask/limits.txt` has the rows that say what happens past a limit; values are placeholders there. All other constants whose
-//! names say that they bound something follow in a table for each crate, with the first sentence of their doc comments.
+//! `xtask/limits.txt` has the rows that say what happens past a limit; values are placeholders there. All
+//! other constants whose names say that they bound something follow in a table for each crate, with the first
+//! sentence of their doc comments.
 
 mod constants;
 mod page;

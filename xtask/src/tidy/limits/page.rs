@@ -19,8 +19,8 @@ const REST: &str = "\n## All other limits, by crate\n\n\
 /// Parts of the names of constants that bound something.
 const BOUNDS: &[&str] = &["MAX_", "_LIMIT", "TIMEOUT", "GRACE", "PATIENCE"];
 
-/// Writes the page from rows with placeholders: `{NAME@module}` for a constant, where the module may be the end of its path, and
-/// `{Type.field}` for the default of a setting.
+/// Writes the page from rows with placeholders: `{NAME@module}` for a constant, where the module may be the
+/// end of its path, and `{Type.field}` for the default of a setting.
 pub fn write(rows: &str, constants: &[Constant]) -> Result<String> {
     let (mut page, mut used) = (HEAD.to_owned(), BTreeSet::new());
     for line in rows.lines().filter(|line| !line.is_empty() && !line.starts_with("# ")) {

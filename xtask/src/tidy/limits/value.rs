@@ -17,7 +17,8 @@ pub enum Value {
     Range(i128, i128),
 }
 
-/// Evaluates an expression; `named` has the values of other constants. `None` for anything but arithmetic and times.
+/// Evaluates an expression; `named` has the values of other constants. `None` for anything but arithmetic and
+/// times.
 pub fn evaluate(expr: &Expr, named: &BTreeMap<String, Value>) -> Option<Value> {
     let int = |expr: &Expr| match evaluate(expr, named)? {
         Value::Int(n) => Some(n),
