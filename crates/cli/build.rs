@@ -1,5 +1,5 @@
-//! Tells the compiler the commit that is built, from git or the variable `THRONG_COMMIT`. Does not know versions. Without
-//! git, as in an unpacked archive of the sources, there is no commit.
+//! Tells the compiler the commit that is built, from git or the variable `THRONG_COMMIT`. Does not know
+//! versions. Without git, as in an unpacked archive of the sources, there is no commit.
 
 use std::path::Path;
 use std::process::Command;

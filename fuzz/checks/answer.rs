@@ -1,5 +1,5 @@
-//! Any text as an answer, in the formats that the first two bytes choose: however it is cut, its parts are the same, and
-//! what is no call is given back to the letter.
+//! Any text as an answer, in the formats that the first two bytes choose: however it is cut, its parts are
+//! the same, and what is no call is given back to the letter.
 
 use std::sync::{Arc, OnceLock};
 

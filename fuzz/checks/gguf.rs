@@ -1,5 +1,5 @@
-//! Any bytes as a GGUF file: refused, or every tensor has exactly the bytes of its shape and the metadata is either
-//! parsed as a model's configuration or refused.
+//! Any bytes as a GGUF file: refused, or every tensor has exactly the bytes of its shape and the metadata is
+//! either parsed as a model's configuration or refused.
 
 use throng_model::arch::Architecture;
 use throng_model::weights::TensorSource;

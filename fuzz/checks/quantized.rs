@@ -1,5 +1,6 @@
-//! Any bytes as a layer of a quantized checkpoint: the first says which layout, the next two rows and columns, the rest is a safetensors
-//! file. The layer, or the second of two experts in one tensor, is refused, or every row of it has exactly the bytes of its format.
+//! Any bytes as a layer of a quantized checkpoint: the first says which layout, the next two rows and
+//! columns, the rest is a safetensors file. The layer, or the second of two experts in one tensor, is
+//! refused, or every row of it has exactly the bytes of its format.
 
 use throng_model::weights::TensorSource;
 use throng_model::weights::quantized::{ExpertRows, QuantizedBy, QuantizedFolder, Scheme};

@@ -1,5 +1,5 @@
-//! Any bytes as a safetensors file and as a sharded model's index: refused, or every tensor has exactly the bytes
-//! of its shape, and every shard is a plain name.
+//! Any bytes as a safetensors file and as a sharded model's index: refused, or every tensor has exactly the
+//! bytes of its shape, and every shard is a plain name.
 
 use throng_model::weights::TensorSource;
 use throng_model::weights::safetensors::{SafetensorsFolder, parse_index};

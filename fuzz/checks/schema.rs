@@ -1,5 +1,5 @@
-//! Any JSON as a schema: refused with a reason, or compiled into a grammar whose first tokens can be told. An abort is what
-//! this is after: a stack that overflows cannot be caught.
+//! Any JSON as a schema: refused with a reason, or compiled into a grammar whose first tokens can be told. An
+//! abort is what this is after: a stack that overflows cannot be caught.
 
 use std::sync::{Arc, LazyLock};
 

@@ -1,5 +1,5 @@
-//! Any bytes as a `tokenizer.json`: refused, or a tokenizer that encodes and decodes without panicking and gives
-//! ids of its own vocabulary.
+//! Any bytes as a `tokenizer.json`: refused, or a tokenizer that encodes and decodes without panicking and
+//! gives ids of its own vocabulary.
 
 use throng_text::{EncodeOptions, Tokenizer};
 

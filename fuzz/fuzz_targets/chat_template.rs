@@ -6,8 +6,8 @@ use std::sync::Once;
 #[path = "../checks/chat_template.rs"]
 mod check;
 
-/// The fuzzer's panic hook aborts at the first panic, including those of libraries that the code under test catches.
-/// Without the hook, only panics that leave the check count.
+/// The fuzzer's panic hook aborts at the first panic, including those of libraries that the code under test
+/// catches. Without the hook, only panics that leave the check count.
 static CAUGHT_PANICS_ARE_FINE: Once = Once::new();
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -6,8 +6,8 @@ use std::sync::Once;
 #[path = "../checks/schema.rs"]
 mod check;
 
-/// The fuzzer's hook ends the process at the first panic, also at those of the libraries inside that the code under
-/// test catches. Without it only what comes out of the check counts.
+/// The fuzzer's hook ends the process at the first panic, also at those of the libraries inside that the code
+/// under test catches. Without it only what comes out of the check counts.
 static CAUGHT_PANICS_ARE_FINE: Once = Once::new();
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

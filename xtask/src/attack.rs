@@ -1,4 +1,5 @@
-//! `cargo xtask attack`: builds the release binary and runs `tests/attacks/` against it. Does not know any attack.
+//! `cargo xtask attack`: builds the release binary and runs `tests/attacks/` against it. Does not know any
+//! attack.
 
 use anyhow::Result;
 
@@ -7,7 +8,8 @@ use crate::test::python;
 
 const PROGRAM: &str = "tests/attacks/run.py";
 
-/// Attacks the release binary, or the one that `--binary PATH` names; other arguments are passed to the program.
+/// Attacks the release binary, or the one that `--binary PATH` names; other arguments are passed to the
+/// program.
 pub fn run(arguments: &[&str]) -> Result<()> {
     let mut line = vec![PROGRAM];
     line.extend(arguments);

@@ -1,5 +1,5 @@
-//! `cargo xtask kill`: runs the tests that kill, stop and cut off workers in the middle of streams, for as many rounds as are wanted. Does not
-//! know what they check.
+//! `cargo xtask kill`: runs the tests that kill, stop and cut off workers in the middle of streams, for as
+//! many rounds as are wanted. Does not know what they check.
 
 use std::path::PathBuf;
 
@@ -15,8 +15,8 @@ const VARIABLES: [(&str, &str); 4] = [
     ("--seed", "THRONG_SEED"),
 ];
 
-/// Kills workers `--rounds N` times, stops them `--stops N` times, and lets each fault of the network happen `--partitions N` times; what is not
-/// named does not happen. `--release` takes the release binary.
+/// Kills workers `--rounds N` times, stops them `--stops N` times, and lets each fault of the network happen
+/// `--partitions N` times; what is not named does not happen. `--release` takes the release binary.
 pub fn run(arguments: &[&str]) -> Result<()> {
     let is_named = |flag: &str| arguments.contains(&flag);
     let unnamed = VARIABLES.iter().filter(|(flag, _)| *flag != "--seed" && !is_named(flag));

@@ -1,5 +1,7 @@
-//! The project's own tasks: `cargo xtask tidy` checks the house rules, `cargo xtask test` runs everything a change must
-//! pass and installs what the tests need and the machine lacks, `cargo xtask attack` attacks the server, `cargo xtask kill` kills workers, `cargo xtask dist` packs the binary.
+//! The project's own tasks. `cargo xtask tidy` checks the house rules, `cargo xtask limits` writes
+//! `docs/limits.md`. `cargo xtask test` runs everything a change must pass and installs what the tests need
+//! and the machine lacks. `cargo xtask attack` attacks the server, `cargo xtask kill` kills workers, and
+//! `cargo xtask dist` packs the binary.
 
 mod attack;
 mod dist;
@@ -13,6 +15,7 @@ use anyhow::{Result, bail};
 const USAGE: &str = "usage: cargo xtask COMMAND
 
   tidy            the house rules: edges between crates, sizes of files and functions, words, documents
+  limits          writes docs/limits.md from the constants in the source
   test            everything a change must pass: formatting, clippy, tidy, licences, tests, clients, browser
   test --rust     only what needs nothing but a Rust toolchain and a C compiler
   test --e2e      only the clients and the browser against the real binary
@@ -28,6 +31,7 @@ fn main() -> Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
         ["tidy"] => tidy::run(),
+        ["limits"] => tidy::write_limits(),
         ["test"] => test::run(test::Part::All),
         ["test", "--rust"] => test::run(test::Part::Rust),
         ["test", "--e2e"] => test::run(test::Part::EndToEnd),

@@ -1,5 +1,5 @@
-//! Runs other programs: prints their command lines, says when they take long, and fails when they fail. Does not know why
-//! they run.
+//! Runs other programs: prints their command lines, says when they take long, and fails when they fail. Does
+//! not know why they run.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,8 @@ fn wait(mut child: Child, line: &str) -> Result<ExitStatus> {
     })
 }
 
-/// Runs a program in the workspace without its output; whether it succeeded within `limit`, after which it is killed.
+/// Runs a program in the workspace without its output; whether it succeeded within `limit`, after which it is
+/// killed.
 pub fn succeeds_within(program: &Path, arguments: &[&str], limit: Duration) -> bool {
     let (quiet, begun) = (Stdio::null, Instant::now());
     let mut command = Command::new(program);

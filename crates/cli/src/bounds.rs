@@ -1,5 +1,5 @@
-//! The ranges of the numbers and the forms of the names that an operator may choose, the same for flags and for the
-//! file. Does not know the machine and the model, which may allow less.
+//! The ranges of the numbers and the forms of the names that an operator may choose, the same for flags and
+//! for the file. Does not know the machine and the model, which may allow less.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;

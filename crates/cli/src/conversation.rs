@@ -1,5 +1,5 @@
-//! Generation in the terminal: text to tokens, tokens to the engine, tokens back to text, piece by piece. Uses the same
-//! components as a request over HTTP.
+//! Generation in the terminal: text to tokens, tokens to the engine, tokens back to text, piece by piece.
+//! Uses the same components as a request over HTTP.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The number of KV blocks and of slots of recurrent state: from the configured size, else from free memory. Does not know how memory is
-//! measured.
+//! The number of KV blocks and of slots of recurrent state: from the configured size, else from free memory.
+//! Does not know how memory is measured.
 
 use anyhow::{Result, bail};
 use throng_core::batch::BLOCK_TOKENS;
@@ -49,7 +49,8 @@ impl KvBudget {
         Ok(u32::try_from(n_blocks).unwrap_or(u32::MAX))
     }
 
-    /// Most sequences at once: fewer than configured where their recurrent states would take more than half of the memory.
+    /// Most sequences at once: fewer than configured where their recurrent states would take more than half
+    /// of the memory.
     pub fn n_rows(&self) -> u32 {
         let n_fitting = (self.bytes() / 2).checked_div(self.state_bytes).unwrap_or(u64::MAX);
         (1..=self.max_rows).rev().find(|&n| n_state_slots(n) as u64 <= n_fitting).unwrap_or(1)

@@ -91,8 +91,8 @@ const N_WORKING: usize = 8;
 /// Such a thread ends after this time without work.
 const WORKING_KEEP_ALIVE: Duration = Duration::from_secs(1);
 
-/// Two threads serve all connections: a token takes them microseconds, and they get the processor soon. Longer work runs on other threads, at a
-/// lower priority than the compute threads.
+/// Two threads serve all connections: a token takes them microseconds, and they get the processor soon.
+/// Longer work runs on other threads, at a lower priority than the compute threads.
 fn runtime() -> Result<tokio::runtime::Runtime> {
     has_threads(N_TALKING).context("cannot start a thread")?;
     let n_started = AtomicUsize::new(0);
@@ -114,8 +114,8 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     built.context("cannot start the runtime")
 }
 
-/// Whether this many threads can be started at once. tokio's builder does not return if it cannot start its own
-/// threads.
+/// Whether this many threads can be started at once. tokio's builder does not return if it cannot start its
+/// own threads.
 fn has_threads(n: usize) -> io::Result<()> {
     let all_started = Mutex::new(());
     let held = all_started.lock();

@@ -1,4 +1,5 @@
-//! Where a model comes from: the built-in starter model, a place on disk, the hub, or a bucket or web server. Does not know what is in it.
+//! Where a model comes from: the built-in starter model, a place on disk, the hub, or a bucket or web server.
+//! Does not know what is in it.
 
 use std::path::{Path, PathBuf};
 
@@ -106,8 +107,8 @@ impl ModelSource {
         Ok(Self::Path { given: given.to_owned(), path })
     }
 
-    /// The names that the model is served under, its id first. `own_name` is the file's stem or the folder's name,
-    /// which is not used if the folder belongs to the hub's cache.
+    /// The names that the model is served under, its id first. `own_name` is the file's stem or the folder's
+    /// name, which is not used if the folder belongs to the hub's cache.
     pub fn names(&self, own_name: &str) -> Vec<String> {
         let (given, path) = match self {
             Self::BuiltIn(model) => return vec![model.name.to_owned()],

@@ -1,5 +1,5 @@
-//! Settings of speculative decoding, in vLLM's words: the same object as a flag's JSON and as a section of the file. Does not
-//! know how drafts are made.
+//! Settings of speculative decoding, in vLLM's words: the same object as a flag's JSON and as a section of
+//! the file. Does not know how drafts are made.
 
 use serde::Deserialize;
 use throng_core::scheduler::SpeculationMethod;
@@ -18,8 +18,8 @@ const UNSUPPORTED: [&str; 6] = ["eagle", "medusa", "mlp_speculator", "mtp", "suf
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SpeculationSection {
-    /// `ngram` (prompt lookup), the default; `draft_model` or `eagle3` (the draft model or the EAGLE-3 head alone), or `none`. A
-    /// draft model or a head without a method works beside prompt lookup.
+    /// `ngram` (prompt lookup), the default; `draft_model` or `eagle3` (the draft model or the EAGLE-3 head
+    /// alone), or `none`. A draft model or a head without a method works beside prompt lookup.
     pub method: Option<String>,
     /// Most drafts of a sequence in a step.
     pub num_speculative_tokens: Option<u32>,

@@ -1,5 +1,5 @@
-//! Builds the tokenizer from the vocabulary in a model's files: the only module that knows both `throng_model` and
-//! `throng_text`.
+//! Builds the tokenizer from the vocabulary in a model's files: the only module that knows both
+//! `throng_model` and `throng_text`.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
@@ -24,8 +24,8 @@ pub fn tokenizer(model: &LoadedModel) -> Result<Option<Tokenizer>> {
     Ok(Some(tokenizer))
 }
 
-/// The tokenizer's configuration as JSON: `tokenizer_config.json` where there is one, with special tokens as their texts,
-/// and with what is known otherwise.
+/// The tokenizer's configuration as JSON: `tokenizer_config.json` where there is one, with special tokens as
+/// their texts, and with what is known otherwise.
 pub fn tokenizer_config(model: &LoadedModel, tokenizer: &Tokenizer, chat_template: Option<String>) -> String {
     let file = match &model.vocabulary {
         VocabularySource::TokenizerJson { tokenizer_config, .. } => tokenizer_config.as_deref(),

@@ -1,5 +1,5 @@
-//! A token costs no allocation, from the engine's thread to the reader's: many users decode on the real engine with the
-//! CPU backend, on two kernel threads, while every allocation of the process is counted.
+//! A token costs no allocation, from the engine's thread to the reader's: many users decode on the real
+//! engine with the CPU backend, on two kernel threads, while every allocation of the process is counted.
 
 use std::alloc::System;
 
@@ -18,8 +18,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const N_USERS: u32 = 16;
 const N_PROMPT: u32 = 16;
-/// After this many tokens for each user, histories and block tables have capacity for the next ones, since they grow by
-/// doubling.
+/// After this many tokens for each user, histories and block tables have capacity for the next ones, since
+/// they grow by doubling.
 const N_WARM: usize = 540;
 const N_COUNTED: usize = 124;
 /// Channels allocate messages in blocks; both kinds of channel have at least this many in one.

@@ -1,5 +1,5 @@
-//! A server whose files may not grow any more (`ulimit -f`, `LimitFSIZE=`) answers, says what it cannot write, and writes again when
-//! they may.
+//! A server whose files may not grow any more (`ulimit -f`, `LimitFSIZE=`) answers, says what it cannot
+//! write, and writes again when they may.
 #![cfg(target_os = "linux")]
 
 #[path = "integration/process/mod.rs"]

@@ -52,9 +52,9 @@ pub struct HeldTensor {
 /// The work of one model's forward pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForwardWork {
-    /// Of one token in one step, without logits.
+    /// Work of one token in one step, without logits.
     layers: Work,
-    /// Of the logits of one token in one step.
+    /// Work of the logits of one token in one step.
     output: Work,
     /// The keys and values that each layer with attention reads.
     caches: Vec<LayerCache>,
@@ -81,7 +81,7 @@ fn caches(config: &DecoderConfig, dtype: KvDtype) -> Vec<LayerCache> {
 }
 
 impl ForwardWork {
-    /// Of a model with these tensors.
+    /// The work of a model with these tensors.
     pub fn new(config: &DecoderConfig, tensors: impl Iterator<Item = HeldTensor>, kv_dtype: KvDtype) -> Self {
         let mut this =
             Self { layers: Work::default(), output: Work::default(), caches: caches(config, kv_dtype) };

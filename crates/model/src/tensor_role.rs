@@ -75,7 +75,7 @@ impl Uses<'_> {
         }
     }
 
-    /// Those of the names that this kind of file has.
+    /// Notes the weights whose names this kind of file has.
     fn weights(&mut self, prefix: &str, names: &[&str], role: TensorRole) {
         for name in names.iter().filter(|name| !name.is_empty()) {
             self.weight(&format!("{prefix}{name}"), role);

@@ -1,12 +1,12 @@
-//! Answers that are kept under a key which a client has chosen (`Idempotency-Key`), so that a request which is sent again is answered
-//! with the same bytes. Does not know HTTP.
+//! Answers that are kept under a key which a client has chosen (`Idempotency-Key`), so that a request which
+//! is sent again is answered with the same bytes. Does not know HTTP.
 
 /// Most answers that are kept for a tenant, those on their way included.
 pub const MAX_ANSWERS: u64 = 10_000;
 /// Most bytes of a tenant's answers: past it the oldest go.
 pub const MAX_ANSWER_BYTES: u64 = 256 << 20;
 
-/// Who wants to answer which request.
+/// A claim to answer a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnswerClaim {
     /// Whose request it is.
@@ -15,7 +15,7 @@ pub struct AnswerClaim {
     pub key: String,
     /// A digest of the request: another request cannot have the same key.
     pub request: String,
-    /// Who claims: another name for each attempt.
+    /// Name of the claim's owner, another one for each attempt.
     pub owner: String,
     /// When the answer may be forgotten, in seconds since the epoch.
     pub expires_unix_s: u64,
@@ -33,7 +33,7 @@ pub struct ClaimBeat {
 /// What became of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claimed {
-    /// It is the caller's: nobody else has it.
+    /// The caller has the claim, and nobody else.
     Granted,
     /// Somebody else has it.
     Taken(ClaimBeat),

@@ -1,4 +1,5 @@
-//! The audit of residency rules, as data: where requests that are bound to regions went. Does not know databases.
+//! The audit of residency rules, as data: where requests that are bound to regions went. Does not know
+//! databases.
 
 /// Most lines of one answer.
 pub const MAX_AUDIT_LINES: usize = 1_000;
@@ -45,9 +46,9 @@ pub struct AuditLine {
     pub model: String,
     /// The only regions that it may go to, separated by commas.
     pub permitted: String,
-    /// The replica that it was sent to, …
+    /// The replica that it was sent to.
     pub replica: String,
-    /// … and its region.
+    /// Region of that replica.
     pub region: String,
     /// Why it was refused.
     pub reason: String,

@@ -1,5 +1,5 @@
-//! Bounds of what is written to a database, whoever says it: the longest texts, the characters that every database takes, the largest
-//! numbers. Does not know SQL.
+//! Bounds of what is written to a database, whoever says it: the longest texts, the characters that every
+//! database takes, the largest numbers. Does not know SQL.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,8 @@ pub const MAX_TEXT_BYTES: usize = 512;
 /// Most tokens of each kind in one entry of the ledger: what is more cannot be.
 pub const MAX_ENTRY_TOKENS: u64 = 1 << 40;
 
-/// The text as databases take it: without control characters, among which PostgreSQL refuses NUL, and not longer than `max_bytes`.
+/// The text as databases take it: without control characters, among which PostgreSQL refuses NUL, and not
+/// longer than `max_bytes`.
 pub fn bounded_text(text: &str, max_bytes: usize) -> Cow<'_, str> {
     let has_control = text.chars().any(char::is_control);
     if !has_control && text.len() <= max_bytes {

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// A field: quoted where it needs to be. What a spreadsheet would take for a formula gets an apostrophe in front, because users name
-/// themselves.
+/// A field: quoted where it needs to be. What a spreadsheet would take for a formula gets an apostrophe in
+/// front, because users name themselves.
 pub fn csv_field(text: &str) -> Cow<'_, str> {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if !is_formula && !text.contains([',', '"', '\n', '\r']) {

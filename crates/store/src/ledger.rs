@@ -19,7 +19,7 @@ pub enum Outcome {
     Length,
     /// Its client went away, or it was cut.
     Abort,
-    /// It failed.
+    /// The request failed.
     Error,
     /// The server ended while it ran.
     Interrupted,
@@ -59,7 +59,7 @@ pub struct LedgerEntry {
     pub model: String,
     /// Tokens of its prompts.
     pub prompt_tokens: u64,
-    /// Those of them that were found in the cache.
+    /// Number of these tokens that were found in the cache.
     pub cached_tokens: u64,
     /// Tokens that were generated for it.
     pub generated_tokens: u64,

@@ -1,8 +1,9 @@
-//! What outlives the process: organisations, projects and API keys with their limits, the ledger of what requests used, the audit of
-//! residency rules, and answers that are kept for requests which are sent again. Does not know HTTP, requests or models.
+//! What outlives the process: organisations, projects and API keys with their limits, the ledger of what
+//! requests used, the audit of residency rules, and answers that are kept for requests which are sent again.
+//! Does not know HTTP, requests or models.
 //!
-//! [`open`] gives a [`Store`]. All databases answer the same trait, and one suite of tests is run against each. A [`Journal`] has the
-//! entries of the ledger that are not in the database yet.
+//! [`open`] gives a [`Store`]. All databases answer the same trait, and one suite of tests is run against
+//! each. A [`Journal`] has the entries of the ledger that are not in the database yet.
 #![forbid(unsafe_code)]
 
 mod answers;

@@ -1,4 +1,5 @@
-//! How much a key, a project, an organisation or a project's users may use, as data. Does not know who counts it.
+//! How much a key, a project, an organisation or a project's users may use, as data. Does not know who counts
+//! it.
 
 /// What is limited. Absent limits do not restrict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +61,7 @@ impl LimitKind {
 pub struct Limits([Option<u64>; LimitKind::ALL.len()]);
 
 impl Limits {
-    /// These limits and no others.
+    /// Makes limits of these kinds; the others are not limited.
     pub fn of(limits: impl IntoIterator<Item = (LimitKind, u64)>) -> Self {
         let mut all = Self::default();
         limits.into_iter().for_each(|(kind, limit)| all.set(kind, Some(limit)));

@@ -1,7 +1,7 @@
 //! Prices and amounts of money in exact integers. Does not know what is paid for.
 //!
-//! One US dollar for a million tokens is 10⁻⁶ dollars a token: a price with up to six decimals is a whole number of
-//! pico-dollars (10⁻¹² dollars) a token.
+//! One US dollar for a million tokens is 10⁻⁶ dollars a token: a price with up to six decimals is a whole
+//! number of pico-dollars (10⁻¹² dollars) a token.
 
 use std::fmt;
 
@@ -58,8 +58,8 @@ impl fmt::Display for Cost {
     }
 }
 
-/// Reads a decimal number with up to six decimals as millionths: a price in dollars for a million tokens as pico-dollars
-/// a token, an amount in dollars as micro-dollars.
+/// Reads a decimal number with up to six decimals as millionths: a price in dollars for a million tokens as
+/// pico-dollars a token, an amount in dollars as micro-dollars.
 pub fn parse_millionths(text: &str) -> Option<u64> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());

@@ -14,8 +14,8 @@ enum Place<'a> {
     Postgres(&'a str),
 }
 
-/// Opens a database and brings its schema to the newest version: a SQLite file, `PATH` or `sqlite:PATH`, which is made when it is not
-/// there, or a PostgreSQL server, `postgres://USER:PASSWORD@HOST/DATABASE`.
+/// Opens a database and brings its schema to the newest version: a SQLite file, `PATH` or `sqlite:PATH`,
+/// which is made when it is not there, or a PostgreSQL server, `postgres://USER:PASSWORD@HOST/DATABASE`.
 ///
 /// # Errors
 /// [`StoreError`], among others when a newer version of Throng has written it.
@@ -26,7 +26,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     }))
 }
 
-/// As [`open`], but refuses a file that is not there, so that a mistyped path is not taken for an empty database.
+/// Like [`open`], but refuses a file that is not there, so that a mistyped path is not taken for an empty
+/// database.
 ///
 /// # Errors
 /// [`StoreError`].

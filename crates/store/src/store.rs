@@ -21,14 +21,15 @@ pub const MAX_NAME_BYTES: usize = 256;
 /// What a store's methods return.
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
-/// A database. Its work runs on other threads than the caller's. Each change is durable when its future is ready, and is seen
-/// by all processes that have the database open.
+/// A database. Its work runs on other threads than the caller's. Each change is durable when its future is
+/// ready, and is seen by all processes that have the database open.
 pub trait Store: Debug + Send + Sync {
     /// Rises with each change of a key or a limit.
     fn revision(&self) -> StoreFuture<'_, i64>;
     /// All keys, with the revision that they have.
     fn keys(&self) -> StoreFuture<'_, KeyTable>;
-    /// The keys that have changed, or whose limits of any scope have, after this revision, with the revision that they have.
+    /// The keys that have changed, or whose limits of any scope have, after this revision, with the revision
+    /// that they have.
     fn changed_keys(&self, since: i64) -> StoreFuture<'_, KeyTable>;
     /// Makes a key, and its organisation and project where they are new.
     fn create_key(&self, key: NewKey) -> StoreFuture<'_, CreatedKey>;
@@ -38,17 +39,18 @@ pub trait Store: Debug + Send + Sync {
     fn change_key<'a>(&'a self, key: &'a str, change: KeyChange) -> StoreFuture<'a, ApiKey>;
     /// Changes how much an organisation, a project or each of its users may use.
     fn limit<'a>(&'a self, scope: &'a LimitScope, change: LimitChange) -> StoreFuture<'a, Limits>;
-    /// Appends entries to the ledger, all or none. One whose id is there already changes nothing. [`StoreError::Refused`] when one of
-    /// them is what the database cannot take.
+    /// Appends entries to the ledger, all or none. One whose id is there already changes nothing.
+    /// [`StoreError::Refused`] when one of them is what the database cannot take.
     fn append<'a>(&'a self, entries: &'a [LedgerEntry]) -> StoreFuture<'a, ()>;
     /// What the entries of a span of time add up to, ordered by bucket and group.
     fn usage<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>>;
     /// The usage of [`Self::usage`], without a bound on the time that it takes in this process.
     fn usage_at_leisure<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>>;
-    /// Adds up an hour of the ledger that an older version has written, so that questions need not read its rows. Whether there are more.
+    /// Adds up an hour of the ledger that an older version has written, so that questions need not read its
+    /// rows. Whether there are more.
     fn make_earlier_totals(&self) -> StoreFuture<'_, bool>;
-    /// Adds up the hour of this second again if entries are missing in its sums, as servers of an older version on the same database leave
-    /// them. Whether there were.
+    /// Adds up the hour of this second again if entries are missing in its sums, as servers of an older
+    /// version on the same database leave them. Whether there were.
     fn repair_totals(&self, unix_s: u64) -> StoreFuture<'_, bool>;
     /// Usage of each key on each of these days, counted in days since the epoch.
     fn daily_totals(&self, days: Range<u64>) -> StoreFuture<'_, Vec<DailyTotal>>;
@@ -56,7 +58,8 @@ pub trait Store: Debug + Send + Sync {
     fn append_audit<'a>(&'a self, lines: &'a [AuditLine]) -> StoreFuture<'a, ()>;
     /// Lines of the audit with their numbers, which rise in the order of writing.
     fn audit<'a>(&'a self, query: &'a AuditQuery) -> StoreFuture<'a, Vec<(u64, AuditLine)>>;
-    /// Claims a request, also if its owner has given no sign of life since `dead`. `now_unix_s` tells which answers have expired.
+    /// Claims a request, also if its owner has given no sign of life since `dead`. `now_unix_s` tells which
+    /// answers have expired.
     fn claim_answer<'a>(
         &'a self,
         claim: &'a AnswerClaim,

@@ -1,4 +1,5 @@
-//! A database whose disk is full refuses what it cannot write, says so, and is as before when there is room again.
+//! A database whose disk is full refuses what it cannot write, says so, and is as before when there is room
+//! again.
 
 use throng_store::{
     AnswerClaim, Claimed, KeptAnswer, LedgerEntry, LimitKind, LimitScope, NewKey, Outcome, Prices,

@@ -1,5 +1,6 @@
-//! Times of large databases: 100,000 keys, and a ledger of `THRONG_ROWS` entries (two million) over 30 days. They are printed and not
-//! judged; what is judged is that the work does not grow. `cargo test --release -p throng-store --test large -- --ignored --nocapture`
+//! Times of large databases: 100,000 keys, and a ledger of `THRONG_ROWS` entries (two million) over 30 days.
+//! They are printed and not judged; what is judged is that the work does not grow.
+//! `cargo test --release -p throng-store --test large -- --ignored --nocapture`
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,8 @@ fn n_rows() -> u64 {
     std::env::var("THRONG_ROWS").ok().and_then(|n| n.parse().ok()).unwrap_or(2_000_000)
 }
 
-/// Statements that make all of it, in the dialect's words for a series of numbers `n`, random bytes and the remainder.
+/// Statements that make all of it, in the dialect's words for a series of numbers `n`, random bytes and the
+/// remainder.
 fn statements(series: impl Fn(u64) -> String, digest: &str) -> Vec<String> {
     let hex = |text: &str| format!("{text} || n");
     vec![

@@ -1,5 +1,6 @@
-//! Beam search in its plainest form, to compare with: all beams with all their tokens, all continuations of a vocabulary, sorted.
-//! Follows `GenerationMixin._beam_search` of `transformers`. Does not know where log-probabilities come from.
+//! Beam search in its plainest form, to compare with: all beams with all their tokens, all continuations of a
+//! vocabulary, sorted. Follows `GenerationMixin._beam_search` of `transformers`. Does not know where
+//! log-probabilities come from.
 
 use throng_core::batch::TokenLogprob;
 use throng_core::request::{BeamSearch, EarlyStopping, FinishReason, SamplingParams, TokenId};
@@ -9,7 +10,7 @@ use throng_core::request::{BeamSearch, EarlyStopping, FinishReason, SamplingPara
 pub struct PaperToken {
     /// The token.
     pub chosen: TokenLogprob,
-    /// As many alternatives as were requested.
+    /// The requested number of alternatives.
     pub top: Vec<TokenLogprob>,
 }
 
@@ -26,8 +27,8 @@ pub struct ReferenceBeam {
     pub reason: FinishReason,
 }
 
-/// The finished beams, the best first. `next` gives all tokens of the vocabulary with their log-probabilities after an output, the
-/// most likely first; a beam has at most `n_most` output tokens.
+/// The finished beams, the best first. `next` gives all tokens of the vocabulary with their log-probabilities
+/// after an output, the most likely first; a beam has at most `n_most` output tokens.
 pub fn reference_beam_search(
     search: &BeamSearch,
     sampling: &SamplingParams,

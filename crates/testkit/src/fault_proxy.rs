@@ -1,6 +1,6 @@
-//! A TCP proxy that can be told to fail as networks do: it delays, falls silent in one or both directions, loses connections, and
-//! leaves them half-open. Bytes that it holds back are delivered late when it is healed, as TCP does after a partition. Does not know
-//! what crosses it.
+//! A TCP proxy that can be told to fail as networks do: it delays, falls silent in one or both directions,
+//! loses connections, and leaves them half-open. Bytes that it holds back are delivered late when it is
+//! healed, as TCP does after a partition. Does not know what crosses it.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -25,9 +25,9 @@ pub enum Direction {
 /// What happens to the bytes of one direction, those of new connections too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
-    /// They arrive after so long.
+    /// The bytes arrive after this time.
     Passes(Duration),
-    /// They do not arrive, and neither does the end of a connection; they are taken from their sender all the same.
+    /// The bytes and the end of a connection do not arrive, although they are taken from their sender.
     Held,
 }
 
@@ -121,7 +121,8 @@ impl FaultProxy {
         self.shared.changed.notify_all();
     }
 
-    /// The server's ends of all connections are gone, and nobody tells the clients, as when a machine loses its power. New connections are as ever.
+    /// The server's ends of all connections are gone, and nobody tells the clients, as when a machine loses
+    /// its power. New connections are as ever.
     pub fn leave_half_open(&self) {
         for link in &self.shared.known().links {
             link.is_half_open.store(true, Ordering::Release);

@@ -1,5 +1,6 @@
-//! A token constraint without a grammar, for tests: which tokens it allows follows from a hash of the output so far. It
-//! refuses outputs that it did not allow itself, so that a mask of the wrong position shows. Does not know executors.
+//! A token constraint without a grammar, for tests: which tokens it allows follows from a hash of the output
+//! so far. It refuses outputs that it did not allow itself, so that a mask of the wrong position shows. Does
+//! not know executors.
 
 use throng_core::constraint::{ConstraintError, TokenConstraint, TokenMask};
 use throng_core::request::TokenId;

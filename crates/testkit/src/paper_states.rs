@@ -1,6 +1,6 @@
-//! What a paper executor remembers of a sequence: a digest of all slots that it read. Where the executor has slots of recurrent state, each
-//! holds such a digest, and a step goes on from it only if it is the digest of the blocks that the sequence has. Does not know how
-//! tokens are chosen.
+//! What a paper executor remembers of a sequence: a digest of all slots that it read. Where the executor has
+//! slots of recurrent state, each holds such a digest, and a step goes on from it only if it is the digest of
+//! the blocks that the sequence has. Does not know how tokens are chosen.
 
 use throng_core::batch::{StateCopy, StateShare, StateSlot, TokenLogprob};
 use throng_core::request::TokenId;
@@ -55,7 +55,8 @@ impl PaperStates {
         }
     }
 
-    /// What a sequence has seen before a step, of which its blocks say `of_blocks`: something else where its state does not agree.
+    /// What a sequence has seen before a step, of which its blocks say `of_blocks`: something else where its
+    /// state does not agree.
     pub(crate) fn before(&self, share: Option<StateShare>, of_blocks: Seen) -> Seen {
         assert_eq!(share.is_some(), !self.0.is_empty(), "a state for every sequence, or none for all");
         let Some(share) = share else { return of_blocks };

@@ -1,4 +1,5 @@
-//! A PostgreSQL server of a test's own, from Debian's package: started in a new folder, killed and frozen as the test wants.
+//! A PostgreSQL server of a test's own, from Debian's package: started in a new folder, killed and frozen as
+//! the test wants.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -25,8 +26,8 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts a server with its data in `folder`, which must be empty. `None`, with a line that says so, where PostgreSQL is
-    /// not installed.
+    /// Starts a server with its data in `folder`, which must be empty. `None`, with a line that says so,
+    /// where PostgreSQL is not installed.
     ///
     /// # Panics
     /// When it is installed and does not start.
@@ -106,7 +107,8 @@ impl Postgres {
         self.signal("CONT");
     }
 
-    /// Each worker is in a process group of its own, so that all are named. Twice: the server may have started one meanwhile.
+    /// Each worker is in a process group of its own, so that all are named. Twice: the server may have
+    /// started one meanwhile.
     fn signal(&self, signal: &str) {
         for _ in 0..2 {
             let mut pids = vec![self.server.id()];
@@ -167,7 +169,8 @@ fn run(programs: &Path, data: &Path, port: u16) -> Child {
         .expect("postgres starts")
 }
 
-/// The command as a user that PostgreSQL accepts. `setpriv` becomes the program, so that its process id is the program's.
+/// The command as a user that PostgreSQL accepts. `setpriv` becomes the program, so that its process id is
+/// the program's.
 fn unprivileged(program: &Path) -> Command {
     let is_root =
         fs::metadata("/proc/self").is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) == 0);

@@ -1,5 +1,5 @@
-//! A Redis server of a test's own, from Debian's package: started on a free port without files, stopped, frozen and emptied as the
-//! test wants.
+//! A Redis server of a test's own, from Debian's package: started on a free port without files, stopped,
+//! frozen and emptied as the test wants.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;

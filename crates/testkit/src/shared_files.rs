@@ -1,5 +1,5 @@
-//! Files that some tests need and that are not part of the project: they lie in `../shared`, beside the checkout. Does not
-//! know what is in them.
+//! Files that some tests need and that are not part of the project: they lie in `../shared`, beside the
+//! checkout. Does not know what is in them.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 /// The variable that names the file in which `cargo xtask test` gathers what tests skip.
 const SKIPPED: &str = "THRONG_SKIPPED_TESTS";
 
-/// The file or folder `../shared/{name}`. If it is absent, prints a line, notes it for the end of `cargo xtask test`, and
-/// returns `None`: the test is to be skipped.
+/// The file or folder `../shared/{name}`. If it is absent, prints a line, notes it for the end of
+/// `cargo xtask test`, and returns `None`: the test is to be skipped.
 ///
 /// # Panics
 /// When it cannot be noted.

@@ -1,4 +1,5 @@
-//! A file system of a few megabytes for tests of full disks: a `tmpfs` of the test's own, which only root can mount.
+//! A file system of a few megabytes for tests of full disks: a `tmpfs` of the test's own, which only root can
+//! mount.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -14,7 +15,8 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Mounts one with so many KiB over a folder. `None`, with a line that says so, where that is not possible.
+    /// Mounts one with so many KiB over a folder. `None`, with a line that says so, where that is not
+    /// possible.
     pub fn mount(folder: &Path, kib: u32) -> Option<Self> {
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={kib}k"), "throng-test"]).arg(folder);

@@ -1,5 +1,5 @@
-//! Tiny random models as GGUF files, in every weight format, for tests that need a real forward pass but no meaningful
-//! output. Does not know what the weights compute.
+//! Tiny random models as GGUF files, in every weight format, for tests that need a real forward pass but no
+//! meaningful output. Does not know what the weights compute.
 
 use std::path::Path;
 
@@ -180,7 +180,8 @@ fn store(weights: &Weights, format: Format) -> (Format, Vec<u8>) {
     (format, bytes)
 }
 
-/// A byte-level vocabulary without merges: 256 bytes, the ChatML control tokens, an end token, and unused tokens.
+/// A byte-level vocabulary without merges: 256 bytes, the ChatML control tokens, an end token, and unused
+/// tokens.
 fn tokenizer(n_tokens: usize) -> Vec<(String, GgufValue)> {
     assert!(n_tokens >= 260, "256 bytes and four special tokens");
     const NORMAL: i32 = 1;

@@ -1,6 +1,6 @@
-//! What constraints cost: `cargo bench -p throng-text --bench grammar_masks`. For a vocabulary of some 150,000 tokens
-//! (`../shared/tokenizers`; the starter model's where that is absent), the time to prepare it, to compile each
-//! constraint, and of the masks of random outputs.
+//! What constraints cost: `cargo bench -p throng-text --bench grammar_masks`. For a vocabulary of some
+//! 150,000 tokens (`../shared/tokenizers`; the starter model's where that is absent), the time to prepare it,
+//! to compile each constraint, and of the masks of random outputs.
 
 #[path = "../tests/integration/grammar/vocabularies.rs"]
 mod vocabularies;

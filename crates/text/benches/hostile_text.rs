@@ -1,5 +1,5 @@
-//! Times texts and templates that are designed to be slow: `cargo bench -p throng-text`. Each text has 1 MiB; the
-//! second figure is the ratio to the time of half of the text (2 is linear).
+//! Times texts and templates that are designed to be slow: `cargo bench -p throng-text`. Each text has 1 MiB;
+//! the second figure is the ratio to the time of half of the text (2 is linear).
 
 use std::path::Path;
 use std::time::Instant;

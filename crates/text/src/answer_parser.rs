@@ -1,6 +1,6 @@
-//! An answer as its parts: reasoning, content, calls of tools. Chooses the formats by names or by the model's chat template,
-//! and puts their machines together. Pure over the tokens' texts: the same answer gives the same parts however it is cut.
-//! Does not know tokens beyond what is a control token, requests and the wire.
+//! An answer as its parts: reasoning, content, calls of tools. Chooses the formats by names or by the model's
+//! chat template, and puts their machines together. Pure over the tokens' texts: the same answer gives the
+//! same parts however it is cut. Does not know tokens beyond what is a control token, requests and the wire.
 
 use std::sync::Arc;
 
@@ -46,8 +46,8 @@ impl AnswerFormat {
         ReasoningFormat::of_template(&|text| template.has_in_source(text))
     }
 
-    /// The formats of a model: those named, those of its chat template where nothing is named, and where that describes no
-    /// tools in a format that is known, [`ToolCallFormat::Generic`]. `none` names no format.
+    /// The formats of a model: those named, those of its chat template where nothing is named, and where that
+    /// describes no tools in a format that is known, [`ToolCallFormat::Generic`]. `none` names no format.
     pub fn of_model(
         template: Option<&ChatTemplate>,
         tokenizer: &Tokenizer,
@@ -75,8 +75,8 @@ impl AnswerFormat {
         &self.control
     }
 
-    /// The tokens of a text, in which markers that are control tokens are these tokens; `None` where the tokenizer
-    /// cannot encode it.
+    /// The tokens of a text, in which markers that are control tokens are these tokens; `None` where the
+    /// tokenizer cannot encode it.
     pub fn tokens_of(&self, text: &str, tokenizer: &Tokenizer) -> Option<Vec<u32>> {
         let found = |(id, marker): &(u32, &'static str)| text.find(marker).map(|at| (at, *id, marker.len()));
         let Some((at, id, n_bytes)) = self.control.iter().filter_map(found).min() else {
@@ -99,7 +99,8 @@ impl AnswerFormat {
         ReasoningFormat::NAMES.iter().find(name).map_or("none", |known| known.0)
     }
 
-    /// Whether answers are given as they are: no reasoning to tell apart and, without `calls_tools`, no calls.
+    /// Whether answers are given as they are: no reasoning to tell apart and, without `calls_tools`, no
+    /// calls.
     pub fn is_plain(&self, calls_tools: bool) -> bool {
         self.reasoning.is_none() && (!calls_tools || self.tool_calls.is_none())
     }
@@ -120,8 +121,8 @@ pub struct ParseOptions {
     pub n_past_calls: usize,
 }
 
-/// Reads one answer as it comes. It holds back what could be the beginning of a marker and, of a call, what must be known
-/// before it can be announced; never more than the answer itself.
+/// Reads one answer as it comes. It holds back what could be the beginning of a marker and, of a call, what
+/// must be known before it can be announced; never more than the answer itself.
 #[derive(Debug)]
 pub struct AnswerParser {
     scanner: Scanner,

@@ -1,5 +1,6 @@
-//! Tools for a model whose chat template describes none: a text describes them and how to call them, and past calls and their
-//! answers become text, as [`crate::ToolCallFormat::Generic`] reads them. Does not know templates.
+//! Tools for a model whose chat template describes none: a text describes them and how to call them, and past
+//! calls and their answers become text, as [`crate::ToolCallFormat::Generic`] reads them. Does not know
+//! templates.
 
 use std::fmt::Write;
 
@@ -16,8 +17,8 @@ To use a tool, answer with nothing but a call of this form, with the tool's name
 </tool_call>
 For several tools, write several calls. What a tool says is told to you in the next message, between <tool_response> and </tool_response>. When no tool is needed, answer in plain text."#;
 
-/// The conversation as text alone, with `tools` described in its system message, or at the beginning of the first message of
-/// the user where the template knows no system message.
+/// The conversation as text alone, with `tools` described in its system message, or at the beginning of the
+/// first message of the user where the template knows no system message.
 pub fn described(messages: Value, tools: &[Value], takes_system: bool) -> Value {
     let Value::Array(messages) = messages else { return messages };
     let mut said: Vec<Value> = Vec::with_capacity(messages.len() + 1);

@@ -1,4 +1,5 @@
-//! A rendered prompt, between the chat template that writes it and the tokenizer that encodes it. Does not know either.
+//! A rendered prompt, between the chat template that writes it and the tokenizer that encodes it. Does not
+//! know either.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Constraints made to cost: each is refused with a typed error or compiled within bounds of memory, and what compiles
-//! gives its first masks within bounds of memory too. Alone in its process, because it counts allocations.
+//! Constraints made to cost: each is refused with a typed error or compiled within bounds of memory, and what
+//! compiles gives its first masks within bounds of memory too. Alone in its process, because it counts
+//! allocations.
 
 #[path = "integration/grammar/vocabularies.rs"]
 mod vocabularies;

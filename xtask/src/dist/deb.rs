@@ -1,5 +1,5 @@
-//! The Debian package: an `ar` archive of the format's version, the control files and the data (deb(5)), written without
-//! Debian's tools. Does not know what the binary is.
+//! The Debian package: an `ar` archive of the format's version, the control files and the data (deb(5)),
+//! written without Debian's tools. Does not know what the binary is.
 
 use std::path::Path;
 

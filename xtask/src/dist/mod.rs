@@ -1,5 +1,5 @@
-//! `cargo xtask dist`: packs the binary for strangers, as an archive and as a Debian package. Does not know how packages
-//! are installed.
+//! `cargo xtask dist`: packs the binary for strangers, as an archive and as a Debian package. Does not know
+//! how packages are installed.
 
 mod binary;
 mod deb;
@@ -29,8 +29,8 @@ const SERVICES: [&str; 3] = ["throng.service", "throng-gateway.service", "throng
 const CONFIGURATION: [(&str, &str); 2] =
     [("etc/throng/throng.toml", "throng.toml"), ("etc/throng/credentials/README", "credentials.txt")];
 
-/// Builds the binary with the profile `dist`, or takes the one of `--binary PATH`, and writes the packages into
-/// `target/packages` or the folder of `--out`.
+/// Builds the binary with the profile `dist`, or takes the one of `--binary PATH`, and writes the packages
+/// into `target/packages` or the folder of `--out`.
 pub fn run(arguments: &[&str]) -> Result<()> {
     let (mut binary, mut out) = (None, workspace().join("target/packages"));
     for pair in arguments.chunks(2) {

@@ -1,5 +1,5 @@
-//! Files of a package as a tar archive that depends on nothing but them: sorted, owned by root, with one time. Does not know
-//! what the files are.
+//! Files of a package as a tar archive that depends on nothing but them: sorted, owned by root, with one
+//! time. Does not know what the files are.
 
 use std::collections::{BTreeMap, BTreeSet};
 

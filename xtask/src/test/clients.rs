@@ -1,4 +1,5 @@
-//! End-to-end tests: the real binary with the official client library and a browser, and the quick run of the attacks.
+//! End-to-end tests: the real binary with the official client library and a browser, and the quick run of the
+//! attacks.
 
 use std::path::Path;
 
@@ -41,13 +42,15 @@ pub fn run() -> Result<()> {
     start(&python, &["tests/attacks/run.py", "--quick", "--binary", &binary])
 }
 
-/// Runs `tests/clients/`: the libraries that others have built on the official one, and its JavaScript sibling.
+/// Runs `tests/clients/`: the libraries that others have built on the official one, and its JavaScript
+/// sibling.
 pub fn run_others() -> Result<()> {
     machine::browser()?;
     run_folder(&machine::clients_python()?, "tests/clients")
 }
 
-/// Runs `tests/checkpoints/`: what Throng computes of quantized checkpoints, against the libraries that write them.
+/// Runs `tests/checkpoints/`: what Throng computes of quantized checkpoints, against the libraries that write
+/// them.
 pub fn run_checkpoints() -> Result<()> {
     run_folder(&machine::checkpoints_python()?, "tests/checkpoints")
 }

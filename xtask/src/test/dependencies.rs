@@ -1,5 +1,5 @@
-//! What is checked about the dependencies: licences, sources, banned crates, advisories (`deny.toml`). Installs cargo-deny
-//! if it is missing. Does not know the rules.
+//! What is checked about the dependencies: licences, sources, banned crates, advisories (`deny.toml`).
+//! Installs cargo-deny if it is missing. Does not know the rules.
 
 use std::path::PathBuf;
 use std::time::Duration;

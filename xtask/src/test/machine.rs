@@ -1,5 +1,6 @@
-//! Installs what the tests need and the machine lacks: a browser, PostgreSQL and Redis from Debian's packages, a Python environment with the
-//! client libraries, a Prometheus, axe-core. Asks nothing; prints what it installs before it does.
+//! Installs what the tests need and the machine lacks: a browser, PostgreSQL and Redis from Debian's
+//! packages, a Python environment with the client libraries, a Prometheus, axe-core. Asks nothing; prints
+//! what it installs before it does.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,13 +17,14 @@ pub fn python() -> Result<PathBuf> {
     environment("e2e-venv", "tests/requirements.txt")
 }
 
-/// A Python interpreter with the other client libraries, about 1.2 GB, in an environment of its own: they need another
-/// version of the official library. `uv` installs them in a fraction of pip's time.
+/// A Python interpreter with the other client libraries, about 1.2 GB, in an environment of its own: they
+/// need another version of the official library. `uv` installs them in a fraction of pip's time.
 pub fn clients_python() -> Result<PathBuf> {
     environment("clients-venv", "tests/clients/requirements.txt")
 }
 
-/// A Python interpreter with the libraries that quantize checkpoints, about 6 GB, most of it what PyTorch needs for GPUs.
+/// A Python interpreter with the libraries that quantize checkpoints, about 6 GB, most of it what PyTorch
+/// needs for GPUs.
 pub fn checkpoints_python() -> Result<PathBuf> {
     environment("checkpoints-venv", "tests/checkpoints/requirements.txt")
 }
@@ -68,7 +70,8 @@ pub fn redis() -> Result<()> {
     server("Redis", "/usr/bin/redis-server", "redis-server")
 }
 
-/// A server from Debian's package, found by the path of its programs. Where it cannot be had, its tests are skipped and say so.
+/// A server from Debian's package, found by the path of its programs. Where it cannot be had, its tests are
+/// skipped and say so.
 fn server(name: &str, programs: &str, package: &str) -> Result<()> {
     if Path::new(programs).exists() || !exists("apt-get") || !is_root()? {
         return Ok(());
@@ -87,8 +90,8 @@ pub fn browser() -> Result<()> {
     debian(&["chromium", "chromium-driver"])
 }
 
-/// The file of axe-core, which finds faults of accessibility in pages, unpacked from its npm package into `target/tools`.
-/// `None` where there is no npm.
+/// The file of axe-core, which finds faults of accessibility in pages, unpacked from its npm package into
+/// `target/tools`. `None` where there is no npm.
 pub fn axe() -> Result<Option<String>> {
     let folder = workspace().join("target/tools/axe-core");
     let file = folder.join("package/axe.min.js");
@@ -108,8 +111,8 @@ pub fn axe() -> Result<Option<String>> {
     Ok(Some(file.to_string_lossy().into_owned()))
 }
 
-/// A Prometheus: the machine's, or the program of Debian's package, unpacked into `target/tools`, because the package as
-/// a whole would start a service. `None` where there is neither.
+/// A Prometheus: the machine's, or the program of Debian's package, unpacked into `target/tools`, because the
+/// package as a whole would start a service. `None` where there is neither.
 pub fn prometheus() -> Result<Option<String>> {
     if exists("prometheus") {
         return Ok(Some("prometheus".to_owned()));

@@ -1,5 +1,5 @@
-//! What the tests could not check on this machine, gathered while they run and printed in the last lines. Does not know
-//! why something is skipped.
+//! What the tests could not check on this machine, gathered while they run and printed in the last lines.
+//! Does not know why something is skipped.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,5 +1,6 @@
-//! Modules beside each other import each other in one direction only. Reads `use` items and paths; does not know
-//! macros. A module and the modules inside it count as one here, so a child may use what its parent defines.
+//! Modules beside each other import each other in one direction only. Reads `use` items and paths; does not
+//! know macros. A module and the modules inside it count as one here, so a child may use what its parent
+//! defines.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,12 @@
-//! The house rules that the compiler does not check. Each rule is a file here and returns findings; any finding is an
-//! error.
+//! The house rules that the compiler does not check. Each rule is a file here and returns findings; any
+//! finding is an error.
 
 mod circles;
 mod documents;
 mod edges;
 mod folders;
+mod limits;
+mod prose;
 mod sizes;
 mod source;
 mod wording;
@@ -54,9 +56,11 @@ pub fn run() -> Result<()> {
     findings.extend(sizes::check(&root, &files)?);
     findings.extend(files.iter().flat_map(source::check));
     findings.extend(files.iter().flat_map(words::check));
+    findings.extend(prose::check(&files));
     findings.extend(circles::check(&files));
     findings.extend(folders::check(&files));
     findings.extend(documents::check(&root)?);
+    findings.extend(limits::check(&root, &files));
     findings.extend(wording::check(&root, &files)?);
     findings.sort();
     for finding in &findings {
@@ -66,6 +70,15 @@ pub fn run() -> Result<()> {
         bail!("tidy: {} findings", findings.len());
     }
     println!("tidy: {} files, no findings", files.len());
+    Ok(())
+}
+
+/// Writes the page of limits from the source.
+pub fn write_limits() -> Result<()> {
+    let root = workspace();
+    let page = limits::page(&root, &source_files(&root)?)?;
+    std::fs::write(root.join(limits::PAGE), page).context(limits::PAGE)?;
+    println!("wrote {}", limits::PAGE);
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! Rules for each file's content: it begins with its purpose, has no marks of unfinished work, no `unsafe` outside
-//! `kernels`, no `unwrap` and no printing macro of std outside tests.
+//! Rules for each file's content: it begins with its purpose, has no marks of unfinished work, no `unsafe`
+//! outside `kernels`, no `unwrap` and no printing macro of std outside tests.
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
@@ -9,8 +9,8 @@ use super::{Finding, SourceFile};
 /// Crates that may hold `unsafe`; all others forbid it in their root file.
 const MAY_BE_UNSAFE: &[&str] = &["crates/kernels/"];
 
-/// Whether a file is part of the product. Tools, build scripts and what serves tests alone may use macros that panic when
-/// printing fails.
+/// Whether a file is part of the product. Tools, build scripts and what serves tests alone may use macros
+/// that panic when printing fails.
 fn is_product(path: &str) -> bool {
     path.starts_with("crates/") && !path.ends_with("/build.rs") && !path.starts_with("crates/testkit/")
 }

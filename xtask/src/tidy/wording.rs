@@ -1,5 +1,5 @@
-//! Expressions that this project once had words of its own for, where the field has a plain one. Looks at code, comments and
-//! documents alike; does not know grammar.
+//! Expressions that this project once had words of its own for, where the field has a plain one. Looks at
+//! code, comments and documents alike; does not know grammar.
 
 use std::path::Path;
 

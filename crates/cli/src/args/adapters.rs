@@ -22,7 +22,8 @@ pub struct AdapterArgs {
     /// Most memory of all adapters, for example 2GiB
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = parse_bytes)]
     pub max_lora_memory: Option<u64>,
-    /// Let everyone with a key load adapters from any folder of this machine, and unload them, while the server runs
+    /// Let everyone with a key load adapters from any folder of this machine, and unload them, while the
+    /// server runs
     #[arg(long, hide_short_help = true, env = "THRONG_ALLOW_RUNTIME_LORA_UPDATING")]
     pub allow_runtime_lora_updating: bool,
 }

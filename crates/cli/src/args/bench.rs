@@ -39,8 +39,8 @@ pub struct BenchArgs {
     /// Hold the outputs to a form, to compare with the same run without
     #[arg(long, value_name = "FORM", value_enum)]
     pub constraint: Option<BenchConstraint>,
-    /// Compare decoding with and without drafts, of which each is accepted with this probability; a draft model given with
-    /// --draft-model runs too, and its guesses are replaced
+    /// Compare decoding with and without drafts, of which each is accepted with this probability; a draft
+    /// model given with --draft-model runs too, and its guesses are replaced
     #[arg(long, value_name = "P", value_parser = bounds::probability)]
     pub speculative_acceptance: Option<f32>,
     /// Most drafts of a sequence in a step, with --speculative-acceptance
@@ -75,7 +75,8 @@ pub enum BenchConstraint {
 pub enum BenchInstead {
     /// Measure the limits of this machine: bytes read and operations a second, by number of threads
     Machine(BenchMachineArgs),
-    /// Measure what the gateway adds to a request's time, with keys, limits and the ledger, and other routers beside it
+    /// Measure what the gateway adds to a request's time, with keys, limits and the ledger, and other routers
+    /// beside it
     Gateway(BenchGatewayArgs),
 }
 
@@ -97,11 +98,11 @@ pub struct BenchGatewayArgs {
     /// Measure a gateway over a worker in another process, instead of one with the engine in its own
     #[arg(long)]
     pub remote: bool,
-    /// Then open so many slow streams, and measure the gateway's memory
+    /// Number of slow streams to open afterwards, to measure the gateway's memory
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = within(bounds::BENCH_STREAMS))]
     pub open_streams: u32,
-    /// Another router, in front of a server that answers at once, with --remote in front of Throng's own: a command with {upstream} (a URL) and
-    /// {port} in it; repeatable
+    /// Another router, in front of a server that answers at once, with --remote in front of Throng's own: a
+    /// command with {upstream} (a URL) and {port} in it; repeatable
     #[arg(long, value_name = "NAME=COMMAND")]
     pub router: Vec<String>,
     /// One JSON object a line instead of a table

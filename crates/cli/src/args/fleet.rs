@@ -86,7 +86,8 @@ impl WorkerArgs {
 #[derive(Debug, Clone, Args)]
 pub struct GatewayArgs {
     /// A worker, throng://HOST:PORT; workers that come and go, file:///PATH, dns://NAME:PORT, srv://NAME or
-    /// kubernetes://NAMESPACE/SERVICE:PORT; an engine with OpenAI's API, https://HOST/v1; again for each further one
+    /// kubernetes://NAMESPACE/SERVICE:PORT; an engine with OpenAI's API, https://HOST/v1; again for each
+    /// further one
     #[arg(long, env = "THRONG_REPLICA", value_delimiter = ',', value_name = "URL")]
     pub replica: Vec<String>,
     /// How one of a model's replicas is chosen: least-ttft, least-tokens, power-of-two or round-robin

@@ -1,5 +1,5 @@
-//! Arranges `--help`: flags in groups, each with its default, and a short page for the program itself. Does not know how
-//! flags are parsed.
+//! Arranges `--help`: flags in groups, each with its default, and a short page for the program itself. Does
+//! not know how flags are parsed.
 
 use clap::{Arg, Command};
 use throng_core::scheduler::SchedulerConfig;

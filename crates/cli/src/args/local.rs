@@ -1,5 +1,5 @@
-//! The flags of `throng models`, `throng config` and `throng handover`: what an operator does on this machine beside serving.
-//! Does not know models, settings and processes.
+//! The flags of `throng models`, `throng config` and `throng handover`: what an operator does on this machine
+//! beside serving. Does not know models, settings and processes.
 
 use std::path::PathBuf;
 
@@ -59,7 +59,8 @@ pub struct ConfigArgs {
 /// Actions on a configuration file.
 #[derive(Debug, Clone, Subcommand)]
 pub enum ConfigCommand {
-    /// Check a configuration file and the files that it names, and list every mistake; status 2 if there is one
+    /// Check a configuration file and the files that it names, and list every mistake; status 2 if there is
+    /// one
     Check {
         /// The file, as --config takes it
         #[arg(env = "THRONG_CONFIG", value_name = "FILE")]

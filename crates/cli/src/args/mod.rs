@@ -1,4 +1,5 @@
-//! The command line: commands and flags, with vLLM's names where a flag means the same. Does not know the machine's defaults.
+//! The command line: commands and flags, with vLLM's names where a flag means the same. Does not know the
+//! machine's defaults.
 
 mod adapters;
 mod bench;
@@ -69,7 +70,8 @@ impl CommandLine {
         help::arranged(command).version(version::version())
     }
 
-    /// Parses the command line of this process. If it is invalid, prints why and ends the process with status 2.
+    /// Parses the command line of this process. If it is invalid, prints why and ends the process with status
+    /// 2.
     pub fn read() -> Self {
         let mut command = Self::described();
         let words = words::spell_out(std::env::args_os());
@@ -83,8 +85,8 @@ impl CommandLine {
     }
 }
 
-/// Parses `-5` after a flag that takes a value as that value, so that the error names the flag's range instead of an
-/// unknown flag `-5`.
+/// Parses `-5` after a flag that takes a value as that value, so that the error names the flag's range
+/// instead of an unknown flag `-5`.
 fn takes_negative_numbers(command: clap::Command) -> clap::Command {
     let takes_value = |arg: &clap::Arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
     command
@@ -184,7 +186,8 @@ pub struct ModelArgs {
     /// Keep the weights that --quantize makes in this folder, and read them from there at the next start
     #[arg(long, value_name = "DIR")]
     pub quantize_cache: Option<PathBuf>,
-    /// Data type of the KV cache; auto: f32 for f32 models, with AMX bf16 for bf16 and quantized ones, else f16
+    /// Data type of the KV cache; auto: f32 for f32 models, with AMX bf16 for bf16 and quantized ones, else
+    /// f16
     #[arg(long, value_enum, value_name = "TYPE")]
     pub kv_cache_dtype: Option<KvDtype>,
     /// Memory for keys and values, for example 4GiB
@@ -196,11 +199,12 @@ pub struct ModelArgs {
     /// Maximum sequences in one step
     #[arg(long, alias = "parallel", hide_short_help = true, value_name = "N", value_parser = within(bounds::STEP_ROWS))]
     pub max_num_seqs: Option<u32>,
-    /// Speculative decoding in vLLM's form: {"method":"ngram","num_speculative_tokens":16,"prompt_lookup_min":3}; no result
-    /// depends on it
+    /// Speculative decoding in vLLM's form:
+    /// {"method":"ngram","num_speculative_tokens":16,"prompt_lookup_min":3}; no result depends on it
     #[arg(long, hide_short_help = true, value_name = "JSON", value_parser = speculation::parse)]
     pub speculative_config: Option<SpeculationSection>,
-    /// A smaller model with the same vocabulary, or an EAGLE-3 head, that guesses the next tokens: a folder, a .gguf file or a hub id
+    /// A smaller model with the same vocabulary, or an EAGLE-3 head, that guesses the next tokens: a folder,
+    /// a .gguf file or a hub id
     #[arg(long, alias = "model-draft", value_name = "MODEL", value_parser = model_place)]
     pub draft_model: Option<String>,
     /// Compute no guesses of the next tokens (prompt lookup is on when absent)
@@ -279,7 +283,8 @@ pub struct ServeArgs {
     /// Where default sampling settings come from: auto (the model's generation_config.json) or vllm (neutral)
     #[arg(long, hide_short_help = true, value_name = "SOURCE")]
     pub generation_config: Option<GenerationConfigSource>,
-    /// Sampling settings for requests that say nothing: {"temperature": 0.6, "top_p": 0.95, "max_new_tokens": 1024}
+    /// Sampling settings for requests that say nothing: {"temperature": 0.6, "top_p": 0.95, "max_new_tokens":
+    /// 1024}
     #[arg(long, hide_short_help = true, value_name = "JSON", value_parser = parse_recommended)]
     pub override_generation_config: Option<RecommendedSampling>,
     /// Variables for the chat template where a request does not set them: {"enable_thinking": false}

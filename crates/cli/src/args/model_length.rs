@@ -1,5 +1,5 @@
-//! The length of a conversation as an operator sets it, by a number in vLLM's notation or by `auto`. Does not know what the
-//! model and the memory allow.
+//! The length of a conversation as an operator sets it, by a number in vLLM's notation or by `auto`. Does not
+//! know what the model and the memory allow.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use crate::bounds;
 /// Most tokens of one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelLength {
-    /// As many as the model and the KV cache allow.
+    /// The longest that the model and the KV cache allow.
     Auto,
-    /// So many.
+    /// A fixed number of tokens.
     Tokens(u32),
 }
 
-/// Parses a flag: `auto`, `32768`, `32k` (32,000) or `32K` (32,768), as vLLM reads them. The letters are k, m and g; only
-/// the small ones, which count by thousands, take a fraction.
+/// Parses a flag: `auto`, `32768`, `32k` (32,000) or `32K` (32,768), as vLLM reads them. The letters are k, m
+/// and g; only the small ones, which count by thousands, take a fraction.
 pub fn parse_model_length(text: &str) -> Result<ModelLength, String> {
     let text = text.trim();
     if text.eq_ignore_ascii_case("auto") {

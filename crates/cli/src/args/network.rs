@@ -9,7 +9,8 @@ use super::values::{Words, parse_words};
 /// How the server is reached.
 #[derive(Debug, Clone, Default, Args)]
 pub struct NetworkArgs {
-    /// A database with API keys (throng keys) and the ledger: a path, or postgres://…; each request must have a key
+    /// A database with API keys (throng keys) and the ledger: a path, or postgres://…; each request must have
+    /// a key
     #[arg(long, env = "THRONG_DATABASE", value_name = "DATABASE")]
     pub database: Option<String>,
     /// The beginning of the names of the files in which entries of the ledger wait for the database
@@ -21,7 +22,8 @@ pub struct NetworkArgs {
     /// The certificates (PEM) that the Redis' own must come from, for rediss://; the system's when absent
     #[arg(long, hide_short_help = true, value_name = "FILE", requires = "redis")]
     pub redis_ca: Option<PathBuf>,
-    /// How many gateways share limits through Redis at least: each uses its part of them where Redis has never answered
+    /// How many gateways share limits through Redis at least: each uses its part of them where Redis has
+    /// never answered
     #[arg(long, hide_short_help = true, value_name = "N", requires = "redis", value_parser = clap::value_parser!(u32).range(1..))]
     pub redis_gateways: Option<u32>,
     /// The operator's key, for /metrics, /load, /fleet, adapters and the operator's API
@@ -79,7 +81,8 @@ pub struct NetworkArgs {
     /// vLLM's flag for what always holds here.
     #[arg(long, hide = true)]
     pub enable_ssl_refresh: bool,
-    /// The path under which a proxy shows the server, for example /llm; requests with and without it are answered
+    /// The path under which a proxy shows the server, for example /llm; requests with and without it are
+    /// answered
     #[arg(long, hide_short_help = true, value_name = "PATH")]
     pub root_path: Option<String>,
     /// Web origins whose pages may send requests: https://a.example,https://b.example or '["*"]'
@@ -94,8 +97,8 @@ pub struct NetworkArgs {
     /// Let those pages send cookies
     #[arg(long, hide_short_help = true)]
     pub allow_credentials: bool,
-    /// Host names by which proxies and web pages may address this server, besides IP addresses and the name given with
-    /// --host; "*" for any
+    /// Host names by which proxies and web pages may address this server, besides IP addresses and the name
+    /// given with --host; "*" for any
     #[arg(long, hide_short_help = true, value_name = "NAMES", value_parser = parse_words)]
     pub allowed_hosts: Vec<Words>,
 }

@@ -1,4 +1,5 @@
-//! The flags of `throng serve` for what is told of requests, and those of `throng explain`. Does not know who is told.
+//! The flags of `throng serve` for what is told of requests, and those of `throng explain`. Does not know who
+//! is told.
 
 use std::path::PathBuf;
 

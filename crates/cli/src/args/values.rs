@@ -1,5 +1,5 @@
-//! Values of flags and their parsers: numbers of bytes, lists, models, ISAs, the format of the log, variables of chat templates. Does
-//! not know which flag a value belongs to.
+//! Values of flags and their parsers: numbers of bytes, lists, models, ISAs, the format of the log, variables
+//! of chat templates. Does not know which flag a value belongs to.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Looks at the words of the command line before they are parsed: short flags of vLLM and llama.cpp, and words that the parser
-//! would take for something else. Does not know what flags mean.
+//! Looks at the words of the command line before they are parsed: short flags of vLLM and llama.cpp, and
+//! words that the parser would take for something else. Does not know what flags mean.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -35,7 +35,8 @@ const OTHER_WORDS: [(&[&str], &str); 14] = [
     (&["version"], "throng --version prints the version"),
 ];
 
-/// Replaces short flags of other servers by long ones, and joins a flag with its value where that may be absent.
+/// Replaces short flags of other servers by long ones, and joins a flag with its value where that may be
+/// absent.
 pub fn spell_out(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut spelled: Vec<OsString> = Vec::new();
     for word in words {
@@ -109,8 +110,8 @@ fn unknown(word: &str, commands: &[String]) -> String {
     )
 }
 
-/// Whether a word has the form of a path or hub id, or names something that exists. An empty one is a model that was
-/// left out (`"$MODEL"`), and refused as such.
+/// Whether a word has the form of a path or hub id, or names something that exists. An empty one is a model
+/// that was left out (`"$MODEL"`), and refused as such.
 fn may_be_model(word: &OsStr) -> bool {
     let text = word.to_string_lossy();
     text.is_empty()

@@ -1,4 +1,5 @@
-//! `throng config check`: reads a configuration file as a server would, and looks at the files that it names. Starts nothing.
+//! `throng config check`: reads a configuration file as a server would, and looks at the files that it names.
+//! Starts nothing.
 
 use std::path::Path;
 

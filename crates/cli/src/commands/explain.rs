@@ -1,4 +1,5 @@
-//! `throng explain`: asks a server where the time of a request went, and shows it. Does not know how it was measured.
+//! `throng explain`: asks a server where the time of a request went, and shows it. Does not know how it was
+//! measured.
 
 use anyhow::{Context, Result};
 use serde_json::Value;

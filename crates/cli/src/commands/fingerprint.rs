@@ -1,4 +1,5 @@
-//! A digest of what the bits of answers depend on: the build, the weights, how they are computed. Does not know requests.
+//! A digest of what the bits of answers depend on: the build, the weights, how they are computed. Does not
+//! know requests.
 
 use throng_kernels::Isa;
 use throng_model::LoadedModel;
@@ -8,8 +9,8 @@ use crate::running::RunningModel;
 /// Bytes of each tensor that are part of the digest: reading all of them would take as long as loading.
 const SAMPLE_BYTES: usize = 4096;
 
-/// Equal for workers whose answers are equal to the bit. Weights are told apart by the names, formats and shapes of their tensors
-/// and by a sample of each.
+/// Equal for workers whose answers are equal to the bit. Weights are told apart by the names, formats and
+/// shapes of their tensors and by a sample of each.
 pub fn fingerprint(running: &RunningModel, isa: Option<Isa>) -> String {
     let commit = option_env!("THRONG_COMMIT").unwrap_or_default();
     let isa = isa.map_or("reference", Isa::name);

@@ -1,4 +1,5 @@
-//! `throng fleet status`: the workers and engines of a gateway as a table. Does not know them beyond what their gateway says.
+//! `throng fleet status`: the workers and engines of a gateway as a table. Does not know them beyond what
+//! their gateway says.
 
 use std::io::IsTerminal;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! `throng gateway`: answers requests over HTTP without a model of its own, until a signal ends it. Does not compute.
+//! `throng gateway`: answers requests over HTTP without a model of its own, until a signal ends it. Does not
+//! compute.
 
 use std::time::Duration;
 

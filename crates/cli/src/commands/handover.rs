@@ -1,5 +1,5 @@
-//! `throng handover --pid PID`: asks a server to start a new process in its place, and waits for the outcome. Sends the signal only to
-//! a process that takes it for that. Does not know what the server serves.
+//! `throng handover --pid PID`: asks a server to start a new process in its place, and waits for the outcome.
+//! Sends the signal only to a process that takes it for that. Does not know what the server serves.
 
 use anyhow::Result;
 
@@ -35,9 +35,9 @@ mod of_linux {
     use crate::args::HandoverArgs;
     use crate::process::{handover, output};
 
-    /// How often the new process is looked at …
+    /// How often the new process is looked at.
     const POLL: Duration = Duration::from_millis(50);
-    /// … and how often it is looked for, which may end at once, and for how long.
+    /// Interval and limit of the search for the new process, which may end at once.
     const START_POLL: Duration = Duration::from_millis(5);
     const START_LIMIT: Duration = Duration::from_secs(10);
     /// The bit of SIGUSR2 in a mask of signals.
@@ -77,7 +77,8 @@ mod of_linux {
         }
     }
 
-    /// Whether the process is a server that hands over when it gets the signal, which would end other programs.
+    /// Whether the process is a server that hands over when it gets the signal, which would end other
+    /// programs.
     fn check(pid: i32) -> Result<()> {
         let status = status(pid).with_context(|| format!("there is no process {pid}"))?;
         let program = fs::read_link(format!("/proc/{pid}/exe"))
@@ -90,7 +91,8 @@ mod of_linux {
         Ok(())
     }
 
-    /// The processes that this one has started to take its place, with the sockets where they say that they are ready.
+    /// The processes that this one has started to take its place, with the sockets where they say that they
+    /// are ready.
     fn successors_of(pid: i32) -> Vec<(i32, PathBuf)> {
         let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
         let numbers = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

@@ -1,5 +1,5 @@
-//! `throng inspect`: prints a model's architecture and sizes, how many tokens fit into memory, and the compute path of
-//! each tensor.
+//! `throng inspect`: prints a model's architecture and sizes, how many tokens fit into memory, and the
+//! compute path of each tensor.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! `throng completions SHELL` and `throng man FOLDER`: what a shell and `man` read about the command line. Does not know
-//! where a system keeps them.
+//! `throng completions SHELL` and `throng man FOLDER`: what a shell and `man` read about the command line.
+//! Does not know where a system keeps them.
 
 use std::path::Path;
 

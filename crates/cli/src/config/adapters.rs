@@ -10,7 +10,7 @@ use crate::bounds;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdapterSection {
-    /// Those that are there from the start.
+    /// Adapters that are loaded at the start.
     pub modules: Vec<LoraModule>,
     /// Most adapters in memory.
     pub max_loras: Option<usize>,

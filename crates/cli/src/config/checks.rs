@@ -1,5 +1,5 @@
-//! Checks that settings are in their ranges. Flags were checked when they were parsed, so an error found here is in the
-//! file. Does not know flags.
+//! Checks that settings are in their ranges. Flags were checked when they were parsed, so an error found here
+//! is in the file. Does not know flags.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;

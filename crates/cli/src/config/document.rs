@@ -1,5 +1,5 @@
-//! A configuration file as text: sizes with units, and every mistake at once with its line. A setting that cannot be read
-//! is taken out and the rest is read again. Does not know the settings.
+//! A configuration file as text: sizes with units, and every mistake at once with its line. A setting that
+//! cannot be read is taken out and the rest is read again. Does not know the settings.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

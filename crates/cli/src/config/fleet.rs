@@ -15,7 +15,8 @@ pub struct WorkerSection {
     pub region: Option<String>,
 }
 
-/// The workers and engines of a gateway: those of the file and those of the flags, which share the flags' certificates.
+/// The workers and engines of a gateway: those of the file and those of the flags, which share the flags'
+/// certificates.
 pub fn replicas(mut of_file: Vec<ReplicaConfig>, flags: &GatewayArgs) -> Vec<ReplicaConfig> {
     of_file.extend(flags.replica.iter().map(|url| {
         let is_engine = url.starts_with("http");

@@ -1,5 +1,5 @@
-//! Merges defaults, the TOML file, the environment and the flags into one checked [`Settings`]. Does not know the
-//! machine and the model.
+//! Merges defaults, the TOML file, the environment and the flags into one checked [`Settings`]. Does not know
+//! the machine and the model.
 
 mod adapters;
 mod checks;
@@ -140,12 +140,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Merges settings: flags (and the environment, which clap has read) override the file, which overrides the
-    /// defaults.
+    /// Merges settings: flags (and the environment, which clap has read) override the file, which overrides
+    /// the defaults.
     ///
     /// # Errors
-    /// When the file cannot be read, a flag asks for a feature that Throng lacks, or with all unknown keys and numbers out
-    /// of their ranges.
+    /// When the file cannot be read, a flag asks for a feature that Throng lacks, or with all unknown keys
+    /// and numbers out of their ranges.
     pub fn of(arguments: &ServeArgs) -> Result<Self, UsageError> {
         for notice in arguments.foreign.notices()? {
             tracing::warn!("{notice}");

@@ -52,7 +52,8 @@ impl OnDemandSection {
         }
     }
 
-    /// The model as the gateway knows it before it is first loaded: it will hold its files and its keys and values.
+    /// The model as the gateway knows it before it is first loaded: it will hold its files and its keys and
+    /// values.
     pub fn model(&self, base: &ModelSection) -> OnDemandModel {
         let kv = self.section(base).kv_cache_memory_bytes.unwrap_or_default();
         OnDemandModel { name: self.name.clone(), n_bytes: size_of(&PathBuf::from(&self.model)) + kv }

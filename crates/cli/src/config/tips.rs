@@ -1,5 +1,5 @@
-//! Tips for mistakes in a configuration file: the setting that was probably meant. The settings and their flags are read
-//! from the tables of `docs/configuration.md`, which a test keeps complete.
+//! Tips for mistakes in a configuration file: the setting that was probably meant. The settings and their
+//! flags are read from the tables of `docs/configuration.md`, which a test keeps complete.
 
 use crate::args::bytes_of;
 use crate::spelling::nearest;

@@ -1,5 +1,5 @@
-//! Fetches a model's files from the hub into the cache shared with other programs, or finds them there. All files of a
-//! model are of one commit. Does not know which files are needed.
+//! Fetches a model's files from the hub into the cache shared with other programs, or finds them there. All
+//! files of a model are of one commit. Does not know which files are needed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -113,8 +113,8 @@ impl<'a> Snapshot<'a> {
         Ok(Self { id, settings, folder, files, source: Source::Hub(Box::new(hub)) })
     }
 
-    /// Records in the cache that the revision's name means this commit, for when the hub is not reachable. Only called
-    /// once all files are there, so that an older commit stays in use until then.
+    /// Records in the cache that the revision's name means this commit, for when the hub is not reachable.
+    /// Only called once all files are there, so that an older commit stays in use until then.
     fn remember(&self) -> Result<(), HubError> {
         let Source::Hub(hub) = &self.source else { return Ok(()) };
         Cache::new(self.settings.cache.clone())
@@ -204,7 +204,8 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// A server without support for ranges sends the whole file again, which must not be appended to the partial file.
+    /// A server without support for ranges sends the whole file again, which must not be appended to the
+    /// partial file.
     fn checked(&self, file: &str, path: PathBuf, blob: &Path, expected: u64) -> Result<PathBuf, HubError> {
         let found = length(&path).unwrap_or(0);
         if found == expected {

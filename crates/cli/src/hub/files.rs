@@ -30,8 +30,8 @@ pub(crate) enum Wanted {
     Gguf(Vec<String>),
 }
 
-/// Chooses from the `files` of `repository`: the GGUF file asked for by its name or by its format (`Q4_K_M`), else
-/// safetensors, else the only GGUF file.
+/// Chooses from the `files` of `repository`: the GGUF file asked for by its name or by its format (`Q4_K_M`),
+/// else safetensors, else the only GGUF file.
 pub(crate) fn choose(repository: &str, file: Option<&str>, files: &[String]) -> Result<Wanted, HubError> {
     let repository = repository.to_owned();
     let has = |name: &str| files.iter().any(|file| file == name);
@@ -59,8 +59,8 @@ pub(crate) fn choose(repository: &str, file: Option<&str>, files: &[String]) -> 
     }
 }
 
-/// The GGUF files (of a split one the first part) whose names have a format, as in `model-Q4_K_M.gguf`: those that end with
-/// it, else those that have it elsewhere, as in `Q4_K_M/model.gguf`.
+/// The GGUF files (of a split one the first part) whose names have a format, as in `model-Q4_K_M.gguf`: those
+/// that end with it, else those that have it elsewhere, as in `Q4_K_M/model.gguf`.
 fn of_format(format: &str, files: &[String]) -> Vec<String> {
     let format = format.to_ascii_lowercase();
     // An underscore stands inside of formats (`Q4_K_M`), and before one only where it is a whole one (`model_q4_0.gguf`).

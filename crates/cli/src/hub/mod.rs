@@ -1,5 +1,5 @@
-//! Finds a model named on the command line: a local path, or the Hugging Face hub and its cache on this machine. Does
-//! not know what is in the files.
+//! Finds a model named on the command line: a local path, or the Hugging Face hub and its cache on this
+//! machine. Does not know what is in the files.
 
 #[cfg(feature = "hub")]
 mod download;
@@ -114,8 +114,8 @@ pub fn id_of_page(url: &str) -> Option<String> {
 }
 
 impl HubId {
-    /// Parses `org/name[@revision][:file.gguf]` or `org/name[@revision][:FORMAT]`, also behind the hub's name (`hf.co/`);
-    /// `None` when `text` does not have that form.
+    /// Parses `org/name[@revision][:file.gguf]` or `org/name[@revision][:FORMAT]`, also behind the hub's name
+    /// (`hf.co/`); `None` when `text` does not have that form.
     pub fn parse(text: &str) -> Option<Self> {
         let text = HUB_NAMES.iter().find_map(|name| text.strip_prefix(name)).unwrap_or(text);
         let (text, file) = match text.split_once(':') {
@@ -142,8 +142,8 @@ impl HubId {
 }
 
 impl HubSettings {
-    /// From environment variables, with the names and defaults of `huggingface_hub`: `HF_ENDPOINT`, `HF_HUB_CACHE`,
-    /// `HF_HOME`, `XDG_CACHE_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`. `variable` reads one.
+    /// From environment variables, with the names and defaults of `huggingface_hub`: `HF_ENDPOINT`,
+    /// `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`. `variable` reads one.
     pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Self {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let home = variable("HF_HOME").map(PathBuf::from).unwrap_or_else(|| {

@@ -1,5 +1,6 @@
-//! Brings one object into a file: parts in parallel, each written and synchronized before it counts, so that what was interrupted goes on
-//! where it was. Every part must be of the version that was asked for. Does not know models.
+//! Brings one object into a file: parts in parallel, each written and synchronized before it counts, so that
+//! what was interrupted goes on where it was. Every part must be of the version that was asked for. Does not
+//! know models.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -14,9 +15,9 @@ use object_store::{Error, GetOptions, GetRange, GetResult};
 
 use super::store::{Place, Version};
 
-/// Bytes of a part …
+/// Bytes of a part.
 const PART_BYTES: u64 = 8 << 20;
-/// … and parts at a time.
+/// Number of parts that are downloaded at a time.
 const PARTS_AT_A_TIME: usize = 8;
 /// How often a part is asked for again, and how long to wait before.
 const MAX_RETRIES: u32 = 4;

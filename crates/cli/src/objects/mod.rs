@@ -1,5 +1,6 @@
-//! Models in buckets and on web servers: `s3://`, `gs://`, `az://`, `https://` and `http://`, a folder or one .gguf file. Their files are
-//! kept in a folder of the model cache for each version, so that a model is always of one version. Does not know what is in the files.
+//! Models in buckets and on web servers: `s3://`, `gs://`, `az://`, `https://` and `http://`, a folder or one
+//! .gguf file. Their files are kept in a folder of the model cache for each version, so that a model is
+//! always of one version. Does not know what is in the files.
 
 #[cfg(feature = "object-store")]
 mod download;

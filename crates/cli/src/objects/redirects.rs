@@ -1,6 +1,6 @@
-//! The HTTP client of object stores and web servers, which follows redirects only where the owner of a URL could have meant them. A
-//! store could else send the server to an address of its own network, and what is sent to a bucket (signatures, session tokens) to
-//! another host. Does not know what is fetched.
+//! The HTTP client of object stores and web servers, which follows redirects only where the owner of a URL
+//! could have meant them. A store could else send the server to an address of its own network, and what is
+//! sent to a bucket (signatures, session tokens) to another host. Does not know what is fetched.
 
 use object_store::ClientOptions;
 use object_store::client::{ClientConfigKey, HttpClient, HttpConnector};
@@ -11,7 +11,8 @@ use super::TIMEOUT;
 
 /// Redirects that are followed for one request.
 const MAX_REDIRECTS: usize = 5;
-/// Services that keep their files under the names of other hosts: the host of a URL, and the domains that it may redirect to.
+/// Services that keep their files under the names of other hosts: the host of a URL, and the domains that it
+/// may redirect to.
 const SERVICES: [(&str, &[&str]); 3] = [
     ("huggingface.co", &["huggingface.co", "hf.co"]),
     ("github.com", &["github.com", "githubusercontent.com"]),
@@ -54,7 +55,8 @@ fn failed(error: reqwest::Error) -> object_store::Error {
     object_store::Error::Generic { store: "HTTP client", source: Box::new(error) }
 }
 
-/// Why a redirect is not followed; `None` if it is. `previous` are the addresses before it, the first one asked for first.
+/// Why a redirect is not followed; `None` if it is. `previous` are the addresses before it, the first one
+/// asked for first.
 fn fault(previous: &[Url], to: &Url, is_signed: bool) -> Option<String> {
     let (Some(first), Some(from)) = (previous.first(), previous.last()) else { return None };
     if previous.len() > MAX_REDIRECTS {

@@ -1,5 +1,5 @@
-//! One version of a model's files in the cache: chosen, brought, compared with their digests. Another version is another folder, so that
-//! files of two are never mixed. Does not know how an object is brought.
+//! One version of a model's files in the cache: chosen, brought, compared with their digests. Another version
+//! is another folder, so that files of two are never mixed. Does not know how an object is brought.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use super::sums::{self, SUMS_FILE};
 use super::{FOLDER, ModelUrl, ObjectsError, URL_FILE, causes};
 use crate::hub::{HubError, HubSettings, INDEX_FILE, Wanted, choose};
 
-/// Of an index of shards, and of a list of digests.
+/// Most bytes of an index of shards, and of a list of digests.
 const MAX_SMALL_BYTES: u64 = 64 << 20;
 /// Most files of a model.
 const MAX_FILES: usize = 2_000;
@@ -74,7 +74,8 @@ struct Model<'a> {
 }
 
 impl Model<'_> {
-    /// The files that a model needs, and which of them is opened: a .gguf file, or with an empty name the folder.
+    /// The files that a model needs, and which of them is opened: a .gguf file, or with an empty name the
+    /// folder.
     async fn wanted(&self) -> Result<(BTreeMap<String, Version>, String), ObjectsError> {
         let names: Vec<String> = self.objects.keys().cloned().collect();
         let url = self.url.url.clone();
@@ -115,7 +116,8 @@ impl Model<'_> {
         Ok((versions.collect::<Result<_, _>>()?, first))
     }
 
-    /// The digests that files must have: those of a list beside them, and the one that the model is pinned to.
+    /// The digests that files must have: those of a list beside them, and the one that the model is pinned
+    /// to.
     async fn digests(&self) -> Result<BTreeMap<String, String>, ObjectsError> {
         let has_list = self.objects.contains_key(SUMS_FILE);
         let list = if has_list { self.small(SUMS_FILE).await? } else { Default::default() };

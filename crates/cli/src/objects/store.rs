@@ -1,5 +1,5 @@
-//! What is at a URL: names, sizes and versions of objects. A bucket is listed; a web server, which lists nothing, is asked for each file
-//! that a model may have. Does not know which files are wanted.
+//! What is at a URL: names, sizes and versions of objects. A bucket is listed; a web server, which lists
+//! nothing, is asked for each file that a model may have. Does not know which files are wanted.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,8 @@ macro_rules! configured {
     }};
 }
 
-/// The store of a URL, reached as the environment says (`AWS_*`, `GOOGLE_*`, `AZURE_*`) where the URL names a bucket.
+/// The store of a URL, reached as the environment says (`AWS_*`, `GOOGLE_*`, `AZURE_*`) where the URL names a
+/// bucket.
 fn open(scheme: &ObjectStoreScheme, url: &Url) -> Result<Box<dyn ObjectStore>, Error> {
     let is_web = url.scheme().starts_with("http");
     let options = if is_web { Vec::new() } else { variables() };
@@ -161,7 +162,7 @@ impl Place {
         Ok(found.iter().filter_map(|meta| Some((name(meta)?, Version::from(meta)))).collect())
     }
 
-    /// Those of these objects that there are.
+    /// Finds out which of these objects exist.
     pub async fn probed(&self, names: Vec<String>) -> Result<BTreeMap<String, Version>, Error> {
         let probe = |name: String| async move {
             match self.store.head(&self.path(&name)).await {

@@ -1,4 +1,5 @@
-//! Digests of files as `SHA256SUMS` lists them, the format of coreutils' `sha256sum`. Does not know where files come from.
+//! Digests of files as `SHA256SUMS` lists them, the format of coreutils' `sha256sum`. Does not know where
+//! files come from.
 
 use std::collections::BTreeMap;
 use std::fs::File;

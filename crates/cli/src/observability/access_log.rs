@@ -1,5 +1,6 @@
-//! The access log: a line of JSON for each request, refused ones included. Writing never stops the server: lines that cannot be
-//! written are dropped. Has no text of prompts and answers unless the operator asked for bodies.
+//! The access log: a line of JSON for each request, refused ones included. Writing never stops the server:
+//! lines that cannot be written are dropped. Has no text of prompts and answers unless the operator asked for
+//! bodies.
 
 use std::io;
 use std::path::Path;

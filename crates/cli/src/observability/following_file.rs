@@ -1,5 +1,5 @@
-//! A file that is appended to, and opened anew when another one has taken its name or it was removed: so that tools that rotate
-//! logs need not tell the process. Does not know what is written.
+//! A file that is appended to, and opened anew when another one has taken its name or it was removed: so that
+//! tools that rotate logs need not tell the process. Does not know what is written.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

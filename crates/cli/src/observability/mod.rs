@@ -13,7 +13,7 @@ use throng_gateway::{ObservabilityConfig, RequestObserver};
 use access_log::AccessLog;
 use otlp::OtlpExporter;
 
-/// Those that the configuration names.
+/// Makes the observers that the configuration names.
 ///
 /// # Errors
 /// When the access log cannot be opened, the collector's address is not valid, or no thread can be started.

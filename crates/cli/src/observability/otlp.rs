@@ -1,5 +1,5 @@
-//! Sends spans to an OpenTelemetry collector: OTLP over HTTP in its JSON form, in batches, from a thread of its own. What the
-//! collector does not take is dropped and counted. Does not know what the spans say.
+//! Sends spans to an OpenTelemetry collector: OTLP over HTTP in its JSON form, in batches, from a thread of
+//! its own. What the collector does not take is dropped and counted. Does not know what the spans say.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! The sizes of this machine's caches, as the system reports them. Does not know what the caches are used for.
+//! The sizes of this machine's caches, as the system reports them. Does not know what the caches are used
+//! for.
 
 use std::fs;
 use std::path::Path;

@@ -4,9 +4,9 @@
 #[cfg(target_os = "linux")]
 const FILTER: &str = "/proc/self/coredump_filter";
 
-/// Lowers the soft limit of core files to 0, and on Linux leaves all memory out of what programs get that collect core files (these do not
-/// heed the limit). The hard limit stays, so that an operator who has to can allow them again: `prlimit --core=unlimited --pid PID` and
-/// `echo 0x33 > /proc/PID/coredump_filter`.
+/// Lowers the soft limit of core files to 0, and on Linux leaves all memory out of what programs get that
+/// collect core files (these do not heed the limit). The hard limit stays, so that an operator who has to can
+/// allow them again: `prlimit --core=unlimited --pid PID` and `echo 0x33 > /proc/PID/coredump_filter`.
 pub fn forbid() {
     #[cfg(unix)]
     {

@@ -1,5 +1,5 @@
-//! Secrets that systemd passes to a service (`LoadCredential=`, systemd.exec(5)): files that only the service can read, in the folder
-//! that `CREDENTIALS_DIRECTORY` names. Does not know what they are for.
+//! Secrets that systemd passes to a service (`LoadCredential=`, systemd.exec(5)): files that only the service
+//! can read, in the folder that `CREDENTIALS_DIRECTORY` names. Does not know what they are for.
 
 use std::path::PathBuf;
 

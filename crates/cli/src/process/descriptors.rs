@@ -1,8 +1,10 @@
-//! Raises the process's limit of open descriptors, and computes how many connections it allows. Does not know sockets.
+//! Raises the process's limit of open descriptors, and computes how many connections it allows. Does not know
+//! sockets.
 
-/// Reserved for the model's files, the listener, logs and descriptors that the system opens: at least this many …
+/// Reserved for the model's files, the listener, logs and descriptors that the system opens: at least this
+/// many.
 const MIN_RESERVE: u64 = 64;
-/// … or one in this many, if that is more.
+/// One descriptor in this many is reserved, if that is more.
 const RESERVE_PART: u64 = 16;
 
 /// Raises the soft limit to the hard one and returns it; `None` if there is no limit.

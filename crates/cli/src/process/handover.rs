@@ -1,5 +1,6 @@
-//! Hands the listening sockets of a server over to a new process of the same command line, which may be a newer binary (SIGUSR2). The new
-//! process gets them as systemd passes sockets and says on a socket of its own when it can answer. Does not know what is served.
+//! Hands the listening sockets of a server over to a new process of the same command line, which may be a
+//! newer binary (SIGUSR2). The new process gets them as systemd passes sockets and says on a socket of its
+//! own when it can answer. Does not know what is served.
 
 use std::time::Duration;
 
@@ -149,7 +150,8 @@ exec "$0" "$@""#;
         Ok(pid)
     }
 
-    /// Whether this process was started to take over from another one, which goes on until it is told that this one is ready.
+    /// Whether this process was started to take over from another one, which goes on until it is told that
+    /// this one is ready.
     pub fn is_successor() -> bool {
         std::env::var_os(VARIABLE).is_some()
     }

@@ -1,5 +1,6 @@
-//! Lines for a file descriptor that may be slow, full or closed: a bounded queue and one thread that writes. Queuing a
-//! line never waits for the descriptor and never fails. Does not know what the lines say, but keeps a line of JSON one.
+//! Lines for a file descriptor that may be slow, full or closed: a bounded queue and one thread that writes.
+//! Queuing a line never waits for the descriptor and never fails. Does not know what the lines say, but keeps
+//! a line of JSON one.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,8 +9,8 @@ use std::time::Duration;
 use tracing_subscriber::fmt::format;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-/// Capacity of the queue in bytes; a line that does not fit is dropped and counted. While the thread writes, it holds
-/// up to as many bytes again.
+/// Capacity of the queue in bytes; a line that does not fit is dropped and counted. While the thread writes,
+/// it holds up to as many bytes again.
 const MAX_QUEUED_BYTES: usize = 1 << 20;
 /// A longer line is truncated.
 const MAX_LINE_BYTES: usize = 16 << 10;
@@ -67,8 +68,8 @@ impl LineQueue {
         }
     }
 
-    /// Queues one line, which is in the queue's format. Control characters in it, including line breaks, are written as escapes, so that text of
-    /// clients can neither forge a line nor control a terminal.
+    /// Queues one line, which is in the queue's format. Control characters in it, including line breaks, are
+    /// written as escapes, so that text of clients can neither forge a line nor control a terminal.
     pub fn push(&self, line: &str) {
         let mut state = self.shared.lock();
         if state.text.len() + line.len().min(MAX_LINE_BYTES) > MAX_QUEUED_BYTES {
@@ -168,8 +169,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Appends `line`, truncated if it is too long, with control characters and characters that break or reorder lines as
-/// escapes.
+/// Appends `line`, truncated if it is too long, with control characters and characters that break or reorder
+/// lines as escapes.
 fn escape(text: &mut String, line: &str) {
     let kept = &line[..line.floor_char_boundary(MAX_LINE_BYTES)];
     for c in kept.chars() {
@@ -184,8 +185,8 @@ fn escape(text: &mut String, line: &str) {
     }
 }
 
-/// Appends a line of JSON with the same characters as JSON's escapes. They can only be inside of strings. A line that is
-/// too long is replaced, because what is left of a truncated one cannot be parsed.
+/// Appends a line of JSON with the same characters as JSON's escapes. They can only be inside of strings. A
+/// line that is too long is replaced, because what is left of a truncated one cannot be parsed.
 fn escape_json(text: &mut String, line: &str) {
     if line.len() > MAX_LINE_BYTES {
         text.push_str(&json_line("WARN", &format!("a log line of {} bytes was too long", line.len())));

@@ -1,5 +1,5 @@
-//! The output to standard error: the log, panics and the last error, all through one [`LineQueue`], so that no state of
-//! standard error blocks a thread or ends the process. Does not know what is logged.
+//! The output to standard error: the log, panics and the last error, all through one [`LineQueue`], so that
+//! no state of standard error blocks a thread or ends the process. Does not know what is logged.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::OsStr;

@@ -1,16 +1,18 @@
-//! How much memory this process may still allocate, and its peak so far. Does not know what the memory is for.
+//! How much memory this process may still allocate, and its peak so far. Does not know what the memory is
+//! for.
 
 use std::fs;
 
-/// Bytes that can be allocated without swapping: the kernel's `MemAvailable`, and no more than the control group
-/// allows. `None` if neither can be read.
+/// Bytes that can be allocated without swapping: the kernel's `MemAvailable`, and no more than the control
+/// group allows. `None` if neither can be read.
 pub fn available_bytes() -> Option<u64> {
     let machine =
         fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_field(&text, "MemAvailable:"));
     [machine, group_bytes()].into_iter().flatten().min()
 }
 
-/// Peak resident bytes of this process, including pages of mapped files. `None` if the system does not report it.
+/// Peak resident bytes of this process, including pages of mapped files. `None` if the system does not report
+/// it.
 pub fn peak_bytes() -> Option<u64> {
     meminfo_field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }

@@ -1,5 +1,6 @@
-//! Output of commands: results go to standard output, where a failed write ends the command; messages go to standard
-//! error, where a failed write is ignored. Unlike `println!` and `eprintln!`, neither panics. Does not know the log.
+//! Output of commands: results go to standard output, where a failed write ends the command; messages go to
+//! standard error, where a failed write is ignored. Unlike `println!` and `eprintln!`, neither panics. Does
+//! not know the log.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -36,7 +37,8 @@ pub fn text(piece: &str) -> Result<(), OutputError> {
     Ok(out.flush()?)
 }
 
-/// Prints a message and a line break to standard error, wrapped at words on a terminal; a failed write is ignored.
+/// Prints a message and a line break to standard error, wrapped at words on a terminal; a failed write is
+/// ignored.
 pub fn note(remark: impl Display) {
     let shown = wrapped(&format!("{remark}\n"), terminal_width(&io::stderr()));
     let _ = io::stderr().write_all(shown.as_bytes());
@@ -67,8 +69,8 @@ pub fn faint(text: &str) -> String {
     format!("\u{1b}[2m{text}\u{1b}[0m")
 }
 
-/// Standard output without the lock of [`std::io::stdout`], so that a thread that blocks on writing does not block
-/// others.
+/// Standard output without the lock of [`std::io::stdout`], so that a thread that blocks on writing does not
+/// block others.
 pub fn unlocked_stdout() -> Box<dyn Write + Send> {
     unlocked(io::stdout())
 }

@@ -1,7 +1,6 @@
-//! Signals to a server: the first SIGTERM or SIGINT starts a graceful shutdown, the second ends the process at once;
-//! SIGUSR2 asks for a new
-//! process in the place of this one; SIGHUP is ignored. A thread of its own receives them, so that they work whatever the other threads do. Does not know
-//! what a shutdown does.
+//! Signals to a server: the first SIGTERM or SIGINT starts a graceful shutdown, the second ends the process
+//! at once; SIGUSR2 asks for a new process in the place of this one; SIGHUP is ignored. A thread of its own
+//! receives them, so that they work whatever the other threads do. Does not know what a shutdown does.
 
 use std::fmt;
 use std::io;
@@ -40,8 +39,8 @@ impl fmt::Display for Ending {
     }
 }
 
-/// Receives signals. The first one that ends the server completes [`Signals::told_to_end`]; the second ends the
-/// process.
+/// Receives signals. The first one that ends the server completes [`Signals::told_to_end`]; the second ends
+/// the process.
 #[derive(Debug, Clone)]
 pub struct Signals {
     told: watch::Receiver<Option<Ending>>,
@@ -89,8 +88,8 @@ impl Signals {
     }
 }
 
-/// A file that grows past the process's limit (`ulimit -f`, `LimitFSIZE=`) is an error of the write, and not the end of the process, which
-/// SIGXFSZ is by default. To be called inside of a runtime.
+/// A file that grows past the process's limit (`ulimit -f`, `LimitFSIZE=`) is an error of the write, and not
+/// the end of the process, which SIGXFSZ is by default. To be called inside of a runtime.
 pub fn outlive_file_size_limit() {
     #[cfg(unix)]
     {

@@ -1,5 +1,5 @@
-//! systemd's side of a service: reports of its state, the watchdog, and a listening socket that systemd opened. Does
-//! nothing where there is no systemd. Does not know what the service does.
+//! systemd's side of a service: reports of its state, the watchdog, and a listening socket that systemd
+//! opened. Does nothing where there is no systemd. Does not know what the service does.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ pub fn followed_by(pid: u32) {
     notify(&format!("MAINPID={pid}"));
 }
 
-/// Sends systemd's watchdog a sign of life at half of its interval for as long as `is_live` says so. Never returns where
-/// there is a watchdog; returns at once where there is none.
+/// Sends systemd's watchdog a sign of life at half of its interval for as long as `is_live` says so. Never
+/// returns where there is a watchdog; returns at once where there is none.
 pub async fn feed_watchdog(is_live: impl Fn() -> bool) {
     let Some(interval) = watchdog_interval() else { return };
     let mut ticks = tokio::time::interval((interval / 2).max(Duration::from_millis(1)));
@@ -70,15 +70,15 @@ fn line(status: &str) -> &str {
 /// A listening socket that systemd opened.
 #[derive(Debug)]
 pub enum PassedListener {
-    /// Of a network.
+    /// A socket of a network.
     Tcp(std::net::TcpListener),
-    /// Of this machine's file system.
+    /// A socket in this machine's file system.
     #[cfg(unix)]
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// A listening socket that was opened for this process (`LISTEN_FDS`), if there is one: the first is for clients, a second one for the
-/// operator.
+/// A listening socket that was opened for this process (`LISTEN_FDS`), if there is one: the first is for
+/// clients, a second one for the operator.
 ///
 /// # Errors
 /// When it does not listen for streams, or there are more.

@@ -1,5 +1,5 @@
-//! Text for a terminal, broken between words: whole messages, and answers that come piece by piece. Does not know where the text
-//! comes from.
+//! Text for a terminal, broken between words: whole messages, and answers that come piece by piece. Does not
+//! know where the text comes from.
 
 /// Columns between tab stops.
 const TAB: usize = 8;
@@ -111,8 +111,8 @@ fn columns(text: &str) -> usize {
     n
 }
 
-/// Whether a character takes two columns: East Asian scripts, full-width forms and pictographs (Unicode's East Asian Width W and F,
-/// by block).
+/// Whether a character takes two columns: East Asian scripts, full-width forms and pictographs (Unicode's
+/// East Asian Width W and F, by block).
 fn is_wide(c: char) -> bool {
     matches!(c as u32, 0x1100..=0x115F | 0x2E80..=0xA4CF | 0xAC00..=0xD7A3 | 0xF900..=0xFAFF | 0xFE30..=0xFE6F
         | 0xFF00..=0xFF60 | 0xFFE0..=0xFFE6 | 0x1F300..=0x1FAFF | 0x20000..=0x3FFFD)

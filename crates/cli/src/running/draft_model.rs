@@ -1,5 +1,5 @@
-//! The draft model of a model, or its EAGLE-3 head: found and loaded beside it; a draft model's vocabulary must be the same. Does not
-//! know how drafts are verified.
+//! The draft model of a model, or its EAGLE-3 head: found and loaded beside it; a draft model's vocabulary
+//! must be the same. Does not know how drafts are verified.
 
 use std::sync::Arc;
 
@@ -42,7 +42,8 @@ enum Drafter {
 pub type WrapDraft = dyn Fn(Option<Box<dyn Executor>>) -> Option<Box<dyn Executor>> + Send;
 
 impl DraftModel {
-    /// Finds and loads the draft model `name` of `model`, or the head where its files are one, as they must be if `asks_head`.
+    /// Finds and loads the draft model `name` of `model`, or the head where its files are one, as they must
+    /// be if `asks_head`.
     ///
     /// # Errors
     /// When it cannot be loaded or has another vocabulary.

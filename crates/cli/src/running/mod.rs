@@ -1,5 +1,5 @@
-//! A running model: weights, KV cache, engine, tokenizer and chat template, built from settings. Does not know where
-//! requests come from.
+//! A running model: weights, KV cache, engine, tokenizer and chat template, built from settings. Does not
+//! know where requests come from.
 
 mod draft_model;
 mod sizes;
@@ -109,8 +109,8 @@ fn strict(model: &LoadedModel) -> Result<()> {
     }
 }
 
-/// Checks all that [`start`] checks without preparing weights: tokenizer, chat template, and whether the KV cache fits
-/// beside the weights.
+/// Checks all that [`start`] checks without preparing weights: tokenizer, chat template, and whether the KV
+/// cache fits beside the weights.
 ///
 /// # Errors
 /// As [`start`].
@@ -207,7 +207,8 @@ pub fn start_with(
 }
 
 impl RunningModel {
-    /// Tokens that end an answer: those named in the model's files and those known by their spelling in its vocabulary.
+    /// Tokens that end an answer: those named in the model's files and those known by their spelling in its
+    /// vocabulary.
     pub fn eos_token_ids(&self) -> Vec<u32> {
         let spelled = self.tokenizer.iter().flat_map(|t| t.end_of_generation_token_ids());
         let mut ids: Vec<u32> = self.model.eos_token_ids.iter().chain(spelled).copied().collect();
@@ -349,7 +350,8 @@ fn engine_config(section: &EngineSection, scheduler: SchedulerConfig) -> EngineC
     }
 }
 
-/// Starts an engine whose threads get the processor soon after they were woken: they hand tokens on within microseconds, while others compute.
+/// Starts an engine whose threads get the processor soon after they were woken: they hand tokens on within
+/// microseconds, while others compute.
 ///
 /// # Errors
 /// As [`Engine::start`].

@@ -27,14 +27,16 @@ pub(super) fn kv_block_bytes(model: &LoadedModel, dtype: KvDtype) -> Result<u64>
     Ok(bytes as u64)
 }
 
-/// Most tokens of a step of a model that takes prompts whole, unless the operator says otherwise: longer texts are refused.
+/// Most tokens of a step of a model that takes prompts whole, unless the operator says otherwise: longer
+/// texts are refused.
 const MOST_WHOLE_TOKENS: u32 = 8192;
 /// Texts of a step of a pooling model, and texts that wait for one.
 const POOLED_SEQUENCES: u32 = 256;
 const POOLED_QUEUE: u32 = 16_384;
 
 impl EngineSection {
-    /// How steps of this model are planned. Texts for vectors are short and many, and most models take them whole.
+    /// How steps of this model are planned. Texts for vectors are short and many, and most models take them
+    /// whole.
     pub(super) fn scheduler_of(&self, model: &LoadedModel) -> SchedulerConfig {
         let scheduler = self.scheduler();
         if model.pooler.is_none() {

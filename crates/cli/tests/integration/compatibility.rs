@@ -1,6 +1,7 @@
-//! The table of vLLM's and llama.cpp's flags and of request parameters, `docs/compatibility.toml`: each flag goes through the real binary,
-//! each parameter through the server's parser, and nothing is ignored without a notice. `docs/compatibility.md` is
-//! written from the table: `UPDATE_EXPECT=1 cargo test -p throng-cli --test integration compatibility` writes it.
+//! The table of vLLM's and llama.cpp's flags and of request parameters, `docs/compatibility.toml`: each flag
+//! goes through the real binary, each parameter through the server's parser, and nothing is ignored without a
+//! notice. `docs/compatibility.md` is written from the table:
+//! `UPDATE_EXPECT=1 cargo test -p throng-cli --test integration compatibility` writes it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -67,7 +68,8 @@ fn table() -> Table {
     toml::from_str(include_str!("../../../../docs/compatibility.toml")).unwrap()
 }
 
-/// What the real binary does with a flag. A configuration file that does not exist ends it after the flags were judged.
+/// What the real binary does with a flag. A configuration file that does not exist ends it after the flags
+/// were judged.
 fn outcome_of(flag: &Flag, name: &str) -> (Outcome, String) {
     const END: &str = "cannot read /nowhere/throng.toml";
     let mut arguments = vec!["serve", "--config", "/nowhere/throng.toml", name];

@@ -1,5 +1,5 @@
-//! `docs/configuration.md` has each setting of the configuration file, and each flag that it names exists. The real binary
-//! says which settings there are.
+//! `docs/configuration.md` has each setting of the configuration file, and each flag that it names exists.
+//! The real binary says which settings there are.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ const SECTIONS: [&str; 22] = [
     "worker",
     "replica",
 ];
-/// Those that may come several times.
+/// Tables that may come several times.
 const REPEATED: [&str; 3] = ["gateway.prices", "replica", "on_demand"];
 
 /// The keys of a section: the error about an unknown key lists them.

@@ -1,4 +1,5 @@
-//! A service gets keys and certificates as systemd passes them, in files of the folder `CREDENTIALS_DIRECTORY`.
+//! A service gets keys and certificates as systemd passes them, in files of the folder
+//! `CREDENTIALS_DIRECTORY`.
 #![cfg(unix)]
 
 use std::fs;

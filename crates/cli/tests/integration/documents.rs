@@ -1,5 +1,5 @@
-//! What README.md and the pages in `docs/` say is held against the program: flags, command lines, settings in TOML, environment
-//! variables, metrics, routes, tables and links.
+//! What README.md and the pages in `docs/` say is held against the program: flags, command lines, settings in
+//! TOML, environment variables, metrics, routes, tables and links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
-//! A server hands its socket over to a new process (SIGUSR2) while clients ask without a pause: nobody is refused, no answer is cut, and a
-//! new process that does not get ready costs nothing. `THRONG_RESTARTS` sets the number of restarts.
+//! A server hands its socket over to a new process (SIGUSR2) while clients ask without a pause: nobody is
+//! refused, no answer is cut, and a new process that does not get ready costs nothing. `THRONG_RESTARTS` sets
+//! the number of restarts.
 #![cfg(target_os = "linux")]
 
 use std::io::{BufRead, BufReader, Read, Write};

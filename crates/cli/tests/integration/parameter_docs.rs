@@ -1,5 +1,6 @@
-//! `docs/parameters.md` lists the parameters of all requests with their ranges. It is written from the OpenAPI document,
-//! which comes from the tables that read requests: `UPDATE_EXPECT=1 cargo test --workspace --test integration parameter_docs`.
+//! `docs/parameters.md` lists the parameters of all requests with their ranges. It is written from the
+//! OpenAPI document, which comes from the tables that read requests:
+//! `UPDATE_EXPECT=1 cargo test --workspace --test integration parameter_docs`.
 
 use std::fmt::Write;
 

@@ -1,5 +1,6 @@
-//! Failover with a real model: the starter model is served by two engines of one process, the first one fails at a planted step,
-//! and what the client reads over HTTP is, byte for byte, what it reads from an engine that does not fail.
+//! Failover with a real model: the starter model is served by two engines of one process, the first one fails
+//! at a planted step, and what the client reads over HTTP is, byte for byte, what it reads from an engine
+//! that does not fail.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -100,7 +101,8 @@ fn served_model(engines: Vec<EngineHandle>, reasoning: Option<&str>) -> ServedMo
     }
 }
 
-/// What a client reads, without the time, by choice: how the events of several choices alternate depends on the schedule.
+/// What a client reads, without the time, by choice: how the events of several choices alternate depends on
+/// the schedule.
 type Shown = BTreeMap<u64, Vec<String>>;
 
 fn post(address: SocketAddr, path: &str, body: &Value) -> Shown {

@@ -1,5 +1,5 @@
-//! No state of standard output and standard error stops the server: it answers requests and health checks, and shuts
-//! down gracefully.
+//! No state of standard output and standard error stops the server: it answers requests and health checks,
+//! and shuts down gracefully.
 #![cfg(unix)]
 
 use std::fs::{File, OpenOptions};

@@ -1,5 +1,5 @@
-//! The start of a server: what is checked before anything is loaded, what clients are told meanwhile, and what systemd is
-//! told.
+//! The start of a server: what is checked before anything is loaded, what clients are told meanwhile, and
+//! what systemd is told.
 #![cfg(unix)]
 
 use std::io::{Read, Write};

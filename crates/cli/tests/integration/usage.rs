@@ -1,5 +1,5 @@
-//! Invalid settings are refused before anything is loaded, with status 2 and a message that names the setting and its
-//! range.
+//! Invalid settings are refused before anything is loaded, with status 2 and a message that names the setting
+//! and its range.
 
 use std::io::Read;
 use std::process::Stdio;

@@ -1,6 +1,6 @@
 //! Foreign engines as upstreams: any server with OpenAI's API (vLLM, SGLang, llama.cpp, TensorRT-LLM). They take text, so they stand
 //! beside the replicas, which take tokens. JSON goes in and an event stream comes out; what need not be read is passed through. Keys,
-//! limits, budgets and the ledger hold as for models of this gateway; see `ARCHITECTURE.md` for what does not.
+//! limits, budgets and the ledger hold as for models of this gateway; `docs/design.md` lists what does not.
 
 mod attempt;
 mod events;

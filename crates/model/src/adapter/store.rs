@@ -39,7 +39,7 @@ pub struct AdapterStore<B: DeviceMemory> {
 struct State<B: DeviceMemory> {
     next: u32,
     n_bytes: usize,
-    /// Those that are being loaded or in memory.
+    /// Adapters that are being loaded or in memory.
     held: BTreeMap<AdapterId, Entry<B>>,
 }
 

@@ -34,7 +34,7 @@ static NAMES: TensorNames = hf_names(LayerNames {
     ..HF_LAYER
 });
 
-/// Of a head, where the file does not say it.
+/// Rotated share of a head where the file does not say it.
 const ROTATED_SHARE: f64 = 0.5;
 
 fn from_hf(hf: &HfConfig, family: &'static str) -> Result<DecoderConfig, ConfigError> {

@@ -43,7 +43,7 @@ pub struct LayerNames {
     pub key_value_compression_norm: &'static str,
     /// Keys and values of all heads in one tensor.
     pub key_value_expansion: &'static str,
-    /// Those of keys with rows and columns exchanged, and those of values, `[heads, out, in]`.
+    /// Expansion of keys with rows and columns exchanged, and that of values, `[heads, out, in]`.
     pub key_expansion: &'static str,
     pub value_expansion: &'static str,
     /// With its ending.

@@ -133,7 +133,7 @@ const NOTES: [&str; 3] = ["_", "unsloth_", "mtp_"];
 pub(super) struct Unread {
     /// The first one that could change what is computed, with its value.
     pub(super) refused: Option<(String, Value)>,
-    /// Those that could not, as far as is known.
+    /// Keys that could not change it, as far as is known.
     pub(super) passed_over: Vec<String>,
 }
 

@@ -7,7 +7,7 @@ use super::BackendError;
 /// `[rows, cols]` of f32, row-major, for a number of rows fixed at creation.
 #[derive(Debug)]
 pub struct HostTensor {
-    /// As many rows as were ever in use: growing again writes nothing.
+    /// Values of all rows that were ever in use: growing again writes nothing.
     data: Vec<f32>,
     n_rows: usize,
     cols: usize,

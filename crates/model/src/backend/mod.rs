@@ -106,7 +106,7 @@ pub enum BackendError {
         /// How much of it.
         n_bytes: usize,
     },
-    /// It cannot hold or compute this.
+    /// The backend cannot hold or compute this.
     #[error("this backend cannot do {0}")]
     Unsupported(String),
     /// The device or its driver failed.

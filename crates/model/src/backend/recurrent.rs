@@ -58,7 +58,7 @@ pub trait RecurrentOps: DeviceMemory {
 /// The states of one layer among those of all.
 #[derive(Debug)]
 pub struct LayerStates<'a, B: RecurrentOps> {
-    /// Those of all layers.
+    /// The states of all layers.
     pub all: &'a mut B::States,
     /// Which layer.
     pub layer_idx: usize,
@@ -82,7 +82,7 @@ pub struct DeltaNet<B: DeviceMemory> {
     pub decay_rate: B::Vector,
     /// Added to the time before softplus.
     pub time_bias: B::Vector,
-    /// Of the norm of each head of the output.
+    /// Gain of the norm of each head of the output.
     pub norm_gain: B::Vector,
     /// Added to the mean square.
     pub eps: f32,
@@ -100,7 +100,7 @@ pub struct StateSpace<B: DeviceMemory> {
     pub time_bias: B::Vector,
     /// What of its input a head adds to its output.
     pub skip: B::Vector,
-    /// Of the norm of the output.
+    /// Gain of the norm of the output.
     pub norm_gain: B::Vector,
     /// Added to the mean square.
     pub eps: f32,

@@ -36,7 +36,7 @@ impl RopeGrowth {
 pub struct ShortRope {
     /// Most tokens of a sequence with these frequencies.
     pub max_tokens: usize,
-    /// As many as those of the long context.
+    /// Frequencies, as many as those of the long context.
     pub frequencies: Vec<f64>,
     /// Multiplies cosines and sines.
     pub amplitude: f64,

@@ -12,7 +12,7 @@ use crate::backend::host_tensor::HostTensor;
 pub(super) struct HeadsScratch {
     /// One head of all rows.
     rows: Vec<f32>,
-    /// Those of each head.
+    /// Activations of each head.
     activations: Vec<Activations>,
     /// The list of products; empty between calls.
     products: Vec<Product<'static>>,

@@ -43,7 +43,7 @@ pub struct CpuBackend {
     /// Where gate and up are not two parts: their product, `[rows, 2 * width]`, and the hidden activations after it.
     gates: Vec<f32>,
     experts: ExpertsScratch,
-    /// Of the heads of recurrent layers.
+    /// Gates of the heads of recurrent layers.
     gates_of_heads: GateScratch,
     heads: HeadsScratch,
 }

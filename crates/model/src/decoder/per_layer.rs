@@ -12,7 +12,7 @@ pub(super) struct PerLayerBuffers<B: Backend> {
     width: usize,
     /// `[tokens, layers * width]`.
     embedded: B::Buffer,
-    /// Those of the tokens alone, of the same shape.
+    /// Embeddings of the tokens alone, of the same shape.
     of_tokens: B::Buffer,
     /// `[tokens, width]`.
     gate: B::Buffer,

@@ -50,7 +50,7 @@ struct Drafted {
     drafts: Vec<TokenId>,
     /// How many there may be; lowered where no more can be made.
     n_most: usize,
-    /// As the draft model is to choose: without log-probabilities.
+    /// Sampling parameters of the draft model, without log-probabilities.
     sampling: Option<Arc<SamplingParams>>,
 }
 

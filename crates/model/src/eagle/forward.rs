@@ -17,7 +17,7 @@ use crate::decoder::weights::DecoderWeights;
 pub(super) struct Head<B: Backend> {
     pub(super) config: Arc<HeadConfig>,
     pub(super) weights: Arc<HeadWeights<B>>,
-    /// Of the model, whose embedding table a head without its own reads.
+    /// Weights of the model, whose embedding table a head without its own reads.
     model: Arc<DecoderWeights<B>>,
     shape: AttentionShape,
     batch: B::Batch,

@@ -24,7 +24,7 @@ use crate::weights::safetensors::SafetensorsFolder;
 /// An EAGLE-3 head that fits a model, with its mapped weights.
 pub struct EagleHead {
     config: Arc<HeadConfig>,
-    /// Those of the model that it reads.
+    /// Indices of the model's layers that the head reads.
     layers: [usize; 3],
     vocabulary_size: usize,
     tensors: SafetensorsFolder,
@@ -147,7 +147,7 @@ impl ModelAndHead {
 }
 
 impl LoadedModel {
-    /// As [`Self::runner_on`], with a head whose keys and values are held in `kv_dtype`.
+    /// Like [`Self::runner_on`], with a head whose keys and values are held in `kv_dtype`.
     ///
     /// # Errors
     /// As [`Self::runner`], and when the head's tensors are missing or of wrong shapes.

@@ -179,7 +179,7 @@ pub enum LoadError {
     /// Tensors are missing or have wrong shapes.
     #[error(transparent)]
     Tensors(#[from] TensorError),
-    /// It cannot be quantized.
+    /// The model cannot be quantized.
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
     /// The backend cannot hold it.
@@ -299,7 +299,7 @@ impl LoadedModel {
         Ok(ModelRunner::new(backend, Arc::clone(&self.config), weights, limits)?)
     }
 
-    /// As [`Self::runner_with`], of a pooling model.
+    /// Like [`Self::runner_with`], of a pooling model.
     ///
     /// # Errors
     /// As there, and when tensors of the head are missing or of wrong shapes.

@@ -221,7 +221,7 @@ impl RunnerOptions {
 }
 
 impl LoadedModel {
-    /// As [`Self::runner`], on threads that other runners may use too, one at a time.
+    /// Like [`Self::runner`], on threads that other runners may use too, one at a time.
     ///
     /// # Errors
     /// As [`Self::runner`].

@@ -56,7 +56,7 @@ pub enum PoolingOutput {
 pub enum ClassifierActivation {
     /// Each alone: one label, or several that do not exclude each other.
     Sigmoid,
-    /// Of all together.
+    /// All logits together.
     Softmax,
     /// No activation: a cross-encoder's logit is its score.
     Identity,

@@ -104,7 +104,7 @@ struct StoredLayer<'a> {
 }
 
 impl<'a> StoredLayer<'a> {
-    /// Those of a layer with `width` inputs.
+    /// Finds the tensors of a layer with `width` inputs.
     fn find(layer: &HeadLayer, source: &'a dyn TensorSource, width: usize) -> Result<Self, TensorError> {
         let weight = matrix(source, &format!("{}.weight", layer.name), width)?;
         // A matrix of one row may be stored as a vector.

@@ -50,7 +50,7 @@ pub(super) struct KeptMatrix {
     pub(super) format: String,
     pub(super) shape: Vec<usize>,
     pub(super) n_bytes: usize,
-    /// Of each section, in hexadecimal.
+    /// Digest of each section, in hexadecimal.
     pub(super) digests: Vec<String>,
 }
 

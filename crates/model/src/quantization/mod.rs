@@ -42,9 +42,9 @@ pub enum CacheUse {
     None,
     /// The weights came from there.
     Read,
-    /// They were written there for the next start.
+    /// The weights were written there for the next start.
     Written,
-    /// They could not be written there; the log says why.
+    /// The weights could not be written there; the log says why.
     Failed,
 }
 
@@ -68,7 +68,7 @@ pub struct QuantizeReport {
 /// Why a model cannot be quantized.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantizeError {
-    /// It is quantized already.
+    /// The model is quantized already.
     #[error(
         "the model is quantized already (tensor {tensor} is {}): only models in F32, F16 and BF16 can be quantized while \
          they are loaded",

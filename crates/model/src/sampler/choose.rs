@@ -12,7 +12,7 @@ use super::survey::Row;
 #[derive(Debug, Default)]
 pub(super) struct Chooser {
     pub(super) ranked: Ranked,
-    /// Of the candidates, in their order.
+    /// Weights of the candidates, in their order.
     weights: Vec<f32>,
     block_sums: Vec<f64>,
     class_counts: Vec<u32>,

@@ -48,9 +48,9 @@ impl<'a> SamplingInput<'a> {
 /// Chooses tokens; holds only buffers, so that a steady state allocates nothing.
 #[derive(Debug, Default)]
 pub struct Sampler {
-    /// Of the logits as the model gave them.
+    /// Survey of the logits as the model gave them.
     raw: Survey,
-    /// Of the logits as the rules made them.
+    /// Survey of the logits as the rules made them.
     ruled: Survey,
     rules: LogitRules,
     chooser: Chooser,

@@ -1,15 +1,17 @@
-//! Entries of the ledger on their way to the database, in a file of this machine: what requests use is written here while
-//! they run, so that neither the end of the process nor a database that is gone loses it. Does not know the database.
+//! Entries of the ledger on their way to the database, in a file of this machine: what requests use is
+//! written here while they run, so that neither the end of the process nor a database that is gone loses it.
+//! Does not know the database.
 //!
-//! The file is a table of slots: numbers at fixed places, and the entry as JSON as it was when the request began. A request takes a
-//! slot before it runs, counts its tokens in it, and marks it as ended; once the entry is in the database, the slot is free again. An entry
-//! that the database cannot take is set aside in its slot until the next start. Whoever opens the file takes the entries of a process that
-//! has died: those of requests that ran then are marked as interrupted. An entry that was written to the database already is written again
-//! under the same id, which changes nothing. Writes reach the kernel, not necessarily the disk: a crash of the machine may
-//! lose the entries that are not in the database yet.
+//! The file is a table of slots: numbers at fixed places, and the entry as JSON as it was when the request
+//! began. A request takes a slot before it runs, counts its tokens in it, and marks it as ended; once the
+//! entry is in the database, the slot is free again. An entry that the database cannot take is set aside in
+//! its slot until the next start. Whoever opens the file takes the entries of a process that has died: those
+//! of requests that ran then are marked as interrupted. An entry that was written to the database already is
+//! written again under the same id, which changes nothing. Writes reach the kernel, not necessarily the disk:
+//! a crash of the machine may lose the entries that are not in the database yet.
 //!
-//! Room on the disk is reserved when the file is made, and in steps where more is needed, so that a slot that was taken can be written on a
-//! full disk too.
+//! Room on the disk is reserved when the file is made, and in steps where more is needed, so that a slot that
+//! was taken can be written on a full disk too.
 
 mod slots;
 
@@ -58,8 +60,8 @@ struct Slots {
 }
 
 impl Journal {
-    /// Takes the first journal of this stem (`STEM-0`, `STEM-1`, …) that no living process has, and the entries of all
-    /// that dead ones have left.
+    /// Takes the first journal of this stem (`STEM-0`, `STEM-1`, …) that no living process has, and the
+    /// entries of all that dead ones have left.
     ///
     /// # Errors
     /// When a file cannot be made or read, and when there are too many.
@@ -154,8 +156,8 @@ impl Journal {
         self.file.write_all_at(&counts, offset(slot) + PROMPT_AT as u64)
     }
 
-    /// Notes a request that has ended; its entry waits for the database. Its names are those with which it took its slot;
-    /// without a slot it takes one now.
+    /// Notes a request that has ended; its entry waits for the database. Its names are those with which it
+    /// took its slot; without a slot it takes one now.
     ///
     /// # Errors
     /// When all slots are in use or the file cannot be written: the entry is lost.
@@ -176,7 +178,8 @@ impl Journal {
         Ok(())
     }
 
-    /// The entries of the `n` slots that have waited for the database for longest. Damaged ones are forgotten.
+    /// The entries of the `n` slots that have waited for the database for longest. Damaged ones are
+    /// forgotten.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -211,8 +214,8 @@ impl Journal {
         freed
     }
 
-    /// Sets an entry aside that the database cannot take: it waits no more, and is tried again after the next start. Whether there was
-    /// room for it.
+    /// Sets an entry aside that the database cannot take: it waits no more, and is tried again after the next
+    /// start. Whether there was room for it.
     ///
     /// # Errors
     /// When the file cannot be written: the entry is tried again after a restart.
@@ -255,7 +258,7 @@ impl Journal {
 }
 
 impl Slots {
-    /// Those that have waited for longest are the first to go.
+    /// Removes a slot from the queue; the slots that have waited for longest usually go first.
     fn no_longer_waits(&mut self, slot: Slot) {
         match self.ended.front() {
             Some(first) if *first == slot => drop(self.ended.pop_front()),

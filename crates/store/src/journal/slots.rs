@@ -1,5 +1,5 @@
-//! The bytes of a journal: slots of a fixed size, each with an entry's numbers at fixed places and its names as JSON. Does not know which
-//! slots are in use.
+//! The bytes of a journal: slots of a fixed size, each with an entry's numbers at fixed places and its names
+//! as JSON. Does not know which slots are in use.
 
 use std::fs::File;
 use std::io;
@@ -10,9 +10,11 @@ use crate::ledger::{LedgerEntry, Outcome};
 
 /// Bytes of a slot; an entry with the longest names fits.
 pub(super) const SLOT_BYTES: usize = 2048;
-/// Bytes of each text of an entry that would be longer than a slot: seven of them fit, also where each byte is written as two.
+/// Bytes of each text of an entry that would be longer than a slot: seven of them fit, also where each byte
+/// is written as two.
 pub(super) const MAX_SHORT_TEXT_BYTES: usize = 96;
-/// Layout of a slot: a byte each for the state and the outcome, eight for each number, two for the length of the JSON.
+/// Layout of a slot: a byte each for the state and the outcome, eight for each number, two for the length of
+/// the JSON.
 const STATE_AT: usize = 0;
 const OUTCOME_AT: usize = 1;
 pub(super) const PROMPT_AT: usize = 8;
@@ -116,7 +118,8 @@ pub(super) fn read(file: &File, slot: Slot) -> io::Result<[u8; SLOT_BYTES]> {
     Ok(bytes)
 }
 
-/// How many of so many slots may be reserved: a quarter of the disk's room is the most, so that a small disk has some for its database.
+/// How many of so many slots may be reserved: a quarter of the disk's room is the most, so that a small disk
+/// has some for its database.
 pub(super) fn affordable(file: &File, wanted: u32) -> u32 {
     #[cfg(target_os = "linux")]
     if let Ok(disk) = rustix::fs::fstatvfs(file) {

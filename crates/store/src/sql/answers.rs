@@ -1,4 +1,5 @@
-//! Kept answers in SQL. Who claims one is decided by the database: an insert or an update that one of several callers can do.
+//! Kept answers in SQL. Who claims one is decided by the database: an insert or an update that one of several
+//! callers can do.
 
 use sqlx::any::AnyRow;
 use sqlx::{AnyPool, Row};

@@ -1,4 +1,5 @@
-//! Checks that what is added up beside the ledger is what its rows add up to. Does not know files and servers.
+//! Checks that what is added up beside the ledger is what its rows add up to. Does not know files and
+//! servers.
 
 use sqlx::{AnyPool, AssertSqlSafe, Row};
 

@@ -1,4 +1,5 @@
-//! An entry of the ledger as its row has it, within the bounds of both databases, and what an error says of an entry.
+//! An entry of the ledger as its row has it, within the bounds of both databases, and what an error says of
+//! an entry.
 
 use std::borrow::Cow;
 
@@ -79,7 +80,8 @@ pub fn of_entry(error: sqlx::Error) -> StoreError {
     if is_of_entry { StoreError::Refused(error) } else { StoreError::Database(error) }
 }
 
-/// A count or an amount. A negative one is a sum that an older version let overflow: it is as large as one can be.
+/// A count or an amount. A negative one is a sum that an older version let overflow: it is as large as one
+/// can be.
 pub fn unsigned(row: &AnyRow, column: usize) -> Result<u64, StoreError> {
     let value: i64 = row.try_get(column)?;
     Ok(u64::try_from(value).unwrap_or(i64::MAX as u64))

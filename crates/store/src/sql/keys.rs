@@ -1,5 +1,5 @@
-//! Keys, projects and organisations in SQL. Each change is one transaction, which raises the revision first: those of other
-//! writers wait for it.
+//! Keys, projects and organisations in SQL. Each change is one transaction, which raises the revision first:
+//! those of other writers wait for it.
 
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -40,8 +40,8 @@ pub async fn revision(pool: &AnyPool) -> Result<i64, StoreError> {
     Ok(sqlx::query("SELECT value FROM revision").fetch_one(pool).await?.try_get(0)?)
 }
 
-/// Those that have changed since a revision, with all of their limits. The present revision is read first: keys that change meanwhile are
-/// read again with the next one.
+/// Reads the keys that have changed since a revision, with all of their limits. The present revision is read
+/// first: keys that change meanwhile are read again with the next one.
 pub async fn changed(pool: &AnyPool, since: i64) -> Result<KeyTable, StoreError> {
     let mut transaction = Transaction::begin(pool, "BEGIN").await?;
     let row = sqlx::query("SELECT value FROM revision").fetch_one(&mut *transaction).await?;

@@ -1,5 +1,6 @@
-//! The ledger in SQL: rows are added and never changed. What they add up to is kept beside them in the same transaction: each key's
-//! tokens and money of each day, so that budgets need not read all rows, and what [`super::totals`] has for bills.
+//! The ledger in SQL: rows are added and never changed. What they add up to is kept beside them in the same
+//! transaction: each key's tokens and money of each day, so that budgets need not read all rows, and what
+//! [`super::totals`] has for bills.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +14,8 @@ use crate::error::StoreError;
 use crate::ledger::{DailyTotal, LedgerEntry};
 use crate::money::Cost;
 
-/// Most rows that one statement adds: each statement costs a change of threads, and each number of rows is a statement that a
-/// connection keeps prepared, of which there are at most 100.
+/// Most rows that one statement adds: each statement costs a change of threads, and each number of rows is a
+/// statement that a connection keeps prepared, of which there are at most 100.
 const ROWS_PER_STATEMENT: usize = 50;
 /// Columns of the ledger.
 const N_COLUMNS: usize = 17;
@@ -33,7 +34,8 @@ pub async fn append(store: &SqlStore, entries: &[LedgerEntry]) -> Result<(), Sto
     transaction.commit().await
 }
 
-/// Adds up what each key has used on each day, in the order of the keys, so that two servers cannot wait for one another.
+/// Adds up what each key has used on each day, in the order of the keys, so that two servers cannot wait for
+/// one another.
 async fn add_daily_totals(
     connection: &mut AnyConnection,
     rows: &[BoundedEntry<'_>],

@@ -1,5 +1,5 @@
-//! Limits in SQL: one row for each scope and kind. A scope is the id of a key, a project or an organisation, or `user:` and
-//! a project's id.
+//! Limits in SQL: one row for each scope and kind. A scope is the id of a key, a project or an organisation,
+//! or `user:` and a project's id.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! The store in SQL. SQLite and PostgreSQL run the same statements; what differs between them is in [`Dialect`], in the schema and
-//! in how each is opened.
+//! The store in SQL. SQLite and PostgreSQL run the same statements; what differs between them is in
+//! [`Dialect`], in the schema and in how each is opened.
 
 mod answers;
 mod audit;
@@ -46,7 +46,8 @@ enum Dialect {
 }
 
 impl Dialect {
-    /// Begins a transaction that will write. SQLite would otherwise refuse one that has read before another one wrote.
+    /// Begins a transaction that will write. SQLite would otherwise refuse one that has read before another
+    /// one wrote.
     fn begin_writing(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
@@ -54,8 +55,8 @@ impl Dialect {
         }
     }
 
-    /// The place of the parameter of this number, from 1, in a statement whose places stand in order. SQLite would look for a named one
-    /// among all others each time it is bound.
+    /// The place of the parameter of this number, from 1, in a statement whose places stand in order. SQLite
+    /// would look for a named one among all others each time it is bound.
     fn place(self, number: usize) -> String {
         match self {
             Self::Sqlite => "?".to_owned(),

@@ -1,5 +1,5 @@
-//! The schema as numbered steps, which only go forward. The database knows how many steps were done: SQLite in `user_version`,
-//! PostgreSQL in the table `schema_version`.
+//! The schema as numbered steps, which only go forward. The database knows how many steps were done: SQLite
+//! in `user_version`, PostgreSQL in the table `schema_version`.
 
 use sqlx::{AnyPool, AssertSqlSafe, Row};
 

@@ -1,6 +1,6 @@
-//! Opens, checks and copies SQLite files, which have a write-ahead log. Each connection has a thread of its own (sqlx's), so that no
-//! caller waits for the disk on its thread. These threads have the priority of the threads for blocking work: rows are written in
-//! batches, and requests must not wait while one is.
+//! Opens, checks and copies SQLite files, which have a write-ahead log. Each connection has a thread of its
+//! own (sqlx's), so that no caller waits for the disk on its thread. These threads have the priority of the
+//! threads for blocking work: rows are written in batches, and requests must not wait while one is.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -99,7 +99,8 @@ fn url_of(path: &Path) -> Result<String, StoreError> {
     Ok(url)
 }
 
-/// Makes an empty file that only its owner can read, unless there is one. SQLite gives the files beside it the same mode.
+/// Makes an empty file that only its owner can read, unless there is one. SQLite gives the files beside it
+/// the same mode.
 fn make_private(path: &Path) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);

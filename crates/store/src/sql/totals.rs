@@ -1,6 +1,6 @@
-//! Sums of the ledger's rows by the hour and by the day, with users told apart and without: bills read these and only the
-//! rows at the edges of their time. A table of an older version has totals from the hour of its upgrade on; those before are
-//! made hour by hour, backwards.
+//! Sums of the ledger's rows by the hour and by the day, with users told apart and without: bills read these
+//! and only the rows at the edges of their time. A table of an older version has totals from the hour of its
+//! upgrade on; those before are made hour by hour, backwards.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,8 @@ pub const HOUR_S: u64 = 3_600;
 const N_COLUMNS: usize = 13;
 /// Numbers of rows that one statement adds: few, because a connection keeps each prepared.
 const ROWS_PER_STATEMENT: [usize; 3] = [32, 8, 1];
-/// Costs are counted in micro-dollars and what is left in pico-dollars, so that no sum is near the end of 64 bits.
+/// Costs are counted in micro-dollars and what is left in pico-dollars, so that no sum is near the end of 64
+/// bits.
 pub const PICODOLLARS_PER_MICRODOLLAR: i64 = 1_000_000;
 /// The sums of a total.
 const SUMS: [&str; 6] =
@@ -44,8 +45,8 @@ pub fn saturating(table: &str, column: &str) -> String {
     )
 }
 
-/// SQL for the sum of `columns`, or `most` where the sum is not below that in millions. It is made of two sums that
-/// fit into 64 bits.
+/// SQL for the sum of `columns`, or `most` where the sum is not below that in millions. It is made of two
+/// sums that fit into 64 bits.
 pub fn sum_up_to(most: i64, columns: &[&str]) -> String {
     let all = |operator: &str| {
         let terms = columns.iter().map(|column| format!("SUM({column} {operator} 1000000)"));
@@ -177,8 +178,8 @@ async fn alone(store: &SqlStore) -> Result<Transaction, StoreError> {
     Ok(transaction)
 }
 
-/// Makes the totals of an hour again if rows are missing in them: servers of an older version on the same database add none. Whether
-/// there were.
+/// Makes the totals of an hour again if rows are missing in them: servers of an older version on the same
+/// database add none. Whether there were.
 pub async fn repair(store: &SqlStore, unix_s: u64) -> Result<bool, StoreError> {
     let hour = as_i64(unix_s / HOUR_S * HOUR_S);
     let missing = format!(

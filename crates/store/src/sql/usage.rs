@@ -1,5 +1,6 @@
-//! Questions about usage in SQL: sums of totals where whole hours or days are asked for, and of rows at the edges, in one statement, so
-//! that the answer is exact. What is told apart and what is filtered is the same over all of them.
+//! Questions about usage in SQL: sums of totals where whole hours or days are asked for, and of rows at the
+//! edges, in one statement, so that the answer is exact. What is told apart and what is filtered is the same
+//! over all of them.
 
 use sqlx::any::AnyRow;
 use sqlx::{AnyPool, AssertSqlSafe, Row};
@@ -23,8 +24,8 @@ struct Segment {
     end: u64,
 }
 
-/// Cuts a question's time into days and hours of which there are totals, from `known` on, and rows for the rest. Totals are used where
-/// no bucket begins inside of one.
+/// Cuts a question's time into days and hours of which there are totals, from `known` on, and rows for the
+/// rest. Totals are used where no bucket begins inside of one.
 fn segments(query: &UsageQuery, known: u64) -> Vec<Segment> {
     let is_whole = |width: u64| {
         let bucket = query.bucket_width_s;

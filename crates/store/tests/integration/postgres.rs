@@ -1,4 +1,5 @@
-//! The suite of every store, over a real PostgreSQL server, and what holds when that server is killed or frozen.
+//! The suite of every store, over a real PostgreSQL server, and what holds when that server is killed or
+//! frozen.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Storing keys and values and attending to them: in blocks, in chunks, beside other sequences, and in copied blocks.
+//! Storing keys and values and attending to them: in blocks, in chunks, beside other sequences, and in copied
+//! blocks.
 
 use fastrand::Rng;
 use throng_core::batch::BLOCK_TOKENS;
@@ -82,14 +83,15 @@ struct Attention {
     chunk: usize,
     /// Whether all blocks are copied to the other half of the cache after each step.
     copies: bool,
-    /// Of each head, where there are any.
+    /// Attention sink of each head, where there are any.
     sinks: Option<Vec<f32>>,
-    /// Of all tokens of all sequences.
+    /// Queries, keys and values of all tokens of all sequences.
     qkv: Vec<f32>,
 }
 
 impl Attention {
-    /// The step that computes `start..start + chunk` of every sequence that is as long; tokens are rows of `qkv`.
+    /// The step that computes `start..start + chunk` of every sequence that is as long; tokens are rows of
+    /// `qkv`.
     fn step(&self, items: &[usize], start: usize, first_block: u32) -> BatchInput {
         let mut input = BatchInput::default();
         for &item in items {
@@ -162,8 +164,9 @@ impl Op for Attention {
         results.concat()
     }
 
-    /// Values are between -1 and 1. Float sums and exponentials: a few units in the last place. f16 rounds keys and
-    /// values by at most 2⁻¹², bf16 by 2⁻⁹, q8_0 (queries perhaps, too) by a 254th; scores of up to 32 products move little.
+    /// Values are between -1 and 1. Float sums and exponentials: a few units in the last place. f16 rounds
+    /// keys and values by at most 2⁻¹², bf16 by 2⁻⁹, q8_0 (queries perhaps, too) by a 254th; scores of up to
+    /// 32 products move little.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
         let tolerance = match self.dtype {
             KvDtype::F32 => 1e-5,

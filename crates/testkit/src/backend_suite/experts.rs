@@ -38,7 +38,7 @@ struct Experts {
     router_scales: Vec<f32>,
     /// Gate, up, down.
     experts: Vec<[Stored; 3]>,
-    /// Of gate and up, and of down; every other expert has them.
+    /// Biases of gate and up, and of down; every other expert has them.
     biases: Vec<Option<[Vec<f32>; 2]>>,
     routing: Routing,
 }
@@ -100,8 +100,8 @@ impl Op for Experts {
         download(backend, &mut out)
     }
 
-    /// Two roundings of activations one after the other: a share of the results' size, far below that of a wrong
-    /// expert or weight. Float formats only differ in the order of sums.
+    /// Two roundings of activations one after the other: a share of the results' size, far below that of a
+    /// wrong expert or weight. Float formats only differ in the order of sums.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
         let size = (reference.iter().map(|r| r * r).sum::<f32>() / reference.len() as f32).sqrt();
         let share = if self.experts[0][0].format == Format::F32 { 1e-4 } else { 0.08 };

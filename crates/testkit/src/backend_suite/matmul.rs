@@ -10,7 +10,7 @@ use throng_model::weights::TensorView;
 
 use super::{Op, batch, buffer, check_op, download, output, random};
 
-/// Of norms.
+/// Epsilon of norms.
 const EPS: f32 = 1e-5;
 
 /// One stored matrix.
@@ -77,9 +77,9 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
     }
 }
 
-/// How far a dot product of `x` and `w` may be off. Float sums in another order: a hundred-thousandth of the sum of
-/// absolute products. Where weights are quantized, activations may be rounded to signed bytes with a scale of their
-/// own a block: half a step of at most a 127th of the largest activation each.
+/// How far a dot product of `x` and `w` may be off. Float sums in another order: a hundred-thousandth of the
+/// sum of absolute products. Where weights are quantized, activations may be rounded to signed bytes with a
+/// scale of their own a block: half a step of at most a 127th of the largest activation each.
 fn dot_tolerance(x: &[f32], w: &[f32], format: Format) -> f32 {
     let products: f32 = x.iter().zip(w).map(|(x, w)| (x * w).abs()).sum();
     let rounding = match format.is_float() {
@@ -133,7 +133,7 @@ impl Projection {
         rows
     }
 
-    /// Of each product: what it is, and how far it may be off.
+    /// Each product with its tolerance.
     fn products(&self) -> Vec<(f32, f32)> {
         let cols = self.cols();
         let rows = self.rows();
@@ -205,8 +205,8 @@ struct Mlp {
 }
 
 impl Mlp {
-    /// The hidden activations of each row, and how far they may be off: neither activation function has a slope of more than
-    /// 1.13, nor a result further from zero than its argument.
+    /// The hidden activations of each row, and how far they may be off: neither activation function has a
+    /// slope of more than 1.13, nor a result further from zero than its argument.
     fn hidden(&self) -> Vec<Vec<(f32, f32)>> {
         let of_row = |row: &[(f32, f32)]| -> Vec<(f32, f32)> {
             let (gates, ups) = row.split_at(row.len() / 2);

@@ -1,5 +1,5 @@
-//! One suite for every backend: each operation against the reference backend within a tolerance stated with its
-//! reason, and the invariance that the trait demands, bit for bit. Does not know how a backend computes.
+//! One suite for every backend: each operation against the reference backend within a tolerance stated with
+//! its reason, and the invariance that the trait demands, bit for bit. Does not know how a backend computes.
 //!
 //! A new backend's test is one call of [`check`].
 
@@ -30,7 +30,8 @@ trait Op {
     fn tolerances(&self, reference: &[f32]) -> Vec<f32>;
 }
 
-/// Runs the suite on the backends that `make` gives; it is called with thread counts, which must not matter either.
+/// Runs the suite on the backends that `make` gives; it is called with thread counts, which must not matter
+/// either.
 ///
 /// # Panics
 /// When a result is too far from the reference, or depends on what it must not depend on.
@@ -72,8 +73,8 @@ fn check_op<B: Backend>(backends: &mut [B], op: &impl Op) {
     assert_eq!(end, found.len(), "{name}: items alone give as much as together");
 }
 
-/// The items of `n` that are computed alone too: all of a few. Of many, which are rows of one width, a spread over all
-/// places of a tile with the first and the last, because each makes a backend pack its weights anew.
+/// The items of `n` that are computed alone too: all of a few. Of many, which are rows of one width, a spread
+/// over all places of a tile with the first and the last, because each makes a backend pack its weights anew.
 fn items_alone(n: usize) -> Vec<usize> {
     const MOST: usize = 12;
     if n <= MOST {

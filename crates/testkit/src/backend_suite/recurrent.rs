@@ -1,4 +1,5 @@
-//! Recurrent layers: short convolution, gated delta net, state space model, over two steps with copies of states between them.
+//! Recurrent layers: short convolution, gated delta net, state space model, over two steps with copies of
+//! states between them.
 
 use fastrand::Rng;
 use throng_core::batch::{StateCopy, StateSlot};
@@ -121,7 +122,8 @@ impl Op for RecurrentOp {
         self.n_sequences
     }
 
-    /// Each sequence moves through slots of its own: the first step keeps a state on the way, and the second goes on from a copy of it.
+    /// Each sequence moves through slots of its own: the first step keeps a state on the way, and the second
+    /// goes on from a copy of it.
     fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
         let state = self.mixer.state(self.hidden);
         let layout = StateLayout { n_slots: 3 * self.n_sequences, layers: vec![None, state] };

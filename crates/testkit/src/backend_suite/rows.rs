@@ -7,8 +7,8 @@ use throng_model::config::{Activation, RopeStyle, RopeTable};
 
 use super::{Op, batch, buffer, check_op, download, output, random};
 
-/// Results are of the order of 1, and polynomials that stand for `exp` and `tanh` are off by a few units in the last
-/// place.
+/// Results are of the order of 1, and polynomials that stand for `exp` and `tanh` are off by a few units in
+/// the last place.
 const TOLERANCE: f32 = 2e-6;
 
 #[derive(Debug, Clone, Copy)]
@@ -18,7 +18,7 @@ enum Kind {
     NormHeads,
     Rope(RopeStyle),
     Glu(Activation),
-    /// Of a network without gates.
+    /// The activation of a network without gates.
     Activation(Activation),
     Add,
     GateRows,

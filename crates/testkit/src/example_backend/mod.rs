@@ -1,6 +1,7 @@
-//! A device backend as a crate outside `throng-model` writes one: the required operations in plain loops over f32, no fusions,
-//! greedy sampling on the device with two steps in flight, and row-parallel products that are summed late. It passes the backend
-//! suite and the golden tests. Does not know architectures; it is slow.
+//! A device backend as a crate outside `throng-model` writes one: the required operations in plain loops over
+//! f32, no fusions, greedy sampling on the device with two steps in flight, and row-parallel products that
+//! are summed late. It passes the backend suite and the golden tests. Does not know architectures; it is
+//! slow.
 
 mod attention;
 mod experts;
@@ -42,8 +43,8 @@ pub struct ExampleBackend {
 }
 
 impl ExampleBackend {
-    /// A device that halves products with row-parallel matrices until they are summed "over devices", which doubles them. Both
-    /// are exact, so a product that is not summed, or twice, or too late, changes results.
+    /// A device that halves products with row-parallel matrices until they are summed "over devices", which
+    /// doubles them. Both are exact, so a product that is not summed, or twice, or too late, changes results.
     pub fn with_halved_partial_products() -> Self {
         Self { halves_partial_products: true, ..Self::default() }
     }

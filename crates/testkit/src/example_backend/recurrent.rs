@@ -1,4 +1,5 @@
-//! Recurrent layers on the example device, in the plain loops of the reference. Does not know what is around them.
+//! Recurrent layers on the example device, in the plain loops of the reference. Does not know what is around
+//! them.
 
 use std::ops::Range;
 

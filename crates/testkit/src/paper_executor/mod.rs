@@ -1,6 +1,7 @@
-//! An executor without a model, to prove bookkeeping: a slot of its cache holds a digest of the token and of the slot before it, read
-//! through the block table, and a sequence's answer is a hash of every slot it can see, so that a wrong block or a token too many
-//! changes tokens. [`paper_answer`] gives, without any cache, what a request must get. Does not know how batches come about.
+//! An executor without a model, to prove bookkeeping: a slot of its cache holds a digest of the token and of
+//! the slot before it, read through the block table, and a sequence's answer is a hash of every slot it can
+//! see, so that a wrong block or a token too many changes tokens. [`paper_answer`] gives, without any cache,
+//! what a request must get. Does not know how batches come about.
 
 mod rules;
 
@@ -31,7 +32,8 @@ pub struct PaperExecutor {
     states: PaperStates,
     /// Proposes drafts, up to so many a sequence; none: no drafts.
     drafts: Option<(Rng, usize)>,
-    /// One in so many masks that are not evaluated is not there in time; none: the executor evaluates them itself.
+    /// One in so many masks that are not evaluated is not there in time; none: the executor evaluates them
+    /// itself.
     late_masks: Option<(Rng, u32)>,
     /// The answers of the steps that were submitted and not collected, the oldest first.
     in_flight: VecDeque<StepOutput>,
@@ -54,7 +56,8 @@ impl PaperExecutor {
         }
     }
 
-    /// Proposes up to `most` drafts of each sequence, about a quarter of them wrong, and makes as many as it is asked for.
+    /// Proposes up to `most` drafts of each sequence, about a quarter of them wrong, and makes as many as it
+    /// is asked for.
     pub fn with_drafts(self, rng: Rng, most: usize) -> Self {
         Self { drafts: Some((rng, most)), ..self }
     }
@@ -197,8 +200,8 @@ impl PaperExecutor {
         }
     }
 
-    /// Proposes drafts: what `token` leads to, with mistakes. It was chosen at `place` after `seen`, of which `slot` is the
-    /// last.
+    /// Proposes drafts: what `token` leads to, with mistakes. It was chosen at `place` after `seen`, of which
+    /// `slot` is the last.
     fn propose(
         &mut self,
         rules: &Rules<'_>,
@@ -300,8 +303,8 @@ pub struct PaperAnswer {
     pub beams: Vec<Vec<TokenId>>,
 }
 
-/// What `request` must get of a [`PaperExecutor`] with this vocabulary and context, computed without any cache. A
-/// continuation that fails ends with [`FinishReason::Error`] after the tokens before.
+/// What `request` must get of a [`PaperExecutor`] with this vocabulary and context, computed without any
+/// cache. A continuation that fails ends with [`FinishReason::Error`] after the tokens before.
 pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnswer {
     let (vocabulary_size, sampling) = (capacity.vocabulary_size, &*request.sampling);
     let n_blocks_tokens = capacity.n_blocks as usize * BLOCK_TOKENS;

@@ -1,5 +1,5 @@
-//! What the paper executor reads and which token follows from it: digests of slots, and the sampling parameters that decide among the
-//! tokens. Does not know batches and the cache.
+//! What the paper executor reads and which token follows from it: digests of slots, and the sampling
+//! parameters that decide among the tokens. Does not know batches and the cache.
 
 use throng_core::batch::{ScheduledSequence, SequenceError};
 use throng_core::constraint::{TokenConstraint, TokenMask};
@@ -28,8 +28,8 @@ impl<'a> Rules<'a> {
         Self { sampling: &scheduled.sampling, constraint, adapter, index, n_prompt, vocabulary_size }
     }
 
-    /// The token at `position` after `seen`, under those rules that decide what may be chosen at all. `history` and `output`
-    /// are read where there are rules for them.
+    /// The token at `position` after `seen`, under those rules that decide what may be chosen at all.
+    /// `history` and `output` are read where there are rules for them.
     pub(super) fn choose(
         &self,
         seen: Seen,

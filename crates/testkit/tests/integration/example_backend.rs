@@ -1,5 +1,5 @@
-//! The example backend, which is written outside the model crate: it passes the backend suite, the golden models run on it, and
-//! what it adds to the required operations is used as the interface says.
+//! The example backend, which is written outside the model crate: it passes the backend suite, the golden
+//! models run on it, and what it adds to the required operations is used as the interface says.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The tests of `throng-testkit` as one program, which is linked once. Tests that need a process of their own are programs
-//! beside it.
+//! The tests of `throng-testkit` as one program, which is linked once. Tests that need a process of their own
+//! are programs beside it.
 
 mod example_backend;
 mod two_steps_in_flight;

@@ -1,5 +1,5 @@
-//! Two steps in flight on a real model: the bits of every request's tokens and log-probabilities are those of one step at a time,
-//! where the device chooses the tokens, where the host does, and where both take turns.
+//! Two steps in flight on a real model: the bits of every request's tokens and log-probabilities are those of
+//! one step at a time, where the device chooses the tokens, where the host does, and where both take turns.
 
 use fastrand::Rng;
 use throng_core::batch::StepOutput;
@@ -25,7 +25,7 @@ const LIMITS: RunnerLimits = RunnerLimits {
     max_sequence_tokens: None,
 };
 
-/// Who chooses the tokens of a request.
+/// The side that chooses the tokens of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Chooser {
     Device,

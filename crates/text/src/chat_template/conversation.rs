@@ -18,8 +18,8 @@ const FIRST_STAND_IN: char = '\u{f0000}';
 /// The field names of a message's reasoning; most templates read the first, gpt-oss's the second.
 pub(super) const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// `messages` as they are passed to a template, but for its past calls: see [`super::history`]. Unchanged parts are not
-/// copied. Text parts are joined by newlines for a template that takes content as a string.
+/// `messages` as they are passed to a template, but for its past calls: see [`super::history`]. Unchanged
+/// parts are not copied. Text parts are joined by newlines for a template that takes content as a string.
 pub(super) fn arranged(messages: &Json, takes_parts: bool) -> Vec<Cow<'_, Json>> {
     messages.as_array().into_iter().flatten().map(|message| arranged_message(message, takes_parts)).collect()
 }
@@ -75,8 +75,8 @@ pub(super) struct TextGuard<'a> {
     control: &'a [String],
     /// Strings that users may write although they start like a control token.
     free: Vec<&'a str>,
-    /// First characters of control tokens, and whether every occurrence is replaced. Letters are replaced only where
-    /// they begin the spelling of a control token, because templates compare words.
+    /// First characters of control tokens, and whether every occurrence is replaced. Letters are replaced
+    /// only where they begin the spelling of a control token, because templates compare words.
     firsts: Vec<(char, bool)>,
 }
 

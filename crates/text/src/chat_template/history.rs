@@ -1,5 +1,6 @@
-//! Past calls of tools as a template can show them. What it takes is found out by trying: arguments as text, as any JSON or as an
-//! object only, one call of a message or all, content and reasoning beside a call. Does not know how calls are written.
+//! Past calls of tools as a template can show them. What it takes is found out by trying: arguments as text,
+//! as any JSON or as an object only, one call of a message or all, content and reasoning beside a call. Does
+//! not know how calls are written.
 
 use std::borrow::Cow;
 
@@ -83,8 +84,8 @@ impl HistoryForm {
         }
     }
 
-    /// In OpenAI's API arguments are a text, which may be no JSON: the answer was cut, or the model's mistake. `None`: it
-    /// stays as it is.
+    /// In OpenAI's API arguments are a text, which may be no JSON: the answer was cut, or the model's
+    /// mistake. `None`: it stays as it is.
     fn arguments(self, text: &str) -> Option<Json> {
         let word = text.trim();
         let parsed = || exact_number::parse(word).ok();

@@ -1,5 +1,5 @@
-//! The limits of a template: steps, nesting, and bytes of each value and of the output. Does not know what templates
-//! are for.
+//! The limits of a template: steps, nesting, and bytes of each value and of the output. Does not know what
+//! templates are for.
 
 use std::io;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ pub(super) struct OutOfMemory;
 #[error("{0}")]
 pub(super) struct RefusedByTemplate(pub(super) String);
 
-/// Steps that any template may take, and further ones for each value of its input. A template that iterates over all
-/// messages once for each message stays within this limit up to about a thousand messages.
+/// Steps that any template may take, and further ones for each value of its input. A template that iterates
+/// over all messages once for each message stays within this limit up to about a thousand messages.
 const BASE_STEPS: u64 = 300_000;
 const STEPS_PER_VALUE: u64 = 2_000;
 const MAX_STEPS: u64 = 100_000_000;
@@ -111,7 +111,8 @@ pub(super) struct PrintedBytes {
 }
 
 impl PrintedBytes {
-    /// Factor of the limit for all output, because captured output is counted again each time the capture is printed.
+    /// Factor of the limit for all output, because captured output is counted again each time the capture is
+    /// printed.
     const RECAPTURES: usize = 8;
 
     pub(super) fn new(limits: Limits) -> Self {

@@ -1,5 +1,5 @@
-//! Conversations to prompts through a model's own Jinja template, keeping apart what the template wrote and what
-//! users wrote. Does not know tokens, and never trusts a template to end.
+//! Conversations to prompts through a model's own Jinja template, keeping apart what the template wrote and
+//! what users wrote. Does not know tokens, and never trusts a template to end.
 
 mod conversation;
 mod environment;
@@ -31,7 +31,8 @@ use conversation::{Size, TextGuard, arranged, private_chars, survey};
 use history::{HistoryForm, calls_of};
 use limits::{BoundedOutput, Limits, classify};
 
-/// Keys of `chat_template_kwargs` that the server sets itself, or that steer transformers rather than templates.
+/// Keys of `chat_template_kwargs` that the server sets itself, or that steer transformers rather than
+/// templates.
 const RESERVED: &[&str] = &[
     "messages",
     "conversation",
@@ -119,8 +120,8 @@ impl ChatTemplate {
         Self::from_named([("default".to_owned(), source.to_owned())])
     }
 
-    /// Compiles several templates. `tool_use` is used where it exists and there are tools, else `rag` where there are
-    /// documents, else `default`.
+    /// Compiles several templates. `tool_use` is used where it exists and there are tools, else `rag` where
+    /// there are documents, else `default`.
     ///
     /// # Errors
     /// [`TemplateError::Syntax`].
@@ -144,7 +145,8 @@ impl ChatTemplate {
         self.templates.values().any(|compiled| compiled.variables.contains(variable))
     }
 
-    /// Whether every template has this string in its code: one that never says `developer` does not know that role.
+    /// Whether every template has this string in its code: one that never says `developer` does not know that
+    /// role.
     pub fn mentions(&self, literal: &str) -> bool {
         self.templates.values().all(|compiled| compiled.literals.iter().any(|known| known == literal))
     }
@@ -213,8 +215,8 @@ impl Compiled {
         Ok(compiled)
     }
 
-    /// Whether content may be a list of parts, found out by trying: a template that expects text prints the list
-    /// itself, or fails.
+    /// Whether content may be a list of parts, found out by trying: a template that expects text prints the
+    /// list itself, or fails.
     fn prints_text_of_parts(&self) -> bool {
         let messages = json!([{"role": "user", "content": [{"type": "text", "text": "a part of text"}]}]);
         let tokens =

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// The value that `text` begins, with what is open in it closed: a string where it ends, lists and objects after their last
-/// whole member. `None` where it begins none.
+/// The value that `text` begins, with what is open in it closed: a string where it ends, lists and objects
+/// after their last whole member. `None` where it begins none.
 pub(super) fn closed(text: &str) -> Option<Value> {
     let mut open = Vec::new();
     let mut in_string = false;

@@ -1,5 +1,5 @@
-//! Python's `'…' % values`, which minijinja supports only for numbers: in the source, a string literal before the
-//! operator is rewritten to a call of a filter. Does not know what templates compute.
+//! Python's `'…' % values`, which minijinja supports only for numbers: in the source, a string literal before
+//! the operator is rewritten to a call of a filter. Does not know what templates compute.
 
 use minijinja::value::{Tuple, Value};
 use minijinja::{Environment, Error, State};

@@ -182,7 +182,8 @@ fn write_number(value: &Value, out: &mut String) {
     }
 }
 
-/// `repr(float)`: the shortest digits that parse to the same value, with an exponent below 1e-4 and from 1e16 on.
+/// `repr(float)`: the shortest digits that parse to the same value, with an exponent below 1e-4 and from 1e16
+/// on.
 pub(super) fn python_float(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();

@@ -1,5 +1,5 @@
-//! Python's string methods and Jinja's text filters that minijinja and minijinja-contrib lack. Results that could be
-//! much larger than their input are bounded. Does not know conversations.
+//! Python's string methods and Jinja's text filters that minijinja and minijinja-contrib lack. Results that
+//! could be much larger than their input are bounded. Does not know conversations.
 
 use minijinja::value::{Kwargs, Rest, StringInput, Value, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State};
@@ -111,7 +111,8 @@ fn padded(text: &str, width: usize, fill: char, place: Place, limits: Limits) ->
     Ok(run(before).chain(text.chars()).chain(run(missing - before)).collect())
 }
 
-/// Refuses a printf-style format whose widths and precisions, written in it or given as arguments (`*`), together exceed the limit.
+/// Refuses a printf-style format whose widths and precisions, written in it or given as arguments (`*`),
+/// together exceed the limit.
 fn check_format_widths(args: &[Value], limits: Limits) -> Result<(), Error> {
     let Some((template, values)) = args.split_first() else { return Ok(()) };
     let template = template.as_str().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Rewrites a template's source before it is compiled: `{% generation %}` blocks become plain scopes, and every
-//! assigned value is checked. White space is not changed. Does not know what templates compute.
+//! Rewrites a template's source before it is compiled: `{% generation %}` blocks become plain scopes, and
+//! every assigned value is checked. White space is not changed. Does not know what templates compute.
 
 /// The filter that checks assigned values.
 pub(super) const CHECK_FILTER: &str = "_checked";

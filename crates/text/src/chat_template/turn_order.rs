@@ -1,5 +1,6 @@
-//! Other orders of a conversation that a template refused as it came: many accept one system message, at the beginning, and turns that
-//! alternate, while clients send instructions in the middle and several messages of one role in a row. Does not know templates.
+//! Other orders of a conversation that a template refused as it came: many accept one system message, at the
+//! beginning, and turns that alternate, while clients send instructions in the middle and several messages of
+//! one role in a row. Does not know templates.
 
 use std::borrow::Cow;
 
@@ -10,7 +11,8 @@ use super::history::calls_of;
 /// A conversation as a template is given it.
 type Messages<'a> = Vec<Cow<'a, Json>>;
 
-/// Orders to try one after the other, the closest to the original first. Orders that change nothing are left out.
+/// Orders to try one after the other, the closest to the original first. Orders that change nothing are left
+/// out.
 pub(super) fn alternatives<'a>(messages: &Messages<'a>) -> Vec<Messages<'a>> {
     let gathered = with_system_first(messages);
     let alternating = with_alternating_roles(&gathered);
@@ -33,8 +35,8 @@ fn with_system_first<'a>(messages: &Messages<'a>) -> Messages<'a> {
     first.into_iter().chain(others).collect()
 }
 
-/// Neighbours of one role as one message, a conversation that the assistant begins after an empty turn of the user, and an empty turn of
-/// the assistant where the user goes on after results of calls.
+/// Neighbours of one role as one message, a conversation that the assistant begins after an empty turn of the
+/// user, and an empty turn of the assistant where the user goes on after results of calls.
 fn with_alternating_roles<'a>(messages: &Messages<'a>) -> Messages<'a> {
     let mut turns: Messages<'a> = Vec::with_capacity(messages.len());
     for message in messages {

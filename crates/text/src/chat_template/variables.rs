@@ -1,6 +1,6 @@
-//! Finds the variables that a template reads from its context, by its source. A name is read from the context if it is
-//! used before every path to the use has assigned it, so `{% set x = x | default(true) %}` reads `x`. Does not know the
-//! variables' values.
+//! Finds the variables that a template reads from its context, by its source. A name is read from the context
+//! if it is used before every path to the use has assigned it, so `{% set x = x | default(true) %}` reads
+//! `x`. Does not know the variables' values.
 
 use std::collections::HashSet;
 
@@ -26,8 +26,8 @@ const KEYWORDS: [&str; 16] = [
     "as",
 ];
 
-/// The names that the template reads from its context. Names that it only assigns, or assigns before each use, are not
-/// among them.
+/// The names that the template reads from its context. Names that it only assigns, or assigns before each
+/// use, are not among them.
 pub(super) fn read_from_outside(source: &str) -> HashSet<String> {
     let mut names = Names { read: HashSet::new(), known: vec![HashSet::new()], captures: Vec::new() };
     for piece in pieces(source) {
@@ -43,8 +43,8 @@ pub(super) fn read_from_outside(source: &str) -> HashSet<String> {
 /// The state at one position in the template.
 struct Names<'a> {
     read: HashSet<String>,
-    /// Assigned names, one set for each scope. Branches are scopes as well: a name assigned in one branch may be
-    /// unassigned after it.
+    /// Assigned names, one set for each scope. Branches are scopes as well: a name assigned in one branch may
+    /// be unassigned after it.
     known: Vec<HashSet<&'a str>>,
     /// Targets of the open block assignments.
     captures: Vec<&'a str>,
@@ -122,8 +122,8 @@ impl<'a> Names<'a> {
         self.read_words(condition);
     }
 
-    /// Enters a body with the parameters that `code` begins with; their defaults, and all other names in `code`, are
-    /// read in the outer scope.
+    /// Enters a body with the parameters that `code` begins with; their defaults, and all other names in
+    /// `code`, are read in the outer scope.
     fn function(&mut self, code: &'a str) {
         let parameters = parameters(code);
         let parameters: HashSet<&str> = parameters.split(',').collect();

@@ -1,5 +1,5 @@
-//! Tokens to text, one at a time: whole characters only, and nothing that might be the start of a stop string.
-//! Does not know why a generation ends otherwise.
+//! Tokens to text, one at a time: whole characters only, and nothing that might be the start of a stop
+//! string. Does not know why a generation ends otherwise.
 
 mod stop;
 mod utf8;
@@ -21,7 +21,8 @@ pub struct DetokenizeOptions {
     pub stop: Vec<String>,
     /// Keep the stop string at the end of the text.
     pub include_stop_str_in_output: bool,
-    /// Control tokens that are told apart in [`Delta::marker`], whether others are left out of the text or not.
+    /// Control tokens that are told apart in [`Delta::marker`], whether others are left out of the text or
+    /// not.
     pub markers: Vec<u32>,
     /// The text goes on where a prompt ended (`/v1/completions`), so a SentencePiece tokenizer's first space
     /// stays; `false` starts a text of its own, as `Tokenizer::decode` does.
@@ -46,16 +47,16 @@ impl Default for DetokenizeOptions {
 pub struct Delta {
     /// Text to append; often empty, while a character or a possible stop string is incomplete.
     pub text: String,
-    /// The token itself, where it is one of [`DetokenizeOptions::markers`]. It comes after `text`, and no stop string goes
-    /// across it.
+    /// The token itself, where it is one of [`DetokenizeOptions::markers`]. It comes after `text`, and no
+    /// stop string goes across it.
     pub marker: Option<u32>,
     /// The index of the stop string that ended the text. The sequence is over: later tokens add nothing.
     pub stopped: Option<usize>,
 }
 
-/// Turns one sequence's tokens into text as they come. But for markers, the deltas' concatenation, [`Self::finish`] included, is
-/// `Tokenizer::decode` of all tokens, cut at the stop string that is complete first (of two complete at once,
-/// the longer). Work and memory a token do not grow with the sequence.
+/// Turns one sequence's tokens into text as they come. But for markers, the deltas' concatenation,
+/// [`Self::finish`] included, is `Tokenizer::decode` of all tokens, cut at the stop string that is complete
+/// first (of two complete at once, the longer). Work and memory a token do not grow with the sequence.
 #[derive(Debug)]
 pub struct Detokenizer {
     tokenizer: Arc<Tokenizer>,

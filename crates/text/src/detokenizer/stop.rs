@@ -1,9 +1,10 @@
-//! Stop strings in a stream of text: the first complete one ends the text, and text that may be the beginning of one is
-//! held back. Does not know tokens.
+//! Stop strings in a stream of text: the first complete one ends the text, and text that may be the beginning
+//! of one is held back. Does not know tokens.
 
 use super::Delta;
 
-/// Knuth–Morris–Pratt over bytes, with one automaton for each stop string; each automaton reads each byte once.
+/// Knuth–Morris–Pratt over bytes, with one automaton for each stop string; each automaton reads each byte
+/// once.
 #[derive(Debug)]
 pub(crate) struct StopMatcher {
     patterns: Vec<Pattern>,

@@ -15,8 +15,8 @@ use super::vocabulary::Vocabulary;
 use super::{GrammarError, gbnf, json_schema, lark, satisfiable, structural_tag, tool_calls};
 use crate::tokenizer::Tokenizer;
 
-/// Stack of the thread that compiles: llguidance recurses over what a client wrote, within the bounds checked before.
-/// Only what is used of it takes memory.
+/// Stack of the thread that compiles: llguidance recurses over what a client wrote, within the bounds checked
+/// before. Only what is used of it takes memory.
 const STACK_BYTES: usize = 64 << 20;
 
 /// A lexer that grew past this is left to the outputs that use it; later ones begin with a fresh one.
@@ -66,8 +66,8 @@ pub struct GrammarCompiler {
     end_tokens: Vec<u32>,
 }
 
-/// A constraint that is ready to be evaluated. Outputs under the same constraint share its automaton, which is built
-/// as they need it.
+/// A constraint that is ready to be evaluated. Outputs under the same constraint share its automaton, which
+/// is built as they need it.
 pub struct CompiledGrammar {
     /// Never advanced; its automaton is its own.
     pristine: Mutex<TokenParser>,
@@ -83,7 +83,8 @@ impl GrammarCompiler {
     /// Prepares a tokenizer: some 100 ms for 150,000 tokens. `end_tokens` are all that may end an output.
     ///
     /// # Errors
-    /// [`GrammarError::NoEndToken`], or [`GrammarError::Unsupported`] for a vocabulary that cannot be constrained.
+    /// [`GrammarError::NoEndToken`], or [`GrammarError::Unsupported`] for a vocabulary that cannot be
+    /// constrained.
     pub fn new(
         tokenizer: Arc<Tokenizer>,
         end_tokens: &[u32],
@@ -112,7 +113,8 @@ impl GrammarCompiler {
         Ok(Self { factory, limits, n_tokens, end_tokens })
     }
 
-    /// Compiles a constraint, on a thread of its own for the time it takes. Costs at most some 50 ms and 64 MB.
+    /// Compiles a constraint, on a thread of its own for the time it takes. Costs at most some 50 ms and 64
+    /// MB.
     ///
     /// # Errors
     /// What is wrong with it, or which limit it exceeds.

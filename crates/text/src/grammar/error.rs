@@ -3,7 +3,8 @@
 /// Why a constraint could not be compiled or evaluated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrammarError {
-    /// It is not what its kind requires: a regular expression with a syntax error, a rule that is not defined.
+    /// The constraint is not what its kind requires: a regular expression with a syntax error, a rule that is
+    /// not defined.
     #[error("{0}")]
     Invalid(String),
     /// A JSON schema uses a keyword that cannot be enforced.
@@ -17,7 +18,7 @@ pub enum GrammarError {
     /// Well-formed, but outside of what is supported.
     #[error("{0}")]
     Unsupported(String),
-    /// It exceeds a limit on size, depth or work.
+    /// The constraint exceeds a limit on size, depth or work.
     #[error("the constraint is too complex: {0}")]
     TooComplex(String),
     /// No output fits it.

@@ -1,6 +1,7 @@
-//! A bound on intersections of regular expressions. The derivatives of an intersection are the combinations of its operands'
-//! derivatives (Brzozowski 1964), and llguidance counts their cost only when it has made them all, so that a few hundred bytes
-//! of patterns could take hours. Does not know in which notation an intersection is written.
+//! A bound on intersections of regular expressions. The derivatives of an intersection are the combinations
+//! of its operands' derivatives (Brzozowski 1964), and llguidance counts their cost only when it has made
+//! them all, so that a few hundred bytes of patterns could take hours. Does not know in which notation an
+//! intersection is written.
 
 use super::GrammarError;
 
@@ -17,7 +18,7 @@ pub(super) struct Operands {
 }
 
 impl Operands {
-    /// Those of both.
+    /// Adds the operands of both.
     pub fn and(self, other: Self) -> Self {
         Self { n: self.n.saturating_add(other.n), n_bytes: self.n_bytes.saturating_add(other.n_bytes) }
     }

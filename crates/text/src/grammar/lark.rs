@@ -11,7 +11,8 @@ pub(super) use super::lark_terminals::with_schemas;
 
 /// Deepest nesting of brackets in a client's grammar or regular expression: llguidance recurses over it.
 const MAX_BRACKETS: usize = 64;
-/// Most lines of a client's grammar: rules may refer to each other in a chain, over which llguidance recurses.
+/// Most lines of a client's grammar: rules may refer to each other in a chain, over which llguidance
+/// recurses.
 const MAX_LINES: usize = 1000;
 /// Most texts of a choice.
 const MAX_CHOICES: usize = 2000;
@@ -62,8 +63,8 @@ pub(super) fn quoted(text: &str) -> String {
 /// The grammar of all texts that a regular expression matches as a whole.
 ///
 /// # Errors
-/// [`GrammarError::TooComplex`] past the bound on nesting, [`GrammarError::Invalid`] for a `\\` at the end; other faults of
-/// the expression show when the grammar is compiled.
+/// [`GrammarError::TooComplex`] past the bound on nesting, [`GrammarError::Invalid`] for a `\\` at the end;
+/// other faults of the expression show when the grammar is compiled.
 pub(super) fn of_regex(regex: &str) -> Result<String, GrammarError> {
     check_brackets(regex)?;
     let mut body = regex.strip_prefix('^').unwrap_or(regex);

@@ -1,6 +1,6 @@
-//! How many expressions the intersections (`&`) of a Lark grammar have, those in terminals that they name included, and the JSON
-//! schemas within the grammar. Reads as much of the syntax as that takes, in the way of llguidance's lexer; what it cannot read,
-//! llguidance refuses.
+//! How many expressions the intersections (`&`) of a Lark grammar have, those in terminals that they name
+//! included, and the JSON schemas within the grammar. Reads as much of the syntax as that takes, in the way
+//! of llguidance's lexer; what it cannot read, llguidance refuses.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! Which tokens may come next, as a pure function of the output so far, with parsers kept where outputs are likely
-//! to go on. Does not know sampling and when it is asked.
+//! Which tokens may come next, as a pure function of the output so far, with parsers kept where outputs are
+//! likely to go on. Does not know sampling and when it is asked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,8 +14,9 @@ const MAX_ROLLBACK: usize = 16;
 /// Most tokens that one call reports as forced.
 const MAX_FORCED: usize = 64;
 
-/// Evaluates a compiled grammar for the outputs of one request. What it answers depends on the grammar and the given
-/// output alone: not on earlier calls, which only decide how much work is spent. May be used by several threads.
+/// Evaluates a compiled grammar for the outputs of one request. What it answers depends on the grammar and
+/// the given output alone: not on earlier calls, which only decide how much work is spent. May be used by
+/// several threads.
 pub struct GrammarMatcher {
     grammar: Arc<CompiledGrammar>,
     /// The most recently used last.
@@ -40,14 +41,14 @@ impl GrammarMatcher {
         &self.grammar
     }
 
-    /// Which tokens may follow `output`: token `t` where bit `t % 32` of word `t / 32` is set; `allowed` has a bit for
-    /// each token of the vocabulary or more, the others become 0. Where the output is complete, end tokens are among
-    /// them; where it is complete and nothing may be added, or where it already has an end token, they are all. There
-    /// is always at least one.
+    /// Which tokens may follow `output`: token `t` where bit `t % 32` of word `t / 32` is set; `allowed` has
+    /// a bit for each token of the vocabulary or more, the others become 0. Where the output is complete, end
+    /// tokens are among them; where it is complete and nothing may be added, or where it already has an end
+    /// token, they are all. There is always at least one.
     ///
     /// # Errors
-    /// [`GrammarError::Mismatch`] for an output that does not belong to the grammar, [`GrammarError::TooComplex`]
-    /// where the mask would take too much work.
+    /// [`GrammarError::Mismatch`] for an output that does not belong to the grammar,
+    /// [`GrammarError::TooComplex`] where the mask would take too much work.
     pub fn mask(&self, output: &[u32], allowed: &mut [u32]) -> Result<(), GrammarError> {
         allowed.fill(0);
         self.at(output, |place| match place {
@@ -59,9 +60,10 @@ impl GrammarMatcher {
         })
     }
 
-    /// The tokens that must follow `output`, at most 64: those for which [`Self::mask`], asked after each, allows
-    /// nothing else. They are what the tokenizer makes of the text that the grammar prescribes here; where a longer
-    /// token could also begin with the prescribed text, nothing is forced. Appends to `forced`.
+    /// The tokens that must follow `output`, at most 64: those for which [`Self::mask`], asked after each,
+    /// allows nothing else. They are what the tokenizer makes of the text that the grammar prescribes here;
+    /// where a longer token could also begin with the prescribed text, nothing is forced. Appends to
+    /// `forced`.
     ///
     /// # Errors
     /// As [`Self::mask`].
@@ -89,9 +91,9 @@ impl GrammarMatcher {
         self.at(output, |place| Ok(place.is_none_or(|kept| kept.parser.is_accepting())))
     }
 
-    /// Calls `use_parser` with a parser that has consumed `output`, or `None` for an output that has ended. Where that
-    /// fails it is called once more with a parser that shares nothing with other outputs, so that what those left
-    /// behind (a full automaton) decides nothing.
+    /// Calls `use_parser` with a parser that has consumed `output`, or `None` for an output that has ended.
+    /// Where that fails it is called once more with a parser that shares nothing with other outputs, so that
+    /// what those left behind (a full automaton) decides nothing.
     fn at<T>(
         &self,
         output: &[u32],

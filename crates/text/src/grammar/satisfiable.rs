@@ -1,6 +1,6 @@
-//! Whether every part of a compiled grammar can come to an end. A part that cannot (a rule that always refers to
-//! itself, an expression that matches nothing) would let a generation begin that can never satisfy the grammar.
-//! Does not know where a grammar comes from.
+//! Whether every part of a compiled grammar can come to an end. A part that cannot (a rule that always refers
+//! to itself, an expression that matches nothing) would let a generation begin that can never satisfy the
+//! grammar. Does not know where a grammar comes from.
 
 use llguidance::TokenParser;
 use llguidance::earley::lexerspec::LexemeIdx;

@@ -12,8 +12,8 @@ pub enum ConstraintSpec {
     JsonObject,
     /// A JSON value that satisfies a JSON Schema.
     JsonSchema(Value),
-    /// The whole output matches a regular expression (the syntax of the Rust crate `regex`; `^` and `$` around
-    /// the whole are allowed).
+    /// The whole output matches a regular expression (the syntax of the Rust crate `regex`; `^` and `$`
+    /// around the whole are allowed).
     Regex(String),
     /// One of these texts.
     Choice(Vec<String>),
@@ -27,14 +27,14 @@ pub enum ConstraintSpec {
     ToolCalls(ToolCallSpec),
 }
 
-/// Identifies the content of a [`ConstraintSpec`]: equal for equal content. 128 bits, so that no two of a cache's
-/// entries are taken for each other by accident; the cache also compares the content itself.
+/// Identifies the content of a [`ConstraintSpec`]: equal for equal content. 128 bits, so that no two of a
+/// cache's entries are taken for each other by accident; the cache also compares the content itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GrammarKey(u128);
 
 impl ConstraintSpec {
-    /// A grammar whose kind is told by its text: GBNF where a line defines a rule with `::=`, otherwise Lark. This
-    /// is how vLLM reads its parameter `grammar`.
+    /// A grammar whose kind is told by its text: GBNF where a line defines a rule with `::=`, otherwise Lark.
+    /// This is how vLLM reads its parameter `grammar`.
     pub fn from_grammar_text(text: String) -> Self {
         if text.contains("::=") { Self::Gbnf(text) } else { Self::Lark(text) }
     }

@@ -1,8 +1,8 @@
-//! Structural tags as Lark: free text with tagged parts that are constrained, in vLLM's two spellings. Does not know
-//! how Lark is compiled.
+//! Structural tags as Lark: free text with tagged parts that are constrained, in vLLM's two spellings. Does
+//! not know how Lark is compiled.
 //!
-//! `{"type":"structural_tag","structures":[{"begin","schema","end"}, …],"triggers":[…]}`, or with a tree of formats:
-//! `{"type":"structural_tag","format":{"type":"triggered_tags", …}}`.
+//! `{"type":"structural_tag","structures":[{"begin","schema","end"}, …],"triggers":[…]}`, or with a tree of
+//! formats: `{"type":"structural_tag","format":{"type":"triggered_tags", …}}`.
 
 use std::fmt::Write;
 
@@ -23,8 +23,8 @@ const ANY_TEXT: &str = "/(?s:.*)/";
 /// The Lark text of a structural tag.
 ///
 /// # Errors
-/// [`GrammarError::Invalid`] with the path of what is wrong, [`GrammarError::Unsupported`] for a format that cannot be
-/// enforced, and what a schema or an expression in it gives.
+/// [`GrammarError::Invalid`] with the path of what is wrong, [`GrammarError::Unsupported`] for a format that
+/// cannot be enforced, and what a schema or an expression in it gives.
 pub(super) fn to_lark(tag: &Value, numbers: &mut Numbers) -> Result<String, GrammarError> {
     let mut writer = Writer { lines: String::new(), n_formats: 0, numbers };
     let start = match (tag.get("format"), tag.get("structures")) {

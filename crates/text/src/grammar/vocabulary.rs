@@ -1,5 +1,5 @@
-//! A tokenizer as the grammar library sees it: the bytes of every token in a trie, end tokens, control tokens.
-//! Does not know grammars.
+//! A tokenizer as the grammar library sees it: the bytes of every token in a trie, end tokens, control
+//! tokens. Does not know grammars.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::tokenizer::{EncodeOptions, Tokenizer};
 /// Longer tokens are never produced under a grammar: the trie has a bound on its depth.
 const MAX_TOKEN_BYTES: usize = 1000;
 
-/// Of a longer text that a grammar prescribes, only the beginning is tokenized: only its first token is used, and the whole
-/// would be tokenized again for each token.
+/// Most bytes that are tokenized of a text that a grammar prescribes: only its first token is used, and the
+/// whole would be tokenized again for each token.
 const MAX_TOKENIZED_BYTES: usize = 4096;
 
 /// Put before a text that continues another one: no tokenizer joins it with what follows.
@@ -36,7 +36,8 @@ impl Vocabulary {
     /// Builds the trie: some 50 ms for 64,000 tokens.
     ///
     /// # Errors
-    /// [`GrammarError::NoEndToken`]; [`GrammarError::Unsupported`] for a vocabulary that the trie cannot hold.
+    /// [`GrammarError::NoEndToken`]; [`GrammarError::Unsupported`] for a vocabulary that the trie cannot
+    /// hold.
     pub(super) fn new(tokenizer: Arc<Tokenizer>, end_tokens: &[u32]) -> Result<Self, GrammarError> {
         let n_tokens = tokenizer.vocabulary_size();
         let ends: Vec<u32> = end_tokens.iter().copied().filter(|id| (*id as usize) < n_tokens).collect();
@@ -87,8 +88,9 @@ impl TokenizerEnv for Vocabulary {
     }
 }
 
-/// What a token spells in the trie. Control tokens and end tokens get the marker in front that no text has, so that
-/// a grammar's text never produces them; so do tokens too long for the trie, and those that spell nothing.
+/// What a token spells in the trie. Control tokens and end tokens get the marker in front that no text has,
+/// so that a grammar's text never produces them; so do tokens too long for the trie, and those that spell
+/// nothing.
 fn trie_bytes(tokenizer: &Tokenizer, id: u32, is_end: bool) -> Vec<u8> {
     let bytes = tokenizer.token_bytes(id).unwrap_or_default();
     let is_control = is_end || tokenizer.is_special(id);

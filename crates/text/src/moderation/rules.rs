@@ -1,4 +1,5 @@
-//! Rules as one automaton: searching takes time linear in the text, whatever the rules are. Does not know streams.
+//! Rules as one automaton: searching takes time linear in the text, whatever the rules are. Does not know
+//! streams.
 
 use regex_automata::meta::{Config, Regex};
 use regex_automata::{Input, MatchKind, PatternSet};
@@ -11,10 +12,11 @@ const MAX_AUTOMATON_BYTES: usize = 16 << 20;
 /// Patterns of all rules of a set.
 const MAX_PATTERNS: usize = 10_000;
 
-/// What a rule looks for. Upper and lower case count as the same unless the regular expression says otherwise.
+/// What a rule looks for. Upper and lower case count as the same unless the regular expression says
+/// otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TextRule {
-    /// These texts, wherever they stand.
+    /// Texts that match wherever they stand.
     Literals(Vec<String>),
     /// What matches a regular expression, in the syntax of the crate `regex`.
     Regex(String),
@@ -23,7 +25,7 @@ pub enum TextRule {
 /// Why rules cannot be used; `rule` is the number of the one at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// It is not a regular expression.
+    /// The pattern is not a regular expression.
     #[error("rule {rule}: {reason}")]
     Syntax {
         /// Which.
@@ -31,7 +33,7 @@ pub enum RuleError {
         /// What is wrong with it.
         reason: String,
     },
-    /// It matches the empty text, which stands everywhere.
+    /// The pattern matches the empty text, which stands everywhere.
     #[error("rule {rule} matches the empty text")]
     Empty {
         /// Which.
@@ -57,7 +59,7 @@ pub struct RuleSet {
     regex: Regex,
     /// Finds all rules that match, also those that begin where another does.
     all: Regex,
-    /// Of each pattern.
+    /// Index of each pattern's rule.
     rule_of_pattern: Vec<usize>,
     max_match_bytes: usize,
 }
@@ -114,8 +116,8 @@ impl RuleSet {
         rules
     }
 
-    /// The leftmost match that stands between two places of a text, what is around them being considered: its rule and where
-    /// it begins.
+    /// The leftmost match that stands between two places of a text, what is around them being considered: its
+    /// rule and where it begins.
     pub(super) fn first_between(&self, text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
         let found = self.regex.search(&Input::new(text).range(start..end))?;
         Some((self.rule_of_pattern[found.pattern().as_usize()], found.start()))

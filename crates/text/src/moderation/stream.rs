@@ -1,5 +1,5 @@
-//! A text that comes in pieces and may be cut: how much of it can be shown, so that nothing of a match ever is. Depends on the
-//! text alone, not on how it was cut into pieces. Does not know what is shown.
+//! A text that comes in pieces and may be cut: how much of it can be shown, so that nothing of a match ever
+//! is. Depends on the text alone, not on how it was cut into pieces. Does not know what is shown.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ pub struct Found {
     pub start: usize,
 }
 
-/// Looks for matches in a text that grows. The first one is that which is complete first, and of those that are complete at the same
-/// place the longest.
+/// Looks for matches in a text that grows. The first one is that which is complete first, and of those that
+/// are complete at the same place the longest.
 #[derive(Debug, Clone)]
 pub struct TextFilter {
     rules: Arc<RuleSet>,
@@ -23,13 +23,13 @@ pub struct TextFilter {
     buffer: String,
     /// Where in the text the buffer begins.
     buffer_start: usize,
-    /// It is known whether a match ends here or before.
+    /// End of the text for which it is known whether a match ends there or before.
     n_decided: usize,
     found: Option<Found>,
 }
 
 impl TextFilter {
-    /// Of the empty text.
+    /// Starts with the empty text.
     pub fn new(rules: Arc<RuleSet>) -> Self {
         Self { rules, buffer: String::new(), buffer_start: 0, n_decided: 0, found: None }
     }

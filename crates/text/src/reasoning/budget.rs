@@ -1,5 +1,5 @@
-//! A bound on the tokens of a model's reasoning: when they are used up, the tokens that close it are forced, one after the
-//! other, and the answer follows. Does not know what the tokens say.
+//! A bound on the tokens of a model's reasoning: when they are used up, the tokens that close it are forced,
+//! one after the other, and the answer follows. Does not know what the tokens say.
 
 /// Counts the reasoning tokens of one answer. What it says depends only on the tokens that it was given.
 #[derive(Debug, Clone)]
@@ -24,9 +24,9 @@ enum State {
 }
 
 impl ThinkingBudget {
-    /// At most `n_tokens` of reasoning between the tokens `open` and `close`. `lead` is forced before `close`, words that
-    /// lead over to the answer. With `is_open` the prompt has opened the reasoning. Without tokens that close the
-    /// reasoning nothing is ever forced.
+    /// At most `n_tokens` of reasoning between the tokens `open` and `close`. `lead` is forced before
+    /// `close`, words that lead over to the answer. With `is_open` the prompt has opened the reasoning.
+    /// Without tokens that close the reasoning nothing is ever forced.
     pub fn new(n_tokens: u32, open: Vec<u32>, close: Vec<u32>, lead: &[u32], is_open: bool) -> Self {
         let ending = [lead, &close].concat();
         let state = match (close.is_empty(), is_open) {
@@ -81,8 +81,8 @@ impl ThinkingBudget {
     }
 }
 
-/// How many tokens of `pattern` a text ends with after `token`, if it ended with `n` before. The patterns are a few tokens
-/// long, so all shorter beginnings are tried.
+/// How many tokens of `pattern` a text ends with after `token`, if it ended with `n` before. The patterns are
+/// a few tokens long, so all shorter beginnings are tried.
 fn matched(pattern: &[u32], n: usize, token: u32) -> usize {
     let seen = |i: usize| if i < n { pattern[i] } else { token };
     (1..=(n + 1).min(pattern.len()))

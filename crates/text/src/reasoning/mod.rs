@@ -1,4 +1,5 @@
-//! What a model thinks before it answers, told apart from the answer. Does not know tokens, requests and the wire.
+//! What a model thinks before it answers, told apart from the answer. Does not know tokens, requests and the
+//! wire.
 
 mod budget;
 mod span;

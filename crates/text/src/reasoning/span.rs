@@ -1,5 +1,5 @@
-//! One span of reasoning at the beginning of an answer, and the machine that reads what comes after it. Does not know what
-//! comes after it.
+//! One span of reasoning at the beginning of an answer, and the machine that reads what comes after it. Does
+//! not know what comes after it.
 
 use super::ReasoningFormat;
 use crate::tool_calls::{EventSink, Machine, Step};

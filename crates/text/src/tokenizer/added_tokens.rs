@@ -17,8 +17,8 @@ pub(crate) struct AddedEntry {
 
 /// The matcher for `entries` with their ids; `normalizers` are those that run before it.
 ///
-/// A control token is always matched in the original text, even if its `normalized` flag says otherwise: in normalized
-/// text, other strings could become its spelling.
+/// A control token is always matched in the original text, even if its `normalized` flag says otherwise: in
+/// normalized text, other strings could become its spelling.
 pub(crate) fn added_vocabulary(
     entries: &[AddedEntry],
     normalizers: &[PipelineNormalizer],

@@ -24,9 +24,9 @@ pub(crate) struct BytePairs {
 }
 
 impl BytePairs {
-    /// Builds the model. `control` tokens are removed from its vocabulary: the library looks up whole words by a 32-bit
-    /// hash, and a word with the same hash as a control token must not become that token. All ids of the tokenizer,
-    /// including added tokens, are below `n_ids`.
+    /// Builds the model. `control` tokens are removed from its vocabulary: the library looks up whole words
+    /// by a 32-bit hash, and a word with the same hash as a control token must not become that token. All ids
+    /// of the tokenizer, including added tokens, are below `n_ids`.
     pub(crate) fn build(
         mut self,
         control: &HashSet<&str>,
@@ -74,9 +74,9 @@ impl BytePairs {
         Ok(PipelineModel::BPE(model))
     }
 
-    /// Some vocabularies lack tokens for bytes that did not occur in their training text, and the library refuses
-    /// those. The ids added here are beyond the vocabulary; encoding leaves them out, as the original tokenizers leave
-    /// out what they cannot encode.
+    /// Some vocabularies lack tokens for bytes that did not occur in their training text, and the library
+    /// refuses those. The ids added here are beyond the vocabulary; encoding leaves them out, as the original
+    /// tokenizers leave out what they cannot encode.
     fn complete_alphabet(&mut self, n_ids: usize) {
         let mut next_id = n_ids as u32;
         for c in BYTES_CHAR_LOOKUP.iter() {
@@ -87,8 +87,8 @@ impl BytePairs {
         }
     }
 
-    /// The library emits any character that is a vocabulary entry as one token, even if no merges produce it. Such an
-    /// entry is never correct, so it is removed.
+    /// The library emits any character that is a vocabulary entry as one token, even if no merges produce it.
+    /// Such an entry is never correct, so it is removed.
     fn drop_unreachable_characters(&mut self) {
         // Each letter of the byte alphabet is one byte, and a character has at most four.
         let is_short = |text: &str| text.chars().nth(4).is_none();

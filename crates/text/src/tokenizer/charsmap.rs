@@ -1,6 +1,6 @@
-//! Checks a precompiled map of characters (SentencePiece's `precompiled_charsmap`) before the library walks it,
-//! which trusts it: a map that points out of itself would make a thread panic at the first text. Does not know
-//! what the map is for.
+//! Checks a precompiled map of characters (SentencePiece's `precompiled_charsmap`) before the library walks
+//! it, which trusts it: a map that points out of itself would make a thread panic at the first text. Does not
+//! know what the map is for.
 
 /// A double array: the units of the trie. The strings that its leaves point to stand behind it.
 struct Map<'a> {

@@ -1,5 +1,5 @@
-//! Text to tokens: splits off added tokens, normalizes, pre-tokenizes, runs the model. Does not know where the text
-//! comes from, except that disguised parts of it never become control tokens.
+//! Text to tokens: splits off added tokens, normalizes, pre-tokenizes, runs the model. Does not know where
+//! the text comes from, except that disguised parts of it never become control tokens.
 
 use std::borrow::Cow;
 use std::sync::PoisonError;
@@ -45,7 +45,7 @@ impl Tokenizer {
         self.encode_disguised(text, None, options, None)
     }
 
-    /// As [`Self::encode`]; a caller that no longer wants the tokens sets `stop`.
+    /// Like [`Self::encode`]; a caller that no longer wants the tokens sets `stop`.
     ///
     /// # Errors
     /// As [`Self::encode`]; [`TextError::Stopped`].
@@ -58,8 +58,8 @@ impl Tokenizer {
         self.encode_disguised(text, None, options, Some(stop))
     }
 
-    /// The token ids of a rendered conversation. Control tokens come from the template only; text of users is plain
-    /// text whatever it spells.
+    /// The token ids of a rendered conversation. Control tokens come from the template only; text of users is
+    /// plain text whatever it spells.
     ///
     /// # Errors
     /// As [`Self::encode`].
@@ -72,7 +72,7 @@ impl Tokenizer {
         self.encode_disguised(&prompt.disguised, Some(&prompt.disguise), options, None)
     }
 
-    /// As [`Self::encode_rendered`]; a caller that no longer wants the tokens sets `stop`.
+    /// Like [`Self::encode_rendered`]; a caller that no longer wants the tokens sets `stop`.
     ///
     /// # Errors
     /// As [`Self::encode`]; [`TextError::Stopped`].
@@ -86,7 +86,7 @@ impl Tokenizer {
         self.encode_disguised(&prompt.disguised, Some(&prompt.disguise), options, Some(stop))
     }
 
-    /// As [`Self::encode`]; parts of `text` in `disguise` are plain text whatever they spell.
+    /// Like [`Self::encode`]; parts of `text` in `disguise` are plain text whatever they spell.
     fn encode_disguised(
         &self,
         text: &str,

@@ -159,7 +159,7 @@ fn entries(vocabulary: &GgufVocabulary, types: &[i32]) -> Vec<Option<TokenEntry>
     .collect()
 }
 
-/// Of several tokens with the same text, the first is used for encoding.
+/// Ids by text; the first of several tokens with the same text is used for encoding.
 fn ids(vocabulary: &GgufVocabulary) -> HashMap<String, u32> {
     let rows = vocabulary.tokens.iter().enumerate().rev();
     rows.map(|(id, text)| (text.clone(), id as u32)).collect()

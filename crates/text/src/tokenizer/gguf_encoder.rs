@@ -1,5 +1,5 @@
-//! GGUF vocabularies of encoders, WordPiece (`bert`) and unigram (`t5`), as the `tokenizer.json` that they were converted from
-//! (llama.cpp, conversion/bert.py). Does not know how that file is read.
+//! GGUF vocabularies of encoders, WordPiece (`bert`) and unigram (`t5`), as the `tokenizer.json` that they
+//! were converted from (llama.cpp, conversion/bert.py). Does not know how that file is read.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -51,7 +51,8 @@ pub(super) fn word_piece(vocabulary: &GgufVocabulary) -> Result<Value, Tokenizer
     }))
 }
 
-/// The `tokenizer.json` of a vocabulary of kind `t5`: that of XLM-RoBERTa, or, without a token that opens a text, T5's.
+/// The `tokenizer.json` of a vocabulary of kind `t5`: that of XLM-RoBERTa, or, without a token that opens a
+/// text, T5's.
 pub(super) fn unigram(vocabulary: &GgufVocabulary) -> Result<Value, TokenizerError> {
     let keys = &vocabulary.encoder;
     let tokens = &vocabulary.tokens;
@@ -103,7 +104,8 @@ pub(super) fn unigram(vocabulary: &GgufVocabulary) -> Result<Value, TokenizerErr
     }))
 }
 
-/// What stands around a pair of texts where an encoder has byte-level BPE: ModernBERT has one separator between them, RoBERTa two.
+/// What stands around a pair of texts where an encoder has byte-level BPE: ModernBERT has one separator
+/// between them, RoBERTa two.
 pub(super) fn pair_frame(vocabulary: &GgufVocabulary, prefix: &[u32], suffix: &[u32]) -> Option<PairFrame> {
     let separator = vocabulary.encoder.separator_token_id.filter(|_| !suffix.is_empty())?;
     let n_between = if vocabulary.pre.as_deref() == Some("modern-bert") { 1 } else { 2 };
@@ -132,7 +134,8 @@ fn added_tokens(tokens: &[String], kind: impl Fn(usize) -> i32) -> Vec<Value> {
         .collect()
 }
 
-/// `start` text `end`, and of pairs `start` first `end` second `end`, with another `end` before the second one where it is `doubled`.
+/// `start` text `end`, and of pairs `start` first `end` second `end`, with another `end` before the second
+/// one where it is `doubled`.
 fn frame(start: (u32, &str), end: (u32, &str), second_segment: u8, doubled: bool) -> Value {
     let special = |text: &str, segment: u8| json!({"SpecialToken": {"id": text, "type_id": segment}});
     let sequence = |name: &str, segment: u8| json!({"Sequence": {"id": name, "type_id": segment}});

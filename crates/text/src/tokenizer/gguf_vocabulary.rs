@@ -3,8 +3,8 @@
 /// The `tokenizer.ggml.*` keys of a GGUF file, as they are in the file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GgufVocabulary {
-    /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE), `llama` (SentencePiece BPE), `bert` (WordPiece) or `t5`
-    /// (unigram).
+    /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE), `llama` (SentencePiece BPE), `bert` (WordPiece) or
+    /// `t5` (unigram).
     pub model: String,
     /// `tokenizer.ggml.pre`: the name of the pre-tokenizer, for `gpt2`.
     pub pre: Option<String>,

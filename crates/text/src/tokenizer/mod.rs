@@ -48,7 +48,8 @@ pub struct EncodeOptions {
 
 /// A tokenizer: read-only, shared between threads.
 pub struct Tokenizer {
-    /// Normalizers and whatever else the library reads from a `tokenizer.json`; also the model, unless `model`.
+    /// Normalizers and whatever else the library reads from a `tokenizer.json`; also the model, unless
+    /// `model`.
     frame: PipelineTokenizer,
     pre_tokenizer: PipelinePreTokenizer,
     model: Option<PipelineModel>,
@@ -118,7 +119,8 @@ impl Tokenizer {
     /// Builds the tokenizer a GGUF file describes.
     ///
     /// # Errors
-    /// Kinds other than byte-level and SentencePiece BPE, WordPiece and unigram, unknown pre-tokenizers, broken metadata.
+    /// Kinds other than byte-level and SentencePiece BPE, WordPiece and unigram, unknown pre-tokenizers,
+    /// broken metadata.
     pub fn from_gguf(vocabulary: &GgufVocabulary) -> Result<Self, TokenizerError> {
         guarded(|| gguf::read(vocabulary).and_then(Self::assemble))
     }
@@ -268,8 +270,8 @@ impl std::fmt::Debug for Tokenizer {
     }
 }
 
-/// Runs a loader with a net under it: the tokenizer library indexes by what a file says, and a broken file must
-/// be an error even where the checks before the library missed something.
+/// Runs a loader with a net under it: the tokenizer library indexes by what a file says, and a broken file
+/// must be an error even where the checks before the library missed something.
 fn guarded<T>(load: impl FnOnce() -> Result<T, TokenizerError>) -> Result<T, TokenizerError> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(load)).unwrap_or_else(|_| {
         Err(TokenizerError::Malformed("the tokenizer library could not digest the file".to_owned()))

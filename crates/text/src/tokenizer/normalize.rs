@@ -1,6 +1,6 @@
-//! Runs normalizers with a limit on the size of the text, checked before and after each of them. A malicious file can
-//! have normalizers that turn a few bytes into gigabytes; those of real models at most triple a text, except for single
-//! characters that expand to many. Does not know what tokens are.
+//! Runs normalizers with a limit on the size of the text, checked before and after each of them. A malicious
+//! file can have normalizers that turn a few bytes into gigabytes; those of real models at most triple a
+//! text, except for single characters that expand to many. Does not know what tokens are.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -55,7 +55,8 @@ pub(super) fn check(normalizers: &[PipelineNormalizer]) -> Result<(), TokenizerE
     Ok(())
 }
 
-/// The longest string of a precompiled map, which has the length of a trie, the trie, and zero-terminated strings.
+/// The longest string of a precompiled map, which has the length of a trie, the trie, and zero-terminated
+/// strings.
 fn longest_mapping(charsmap: &[u8]) -> usize {
     let Some((length, rest)) = charsmap.split_first_chunk::<4>() else { return 0 };
     let strings = rest.get(u32::from_le_bytes(*length) as usize..).unwrap_or_default();
@@ -107,8 +108,8 @@ impl Growth {
     }
 }
 
-/// Upper bound on the bytes that a normalizer can make of `text`: counted exactly only if a cheap bound is above
-/// `limit`.
+/// Upper bound on the bytes that a normalizer can make of `text`: counted exactly only if a cheap bound is
+/// above `limit`.
 fn most_bytes(normalizer: &PipelineNormalizer, text: &str, limit: usize) -> tokenizers::Result<usize> {
     match normalizer {
         PipelineNormalizer::Prepend(prepend) => Ok(text.len().saturating_add(prepend.prepend.len())),

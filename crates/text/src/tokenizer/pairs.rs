@@ -1,5 +1,5 @@
-//! What a tokenizer puts around one sequence and around a pair of them, as rerankers read a query with a document. Does not know
-//! how texts are encoded.
+//! What a tokenizer puts around one sequence and around a pair of them, as rerankers read a query with a
+//! document. Does not know how texts are encoded.
 
 use super::Tokenizer;
 

@@ -264,8 +264,8 @@ impl Pieces {
     }
 }
 
-/// Joins tokens into the bytes of a text, one token at a time. `Tokenizer::decode` and the detokenizer both use it, so
-/// a stream of deltas and a one-shot decode cannot differ.
+/// Joins tokens into the bytes of a text, one token at a time. `Tokenizer::decode` and the detokenizer both
+/// use it, so a stream of deltas and a one-shot decode cannot differ.
 #[derive(Debug, Clone)]
 pub(crate) struct PieceJoiner {
     skip_special: bool,

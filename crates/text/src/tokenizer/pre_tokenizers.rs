@@ -1,5 +1,6 @@
-//! How a text is split into words before BPE: the regexes for each `tokenizer.ggml.pre` name (a public convention of
-//! GGUF files), and corrections to pre-tokenizers that the library parses. Does not know vocabularies.
+//! How a text is split into words before BPE: the regexes for each `tokenizer.ggml.pre` name (a public
+//! convention of GGUF files), and corrections to pre-tokenizers that the library parses. Does not know
+//! vocabularies.
 
 use serde_json::{Value, json};
 use tokenizers::SplitDelimiterBehavior;
@@ -27,8 +28,8 @@ const YOUTU_ASIAN: &str = "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-
 const YOUTU: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const CJK_HANGUL: &str = "[一-龥ࠀ-一가-퟿]+";
 
-/// One convention: a text is split by the first regex, each piece by the next, and so on; text that a regex does not
-/// match is a piece of its own.
+/// One convention: a text is split by the first regex, each piece by the next, and so on; text that a regex
+/// does not match is a piece of its own.
 struct Row {
     /// Its names, separated by spaces.
     names: &'static str,
@@ -107,7 +108,7 @@ impl Convention {
         self.0.adds_bos
     }
 
-    /// As the `pre_tokenizer` of a `tokenizer.json`.
+    /// The `pre_tokenizer` of a `tokenizer.json` that does the same.
     pub(crate) fn to_json(&self) -> Value {
         let split = |regex: &&str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
         json!({"type": "Sequence", "pretokenizers": self.0.regexes.iter().map(split).collect::<Vec<_>>()})

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 /// The merges that follow from `pieces` (`(text, id, score)`), in order of rank: two pieces merge if their
-/// concatenation is a piece, the higher score first. Ties are ordered as in transformers' conversion, so that the
-/// result equals the `tokenizer.json` that it would write.
+/// concatenation is a piece, the higher score first. Ties are ordered as in transformers' conversion, so that
+/// the result equals the `tokenizer.json` that it would write.
 pub(crate) fn merges_from_scores(pieces: &[(&str, u32, f32)]) -> Vec<(String, String)> {
     struct Candidate<'a> {
         left: &'a str,

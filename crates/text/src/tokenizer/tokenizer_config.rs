@@ -68,8 +68,8 @@ impl TokenizerConfig {
     }
 }
 
-/// Whether in this tokenizer class of transformers, `add_bos_token` and `add_eos_token` override the post-processor of
-/// `tokenizer.json`. In other classes `tokenizer.json` decides.
+/// Whether in this tokenizer class of transformers, `add_bos_token` and `add_eos_token` override the
+/// post-processor of `tokenizer.json`. In other classes `tokenizer.json` decides.
 fn heeds_switches(class: &str) -> bool {
     const CLASSES: [&str; 5] = ["Llama", "CodeLlama", "Gemma", "Cohere", "GPTNeoX"];
     let name = class.strip_suffix("Fast").unwrap_or(class);

@@ -98,8 +98,8 @@ fn pair_frame(frame: &PipelineTokenizer) -> Option<PairFrame> {
     (pair.n_special() > 0).then_some(pair)
 }
 
-/// Applies the names of BOS and EOS and the `add_bos_token`/`add_eos_token` switches, which in transformers override
-/// the post-processor of the file.
+/// Applies the names of BOS and EOS and the `add_bos_token`/`add_eos_token` switches, which in transformers
+/// override the post-processor of the file.
 fn apply_config(config: &TokenizerConfig, added: &[AddedEntry], parts: &mut Parts) {
     let id_of = |text: &Option<String>| {
         let text = text.as_deref()?;
@@ -217,8 +217,8 @@ fn byte_pairs(vocab: HashMap<String, u32>, model: &Value) -> Result<BytePairs, T
     })
 }
 
-/// In models other than BPE, control tokens get spellings that no text can have: Unigram in particular would encode a
-/// text with a token's spelling as that token.
+/// In models other than BPE, control tokens get spellings that no text can have: Unigram in particular would
+/// encode a text with a token's spelling as that token.
 fn rename_control_tokens(model: &mut Value, control: &HashSet<&str>) {
     let unknown = model["unk_token"].as_str().map(str::to_owned);
     let renamed = |text: &str, id: usize| {
@@ -243,8 +243,8 @@ fn rename_control_tokens(model: &mut Value, control: &HashSet<&str>) {
     }
 }
 
-/// Replaces a split at white space before a `Metaspace` pre-tokenizer (XLM-RoBERTa), which the library cannot read, by normalizers that
-/// leave one space between words: `Metaspace` splits there.
+/// Replaces a split at white space before a `Metaspace` pre-tokenizer (XLM-RoBERTa), which the library cannot
+/// read, by normalizers that leave one space between words: `Metaspace` splits there.
 fn lower_word_split(root: &mut Value) {
     let steps = root["pre_tokenizer"]["pretokenizers"].as_array().map(Vec::as_slice).unwrap_or_default();
     let [split, metaspace] = steps else { return };
@@ -260,8 +260,8 @@ fn lower_word_split(root: &mut Value) {
     root["normalizer"] = json!({"type": "Sequence", "normalizers": normalizers});
 }
 
-/// Replaces `add_prefix_space` of a `ByteLevel` pre-tokenizer, which the library lacks, by a normalizer at the end of
-/// the chain. Returns whether it did.
+/// Replaces `add_prefix_space` of a `ByteLevel` pre-tokenizer, which the library lacks, by a normalizer at
+/// the end of the chain. Returns whether it did.
 fn lower_prefix_space(root: &mut Value) -> bool {
     let pre_tokenizer = &mut root["pre_tokenizer"];
     let members = match pre_tokenizer["type"].as_str() {

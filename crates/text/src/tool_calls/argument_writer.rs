@@ -1,5 +1,6 @@
-//! The JSON of arguments that a model wrote as tagged text, parameter by parameter. Values become numbers, booleans, null,
-//! objects and lists where the tool's schema takes such; strings are passed on while they are written. Does not know tags.
+//! The JSON of arguments that a model wrote as tagged text, parameter by parameter. Values become numbers,
+//! booleans, null, objects and lists where the tool's schema takes such; strings are passed on while they are
+//! written. Does not know tags.
 
 use std::sync::Arc;
 
@@ -125,7 +126,8 @@ impl ArgumentWriter {
         out.end_call();
     }
 
-    /// The answer ended inside the arguments: what is known of the open value is written, the JSON stays open.
+    /// The answer ended inside the arguments: what is known of the open value is written, the JSON stays
+    /// open.
     pub(super) fn cut(&mut self, out: &mut EventSink) {
         if let Some(value) = self.value.take().filter(|value| !value.is_streamed) {
             out.argument_text(&value.text);

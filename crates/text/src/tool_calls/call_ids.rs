@@ -1,4 +1,5 @@
-//! Ids of calls: some models only read back ids of their own form, and write them too. Does not know how calls are written.
+//! Ids of calls: some models only read back ids of their own form, and write them too. Does not know how
+//! calls are written.
 
 use std::collections::HashMap;
 
@@ -42,7 +43,8 @@ impl IdForm {
         }
     }
 
-    /// An id of this form that is not in `used`, for a call with this number; always the same one for the same `id`.
+    /// An id of this form that is not in `used`, for a call with this number; always the same one for the
+    /// same `id`.
     fn made(self, id: &str, name: &str, idx: usize, used: &[String]) -> String {
         let made = |attempt: usize| match self {
             Self::Numbered => format!("functions.{name}:{}", idx + attempt),
@@ -105,8 +107,8 @@ impl CallIds {
 }
 
 impl ToolCallFormat {
-    /// Puts ids that the family reads in the place of others, which are of another model: in calls, and in the answers to
-    /// them. `messages` are those of OpenAI's API.
+    /// Puts ids that the family reads in the place of others, which are of another model: in calls, and in
+    /// the answers to them. `messages` are those of OpenAI's API.
     pub fn make_ids_readable(self, messages: &mut Value) {
         let form = IdForm::of(self);
         if form == IdForm::Any {

@@ -1,10 +1,10 @@
-//! What a parser says of an answer, and the rules that all formats share: blank text around calls is dropped, a client
-//! that wants one call gets the first. Does not know formats.
+//! What a parser says of an answer, and the rules that all formats share: blank text around calls is dropped,
+//! a client that wants one call gets the first. Does not know formats.
 
 use super::CallIds;
 
-/// Something that a parser is certain of. Events of one kind that follow each other may be cut anywhere; put together
-/// they are the same however the answer came in.
+/// Something that a parser is certain of. Events of one kind that follow each other may be cut anywhere; put
+/// together they are the same however the answer came in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnswerEvent {
     /// Text for the user.
@@ -115,7 +115,8 @@ impl EventSink {
         self.skips_blank = true;
     }
 
-    /// A further part of the reasoning, or of the content, begins: a line break keeps it apart from the one before.
+    /// A further part of the reasoning, or of the content, begins: a line break keeps it apart from the one
+    /// before.
     pub(crate) fn separate(&mut self) {
         if self.has_reasoning {
             self.reasoning_blank = "\n".to_owned();

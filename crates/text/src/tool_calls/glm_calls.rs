@@ -1,5 +1,6 @@
-//! GLM's format: `<tool_call>name`, then `<arg_key>…</arg_key>` and `<arg_value>…</arg_value>` for each argument. A tag inside
-//! of a text ends it only where the call goes on as calls do. Does not know the other formats.
+//! GLM's format: `<tool_call>name`, then `<arg_key>…</arg_key>` and `<arg_value>…</arg_value>` for each
+//! argument. A tag inside of a text ends it only where the call goes on as calls do. Does not know the other
+//! formats.
 
 use std::sync::Arc;
 

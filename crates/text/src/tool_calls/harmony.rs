@@ -1,5 +1,5 @@
-//! gpt-oss's format, in which an answer is several messages, each on a channel: `analysis` is reasoning, `final` is for the
-//! user, and a message to `functions.NAME` is a call. Does not know the other formats.
+//! gpt-oss's format, in which an answer is several messages, each on a channel: `analysis` is reasoning,
+//! `final` is for the user, and a message to `functions.NAME` is a call. Does not know the other formats.
 
 use std::sync::Arc;
 
@@ -74,8 +74,8 @@ impl Harmony {
         self.state = State::Body(body);
     }
 
-    /// The function that a message to this recipient calls. Without `functions.` it is that of one of the tools, which models
-    /// also write after another word (`tools.NAME`, `functions:NAME`).
+    /// The function that a message to this recipient calls. Without `functions.` it is that of one of the
+    /// tools, which models also write after another word (`tools.NAME`, `functions:NAME`).
     fn function<'r>(&self, recipient: &'r str) -> Option<&'r str> {
         let tools = self.tools.as_ref()?;
         let name = recipient.strip_prefix("functions.").filter(|name| is_tool_name(name));

@@ -1,5 +1,5 @@
-//! A call as a JSON object: `{"name": …, "arguments": {…}}`, its keys in any order. Arguments are passed on as the model
-//! wrote them, while it writes them. Does not know what stands around the object.
+//! A call as a JSON object: `{"name": …, "arguments": {…}}`, its keys in any order. Arguments are passed on
+//! as the model wrote them, while it writes them. Does not know what stands around the object.
 
 use super::events::EventSink;
 use super::json_text::{Decoded, StringDecoder, Value, ValueSpan};

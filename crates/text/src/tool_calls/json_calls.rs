@@ -1,5 +1,5 @@
-//! The formats in which a call is a JSON object after a marker, alone or in a list, and Mistral's, in which the name may
-//! stand before the object: `[TOOL_CALLS]name[ARGS]{…}`. Does not know the others.
+//! The formats in which a call is a JSON object after a marker, alone or in a list, and Mistral's, in which
+//! the name may stand before the object: `[TOOL_CALLS]name[ARGS]{…}`. Does not know the others.
 
 use std::sync::Arc;
 

@@ -1,14 +1,14 @@
-//! JSON one character at a time: where a value ends, what a string says, how text is written as a string. Does not check
-//! that a value is well-formed: a model's mistakes are its client's to see.
+//! JSON one character at a time: where a value ends, what a string says, how text is written as a string.
+//! Does not check that a value is well-formed: a model's mistakes are its client's to see.
 
 /// What a character meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
     /// The value goes on.
     Goes,
-    /// It ended with this character.
+    /// The value ended with this character.
     Ended,
-    /// It had ended before this character, which is not part of it.
+    /// The value had ended before this character, which is not part of it.
     EndedBefore,
 }
 
@@ -64,11 +64,11 @@ impl ValueSpan {
 /// What became of a character of a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decoded {
-    /// It says this.
+    /// The character that is meant.
     Char(char),
     /// Only the next characters tell what it says.
     Nothing,
-    /// It ends the string.
+    /// The end of the string.
     End,
 }
 
@@ -92,7 +92,8 @@ enum Escape {
 }
 
 impl StringDecoder {
-    /// Takes in the next character. What is no escape is taken as U+FFFD; a surrogate without its other half too.
+    /// Takes in the next character. What is no escape is taken as U+FFFD; a surrogate without its other half
+    /// too.
     pub(super) fn take(&mut self, c: char) -> Decoded {
         match self.escape {
             Escape::None if c == '\\' => {

@@ -1,6 +1,6 @@
-//! Calls of tools in the text of answers: one incremental parser for each format that models were trained to write. All
-//! are state machines over characters and control tokens ([`scanner`]), so what they find does not depend on how the
-//! text arrived. Does not know tokens, requests and the wire.
+//! Calls of tools in the text of answers: one incremental parser for each format that models were trained to
+//! write. All are state machines over characters and control tokens ([`scanner`]), so what they find does not
+//! depend on how the text arrived. Does not know tokens, requests and the wire.
 
 mod argument_writer;
 mod call_ids;
@@ -75,8 +75,9 @@ pub enum ToolCallFormat {
     Glm,
     /// Messages to `functions.name` on channels: gpt-oss.
     Harmony,
-    /// `<tool_call>{"name": …, "arguments": …}</tool_call>` as a system text describes it, for models whose chat template
-    /// describes no tools: see [`crate::generic_tools`]. Calls as JSON in a block of code or alone are read too.
+    /// `<tool_call>{"name": …, "arguments": …}</tool_call>` as a system text describes it, for models whose
+    /// chat template describes no tools: see [`crate::generic_tools`]. Calls as JSON in a block of code or
+    /// alone are read too.
     Generic,
 }
 
@@ -141,8 +142,8 @@ impl ToolCallFormat {
         Self::NAMES.iter().find(|known| known.1 == self).map_or("none", |known| known.0)
     }
 
-    /// The format that a chat template uses for past calls or asks for; `mentions` tells whether a string stands in its
-    /// source.
+    /// The format that a chat template uses for past calls or asks for; `mentions` tells whether a string
+    /// stands in its source.
     pub(crate) fn of_template(mentions: &dyn Fn(&str) -> bool) -> Option<Self> {
         let fits = |row: &&(&[&str], Self)| row.0.iter().all(|text| mentions(text));
         Self::OF_TEMPLATES.iter().find(fits).map(|row| row.1)
@@ -160,7 +161,8 @@ impl ToolCallFormat {
         }
     }
 
-    /// A state machine at the beginning of an answer. That of [`Self::Harmony`] reads reasoning too: see [`Harmony`].
+    /// A state machine at the beginning of an answer. That of [`Self::Harmony`] reads reasoning too: see
+    /// [`Harmony`].
     pub(crate) fn machine(self, tools: Arc<ToolSchemas>) -> Box<dyn Machine> {
         match self.spelling() {
             Spelling::Json(spelling) => Box::new(JsonCalls::new(spelling, tools)),

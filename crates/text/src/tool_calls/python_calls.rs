@@ -1,5 +1,5 @@
-//! Calls written as Python: `[name(a='x', b=1), other()]`. Arguments are passed on one after the other, as JSON. Does not
-//! know the other formats.
+//! Calls written as Python: `[name(a='x', b=1), other()]`. Arguments are passed on one after the other, as
+//! JSON. Does not know the other formats.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ enum Quote {
     Inside {
         mark: char,
         is_escaped: bool,
-        /// So many marks in a row close it, and so many of them have come.
+        /// Number of marks in a row that close the string, and how many of them have come.
         n_closing: u8,
         n_closed: u8,
     },
@@ -187,7 +187,8 @@ impl PythonCalls {
         }
     }
 
-    /// Writes an argument; one without a name goes by its number. Of a string that the answer's end cut, the JSON stays open.
+    /// Writes an argument; one without a name goes by its number. Of a string that the answer's end cut, the
+    /// JSON stays open.
     fn write(&mut self, argument: &Argument, is_cut: bool, out: &mut EventSink) {
         let text = argument.text.trim();
         if text.is_empty() && argument.name.is_none() {

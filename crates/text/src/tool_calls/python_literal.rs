@@ -1,4 +1,5 @@
-//! A Python literal as JSON: strings, numbers, `True`, `False`, `None`, lists, tuples and dicts. Does not know calls.
+//! A Python literal as JSON: strings, numbers, `True`, `False`, `None`, lists, tuples and dicts. Does not
+//! know calls.
 
 use serde_json::Number;
 use serde_json::value::RawValue;
@@ -8,7 +9,8 @@ use super::json_text::escape;
 /// Lists and dicts inside each other.
 const MAX_DEPTH: usize = 48;
 
-/// Reads `text` as one literal and writes it as JSON; `None` if it is none. Numbers that are JSON stay as they are.
+/// Reads `text` as one literal and writes it as JSON; `None` if it is none. Numbers that are JSON stay as
+/// they are.
 pub(super) fn to_json(text: &str) -> Option<String> {
     let mut reader = Reader { rest: text, json: String::new(), is_cut: false };
     reader.value(0)?;

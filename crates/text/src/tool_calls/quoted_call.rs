@@ -1,5 +1,5 @@
-//! Calls that stand inside of a value as text: someone who writes about a format of calls quotes whole calls, and the tags of
-//! these end no value of the call that is being read. Does not know what else ends a value.
+//! Calls that stand inside of a value as text: someone who writes about a format of calls quotes whole calls,
+//! and the tags of these end no value of the call that is being read. Does not know what else ends a value.
 
 use super::{MAX_HELD_BYTES, MAX_NAME_BYTES, is_name_char};
 

@@ -1,5 +1,5 @@
-//! An answer's characters and control tokens for a format's state machine, which says at every place which markers
-//! mean something there. Does not know formats.
+//! An answer's characters and control tokens for a format's state machine, which says at every place which
+//! markers mean something there. Does not know formats.
 
 use std::fmt::Debug;
 
@@ -8,14 +8,15 @@ use super::events::EventSink;
 /// What became of a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It was taken.
+    /// The character was taken.
     Taken,
-    /// It belongs to the state that the machine is in now: with its markers it may be the beginning of one.
+    /// The character belongs to the state that the machine is in now: with its markers it may be the
+    /// beginning of one.
     Again,
 }
 
-/// A format's state machine. It sees one character or marker at a time, so what it says cannot depend on how the answer
-/// was cut into pieces.
+/// A format's state machine. It sees one character or marker at a time, so what it says cannot depend on how
+/// the answer was cut into pieces.
 pub(crate) trait Machine: Debug + Send {
     /// The markers that mean something in the present state. None is the beginning of another.
     fn markers(&self) -> &'static [&'static str];

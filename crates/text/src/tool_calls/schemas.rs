@@ -1,5 +1,5 @@
-//! What parsers need to know of a request's tools: their names, and which kinds of values their parameters take. Does not
-//! check values.
+//! What parsers need to know of a request's tools: their names, and which kinds of values their parameters
+//! take. Does not check values.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -61,7 +61,8 @@ impl Kinds {
         }
     }
 
-    /// The kinds that a parameter of this schema takes: strings where it does not tell. References lead into `root`.
+    /// The kinds that a parameter of this schema takes: strings where it does not tell. References lead into
+    /// `root`.
     pub(crate) fn of_parameter(schema: &Value, root: &Value) -> Self {
         let kinds = Self::of_schema(schema, root, 0, &Cell::new(MAX_SCHEMAS));
         if kinds == Self::default() { Self::STRING } else { kinds }

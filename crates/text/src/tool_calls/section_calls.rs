@@ -1,5 +1,5 @@
-//! The formats in which control tokens stand around each call and between its name and its arguments: DeepSeek's and Kimi
-//! K2's. Does not know the others.
+//! The formats in which control tokens stand around each call and between its name and its arguments:
+//! DeepSeek's and Kimi K2's. Does not know the others.
 
 use super::events::EventSink;
 use super::is_tool_name;

@@ -1,5 +1,5 @@
-//! The formats in which tags stand around the function and each parameter: Qwen3-Coder's and its relatives'. A tag inside of
-//! a text ends it only where the call goes on as calls do. Does not know the other formats.
+//! The formats in which tags stand around the function and each parameter: Qwen3-Coder's and its relatives'.
+//! A tag inside of a text ends it only where the call goes on as calls do. Does not know the other formats.
 
 use std::sync::Arc;
 

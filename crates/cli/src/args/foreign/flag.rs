@@ -1,4 +1,5 @@
-//! Effects of flags of vLLM and llama.cpp that Throng has no setting for. Does not know which flags there are.
+//! Effects of flags of vLLM and llama.cpp that Throng has no setting for. Does not know which flags there
+//! are.
 
 /// A flag of vLLM or llama.cpp.
 #[derive(Debug)]
@@ -35,11 +36,11 @@ pub enum Values {
 /// What a flag does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It asks for what Throng does anyway; its opposite is ignored with a notice.
+    /// Asks for what Throng does anyway; its opposite is ignored with a notice.
     Always,
-    /// It is ignored with a notice.
+    /// Ignored with a notice.
     Ignored,
-    /// It ends the process; its opposite asks for what Throng does anyway.
+    /// Ends the process; its opposite asks for what Throng does anyway.
     Refused,
 }
 

@@ -1,5 +1,5 @@
-//! The table of llama.cpp's server flags that Throng has no setting for. Those that mean the same as a flag of Throng's are
-//! other names of it. Does not know how they are parsed.
+//! The table of llama.cpp's server flags that Throng has no setting for. Those that mean the same as a flag
+//! of Throng's are other names of it. Does not know how they are parsed.
 
 use super::flag::Values::{Maybe, One, OneWay, Switch};
 use super::flag::{ForeignFlag, always, ignored, refused};

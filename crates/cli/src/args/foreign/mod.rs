@@ -1,5 +1,6 @@
-//! vLLM's and llama.cpp's flags that Throng has no setting for: each is accepted because Throng works that way anyway, ignored with a
-//! notice, or refused with a reason. Does not know which flags there are: they are rows of a table.
+//! vLLM's and llama.cpp's flags that Throng has no setting for: each is accepted because Throng works that
+//! way anyway, ignored with a notice, or refused with a reason. Does not know which flags there are: they are
+//! rows of a table.
 
 mod flag;
 mod flags;
@@ -28,7 +29,7 @@ pub struct ForeignArgs {
 #[derive(Debug, Clone)]
 struct Given {
     flag: &'static ForeignFlag,
-    /// It was given as `--no-NAME`.
+    /// Whether the flag was given as `--no-NAME`.
     is_opposite: bool,
     values: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! The machine's limits, measured for a model, and the least time that some work takes under them. Does not know how
-//! the work is done.
+//! The machine's limits, measured for a model, and the least time that some work takes under them. Does not
+//! know how the work is done.
 
 use serde::Serialize;
 use throng_kernels::limits::{
@@ -58,8 +58,8 @@ impl Binding {
 }
 
 impl Limits {
-    /// Measures the limits in about a second, with a buffer as large as the weights that a step reads. `None` if memory
-    /// is short.
+    /// Measures the limits in about a second, with a buffer as large as the weights that a step reads. `None`
+    /// if memory is short.
     pub fn measure(n_threads: usize, step_bytes: f64) -> Option<Self> {
         let pool = ThreadPool::new(n_threads);
         let free = memory::available_bytes().map_or(MOST_READ, |free| (free / 2) as usize);
@@ -80,8 +80,9 @@ impl Limits {
         })
     }
 
-    /// The least time that this work takes, in seconds, and the resource that determines it. Reading and multiplying
-    /// overlap, so the longer of the two counts; products of different types do not overlap and are added.
+    /// The least time that this work takes, in seconds, and the resource that determines it. Reading and
+    /// multiplying overlap, so the longer of the two counts; products of different types do not overlap and
+    /// are added.
     pub fn least_seconds(&self, work: &Work) -> (f64, Binding) {
         let reading = work.bytes / self.read_bytes_per_s;
         let multiplying = work.int8_operations / self.int8_operations_per_s

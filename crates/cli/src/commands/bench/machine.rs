@@ -15,7 +15,8 @@ use crate::process::caches::Caches;
 use crate::process::memory;
 use crate::process::output;
 
-/// Upper bound on a core's share of the last-level cache: virtual machines are told the size of the whole host's cache.
+/// Upper bound on a core's share of the last-level cache: virtual machines are told the size of the whole
+/// host's cache.
 const MOST_SHARE: usize = 16 << 20;
 
 /// One line of the result.
@@ -33,7 +34,7 @@ struct Read {
     /// The cache level that the buffer fits, or memory.
     fits: &'static str,
     pages: &'static str,
-    /// Of all threads together.
+    /// Size of the buffers of all threads together.
     bytes: usize,
     bytes_per_s: f64,
 }

@@ -1,5 +1,5 @@
-//! `throng bench`: measures the engine without HTTP by number of users, as llama-batched-bench does, and prints each
-//! figure beside its share of the machine's limits. Does not know how limits are measured.
+//! `throng bench`: measures the engine without HTTP by number of users, as llama-batched-bench does, and
+//! prints each figure beside its share of the machine's limits. Does not know how limits are measured.
 
 mod constraint;
 mod gateway;
@@ -161,7 +161,8 @@ impl Bench<'_> {
         })
     }
 
-    /// The share of the limit that is reached if computing `n_tokens` tokens, with this work, takes so many `seconds`.
+    /// The share of the limit that is reached if computing `n_tokens` tokens, with this work, takes so many
+    /// `seconds`.
     fn share(&self, work: &Work, n_tokens: f64, seconds: f64) -> Option<Share> {
         let (least_s, binding) = self.limits.as_ref()?.least_seconds(work);
         (n_tokens > 0.0).then(|| Share {

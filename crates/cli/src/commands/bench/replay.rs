@@ -1,5 +1,6 @@
-//! Drafts that are right with a given probability: an executor in the place of a draft model that knows how each output goes on
-//! and replaces each token by a wrong one with the probability of a rejection. Does not know how outputs became known.
+//! Drafts that are right with a given probability: an executor in the place of a draft model that knows how
+//! each output goes on and replaces each token by a wrong one with the probability of a rejection. Does not
+//! know how outputs became known.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,6 @@
-//! `throng bench --speculative-acceptance P`: what speculative decoding costs and gains if each draft is accepted with
-//! probability P. Each round decodes the same prompts without and with drafts. Does not know how drafts are verified.
+//! `throng bench --speculative-acceptance P`: what speculative decoding costs and gains if each draft is
+//! accepted with probability P. Each round decodes the same prompts without and with drafts. Does not know
+//! how drafts are verified.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,7 +30,7 @@ struct Compared {
     ratio: [f64; 3],
     /// Drafts in a step of a sequence that had any.
     drafts_per_step: f64,
-    /// Of the steps of sequences, those with drafts.
+    /// Share of the steps of sequences that had drafts.
     drafted_share: f64,
     accepted_share: f64,
 }

@@ -57,7 +57,8 @@ impl Answering {
         }
     }
 
-    /// Answers a conversation and passes the text to `on_text` piece by piece; `on_text` returns false to stop.
+    /// Answers a conversation and passes the text to `on_text` piece by piece; `on_text` returns false to
+    /// stop.
     ///
     /// # Errors
     /// [`ContextFull`], or why there is no answer.
@@ -92,7 +93,8 @@ impl Answering {
 /// Text that a server has sent and that is not printed yet, in pieces.
 const MAX_PIECES: usize = 64;
 
-/// Asks a server on a thread of its own, so that the wait can be given up. The request ends with the next piece then.
+/// Asks a server on a thread of its own, so that the wait can be given up. The request ends with the next
+/// piece then.
 async fn of_server(
     server: &Arc<Server>,
     messages: &[Value],

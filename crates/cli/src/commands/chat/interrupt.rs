@@ -17,8 +17,8 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Receives Ctrl-C from now on. While there is no answer it ends the process, unless lines come from a terminal, whose
-    /// editor reads it as a key.
+    /// Receives Ctrl-C from now on. While there is no answer it ends the process, unless lines come from a
+    /// terminal, whose editor reads it as a key.
     pub fn listen(is_terminal: bool) -> Self {
         let this = Self { pressed: Arc::default(), is_answering: Arc::default() };
         let of_task = this.clone();

@@ -1,5 +1,5 @@
-//! The lines that a user writes: with editing, history and pasted lines where the input is a terminal, plain lines
-//! elsewhere. Does not know what they mean.
+//! The lines that a user writes: with editing, history and pasted lines where the input is a terminal, plain
+//! lines elsewhere. Does not know what they mean.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};

@@ -33,8 +33,8 @@ const HOW_TO_LEAVE: &str = "Ctrl-D or /exit leaves, and so does Ctrl-C again.";
 /// Runs the command.
 ///
 /// # Errors
-/// When the model cannot be loaded or has no chat template, or the server cannot be reached; in a pipe also when a message
-/// had no answer.
+/// When the model cannot be loaded or has no chat template, or the server cannot be reached; in a pipe also
+/// when a message had no answer.
 pub async fn run(arguments: &ChatArgs) -> Result<()> {
     let answering = Answering::start(arguments)?;
     let is_terminal = std::io::stdin().is_terminal();
@@ -78,7 +78,8 @@ pub async fn run(arguments: &ChatArgs) -> Result<()> {
     }
 }
 
-/// Whether a line has the form of a command: a slash and one word of letters, so that a path or a comment is a message.
+/// Whether a line has the form of a command: a slash and one word of letters, so that a path or a comment is
+/// a message.
 fn is_command(line: &str) -> bool {
     line.strip_prefix('/').is_some_and(|word| !word.is_empty() && word.chars().all(char::is_alphabetic))
 }
@@ -104,7 +105,8 @@ impl Chat<'_> {
         self.messages.truncate(self.messages.len().saturating_sub(2).max(n_system));
     }
 
-    /// Ends the chat. A program that wrote messages into a pipe learns from the status that one had no answer.
+    /// Ends the chat. A program that wrote messages into a pipe learns from the status that one had no
+    /// answer.
     fn end(&self) -> Result<()> {
         match self.n_unanswered {
             0 => Ok(()),
@@ -114,8 +116,8 @@ impl Chat<'_> {
         }
     }
 
-    /// Answers one message. If there is no answer, prints why and removes the message; the conversation goes on. What was
-    /// written of an answer until Ctrl-C belongs to the conversation.
+    /// Answers one message. If there is no answer, prints why and removes the message; the conversation goes
+    /// on. What was written of an answer until Ctrl-C belongs to the conversation.
     async fn answer(&mut self, text: &str, interrupt: &Interrupt) -> Result<()> {
         self.messages.push(message("user", text));
         let started = Instant::now();

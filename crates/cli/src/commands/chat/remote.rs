@@ -29,7 +29,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Asks the server at `url`, with or without `/v1`, for its models; the first is taken when none is named.
+    /// Asks the server at `url`, with or without `/v1`, for its models; the first is taken when none is
+    /// named.
     ///
     /// # Errors
     /// When it cannot be reached or refuses.

@@ -1,4 +1,5 @@
-//! Gives the database to the gateway: its keys, at the start and whenever they change, and the ledger with its journal.
+//! Gives the database to the gateway: its keys, at the start and whenever they change, and the ledger with
+//! its journal.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use crate::usage_error::UsageError;
 /// How long the last entries of the ledger may take to be written at the end.
 const LAST_WRITE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Opens the database, reads its keys, takes up its ledger, and follows both while the server runs. Does nothing without a
-/// database.
+/// Opens the database, reads its keys, takes up its ledger, and follows both while the server runs. Does
+/// nothing without a database.
 ///
 /// # Errors
 /// When the database or the journal cannot be used.
@@ -35,7 +36,8 @@ pub async fn follow(access: &AccessConfig, loading: &Loading) -> Result<Option<A
     Ok(Some(ledger))
 }
 
-/// Writes what the last requests used and where bound ones went. What of the ledger cannot be written now stays in the journal.
+/// Writes what the last requests used and where bound ones went. What of the ledger cannot be written now
+/// stays in the journal.
 pub async fn finish(ledger: Option<Arc<Ledger>>) {
     let Some(ledger) = ledger else { return };
     match tokio::time::timeout(LAST_WRITE_LIMIT, ledger.write()).await {

@@ -1,5 +1,5 @@
-//! Reads the keys of the tokens' issuer over HTTP, again and again, and gives them to the gateway. While the issuer is away, the last known
-//! keys hold. Does not know what tokens say.
+//! Reads the keys of the tokens' issuer over HTTP, again and again, and gives them to the gateway. While the
+//! issuer is away, the last known keys hold. Does not know what tokens say.
 
 use std::time::Duration;
 

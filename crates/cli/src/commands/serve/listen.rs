@@ -1,4 +1,5 @@
-//! The listening sockets of a server: opened here, or passed by systemd or by the process that this one takes over from. Does not know what is served.
+//! The listening sockets of a server: opened here, or passed by systemd or by the process that this one takes
+//! over from. Does not know what is served.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -39,7 +40,8 @@ impl Drop for Listening {
 /// Listens where the configuration says, unless systemd passed a socket.
 ///
 /// # Errors
-/// When the place is in use, not permitted or not of this machine: the message names the flag that changes it.
+/// When the place is in use, not permitted or not of this machine: the message names the flag that changes
+/// it.
 pub async fn listen(server: &ServerConfig) -> Result<(Listener, Listening)> {
     let mut file = None;
     let listener = match (systemd::passed_listener(0)?, &server.uds) {

@@ -58,9 +58,9 @@ pub async fn run(arguments: &ServeArgs) -> Result<()> {
 
 /// How long the process waits at its end for standard output to be written.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
-/// How often systemd is told how far loading is …
+/// How often systemd is told how far loading is.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// … and how long loading may then go on in silence.
+/// Time that loading may take without a further message to systemd.
 const LOADING_LIMIT: Duration = Duration::from_secs(600);
 
 /// Listens at once, and answers that the model is not ready until it is loaded.
@@ -183,7 +183,8 @@ pub(super) fn process_facts(isa: String) -> ProcessFacts {
     ProcessFacts { commit, isa, n_log_lines_dropped: logging::n_dropped }
 }
 
-/// Loads the model on a thread of its own, so that connections are served meanwhile and a signal can end the wait.
+/// Loads the model on a thread of its own, so that connections are served meanwhile and a signal can end the
+/// wait.
 pub(super) async fn load(
     model: ModelSection,
     engine: EngineSection,
@@ -307,7 +308,8 @@ pub(super) async fn told_to_end(signals: Signals, listening: &mut Listening) -> 
     }
 }
 
-/// Completes with the number of a new process that has taken over. While one does not get ready, this one goes on.
+/// Completes with the number of a new process that has taken over. While one does not get ready, this one
+/// goes on.
 async fn handed_over(signals: &Signals, listening: &Listening) -> u32 {
     loop {
         signals.told_to_hand_over().await;

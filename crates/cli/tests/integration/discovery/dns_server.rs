@@ -1,4 +1,5 @@
-//! A DNS server that answers for `workers.test`: A records, and SRV records with names whose A records it has too. Does not know workers.
+//! A DNS server that answers for `workers.test`: A records, and SRV records with names whose A records it has
+//! too. Does not know workers.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};

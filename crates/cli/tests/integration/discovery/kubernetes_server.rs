@@ -1,5 +1,5 @@
-//! As much of a Kubernetes API server as a list and a watch of EndpointSlices need: resource versions, watches that end, versions that
-//! are forgotten (410), a token that is exchanged. Does not know workers.
+//! As much of a Kubernetes API server as a list and a watch of EndpointSlices need: resource versions,
+//! watches that end, versions that are forgotten (410), a token that is exchanged. Does not know workers.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
@@ -58,7 +58,8 @@ impl KubernetesServer {
         self.folder.path().join("token")
     }
 
-    /// The service has these endpoints from now on, and another token must be shown. Every second change, earlier versions are forgotten.
+    /// The service has these endpoints from now on, and another token must be shown. Every second change,
+    /// earlier versions are forgotten.
     pub fn set(&self, ips: &[Ipv4Addr], port: u16) {
         let mut state = self.shared.state.lock().expect("no panic");
         state.version += 1;

@@ -1,5 +1,6 @@
-//! Workers, and engines of other makers, that come and go while clients stream: a gateway finds them in a file, in DNS (addresses and SRV records) and among the
-//! endpoints of a Kubernetes service, whose servers are spoken to over real sockets. Workers and gateways are processes of their own.
+//! Workers, and engines of other makers, that come and go while clients stream: a gateway finds them in a
+//! file, in DNS (addresses and SRV records) and among the endpoints of a Kubernetes service, whose servers
+//! are spoken to over real sockets. Workers and gateways are processes of their own.
 
 mod dns_server;
 mod kubernetes_server;
@@ -160,7 +161,8 @@ fn until_listed(server: &mut Server, workers: &[usize], what: What) {
     }
 }
 
-/// Clients stream without a pause while the workers are exchanged one after the other. How many answers they got.
+/// Clients stream without a pause while the workers are exchanged one after the other. How many answers they
+/// got.
 fn exchange(what: What, mut place: Place, workers: &mut [Worker], port: u16) -> usize {
     place.set(&[0, 1], port, what);
     let folder = tempfile::tempdir().expect("a folder");

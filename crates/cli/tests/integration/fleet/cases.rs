@@ -1,4 +1,5 @@
-//! Requests of all kinds that must survive their worker, and what a client reads of their answers. Does not know workers.
+//! Requests of all kinds that must survive their worker, and what a client reads of their answers. Does not
+//! know workers.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -13,7 +14,8 @@ pub struct Case {
     body: Value,
 }
 
-/// What a client reads by choice, without times and random ids: how the events of several choices alternate is not determined.
+/// What a client reads by choice, without times and random ids: how the events of several choices alternate
+/// is not determined.
 pub type Shown = BTreeMap<u64, Vec<String>>;
 
 /// An answer, and the longest time between two of its events.
@@ -91,7 +93,7 @@ impl Case {
         self.ask_of(url, None, note)
     }
 
-    /// As [`Self::ask`], of the worker of this name.
+    /// Like [`Self::ask`], of the worker of this name.
     pub fn ask_of(&self, url: &str, worker: Option<&str>, note: &dyn Fn()) -> Answer {
         let mut request =
             ureq::post(format!("{url}{}", self.path)).header("content-type", "application/json");

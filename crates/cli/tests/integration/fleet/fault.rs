@@ -1,10 +1,11 @@
-//! What happens to a worker, or to the network before it, in the middle of its streams. Does not know streams.
+//! What happens to a worker, or to the network before it, in the middle of its streams. Does not know
+//! streams.
 
 use std::time::Duration;
 
 use throng_testkit::fault_proxy::{Direction, FaultProxy, Flow};
 
-/// Of the slow network, each way: a round trip of it is shorter than a worker may be silent.
+/// Delay of the slow network, each way: a round trip of it is shorter than a worker may be silent.
 const SLOW: Duration = Duration::from_millis(200);
 
 /// What happens to a worker.
@@ -44,7 +45,7 @@ impl NetworkFault {
         Self::Latency,
     ];
 
-    /// It happens, until the proxy is healed.
+    /// Begins the fault, which lasts until the proxy is healed.
     pub fn begin(self, proxy: &FaultProxy) {
         match self {
             Self::BlackHole => proxy.hold_all(),
@@ -59,7 +60,8 @@ impl NetworkFault {
         }
     }
 
-    /// Whether the worker cannot answer while the fault lasts, so that the gateway must take it out of rotation.
+    /// Whether the worker cannot answer while the fault lasts, so that the gateway must take it out of
+    /// rotation.
     pub fn ends_rotation(self) -> bool {
         matches!(self, Self::BlackHole | Self::PartitionToWorker | Self::PartitionToGateway)
     }

@@ -1,6 +1,7 @@
-//! Workers and a gateway as processes of their own, with the starter model: workers are killed and stopped while they stream, and
-//! what clients read is, byte for byte, what they read undisturbed. `THRONG_KILLS`, `THRONG_STOPS` and
-//! `THRONG_PARTITIONS` (of each fault of the network) set the number of rounds (`cargo xtask kill`), `THRONG_SEED` repeats a run.
+//! Workers and a gateway as processes of their own, with the starter model: workers are killed and stopped
+//! while they stream, and what clients read is, byte for byte, what they read undisturbed. `THRONG_KILLS`,
+//! `THRONG_STOPS` and `THRONG_PARTITIONS` (of each fault of the network) set the number of rounds
+//! (`cargo xtask kill`), `THRONG_SEED` repeats a run.
 
 mod cases;
 mod fault;
@@ -88,14 +89,14 @@ fn first_difference(shown: Option<&Vec<String>>, expected: &[String]) -> (Option
 
 /// What came of a round.
 struct Disturbed {
-    /// Of all cases, and once more of all where they were also asked during the fault.
+    /// Answers of all cases, twice where the cases were also asked during the fault.
     answers: Vec<Answer>,
     /// After so long the worker got no requests any more, if that was waited for.
     out: Option<Duration>,
 }
 
-/// The answers of all cases at once, while the fault happens as soon as so many events have come. Cases are asked once more during faults of
-/// the network.
+/// The answers of all cases at once, while the fault happens as soon as so many events have come. Cases are
+/// asked once more during faults of the network.
 fn with_fault(fleet: &Fleet, cases: &[Case], at_event: usize, victim: usize, fault: Fault) -> Disturbed {
     let n_events = AtomicUsize::new(0);
     let (tell, told) = mpsc::channel();
@@ -147,8 +148,9 @@ fn streams_outlive_their_workers() {
     });
 }
 
-/// A black hole, partitions, half-open and lost connections, a slow network: clients notice a pause at most, and workers come back by
-/// themselves. What was held back arrives late, and none of it reaches a client twice.
+/// A black hole, partitions, half-open and lost connections, a slow network: clients notice a pause at most,
+/// and workers come back by themselves. What was held back arrives late, and none of it reaches a client
+/// twice.
 #[test]
 fn streams_outlive_the_network() {
     let mut fleet = Fleet::start_behind_proxies(N_WORKERS);

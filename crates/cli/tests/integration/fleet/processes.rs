@@ -1,4 +1,5 @@
-//! A gateway and its workers as processes, which can be killed, stopped and started again. Does not know what is asked.
+//! A gateway and its workers as processes, which can be killed, stopped and started again. Does not know what
+//! is asked.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -63,7 +64,7 @@ impl Fleet {
         Self::start_workers(Self::start_without_workers(n_workers))
     }
 
-    /// As [`Self::start`], with a proxy in front of each worker.
+    /// Like [`Self::start`], with a proxy in front of each worker.
     pub fn start_behind_proxies(n_workers: usize) -> Self {
         let proxied = |port| Some(FaultProxy::start((Ipv4Addr::LOCALHOST, port).into()));
         Self::start_workers(Self::of(n_workers, proxied))
@@ -173,8 +174,8 @@ impl Fleet {
         self.until_answers(worker);
     }
 
-    /// Waits until this worker itself answers: a connection that has died unnoticed fails the first request that may not move
-    /// to another worker.
+    /// Waits until this worker itself answers: a connection that has died unnoticed fails the first request
+    /// that may not move to another worker.
     fn until_answers(&self, worker: usize) {
         let body = r#"{"model": "throng-starter", "prompt": "The sea is", "max_tokens": 1}"#;
         until_ok(|| {

@@ -1,5 +1,5 @@
-//! Runs the real binary as a process with standard streams of the test's choice, and sends it HTTP/1.1 requests. Does
-//! not know what is tested.
+//! Runs the real binary as a process with standard streams of the test's choice, and sends it HTTP/1.1
+//! requests. Does not know what is tested.
 #![allow(dead_code, reason = "no test file uses all of it")]
 
 use std::collections::BTreeSet;

@@ -74,7 +74,7 @@ impl RopeSource<'_> {
         Ok(yarn_amplitude(self.required("factor")?, multiplier).powi(2))
     }
 
-    /// As transformers' `_compute_yarn_parameters`.
+    /// YaRN scaling like transformers' `_compute_yarn_parameters`.
     fn yarn(&self) -> Result<RopeScaling, ConfigError> {
         let factor = self.required("factor")?;
         let original_tokens = match self.number("original_max_position_embeddings")? {
@@ -102,7 +102,7 @@ impl RopeSource<'_> {
         })
     }
 
-    /// As transformers' `_compute_longrope_parameters`, with one difference: which factors are used depends on the
+    /// Like transformers' `_compute_longrope_parameters`, with one difference: which factors are used depends on the
     /// longest sequence that is served, as in vLLM and llama.cpp, not on the current length of a sequence.
     fn longrope(&self) -> Result<RopeScaling, ConfigError> {
         let max_tokens = self.max_tokens()?;

@@ -12,11 +12,11 @@ pub(crate) struct LatentWeights<B: Backend> {
     pub(crate) query: LatentQuery<B>,
     /// The shared rotated key, then the latent vector.
     pub(crate) key_value: Linear<B>,
-    /// Of the latent vector.
+    /// Gain of the latent vector's norm.
     pub(crate) norm: B::Vector,
-    /// Of each head: what turns its query to one of latent vectors, `[rank, nope_dim]`.
+    /// Matrix of each head that turns its query into one of latent vectors, `[rank, nope_dim]`.
     pub(crate) absorbed: Vec<B::Matrix>,
-    /// Of each head: what makes its value of the latent vector, `[value_dim, rank]`.
+    /// Matrix of each head that makes its value of the latent vector, `[value_dim, rank]`.
     pub(crate) values: Vec<B::Matrix>,
     pub(crate) output: Linear<B>,
 }

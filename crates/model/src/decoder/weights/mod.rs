@@ -39,7 +39,7 @@ pub struct DecoderWeights<B: Backend> {
 /// A norm of whole rows.
 pub(crate) struct NormWeights<B: Backend> {
     pub(crate) gain: B::Vector,
-    /// Of a layer norm.
+    /// Bias of a layer norm.
     pub(crate) bias: Option<B::Vector>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct PerLayerEmbedding<B: Backend> {
     pub(crate) table: B::Matrix,
     /// `[layers * width, hidden]`.
     pub(crate) projection: B::Matrix,
-    /// Of the projections for one layer.
+    /// RMSNorm gain of the projections for one layer.
     pub(crate) norm: B::Vector,
 }
 

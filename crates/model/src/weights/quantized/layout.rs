@@ -19,9 +19,9 @@ pub enum QuantizedBy {
     Nvfp4 { is_modelopt: bool },
     /// MXFP4 as compressed-tensors names its tensors.
     Mxfp4,
-    /// AWQ with four bits, in the order of AutoAWQ's GEMM kernel, …
+    /// AWQ with four bits, in the order of AutoAWQ's GEMM kernel.
     Awq { group: Option<usize> },
-    /// … and in that of its GEMV kernel.
+    /// AWQ in the order of AutoAWQ's GEMV kernel.
     AwqGemv { group: Option<usize> },
     /// GPTQ; its first format stores zero points less one.
     Gptq { bits: usize, group: Option<usize>, zeros_are_less_one: bool },

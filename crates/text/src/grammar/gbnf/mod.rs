@@ -1,10 +1,10 @@
 //! llama.cpp's GBNF as Lark. Does not know how Lark is compiled.
 //!
-//! llguidance splits an output into lexemes, each as long as possible, before it looks at the rules; GBNF has no
-//! lexemes. So whatever is not recursive becomes one terminal, which is matched exactly; a grammar without
-//! recursion is a single terminal. In recursive rules neighbouring parts that are not recursive become one terminal
-//! each. There the longest match may exclude some texts of the grammar (`[a-z]+` followed by a recursive rule that
-//! begins with a letter), but never admits one that does not belong to it.
+//! llguidance splits an output into lexemes, each as long as possible, before it looks at the rules; GBNF has
+//! no lexemes. So whatever is not recursive becomes one terminal, which is matched exactly; a grammar without
+//! recursion is a single terminal. In recursive rules neighbouring parts that are not recursive become one
+//! terminal each. There the longest match may exclude some texts of the grammar (`[a-z]+` followed by a
+//! recursive rule that begins with a letter), but never admits one that does not belong to it.
 
 mod emit;
 mod parse;
@@ -34,7 +34,7 @@ enum Node {
     Sequence(Vec<Node>),
     /// Any one of them.
     Choice(Vec<Node>),
-    /// As often as from the first to the second number.
+    /// A repetition, from the first to the second number of times.
     Repeat(Box<Node>, u32, Option<u32>),
 }
 

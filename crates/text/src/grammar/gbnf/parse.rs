@@ -285,7 +285,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A character of a class of the `regex` crate, in which none but letters and digits stand for themselves here.
+/// A character of a class of the `regex` crate, in which none but letters and digits stand for themselves
+/// here.
 fn push_class_char(class: &mut String, c: char) {
     if c.is_ascii_alphanumeric() {
         class.push(c);

@@ -1,4 +1,5 @@
-//! Whether schemas exclude each other, so that `oneOf` says no more than `anyOf`. Says no where it cannot tell.
+//! Whether schemas exclude each other, so that `oneOf` says no more than `anyOf`. Says no where it cannot
+//! tell.
 
 use std::cell::Cell;
 
@@ -106,8 +107,8 @@ fn constants(schema: &Map<String, Value>) -> Option<&[Value]> {
     }
 }
 
-/// Whether JSON Schema takes both for the same value. Numbers are compared as doubles, so that two are rather taken for
-/// equal than for different.
+/// Whether JSON Schema takes both for the same value. Numbers are compared as doubles, so that two are rather
+/// taken for equal than for different.
 fn is_equal(one: &Value, other: &Value) -> bool {
     let (a, b) = (exact_number::as_f64(one), exact_number::as_f64(other));
     match (one, other) {

@@ -3,7 +3,8 @@
 /// Formats that llguidance enforces as they are defined.
 pub(super) const FORMATS: &[&str] = &["duration", "ipv4", "ipv6", "uri", "uuid"];
 
-/// Formats that JSON Schema defines and nothing here can hold a text to. Others mean nothing to validators either.
+/// Formats that JSON Schema defines and nothing here can hold a text to. Others mean nothing to validators
+/// either.
 pub(super) const UNSUPPORTED_FORMATS: &[&str] = &["regex", "uri-template"];
 
 /// RFC 3339's dates that exist, and times without leap seconds, of which only some exist.
@@ -21,7 +22,8 @@ const MAILBOX: &str = r"[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]{1,20}(?:\.[a-zA-Z0-9!#$%&
 /// RFC 6901's pointers.
 const POINTER: &str = "(?:/(?:[^~/]|~[01])*)*";
 
-/// The pattern of a format that llguidance does not know, or for which its own would allow texts that are not of the format.
+/// The pattern of a format that llguidance does not know, or for which its own would allow texts that are not
+/// of the format.
 pub(super) fn format_pattern(format: &str) -> Option<String> {
     Some(match format {
         "date" => format!("^{DATE}$"),
@@ -40,7 +42,8 @@ pub(super) fn narrower(format: &str) -> Option<&'static str> {
     matches!(format, "iri" | "iri-reference" | "uri-reference").then_some("uri")
 }
 
-/// The pattern of a text of one of [`FORMATS`], or of some of its texts; `None` where only JSON can be held to it.
+/// The pattern of a text of one of [`FORMATS`], or of some of its texts; `None` where only JSON can be held
+/// to it.
 pub(in crate::grammar) fn text_format(format: &str) -> Option<&'static str> {
     Some(match format {
         "duration" => "P(?:[0-9]{1,4}W|[0-9]{1,4}D(?:T[0-9]{1,4}H)?|T[0-9]{1,4}[HMS])",

@@ -1,6 +1,6 @@
-//! How many patterns and formats one text of a schema must match: those of `allOf` and of references beside other keywords
-//! come together, also for properties and items that several of the combined schemas describe. Does not know what the
-//! patterns match.
+//! How many patterns and formats one text of a schema must match: those of `allOf` and of references beside
+//! other keywords come together, also for properties and items that several of the combined schemas describe.
+//! Does not know what the patterns match.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -206,8 +206,8 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    /// A schema with all that it refers to for the same place. `open` are the schemas that refer to it: one that refers to itself
-    /// adds nothing.
+    /// A schema with all that it refers to for the same place. `open` are the schemas that refer to it: one
+    /// that refers to itself adds nothing.
     fn place(
         &mut self,
         schema: &'s Value,

@@ -1,5 +1,5 @@
-//! JSON schemas before llguidance reads them: bounds, keywords that cannot be enforced, spellings that it does not
-//! know. Does not know how a schema becomes a grammar.
+//! JSON schemas before llguidance reads them: bounds, keywords that cannot be enforced, spellings that it
+//! does not know. Does not know how a schema becomes a grammar.
 
 mod disjoint;
 mod formats;
@@ -41,8 +41,8 @@ const MAX_COUNT: u64 = 10_000;
 /// Under which llguidance finds its options.
 pub(super) const OPTIONS_KEY: &str = "x-guidance";
 
-/// White space between tokens: a space, or up to two line breaks and indentation. Without a bound a model could
-/// write white space for ever.
+/// White space between tokens: a space, or up to two line breaks and indentation. Without a bound a model
+/// could write white space for ever.
 const WHITESPACE: &str = r" |\r?\n{1,2}[ \t]{0,20}";
 
 /// Keywords of any draft that would have to be enforced and cannot be.
@@ -78,8 +78,8 @@ const SCHEMA_MAP: &[&str] = &["$defs", "definitions", "patternProperties", "prop
 /// Checks a schema and makes of it what [`Numbers::lower`] takes: an object with llguidance's options.
 ///
 /// # Errors
-/// [`GrammarError::UnsupportedKeyword`], [`GrammarError::Unsupported`] for a format, [`GrammarError::TooComplex`],
-/// [`GrammarError::Invalid`], and [`GrammarError::Unsatisfiable`] for `false`.
+/// [`GrammarError::UnsupportedKeyword`], [`GrammarError::Unsupported`] for a format,
+/// [`GrammarError::TooComplex`], [`GrammarError::Invalid`], and [`GrammarError::Unsatisfiable`] for `false`.
 pub(super) fn prepare(schema: &Value) -> Result<Value, GrammarError> {
     Ok(with_options(&checked(schema)?, None))
 }
@@ -103,8 +103,8 @@ pub(super) fn checked(schema: &Value) -> Result<Value, GrammarError> {
     Ok(schema)
 }
 
-/// A checked schema with llguidance's options. Strings use the escapes of `escapes` (the characters after the backslash), or
-/// all of JSON's.
+/// A checked schema with llguidance's options. Strings use the escapes of `escapes` (the characters after the
+/// backslash), or all of JSON's.
 pub(super) fn with_options(schema: &Value, escapes: Option<&str>) -> Value {
     let mut schema = schema.as_object().cloned().unwrap_or_else(Map::new);
     let mut options = json!({ "whitespace_pattern": WHITESPACE });
@@ -162,8 +162,8 @@ struct Check<'r> {
     multiple: u64,
 }
 
-/// The pattern that stands for a format, if one does, and whether the format is an annotation only. A format that llguidance
-/// reads too generously is narrowed in place.
+/// The pattern that stands for a format, if one does, and whether the format is an annotation only. A format
+/// that llguidance reads too generously is narrowed in place.
 ///
 /// # Errors
 /// When it is a format of JSON Schema that cannot be enforced.

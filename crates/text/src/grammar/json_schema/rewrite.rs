@@ -1,4 +1,5 @@
-//! Keywords that llguidance does not know, as others that say the same. Does not know what is supported in the end.
+//! Keywords that llguidance does not know, as others that say the same. Does not know what is supported in
+//! the end.
 
 use serde_json::{Map, Value, json};
 

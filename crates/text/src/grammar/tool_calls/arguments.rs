@@ -1,5 +1,5 @@
-//! Arguments that are not written as one JSON object: between tags, or as Python writes them. Does not know how calls are
-//! written around them.
+//! Arguments that are not written as one JSON object: between tags, or as Python writes them. Does not know
+//! how calls are written around them.
 
 use serde_json::{Map, Value, json};
 
@@ -114,8 +114,8 @@ impl<'v> Arguments<'_, '_, 'v> {
         Ok(options.join(" | "))
     }
 
-    /// Text of the expression `text` and the end of its tag. Its first part is in the terminal `name`, so that text goes on
-    /// until the end and never over it.
+    /// Text of the expression `text` and the end of its tag. Its first part is in the terminal `name`, so
+    /// that text goes on until the end and never over it.
     fn ended_text(&mut self, name: &str, text: &str, tags: &ArgumentTags) -> String {
         let is_control = |stop: &&&str| self.writer.spec.control.iter().any(|known| known.1 == **stop);
         let stops: Vec<String> =
@@ -228,8 +228,8 @@ impl<'v> Arguments<'_, '_, 'v> {
         Ok(format!("%json {}", self.writer.numbers.lower(schema)?))
     }
 
-    /// A part of the schema on its own, of these types. Its references lead where they led, for which the whole schema is
-    /// copied.
+    /// A part of the schema on its own, of these types. Its references lead where they led, for which the
+    /// whole schema is copied.
     ///
     /// # Errors
     /// [`GrammarError::TooComplex`] past the bound on copies.

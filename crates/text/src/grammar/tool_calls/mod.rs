@@ -1,5 +1,5 @@
-//! Calls of tools as Lark: what an answer must look like for its calls to be found and their arguments to satisfy the
-//! tools' schemas. Does not know how calls are read and what makes a request ask for them.
+//! Calls of tools as Lark: what an answer must look like for its calls to be found and their arguments to
+//! satisfy the tools' schemas. Does not know how calls are read and what makes a request ask for them.
 
 mod arguments;
 mod raw_text;
@@ -46,8 +46,8 @@ const ANY: &str = "/(?s:.*)/";
 /// The Lark text of calls.
 ///
 /// # Errors
-/// [`GrammarError::Unsupported`] for a format whose calls cannot be written as a grammar, and what a tool's schema gives,
-/// with the tool's name.
+/// [`GrammarError::Unsupported`] for a format whose calls cannot be written as a grammar, and what a tool's
+/// schema gives, with the tool's name.
 pub(super) fn to_lark(spec: &ToolCallSpec, numbers: &mut Numbers) -> Result<String, GrammarError> {
     let mut writer = Writer { spec, lines: String::new(), n_copied_bytes: 0, numbers };
     let is_control = |text: &str| spec.control.iter().any(|known| known.1 == text);

@@ -1,5 +1,5 @@
-//! What a JSON schema says about strings, as an expression over their text without quotation marks and escapes. Does not
-//! know numbers and trees.
+//! What a JSON schema says about strings, as an expression over their text without quotation marks and
+//! escapes. Does not know numbers and trees.
 
 use std::cell::Cell;
 
@@ -36,8 +36,8 @@ impl<'r> TextSchemas<'r> {
     /// The strings that satisfy a schema as a Lark terminal's expression; `None` where no string does.
     ///
     /// # Errors
-    /// [`GrammarError::Unsupported`] for a format that is only known for JSON and for a reference to elsewhere,
-    /// [`GrammarError::TooComplex`] past the bounds, and for what a pattern gives.
+    /// [`GrammarError::Unsupported`] for a format that is only known for JSON and for a reference to
+    /// elsewhere, [`GrammarError::TooComplex`] past the bounds, and for what a pattern gives.
     pub(super) fn strings(&self, schema: &Value, depth: usize) -> Result<Option<String>, GrammarError> {
         self.count(depth)?;
         let members = match schema {

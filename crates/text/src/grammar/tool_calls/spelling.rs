@@ -1,4 +1,5 @@
-//! How the formats of tool calls are spelled: the texts around calls, names and arguments. Does not know grammars.
+//! How the formats of tool calls are spelled: the texts around calls, names and arguments. Does not know
+//! grammars.
 
 use crate::tool_calls::ToolCallFormat;
 
@@ -20,15 +21,15 @@ pub(super) struct CallSpelling {
     pub between: &'static str,
     /// After the last call.
     pub after: &'static str,
-    /// With what the text before a call ends, the beginning of what is written before the first call; empty where a call
-    /// can only be the whole answer.
+    /// With what the text before a call ends, the beginning of what is written before the first call; empty
+    /// where a call can only be the whole answer.
     pub trigger: &'static str,
     /// What else begins calls: free text must not have it.
     pub also: &'static str,
     /// The first character of calls that can only be the whole answer, as in a character class.
     pub first_char: &'static str,
-    /// With these characters, as in a character class, text may not begin: they would be read as calls though `trigger` does
-    /// not stand before them.
+    /// With these characters, as in a character class, text may not begin: they would be read as calls though
+    /// `trigger` does not stand before them.
     pub bare: &'static str,
 }
 
@@ -190,8 +191,8 @@ const OLMO3: CallSpelling = CallSpelling {
     ..PYTHONIC
 };
 
-/// The spelling of a format, that which the model's own markers tell where it has several; `None` for Harmony, whose
-/// calls are messages.
+/// The spelling of a format, that which the model's own markers tell where it has several; `None` for
+/// Harmony, whose calls are messages.
 pub(super) fn spelling(format: ToolCallFormat, is_control: &dyn Fn(&str) -> bool) -> Option<CallSpelling> {
     Some(match format {
         ToolCallFormat::Hermes => HERMES,

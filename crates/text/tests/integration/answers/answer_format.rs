@@ -1,4 +1,5 @@
-//! Which formats chat templates stand for, and the control tokens that the detokenizer tells apart for parsers.
+//! Which formats chat templates stand for, and the control tokens that the detokenizer tells apart for
+//! parsers.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Rules for texts, whole and in pieces: what is shown does not depend on how a text was cut, and never has a part of a match.
+//! Rules for texts, whole and in pieces: what is shown does not depend on how a text was cut, and never has a
+//! part of a match.
 
 use std::sync::Arc;
 

@@ -31,7 +31,8 @@ fn has_long_number(json: &str) -> bool {
     json.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > 15)
 }
 
-/// Whether a decimal number is a multiple of another, in integers: in the validator's doubles -4 is no multiple of 0.0001.
+/// Whether a decimal number is a multiple of another, in integers: in the validator's doubles -4 is no
+/// multiple of 0.0001.
 fn is_multiple(number: &str, divisor: &str) -> Option<bool> {
     let scaled = |text: &str, n_places: usize| {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));

@@ -32,8 +32,8 @@ pub fn next(matcher: &GrammarMatcher, output: &[u32]) -> Result<Vec<u32>, Gramma
     Ok(allowed(&words))
 }
 
-/// Draws tokens until an end token or `max_tokens`; after `patience` of them prefers to end. Writes no number that the
-/// validator's double precision could not tell from another.
+/// Draws tokens until an end token or `max_tokens`; after `patience` of them prefers to end. Writes no number
+/// that the validator's double precision could not tell from another.
 pub fn walk(
     matcher: &GrammarMatcher,
     tokenizer: &Tokenizer,

@@ -1,4 +1,5 @@
-//! Families of models: how they call tools and think, a chat template, and answers in the style of that template.
+//! Families of models: how they call tools and think, a chat template, and answers in the style of that
+//! template.
 
 /// A family.
 pub struct Family {

@@ -1,5 +1,5 @@
-//! Chat templates of real models render as in transformers (`fixtures/chat_templates`), also with user text full of
-//! control tokens; templates that never end are refused.
+//! Chat templates of real models render as in transformers (`fixtures/chat_templates`), also with user text
+//! full of control tokens; templates that never end are refused.
 
 use std::path::Path;
 

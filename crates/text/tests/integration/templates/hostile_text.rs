@@ -1,5 +1,5 @@
-//! Texts that no person writes, for every kind of tokenizer: none makes it panic, and all that it gives are ids of its
-//! vocabulary, which decode.
+//! Texts that no person writes, for every kind of tokenizer: none makes it panic, and all that it gives are
+//! ids of its vocabulary, which decode.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! Template idioms give the same results as Jinja2 in the environment of transformers' chat templates
-//! (`fixtures/idioms`, made by the script there). The differences are listed in `different.json`: an idiom that agrees
-//! must be removed from it.
+//! (`fixtures/idioms`, made by the script there). The differences are listed in `different.json`: an idiom
+//! that agrees must be removed from it.
 
 use std::path::Path;
 

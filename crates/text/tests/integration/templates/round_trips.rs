@@ -1,5 +1,5 @@
-//! Answers that come back as history: each answer, cut at every place, parsed, sent back and shown to the model by the chat
-//! template of its family is never refused, and a whole one is shown as the model wrote it.
+//! Answers that come back as history: each answer, cut at every place, parsed, sent back and shown to the
+//! model by the chat template of its family is never refused, and a whole one is shown as the model wrote it.
 
 use std::path::Path;
 use std::sync::Arc;

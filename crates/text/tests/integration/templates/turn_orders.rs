@@ -1,5 +1,6 @@
-//! Conversations in orders that clients send and a template refuses: instructions in the middle, several messages of one role in a
-//! row, a conversation that the assistant begins. They are rendered in the closest order that the template takes.
+//! Conversations in orders that clients send and a template refuses: instructions in the middle, several
+//! messages of one role in a row, a conversation that the assistant begins. They are rendered in the closest
+//! order that the template takes.
 
 use std::path::Path;
 

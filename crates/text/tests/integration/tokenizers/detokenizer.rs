@@ -1,4 +1,5 @@
-//! The detokenizer equals one-shot decoding, on random tokens (including invalid UTF-8) and random stop strings.
+//! The detokenizer equals one-shot decoding, on random tokens (including invalid UTF-8) and random stop
+//! strings.
 
 use std::sync::Arc;
 
@@ -6,8 +7,8 @@ use crate::support::tokenizer;
 use fastrand::Rng;
 use throng_text::{DetokenizeOptions, Detokenizer, EncodeOptions, Tokenizer};
 
-/// Reference: the text cut at the stop string that is complete first (the longest, if several end there), by trying
-/// every end.
+/// Reference: the text cut at the stop string that is complete first (the longest, if several end there), by
+/// trying every end.
 fn cut(text: &str, stop: &[String], include: bool) -> (String, Option<usize>) {
     for end in 1..=text.len() {
         let complete = stop.iter().enumerate().filter(|(_, stop)| !stop.is_empty());

@@ -1,5 +1,5 @@
-//! WordPiece and unigram vocabularies as llama.cpp's converter writes them into GGUF files: the same tokens as from the
-//! `tokenizer.json` that they were made of.
+//! WordPiece and unigram vocabularies as llama.cpp's converter writes them into GGUF files: the same tokens
+//! as from the `tokenizer.json` that they were made of.
 
 use std::path::Path;
 

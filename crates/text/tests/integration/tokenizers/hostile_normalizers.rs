@@ -1,5 +1,5 @@
-//! Tokenizer files whose normalizers or decoders turn a few bytes into gigabytes are refused when they are loaded, or
-//! when a text would grow too much; those of real models are accepted.
+//! Tokenizer files whose normalizers or decoders turn a few bytes into gigabytes are refused when they are
+//! loaded, or when a text would grow too much; those of real models are accepted.
 
 use serde_json::{Value, json};
 use throng_text::{EncodeOptions, TextError, Tokenizer};

@@ -1,5 +1,5 @@
-//! `tokenizer.json` files of many kinds give the same results as in Hugging Face's library (`fixtures/tokenizers`, made
-//! by the script there), and broken files are refused.
+//! `tokenizer.json` files of many kinds give the same results as in Hugging Face's library
+//! (`fixtures/tokenizers`, made by the script there), and broken files are refused.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! A server that answers every request at once with the same JSON: what is left of a request's time without a gateway, and what
-//! other routers stand in front of. Does not know what it is asked.
+//! A server that answers every request at once with the same JSON: what is left of a request's time without a
+//! gateway, and what other routers stand in front of. Does not know what it is asked.
 
 use anyhow::Result;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,4 +1,5 @@
-//! Chat completions at a steady rate over kept connections, and how long each took. Does not know who answers.
+//! Chat completions at a steady rate over kept connections, and how long each took. Does not know who
+//! answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +27,7 @@ pub struct Load {
     pub n_connections: usize,
 }
 
-/// Who is asked.
+/// The server under load.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// On this machine.
@@ -52,8 +53,8 @@ pub struct Measured {
     pub max_us: f64,
 }
 
-/// Sends requests when they are due. A request's time counts from when it was due if all connections were busy then, else from when it
-/// was sent: the timer's own delay is not the server's.
+/// Sends requests when they are due. A request's time counts from when it was due if all connections were
+/// busy then, else from when it was sent: the timer's own delay is not the server's.
 ///
 /// # Errors
 /// When nothing is answered.

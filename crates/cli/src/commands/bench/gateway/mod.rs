@@ -1,5 +1,6 @@
-//! `throng bench gateway`: how much time a gateway adds to a request, with keys, limits and the ledger, in front of an engine that
-//! answers at once; other routers in the same run. Does not know how requests are sent and answered.
+//! `throng bench gateway`: how much time a gateway adds to a request, with keys, limits and the ledger, in
+//! front of an engine that answers at once; other routers in the same run. Does not know how requests are
+//! sent and answered.
 
 mod bare;
 mod load;
@@ -29,7 +30,8 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 const START_INTERVAL: Duration = Duration::from_millis(250);
 /// Requests before the measured ones, as a part of these.
 const WARM_UP: f64 = 0.1;
-/// A step of the engine while streams are open: a worker that takes longer than a second for a step counts as lost.
+/// A step of the engine while streams are open: a worker that takes longer than a second for a step counts as
+/// lost.
 const STREAM_STEP_MS: u64 = 400;
 const MIB: f64 = (1 << 20) as f64;
 

@@ -1,5 +1,5 @@
-//! A gateway as `throng serve` and `throng gateway` run it, with a database of keys, limits and the ledger, and an engine that computes
-//! nothing: its steps take as long as they are told to. Does not know who asks.
+//! A gateway as `throng serve` and `throng gateway` run it, with a database of keys, limits and the ledger,
+//! and an engine that computes nothing: its steps take as long as they are told to. Does not know who asks.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,12 +20,12 @@ use crate::running::{self, RunningModel};
 
 /// What the model is called.
 pub const MODEL: &str = "paper";
-/// Of a limit that is counted and never reached.
+/// A limit that is counted and never reached.
 const NEVER_REACHED: u64 = 1_000_000_000;
 /// Sequences that run at a time: more than streams can be opened.
 const MAX_SEQUENCES: u32 = 1 << 13;
 const MAX_BATCH_TOKENS: u32 = 1 << 14;
-/// As many as the longest sequence needs, so that none waits for another's blocks.
+/// Blocks of the longest sequence, so that none waits for another's blocks.
 const BLOCKS_PER_SEQUENCE: u32 = 64;
 
 /// Serves the gateway with the engine in this process until it is ended; says its port and a key first.

@@ -1,4 +1,5 @@
-//! The engine that computes nothing in a worker, and a gateway over it in another process. Does not know who asks.
+//! The engine that computes nothing in a worker, and a gateway over it in another process. Does not know who
+//! asks.
 
 use std::time::Duration;
 

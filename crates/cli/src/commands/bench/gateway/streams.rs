@@ -1,4 +1,5 @@
-//! Many streams that are open at a time, and the memory of the process that serves them. Does not know who serves.
+//! Many streams that are open at a time, and the memory of the process that serves them. Does not know who
+//! serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +36,8 @@ pub struct OpenStreams {
 /// Opens `n` streams at a server with this process id, and reads them while its memory is measured.
 ///
 /// # Errors
-/// When a stream is refused or ends before its first token, and when the memory cannot be read from `/proc` (Linux only).
+/// When a stream is refused or ends before its first token, and when the memory cannot be read from `/proc`
+/// (Linux only).
 pub async fn measure(n: usize, target: &Target, process_id: u32) -> Result<OpenStreams> {
     let bytes_before = resident_bytes(process_id)?;
     let request: Arc<[u8]> = load::stream_request(target, MAX_TOKENS).into();

@@ -30,13 +30,13 @@ fn digit_then(low: u8, high: u8, rest: &str) -> Option<RegexAst> {
 /// Any fraction.
 const FRACTION: &str = r"(\.[0-9]+)?";
 
-/// Kind of numbers in a set. Integers have expressions of their own, so that nothing is left of one where no further
-/// digit may come: llguidance tells the end of a number by that.
+/// Kind of numbers in a set. Integers have expressions of their own, so that nothing is left of one where no
+/// further digit may come: llguidance tells the end of a number by that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// All.
     Any,
-    /// Those without a fraction.
+    /// Numbers without a fraction.
     Integers,
 }
 
