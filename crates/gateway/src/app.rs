@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throng_core::health::State as Health;
+use throng_http::Phase;
 use throng_store::AuditEvent;
 use tokio::sync::{Notify, watch};
 
@@ -25,7 +26,6 @@ use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
 use crate::on_demand::{OnDemandModels, Serving};
 use crate::openai::IgnoredLog;
-use crate::phase::Phase;
 use crate::replica::{Link, Links, Replica, Replicas, Status};
 use crate::response_cache::{DiskTier, ResponseCache, SemanticCache};
 use crate::router::{Route, Router};

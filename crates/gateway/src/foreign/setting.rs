@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use throng_http::Phase;
 use tokio::sync::watch;
 
 use crate::config::GatewayConfig;
@@ -9,7 +10,6 @@ use crate::generation::Turns;
 use crate::ledger::Ledger;
 use crate::limits::RateLimits;
 use crate::memory::MemoryBudget;
-use crate::phase::Phase;
 
 /// What answering needs of the server.
 #[derive(Debug, Clone, Copy)]

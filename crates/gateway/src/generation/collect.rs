@@ -2,6 +2,7 @@
 
 use std::mem::{size_of, size_of_val};
 
+use throng_http::Phase;
 use tokio::sync::watch;
 
 use super::answer_bound::AnswerBound;
@@ -10,7 +11,6 @@ use super::output::Output;
 use super::session::Session;
 use crate::memory::Reservation;
 use crate::openai::ApiError;
-use crate::phase::Phase;
 use crate::replica::TokenReport;
 use crate::retry_after::retry_after_s;
 

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Version, header};
 use throng_core::request::TenantId;
+use throng_http::Phase;
 
 use crate::app::App;
 use crate::auth::Tenant;
@@ -20,7 +21,6 @@ use crate::idempotency::Repeatable;
 use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::on_demand::Serving;
 use crate::openai::{ApiError, IgnoredParameters, ReadOptions};
-use crate::phase::Phase;
 
 /// The body of a request that is said to be JSON.
 #[derive(Debug)]

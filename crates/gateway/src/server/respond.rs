@@ -16,6 +16,7 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response, Version, header};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
+use throng_http::Phase;
 use tower::{Layer, ServiceExt};
 use tower_http::cors::CorsLayer;
 
@@ -29,7 +30,6 @@ use crate::limits::insert_headers;
 use crate::memory::Reservation;
 use crate::metrics::HttpLabels;
 use crate::openai::{ApiError, ErrorCode};
-use crate::phase::Phase;
 
 /// Answers requests of one listening socket.
 #[derive(Debug)]

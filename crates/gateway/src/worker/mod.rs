@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prometheus_client::registry::Registry;
 use throng_engine::EngineHandle;
+use throng_http::{Phase, Shutdown};
 use throng_text::AnswerFormat;
 use throng_wire::{Artifact, ArtifactKind, Description};
 use tokio::sync::{Semaphore, watch};
@@ -22,7 +23,6 @@ use crate::constraint::ModelGrammars;
 use crate::gateway::{GatewayError, check_keys};
 use crate::memory::MemoryBudget;
 use crate::metrics::HttpMetrics;
-use crate::phase::{Phase, Shutdown};
 use crate::replica::{LocalReplica, Replica, ReplicaError, ReplicaErrorKind, sent_status};
 use crate::server::{self, Listener, Served, Service, Tls};
 

@@ -14,6 +14,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, header};
+use throng_http::Phase;
 
 pub(super) use self::alias::is_usable;
 pub(super) use self::golden::watch as watch_golden;
@@ -31,7 +32,6 @@ use crate::generation::{
 };
 use crate::memory::{Part, Reservation};
 use crate::openai::{ApiError, ChatRequest, CompletionRequest, IgnoredParameters};
-use crate::phase::Phase;
 use crate::retry_after::retry_after_s;
 use crate::router::Route;
 
