@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throng_core::health::State as Health;
 use throng_http::Phase;
+use throng_http::memory::MemoryBudget;
 use throng_store::AuditEvent;
 use tokio::sync::{Notify, watch};
 
@@ -14,10 +15,10 @@ use crate::awaited::FleetMembers;
 use crate::config::GatewayConfig;
 use crate::foreign::{ForeignModel, ForeignModels, ForeignReplica};
 use crate::generation::{AnswerWriting, Turns};
+use crate::held_bytes::HeldBytes;
 use crate::ledger::{Audited, Ledger, PriceTable};
 use crate::limits::RateLimits;
 use crate::loading::Progress;
-use crate::memory::{HeldBytes, MemoryBudget};
 use crate::metrics::{
     AtScrape, EngineStatus, MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ModerationCounts,
     ProcessFacts, SharingStats,

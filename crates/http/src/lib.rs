@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 pub mod awake;
+pub mod byte_queue;
+pub mod memory;
 mod phase;
 
 pub use phase::{Phase, Shutdown};

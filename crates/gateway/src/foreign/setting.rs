@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use throng_http::Phase;
+use throng_http::memory::MemoryBudget;
 use tokio::sync::watch;
 
 use crate::config::GatewayConfig;
 use crate::generation::Turns;
 use crate::ledger::Ledger;
 use crate::limits::RateLimits;
-use crate::memory::MemoryBudget;
 
 /// What answering needs of the server.
 #[derive(Debug, Clone, Copy)]

@@ -12,6 +12,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use throng_http::Phase;
 use throng_http::awake::{AwakeSleep, within};
+use throng_http::byte_queue::{ByteSender, Closed, byte_queue};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -19,7 +20,6 @@ use super::events::{EventSplitter, Seen, see};
 use super::running::Running;
 use super::setting::Setting;
 use crate::connection::HALF_CLOSED_PING_INTERVAL;
-use crate::generation::{ByteSender, Closed, byte_queue};
 use crate::openai::ApiError;
 
 /// After the last event, for the rest of the answer: the connection can be used again then.

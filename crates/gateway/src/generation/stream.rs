@@ -13,14 +13,14 @@ use http::header;
 use serde::Serialize;
 use throng_http::Phase;
 use throng_http::awake::within;
+use throng_http::byte_queue::{ByteSender, Closed, QUEUE_BYTES, byte_queue};
+use throng_http::memory::MemoryBudget;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::byte_queue::{ByteSender, Closed, QUEUE_BYTES, byte_queue};
 use super::output::Output;
 use super::session::Session;
 use crate::connection::{HALF_CLOSED_PING_INTERVAL, RequestContext};
-use crate::memory::MemoryBudget;
 use crate::openai::ApiError;
 use crate::replica::ReplicaErrorKind;
 use crate::router::Route;

@@ -1,10 +1,10 @@
 //! The vectors of a session, in the order of its texts. Does not know what they mean.
 
 use throng_http::Phase;
+use throng_http::memory::Reservation;
 use tokio::sync::watch;
 
 use crate::generation::{Output, Session};
-use crate::memory::Reservation;
 use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
 
