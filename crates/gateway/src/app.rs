@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throng_core::health::State as Health;
+use throng_http::Phase;
+use throng_http::memory::MemoryBudget;
 use throng_store::AuditEvent;
 use tokio::sync::{Notify, watch};
 
@@ -13,10 +15,10 @@ use crate::awaited::FleetMembers;
 use crate::config::GatewayConfig;
 use crate::foreign::{ForeignModel, ForeignModels, ForeignReplica};
 use crate::generation::{AnswerWriting, Turns};
+use crate::held_bytes::HeldBytes;
 use crate::ledger::{Audited, Ledger, PriceTable};
 use crate::limits::RateLimits;
 use crate::loading::Progress;
-use crate::memory::{HeldBytes, MemoryBudget};
 use crate::metrics::{
     AtScrape, EngineStatus, MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ModerationCounts,
     ProcessFacts, SharingStats,
@@ -25,7 +27,6 @@ use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
 use crate::on_demand::{OnDemandModels, Serving};
 use crate::openai::IgnoredLog;
-use crate::phase::Phase;
 use crate::replica::{Link, Links, Replica, Replicas, Status};
 use crate::response_cache::{DiskTier, ResponseCache, SemanticCache};
 use crate::router::{Route, Router};

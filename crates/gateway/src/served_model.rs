@@ -9,7 +9,7 @@ use throng_text::{AnswerFormat, ChatTemplate, Tokenizer};
 use crate::adapters::{AdapterSettings, Adapters, LoadedAdapter};
 use crate::config::GatewayConfig;
 use crate::constraint::ModelGrammars;
-use crate::memory::HeldBytes;
+use crate::held_bytes::HeldBytes;
 use crate::metrics::ModelMetrics;
 use crate::openai::{ApiError, ModelFacts, ModelLimits, drop_invalid};
 use crate::overload::{OverloadControl, Scale};

@@ -14,10 +14,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("throng-kernels", &[]),
     ("throng-text", &[]),
     ("throng-store", &[]),
+    ("throng-http", &[]),
     ("throng-engine", &["throng-core"]),
     ("throng-model", &["throng-core", "throng-kernels"]),
     ("throng-wire", &["throng-core"]),
-    ("throng-gateway", &["throng-core", "throng-engine", "throng-text", "throng-store", "throng-wire"]),
+    (
+        "throng-gateway",
+        &["throng-core", "throng-engine", "throng-http", "throng-text", "throng-store", "throng-wire"],
+    ),
     ("throng-testkit", &["throng-core", "throng-kernels", "throng-model"]),
     (
         "throng-cli",

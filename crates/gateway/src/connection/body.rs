@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use throng_http::memory::Reservation;
 
-use crate::memory::Reservation;
 use crate::openai::ApiError;
 
 /// A refused request's body up to this size is read away, so that the connection can be used again.

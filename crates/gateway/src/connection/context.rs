@@ -12,6 +12,8 @@ use hyper::body::Incoming;
 use throng_core::limits::Status;
 use throng_core::overload::ServiceClass;
 use throng_core::request::TenantId;
+use throng_http::awake::within;
+use throng_http::memory::{MemoryBudget, Part};
 use tokio::time::Instant;
 
 use super::ConnectionState;
@@ -19,8 +21,6 @@ use super::body::{HeldBody, collect, drain};
 use super::destination::Destination;
 use crate::aliases::Ticket;
 use crate::auth::Tenant;
-use crate::awake::within;
-use crate::memory::{MemoryBudget, Part};
 use crate::observation::{GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent};
 use crate::openai::{ApiError, ErrorCode};
 use crate::overload::ServiceAsk;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng_http::awake::within;
 use throng_wire::{DESCRIBE, Description, HEARTBEAT_MS, MAX_DOCUMENT_BYTES, STATUS, Versions, WATCH};
 use tokio::time::Instant;
 
 use super::membership::Membership;
-use crate::awake::within;
 use crate::body_lines::BodyLines;
 use crate::replica::{Connection, ConnectionGuard, Link};
 

@@ -13,7 +13,7 @@ use throng_wire::{
 };
 
 use crate::adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
-use crate::memory::HeldBytes;
+use crate::held_bytes::HeldBytes;
 use crate::replica::Connection;
 use crate::served_model::ServedModel;
 

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use throng_core::routing::ReplicaId;
+use throng_http::awake::within;
 
 use super::events::{EventSplitter, Seen, data_of, see};
 use super::fault::Fault;
@@ -20,7 +21,6 @@ use super::reason::Reason;
 use super::request::{Endpoint, ForeignRequest};
 use super::smallest_request::answered_endpoint;
 use super::upstream::{MAX_ERROR_BYTES, Upstream, read_all};
-use crate::awake::within;
 use crate::connection::RequestContext;
 use crate::dispatch::{Bound, Placement, Wanted};
 use crate::openai::ApiError;

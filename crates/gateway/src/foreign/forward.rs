@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use serde_json::Value;
+use throng_http::Phase;
 use tokio::time::Instant;
 
 use super::attempt::{Answering, Told, begin};
@@ -22,7 +23,6 @@ use crate::generation::on_blocking_thread;
 use crate::ledger::{Counted, Ledger};
 use crate::limits::{Charge, budget_scopes, limit_error, refusal_name, uncounted_error, uncounted_name};
 use crate::openai::ApiError;
-use crate::phase::Phase;
 use crate::regions::{Forwarding, check_regions};
 use crate::retry_after::retry_after_s;
 

@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 use throng_core::health::{Probe, State};
 use throng_core::routing::ReplicaId;
+use throng_http::awake::within;
 use tokio::time::Instant;
 
 use super::attempt::{error_in, post};
@@ -17,7 +18,6 @@ use super::model::{ForeignModel, ForeignModels, ForeignReplica, MAX_MODELS};
 use super::request::Endpoint;
 use super::smallest_request::smallest_request;
 use super::upstream::{Upstream, read_all};
-use crate::awake::within;
 use crate::regions::Forwarding;
 
 /// Between two looks at which probes are due.

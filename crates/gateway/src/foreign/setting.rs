@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use throng_http::Phase;
+use throng_http::memory::MemoryBudget;
 use tokio::sync::watch;
 
 use crate::config::GatewayConfig;
 use crate::generation::Turns;
 use crate::ledger::Ledger;
 use crate::limits::RateLimits;
-use crate::memory::MemoryBudget;
-use crate::phase::Phase;
 
 /// What answering needs of the server.
 #[derive(Debug, Clone, Copy)]

@@ -10,17 +10,17 @@ use bytes::Bytes;
 use http::header;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use throng_http::Phase;
+use throng_http::awake::{AwakeSleep, within};
+use throng_http::byte_queue::{ByteSender, Closed, byte_queue};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::events::{EventSplitter, Seen, see};
 use super::running::Running;
 use super::setting::Setting;
-use crate::awake::{AwakeSleep, within};
 use crate::connection::HALF_CLOSED_PING_INTERVAL;
-use crate::generation::{ByteSender, Closed, byte_queue};
 use crate::openai::ApiError;
-use crate::phase::Phase;
 
 /// After the last event, for the rest of the answer: the connection can be used again then.
 const END_TIMEOUT: Duration = Duration::from_secs(1);

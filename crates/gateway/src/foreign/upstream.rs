@@ -14,11 +14,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls::pki_types::ServerName;
 use throng_core::routing::Region;
+use throng_http::awake::{AwakeTimer, within};
 
 use super::fault::Fault;
 use super::reason::is_of_request;
 use super::trouble::Trouble;
-use crate::awake::{AwakeTimer, within};
 use crate::regions::Forwarding;
 use crate::trust::trusting_nobody;
 

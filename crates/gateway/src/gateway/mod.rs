@@ -9,6 +9,7 @@ mod remote_models;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
+use throng_http::{Phase, Shutdown};
 use tokio::sync::{oneshot, watch};
 
 use crate::app::{App, Shared};
@@ -21,7 +22,6 @@ use crate::metrics::ProcessFacts;
 use crate::moderation::Moderation;
 use crate::observation::{Observation, RequestObserver};
 use crate::on_demand::OnDemandModels;
-use crate::phase::{Phase, Shutdown};
 use crate::replica::Links;
 use crate::response_cache::DiskTier;
 use crate::routes::{self, Audience};

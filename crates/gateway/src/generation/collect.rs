@@ -2,15 +2,15 @@
 
 use std::mem::{size_of, size_of_val};
 
+use throng_http::Phase;
+use throng_http::memory::Reservation;
 use tokio::sync::watch;
 
 use super::answer_bound::AnswerBound;
 use super::choice::{Choice, ChoiceEnd};
 use super::output::Output;
 use super::session::Session;
-use crate::memory::Reservation;
 use crate::openai::ApiError;
-use crate::phase::Phase;
 use crate::replica::TokenReport;
 use crate::retry_after::retry_after_s;
 

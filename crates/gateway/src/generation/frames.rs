@@ -10,10 +10,10 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use serde::Serialize;
+use throng_http::memory::{MemoryBudget, MemoryFull, Part, Reservation};
 use tokio::sync::Semaphore;
 
 use crate::connection::{MAX_FRAME_BYTES, RequestContext};
-use crate::memory::{MemoryBudget, MemoryFull, Part, Reservation};
 use crate::openai::ApiError;
 
 /// Most bytes of a frame: as many as are given to be sent at once, so that none is kept for the sake of its last part.

@@ -3,7 +3,6 @@
 
 mod admit;
 mod answer_bound;
-mod byte_queue;
 mod choice;
 mod client_error;
 mod collect;
@@ -21,7 +20,6 @@ mod work;
 
 pub(crate) use admit::{admit, check_room, count};
 pub(crate) use answer_bound::{AnswerBound, AnswerShape, LogprobBytes};
-pub(crate) use byte_queue::{ByteSender, Closed, byte_queue};
 pub(crate) use client_error::BlamedParams;
 pub(crate) use collect::{Answer, collect};
 pub(crate) use frames::{AnswerWriting, FrameWriter, Frames};

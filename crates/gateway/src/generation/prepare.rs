@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use throng_core::request::{SamplingParams, TenantId, TokenId};
+use throng_http::memory::{MemoryBudget, Part, Reservation};
 use throng_text::{DetokenizeOptions, EncodeOptions, TemplateError, TemplateInput, TextError, Tokenizer};
 
 use super::constraining::{chat_constraint, constraint, output_constraint};
@@ -17,7 +18,6 @@ use super::work::Abandoned;
 use crate::adapters::LoadedAdapter;
 use crate::config::RENDER_FACTOR;
 use crate::constraint::OutputForm;
-use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::openai::several_answers::{beam_bytes, not_with_beams};
 use crate::openai::{
     ApiError, ChatRequest, CompletionRequest, ConstraintParam, Conversation, GenerationRequest,

@@ -11,17 +11,17 @@ use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use http::header;
 use serde::Serialize;
+use throng_http::Phase;
+use throng_http::awake::within;
+use throng_http::byte_queue::{ByteSender, Closed, QUEUE_BYTES, byte_queue};
+use throng_http::memory::MemoryBudget;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::byte_queue::{ByteSender, Closed, QUEUE_BYTES, byte_queue};
 use super::output::Output;
 use super::session::Session;
-use crate::awake::within;
 use crate::connection::{HALF_CLOSED_PING_INTERVAL, RequestContext};
-use crate::memory::MemoryBudget;
 use crate::openai::ApiError;
-use crate::phase::Phase;
 use crate::replica::ReplicaErrorKind;
 use crate::router::Route;
 

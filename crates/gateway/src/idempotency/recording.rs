@@ -9,11 +9,11 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::{StatusCode, header};
 use http_body_util::BodyExt;
+use throng_http::memory::{MemoryBudget, Part, Reservation};
 use throng_store::{AnswerClaim, KeptAnswer, Store};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::interval;
 
-use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::openai::ApiError;
 
 /// A longer answer is not kept.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::MetricType;
+use throng_http::memory::{MemoryBudget, Part};
 
 use super::AtScrape;
-use crate::memory::{HeldBytes, MemoryBudget, Part};
+use crate::held_bytes::HeldBytes;
 
 /// Asks the budget and the models at each scrape.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::residency::{Residency, Standing, Step};
 use crate::config::{OnDemandConfig, OnRequest};
-use crate::memory::HeldBytes;
+use crate::held_bytes::HeldBytes;
 use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
 use crate::router::Router;

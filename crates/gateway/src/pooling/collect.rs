@@ -1,11 +1,11 @@
 //! The vectors of a session, in the order of its texts. Does not know what they mean.
 
+use throng_http::Phase;
+use throng_http::memory::Reservation;
 use tokio::sync::watch;
 
 use crate::generation::{Output, Session};
-use crate::memory::Reservation;
 use crate::openai::ApiError;
-use crate::phase::Phase;
 use crate::retry_after::retry_after_s;
 
 /// Waits for all vectors of a session, one a text; `memory` grows with them and is to be kept until they are written.

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use throng_core::request::{Priority, SamplingParams, TenantId, TokenId};
+use throng_http::memory::{MemoryBudget, Part};
 use throng_text::{EncodeOptions, Tokenizer};
 
 use crate::generation::{Abandoned, Prepared, text_error, tokenizer_of};
-use crate::memory::{MemoryBudget, Part};
 use crate::openai::pooling::PoolingOptions;
 use crate::openai::{ApiError, Prompt, check_prompt};
 use crate::pooling_model::PoolingModel;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use throng_core::block_hash::{BlockHash, BlockKey};
 use throng_core::routing::ReplicaId;
+use throng_http::awake::AwakeSleep;
 
 use super::tried::Tried;
 use super::{Continuations, Generation, ReplicaError, ReplicaErrorKind, ReplicaRequest, Replicas, Status};
-use crate::awake::AwakeSleep;
 use crate::dispatch::{Bound, Placement, Wanted};
 
 /// Conditions of a request on its replica.

@@ -10,6 +10,8 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Version, header};
 use throng_core::request::TenantId;
+use throng_http::Phase;
+use throng_http::memory::{MemoryBudget, Part, Reservation};
 
 use crate::app::App;
 use crate::auth::Tenant;
@@ -17,10 +19,8 @@ use crate::config::{GatewayConfig, PARSE_FACTOR};
 use crate::connection::{HALF_SENT_GRACE, HeldBody, RequestContext};
 use crate::foreign::named_model;
 use crate::idempotency::Repeatable;
-use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::on_demand::Serving;
 use crate::openai::{ApiError, IgnoredParameters, ReadOptions};
-use crate::phase::Phase;
 
 /// The body of a request that is said to be JSON.
 #[derive(Debug)]

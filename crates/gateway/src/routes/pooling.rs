@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use http::header;
+use throng_http::memory::Part;
 
 use super::by_engine::answer_by_engine;
 use super::json_body::{AppState, JsonBody, with_ignored};
@@ -15,7 +16,6 @@ use crate::app::App;
 use crate::connection::RequestContext;
 use crate::foreign::Endpoint;
 use crate::generation::{Abandoned, FrameWriter, Frames, Prepared, admit, check_room, on_blocking_thread};
-use crate::memory::Part;
 use crate::openai::pooling::{
     ClassifyRequest, EmbeddingRequest, EncodingFormat, PairsRequest, PoolingOptions, empty_text,
     is_empty_text,

@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header;
+use throng_http::memory::Part;
 
 use super::by_engine::answer_by_engine;
 use super::json_body::{AppState, JsonBody, with_ignored};
@@ -17,7 +18,6 @@ use crate::foreign::Endpoint;
 use crate::generation::{
     Abandoned, FrameWriter, Frames, encode_conversation, encode_text, on_blocking_thread, tokenizer_of,
 };
-use crate::memory::Part;
 use crate::openai::tokenize::{DetokenizeResponse, TokenStrings, TokenizeResponse};
 use crate::openai::{ApiError, DetokenizeRequest, IgnoredParameters, TokenizeInput, TokenizeRequest};
 

@@ -11,6 +11,9 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulConnection;
+use throng_http::Phase;
+use throng_http::awake::AwakeTimer;
+use throng_http::memory::{Part, Reservation};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::CUT_GRACE;
@@ -20,10 +23,7 @@ use super::outflow::StreamExecutor;
 use super::respond::Responder;
 use super::socket::{self, ClientSocket, ClientStream};
 use super::tls::TLS_BYTES;
-use crate::awake::AwakeTimer;
 use crate::connection::{ConnectionState, InFlight, Socket, client_gone};
-use crate::memory::{Part, Reservation};
-use crate::phase::Phase;
 
 /// hyper's buffers; must hold a request's head as large as the guard still answers politely.
 const CONNECTION_BUFFER_BYTES: usize = 128 << 10;

@@ -20,6 +20,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng_http::memory::MemoryBudget;
+use throng_http::{Phase, Shutdown};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -29,10 +31,8 @@ use self::overflow::Refuser;
 use self::respond::Responder;
 use crate::config::GatewayConfig;
 use crate::connection::Socket;
-use crate::memory::MemoryBudget;
 use crate::metrics::HttpMetrics;
 use crate::observation::Observation;
-use crate::phase::{Phase, Shutdown};
 
 pub use self::listener::Listener;
 pub(crate) use self::tls::Tls;

@@ -16,6 +16,8 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response, Version, header};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
+use throng_http::Phase;
+use throng_http::memory::Reservation;
 use tower::{Layer, ServiceExt};
 use tower_http::cors::CorsLayer;
 
@@ -26,10 +28,8 @@ use super::outflow::{HeldFrame, Outflow};
 use super::refusals::{RefusalLog, Sender};
 use crate::connection::{InFlight, MAX_FRAME_BYTES, RequestContext, Settled};
 use crate::limits::insert_headers;
-use crate::memory::Reservation;
 use crate::metrics::HttpLabels;
 use crate::openai::{ApiError, ErrorCode};
-use crate::phase::Phase;
 
 /// Answers requests of one listening socket.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use http::{HeaderMap, Version};
+use throng_http::memory::Part;
 use throng_text::grammar::GrammarError;
 use throng_wire::{Constraint, Generate, Sampling, VERSION_HEADER, Versions};
 
@@ -16,7 +17,6 @@ use crate::adapters::LoadedAdapter;
 use crate::body_lines::{BodyLines, LinesError};
 use crate::connection::RequestContext;
 use crate::constraint::OutputForm;
-use crate::memory::Part;
 use crate::openai::ApiError;
 use crate::replica::{
     Replica, ReplicaError, ReplicaErrorKind, ReplicaRequest, RequestedAdapter, received_constraint,

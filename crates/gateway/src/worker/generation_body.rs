@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
+use throng_http::memory::Reservation;
 use throng_wire::{Command, Event};
 
 use crate::adapters::LoadedAdapter;
 use crate::body_lines::BodyLines;
-use crate::memory::Reservation;
 use crate::replica::{Generation, ReplicaError, ReplicaErrorKind, sent_error, sent_event};
 
 /// Events that are ready together are given together, up to about this size.

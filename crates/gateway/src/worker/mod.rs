@@ -11,6 +11,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prometheus_client::registry::Registry;
 use throng_engine::EngineHandle;
+use throng_http::memory::MemoryBudget;
+use throng_http::{Phase, Shutdown};
 use throng_text::AnswerFormat;
 use throng_wire::{Artifact, ArtifactKind, Description};
 use tokio::sync::{Semaphore, watch};
@@ -20,9 +22,7 @@ use crate::auth::ApiKeys;
 use crate::config::{ClientCertificates, GatewayConfig};
 use crate::constraint::ModelGrammars;
 use crate::gateway::{GatewayError, check_keys};
-use crate::memory::MemoryBudget;
 use crate::metrics::HttpMetrics;
-use crate::phase::{Phase, Shutdown};
 use crate::replica::{LocalReplica, Replica, ReplicaError, ReplicaErrorKind, sent_status};
 use crate::server::{self, Listener, Served, Service, Tls};
 

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::{Method, StatusCode};
 use throng_core::block_pool::CacheCursor;
+use throng_http::Phase;
 use throng_wire::{ARTIFACTS, DESCRIBE, Description, GENERATE, HEARTBEAT_MS, STATUS, WATCH};
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -22,7 +23,6 @@ use tokio::time::{Interval, MissedTickBehavior};
 use super::WorkerState;
 use super::generate::generate;
 use crate::openai::ApiError;
-use crate::phase::Phase;
 use crate::replica::{Replica, Status};
 use crate::retry_after::retry_after_s;
 

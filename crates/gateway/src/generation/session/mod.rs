@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use futures_util::StreamExt;
 use throng_core::request::{FinishReason, SamplingParams, TokenId};
+use throng_http::memory::Reservation;
 use throng_text::{DetokenizeOptions, Detokenizer, Tokenizer};
 use tokio::time::Instant;
 
@@ -19,7 +20,6 @@ use super::output::Output;
 use crate::adapters::LoadedAdapter;
 use crate::connection::RequestContext;
 use crate::limits::Charge;
-use crate::memory::Reservation;
 use crate::moderation::Moderation;
 use crate::observation::GenerationRecord;
 use crate::openai::ApiError;

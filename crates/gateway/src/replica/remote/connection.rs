@@ -14,13 +14,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::ServerName;
 use serde::de::DeserializeOwned;
 use throng_core::routing::Region;
+use throng_http::awake::{AwakeTimer, within};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 
 use super::WorkerAddress;
 use super::request_body::RequestBody;
-use crate::awake::{AwakeTimer, within};
 
 /// For the way to the worker and the handshakes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

@@ -17,6 +17,7 @@ use futures_channel::mpsc;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use http::{Request, StatusCode};
+use throng_http::awake::within;
 use throng_wire::{Event, GENERATE, NEWEST_VERSION, VERSION_HEADER};
 
 use self::generation::RemoteGeneration;
@@ -26,7 +27,6 @@ use super::{
     Generation, Load, Replica, ReplicaError, ReplicaErrorKind, ReplicaRequest, Status, received_error,
     sent_request,
 };
-use crate::awake::within;
 use crate::body_lines::BodyLines;
 use crate::dispatch::Seat;
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use throng_core::health::Probe;
 use throng_core::request::{Priority, SamplingParams, TenantId};
+use throng_http::awake::within;
 use tokio::time::Instant;
 
 use super::connection::Connection;
 use super::link::Link;
 use super::submit;
-use crate::awake::within;
 use crate::dispatch::Seat;
 use crate::replica::{Continuations, ReplicaErrorKind, ReplicaEvent, ReplicaRequest};
 

@@ -14,6 +14,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, header};
+use throng_http::Phase;
+use throng_http::memory::{Part, Reservation};
 
 pub(super) use self::alias::is_usable;
 pub(super) use self::golden::watch as watch_golden;
@@ -29,9 +31,7 @@ use crate::generation::{
     Answer, AnswerBound, FrameWriter, Frames, Session, StreamFormat, StreamSetting, admit, collect,
     read_and_prepare, stream,
 };
-use crate::memory::{Part, Reservation};
 use crate::openai::{ApiError, ChatRequest, CompletionRequest, IgnoredParameters};
-use crate::phase::Phase;
 use crate::retry_after::retry_after_s;
 use crate::router::Route;
 

@@ -22,7 +22,7 @@ const MAX_FORGIVEN: u32 = 16;
 
 /// Completes after a duration in which the process ran.
 #[derive(Debug)]
-pub(crate) struct AwakeSleep {
+pub struct AwakeSleep {
     part: Duration,
     n_parts: u32,
     n_left: u32,
@@ -32,7 +32,7 @@ pub(crate) struct AwakeSleep {
 
 /// The limit has passed before there was a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Late;
+pub struct Late;
 
 impl AwakeSleep {
     /// Completes after `limit`.
@@ -75,7 +75,7 @@ impl Future for AwakeSleep {
 ///
 /// # Errors
 /// [`Late`] where it does not.
-pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Result<T, Late> {
+pub async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Result<T, Late> {
     // Most work is done at once and needs no timer.
     let (mut work, mut timer) = (pin!(work), None::<AwakeSleep>);
     poll_fn(|cx| match work.as_mut().poll(cx) {
@@ -90,7 +90,7 @@ pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) ->
 
 /// hyper's timers, which judge connections by pings: hyper looks at them before it reads.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct AwakeTimer;
+pub struct AwakeTimer;
 
 impl hyper::rt::Sleep for AwakeSleep {}
 

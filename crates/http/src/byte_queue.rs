@@ -14,11 +14,11 @@ use tokio::sync::{Notify, Semaphore};
 use crate::memory::{MemoryBudget, Part, Reservation};
 
 /// Most bytes that wait for a slow reader.
-pub(super) const QUEUE_BYTES: usize = 8 << 10;
+pub const QUEUE_BYTES: usize = 8 << 10;
 
 /// The end that is written to.
 #[derive(Debug)]
-pub(crate) struct ByteSender {
+pub struct ByteSender {
     /// Holds nothing while it is empty, as it mostly is.
     frames: mpsc::UnboundedSender<Queued>,
     reader: Arc<Reader>,
@@ -27,7 +27,7 @@ pub(crate) struct ByteSender {
 
 /// The end that is a response's body.
 #[derive(Debug)]
-pub(crate) struct ByteBody {
+pub struct ByteBody {
     frames: mpsc::UnboundedReceiver<Queued>,
     reader: Arc<Reader>,
 }
@@ -49,10 +49,10 @@ struct Queued {
 
 /// The reader has gone.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Closed;
+pub struct Closed;
 
 /// Makes a queue.
-pub(crate) fn byte_queue(memory: &Arc<MemoryBudget>) -> (ByteSender, ByteBody) {
+pub fn byte_queue(memory: &Arc<MemoryBudget>) -> (ByteSender, ByteBody) {
     let (sender, receiver) = mpsc::unbounded();
     let reader = Arc::new(Reader { room: Semaphore::new(QUEUE_BYTES), gone: Notify::new() });
     (
@@ -63,6 +63,9 @@ pub(crate) fn byte_queue(memory: &Arc<MemoryBudget>) -> (ByteSender, ByteBody) {
 
 impl ByteSender {
     /// Queues bytes as there is room for them.
+    ///
+    /// # Errors
+    /// [`Closed`] once the reader has gone.
     pub async fn send(&self, mut bytes: Bytes) -> Result<(), Closed> {
         while !bytes.is_empty() {
             let bytes = bytes.split_to(bytes.len().min(QUEUE_BYTES / 2));

@@ -5,25 +5,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::openai::ApiError;
-use crate::retry_after::retry_after_s;
-
 /// Reservations up to this size may use the whole bound, larger ones three quarters of it: so a crowd of large
 /// requests leaves room for ordinary ones.
 const SMALL_BYTES: usize = 256 << 10;
 
-/// Memory that a model holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct HeldBytes {
-    /// Its weights, as they are computed with: copied or mapped from a file.
-    pub weights: u64,
-    /// All blocks of its keys and values, used or not.
-    pub kv: u64,
-}
-
 /// What bytes are held for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub enum Part {
     /// Request bodies, and what parsing, rendering and tokenizing them needs meanwhile.
     Bodies,
     /// Prompts as tokens and how they are to be continued, from admission to the end of the request.
@@ -51,7 +39,7 @@ impl Part {
 
 /// The bytes held for all requests, against a bound.
 #[derive(Debug)]
-pub(crate) struct MemoryBudget {
+pub struct MemoryBudget {
     limit: usize,
     total: AtomicUsize,
     parts: [AtomicUsize; Part::ALL.len()],
@@ -59,7 +47,7 @@ pub(crate) struct MemoryBudget {
 
 /// Why bytes cannot be reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MemoryFull {
+pub enum MemoryFull {
     /// Others hold too much at present.
     Now,
     /// Not even an idle server would hold them.
@@ -67,17 +55,6 @@ pub(crate) enum MemoryFull {
         /// Most bytes one reservation may have.
         limit: usize,
     },
-}
-
-impl From<MemoryFull> for ApiError {
-    fn from(full: MemoryFull) -> Self {
-        match full {
-            MemoryFull::Now => {
-                Self::overloaded("The server's memory for requests is in use.", retry_after_s())
-            }
-            MemoryFull::Never { limit } => Self::request_needs_too_much_memory(limit),
-        }
-    }
 }
 
 impl MemoryBudget {
@@ -133,7 +110,7 @@ impl MemoryBudget {
 
 /// Bytes that are held for one request; given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Reservation {
+pub struct Reservation {
     budget: Arc<MemoryBudget>,
     part: Part,
     n_bytes: usize,

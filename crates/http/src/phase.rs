@@ -17,7 +17,7 @@ impl From<()> for Shutdown {
 
 /// How far a server is on its way to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
+pub enum Phase {
     /// Requests are welcome.
     Serving,
     /// Another process accepts connections; requests on the open ones are still welcome.
