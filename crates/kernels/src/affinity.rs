@@ -52,7 +52,8 @@ fn allowed_cores() -> Vec<usize> {
 /// Keeps the calling thread on one core; without effect where the system refuses.
 #[cfg(target_os = "linux")]
 pub(crate) fn pin_to(core: usize) {
-    // SAFETY: as above; `core` came from `allowed_cores`. A refusal leaves the thread where it was.
+    // SAFETY: a cpu_set_t of zeros is an empty set; `core`, which came from `allowed_cores`, is below its size. A refusal leaves the
+    // thread where it was.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(core, &mut set);

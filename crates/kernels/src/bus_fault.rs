@@ -44,19 +44,34 @@ impl Drop for Guard {
 mod unix {
     use std::ops::Range;
     use std::ptr;
-    use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
     use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
-    /// One mapping. Regions are never freed, since a handler may be reading the list, but used again: there are never more
-    /// of them than there were mappings at once.
+    #[cfg(any(target_os = "android", target_os = "netbsd", target_os = "openbsd"))]
+    use libc::__errno as errno_location;
+    #[cfg(not(any(
+        target_vendor = "apple",
+        target_os = "freebsd",
+        target_os = "android",
+        target_os = "netbsd",
+        target_os = "openbsd"
+    )))]
+    use libc::__errno_location as errno_location;
+    #[cfg(any(target_vendor = "apple", target_os = "freebsd"))]
+    use libc::__error as errno_location;
+
+    /// One mapping. A region is never freed and never changes its addresses, since a handler may be reading it. A later
+    /// mapping of the same addresses uses it again, which is the usual case; any other one costs another 50 bytes.
     #[derive(Debug)]
     pub(super) struct Region {
-        /// 0 while it is not in use; written last when it comes into use.
-        start: AtomicUsize,
-        end: AtomicUsize,
+        addresses: Range<usize>,
+        is_in_use: AtomicBool,
         damaged: AtomicBool,
-        next: AtomicPtr<Region>,
+        next: *mut Region,
     }
+
+    // SAFETY: `next` is null or a leaked region, which is shared and never freed.
+    unsafe impl Sync for Region {}
 
     /// The list that the handler walks.
     static REGIONS: AtomicPtr<Region> = AtomicPtr::new(ptr::null_mut());
@@ -69,20 +84,20 @@ mod unix {
         static INSTALL: Once = Once::new();
         INSTALL.call_once(install);
         let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
-        let unused = regions().find(|region| region.start.load(Ordering::Relaxed) == 0);
-        let region = unused.unwrap_or_else(|| {
-            let region: &'static Region = Box::leak(Box::new(Region {
-                start: AtomicUsize::new(0),
-                end: AtomicUsize::new(0),
-                damaged: AtomicBool::new(false),
-                next: AtomicPtr::new(REGIONS.load(Ordering::Relaxed)),
-            }));
-            REGIONS.store(ptr::from_ref(region).cast_mut(), Ordering::Release);
-            region
-        });
-        region.damaged.store(false, Ordering::Relaxed);
-        region.end.store(addresses.end, Ordering::Relaxed);
-        region.start.store(addresses.start, Ordering::Release);
+        let is_free =
+            |region: &&Region| region.addresses == addresses && !region.is_in_use.load(Ordering::Relaxed);
+        if let Some(region) = regions().find(is_free) {
+            region.damaged.store(false, Ordering::Relaxed);
+            region.is_in_use.store(true, Ordering::Release);
+            return region;
+        }
+        let region: &'static Region = Box::leak(Box::new(Region {
+            addresses,
+            is_in_use: AtomicBool::new(true),
+            damaged: AtomicBool::new(false),
+            next: REGIONS.load(Ordering::Relaxed),
+        }));
+        REGIONS.store(ptr::from_ref(region).cast_mut(), Ordering::Release);
         region
     }
 
@@ -92,7 +107,7 @@ mod unix {
         }
 
         pub(super) fn give_back(&self) {
-            self.start.store(0, Ordering::Release);
+            self.is_in_use.store(false, Ordering::Release);
         }
     }
 
@@ -100,7 +115,7 @@ mod unix {
         // SAFETY: the list holds leaked regions only, each fully made before it was stored with Release.
         let at = |region: *mut Region| unsafe { region.as_ref() };
         let first: Option<&'static Region> = at(REGIONS.load(Ordering::Acquire));
-        std::iter::successors(first, move |region| at(region.next.load(Ordering::Relaxed)))
+        std::iter::successors(first, move |region| at(region.next))
     }
 
     fn install() {
@@ -131,11 +146,10 @@ mod unix {
         // SAFETY: the system passes a valid structure, which for this signal has an address.
         let address = unsafe { (*info).si_addr() } as usize;
         let holds = |region: &&Region| {
-            let start = region.start.load(Ordering::Acquire);
-            start != 0 && (start..region.end.load(Ordering::Relaxed)).contains(&address)
+            region.is_in_use.load(Ordering::Acquire) && region.addresses.contains(&address)
         };
         if let Some(region) = regions().find(holds)
-            && replace(address, region.end.load(Ordering::Relaxed))
+            && replace(address, region.addresses.end)
         {
             region.damaged.store(true, Ordering::Relaxed);
             return;
@@ -153,12 +167,16 @@ mod unix {
     /// Puts zeros in the place of the pages from that of `address` on: the rest of the file is gone too.
     fn replace(address: usize, end: usize) -> bool {
         // SAFETY: `sysconf` has no conditions. The pages lie in a registered mapping, which is private and read-only and
-        // stays one; its owner unmaps them all the same. `mmap` is a plain system call here.
+        // stays one; its owner unmaps them all the same. `mmap` is a plain system call here. The interrupted code may be
+        // about to read this thread's `errno`, so it is put back.
         unsafe {
+            let errno = *errno_location();
             let page = usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).unwrap_or(4096);
             let start = address / page * page;
             let (flags, length) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED, end - start);
-            libc::mmap(start as *mut libc::c_void, length, libc::PROT_READ, flags, -1, 0) != libc::MAP_FAILED
+            let zeros = libc::mmap(start as *mut libc::c_void, length, libc::PROT_READ, flags, -1, 0);
+            *errno_location() = errno;
+            zeros != libc::MAP_FAILED
         }
     }
 }

@@ -186,7 +186,7 @@ impl Drop for Mapping {
 // SAFETY: only bytes that one buffer owns alone are read and written through it.
 #[cfg(target_os = "linux")]
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: bytes that several threads read are not written meanwhile, by the buffer that owns them.
 #[cfg(target_os = "linux")]
 unsafe impl Sync for Mapping {}
 

@@ -195,7 +195,7 @@ impl Call<'_> {
             // The kernel multiplies the sums so far: of ones, that leaves the factor.
             let mut ones = [1.0; 16];
             let softmax = Softmax {
-                // SAFETY: as above.
+                // SAFETY: the scores of a query head belong to one work item.
                 scores: unsafe { scores.part(at, to - from) },
                 visible: self.visible(&row, from..to),
                 scale: self.shape.scale,

@@ -293,7 +293,7 @@ impl<'a> Call<'a> {
 
     /// Its softmax state between the two passes.
     fn state_of(&self, row: &TileRow) -> &'a mut RowState {
-        // SAFETY: as above.
+        // SAFETY: a query head's state belongs to one item of each of the two passes, which run one after the other.
         unsafe { &mut self.states.part(row.row * self.shape.n_heads + row.head, 1)[0] }
     }
 

@@ -210,7 +210,7 @@ impl<'a, N: Number> Product<'a, N> {
             for (t, sums) in sums.into_iter().enumerate() {
                 let of_row = &mut shrunk[(first + t) * part.rank..][..part.rank];
                 for (shrunk, vector) in of_row[ranks.clone()].iter_mut().zip(sums) {
-                    // SAFETY: as above.
+                    // SAFETY: the ISA's features are available by the caller; no memory is touched.
                     *shrunk = unsafe { sum::<S>(vector) } * part.scale;
                 }
             }

@@ -62,7 +62,7 @@ pub(super) fn scan(
     run_heads(&groups, &sequences, (&products, scratch), &Disjoint::new(out), pool);
     for_each_row(n_items, cost.min(BLOCK * shape.key_dim), pool, |item| {
         let (spans, group) = sequence_and_group(item);
-        // SAFETY: as above; the part of the group belongs to this call.
+        // SAFETY: the heads, which read keys, are computed; the sequence's rows, in the group, belong to this call.
         unsafe { groups.keep(spans, group) };
     });
     scratch.products = products;

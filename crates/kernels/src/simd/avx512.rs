@@ -149,22 +149,22 @@ impl AmxIsa for Avx512 {
         scales: *const u8,
         power: u16,
     ) -> [[__m512i; 2]; 2] {
-        // SAFETY: as above; memory is valid by the function's own contract.
+        // SAFETY: an ISA with tiles has the features; the scales are in the panel, by the contract of `AmxIsa`.
         unsafe { amx_scales::pair_scales(kind, supers, scales, power) }
     }
     #[inline(always)]
     unsafe fn byte_pairs(has_min: bool, codes: __m512i, [scale, min]: [__m512i; 2]) -> [__m512i; 2] {
-        // SAFETY: as above.
+        // SAFETY: an ISA with tiles has the features; no memory is touched.
         unsafe { amx_operands::byte_pairs(codes, scale, has_min.then_some(min)) }
     }
     #[inline(always)]
     unsafe fn nibble_pairs(has_min: bool, codes: __m512i, [scale, min]: [__m512i; 2]) -> [[__m512i; 2]; 2] {
-        // SAFETY: as above.
+        // SAFETY: an ISA with tiles has the features; no memory is touched.
         unsafe { amx_operands::nibble_pairs(codes, scale, has_min.then_some(min)) }
     }
     #[inline(always)]
     unsafe fn zero_sums() {
-        // SAFETY: as above.
+        // SAFETY: the tiles are configured, by the contract of `AmxIsa`.
         unsafe { amx::zero_sums() }
     }
     #[inline(always)]
@@ -172,37 +172,37 @@ impl AmxIsa for Avx512 {
         x: [*const u8; 2],
         w: [*const u8; 2],
     ) {
-        // SAFETY: as above; memory is valid by the function's own contract.
+        // SAFETY: the tiles are configured, and records and blocks are valid, by the contract of `AmxIsa`.
         unsafe { amx::add_products::<G, P, X, W>(x, w) }
     }
     #[inline(always)]
     unsafe fn load_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
-        // SAFETY: as above.
+        // SAFETY: the tiles are configured, and `sums` has `P` tiles, by the contract of `AmxIsa`.
         unsafe { amx::load_sums::<G, P>(sums) }
     }
     #[inline(always)]
     unsafe fn store_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
-        // SAFETY: as above.
+        // SAFETY: the tiles are configured, and `sums` has room for `P` tiles, by the contract of `AmxIsa`.
         unsafe { amx::store_sums::<G, P>(sums) }
     }
     #[inline(always)]
     unsafe fn store_bf16(p: *mut u16, x: __m512) {
-        // SAFETY: as above, with room for sixteen.
+        // SAFETY: an ISA with tiles has the features, and `p` has room for sixteen, by the contract of `AmxIsa`.
         unsafe { amx_operands::store_bf16(p, x) }
     }
     #[inline(always)]
     unsafe fn store_split(high: *mut u16, low: *mut u16, x: __m512) {
-        // SAFETY: as above.
+        // SAFETY: an ISA with tiles has the features, and both have room for sixteen, by the contract of `AmxIsa`.
         unsafe { amx_operands::store_split(high, low, x) }
     }
     #[inline(always)]
     unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun) {
-        // SAFETY: as above; the run's memory is valid by its own contract.
+        // SAFETY: the tiles are configured, by the contract of `AmxIsa`; the run's memory is valid by its own.
         unsafe { amx::key_dots::<G, P>(run) }
     }
     #[inline(always)]
     unsafe fn value_dots<const G: usize>(run: &ValueRun) {
-        // SAFETY: as above.
+        // SAFETY: the tiles are configured, by the contract of `AmxIsa`; the run's memory is valid by its own.
         unsafe { amx::value_dots::<G>(run) }
     }
 }

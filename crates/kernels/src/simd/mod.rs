@@ -358,7 +358,7 @@ pub(crate) trait SimdIsa: Copy + 'static {
     unsafe fn prefetch(p: *const u8);
     /// Prefetches into L1; by default the same as [`Self::prefetch`].
     unsafe fn prefetch_l1(p: *const u8) {
-        // SAFETY: as above.
+        // SAFETY: the ISA's features are available by the caller; any address may be prefetched.
         unsafe { Self::prefetch(p) }
     }
 }

@@ -70,9 +70,21 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// A string: its length as `u64`, then its bytes.
-    pub(super) fn string(&mut self) -> Result<&'a str, ReadFault> {
+    /// The bytes of a string, after their number as `u64`.
+    pub(super) fn string_bytes(&mut self) -> Result<&'a [u8], ReadFault> {
         let n = self.u64()?;
-        std::str::from_utf8(self.bytes(n)?).map_err(|_| ReadFault::InvalidUtf8)
+        self.bytes(n)
+    }
+
+    /// Copies a string to `buffer` and checks it there: the bytes of a mapped file can change after a check.
+    pub(super) fn string_in<'b>(&mut self, buffer: &'b mut Vec<u8>) -> Result<&'b str, ReadFault> {
+        buffer.clear();
+        buffer.extend_from_slice(self.string_bytes()?);
+        std::str::from_utf8(buffer).map_err(|_| ReadFault::InvalidUtf8)
+    }
+
+    /// A string of its own, as in [`Self::string_in`].
+    pub(super) fn string(&mut self) -> Result<String, ReadFault> {
+        String::from_utf8(self.string_bytes()?.to_vec()).map_err(|_| ReadFault::InvalidUtf8)
     }
 }

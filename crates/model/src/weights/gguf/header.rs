@@ -123,17 +123,17 @@ fn check_count(what: &str, n: u64, min_bytes: u64, cursor: &Cursor<'_>) -> Resul
 
 fn read_entry(cursor: &mut Cursor<'_>) -> Result<(String, GgufValue), GgufError> {
     let key = cursor.string().map_err(|fault| fault.while_reading("a metadata key"))?;
-    let fault = |fault: ReadFault| fault.while_reading(format!("metadata key {:?}", shorten(key)));
+    let fault = |fault: ReadFault| fault.while_reading(format!("metadata key {:?}", shorten(&key)));
     let value_type = cursor.u32().map_err(fault)?;
     let value = match value_type {
-        8 => GgufValue::String(cursor.string().map_err(fault)?.to_owned()),
+        8 => GgufValue::String(cursor.string().map_err(fault)?),
         9 => {
             let element_type = cursor.u32().map_err(fault)?;
             let n = cursor.u64().map_err(fault)?;
-            GgufValue::Array(read_array(cursor, key, element_type, n)?)
+            GgufValue::Array(read_array(cursor, &key, element_type, n)?)
         }
         // A scalar is read as an array of one.
-        scalar => match read_array(cursor, key, scalar, 1)? {
+        scalar => match read_array(cursor, &key, scalar, 1)? {
             GgufArray::U8(v) => GgufValue::U8(v[0]),
             GgufArray::I8(v) => GgufValue::I8(v[0]),
             GgufArray::U16(v) => GgufValue::U16(v[0]),
@@ -148,7 +148,7 @@ fn read_entry(cursor: &mut Cursor<'_>) -> Result<(String, GgufValue), GgufError>
             GgufArray::Strings(_) => unreachable!("value type 8 is read above"),
         },
     };
-    Ok((key.to_owned(), value))
+    Ok((key, value))
 }
 
 /// `n` values of type `element_type` (the numbers are the format's).
@@ -197,12 +197,13 @@ fn read_strings(cursor: &mut Cursor<'_>, n: u64) -> Result<GgufStrings, ReadFaul
     let mut ahead = cursor.clone();
     let mut n_text_bytes = 0;
     for _ in 0..n {
-        n_text_bytes += ahead.string()?.len();
+        n_text_bytes += ahead.string_bytes()?.len();
     }
     let n = usize::try_from(n).expect("no more than the bytes of the slice");
     let mut strings = GgufStrings::with_capacity(n, n_text_bytes);
+    let mut buffer = Vec::new();
     for _ in 0..n {
-        strings.push(cursor.string()?);
+        strings.push(cursor.string_in(&mut buffer)?);
     }
     Ok(strings)
 }
@@ -217,8 +218,8 @@ fn alignment(metadata: &GgufMetadata) -> Result<u64, GgufError> {
 
 fn read_tensor(cursor: &mut Cursor<'_>, alignment: u64) -> Result<GgufTensor, GgufError> {
     let name = cursor.string().map_err(|fault| fault.while_reading("a tensor's name"))?;
-    let fault = |fault: ReadFault| fault.while_reading(format!("the entry of tensor {:?}", shorten(name)));
-    let tensor = || shorten(name);
+    let fault = |fault: ReadFault| fault.while_reading(format!("the entry of tensor {:?}", shorten(&name)));
+    let tensor = || shorten(&name);
     let n_dimensions = cursor.u32().map_err(fault)?;
     if !(1..=MAX_DIMENSIONS as u32).contains(&n_dimensions) {
         return Err(GgufError::DimensionCount { tensor: tensor(), found: n_dimensions });
@@ -256,7 +257,7 @@ fn read_tensor(cursor: &mut Cursor<'_>, alignment: u64) -> Result<GgufTensor, Gg
         return Err(GgufError::MisalignedOffset { tensor: tensor(), offset, alignment });
     }
     Ok(GgufTensor {
-        name: name.to_owned(),
+        name,
         format,
         // A 64-bit offset that does not fit is beyond the end of any file: `check_placement` refuses it.
         offset: usize::try_from(offset).unwrap_or(usize::MAX),

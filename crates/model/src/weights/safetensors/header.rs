@@ -8,7 +8,8 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use safetensors::{Dtype, SafeTensors};
+use safetensors::tensor::Metadata;
+use safetensors::{Dtype, SafeTensorError};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use throng_kernels::quant::Format;
@@ -67,17 +68,22 @@ pub fn parse_header(bytes: &[u8]) -> Result<Vec<SafetensorsEntry>, SafetensorsEr
     }
     let remaining = rest.len() as u64;
     let json = rest.get(..needed as usize).ok_or(SafetensorsError::Truncated { needed, remaining })?;
-    let declared: HeaderBounds = serde_json::from_slice(json).map_err(SafetensorsError::HeaderJson)?;
+    // A copy, since the bytes of a mapped file can change between checks.
+    let json = json.to_vec();
+    let declared: HeaderBounds = serde_json::from_slice(&json).map_err(SafetensorsError::HeaderJson)?;
     // The crate adds to the last end without a check for overflow.
     if let Some((tensor, end)) = declared.furthest.filter(|(_, end)| *end > remaining) {
         return Err(SafetensorsError::OutOfFile { tensor, end, data_bytes: remaining - needed });
     }
 
-    let (n_header_bytes, metadata) = SafeTensors::read_metadata(bytes).map_err(SafetensorsError::Layout)?;
-    let data_start = LENGTH_BYTES + n_header_bytes;
+    let layout = |error| SafetensorsError::Layout(SafeTensorError::InvalidHeaderDeserialization(error));
+    let metadata: Metadata = serde_json::from_slice(&json).map_err(layout)?;
+    let data_start = LENGTH_BYTES + json.len();
+    let mut data_end = data_start;
     let mut entries = Vec::new();
     for (name, info) in metadata.tensors() {
         let (start, end) = info.data_offsets;
+        data_end = data_end.max(data_start + end);
         entries.push(SafetensorsEntry {
             name,
             shape: info.shape.clone(),
@@ -85,6 +91,9 @@ pub fn parse_header(bytes: &[u8]) -> Result<Vec<SafetensorsEntry>, SafetensorsEr
             start: data_start + start,
             n_bytes: end - start,
         });
+    }
+    if data_end != bytes.len() {
+        return Err(SafetensorsError::Layout(SafeTensorError::MetadataIncompleteBuffer));
     }
     entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
