@@ -26,7 +26,7 @@ pub use exact_float::{F32, F64};
 pub use lines::{LineBuffer, LineTooLong, line};
 pub use request::{Command, Generate, Resumed};
 pub use sampling::{Beams, EarlyStopping, Sampling};
-pub use status::{CacheChanges, Health, Load, MAX_CACHE_NAMES, Status, StepTokens, Totals};
+pub use status::{CacheChanges, Health, Load, MAX_CACHE_NAMES, Machine, Status, StepTokens, Totals};
 
 /// Where a worker describes itself ([`Description`]).
 pub const DESCRIBE: &str = "/worker/describe";
