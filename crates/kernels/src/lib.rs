@@ -5,6 +5,7 @@ mod affinity;
 pub mod attention;
 mod bus_fault;
 mod float_env;
+mod formats;
 mod layout;
 pub mod limits;
 pub mod logits_reduce;

@@ -96,7 +96,7 @@ impl ForwardWork {
             let operations = 2.0 * share * tensor.n_elements as f64;
             match ComputePath::of(tensor.format) {
                 ComputePath::Int8 { .. } => work.int8_operations += operations,
-                ComputePath::Float(Format::F32 | Format::FP8) => work.f32_operations += operations,
+                path if path.needs_f32() => work.f32_operations += operations,
                 ComputePath::Float(_) => work.bf16_operations += operations,
             }
             work.bytes += share * tensor.n_bytes as f64;

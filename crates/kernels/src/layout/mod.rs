@@ -1,16 +1,25 @@
-//! Memory layouts that the SIMD kernels, the packing of weights and the matrix products agree on: element formats, packed
+//! Memory layouts that the SIMD kernels, the packing of weights and the matrix products agree on: codes, floats and their scales, packed
 //! weight panels and packed activations. Does not compute.
 
 mod activations;
-mod format;
+mod codebook;
+mod codes;
+mod floats;
+mod numbers;
 mod panel;
-
-pub use format::Format;
 
 pub(crate) use activations::{
     HALF_PAIR_AT, HALF_STEP, HALF_SUM_AT, PAIR_AT, RECORD, ROW_BYTES, SCALE_AT, SUM_AT,
 };
-pub(crate) use panel::{
-    BLOCK, CodeLayout, Codebook, E4m3Scale, PAIRS_BYTES, PANEL, PanelLayout, ScaleKind, float_bytes,
-    power_of_two, unsigned_e4m3,
-};
+pub(crate) use codebook::Codebook;
+pub(crate) use codes::{CodeLayout, ScaleKind, WithLayout};
+pub(crate) use floats::{E4m3Scale, FloatLayout};
+pub(crate) use numbers::{power_of_two, unsigned_e4m3};
+pub(crate) use panel::PanelLayout;
+
+/// Output rows of a panel.
+pub(crate) const PANEL: usize = 16;
+/// Columns of a block.
+pub(crate) const BLOCK: usize = 32;
+/// Bytes of one panel's block unpacked to bf16 for AMX tiles.
+pub(crate) const PAIRS_BYTES: usize = PANEL * BLOCK * 2;

@@ -13,6 +13,7 @@ use std::ops::Range;
 use super::activation_rows::{GROUP, Rows};
 use super::activations_bf16::Round;
 use super::activations_int8::Quantize;
+use crate::formats::Elements;
 use crate::layout::{RECORD, ROW_BYTES};
 use crate::memory::AlignedBytes;
 use crate::quant::{BLOCK, Format};
@@ -63,11 +64,11 @@ pub struct Forms {
 impl Forms {
     /// What a matrix of this format needs.
     pub fn of(format: Format) -> Self {
-        match format {
-            Format::F32 | Format::FP8 => Self { floats: true, ..Self::default() },
-            Format::F16 | Format::BF16 | Format::MXFP8 => Self { short_floats: true, ..Self::default() },
-            Format::MXFP4 => Self { mxfp4: true, ..Self::default() },
-            _ => Self { ints: true, ..Self::default() },
+        match format.elements() {
+            Elements::Floats(floats) if floats.needs_f32() => Self { floats: true, ..Self::default() },
+            Elements::Floats(_) => Self { short_floats: true, ..Self::default() },
+            Elements::Codes(codes, _) if codes.is_exact_in_bf16() => Self { mxfp4: true, ..Self::default() },
+            Elements::Codes(..) => Self { ints: true, ..Self::default() },
         }
     }
 

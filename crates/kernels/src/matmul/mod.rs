@@ -24,8 +24,10 @@ use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use crate::formats::Elements;
+use crate::layout::{CodeLayout, PANEL};
 use crate::memory::Disjoint;
-use crate::quant::{CodeLayout, Format, PANEL, PackedMatrix, Unpacked};
+use crate::quant::{PackedMatrix, Unpacked};
 use crate::simd::Isa;
 use crate::threads::ThreadPool;
 use activation_rows::GROUP;
@@ -183,19 +185,14 @@ fn check_operands(p: &Product<'_>, isa: Isa) {
 
 /// The form of activations that a matrix is multiplied with.
 fn form(weights: &PackedMatrix, isa: Isa) -> Form {
-    match CodeLayout::of(weights.format()) {
-        None if isa.has_tiles() && !needs_f32(weights.format()) => Form::Bf16Split,
-        None => Form::F32,
+    match weights.format().elements() {
+        Elements::Floats(floats) if isa.has_tiles() && !floats.needs_f32() => Form::Bf16Split,
+        Elements::Floats(_) => Form::F32,
         // As finely as with two terms of int8: see `Forms::mxfp4`.
-        Some(_) if isa.has_tiles() && weights.format() == Format::MXFP4 => Form::Bf16PairsSplit,
-        Some(_) if isa.has_tiles() => Form::Bf16,
-        Some(_) => Form::Int8,
+        Elements::Codes(codes, _) if isa.has_tiles() && codes.is_exact_in_bf16() => Form::Bf16PairsSplit,
+        Elements::Codes(..) if isa.has_tiles() => Form::Bf16,
+        Elements::Codes(..) => Form::Int8,
     }
-}
-
-/// Whether the numbers of a format of floats have too many digits to be multiplied in tiles of bf16.
-const fn needs_f32(format: Format) -> bool {
-    matches!(format, Format::F32 | Format::FP8)
 }
 
 /// Some panels of one product, on one thread, with vector kernels.
@@ -327,16 +324,15 @@ impl Item<'_> {
         let Some(weights) = unpacked(k_blocks) else {
             return self.multiply_stored((group, tokens), &k_blocks[0], form, (out[0], stride, adds));
         };
-        let scales = CodeLayout::of(p.weights.format()).map(|codes| codes.scales);
+        let codes = p.weights.format().codes();
         let n_blocks = k_blocks[0].n;
         // Only the first tile of a K block prefetches the next one.
         let asks = group == 0 && tokens.start == 0 && form != Form::Int8Residual;
         let weights = weights.map(|w| Unpacked { ahead_bytes: if asks { w.ahead_bytes } else { 0 }, ..w });
-        let halves = scales.is_some_and(|s| s.halves());
-        let has_min = scales.is_some_and(|s| s.has_min());
-        let is_narrow = CodeLayout::of(p.weights.format()).is_some_and(CodeLayout::is_narrow);
-        let stays_narrow = is_narrow && self.isa.wide_is_slow();
-        let floats = scales.is_none();
+        let halves = codes.is_some_and(|codes| codes.scales.halves());
+        let has_min = codes.is_some_and(|codes| codes.scales.has_min());
+        let stays_narrow = codes.is_some_and(CodeLayout::is_narrow) && self.isa.wide_is_slow();
+        let floats = codes.is_none();
         let records = p.x.records(group, form).expect("checked before the fork");
         let x = records[k_blocks[0].first * record..][..n_blocks * record].as_ptr();
         let first = tokens.start;

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{CodeLayout, Format};
+use super::Format;
+use crate::formats::Elements;
 
 /// How a matrix is stored and multiplied. Every format has a native path on every ISA: none is converted to another format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,9 +22,19 @@ pub enum ComputePath {
 impl ComputePath {
     /// The path of a stored format.
     pub const fn of(format: Format) -> Self {
-        match CodeLayout::of(format) {
+        match format.codes() {
             Some(codes) => Self::Int8 { bits: codes.bits },
             None => Self::Float(format),
+        }
+    }
+
+    /// Whether operands are multiplied in f32 on every ISA, also with AMX.
+    pub const fn needs_f32(self) -> bool {
+        match self {
+            Self::Int8 { .. } => false,
+            Self::Float(format) => {
+                matches!(format.elements(), Elements::Floats(floats) if floats.needs_f32())
+            }
         }
     }
 }

@@ -2,12 +2,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::block_codes::block_codes;
 use super::pair_scale::PairScale;
-use super::{Format, e4m3, f16_at, f32_at};
-use crate::layout::{
-    BLOCK, CodeLayout, E4m3Scale, PANEL, PanelLayout, ScaleKind, float_bytes, power_of_two, unsigned_e4m3,
-};
+use super::{Format, e4m3};
+use crate::formats::{BlockCodes, Elements};
+use crate::layout::{BLOCK, CodeLayout, PANEL, PanelLayout, ScaleKind};
 use crate::memory::{AlignedBytes, Disjoint, Pages};
 use crate::threads::ThreadPool;
 
@@ -55,9 +53,19 @@ impl PackedMatrix {
         Self::fill(format, rows, cols, pool, |layout, p, panel| {
             let stored = &stored[p * PANEL * row_bytes..];
             let stored = &stored[..stored.len().min(PANEL * row_bytes)];
-            match (CodeLayout::of(format), float_bytes(format)) {
-                (Some(codes), _) => pack_codes(format, codes, layout, stored, row_bytes, panel),
-                (None, 1) => e4m3::pack(format, layout, stored, row_bytes, panel),
+            let floats = match format.elements() {
+                Elements::Floats(floats) => floats,
+                Elements::Codes(codes, split) => {
+                    let n_split = format.block_elements() / BLOCK;
+                    let block = |row: &[u8], b: usize| {
+                        let stored = &row[b / n_split * format.block_bytes()..][..format.block_bytes()];
+                        split(stored, b % n_split)
+                    };
+                    return pack_codes(codes, layout, stored.chunks_exact(row_bytes), block, panel);
+                }
+            };
+            match (floats.scale(), floats.bytes()) {
+                (Some(kind), _) => e4m3::pack(kind, layout, stored, row_bytes, panel),
                 (None, 2) => pack_floats::<2>(stored, row_bytes, panel),
                 (None, _) => pack_floats::<4>(stored, row_bytes, panel),
             }
@@ -77,7 +85,7 @@ impl PackedMatrix {
         pool: &ThreadPool,
     ) -> Result<Self, PackError> {
         format.bytes_of(cols).filter(|_| rows > 0 && cols > 0).ok_or(PackError::Shape)?;
-        let layout = PanelLayout::of(format, cols).ok_or(PackError::Shape)?;
+        let layout = panel_layout(format, cols).ok_or(PackError::Shape)?;
         let n_bytes = layout.bytes.checked_mul(rows.div_ceil(PANEL)).ok_or(PackError::Shape)?;
         if n_bytes != packed.len() {
             return Err(PackError::Shape);
@@ -95,12 +103,12 @@ impl PackedMatrix {
         pool: &ThreadPool,
         fill: impl Fn(&PanelLayout, usize, &mut [u8]) + Sync,
     ) -> Result<Self, PackError> {
-        let layout = PanelLayout::of(format, cols).ok_or(PackError::Shape)?;
+        let layout = panel_layout(format, cols).ok_or(PackError::Shape)?;
         let n_panels = rows.div_ceil(PANEL);
         let n_bytes = layout.bytes.checked_mul(n_panels).ok_or(PackError::Shape)?;
         let mut bytes =
             AlignedBytes::zeroed(n_bytes, Pages::Shared).ok_or(PackError::OutOfMemory(n_bytes))?;
-        let codes = CodeLayout::of(format);
+        let codes = format.codes();
         let largest = [const { AtomicU32::new(0) }; 2];
         let panels = Disjoint::new(bytes.as_mut_slice());
         pool.for_each(n_panels, |p| {
@@ -173,21 +181,31 @@ impl PackedMatrix {
             out.len()
         );
         let (panel, r) = (self.panel(row / PANEL), row % PANEL);
-        match (CodeLayout::of(self.format), E4m3Scale::of(self.format)) {
-            (None, Some(kind)) => e4m3::dequantize_panel_row(kind, &self.layout, panel, r, out),
-            (None, None) => {
-                let size = self.format.block_bytes();
-                for (k, out) in out.iter_mut().enumerate() {
-                    let at = (k * PANEL + r) * size;
-                    super::dequantize_row(self.format, &panel[at..at + size], std::slice::from_mut(out));
+        match self.format.elements() {
+            Elements::Codes(codes, _) => {
+                for (b, out) in out.chunks_exact_mut(BLOCK).enumerate() {
+                    block_at(codes, &self.layout, panel, r, b).decode(codes, out);
                 }
             }
-            (Some(codes), _) => {
-                for (b, out) in out.chunks_mut(BLOCK).enumerate() {
-                    dequantize_block(codes, &self.layout, panel, r, b, out);
+            Elements::Floats(floats) => match floats.scale() {
+                Some(kind) => e4m3::dequantize_panel_row(kind, &self.layout, panel, r, out),
+                None => {
+                    for (k, out) in out.iter_mut().enumerate() {
+                        let at = (k * PANEL + r) * floats.bytes();
+                        let stored = &panel[at..at + floats.bytes()];
+                        super::dequantize_row(self.format, stored, std::slice::from_mut(out));
+                    }
                 }
-            }
+            },
         }
+    }
+}
+
+/// `None` when a size overflows.
+fn panel_layout(format: Format, cols: usize) -> Option<PanelLayout> {
+    match format.elements() {
+        Elements::Codes(codes, _) => PanelLayout::of_codes(codes, cols),
+        Elements::Floats(floats) => PanelLayout::of_floats(floats, cols),
     }
 }
 
@@ -217,12 +235,12 @@ fn word_at(v: usize, r: usize) -> usize {
     v * 64 + r * 4
 }
 
-fn pack_codes(
-    format: Format,
+/// Packs stored rows, whose block of an index is split by `block`.
+fn pack_codes<'a>(
     codes: CodeLayout,
     layout: &PanelLayout,
-    stored: &[u8],
-    row_bytes: usize,
+    rows: impl Iterator<Item = &'a [u8]> + Clone,
+    block: impl Fn(&[u8], usize) -> BlockCodes,
     panel: &mut [u8],
 ) {
     for b in 0..layout.n_blocks {
@@ -230,8 +248,8 @@ fn pack_codes(
         let mut vectors = [[0; PANEL]; 8];
         let mut scales = [[[0; 2]; PANEL]; 2];
         let mut superscales = scales;
-        for (r, row) in stored.chunks_exact(row_bytes).enumerate() {
-            let block = block_codes(format, row, b);
+        for (r, row) in rows.clone().enumerate() {
+            let block = block(row, b);
             std::iter::zip(&mut vectors, words(&block.codes)).for_each(|(vector, word)| vector[r] = word);
             for i in 0..2 {
                 (scales[i][r], superscales[i][r]) = (block.scales[i], block.superscales[i]);
@@ -337,39 +355,32 @@ fn code_at(bits: usize, block: &[u8], r: usize, i: usize) -> u8 {
     code
 }
 
-fn dequantize_block(
-    codes: CodeLayout,
-    layout: &PanelLayout,
-    panel: &[u8],
-    r: usize,
-    b: usize,
-    out: &mut [f32],
-) {
-    let block = &panel[layout.codes_at + b * layout.code_bytes..][..layout.code_bytes];
-    let at = layout.scales_at + b * codes.scales.block_bytes();
-    let half = |i: usize| f16_at(panel, at + (i * PANEL + r) * 2);
-    let byte = |i: usize| panel[at + i * PANEL + r];
-    let super_at = codes.scales.super_at(b);
-    let d = |i: usize| f16_at(panel, super_at + (i * PANEL + r) * 2);
-    for (i, out) in out.iter_mut().enumerate() {
-        let code = code_at(codes.bits, block, r, i);
-        let signed = codes.value(code);
-        *out = match codes.scales {
-            ScaleKind::F16 => half(0) * signed,
-            ScaleKind::Exponent => power_of_two(byte(0)) * signed,
-            ScaleKind::F16Min => half(0) * signed + half(1),
-            ScaleKind::Super => d(0) * f32::from(byte(0) as i8) * signed,
-            ScaleKind::SuperHalves => d(0) * f32::from(byte(i / 16) as i8) * signed,
-            ScaleKind::E4m3Halves => unsigned_e4m3(byte(i / 16)) * f32_at(panel, super_at + 4 * r) * signed,
-            kind @ ScaleKind::SuperEighths => d(0) * f32::from(byte(0) as i8) * kind.unit() * signed,
-            kind @ ScaleKind::SuperHalvesEighths => {
-                d(0) * f32::from(byte(i / 16) as i8) * kind.unit() * signed
-            }
-            ScaleKind::SuperMin => d(0) * f32::from(byte(0)) * signed - d(1) * f32::from(byte(1)),
-            ScaleKind::SuperHalvesMin => {
-                let s = byte(i / 16);
-                d(0) * f32::from(s & 15) * signed - d(1) * f32::from(s >> 4)
-            }
-        };
+/// Codes and scales of block `b` in row `r`.
+fn block_at(codes: CodeLayout, layout: &PanelLayout, panel: &[u8], r: usize, b: usize) -> BlockCodes {
+    let kind = codes.scales;
+    let stored = &panel[layout.codes_at + b * layout.code_bytes..][..layout.code_bytes];
+    // The stored bytes of the row's scales, which vectors of sixteen hold.
+    let of_row = |section: &[u8], bytes: usize| {
+        let mut values = [0; 4];
+        for (out, vector) in values.chunks_mut(bytes).zip(section.chunks_exact(bytes * PANEL)) {
+            out.copy_from_slice(&vector[r * bytes..][..bytes]);
+        }
+        values
+    };
+    let scales = &panel[layout.scales_at + b * kind.block_bytes()..][..kind.block_bytes()];
+    let scales = match kind {
+        ScaleKind::F16 | ScaleKind::F16Min => of_row(scales, 2),
+        _ => {
+            let [first, second, ..] = of_row(scales, 1);
+            [first, 0, second, 0]
+        }
+    };
+    let superscales = &panel[kind.super_at(b)..][..kind.super_bytes()];
+    let superscales = of_row(superscales, if kind == ScaleKind::E4m3Halves { 4 } else { 2 });
+    let pairs = |[a, b, c, d]: [u8; 4]| [[a, b], [c, d]];
+    BlockCodes {
+        codes: std::array::from_fn(|i| code_at(codes.bits, stored, r, i)),
+        scales: pairs(scales),
+        superscales: pairs(superscales),
     }
 }

@@ -1,10 +1,10 @@
 //! Quantizes whole rows of stored floats with a search for good scales, for quantization at load time. Single-threaded.
 
-use super::quantize::k_formats::{put_k4_head, put_nibble_pairs, put_q6_k_codes, put_q6_k_scales};
-use super::quantize::{inverse, put_f16, put_fifth_bits, put_nibbles};
 use super::scale_search::{BLOCKS, ROUND, scales, scales_and_mins, side_by_side, stored};
-use super::{Format, dequantize_row, f16_at, quantize_row};
+use super::{Format, dequantize_row, quantize_row};
 use crate::float_env::FlushToZero;
+use crate::formats::k::{q4_k, q6_k};
+use crate::formats::{f16_at, inverse, put_f16, put_fifth_bits, put_nibbles};
 use crate::simd::{Isa, Kernel, SimdIsa};
 
 /// Version of the output of [`quantize_rows`]: cached results of another version are discarded.
@@ -59,8 +59,8 @@ impl Kernel for QuantizeRows<'_> {
                         }
                     }
                     Format::Q4_0 | Format::Q5_0 => simple::<S>(self.to, &x, out),
-                    Format::Q4_K => q4_k::<S>(&x, out),
-                    Format::Q6_K => q6_k::<S>(&x, out),
+                    Format::Q4_K => with_mins::<S>(&x, out),
+                    Format::Q6_K => six_bits::<S>(&x, out),
                     _ => quantize_row(self.to, &x[..self.cols], out),
                 }
             }
@@ -162,7 +162,7 @@ unsafe fn simple<S: SimdIsa>(to: Format, x: &[f32], out: &mut [u8]) {
         for ((x, out), scale) in x.chunks_exact(32).zip(out.chunks_exact_mut(block_bytes)).zip(scales) {
             put_f16(out, 0, scale);
             let scale = f16_at(out, 0);
-            // SAFETY: as above.
+            // SAFETY: the caller guarantees the features.
             unsafe { put_codes::<S>(x, (scale, half * scale), 2.0 * half - 1.0, &mut codes) };
             let nibbles_at = block_bytes - 16;
             put_nibbles(&mut out[nibbles_at..], |j| codes[j]);
@@ -173,28 +173,30 @@ unsafe fn simple<S: SimdIsa>(to: Format, x: &[f32], out: &mut [u8]) {
     }
 }
 
+/// Superblocks with scales and mins: Q4_K.
 #[inline(always)]
-unsafe fn q4_k<S: SimdIsa>(x: &[f32], out: &mut [u8]) {
+unsafe fn with_mins<S: SimdIsa>(x: &[f32], out: &mut [u8]) {
     let block_bytes = Format::Q4_K.block_bytes();
     for (x, out) in x.chunks_exact(BLOCKS * 32).zip(out.chunks_mut(2 * block_bytes)) {
         // SAFETY: the caller guarantees the features.
         let (scales, mins) = unsafe { scales_and_mins::<S, 32>(&side_by_side(x), 15.0) };
         for (i, (x, out)) in x.chunks_exact(256).zip(out.chunks_exact_mut(block_bytes)).enumerate() {
-            let pairs = put_k4_head(std::array::from_fn(|j| (scales[8 * i + j], mins[8 * i + j])), out);
-            // SAFETY: as above.
+            let pairs = q4_k::put_head(std::array::from_fn(|j| (scales[8 * i + j], mins[8 * i + j])), out);
+            // SAFETY: the caller guarantees the features.
             let codes = unsafe { codes::<S, 8>(x, pairs, 15.0) };
-            put_nibble_pairs(&mut out[16..], &codes);
+            q4_k::put_nibble_pairs(&mut out[16..], &codes);
         }
     }
 }
 
+/// Superblocks of six bits: Q6_K.
 #[inline(always)]
-unsafe fn q6_k<S: SimdIsa>(x: &[f32], out: &mut [u8]) {
+unsafe fn six_bits<S: SimdIsa>(x: &[f32], out: &mut [u8]) {
     for (x, out) in x.chunks_exact(256).zip(out.chunks_exact_mut(Format::Q6_K.block_bytes())) {
         // SAFETY: the caller guarantees the features.
         unsafe {
-            let pairs = put_q6_k_scales(scales::<S, 16>(&side_by_side(x), 32.0), out);
-            put_q6_k_codes(&codes::<S, 16>(x, pairs, 63.0), out);
+            let pairs = q6_k::put_scales(scales::<S, 16>(&side_by_side(x), 32.0), out);
+            q6_k::put_codes(&codes::<S, 16>(x, pairs, 63.0), out);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Searches quantization scales that minimize the squared error: tries a few step sizes per block, then refines the best one by least
 //! squares. Sixteen blocks at a time, one in each lane. Does not know how blocks are stored.
 
-use super::quantize::inverse;
+use crate::formats::inverse;
 use crate::simd::SimdIsa;
 
 /// Blocks searched at once.

@@ -2,7 +2,8 @@
 //! float formats. Done once for all tokens of a call. Does not multiply.
 
 use super::{Format, e4m3_scale};
-use crate::layout::{BLOCK, CodeLayout, Codebook, E4m3Scale, PANEL, PanelLayout, ScaleKind};
+use crate::formats::Elements;
+use crate::layout::{BLOCK, Codebook, E4m3Scale, FloatLayout, PANEL, PanelLayout, ScaleKind};
 use crate::simd::{Kernel, SimdIsa, prefetch_bytes};
 
 /// An unpacked K block: in the panel itself where the stored form is that form already, otherwise in the scratch.
@@ -42,10 +43,7 @@ pub(crate) struct Unpack<'a> {
 
 /// Bytes of an unpacked block.
 pub(crate) fn unpacked_block_bytes(format: Format) -> usize {
-    match CodeLayout::of(format) {
-        Some(_) => PANEL * BLOCK,
-        None => PANEL * BLOCK * 4,
-    }
+    PANEL * BLOCK * if format.is_float() { 4 } else { 1 }
 }
 
 impl Kernel for Unpack<'_> {
@@ -63,15 +61,20 @@ impl Kernel for Unpack<'_> {
         let ahead = self.ahead.0.wrapping_add(self.layout.codes_at + self.ahead.1 * ahead_bytes);
         // SAFETY: sizes were checked above and by the layout; the caller guarantees the features.
         unsafe {
-            let Some(codes) = CodeLayout::of(self.format) else {
-                let weights = match self.format {
-                    Format::F32 => stored,
-                    Format::FP8 | Format::MXFP8 => self.widen_e4m3::<S>(stored, out),
-                    Format::F16 => widen(stored, out, self.n, |p| S::load_f16(p), |p, x| S::store(p, x)),
-                    _ => widen(stored, out, self.n, |p| S::load_bf16(p), |p, x| S::store(p, x)),
-                };
-                let sums = std::ptr::null();
-                return Unpacked { codes: weights, scales: none, mins: none, sums, ahead, ahead_bytes };
+            let codes = match self.format.elements() {
+                Elements::Codes(codes, _) => codes,
+                Elements::Floats(floats) => {
+                    let store = |p, x| S::store(p, x);
+                    let weights = match floats {
+                        FloatLayout::F32 => stored,
+                        FloatLayout::F16 => widen(stored, out, self.n, |p| S::load_f16(p), store),
+                        FloatLayout::BF16 => widen(stored, out, self.n, |p| S::load_bf16(p), store),
+                        FloatLayout::Fp8 => self.widen_e4m3::<S>(E4m3Scale::F32, stored, out),
+                        FloatLayout::Mxfp8 => self.widen_e4m3::<S>(E4m3Scale::Exponent, stored, out),
+                    };
+                    let sums = std::ptr::null();
+                    return Unpacked { codes: weights, scales: none, mins: none, sums, ahead, ahead_bytes };
+                }
             };
             let n_vectors = self.n * if codes.scales.halves() { 2 } else { 1 };
             assert!(self.scratch_scales.len() >= 3 * n_vectors * PANEL);
@@ -170,8 +173,7 @@ unsafe fn widen<F>(
 impl Unpack<'_> {
     /// E4M3 to f32, scales applied.
     #[inline(always)]
-    unsafe fn widen_e4m3<S: SimdIsa>(&self, stored: *const u8, out: *mut u8) -> *const u8 {
-        let Some(kind) = E4m3Scale::of(self.format) else { unreachable!("a format of E4M3") };
+    unsafe fn widen_e4m3<S: SimdIsa>(&self, kind: E4m3Scale, stored: *const u8, out: *mut u8) -> *const u8 {
         for i in 0..self.n {
             // SAFETY: the blocks are in the panel, and the scratch has room for `n` of them.
             unsafe {

@@ -42,7 +42,7 @@ impl CpuMatrix {
         };
         let refined = match role {
             // Such models are trained with activations of sixteen bits, and small errors choose other experts.
-            _ if parts.iter().all(|part| part.format == Format::MXFP4) => {
+            _ if parts.iter().all(|part| Forms::of(part.format).mxfp4) => {
                 0..parts.iter().map(|part| part.shape[0]).sum()
             }
             // Errors in keys are magnified by the softmax over positions and read again by every later query.

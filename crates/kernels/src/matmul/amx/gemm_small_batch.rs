@@ -7,9 +7,9 @@
 use std::ops::Range;
 
 use super::product::{AmxGemm, TILE, add_products};
-use crate::layout::PAIRS_BYTES;
+use crate::layout::{PAIRS_BYTES, PanelLayout};
 use crate::matmul::Target;
-use crate::quant::{AmxUnpacker, PanelLayout};
+use crate::quant::AmxUnpacker;
 use crate::simd::{AmxIsa, AmxKernel, Kernel, prefetch_bytes};
 
 /// Steps between unpacking a block and multiplying it.

@@ -1,19 +1,19 @@
 //! Products of a few tokens with weights that are floats: widened in registers as they are read.
 
 use super::{AHEAD_BYTES, FewTokens};
-use crate::layout::{BLOCK, E4m3Scale, Format, PANEL, float_bytes};
+use crate::layout::{BLOCK, E4m3Scale, FloatLayout, PANEL};
 use crate::matmul::activations::FLOAT_RECORD;
 use crate::quant::e4m3_scale;
 use crate::simd::{Kernel, SimdIsa, prefetch_bytes};
 
-/// The product for a format of floats given by its index in [`Format::ALL`].
-pub(super) struct OfFloats<'a, const T: usize, const FORMAT: usize>(pub(super) FewTokens<'a, T>);
+/// The product for a layout of floats given by its index in [`FloatLayout::ALL`].
+pub(super) struct OfFloats<'a, const T: usize, const LAYOUT: usize>(pub(super) FewTokens<'a, T>);
 
-impl<const T: usize, const FORMAT: usize> OfFloats<'_, T, FORMAT> {
-    const FORMAT: Format = Format::ALL[FORMAT];
-    /// Of one weight.
-    const BYTES: usize = float_bytes(Self::FORMAT);
-    const SCALE: Option<E4m3Scale> = E4m3Scale::of(Self::FORMAT);
+impl<const T: usize, const LAYOUT: usize> OfFloats<'_, T, LAYOUT> {
+    const LAYOUT: FloatLayout = FloatLayout::ALL[LAYOUT];
+    /// Bytes of one weight.
+    const BYTES: usize = Self::LAYOUT.bytes();
+    const SCALE: Option<E4m3Scale> = Self::LAYOUT.scale();
     /// A block's share of the panel.
     const BLOCK_BYTES: usize = match Self::SCALE {
         Some(scale) => PANEL * BLOCK * Self::BYTES + scale.bytes() / scale.blocks(),
@@ -25,17 +25,17 @@ impl<const T: usize, const FORMAT: usize> OfFloats<'_, T, FORMAT> {
     unsafe fn load<S: SimdIsa>(stored: *const u8, scale: S::F) -> S::F {
         // SAFETY: by the caller.
         unsafe {
-            match Self::FORMAT {
-                Format::F32 => S::load(stored.cast()),
-                Format::F16 => S::load_f16(stored.cast()),
-                Format::BF16 => S::load_bf16(stored.cast()),
-                _ => S::mul(S::load_e4m3(stored), scale),
+            match Self::LAYOUT {
+                FloatLayout::F32 => S::load(stored.cast()),
+                FloatLayout::F16 => S::load_f16(stored.cast()),
+                FloatLayout::BF16 => S::load_bf16(stored.cast()),
+                FloatLayout::Fp8 | FloatLayout::Mxfp8 => S::mul(S::load_e4m3(stored), scale),
             }
         }
     }
 }
 
-impl<const T: usize, const FORMAT: usize> Kernel for OfFloats<'_, T, FORMAT> {
+impl<const T: usize, const LAYOUT: usize> Kernel for OfFloats<'_, T, LAYOUT> {
     type Output = ();
 
     #[inline(always)]

@@ -4,7 +4,8 @@
 mod floats;
 
 use super::tile::Scales;
-use crate::layout::{BLOCK, CodeLayout, Format, PANEL, PanelLayout, RECORD};
+use crate::formats::{Elements, Format};
+use crate::layout::{BLOCK, CodeLayout, FloatLayout, PANEL, PanelLayout, RECORD, WithLayout};
 use crate::quant::{gather, scale_and_min, with_offset};
 use crate::simd::{Isa, Kernel, SimdIsa, prefetch_bytes};
 use floats::OfFloats;
@@ -37,33 +38,39 @@ impl<const T: usize> FewTokens<'_, T> {
     /// When the panel is not as long as its layout says.
     pub(super) unsafe fn multiply(self, format: Format, isa: Isa) {
         assert_eq!(self.panel.len(), self.layout.bytes, "length of a panel");
-        // These are stored alike, and one kernel is enough for both.
-        let format = match format {
-            Format::IQ2_S => Format::IQ2_XS,
-            Format::TQ1_0 => Format::TQ2_0,
-            Format::NVFP4_SCALED => Format::NVFP4,
-            format => format,
-        };
-        macro_rules! of_format {
-            ($($kernel:ident: $($format:ident)*;)*) => {
-                match format {
+        macro_rules! of_floats {
+            ($($layout:ident)*) => {
+                match format.elements() {
+                    Elements::Codes(codes, _) => codes.with(OnIsa { kernel: self, isa }),
                     // SAFETY: the panel was checked; records and outputs by the caller.
-                    $($(Format::$format => unsafe { isa.run($kernel::<T, { Format::$format as usize }>(self)) },)*)*
-                    Format::IQ2_S | Format::TQ1_0 | Format::NVFP4_SCALED => unreachable!("replaced above"),
+                    $(Elements::Floats(FloatLayout::$layout) => unsafe {
+                        isa.run(OfFloats::<T, { FloatLayout::$layout as usize }>(self))
+                    },)*
                 }
             };
         }
-        of_format!(OfFloats: F32 F16 BF16 FP8 MXFP8; OfFormat:
-            Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4 NVFP4
-            IQ3_XXS IQ3_S IQ2_XXS IQ2_XS IQ1_S IQ1_M TQ2_0;);
+        of_floats!(F32 F16 BF16 Fp8 Mxfp8);
     }
 }
 
-/// The product for a format of codes given by its index in [`Format::ALL`]: the layout of codes and scales is a compile-time constant, so that no
-/// block branches on it.
-struct OfFormat<'a, const T: usize, const FORMAT: usize>(FewTokens<'a, T>);
+/// A product for an ISA. Made by [`FewTokens::multiply`] only, after its checks.
+struct OnIsa<'a, const T: usize> {
+    kernel: FewTokens<'a, T>,
+    isa: Isa,
+}
 
-impl<const T: usize, const FORMAT: usize> Kernel for OfFormat<'_, T, FORMAT> {
+impl<const T: usize> WithLayout for OnIsa<'_, T> {
+    #[inline(always)]
+    fn run<const LAYOUT: usize>(self) {
+        // SAFETY: `FewTokens::multiply` checked the panel; records and outputs by its caller.
+        unsafe { self.isa.run(OfCodes::<T, LAYOUT>(self.kernel)) }
+    }
+}
+
+/// The product for a layout of codes given by its index in [`CodeLayout::ALL`].
+struct OfCodes<'a, const T: usize, const LAYOUT: usize>(FewTokens<'a, T>);
+
+impl<const T: usize, const LAYOUT: usize> Kernel for OfCodes<'_, T, LAYOUT> {
     type Output = ();
 
     #[inline(always)]
@@ -81,8 +88,8 @@ impl<const T: usize, const FORMAT: usize> Kernel for OfFormat<'_, T, FORMAT> {
     }
 }
 
-impl<const T: usize, const FORMAT: usize> OfFormat<'_, T, FORMAT> {
-    const CODES: CodeLayout = CodeLayout::of(Format::ALL[FORMAT]).expect("a format of codes");
+impl<const T: usize, const LAYOUT: usize> OfCodes<'_, T, LAYOUT> {
+    const CODES: CodeLayout = CodeLayout::ALL[LAYOUT];
     /// A block's share of the panel, rounded up.
     const BLOCK_BYTES: usize = {
         let scales = Self::CODES.scales;
@@ -93,7 +100,7 @@ impl<const T: usize, const FORMAT: usize> OfFormat<'_, T, FORMAT> {
 
     #[inline(always)]
     unsafe fn blocks<S: SimdIsa, const HALVES: bool, const MIN: bool>(self) {
-        let CodeLayout { bits, zero, codebook, scales: kind } = Self::CODES;
+        let CodeLayout { bits, zero, codebook, scales: kind, .. } = Self::CODES;
         let FewTokens { layout, panel, x, token, out, stride, adds } = self.0;
         let panel = panel.as_ptr();
         let is_wide = !MIN && !Self::CODES.is_narrow();

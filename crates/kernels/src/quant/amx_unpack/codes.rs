@@ -8,26 +8,25 @@ use half::f16;
 
 use super::AmxUnpacker;
 use crate::layout::{CodeLayout, PanelLayout};
+use crate::quant::PackedMatrix;
 use crate::quant::unpack::{gather, prefetch_scales, with_offset};
-use crate::quant::{Format, PackedMatrix};
 use crate::simd::{AmxIsa, SimdIsa, prefetch_bytes};
 
-/// The unpacker of a quantized format, given by its index in [`Format::ALL`]: the layout is a compile-time constant, so that no block
-/// branches on it.
+/// The unpacker of a layout of codes, given by its index in [`CodeLayout::ALL`].
 #[derive(Clone, Copy)]
-pub(super) struct Codes<const FORMAT: usize> {
+pub(super) struct Codes<const LAYOUT: usize> {
     layout: PanelLayout,
     /// Scales and mins are multiplied by 2^power; the bits of an f16.
     power: u16,
 }
 
-impl<const FORMAT: usize> Codes<FORMAT> {
-    const LAYOUT: CodeLayout = CodeLayout::of(Format::ALL[FORMAT]).expect("a format of codes");
+impl<const LAYOUT: usize> Codes<LAYOUT> {
+    const LAYOUT: CodeLayout = CodeLayout::ALL[LAYOUT];
 }
 
-impl<const FORMAT: usize> AmxUnpacker for Codes<FORMAT> {
-    // Weights in MXFP4 are exact in bf16, and so may be their activations: see `Forms::mxfp4`.
-    const TOKEN_PARTS: usize = if matches!(Format::ALL[FORMAT], Format::MXFP4) { 2 } else { 1 };
+impl<const LAYOUT: usize> AmxUnpacker for Codes<LAYOUT> {
+    // Where weights are exact, activations may be nearly so: see `Forms::mxfp4`.
+    const TOKEN_PARTS: usize = if Self::LAYOUT.is_exact_in_bf16() { 2 } else { 1 };
     const PARTS: usize = 1;
 
     fn of(weights: &PackedMatrix) -> Self {
@@ -37,7 +36,7 @@ impl<const FORMAT: usize> AmxUnpacker for Codes<FORMAT> {
 
     #[inline(always)]
     unsafe fn unpack<S: AmxIsa>(&self, panel: *const u8, b: usize, out: *mut u8) {
-        let CodeLayout { bits, codebook, zero, scales: kind } = Self::LAYOUT;
+        let CodeLayout { bits, codebook, zero, scales: kind, .. } = Self::LAYOUT;
         let has_min = kind.has_min();
         // SAFETY: the block is in the panel and has room in `out`, by the caller.
         unsafe {

@@ -4,19 +4,21 @@
 mod codes;
 mod short_floats;
 
-use super::{Format, PackedMatrix};
+use super::PackedMatrix;
+use crate::formats::Elements;
+use crate::layout::{FloatLayout, WithLayout};
 use crate::simd::{AmxIsa, SimdIsa};
 use codes::Codes;
 use short_floats::{BFloats, HalfFloats, MxFloats};
 
-/// Unpacks blocks of one format to bf16 pairs.
+/// Unpacks blocks of one layout to bf16 pairs.
 pub(crate) trait AmxUnpacker: Copy {
     /// bf16 parts of an activation.
     const TOKEN_PARTS: usize;
     /// bf16 parts of a weight; each part of a block takes [`crate::layout::PAIRS_BYTES`].
     const PARTS: usize;
 
-    /// The unpacker of a matrix in the format.
+    /// The unpacker of a matrix in the layout.
     fn of(weights: &PackedMatrix) -> Self;
 
     /// Unpacks block `b` of a panel.
@@ -44,21 +46,23 @@ impl PackedMatrix {
     /// # Panics
     /// With a matrix in F32 or FP8, which have none: their numbers have more digits than bf16.
     pub(crate) fn with_unpacker(&self, work: impl WithUnpacker) {
-        macro_rules! of_codes {
-            ($($format:ident $(= $equal:ident)?)*) => {
-                match self.format() {
-                    $(Format::$format $(| Format::$equal)? => work.run::<Codes<{ Format::$format as usize }>>(),)*
-                    Format::F16 => work.run::<HalfFloats>(),
-                    Format::BF16 => work.run::<BFloats>(),
-                    Format::MXFP8 => work.run::<MxFloats>(),
-                    Format::F32 | Format::FP8 => panic!("{} has no bf16 unpacker", self.format().name()),
-                }
-            };
+        match self.format().elements() {
+            Elements::Codes(codes, _) => codes.with(OfCodes(work)),
+            Elements::Floats(FloatLayout::F16) => work.run::<HalfFloats>(),
+            Elements::Floats(FloatLayout::BF16) => work.run::<BFloats>(),
+            Elements::Floats(FloatLayout::Mxfp8) => work.run::<MxFloats>(),
+            Elements::Floats(FloatLayout::F32 | FloatLayout::Fp8) => {
+                panic!("{} has no bf16 unpacker", self.format().name())
+            }
         }
-        // Formats whose panels are alike share an unpacker.
-        of_codes!(
-            Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4 NVFP4 = NVFP4_SCALED
-            IQ3_XXS IQ3_S IQ2_XXS IQ2_XS = IQ2_S IQ1_S IQ1_M TQ1_0 = TQ2_0
-        )
+    }
+}
+
+/// Work with the unpacker of a layout of codes.
+struct OfCodes<W>(W);
+
+impl<W: WithUnpacker> WithLayout for OfCodes<W> {
+    fn run<const LAYOUT: usize>(self) {
+        self.0.run::<Codes<LAYOUT>>();
     }
 }

@@ -293,41 +293,10 @@ fn check_placement(tensors: &[GgufTensor], data_bytes: usize) -> Result<(), Gguf
 
 /// The format with ggml's number `type_id`, or the name of a type that is not supported.
 fn format_of(type_id: u32) -> Result<Format, &'static str> {
-    if let Some(&(_, format)) = FORMAT_IDS.iter().find(|(id, _)| *id == type_id) {
-        return Ok(format);
-    }
-    Err(UNSUPPORTED_TYPES.iter().find(|(id, _)| *id == type_id).map_or("unknown", |&(_, name)| name))
+    let known = Format::ALL.into_iter().find(|format| format.ggml_number() == Some(type_id));
+    let unsupported = || UNSUPPORTED_TYPES.iter().find(|(id, _)| *id == type_id);
+    known.ok_or_else(|| unsupported().map_or("unknown", |&(_, name)| name))
 }
-
-/// ggml's numbers of the supported formats (`enum ggml_type` in ggml.h).
-pub(super) const FORMAT_IDS: [(u32, Format); 26] = [
-    (0, Format::F32),
-    (1, Format::F16),
-    (2, Format::Q4_0),
-    (3, Format::Q4_1),
-    (6, Format::Q5_0),
-    (7, Format::Q5_1),
-    (8, Format::Q8_0),
-    (10, Format::Q2_K),
-    (11, Format::Q3_K),
-    (12, Format::Q4_K),
-    (13, Format::Q5_K),
-    (14, Format::Q6_K),
-    (16, Format::IQ2_XXS),
-    (17, Format::IQ2_XS),
-    (18, Format::IQ3_XXS),
-    (19, Format::IQ1_S),
-    (20, Format::IQ4_NL),
-    (21, Format::IQ3_S),
-    (22, Format::IQ2_S),
-    (23, Format::IQ4_XS),
-    (29, Format::IQ1_M),
-    (30, Format::BF16),
-    (34, Format::TQ1_0),
-    (35, Format::TQ2_0),
-    (39, Format::MXFP4),
-    (40, Format::NVFP4),
-];
 
 const UNSUPPORTED_TYPES: [(u32, &str); 7] =
     [(9, "Q8_1"), (15, "Q8_K"), (24, "I8"), (25, "I16"), (26, "I32"), (27, "I64"), (28, "F64")];

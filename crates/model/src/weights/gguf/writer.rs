@@ -2,7 +2,6 @@
 
 use throng_kernels::quant::Format;
 
-use super::header::FORMAT_IDS;
 use super::{GgufArray, GgufValue};
 
 /// A tensor to write.
@@ -45,8 +44,7 @@ pub fn write(version: u32, metadata: &[(&str, GgufValue)], tensors: &[TensorToWr
 
 /// ggml's number of `format`.
 pub fn type_id(format: Format) -> u32 {
-    let (id, _) = FORMAT_IDS.iter().find(|(_, known)| *known == format).expect("every format has a number");
-    *id
+    format.ggml_number().expect("a format of GGUF files")
 }
 
 /// Writes a header piece by piece; each piece may say anything.

@@ -4,6 +4,7 @@
 mod auto_round;
 mod compressed_tensors;
 mod fields;
+mod fp8;
 mod integers;
 mod modelopt;
 mod rules;
@@ -11,7 +12,6 @@ mod rules;
 use serde_json::{Map, Value};
 
 use super::layout::QuantizedBy;
-use fields::Fields;
 use rules::Rules;
 
 /// How the linear layers of a checkpoint are stored.
@@ -67,31 +67,41 @@ impl Scheme {
         let Some(fields) = found.or_else(of_text) else { return Ok(None) };
         // ModelOpt's own file has its fields in an object.
         let fields = fields.get("quantization").and_then(Value::as_object).unwrap_or(fields);
-        let method = fields.get("quant_method").and_then(Value::as_str);
-        match method {
-            Some("fp8") => fp8(fields).map(Some),
-            Some("fbgemm_fp8") => {
-                Fields::new("FBGEMM FP8", fields).done()?;
-                Ok(Some(Self::of_all("FBGEMM FP8", QuantizedBy::Fp8Rows)))
-            }
-            Some("awq") => integers::awq(fields).map(Some),
-            Some("gptq") => integers::gptq(fields).map(Some),
-            Some("auto-round" | "intel/auto-round") => auto_round::scheme(fields).map(Some),
-            Some("compressed-tensors") => compressed_tensors::scheme(fields).map(Some),
-            Some("modelopt" | "modelopt_fp4" | "modelopt_mixed") => modelopt::scheme(fields),
+        match fields.get("quant_method").and_then(Value::as_str) {
+            Some(method) => match METHODS.iter().find(|(name, _)| *name == method) {
+                Some((_, read)) => read(fields),
+                None => Err(SchemeError::Format(usual_name(method))),
+            },
             None if fields.contains_key("quant_algo") => modelopt::scheme(fields),
-            // Experts that the loader of the family puts together.
-            Some("mxfp4") => Ok(None),
             // Older files of bitsandbytes do not name it.
             None if fields.contains_key("load_in_4bit") => {
                 Err(SchemeError::Format("bitsandbytes".to_owned()))
             }
             // MLX names no method.
             None if is_of_mlx(fields) => Err(SchemeError::Format("MLX's format".to_owned())),
-            other => Err(SchemeError::Format(usual_name(other.unwrap_or("an unnamed format")))),
+            None => Err(SchemeError::Format("an unnamed format".to_owned())),
         }
     }
 }
+
+/// Reads the fields of a format; `None` where no layer is decoded by a scheme.
+type Read = fn(&Map<String, Value>) -> Result<Option<Scheme>, SchemeError>;
+
+/// Formats by their `quant_method`.
+const METHODS: [(&str, Read); 11] = [
+    ("fp8", |fields| fp8::scheme(fields).map(Some)),
+    ("fbgemm_fp8", |fields| fp8::fbgemm(fields).map(Some)),
+    ("awq", |fields| integers::awq(fields).map(Some)),
+    ("gptq", |fields| integers::gptq(fields).map(Some)),
+    ("auto-round", |fields| auto_round::scheme(fields).map(Some)),
+    ("intel/auto-round", |fields| auto_round::scheme(fields).map(Some)),
+    ("compressed-tensors", |fields| compressed_tensors::scheme(fields).map(Some)),
+    ("modelopt", modelopt::scheme),
+    ("modelopt_fp4", modelopt::scheme),
+    ("modelopt_mixed", modelopt::scheme),
+    // Experts that the loader of the family puts together.
+    ("mxfp4", |_| Ok(None)),
+];
 
 /// Formats without a decoder by their `quant_method`, and their usual names.
 const OTHERS: [(&str, &str); 13] = [
@@ -124,20 +134,4 @@ fn is_of_mlx(fields: &Map<String, Value>) -> bool {
 /// The beginning of a text of the file, for an error.
 fn shorten(text: &str) -> String {
     text.chars().take(80).collect()
-}
-
-fn fp8(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
-    const NAME: &str = "FP8";
-    let mut fields = Fields::new(NAME, map);
-    // What transformers would do with the weights.
-    fields.pass_over(&["dequantize"]);
-    fields.only("fmt", &["e4m3".into(), "float8_e4m3fn".into()])?;
-    // Scales are powers of two, or any floats: both are read.
-    fields.only("scale_fmt", &["ue8m0".into(), "float".into()])?;
-    let by = match fields.block("weight_block_size")? {
-        Some(block) => QuantizedBy::Fp8Blocks { block },
-        None => QuantizedBy::Fp8Rows,
-    };
-    fields.done()?;
-    Ok(Scheme::of_all(NAME, by))
 }

@@ -1,13 +1,27 @@
-//! The values of codes that are not evenly spaced. Does not know scales.
+//! Values of codes that are not evenly spaced.
 
-use crate::layout::Codebook;
+/// A table of values of codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Codebook {
+    /// IQ4_NL and IQ4_XS.
+    Iq4,
+    /// The numbers of MXFP4 and NVFP4, doubled so that they are integers.
+    E2m1,
+    /// IQ1: eight times a ternary number that is shifted up or down by an eighth.
+    Iq1,
+    /// IQ2: three magnitudes and their negatives.
+    Iq2,
+    /// IQ3_XXS: twice eight magnitudes and their negatives.
+    Iq3Xxs,
+    /// IQ3_S: the odd numbers below 16 and their negatives.
+    Iq3S,
+}
 
 /// The value of each code of IQ4_NL and IQ4_XS, before the block's scale (ggml-common.h, `kvalues_iq4nl`).
-pub(crate) const IQ4_VALUES: [i8; 16] =
-    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+const IQ4_VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// Twice the value of each code of MXFP4: one sign, two exponent bits, one mantissa bit (OCP Microscaling Formats 1.0, E2M1).
-pub(crate) const E2M1_VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+const E2M1_VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// Eight times the coordinates of IQ1's grid, -1, 0 and 1, each 1/8 larger; then each 1/8 smaller. Codes 3 and 7 do not occur.
 const IQ1_VALUES: [i8; 16] = [-7, 1, 9, 0, -9, -1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0];
