@@ -43,7 +43,6 @@ mod router;
 mod routes;
 mod served_model;
 mod server;
-mod trust;
 mod worker;
 
 pub use adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};

@@ -4,7 +4,10 @@
 
 pub mod awake;
 pub mod byte_queue;
+mod events;
 pub mod memory;
 mod phase;
+pub mod tls_roots;
 
+pub use events::Events;
 pub use phase::{Phase, Shutdown};
