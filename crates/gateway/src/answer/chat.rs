@@ -1,11 +1,10 @@
 //! Chat completions, whole and in chunks. Does not know templates.
 
+use throng_http::Events;
 use throng_text::AnswerEvent;
 
 use super::{Asked, Tally};
-use crate::generation::{
-    Answer, ChoiceReader, Events, FrameWriter, Frames, Output, ReadChoice, StreamFormat,
-};
+use crate::generation::{Answer, ChoiceReader, FrameWriter, Frames, Output, ReadChoice, StreamFormat};
 use crate::openai::ApiError;
 use crate::openai::chat_response::{
     AssistantMessage, CalledTool, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatDelta,

@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use throng_core::request::TokenId;
+use throng_http::Events;
 
 use super::text_offsets::TextPlace;
 use super::{Asked, Tally};
-use crate::generation::{Answer, Events, FrameWriter, Frames, LogprobBytes, Output, StreamFormat};
+use crate::generation::{Answer, FrameWriter, Frames, LogprobBytes, Output, StreamFormat};
 use crate::openai::ApiError;
 use crate::openai::completion_response::{
     AskedOfChoice, Completion, CompletionChoice, CompletionChunk, CompletionChunkChoice, EchoedText,

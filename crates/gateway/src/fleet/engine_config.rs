@@ -7,11 +7,11 @@ use std::time::Duration;
 use http::{HeaderValue, Uri};
 use rustls::pki_types::ServerName;
 use throng_core::routing::Region;
+use throng_http::tls_roots::trusting;
 
 use super::config::{FleetError, ReplicaConfig};
 use super::discovery::{Found, Kind, Source};
 use crate::foreign::Upstream;
-use crate::trust::trusting;
 
 /// How long an engine may say nothing, unless it is set.
 const DEFAULT_TIMEOUT_S: u64 = 120;

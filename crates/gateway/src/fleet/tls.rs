@@ -5,8 +5,7 @@ use std::path::Path;
 use rustls::RootCertStore;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
-
-use crate::trust::{builder, certificates, roots_of};
+use throng_http::tls_roots::{builder, certificates, roots_of};
 
 /// Trusts the certificates of `ca` (nobody without, for connections that are not encrypted), shows `own`, a certificate and its key, and
 /// speaks `protocol`.

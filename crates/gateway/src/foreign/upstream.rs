@@ -15,12 +15,12 @@ use hyper_util::rt::TokioExecutor;
 use rustls::pki_types::ServerName;
 use throng_core::routing::Region;
 use throng_http::awake::{AwakeTimer, within};
+use throng_http::tls_roots::trusting_nobody;
 
 use super::fault::Fault;
 use super::reason::is_of_request;
 use super::trouble::Trouble;
 use crate::regions::Forwarding;
-use crate::trust::trusting_nobody;
 
 /// For the way to the engine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -239,7 +239,7 @@ mod tests {
     use tokio_rustls::TlsAcceptor;
 
     use super::*;
-    use crate::trust::trusting;
+    use throng_http::tls_roots::trusting;
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 

@@ -30,6 +30,6 @@ pub(crate) use prepare::{
 };
 pub(crate) use reading::{AnswerReading, ChoiceReader, ReadChoice};
 pub(crate) use session::{BegunPrompt, Session};
-pub(crate) use stream::{Events, StreamFormat, StreamSetting, stream};
+pub(crate) use stream::{StreamFormat, StreamSetting, stream};
 pub(crate) use turns::Turns;
 pub(crate) use work::{Abandoned, on_blocking_thread, read_and_prepare};

@@ -7,20 +7,18 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use http::header;
-use serde::Serialize;
-use throng_http::Phase;
 use throng_http::awake::within;
 use throng_http::byte_queue::{ByteSender, Closed, QUEUE_BYTES, byte_queue};
 use throng_http::memory::MemoryBudget;
+use throng_http::{Events, HALF_CLOSED_PING_INTERVAL, Phase};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::output::Output;
 use super::session::Session;
-use crate::connection::{HALF_CLOSED_PING_INTERVAL, RequestContext};
+use crate::connection::RequestContext;
 use crate::openai::ApiError;
 use crate::replica::ReplicaErrorKind;
 use crate::router::Route;
@@ -37,41 +35,6 @@ pub(crate) trait StreamFormat: Send + 'static {
     fn output(&mut self, output: Output, events: &mut Events);
     /// After everything has ended well.
     fn end(&mut self, events: &mut Events);
-}
-
-/// Events that are about to be sent.
-#[derive(Debug, Default)]
-pub(crate) struct Events(BytesMut);
-
-impl Events {
-    /// Adds an event.
-    pub fn push(&mut self, event: &impl Serialize) {
-        let json = serde_json::to_vec(event).expect("events are plain data with text keys");
-        self.push_bytes(&json);
-    }
-
-    /// Adds the event that says that there are no more.
-    pub fn push_done(&mut self) {
-        self.push_bytes(b"[DONE]");
-    }
-
-    fn push_bytes(&mut self, data: &[u8]) {
-        self.0.extend_from_slice(b"data: ");
-        self.0.extend_from_slice(data);
-        self.0.extend_from_slice(b"\n\n");
-    }
-
-    fn push_ping(&mut self) {
-        self.0.extend_from_slice(b": ping\n\n");
-    }
-
-    fn push_waiting(&mut self) {
-        self.0.extend_from_slice(b": waiting for a worker\n\n");
-    }
-
-    fn take(&mut self) -> Bytes {
-        self.0.split().freeze()
-    }
 }
 
 /// What a stream needs beside its session.
@@ -124,7 +87,7 @@ async fn run(session: Session, format: impl StreamFormat, mut setting: StreamSet
         setting.route.model.metrics.stream_error();
         setting.context.close_connection();
         let mut events = Events::default();
-        events.push_bytes(&error.to_json());
+        events.push_data(&error.to_json());
         let last = sender.send(events.take());
         // A reader that does not take even this is closed by its socket's own limit.
         let _ = tokio::time::timeout(setting.slow_reader_timeout, last).await;
@@ -143,11 +106,11 @@ async fn pump(
     let (mut ping_interval, mut half_closed) = (setting.ping_interval, false);
     loop {
         while format.more(&mut events) {
-            if events.0.len() >= QUEUE_BYTES {
+            if events.len() >= QUEUE_BYTES {
                 send(&mut events, setting, sender).await?;
             }
         }
-        if !events.0.is_empty() {
+        if !events.is_empty() {
             send(&mut events, setting, sender).await?;
             last_sent = Instant::now();
             last_look = last_sent;
@@ -159,9 +122,9 @@ async fn pump(
             () = tokio::time::sleep_until(next_look) => {
                 last_look = Instant::now();
                 if last_sent + ping_interval <= last_look {
-                    events.push_ping();
+                    events.push_comment("ping");
                 } else if setting.route.is_away() {
-                    events.push_waiting();
+                    events.push_comment("waiting for a worker");
                 }
                 continue;
             }
@@ -169,7 +132,7 @@ async fn pump(
             () = setting.context.input_ended(), if !half_closed => {
                 half_closed = true;
                 ping_interval = ping_interval.min(HALF_CLOSED_PING_INTERVAL);
-                events.push_ping();
+                events.push_comment("ping");
                 continue;
             }
             _ = setting.phase.wait_for(|phase| *phase == Phase::Cut) => {

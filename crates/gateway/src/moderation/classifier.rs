@@ -11,10 +11,10 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde::Deserialize;
+use throng_http::tls_roots::{trusting, trusting_nobody};
 use tokio::sync::Semaphore;
 
 use crate::config::{ClassifierConfig, OnFailure};
-use crate::trust::{trusting, trusting_nobody};
 
 /// Questions that are under way at a time; more wait within their time.
 const MAX_CONCURRENT: usize = 256;

@@ -1,4 +1,4 @@
-//! Which servers this one trusts when it is their client. Does not connect.
+//! Certificates of servers that a client trusts. Does not connect.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
-/// Trusts the certificates in the file `ca`, or those that the system does.
+/// Returns the settings of a client that trusts the certificates in the file `ca`, or the system's where there is no file.
 ///
 /// # Errors
-/// When the file cannot be read, or the system trusts nobody.
-pub(crate) fn trusting(ca: Option<&Path>) -> Result<ClientConfig, String> {
+/// The file cannot be read, or the system has no certificates of authorities.
+pub fn trusting(ca: Option<&Path>) -> Result<ClientConfig, String> {
     let roots = match ca {
         Some(ca) => roots_of(ca)?,
         None => system_roots()?,
@@ -20,26 +20,26 @@ pub(crate) fn trusting(ca: Option<&Path>) -> Result<ClientConfig, String> {
     Ok(builder().with_root_certificates(roots).with_no_client_auth())
 }
 
-/// For servers that are reached in clear text.
-pub(crate) fn trusting_nobody() -> ClientConfig {
+/// Returns the settings of a client that reaches its servers in clear text only: it trusts no certificate.
+pub fn trusting_nobody() -> ClientConfig {
     builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth()
 }
 
-/// The certificates in a file.
+/// Reads the certificates of a PEM file.
 ///
 /// # Errors
-/// When it cannot be read.
-pub(crate) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+/// The file cannot be read, or is not PEM.
+pub fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let fault = |error: rustls::pki_types::pem::Error| format!("{}: {error}", file.display());
     let read = CertificateDer::pem_file_iter(file).map_err(fault)?;
     read.collect::<Result<_, _>>().map_err(fault)
 }
 
-/// The certificates in a file, to be trusted.
+/// Reads the certificates of a PEM file as roots of trust.
 ///
 /// # Errors
-/// When it cannot be read, or has none.
-pub(crate) fn roots_of(file: &Path) -> Result<RootCertStore, String> {
+/// The file cannot be read, or has no certificate.
+pub fn roots_of(file: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file)? {
         roots.add(certificate).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -50,8 +50,8 @@ pub(crate) fn roots_of(file: &Path) -> Result<RootCertStore, String> {
     }
 }
 
-/// What a client is made of.
-pub(crate) fn builder() -> ConfigBuilder<ClientConfig, WantsVerifier> {
+/// Builds settings of a client with ring as the provider and the default versions of TLS.
+pub fn builder() -> ConfigBuilder<ClientConfig, WantsVerifier> {
     ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("the provider has the default versions")

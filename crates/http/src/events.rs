@@ -1,0 +1,50 @@
+//! Server-sent events as bytes. Does not know what the events say.
+
+use bytes::{Bytes, BytesMut};
+use serde::Serialize;
+
+/// Events that are about to be sent.
+#[derive(Debug, Default)]
+pub struct Events(BytesMut);
+
+impl Events {
+    /// Adds an event with `event` as JSON, which must be plain data with text keys.
+    pub fn push(&mut self, event: &impl Serialize) {
+        let json = serde_json::to_vec(event).expect("events are plain data with text keys");
+        self.push_data(&json);
+    }
+
+    /// Adds `[DONE]`, the last event of a stream.
+    pub fn push_done(&mut self) {
+        self.push_data(b"[DONE]");
+    }
+
+    /// Adds an event with this data, which has no line break.
+    pub fn push_data(&mut self, data: &[u8]) {
+        self.0.extend_from_slice(b"data: ");
+        self.0.extend_from_slice(data);
+        self.0.extend_from_slice(b"\n\n");
+    }
+
+    /// Adds a comment of one line, which clients ignore.
+    pub fn push_comment(&mut self, comment: &str) {
+        self.0.extend_from_slice(b": ");
+        self.0.extend_from_slice(comment.as_bytes());
+        self.0.extend_from_slice(b"\n\n");
+    }
+
+    /// Number of bytes that are not taken yet.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether everything was taken.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes the bytes of all events added since the last call.
+    pub fn take(&mut self) -> Bytes {
+        self.0.split().freeze()
+    }
+}
