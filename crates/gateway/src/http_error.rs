@@ -1,6 +1,7 @@
 //! Refusals of the HTTP server below, as errors of the API. Does not know when they happen.
 
 use throng_http::memory::MemoryFull;
+use throng_http::{Refusal, Violation};
 
 use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
@@ -12,6 +13,30 @@ impl From<MemoryFull> for ApiError {
                 Self::overloaded("The server's memory for requests is in use.", retry_after_s())
             }
             MemoryFull::Never { limit } => Self::request_needs_too_much_memory(limit),
+        }
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Violation(violation) => violation.into(),
+            Refusal::HeadTimeout => Self::request_timeout(),
+            Refusal::ShuttingDown => Self::shutting_down(retry_after_s()),
+        }
+    }
+}
+
+impl From<Violation> for ApiError {
+    fn from(violation: Violation) -> Self {
+        match violation {
+            Violation::Malformed(reason) => Self::malformed_request(reason),
+            Violation::Version => Self::unsupported_http_version(),
+            Violation::Target => Self::invalid_url("it is not a URI"),
+            Violation::TargetTooLong => Self::uri_too_long(),
+            Violation::FieldsTooLarge => Self::headers_too_large(),
+            // A key too long to be one is first of all a wrong key.
+            Violation::CredentialsTooLarge => Self::invalid_api_key(),
         }
     }
 }

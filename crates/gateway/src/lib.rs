@@ -48,11 +48,10 @@ mod worker;
 pub use adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
 pub use auth::{IssuerKeys, KeySetError, StoredKeys};
 pub use config::{
-    AccessConfig, ApiConfig, AutoscaleSection, ClaimNames, ClassSetting, ClassifierConfig,
-    ClientCertificates, GatewayConfig, ModelAlias, ModelPrice, ModerationConfig, ModerationRule,
-    ObservabilityConfig, OnDemandConfig, OnFailure, OnRequest, OverloadConfig, ResidencyRule,
-    ResponseCacheConfig, RoutingConfig, RoutingPolicy, Secret, SemanticCacheConfig, SemanticMode,
-    ServerConfig, ShadowConfig, TlsConfig, TokenConfig, WeightedModel,
+    AccessConfig, ApiConfig, AutoscaleSection, ClaimNames, ClassSetting, ClassifierConfig, GatewayConfig,
+    ModelAlias, ModelPrice, ModerationConfig, ModerationRule, ObservabilityConfig, OnDemandConfig, OnFailure,
+    OnRequest, OverloadConfig, ResidencyRule, ResponseCacheConfig, RoutingConfig, RoutingPolicy, Secret,
+    SemanticCacheConfig, SemanticMode, ServerConfig, ShadowConfig, TokenConfig, WeightedModel,
 };
 pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use fleet::{Fleet, FleetError, KubernetesApi, ReplicaConfig};
@@ -66,6 +65,5 @@ pub use on_demand::{ModelLoader, OnDemandModel, OnDemandModels};
 pub use pooling_model::{LabelActivation, PoolingModel, PoolingOutput};
 pub use replica::{InvalidAddress, TokenReport, WorkerAddress};
 pub use served_model::ServedModel;
-pub use server::{Listener, TlsError};
-pub use throng_http::Shutdown;
+pub use throng_http::{ClientCertificates, Listener, Shutdown, TlsConfig, TlsError};
 pub use worker::{Worker, WorkerModel};

@@ -4,10 +4,22 @@
 
 pub mod awake;
 pub mod byte_queue;
+mod connection;
 mod events;
 pub mod memory;
 mod phase;
+mod refusal;
+mod server;
 pub mod tls_roots;
 
+pub use connection::{
+    ConnectionState, HALF_CLOSED_PING_INTERVAL, HALF_SENT_GRACE, InFlight, MAX_FRAME_BYTES,
+};
 pub use events::Events;
 pub use phase::{Phase, Shutdown};
+pub use refusal::{Refusal, Violation};
+pub use server::{
+    ClientCertificates, HeldFrame, Listener, MAX_HEADER_BYTES, MAX_HEADER_FIELD_BYTES, MAX_HEADER_FIELDS,
+    MAX_URI_BYTES, RawResponses, Respond, ResponseBody, Server, ServerLimits, Timeouts, Tls, TlsConfig,
+    TlsError, check_http2_fields,
+};

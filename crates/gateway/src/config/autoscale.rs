@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use throng_core::autoscale::AutoscaleConfig;
 use throng_core::time::Nanos;
-
-use super::TlsConfig;
+use throng_http::TlsConfig;
 
 /// Bounds and targets of the number of workers of each model.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]

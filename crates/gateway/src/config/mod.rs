@@ -9,9 +9,11 @@ mod routing;
 mod semantic_cache;
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use throng_http::TlsConfig;
 
 pub use self::autoscale::AutoscaleSection;
 pub use self::moderation::{ClassifierConfig, ModerationConfig, ModerationRule, OnFailure};
@@ -119,31 +121,12 @@ impl Default for ServerConfig {
     }
 }
 
-/// Files for encrypted connections, all in PEM.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct TlsConfig {
-    /// The server's certificate, followed by those that lead to its root.
-    pub certificate: PathBuf,
-    /// The certificate's private key, not encrypted.
-    pub key: PathBuf,
-    /// The certificates that clients' ones must come from; without it no client is asked for one.
-    #[serde(default)]
-    pub client_ca: Option<PathBuf>,
-    /// Whether a client must have one.
-    #[serde(default)]
-    pub client_certificates: ClientCertificates,
-}
-
-/// Whether clients must have a certificate.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ClientCertificates {
-    /// They must.
-    #[default]
-    Required,
-    /// One that they show must be valid.
-    Optional,
+impl ServerConfig {
+    /// The host, without the brackets in which URLs write an IPv6 address.
+    pub fn host_name(&self) -> &str {
+        let inner = self.host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        inner.filter(|host| host.parse::<Ipv6Addr>().is_ok()).unwrap_or(&self.host)
+    }
 }
 
 /// Who may ask.

@@ -12,11 +12,11 @@ use hyper::body::Incoming;
 use throng_core::limits::Status;
 use throng_core::overload::ServiceClass;
 use throng_core::request::TenantId;
+use throng_http::ConnectionState;
 use throng_http::awake::within;
 use throng_http::memory::{MemoryBudget, Part};
 use tokio::time::Instant;
 
-use super::ConnectionState;
 use super::body::{HeldBody, collect, drain};
 use super::destination::Destination;
 use crate::aliases::Ticket;
@@ -231,7 +231,10 @@ impl RequestContext {
 
     /// What to answer when the request's framing was refused on the way in.
     pub fn refused(&self) -> Option<ApiError> {
-        if self.version < Version::HTTP_2 { self.connection.refusal(self.number) } else { None }
+        if self.version >= Version::HTTP_2 {
+            return None;
+        }
+        self.connection.refusal(self.number).map(ApiError::from)
     }
 
     /// Whether a body was sent, be it read or not.
@@ -253,7 +256,7 @@ impl RequestContext {
 
     /// Waits until the client has said that it will send no more on its connection.
     pub async fn input_ended(&self) {
-        self.connection.presence.input_ended().await;
+        self.connection.input_ended().await;
     }
 
     /// Reads the whole body, at most `max_bytes` within `timeout` and before the server is `ending`. What has

@@ -10,16 +10,15 @@ use bytes::Bytes;
 use http::header;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use throng_http::Phase;
 use throng_http::awake::{AwakeSleep, within};
 use throng_http::byte_queue::{ByteSender, Closed, byte_queue};
+use throng_http::{HALF_CLOSED_PING_INTERVAL, Phase};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::events::{EventSplitter, Seen, see};
 use super::running::Running;
 use super::setting::Setting;
-use crate::connection::HALF_CLOSED_PING_INTERVAL;
 use crate::openai::ApiError;
 
 /// After the last event, for the rest of the answer: the connection can be used again then.

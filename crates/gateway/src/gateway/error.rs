@@ -1,6 +1,6 @@
 //! Why a gateway cannot serve.
 
-use crate::server::TlsError;
+use throng_http::TlsError;
 
 /// Why a gateway cannot serve.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ mod remote_models;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use throng_http::{Phase, Shutdown};
+use throng_http::{Listener, Phase, Shutdown, Tls};
 use tokio::sync::{oneshot, watch};
 
 use crate::app::{App, Shared};
@@ -26,7 +26,7 @@ use crate::replica::Links;
 use crate::response_cache::DiskTier;
 use crate::routes::{self, Audience};
 use crate::served_model::ServedModel;
-use crate::server::{self, Listener, Served, Service, Tls};
+use crate::server::{self, Served, Service};
 
 pub use self::error::GatewayError;
 

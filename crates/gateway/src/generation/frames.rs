@@ -10,10 +10,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use serde::Serialize;
+use throng_http::MAX_FRAME_BYTES;
 use throng_http::memory::{MemoryBudget, MemoryFull, Part, Reservation};
 use tokio::sync::Semaphore;
 
-use crate::connection::{MAX_FRAME_BYTES, RequestContext};
+use crate::connection::RequestContext;
 use crate::openai::ApiError;
 
 /// Most bytes of a frame: as many as are given to be sent at once, so that none is kept for the sake of its last part.

@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use throng_http::Tls;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -25,7 +26,6 @@ use self::messages::{
     ScaledObjectRef,
 };
 use crate::app::App;
-use crate::server::Tls;
 
 /// The only metric: the number of replicas itself, so that its target for each replica is 1.
 const METRIC: &str = "throng_desired_replicas";

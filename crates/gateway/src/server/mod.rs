@@ -1,49 +1,28 @@
-//! The listening socket: accepting, the limits of a connection, draining at shutdown. Does not know routes and
-//! models: a request goes in, a response comes out.
+//! What the gateway adds to `throng_http`'s server: the checks of each request's head, routing, the headers of every response,
+//! and the log of refusals. Does not know what the routes do.
 
-mod client_connection;
-mod client_io;
 mod guard;
-mod h2_flood;
-mod http1_chunks;
-mod http1_gate;
-mod http1_head;
-mod listener;
-mod outflow;
-mod overflow;
+mod raw_responses;
 mod refusals;
 mod respond;
-mod socket;
-mod tls;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use throng_http::memory::MemoryBudget;
-use throng_http::{Phase, Shutdown};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::JoinSet;
+use throng_http::{Listener, Phase, Server, ServerLimits, Shutdown, Timeouts, Tls};
+use tokio::sync::watch;
 
-use self::client_connection::serve_connection;
 use self::guard::{Guard, cors, root_path};
-use self::overflow::Refuser;
+use self::raw_responses::RAW_RESPONSES;
 use self::respond::Responder;
 use crate::config::GatewayConfig;
-use crate::connection::Socket;
 use crate::metrics::HttpMetrics;
 use crate::observation::Observation;
 
-pub use self::listener::Listener;
-pub(crate) use self::tls::Tls;
-pub use self::tls::TlsError;
-
 /// Streams of an HTTP/2 client at a time.
 pub(crate) const MAX_CLIENT_STREAMS: u32 = 128;
-/// After streams have been cut, their last words may take this long.
-const CUT_GRACE: Duration = Duration::from_secs(2);
-/// Connections that came while streams were finishing may take this long for what they are being sent.
-const LATE_GRACE: Duration = Duration::from_millis(250);
 
 /// What a server serves, and what it shares with that.
 #[derive(Debug)]
@@ -88,117 +67,39 @@ pub(crate) fn check(config: &GatewayConfig) -> Result<(), cors::Fault> {
     cors::layer(&config.access).map(drop)
 }
 
-/// Serves until `shutdown` completes and the running requests have ended or been cut. While they run, new connections
-/// are accepted, so that health checks and new requests are told why they are refused, unless another process accepts them.
+/// Serves until `shutdown` completes and the running requests have ended or been cut.
 pub(crate) async fn serve(
     service: Service,
     listener: Listener,
     shutdown: impl Future<Output = impl Into<Shutdown>>,
 ) -> io::Result<()> {
-    let config = &service.config.server;
-    let (phase, max_connections) = (service.phase.clone(), config.max_connections);
-    let shutdown_timeout = Duration::from_secs(config.shutdown_timeout_s);
-    listener.lengthen_queue()?;
     let guard = Guard::new(&service.config, &listener);
     let cors = cors::layer(&service.config.access).unwrap_or_default();
-    let mut door = Door {
-        listener,
-        slots: Arc::new(Semaphore::new(max_connections.clamp(1, Semaphore::MAX_PERMITS))),
-        refuser: Refuser::new(),
-        responder: Arc::new(Responder::new(service, guard, cors)),
+    let service = Arc::new(service);
+    let server = Server {
+        limits: service.limits(),
+        phase: service.phase.clone(),
+        memory: service.memory.clone(),
+        tls: service.tls.clone(),
+        needs_credentials: service.config.access.needs_key(),
+        raw_responses: RAW_RESPONSES,
+        responder: Responder::new(service, guard, cors),
     };
-    let mut connections = JoinSet::new();
-    let following = door.responder.service().tls.clone();
-    let following = async {
-        match following {
-            Some(tls) => tls.follow_changes().await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::pin!(shutdown, following);
-    let how = loop {
-        tokio::select! {
-            how = &mut shutdown => break how.into(),
-            () = &mut following => {}
-            Some(_) = connections.join_next() => {}
-            accepted = door.accept() => door.spawn(accepted, false, &mut connections),
-        }
-    };
-    match how {
-        Shutdown::Drain => drain(Some(door), &phase, shutdown_timeout, connections).await,
-        Shutdown::HandOver => {
-            drop(door);
-            drain(None, &phase, shutdown_timeout, connections).await;
-        }
-    }
-    Ok(())
+    server.serve(listener, shutdown).await
 }
 
-/// Where connections come in.
-#[derive(Debug)]
-struct Door {
-    listener: Listener,
-    slots: Arc<Semaphore>,
-    refuser: Refuser,
-    responder: Arc<Responder>,
-}
-
-type Accepted = Option<(Socket, OwnedSemaphorePermit)>;
-
-impl Door {
-    async fn accept(&mut self) -> Accepted {
-        let permit = self.slots.clone().acquire_owned().await.ok()?;
-        match self.listener.accept().await {
-            Ok(socket) => Some((socket, permit)),
-            Err(error) => {
-                self.refuser.refuse_one(&self.listener, &error).await;
-                None
-            }
+impl Service {
+    fn limits(&self) -> ServerLimits {
+        let config = &self.config.server;
+        ServerLimits {
+            max_connections: config.max_connections,
+            max_streams: self.max_streams,
+            timeouts: Timeouts {
+                header: Duration::from_secs(config.header_timeout_s),
+                idle: Duration::from_secs(config.idle_timeout_s),
+                write: Duration::from_secs(config.slow_reader_timeout_s),
+            },
+            shutdown_timeout: Duration::from_secs(config.shutdown_timeout_s),
         }
-    }
-
-    /// Serves a connection among others; `is_late` when the server is draining.
-    fn spawn(&self, accepted: Accepted, is_late: bool, connections: &mut JoinSet<()>) {
-        let Some((socket, permit)) = accepted else { return };
-        let phase = self.responder.service().phase.subscribe();
-        connections.spawn(serve_connection(self.responder.clone(), socket, phase, is_late, permit));
-    }
-}
-
-async fn drain(
-    mut door: Option<Door>,
-    phase: &watch::Sender<Phase>,
-    timeout: Duration,
-    mut connections: JoinSet<()>,
-) {
-    phase.send_replace(if door.is_some() { Phase::Draining } else { Phase::HandedOver });
-    let mut late = JoinSet::new();
-    let mut all_done = async |connections: &mut JoinSet<()>| loop {
-        tokio::select! {
-            ended = connections.join_next() => if ended.is_none() { return },
-            Some(_) = late.join_next() => {}
-            Some(accepted) = accept_late(&mut door) => {
-                if let Some(door) = &door {
-                    door.spawn(accepted, true, &mut late);
-                }
-            }
-        }
-    };
-    if tokio::time::timeout(timeout, all_done(&mut connections)).await.is_err() {
-        tracing::warn!(n_connections = connections.len(), "cutting what still runs");
-        phase.send_replace(Phase::Cut);
-        let _ = tokio::time::timeout(CUT_GRACE, all_done(&mut connections)).await;
-        connections.shutdown().await;
-    }
-    drop(door);
-    let rest = async { while late.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(LATE_GRACE, rest).await;
-    late.shutdown().await;
-}
-
-async fn accept_late(door: &mut Option<Door>) -> Option<Accepted> {
-    match door {
-        Some(door) => Some(door.accept().await),
-        None => std::future::pending().await,
     }
 }

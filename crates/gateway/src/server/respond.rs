@@ -3,30 +3,24 @@
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use axum::extract::MatchedPath;
 use axum::response::{IntoResponse, Redirect};
-use bytes::Bytes;
 use futures_util::FutureExt;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, Version, header};
-use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
-use throng_http::Phase;
-use throng_http::memory::Reservation;
+use throng_http::{InFlight, Phase, Respond, ResponseBody};
 use tower::{Layer, ServiceExt};
 use tower_http::cors::CorsLayer;
 
 use super::Service;
 use super::guard::root_path::{self, Rooted};
 use super::guard::{Guard, Source};
-use super::outflow::{HeldFrame, Outflow};
 use super::refusals::{RefusalLog, Sender};
-use crate::connection::{InFlight, MAX_FRAME_BYTES, RequestContext, Settled};
+use crate::connection::{RequestContext, Settled};
 use crate::limits::insert_headers;
 use crate::metrics::HttpLabels;
 use crate::openai::{ApiError, ErrorCode};
@@ -41,62 +35,8 @@ pub(super) struct Responder {
 }
 
 impl Responder {
-    pub fn new(service: Service, guard: Guard, cors: CorsLayer) -> Self {
-        Self { service: Arc::new(service), guard, cors, refusals: RefusalLog::default() }
-    }
-
-    pub fn service(&self) -> &Service {
-        &self.service
-    }
-
-    /// Answers one request of a connection.
-    pub async fn respond(&self, request: Request<Incoming>, in_flight: InFlight) -> Response<TrackedBody> {
-        let connection = in_flight.state.clone();
-        let (parts, body) = request.into_parts();
-        let version = parts.version;
-        let (method, sender) = (parts.method.clone(), Sender::new(connection.client(), &parts));
-        let context = RequestContext::new(&parts.headers, version, Some(body), connection.clone());
-        let context = Arc::new(context.observed_by(&self.service.observation));
-        let is_ending = *self.service.phase.borrow() >= Phase::HandedOver;
-        if is_ending {
-            context.close_connection();
-        }
-        let checked = context.refused().map_or_else(|| self.guard.check(&parts), Err);
-        let mut response = match checked {
-            Ok(source) => self.route(parts, &context, source).await,
-            Err(error) => {
-                context.linger();
-                let refusal = close_after(version, error.into_response());
-                if self.guard.may_read_refusal(&parts) {
-                    self.for_page(parts, refusal).await
-                } else {
-                    refusal
-                }
-            }
-        };
-        let handler = response.extensions_mut().remove::<MatchedPath>();
-        if context.settle_body().await == Settled::Closing || is_ending {
-            response = close_after(version, response);
-        }
-        finish_head(&mut response, &context);
-        let path = handler.as_ref().map_or("none", |path| path.as_str());
-        let labels = HttpLabels::new(path, &method, response.status());
-        let error_code = response.extensions_mut().remove::<ErrorCode>();
-        if let Some(code) = error_code {
-            self.refusals.note(response.status(), code, context.id_text(), path, &sender);
-        }
-        context.record_answer(method, handler, response.status(), error_code);
-        let exchange = Exchange { service: self.service.clone(), labels, context, in_flight };
-        let outflow = Outflow::of_task(&self.service.memory);
-        connection.presence.response_begins();
-        connection.count_given_frame();
-        response.map(|body| TrackedBody {
-            body,
-            rest: Bytes::new(),
-            rest_memory: outflow.count(0),
-            outflow,
-            exchange,
-        })
+    pub fn new(service: Arc<Service>, guard: Guard, cors: CorsLayer) -> Self {
+        Self { service, guard, cors, refusals: RefusalLog::default() }
     }
 
     async fn route(&self, mut parts: Parts, context: &Arc<RequestContext>, source: Source) -> Response<Body> {
@@ -136,6 +76,55 @@ impl Responder {
     }
 }
 
+impl Respond for Responder {
+    type Body = Body;
+    type Guard = Exchange;
+
+    async fn respond(
+        &self,
+        request: Request<Incoming>,
+        in_flight: InFlight,
+    ) -> Response<ResponseBody<Body, Exchange>> {
+        let connection = in_flight.state.clone();
+        let (parts, body) = request.into_parts();
+        let version = parts.version;
+        let (method, sender) = (parts.method.clone(), Sender::new(connection.client(), &parts));
+        let context = RequestContext::new(&parts.headers, version, Some(body), connection.clone());
+        let context = Arc::new(context.observed_by(&self.service.observation));
+        let is_ending = *self.service.phase.borrow() >= Phase::HandedOver;
+        if is_ending {
+            context.close_connection();
+        }
+        let checked = context.refused().map_or_else(|| self.guard.check(&parts), Err);
+        let mut response = match checked {
+            Ok(source) => self.route(parts, &context, source).await,
+            Err(error) => {
+                context.linger();
+                let refusal = close_after(version, error.into_response());
+                if self.guard.may_read_refusal(&parts) {
+                    self.for_page(parts, refusal).await
+                } else {
+                    refusal
+                }
+            }
+        };
+        let handler = response.extensions_mut().remove::<MatchedPath>();
+        if context.settle_body().await == Settled::Closing || is_ending {
+            response = close_after(version, response);
+        }
+        finish_head(&mut response, &context);
+        let path = handler.as_ref().map_or("none", |path| path.as_str());
+        let labels = HttpLabels::new(path, &method, response.status());
+        let error_code = response.extensions_mut().remove::<ErrorCode>();
+        if let Some(code) = error_code {
+            self.refusals.note(response.status(), code, context.id_text(), path, &sender);
+        }
+        context.record_answer(method, handler, response.status(), error_code);
+        let exchange = Exchange { service: self.service.clone(), labels, context };
+        response.map(|body| ResponseBody::new(body, &self.service.memory, in_flight, exchange))
+    }
+}
+
 /// A refusal of the request's head ends the connection: what follows on it cannot be trusted.
 fn close_after(version: Version, mut response: Response<Body>) -> Response<Body> {
     if version < Version::HTTP_2 {
@@ -155,11 +144,10 @@ fn finish_head(response: &mut Response<Body>, context: &RequestContext) {
 
 /// What is counted and said when a response has been sent or given up.
 #[derive(Debug)]
-struct Exchange {
+pub(super) struct Exchange {
     service: Arc<Service>,
     labels: HttpLabels,
     context: Arc<RequestContext>,
-    in_flight: InFlight,
 }
 
 impl Drop for Exchange {
@@ -167,59 +155,5 @@ impl Drop for Exchange {
         let seconds = self.context.arrived.elapsed().as_secs_f64();
         self.service.served.borrow().metrics.observe(&self.labels, seconds);
         tracing::debug!(request = self.context.id_text(), labels = ?self.labels, seconds, "answered");
-    }
-}
-
-/// A response's body that knows when it is over and gives no more at once than the protocols below may hold.
-#[derive(Debug)]
-pub(crate) struct TrackedBody {
-    body: Body,
-    /// What is left of a frame too large to be given at once.
-    rest: Bytes,
-    /// For `rest`.
-    rest_memory: Reservation,
-    outflow: Arc<Outflow>,
-    exchange: Exchange,
-}
-
-impl http_body::Body for TrackedBody {
-    type Data = HeldFrame;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<HeldFrame>, axum::Error>>> {
-        let this = &mut *self;
-        if this.rest.is_empty() {
-            let Some(frame) = ready!(Pin::new(&mut this.body).poll_frame(cx)?) else {
-                return Poll::Ready(None);
-            };
-            match frame.into_data() {
-                Ok(data) => {
-                    this.rest_memory = this.outflow.count(data.len());
-                    this.rest = data;
-                }
-                Err(frame) => return Poll::Ready(frame.into_trailers().ok().map(|t| Ok(Frame::trailers(t)))),
-            }
-        }
-        this.exchange.in_flight.state.count_given_frame();
-        let n_bytes = this.rest.len().min(MAX_FRAME_BYTES);
-        this.rest_memory.give_back(n_bytes);
-        Poll::Ready(Some(Ok(Frame::data(this.outflow.hold(this.rest.split_to(n_bytes))))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let (of_body, n_rest) = (self.body.size_hint(), self.rest.len() as u64);
-        let mut hint = SizeHint::new();
-        hint.set_lower(of_body.lower() + n_rest);
-        if let Some(upper) = of_body.upper() {
-            hint.set_upper(upper + n_rest);
-        }
-        hint
     }
 }

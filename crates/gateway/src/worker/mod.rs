@@ -12,19 +12,19 @@ use bytes::Bytes;
 use prometheus_client::registry::Registry;
 use throng_engine::EngineHandle;
 use throng_http::memory::MemoryBudget;
-use throng_http::{Phase, Shutdown};
+use throng_http::{ClientCertificates, Listener, Phase, Shutdown, Tls};
 use throng_text::AnswerFormat;
 use throng_wire::{Artifact, ArtifactKind, Description};
 use tokio::sync::{Semaphore, watch};
 
 use crate::adapters::{AdapterSettings, Adapters};
 use crate::auth::ApiKeys;
-use crate::config::{ClientCertificates, GatewayConfig};
+use crate::config::GatewayConfig;
 use crate::constraint::ModelGrammars;
 use crate::gateway::{GatewayError, check_keys};
 use crate::metrics::HttpMetrics;
 use crate::replica::{LocalReplica, Replica, ReplicaError, ReplicaErrorKind, sent_status};
-use crate::server::{self, Listener, Served, Service, Tls};
+use crate::server::{self, Served, Service};
 
 /// Streams of one gateway at a time. Far more than the memory for requests allows, since the questions by which a gateway finds out
 /// whether the worker hears it are streams as well.

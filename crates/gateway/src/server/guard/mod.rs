@@ -9,11 +9,10 @@ use std::net::IpAddr;
 use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderValue, Method, Version, header};
-
-use super::http1_head::{
-    MAX_HEADER_BYTES, MAX_HEADER_FIELD_BYTES, MAX_HEADER_FIELDS, MAX_URI_BYTES, check_http2_fields,
+use throng_http::{
+    Listener, MAX_HEADER_BYTES, MAX_HEADER_FIELD_BYTES, MAX_HEADER_FIELDS, MAX_URI_BYTES, check_http2_fields,
 };
-use super::listener::Listener;
+
 use crate::config::GatewayConfig;
 use crate::connection::content_length;
 use crate::openai::ApiError;

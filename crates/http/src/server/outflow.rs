@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use throng_http::memory::{MemoryBudget, Part, Reservation};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::connection::ConnectionState;
+use crate::memory::{MemoryBudget, Part, Reservation};
 
 /// How long a stream may stand still while the memory for requests is pressed.
 const PRESSED_TIMEOUT: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ struct Held {
 
 /// A frame of a response; dropped when it has been written or given up.
 #[derive(Debug)]
-pub(crate) struct HeldFrame {
+pub struct HeldFrame {
     bytes: Bytes,
     outflow: Arc<Outflow>,
     _memory: Reservation,

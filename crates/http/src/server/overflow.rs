@@ -12,10 +12,6 @@ use tokio::time::Instant;
 use super::listener::Listener;
 use crate::connection::Socket;
 
-const RESPONSE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
-retry-after: 1\r\nconnection: close\r\ncontent-length: 126\r\n\r\n\
-{\"error\":{\"message\":\"The server has too many connections.\",\"type\":\"server_error\",\
-\"param\":null,\"code\":\"too_many_connections\"}}\n";
 /// A refused client's request is taken in for this long, so that the answer is not lost to a reset; also how long
 /// passes before another connection is tried.
 const TAKE_IN: Duration = Duration::from_millis(50);
@@ -29,13 +25,15 @@ const OUT_OF_DESCRIPTORS: [i32; 2] = [23, 24];
 pub(super) struct Refuser {
     /// Holds a descriptor.
     spare: Option<File>,
+    /// What a refused client is sent.
+    response: &'static [u8],
     logged_at: Option<Instant>,
 }
 
 impl Refuser {
-    /// Keeps a descriptor back.
-    pub fn new() -> Self {
-        Self { spare: open_spare(), logged_at: None }
+    /// Keeps a descriptor back, to send `response` with it.
+    pub fn new(response: &'static [u8]) -> Self {
+        Self { spare: open_spare(), response, logged_at: None }
     }
 
     /// Deals with a failure to accept; some time has passed then.
@@ -50,7 +48,7 @@ impl Refuser {
             && self.spare.take().is_some()
             && let Some(Ok(stream)) = listener.accept().now_or_never()
         {
-            refuse(&stream, RESPONSE).await;
+            refuse(&stream, self.response).await;
         }
         self.spare = self.spare.take().or_else(open_spare);
         next_try.await;
@@ -87,17 +85,4 @@ fn open_spare() -> Option<File> {
 #[cfg(not(unix))]
 fn open_spare() -> Option<File> {
     None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_canned_response_is_well_formed() {
-        let text = std::str::from_utf8(RESPONSE).expect("ascii");
-        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
-        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{}", body.len());
-        serde_json::from_str::<serde_json::Value>(body).expect("json");
-    }
 }

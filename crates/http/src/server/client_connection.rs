@@ -11,19 +11,18 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulConnection;
-use throng_http::Phase;
-use throng_http::awake::AwakeTimer;
-use throng_http::memory::{Part, Reservation};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use super::CUT_GRACE;
-use super::client_io::{ClientIo, IoTimeouts};
+use super::client_io::ClientIo;
 use super::http1_gate::{Http1Gate, HttpVersion};
 use super::outflow::StreamExecutor;
-use super::respond::Responder;
 use super::socket::{self, ClientSocket, ClientStream};
 use super::tls::TLS_BYTES;
+use super::{CUT_GRACE, Respond, Server};
+use crate::awake::AwakeTimer;
 use crate::connection::{ConnectionState, InFlight, Socket, client_gone};
+use crate::memory::{Part, Reservation};
+use crate::phase::Phase;
 
 /// hyper's buffers; must hold a request's head as large as the guard still answers politely.
 const CONNECTION_BUFFER_BYTES: usize = 128 << 10;
@@ -46,37 +45,31 @@ struct Ending {
 
 /// Serves a connection until either side ends it. One that came before the server began to drain closes then, once its
 /// request has been answered; a late one closes after its first answer. Its slot is free at its end.
-pub(super) async fn serve_connection(
-    responder: Arc<Responder>,
+pub(super) async fn serve_connection<R: Respond>(
+    server: Arc<Server<R>>,
     socket: Socket,
     phase: watch::Receiver<Phase>,
     is_late: bool,
     _slot: OwnedSemaphorePermit,
 ) {
-    let config = &responder.service().config.server;
-    if let Err(error) = socket::tune(&socket, config) {
+    let timeouts = server.limits.timeouts;
+    if let Err(error) = socket::tune(&socket, &timeouts) {
         tracing::debug!(%error, "cannot set a socket option");
     }
     let mut ending = Ending { phase, is_late };
-    let mut memory = responder.service().memory.reservation(Part::Sockets);
+    let mut memory = server.memory.reservation(Part::Sockets);
     memory.add_always(CONNECTION_BYTES);
     let state = Arc::new(ConnectionState::new(socket.client()));
     let socket = Arc::new(socket);
-    let timeouts = IoTimeouts {
-        header: Duration::from_secs(config.header_timeout_s),
-        idle: Duration::from_secs(config.idle_timeout_s),
-        write: Duration::from_secs(config.slow_reader_timeout_s),
-    };
     let stream = ClientSocket::new(socket.clone());
     let stream = tokio::select! {
-        encrypted = encrypt(&responder, stream, timeouts.header, &mut memory) => encrypted,
+        encrypted = encrypt(&server, stream, timeouts.header, &mut memory) => encrypted,
         () = ending.begun() => None,
     };
     let Some(stream) = stream else { return };
     let mut gone = pin!(client_gone(&socket, &state.presence, stream.is_encrypted()));
-    let needs_key = responder.service().config.access.needs_key();
     let io = ClientIo::new(stream, state.clone(), timeouts);
-    let mut io = Http1Gate::new(io, state.clone(), needs_key);
+    let mut io = Http1Gate::new(io, state.clone(), server.needs_credentials);
     let version = tokio::select! {
         version = io.version() => version,
         () = gone.as_mut() => return,
@@ -84,14 +77,14 @@ pub(super) async fn serve_connection(
     };
     let io = TokioIo::new(io);
     let service = {
-        let (responder, state) = (responder.clone(), state.clone());
+        let (server, state) = (server.clone(), state.clone());
         service_fn(move |request| {
             // From here on, not from when hyper first asks for the response: it looks for more input before that.
             let in_flight = InFlight::begin(&state, request.version());
-            let responder = responder.clone();
+            let server = server.clone();
             // On the heap: hyper keeps the place of a response's future for as long as the connection lasts, long after the head of a stream
             // has been sent.
-            async move { Ok::<_, Infallible>(responder.respond(request, in_flight).await) }.boxed()
+            async move { Ok::<_, Infallible>(server.responder.respond(request, in_flight).await) }.boxed()
         })
     };
     match version {
@@ -99,9 +92,9 @@ pub(super) async fn serve_connection(
             drive(pin!(http1_settings().serve_connection(io, service)), gone, &state, ending).await;
         }
         Ok(HttpVersion::Http2) => {
-            let memory = responder.service().memory.clone();
+            let memory = server.memory.clone();
             let streams = StreamExecutor { state: state.clone(), memory, timeout: timeouts.write };
-            let settings = http2_settings(streams, responder.service().max_streams);
+            let settings = http2_settings(streams, server.limits.max_streams);
             // On the heap: it is larger than one of HTTP/1, of which there are more.
             let mut connection = Box::pin(settings.serve_connection(io, service));
             drive(connection.as_mut(), gone, &state, ending).await;
@@ -194,15 +187,17 @@ async fn drive<C: GracefulConnection<Error = hyper::Error>>(
 }
 
 /// Shakes hands where the server has a certificate; `None` where the client does not do so within `timeout`.
-async fn encrypt(
-    responder: &Responder,
+async fn encrypt<R>(
+    server: &Server<R>,
     stream: ClientSocket,
     timeout: Duration,
     memory: &mut Reservation,
 ) -> Option<ClientStream> {
-    let Some(tls) = &responder.service().tls else { return Some(ClientStream::Plain(stream)) };
+    let Some(tls) = &server.tls else { return Some(ClientStream::Plain(stream)) };
     memory.add_always(TLS_BYTES);
     // On the heap, since a handshake's state is larger than all that a connection holds later.
-    let stream = Box::pin(tokio::time::timeout(timeout, tls.accept(stream))).await.ok()??;
+    let stream = Box::pin(tokio::time::timeout(timeout, tls.accept(stream, server.raw_responses.not_https)))
+        .await
+        .ok()??;
     Some(ClientStream::Tls(Box::new(stream)))
 }

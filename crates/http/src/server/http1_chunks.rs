@@ -2,8 +2,8 @@
 //! RFC 9112 allows, and whether the framing is in proportion to the data. Does not keep a byte of it.
 
 use super::http1_head::MAX_HEADER_FIELDS;
-use super::http1_head::Violation::{self, FieldsTooLarge, Malformed};
 use super::http1_head::{is_text, is_token};
+use crate::refusal::Violation::{self, FieldsTooLarge, Malformed};
 
 /// A body may have this many chunks, and one more for every [`BYTES_A_CHUNK`] bytes of data.
 const MAX_SMALL_CHUNKS: u64 = 8192;

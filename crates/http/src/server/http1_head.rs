@@ -4,13 +4,16 @@
 
 use http::{HeaderMap, Method, Uri, header};
 
-use crate::openai::ApiError;
+use crate::refusal::Violation::{self, Malformed};
 
-/// Limits of a request's head: of its target, of its fields' number, of one field's name and value, of all of them.
-pub(super) const MAX_URI_BYTES: usize = 8 << 10;
-pub(super) const MAX_HEADER_FIELDS: usize = 100;
-pub(super) const MAX_HEADER_FIELD_BYTES: usize = 16 << 10;
-pub(super) const MAX_HEADER_BYTES: usize = 64 << 10;
+/// Maximum length of a request's target, in bytes.
+pub const MAX_URI_BYTES: usize = 8 << 10;
+/// Maximum number of a request's header fields.
+pub const MAX_HEADER_FIELDS: usize = 100;
+/// Maximum length of the name and value of one header field, in bytes.
+pub const MAX_HEADER_FIELD_BYTES: usize = 16 << 10;
+/// Maximum length of the names and values of all header fields, in bytes.
+pub const MAX_HEADER_BYTES: usize = 64 << 10;
 
 const MAX_METHOD_BYTES: usize = 32;
 /// What a request line has beside its target: method, spaces, version.
@@ -20,37 +23,6 @@ const FIELD_LINE_ROOM: usize = 256;
 /// Largest head in raw bytes; what [`MAX_HEADER_BYTES`] counts and the separators.
 const MAX_HEAD_BYTES: usize =
     MAX_URI_BYTES + REQUEST_LINE_ROOM + MAX_HEADER_BYTES + 4 * MAX_HEADER_FIELDS + 4;
-
-/// What a request breaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Violation {
-    /// The syntax or the framing; a clause that says what.
-    Malformed(&'static str),
-    /// Neither HTTP/1.0 nor HTTP/1.1.
-    Version,
-    /// The target is not a URI.
-    Target,
-    /// The target is too long.
-    TargetTooLong,
-    /// Too many fields, one that is too long, or all together are.
-    FieldsTooLarge,
-    /// The field of a key is too long.
-    KeyTooLarge,
-}
-
-use Violation::Malformed;
-
-impl From<Violation> for ApiError {
-    fn from(violation: Violation) -> Self {
-        match violation {
-            Violation::Malformed(reason) => Self::malformed_request(reason),
-            Violation::Version => Self::unsupported_http_version(),
-            Violation::Target => Self::invalid_url("it is not a URI"),
-            Violation::TargetTooLong => Self::uri_too_long(),
-            Violation::FieldsTooLarge | Violation::KeyTooLarge => Self::headers_too_large(),
-        }
-    }
-}
 
 /// How a request's body is framed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,8 +173,11 @@ impl HeadScan {
 const NOT_A_REQUEST_LINE: Violation = Malformed("it does not begin with a request line");
 const TWO_LENGTHS: Violation = Malformed("it has more than one Content-Length");
 
-/// The framing fields of a request that came over HTTP/2, where the frames say how long a body is.
-pub(super) fn check_http2_fields(headers: &HeaderMap) -> Result<(), Violation> {
+/// Checks the framing fields of a request that came over HTTP/2, where the frames say how long a body is.
+///
+/// # Errors
+/// [`Violation::Malformed`].
+pub fn check_http2_fields(headers: &HeaderMap) -> Result<(), Violation> {
     if headers.contains_key(header::TRANSFER_ENCODING) {
         return Err(Malformed("HTTP/2 has no Transfer-Encoding"));
     }
@@ -216,8 +191,9 @@ pub(super) fn check_http2_fields(headers: &HeaderMap) -> Result<(), Violation> {
 }
 
 fn too_large(name: &[u8]) -> Violation {
-    let is_key = name.eq_ignore_ascii_case(b"authorization") || name.eq_ignore_ascii_case(b"x-api-key");
-    if is_key { Violation::KeyTooLarge } else { Violation::FieldsTooLarge }
+    let is_credential =
+        name.eq_ignore_ascii_case(b"authorization") || name.eq_ignore_ascii_case(b"x-api-key");
+    if is_credential { Violation::CredentialsTooLarge } else { Violation::FieldsTooLarge }
 }
 
 fn check_method(method: &[u8]) -> Result<(), Violation> {

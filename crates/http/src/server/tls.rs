@@ -11,12 +11,12 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use serde::{Deserialize, Serialize};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::overflow::refuse;
 use super::socket::ClientSocket;
-use crate::config::{ClientCertificates, TlsConfig};
 use crate::connection::Socket;
 
 /// What a connection holds beside an unencrypted one: keys, and the buffers of records.
@@ -27,9 +27,33 @@ const SEND_BUFFER_BYTES: usize = 16 << 10;
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// The first byte of every handshake.
 const HANDSHAKE: u8 = 22;
-const IN_CLEAR: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n\
-content-length: 142\r\n\r\n{\"error\":{\"message\":\"This server speaks HTTPS: use https:// in its address.\",\
-\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"not_https\"}}\n";
+
+/// Files for encrypted connections, all in PEM.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// The server's certificate, followed by those that lead to its root.
+    pub certificate: PathBuf,
+    /// The certificate's private key, not encrypted.
+    pub key: PathBuf,
+    /// The certificates that clients' ones must come from; without it no client is asked for one.
+    #[serde(default)]
+    pub client_ca: Option<PathBuf>,
+    /// Whether a client must have one.
+    #[serde(default)]
+    pub client_certificates: ClientCertificates,
+}
+
+/// Whether clients must have a certificate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientCertificates {
+    /// Clients must present a certificate.
+    #[default]
+    Required,
+    /// A certificate that a client presents must be valid.
+    Optional,
+}
 
 /// Files of certificates or keys that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +80,7 @@ pub enum TlsError {
 
 /// What is needed to accept encrypted connections.
 #[derive(Debug)]
-pub(crate) struct Tls {
+pub struct Tls {
     files: TlsConfig,
     current: RwLock<Current>,
 }
@@ -116,10 +140,14 @@ impl Tls {
         TlsAcceptor::from(config)
     }
 
-    /// Greets a client; `None` if it does not speak TLS, or not as it must.
-    pub(super) async fn accept(&self, socket: ClientSocket) -> Option<TlsStream<ClientSocket>> {
+    /// Greets a client; `None` if it does not speak TLS, or not as it must. One that does not is sent `not_https`.
+    pub(super) async fn accept(
+        &self,
+        socket: ClientSocket,
+        not_https: &[u8],
+    ) -> Option<TlsStream<ClientSocket>> {
         if !begins_handshake(&socket.socket).await {
-            refuse(&socket.socket, IN_CLEAR).await;
+            refuse(&socket.socket, not_https).await;
             return None;
         }
         let bound = |connection: &mut rustls::ServerConnection| {
@@ -204,17 +232,4 @@ fn fault(file: &Path, error: &rustls::pki_types::pem::Error, otherwise: &str) ->
         other => other.to_string(),
     };
     TlsError::File { file: file.to_owned(), reason }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_answer_in_clear_is_well_formed() {
-        let text = std::str::from_utf8(IN_CLEAR).expect("ascii");
-        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
-        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{}", body.len());
-        serde_json::from_str::<serde_json::Value>(body).expect("json");
-    }
 }

@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::h2_flood::{FloodGauge, goaway};
+use super::limits::Timeouts;
 use super::socket::ClientStream;
 use crate::connection::{ConnectionState, HALF_SENT_GRACE};
 
@@ -26,23 +27,12 @@ const MIN_WRITE_PROGRESS: usize = 16 << 10;
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 64 << 20;
 
-/// The deadlines of a connection.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct IoTimeouts {
-    /// From the first byte of a request to the end of its head; also from accepting to the first byte.
-    pub header: Duration,
-    /// Without any request.
-    pub idle: Duration,
-    /// With something to send and nothing taken.
-    pub write: Duration,
-}
-
 /// A client's socket with deadlines.
 #[derive(Debug)]
 pub(crate) struct ClientIo {
     stream: ClientStream,
     state: Arc<ConnectionState>,
-    timeouts: IoTimeouts,
+    timeouts: Timeouts,
     read_timer: Pin<Box<Sleep>>,
     write_timer: Pin<Box<Sleep>>,
     write_blocked: bool,
@@ -70,7 +60,7 @@ struct Linger {
 
 impl ClientIo {
     /// Wraps an accepted socket.
-    pub fn new(stream: ClientStream, state: Arc<ConnectionState>, timeouts: IoTimeouts) -> Self {
+    pub fn new(stream: ClientStream, state: Arc<ConnectionState>, timeouts: Timeouts) -> Self {
         let now = Instant::now();
         Self {
             stream,

@@ -12,10 +12,9 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::http1_chunks::{BrokenAt, ChunkScan};
-use super::http1_head::{BodyFraming, HeadScan, Violation};
+use super::http1_head::{BodyFraming, HeadScan};
 use crate::connection::ConnectionState;
-use crate::openai::ApiError;
-use crate::retry_after::retry_after_s;
+use crate::refusal::{Refusal, Violation};
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// What hyper reads in place of a refused request.
@@ -27,7 +26,7 @@ const READ_BYTES: usize = 8 << 10;
 pub(super) struct Http1Gate<T> {
     inner: T,
     state: Arc<ConnectionState>,
-    needs_key: bool,
+    needs_credentials: bool,
     stage: Stage,
     /// Bytes that have been read but not given on: at most a head and one read.
     held: Vec<u8>,
@@ -60,10 +59,19 @@ enum Stage {
 }
 
 impl<T> Http1Gate<T> {
-    /// Watches `inner`. `needs_key`: whether requests must bring a key.
-    pub fn new(inner: T, state: Arc<ConnectionState>, needs_key: bool) -> Self {
+    /// Watches `inner`. `needs_credentials`: whether requests must bring credentials.
+    pub fn new(inner: T, state: Arc<ConnectionState>, needs_credentials: bool) -> Self {
         let stage = Stage::Preface;
-        Self { inner, state, needs_key, stage, held: Vec::new(), n_given: 0, n_checked: 0, n_heads: 0 }
+        Self {
+            inner,
+            state,
+            needs_credentials,
+            stage,
+            held: Vec::new(),
+            n_given: 0,
+            n_checked: 0,
+            n_heads: 0,
+        }
     }
 
     /// Examines what is held, as far as it can be.
@@ -118,25 +126,24 @@ impl<T> Http1Gate<T> {
                 true
             }
             Err(violation) => {
-                self.refuse(self.error_of(violation));
+                self.refuse(self.refusal_of(violation));
                 true
             }
         }
     }
 
-    fn error_of(&self, violation: Violation) -> ApiError {
+    fn refusal_of(&self, violation: Violation) -> Refusal {
         match violation {
-            // A key too long to be one is first of all a wrong key.
-            Violation::KeyTooLarge if self.needs_key => ApiError::invalid_api_key(),
+            Violation::CredentialsTooLarge if !self.needs_credentials => Violation::FieldsTooLarge.into(),
             violation => violation.into(),
         }
     }
 
     /// Puts the stand-in where the head that is not acceptable would have come.
-    fn refuse(&mut self, error: ApiError) {
-        tracing::debug!(%error, "refused a request's head");
+    fn refuse(&mut self, refusal: Refusal) {
+        tracing::debug!(error = %refusal, "refused a request's head");
         self.n_heads += 1;
-        self.state.refuse(self.n_heads, error);
+        self.state.refuse(self.n_heads, refusal);
         self.held.truncate(self.n_checked);
         self.held.extend_from_slice(STAND_IN);
         self.n_checked = self.held.len();
@@ -144,9 +151,9 @@ impl<T> Http1Gate<T> {
     }
 
     fn break_body(&mut self, violation: Violation) {
-        let error = self.error_of(violation);
-        tracing::debug!(%error, "refused a request's body");
-        self.state.refuse(self.n_heads, error);
+        let refusal = self.refusal_of(violation);
+        tracing::debug!(error = %refusal, "refused a request's body");
+        self.state.refuse(self.n_heads, refusal);
         self.stage = Stage::BrokenBody;
     }
 
@@ -209,8 +216,8 @@ impl<T: AsyncRead + Unpin> Http1Gate<T> {
         match ready!(Pin::new(&mut self.inner).poll_read(cx, &mut buf)) {
             Err(error) if error.kind() == io::ErrorKind::TimedOut && !self.held.is_empty() => {
                 self.refuse(match self.state.ending() {
-                    Some(_) => ApiError::shutting_down(retry_after_s()),
-                    None => ApiError::request_timeout(),
+                    Some(_) => Refusal::ShuttingDown,
+                    None => Refusal::HeadTimeout,
                 });
                 return Poll::Ready(Ok(true));
             }

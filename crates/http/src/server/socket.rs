@@ -5,13 +5,12 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
-use crate::config::ServerConfig;
+use super::limits::Timeouts;
 use crate::connection::Socket;
 
 /// How many bytes may wait unsent in the kernel: so few that a reader that has stopped is soon felt.
@@ -28,7 +27,7 @@ const SEND_BUFFER_BYTES: usize = UNSENT_BYTES as usize;
 ///
 /// # Errors
 /// What the system says to one of them.
-pub(super) fn tune(socket: &Socket, config: &ServerConfig) -> io::Result<()> {
+pub(super) fn tune(socket: &Socket, timeouts: &Timeouts) -> io::Result<()> {
     let stream = match socket {
         Socket::Tcp(stream) => stream,
         #[cfg(unix)]
@@ -37,11 +36,11 @@ pub(super) fn tune(socket: &Socket, config: &ServerConfig) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(config.idle_timeout_s)))?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(timeouts.idle))?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
         socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
-        socket.set_tcp_user_timeout(Some(Duration::from_secs(config.slow_reader_timeout_s)))?;
+        socket.set_tcp_user_timeout(Some(timeouts.write))?;
     }
     Ok(())
 }

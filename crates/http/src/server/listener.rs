@@ -1,14 +1,12 @@
 //! A listening socket, of a network or of this machine's file system. Does not know what comes in.
 
 use std::io;
-use std::net::Ipv6Addr;
 
 use socket2::SockRef;
 use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::net::UnixListener;
 
-use crate::config::ServerConfig;
 use crate::connection::Socket;
 
 /// Connections that wait in the kernel, which may allow fewer (`net.core.somaxconn`).
@@ -22,14 +20,6 @@ pub enum Listener {
     /// Of this machine's file system; who may connect is told by the permissions of its file.
     #[cfg(unix)]
     Unix(UnixListener),
-}
-
-impl ServerConfig {
-    /// The host, without the brackets in which URLs write an IPv6 address.
-    pub fn host_name(&self) -> &str {
-        let inner = self.host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        inner.filter(|host| host.parse::<Ipv6Addr>().is_ok()).unwrap_or(&self.host)
-    }
 }
 
 impl From<TcpListener> for Listener {
@@ -47,7 +37,7 @@ impl From<UnixListener> for Listener {
 
 impl Listener {
     /// Whether only this machine can connect.
-    pub(crate) fn is_local(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(listener) => {
                 listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback())

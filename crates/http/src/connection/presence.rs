@@ -18,8 +18,8 @@ const RESPONSE_START: &[u8] = b"HTTP/1.";
 /// computed for a client that leaves later is a small multiple of what it has waited for.
 const FIRST_DISTANCE: Duration = Duration::from_millis(250);
 const DISTANCE_GROWTH: u32 = 4;
-/// A stream whose client sends no more says something this often, so that the client's end is noticed.
-pub(crate) const HALF_CLOSED_PING_INTERVAL: Duration = Duration::from_millis(250);
+/// Maximum silence of a stream whose client sends no more: only writing shows whether the client still reads.
+pub const HALF_CLOSED_PING_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Of which readiness the end of the input is a part, and, where there is one, unread input is not.
 #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -1,0 +1,177 @@
+//! What the two ends of one connection share: the socket's side (deadlines) and the request's side (what is under
+//! way, how to end). Does not know routes or how requests are served.
+
+mod presence;
+mod socket;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+pub use self::presence::HALF_CLOSED_PING_INTERVAL;
+pub(crate) use self::presence::client_gone;
+pub(crate) use self::socket::Socket;
+
+use self::presence::Presence;
+use crate::refusal::Refusal;
+
+/// The rest of a request that is half sent when the server ends may take so long.
+pub const HALF_SENT_GRACE: Duration = Duration::from_secs(1);
+/// Most bytes that a response gives at once: h2 holds a frame whole until the peer's window has room for it.
+pub const MAX_FRAME_BYTES: usize = 16 << 10;
+
+/// Shared by a connection's socket, its task and its requests.
+#[derive(Debug, Default)]
+pub struct ConnectionState {
+    client: String,
+    n_in_flight: AtomicUsize,
+    n_started: AtomicUsize,
+    reading_body: AtomicBool,
+    /// A part of a request's head has come.
+    reading_head: AtomicBool,
+    /// When the server began to end.
+    ending: OnceLock<Instant>,
+    linger: AtomicBool,
+    close: Notify,
+    refusal: OnceLock<(usize, Refusal)>,
+    end: Notify,
+    n_frames_given: AtomicUsize,
+    /// Whether the client is still there.
+    pub(crate) presence: Presence,
+}
+
+impl ConnectionState {
+    /// Of a connection with this client.
+    pub(crate) fn new(client: String) -> Self {
+        Self { client, ..Self::default() }
+    }
+
+    /// Who is at the other end, for the log: the address that connected, which may be a proxy's.
+    pub fn client(&self) -> &str {
+        &self.client
+    }
+
+    /// Requests whose response has not been sent whole.
+    pub(crate) fn n_in_flight(&self) -> usize {
+        self.n_in_flight.load(Ordering::Acquire)
+    }
+
+    /// Requests since the connection began.
+    pub fn n_started(&self) -> usize {
+        self.n_started.load(Ordering::Acquire)
+    }
+
+    /// Whether a handler waits for more of its request's body.
+    pub(crate) fn is_reading_body(&self) -> bool {
+        self.reading_body.load(Ordering::Acquire)
+    }
+
+    /// Notes that a handler begins or ends to wait for its request's body.
+    pub fn set_reading_body(&self, reading: bool) {
+        self.reading_body.store(reading, Ordering::Release);
+    }
+
+    /// Whether a part of a request's head has come, and not all of it.
+    pub(crate) fn is_reading_head(&self) -> bool {
+        self.reading_head.load(Ordering::Acquire)
+    }
+
+    /// Notes whether a part of a request's head has come.
+    pub(crate) fn set_reading_head(&self, reading: bool) {
+        self.reading_head.store(reading, Ordering::Release);
+    }
+
+    /// Notes that the server ends: what is half sent has little time left.
+    pub(crate) fn set_ending(&self) {
+        self.ending.get_or_init(Instant::now);
+    }
+
+    /// When the server began to end.
+    pub(crate) fn ending(&self) -> Option<Instant> {
+        self.ending.get().copied()
+    }
+
+    /// Whether the client may still be sending when the socket closes.
+    pub(crate) fn lingers(&self) -> bool {
+        self.linger.load(Ordering::Acquire)
+    }
+
+    /// Asks that the socket takes in, for a moment, what the client still sends before it closes, so that the
+    /// answer is not lost to a reset.
+    pub fn set_linger(&self) {
+        self.linger.store(true, Ordering::Release);
+    }
+
+    /// Notes why the connection's input ends with its request of this number, counted from 1; the first word counts.
+    pub(crate) fn refuse(&self, number: usize, refusal: Refusal) {
+        let _ = self.refusal.set((number, refusal));
+    }
+
+    /// Why the head or the body of the request of this number was refused on the way in.
+    pub fn refusal(&self, number: usize) -> Option<Refusal> {
+        self.refusal.get().filter(|(refused, _)| *refused == number).map(|(_, refusal)| *refusal)
+    }
+
+    /// Waits until the client has said that it will send no more.
+    pub async fn input_ended(&self) {
+        self.presence.input_ended().await;
+    }
+
+    /// Asks that the connection closes once what is under way has been sent.
+    pub fn close_when_done(&self) {
+        self.close.notify_one();
+    }
+
+    /// Asks that the connection ends, whatever is under way.
+    pub(crate) fn end_now(&self) {
+        self.end.notify_one();
+    }
+
+    /// Waits for [`Self::end_now`].
+    pub(crate) async fn end_requested(&self) {
+        self.end.notified().await;
+    }
+
+    /// Heads of responses and frames of their bodies that were given to be sent.
+    pub(crate) fn n_frames_given(&self) -> usize {
+        self.n_frames_given.load(Ordering::Relaxed)
+    }
+
+    /// Counts one of them.
+    pub(crate) fn count_given_frame(&self) {
+        self.n_frames_given.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits for [`Self::close_when_done`].
+    pub(crate) async fn close_requested(&self) {
+        self.close.notified().await;
+    }
+}
+
+/// One request under way; dropping it says that its response has been sent or given up.
+#[derive(Debug)]
+pub struct InFlight {
+    /// The connection.
+    pub state: std::sync::Arc<ConnectionState>,
+}
+
+impl InFlight {
+    /// Counts a request of the connection.
+    pub(crate) fn begin(state: &std::sync::Arc<ConnectionState>, version: http::Version) -> Self {
+        if version < http::Version::HTTP_2 {
+            state.presence.request_begins();
+        }
+        state.n_started.fetch_add(1, Ordering::AcqRel);
+        state.n_in_flight.fetch_add(1, Ordering::AcqRel);
+        Self { state: state.clone() }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.state.n_in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}
