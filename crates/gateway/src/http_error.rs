@@ -1,5 +1,6 @@
 //! Refusals of the HTTP server below, as errors of the API. Does not know when they happen.
 
+use throng_http::body::BodyError;
 use throng_http::memory::MemoryFull;
 use throng_http::{Refusal, Violation};
 
@@ -37,6 +38,16 @@ impl From<Violation> for ApiError {
             Violation::FieldsTooLarge => Self::headers_too_large(),
             // A key too long to be one is first of all a wrong key.
             Violation::CredentialsTooLarge => Self::invalid_api_key(),
+        }
+    }
+}
+
+impl From<BodyError> for ApiError {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::TooLarge { max_bytes } => Self::request_too_large(max_bytes),
+            BodyError::Memory(full) => full.into(),
+            BodyError::Incomplete => Self::incomplete_body(),
         }
     }
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod awake;
+pub mod body;
 pub mod byte_queue;
 mod connection;
 mod events;

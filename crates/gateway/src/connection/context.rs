@@ -14,10 +14,10 @@ use throng_core::overload::ServiceClass;
 use throng_core::request::TenantId;
 use throng_http::ConnectionState;
 use throng_http::awake::within;
+use throng_http::body::{HeldBody, collect, drain};
 use throng_http::memory::{MemoryBudget, Part};
 use tokio::time::Instant;
 
-use super::body::{HeldBody, collect, drain};
 use super::destination::Destination;
 use crate::aliases::Ticket;
 use crate::auth::Tenant;
@@ -279,7 +279,7 @@ impl RequestContext {
         let result = tokio::select! {
             biased;
             read = within(timeout, collect(&mut body, max_bytes, &mut held.memory)) => {
-                read.unwrap_or_else(|_| Err(ApiError::request_timeout()))
+                read.map_or_else(|_| Err(ApiError::request_timeout()), |read| read.map_err(ApiError::from))
             }
             () = ending => Err(ApiError::shutting_down(retry_after_s())),
         };

@@ -9,6 +9,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use serde_json::Value;
 use throng_http::Phase;
+use throng_http::body::HeldBody;
 use tokio::time::Instant;
 
 use super::attempt::{Answering, Told, begin};
@@ -18,7 +19,7 @@ use super::running::Running;
 use super::setting::Setting;
 use super::stream::{Stream, respond};
 use super::usage::{ReportedUsage, UsageCount, estimated_tokens};
-use crate::connection::{HeldBody, RequestContext};
+use crate::connection::RequestContext;
 use crate::generation::on_blocking_thread;
 use crate::ledger::{Counted, Ledger};
 use crate::limits::{Charge, budget_scopes, limit_error, refusal_name, uncounted_error, uncounted_name};

@@ -10,13 +10,14 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Version, header};
 use throng_core::request::TenantId;
+use throng_http::body::HeldBody;
 use throng_http::memory::{MemoryBudget, Part, Reservation};
 use throng_http::{HALF_SENT_GRACE, Phase};
 
 use crate::app::App;
 use crate::auth::Tenant;
 use crate::config::{GatewayConfig, PARSE_FACTOR};
-use crate::connection::{HeldBody, RequestContext};
+use crate::connection::RequestContext;
 use crate::foreign::named_model;
 use crate::idempotency::Repeatable;
 use crate::on_demand::Serving;

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
+use crate::memory::{MemoryFull, Reservation};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use throng_http::memory::Reservation;
-
-use crate::openai::ApiError;
 
 /// A refused request's body up to this size is read away, so that the connection can be used again.
 const DRAIN_BYTES: u64 = 64 << 10;
@@ -17,30 +15,53 @@ const MIN_GROWN_BYTES: usize = 32 << 10;
 
 /// A body, and the memory that is reserved for it.
 #[derive(Debug)]
-pub(crate) struct HeldBody {
+pub struct HeldBody {
     /// All of it.
     pub bytes: Bytes,
     /// For at least its bytes.
     pub memory: Reservation,
 }
 
+/// Why a body cannot be read as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BodyError {
+    /// It is longer than the caller takes.
+    #[error("it is longer than {max_bytes} bytes")]
+    TooLarge {
+        /// Most bytes that the caller takes.
+        max_bytes: usize,
+    },
+    /// There is no memory for it.
+    #[error("there is no memory for it")]
+    Memory(MemoryFull),
+    /// The client stopped before its end.
+    #[error("the client stopped before its end")]
+    Incomplete,
+}
+
+impl From<MemoryFull> for BodyError {
+    fn from(full: MemoryFull) -> Self {
+        Self::Memory(full)
+    }
+}
+
 /// Reads all of it, at most `max_bytes`, which `memory` covers as they come.
 ///
 /// # Errors
-/// 413, 503 when there is no memory for it, or 400 when the client stops early.
-pub(super) async fn collect(
+/// As [`BodyError`] says.
+pub async fn collect(
     body: &mut Incoming,
     max_bytes: usize,
     memory: &mut Reservation,
-) -> Result<Bytes, ApiError> {
+) -> Result<Bytes, BodyError> {
     let mut first = Bytes::new();
     let mut all = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| ApiError::incomplete_body())?;
+        let frame = frame.map_err(|_| BodyError::Incomplete)?;
         let Ok(data) = frame.into_data() else { continue };
         let n_bytes = first.len() + all.len() + data.len();
         if n_bytes > max_bytes {
-            return Err(ApiError::request_too_large(max_bytes));
+            return Err(BodyError::TooLarge { max_bytes });
         }
         if first.is_empty() && all.is_empty() {
             memory.cover(n_bytes)?;
@@ -62,7 +83,7 @@ pub(super) async fn collect(
 }
 
 /// Reads and drops what is left of a small body. Returns whether it came to its end.
-pub(super) async fn drain(mut body: Incoming) -> bool {
+pub async fn drain(mut body: Incoming) -> bool {
     use hyper::body::Body;
     if body.is_end_stream() {
         return true;
