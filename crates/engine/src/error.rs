@@ -3,6 +3,7 @@
 use throng_core::admission::Refusal;
 use throng_core::batch::SequenceError;
 use throng_core::executor::ExecutorError;
+use throng_core::replica;
 
 /// Why an engine did not start.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,9 @@ pub enum SubmitError {
     #[error("the engine is not healthy")]
     Unhealthy,
 }
+
+/// An event of a request of an engine.
+pub type StreamEvent = replica::StreamEvent<EngineFailure>;
 
 /// Why a request that was taken in has no (more) result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -21,7 +21,6 @@ mod config;
 mod engine_core;
 mod engine_thread;
 mod error;
-mod event;
 mod executor_thread;
 mod handle;
 mod input_log;
@@ -36,8 +35,7 @@ mod stream;
 
 pub use config::EngineConfig;
 pub use engine_core::{Effect, EngineCore, Epoch, Input, StepDone, StepError};
-pub use error::{EngineError, EngineFailure, SubmitError};
-pub use event::{StreamEvent, TokenReport};
+pub use error::{EngineError, EngineFailure, StreamEvent, SubmitError};
 pub use handle::{Engine, EngineHandle};
 pub use input_log::{InputLog, LoggedInput};
 pub use intake::{EngineState, Intake};

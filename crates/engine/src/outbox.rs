@@ -9,8 +9,7 @@ use throng_core::request::RequestId;
 use throng_core::timeline::request_trace::RequestTrace;
 use tokio::sync::mpsc;
 
-use crate::error::EngineFailure;
-use crate::event::StreamEvent;
+use crate::error::{EngineFailure, StreamEvent};
 
 /// What both ends of a stream share beside its events.
 #[derive(Debug)]

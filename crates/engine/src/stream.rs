@@ -7,8 +7,7 @@ use throng_core::request::{RequestId, SequenceId};
 use tokio::sync::mpsc;
 
 use crate::engine_core::Input;
-use crate::error::EngineFailure;
-use crate::event::StreamEvent;
+use crate::error::{EngineFailure, StreamEvent};
 use crate::intake::EngineState;
 use crate::message::{Inbox, Message};
 use crate::outbox::{StreamLink, TraceSlot};

@@ -8,8 +8,7 @@ use throng_core::request::RequestId;
 use throng_core::timeline::request_trace::RequestTrace;
 
 use super::input::Epoch;
-use crate::error::EngineFailure;
-use crate::event::StreamEvent;
+use crate::error::{EngineFailure, StreamEvent};
 use crate::intake::EngineState;
 use crate::step_log::StepRecord;
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use throng_core::batch::ScheduledBatch;
+use throng_core::replica::{Timing, TokenReport};
 use throng_core::request::{Request, RequestId, TenantId};
 use throng_core::scheduler::{Event, Failure};
 use throng_core::time::Timestamp;
@@ -12,8 +13,7 @@ use throng_core::timeline::request_trace::QueueCause;
 
 use super::effect::Effect;
 use super::traces::{OpenTrace, QueueClock};
-use crate::error::EngineFailure;
-use crate::event::{StreamEvent, TokenReport};
+use crate::error::{EngineFailure, StreamEvent};
 use crate::step_log::StepRecord;
 
 /// All open streams.
@@ -130,7 +130,8 @@ impl Streams {
             Event::Finished { sequence, reason, timeline } => {
                 let request = sequence.request;
                 let Some(stream) = self.open.get_mut(&request) else { return };
-                let event = StreamEvent::Finished { index: sequence.index, reason, timeline };
+                let event =
+                    StreamEvent::Finished { index: sequence.index, reason, timing: Timing::from(&timeline) };
                 effects.push(Effect::Deliver { request, event });
                 stream.trace.finished(&timeline);
                 stream.n_live -= 1;
