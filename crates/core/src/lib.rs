@@ -13,6 +13,7 @@ pub mod block_hash;
 pub mod block_pool;
 pub mod block_table;
 pub mod constraint;
+pub mod engine;
 pub mod exact;
 pub mod executor;
 pub mod health;
