@@ -16,6 +16,7 @@ pub mod constraint;
 pub mod engine;
 pub mod exact;
 pub mod executor;
+pub mod fleet;
 pub mod health;
 pub mod limits;
 pub mod masks;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_core::block_hash::{BlockHash, BlockKey};
+use throng_core::fleet::Tried;
 use throng_core::routing::ReplicaId;
 
-use super::tried::Tried;
 use super::{Continuations, Generation, ReplicaError, ReplicaErrorKind, ReplicaRequest, Replicas, Status};
 use crate::awake::AwakeSleep;
 use crate::dispatch::{Bound, Placement, Wanted};

@@ -9,7 +9,6 @@ mod remote;
 mod replicas;
 mod request;
 mod resumable;
-mod tried;
 mod wire_form;
 mod wire_request;
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};
+use throng_core::fleet::Tried;
 use throng_core::request::TokenId;
 use tokio::time::Instant;
 
 use super::asking::{Asked, Wish, ask, has_ended, note_failure};
-use super::tried::Tried;
 use super::{
     Continuations, Generation, ReplicaError, ReplicaEvent, ReplicaRequest, Replicas, ResumedContinuation,
     Timing, TraceSource,
