@@ -1,6 +1,7 @@
 //! What a full block holds, as a name: SHA-256 over its tokens and the name of the block before it, rooted in
 //! who may share it. Does not know where blocks live.
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::batch::BLOCK_TOKENS;
@@ -15,7 +16,8 @@ pub struct BlockHash([u8; 32]);
 
 /// The first eight bytes of a name: enough to choose a replica by what it has cached, where a mistake costs time. Never enough to
 /// share a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct BlockKey(pub u64);
 
 impl BlockHash {

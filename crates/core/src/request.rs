@@ -3,7 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::constraint::TokenConstraint;
+use crate::exact;
 pub use crate::token::TokenId;
 
 /// One request, unique within an engine's life.
@@ -27,7 +30,8 @@ impl fmt::Display for SequenceId {
 
 /// Who asks. Fairness, limits and cached prefixes are kept apart by it; the empty name is the one tenant of a
 /// server without keys.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct TenantId(pub Arc<str>);
 
 impl TenantId {
@@ -38,7 +42,8 @@ impl TenantId {
 }
 
 /// Which of a tenant's requests goes first when not all can: the smaller number (as in vLLM). 0 unless said.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Priority(pub i32);
 
 /// A set of low-rank weights that is added to the model's own (LoRA), by its number in the executor.
@@ -76,18 +81,20 @@ pub struct Request {
 /// Beam search instead of sampling: of all continuations of the beams by one token, the most likely ones are the next beams.
 /// The request's `n` continuations are the best of the finished beams, the best first. Choosing, length and stopping are those of
 /// `transformers` (`GenerationMixin._beam_search`).
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BeamSearch {
     /// How many beams there are, and how many finished ones are kept. At least the request's `n`.
     pub width: u32,
     /// A finished beam of `l` output tokens, its end token included, has the score `log-probability / l^length_penalty`.
+    #[serde(with = "exact")]
     pub length_penalty: f64,
     /// When the search ends before `max_tokens`.
     pub early_stopping: EarlyStopping,
 }
 
 /// When a beam search with `width` finished beams ends.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum EarlyStopping {
     /// At once.
     WhenFull,
@@ -154,24 +161,32 @@ impl Request {
 /// The order in which they apply, after the request's constraint, is that of vLLM: `allowed_token_ids`, `bad_words`, `min_tokens`, `logit_bias`,
 /// the penalties, `temperature`, `min_p`, `top_k`, `top_p`. Log-probabilities are those of the model before any
 /// of these.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SamplingParams {
     /// Divides the logits; below 1e-5 the most likely token is taken (ties: the smallest id).
+    #[serde(with = "exact")]
     pub temperature: f32,
     /// Keep the `top_k` most likely tokens; 0 keeps all.
     pub top_k: u32,
     /// Keep the smallest set of tokens whose probabilities reach `top_p`; 1.0 keeps all. (0, 1].
+    #[serde(with = "exact")]
     pub top_p: f32,
     /// Keep tokens at least `min_p` times as likely as the most likely one; 0.0 keeps all. [0, 1].
+    #[serde(with = "exact")]
     pub min_p: f32,
     /// Divides positive and multiplies negative logits of every token in prompt or output (CTRL,
     /// arXiv:1909.05858); 1.0 changes nothing. > 0.
+    #[serde(with = "exact")]
     pub repetition_penalty: f32,
     /// Subtracted from the logit of every token in the output. [-2, 2].
+    #[serde(with = "exact")]
     pub presence_penalty: f32,
     /// Subtracted from the logit of every token in the output, times its count there. [-2, 2].
+    #[serde(with = "exact")]
     pub frequency_penalty: f32,
     /// Added to the logits of these tokens. Ids unique and inside the vocabulary.
+    #[serde(with = "exact")]
     pub logit_bias: Vec<(TokenId, f32)>,
     /// When given, no other token can be chosen. Sorted, unique, not empty, inside the vocabulary.
     pub allowed_token_ids: Option<Vec<TokenId>>,
@@ -257,41 +272,51 @@ impl SamplingParams {
     /// Whether `token` as output number `n_output` (counted from 1) ends the continuation, and as what.
     pub fn finish_at(&self, token: TokenId, n_output: u32) -> Option<FinishReason> {
         if !self.ignore_eos && self.eos_token_ids.contains(&token) {
-            return Some(FinishReason::Stop(None));
+            return Some(FinishReason::Stop { token: None });
         }
         if self.stop_token_ids.contains(&token) {
-            return Some(FinishReason::Stop(Some(token)));
+            return Some(FinishReason::Stop { token: Some(token) });
         }
         (n_output >= self.max_tokens).then_some(FinishReason::Length)
     }
 }
 
 /// What a model's makers recommend (`generation_config.json`), used where the client says nothing.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct GenerationDefaults {
     /// See [`SamplingParams::temperature`].
+    #[serde(with = "exact")]
     pub temperature: Option<f32>,
     /// See [`SamplingParams::top_k`].
     pub top_k: Option<u32>,
     /// See [`SamplingParams::top_p`].
+    #[serde(with = "exact")]
     pub top_p: Option<f32>,
     /// See [`SamplingParams::min_p`].
+    #[serde(with = "exact")]
     pub min_p: Option<f32>,
     /// See [`SamplingParams::repetition_penalty`].
+    #[serde(with = "exact")]
     pub repetition_penalty: Option<f32>,
     /// Bounds an output length that the client did not choose (`max_new_tokens`).
     pub max_tokens: Option<u32>,
 }
 
 /// Why a continuation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "as", rename_all = "snake_case")]
 pub enum FinishReason {
-    /// The model's end token (`None`) or one of the request's `stop_token_ids`.
-    Stop(Option<TokenId>),
+    /// The model ended it, or a token at which the request stops.
+    Stop {
+        /// One of the request's `stop_token_ids`; `None` for the model's end token.
+        token: Option<TokenId>,
+    },
     /// `max_tokens` or the context is used up.
     Length,
     /// The client went away or cancelled.
     Abort,
-    /// The step that computed it failed.
+    /// The step that computed it failed; also a reason that a newer build gives.
+    #[serde(other)]
     Error,
 }

@@ -3,12 +3,16 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use crate::constraint::ConstraintError;
 use crate::request::TokenId;
 use crate::time::Nanos;
 
-/// A token with its log-probability and its rank (1 = the most likely).
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// A token with its log-probability and its rank (1 = the most likely). Serialized as a list of the three, with the bits of the
+/// log-probability.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(TokenId, u32, u32)", into = "(TokenId, u32, u32)")]
 pub struct TokenLogprob {
     /// The token.
     pub token: TokenId,
@@ -16,6 +20,18 @@ pub struct TokenLogprob {
     pub logprob: f32,
     /// One more than the number of tokens that are more likely.
     pub rank: u32,
+}
+
+impl From<TokenLogprob> for (TokenId, u32, u32) {
+    fn from(one: TokenLogprob) -> Self {
+        (one.token, one.logprob.to_bits(), one.rank)
+    }
+}
+
+impl From<(TokenId, u32, u32)> for TokenLogprob {
+    fn from((token, logprob, rank): (TokenId, u32, u32)) -> Self {
+        Self { token, logprob: f32::from_bits(logprob), rank }
+    }
 }
 
 /// What a step gave: one entry a sequence, in the batch's order, over flat buffers that are reused.

@@ -3,6 +3,8 @@
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// A point in time in nanoseconds since an origin its giver chose (engine start, simulation start).
 ///
 /// Only differences of two timestamps of the same giver mean anything.
@@ -10,7 +12,8 @@ use std::time::Duration;
 pub struct Timestamp(u64);
 
 /// A length of time in nanoseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Nanos(pub u64);
 
 impl Timestamp {

@@ -8,18 +8,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng_core::batch::{ScheduledBatch, StepOutput};
+use throng_core::engine::{
+    Effect, EngineCore, EngineFailure, EngineState, Epoch, Input, StepDone, StepError, StepRecord,
+};
 use throng_core::time::{Nanos, Timestamp};
 use tracing::{error, info, warn};
 
-use crate::engine_core::{Effect, EngineCore, Epoch, Input, StepDone, StepError};
-use crate::error::EngineFailure;
 use crate::executor_thread::{ExecutorThread, MakeExecutor, panic_message};
-use crate::intake::EngineState;
 use crate::masks::MaskThreads;
 use crate::message::{Inbox, Message, Submission};
 use crate::outbox::{Outbox, Outlet};
 use crate::shared::Shared;
-use crate::step_log::StepRecord;
 
 /// The engine thread shows this often that it gets on, also when nothing is to be done.
 const HEARTBEAT: Nanos = Nanos::from_ms(500);

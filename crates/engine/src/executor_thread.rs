@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use throng_core::batch::{ScheduledBatch, StepOutput};
+use throng_core::engine::{Epoch, Input, StepDone, StepError};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError, MAX_STEPS_IN_FLIGHT};
 use throng_core::time::Nanos;
 
-use crate::engine_core::{Epoch, Input, StepDone, StepError};
 use crate::error::EngineError;
 use crate::message::{Inbox, Message};
 

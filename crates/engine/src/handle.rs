@@ -8,24 +8,22 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use throng_core::block_pool::{CacheCursor, CacheNews};
+use throng_core::engine::{
+    EXECUTOR_TIMEOUT, EngineConfig, EngineCore, EngineState, EngineStats, Epoch, InputLog, StepRecord,
+    SubmitError,
+};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{Request, RequestId};
 use throng_core::time::Nanos;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::config::EngineConfig;
-use crate::engine_core::{EXECUTOR_TIMEOUT, EngineCore, Epoch};
 use crate::engine_thread::EngineThread;
-use crate::error::{EngineError, SubmitError};
+use crate::error::EngineError;
 use crate::executor_thread::{ExecutorThread, make_guarded};
-use crate::input_log::InputLog;
-use crate::intake::EngineState;
 use crate::masks::MaskThreads;
 use crate::message::{Inbox, Message, Submission};
 use crate::outbox::{Outlet, StreamLink};
 use crate::shared::Shared;
-use crate::stats::EngineStats;
-use crate::step_log::StepRecord;
 use crate::stream::TokenStream;
 
 /// An engine thread that was silent for longer does not get on at present.

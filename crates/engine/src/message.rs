@@ -3,10 +3,10 @@
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use throng_core::engine::Input;
 use throng_core::request::Request;
 use throng_core::time::Timestamp;
 
-use crate::engine_core::Input;
 use crate::outbox::Outlet;
 
 /// The way to the engine thread. Bounded by what can be in it: requests that the intake has counted, an abort, a resumption

@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use throng_core::engine::{EngineFailure, StreamEvent};
 use throng_core::request::RequestId;
 use throng_core::timeline::request_trace::RequestTrace;
 use tokio::sync::mpsc;
-
-use crate::error::EngineFailure;
-use crate::event::StreamEvent;
 
 /// What both ends of a stream share beside its events.
 #[derive(Debug)]

@@ -6,14 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use throng_core::block_pool::CacheLog;
+use throng_core::engine::{EngineConfig, EngineState, EngineStats, InputLog, Intake, StepLog};
 use throng_core::executor::ExecutorCapacity;
 use throng_core::time::{Nanos, Timestamp};
-
-use crate::config::EngineConfig;
-use crate::input_log::InputLog;
-use crate::intake::{EngineState, Intake};
-use crate::stats::EngineStats;
-use crate::step_log::StepLog;
 
 /// Changes of the prefix cache that are kept: who missed more gets a list of all blocks.
 const MAX_CACHE_EVENTS: usize = 1 << 16;

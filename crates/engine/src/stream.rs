@@ -3,13 +3,10 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use throng_core::engine::{EngineFailure, EngineState, Input, StreamEvent};
 use throng_core::request::{RequestId, SequenceId};
 use tokio::sync::mpsc;
 
-use crate::engine_core::Input;
-use crate::error::EngineFailure;
-use crate::event::StreamEvent;
-use crate::intake::EngineState;
 use crate::message::{Inbox, Message};
 use crate::outbox::{StreamLink, TraceSlot};
 use crate::shared::Shared;

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-
-use crate::F32;
+use throng_core::exact;
 
 /// Bytes that a worker gives out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +33,7 @@ pub enum ArtifactKind {
 }
 
 /// The vocabulary in the metadata of a GGUF file.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "the names are those of the file's keys")]
 pub struct Vocabulary {
@@ -42,7 +41,8 @@ pub struct Vocabulary {
     pub pre: Option<String>,
     pub model_name: Option<String>,
     pub tokens: Vec<String>,
-    pub scores: Vec<F32>,
+    #[serde(with = "exact")]
+    pub scores: Vec<f32>,
     pub token_types: Vec<i32>,
     pub merges: Vec<String>,
     pub bos_token_id: Option<u32>,

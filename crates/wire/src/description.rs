@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use throng_core::request::{GenerationDefaults, TokenId};
 
-use crate::{Artifact, F32};
+use crate::Artifact;
 
 /// The oldest version of the protocol that this build speaks.
 pub const OLDEST_VERSION: u32 = 1;
@@ -39,7 +39,7 @@ impl Versions {
 }
 
 /// A worker and its model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// The versions that it speaks.
     pub versions: Versions,
@@ -57,7 +57,7 @@ pub struct Description {
     pub eos_token_ids: Vec<TokenId>,
     /// What holds where a request says nothing.
     #[serde(default)]
-    pub defaults: Defaults,
+    pub defaults: GenerationDefaults,
     /// Variables for the chat template where a request does not set them.
     #[serde(default)]
     pub chat_template_defaults: Map<String, Value>,
@@ -110,48 +110,6 @@ pub struct Pooling {
     /// The name of the one that is, where none is asked for.
     #[serde(default)]
     pub default_prompt: Option<String>,
-}
-
-/// What holds where a request says nothing.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "the names are those of `GenerationDefaults`")]
-pub struct Defaults {
-    pub temperature: Option<F32>,
-    pub top_k: Option<u32>,
-    pub top_p: Option<F32>,
-    pub min_p: Option<F32>,
-    pub repetition_penalty: Option<F32>,
-    pub max_tokens: Option<u32>,
-}
-
-impl From<GenerationDefaults> for Defaults {
-    fn from(defaults: GenerationDefaults) -> Self {
-        let GenerationDefaults { temperature, top_k, top_p, min_p, repetition_penalty, max_tokens } =
-            defaults;
-        Self {
-            temperature: temperature.map(F32::from),
-            top_k,
-            top_p: top_p.map(F32::from),
-            min_p: min_p.map(F32::from),
-            repetition_penalty: repetition_penalty.map(F32::from),
-            max_tokens,
-        }
-    }
-}
-
-impl From<Defaults> for GenerationDefaults {
-    fn from(defaults: Defaults) -> Self {
-        let Defaults { temperature, top_k, top_p, min_p, repetition_penalty, max_tokens } = defaults;
-        Self {
-            temperature: temperature.map(f32::from),
-            top_k,
-            top_p: top_p.map(f32::from),
-            min_p: min_p.map(f32::from),
-            repetition_penalty: repetition_penalty.map(f32::from),
-            max_tokens,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The protocol between gateways and workers: tokens in, tokens out, as lines of JSON over HTTP/2. Types that mirror those of
-//! the engine's side, so that neither depends on the other's build; does not know sockets, text and who answers.
+//! The protocol between gateways and workers: tokens in, tokens out, as lines of JSON over HTTP/2. Its messages are
+//! made of the types of `core`; does not know sockets, text and who answers.
 //!
 //! Compatibility: fields that are not known are ignored, fields that are missing have defaults, and what has no meaning here
 //! (an event, a status, a kind of error) is read as the variant that says so. A change beyond that is a new version: both
@@ -11,22 +11,18 @@ mod constraint;
 mod description;
 mod error;
 mod event;
-mod exact_float;
 mod lines;
 mod request;
-mod sampling;
 mod status;
 
 pub use artifact::{Artifact, ArtifactKind, EncoderKeys, Vocabulary, digest};
 pub use constraint::{Constraint, Form, Reasoning, ToolCalls};
-pub use description::{Defaults, Description, NEWEST_VERSION, OLDEST_VERSION, Pooling, Versions};
+pub use description::{Description, NEWEST_VERSION, OLDEST_VERSION, Pooling, Versions};
 pub use error::{ErrorKind, WireError};
-pub use event::{Event, FinishReason, Report, Timing};
-pub use exact_float::{F32, F64};
+pub use event::Event;
 pub use lines::{LineBuffer, LineTooLong, line};
-pub use request::{Command, Generate, Resumed};
-pub use sampling::{Beams, EarlyStopping, Sampling};
-pub use status::{CacheChanges, Health, Load, MAX_CACHE_NAMES, Machine, Status, StepTokens, Totals};
+pub use request::{Command, Generate};
+pub use status::{MAX_CACHE_NAMES, Status};
 
 /// Where a worker describes itself ([`Description`]).
 pub const DESCRIBE: &str = "/worker/describe";

@@ -1,23 +1,27 @@
 //! What a worker is asked for: token ids and numbers. Does not know text.
 
-use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
-use crate::{Constraint, Sampling};
+use serde::{Deserialize, Serialize};
+use throng_core::replica::ResumedContinuation;
+use throng_core::request::{Priority, SamplingParams, TenantId, TokenId};
+
+use crate::Constraint;
 
 /// A prompt to be continued: the first line of the body.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Generate {
     /// Who asks.
-    pub tenant: String,
+    pub tenant: TenantId,
     /// Further separates cached prefixes within the tenant.
-    pub cache_salt: Option<String>,
+    pub cache_salt: Option<Arc<str>>,
     /// Which of the tenant's requests goes first.
-    pub priority: i32,
+    pub priority: Priority,
     /// The prompt.
-    pub prompt: Vec<u32>,
+    pub prompt: Arc<[TokenId]>,
     /// How tokens are chosen and when a continuation ends.
-    pub sampling: Sampling,
+    pub sampling: Arc<SamplingParams>,
     /// What the outputs are held to.
     pub constraint: Option<Constraint>,
     /// The adapter to apply to the model's weights, by its name.
@@ -25,16 +29,7 @@ pub struct Generate {
     /// How many continuations; not read for a resumed request.
     pub n: u32,
     /// The continuations to go on with; none for a new request.
-    pub resumed: Vec<Resumed>,
-}
-
-/// A continuation of which some output exists.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resumed {
-    /// Its index within the request.
-    pub index: u32,
-    /// The output so far.
-    pub output: Vec<u32>,
+    pub resumed: Vec<ResumedContinuation>,
 }
 
 /// A further line of the body.

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use serde::{Deserialize, Serialize};
+
 use crate::block_hash::BlockKey;
 
 /// One change of a prefix cache.
@@ -52,7 +54,8 @@ fn all(names: impl Iterator<Item = BlockKey>) -> Vec<CacheEvent> {
 }
 
 /// What a reader of a [`CacheLog`] has not seen.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CacheNews {
     /// What the reader knew is void: `stored` is all there is.
     pub is_snapshot: bool,
@@ -66,6 +69,14 @@ impl CacheNews {
     /// Whether it says nothing.
     pub fn is_empty(&self) -> bool {
         !self.is_snapshot && self.stored.is_empty() && self.removed.is_empty()
+    }
+
+    /// Keeps the first `n` blocks of each list.
+    #[must_use]
+    pub fn limited_to(mut self, n: usize) -> Self {
+        self.stored.truncate(n);
+        self.removed.truncate(n);
+        self
     }
 }
 

@@ -10,9 +10,11 @@ mod limiter;
 #[cfg(test)]
 mod schedules;
 pub mod shared;
+mod state;
 mod window;
 
 pub use budget::{
     Accounts, Budget, BudgetRefusal, BudgetReservation, BudgetScope, Budgets, Periods, Spending,
 };
 pub use limiter::{LimitKind, LimitRefusal, Limiter, Limits, Remaining, Reservation, Scope, Status};
+pub use state::{Denied, LimitState};

@@ -1,17 +1,26 @@
 //! How long a request will wait and take, from what is ahead of it and how long steps take. Does not decide.
 
+use serde::{Deserialize, Serialize};
+
 use crate::routing::StepTime;
 use crate::time::Nanos;
 
-/// What computes: one replica, or several that are alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What computes: one replica, or several that are alike. A replica reports itself alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// How long steps of one take.
+    #[serde(flatten)]
     pub step_time: StepTime,
     /// The most sequences that run on one at a time.
+    #[serde(default)]
     pub n_slots: u32,
     /// How many there are, at least one.
+    #[serde(skip, default = "one")]
     pub n_replicas: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// What is ahead of a request, and what runs.

@@ -1,5 +1,7 @@
 //! What one replica has to do: what it reported, and what this router sent to it. Does not know other replicas.
 
+use serde::{Deserialize, Serialize};
+
 use crate::time::{Nanos, Timestamp};
 
 /// A replica, numbered by the router that knows it. A number is never given out twice.
@@ -10,15 +12,19 @@ pub struct ReplicaId(pub u32);
 pub const REPORT_LIFETIME: Nanos = Nanos::from_ms(2_000);
 
 /// How long a replica's steps take, as it measures them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepTime {
     /// Of an empty step.
+    #[serde(default, rename = "fixed_ns")]
     pub fixed: Nanos,
     /// More for each prompt token in it.
+    #[serde(default, rename = "per_prompt_token_ns")]
     pub per_prompt_token: Nanos,
     /// More for each sequence that decodes in it.
+    #[serde(default, rename = "per_sequence_ns")]
     pub per_sequence: Nanos,
     /// The most prompt tokens of a step.
+    #[serde(default)]
     pub max_step_tokens: u32,
 }
 

@@ -10,14 +10,13 @@ use std::time::{Duration, Instant};
 
 use throng_core::batch::ScheduledBatch;
 use throng_core::constraint::ConstraintError;
+use throng_core::engine::{EngineConfig, Input};
 use throng_core::masks::{MaskPace, SequenceMasks};
 use throng_core::request::{RequestId, TenantId};
 use throng_core::scheduler::{MaskReport, SLOW_MASKS};
 use throng_core::time::Nanos;
 use tracing::warn;
 
-use crate::config::EngineConfig;
-use crate::engine_core::Input;
 use crate::message::{Inbox, Message};
 use queue::{Lane, MaskQueue};
 

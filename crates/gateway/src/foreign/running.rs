@@ -129,7 +129,7 @@ impl Drop for Running {
         let n_computed = usage.prompt_tokens.saturating_sub(usage.cached_tokens) as usize;
         let metrics = &self.model.metrics;
         let reason = match outcome {
-            Outcome::Stop => Some(FinishReason::Stop(None)),
+            Outcome::Stop => Some(FinishReason::Stop { token: None }),
             Outcome::Length => Some(FinishReason::Length),
             Outcome::Error => Some(FinishReason::Error),
             Outcome::Abort | Outcome::Interrupted => None,

@@ -1,7 +1,6 @@
 //! The limits of keys, users, projects and organisations, enforced: each request is charged before it runs, and what it did not
 //! use is given back at its end. Gives `throng_core::limits` the clock and the lock. Does not know how tokens are counted.
 
-mod books;
 mod headers;
 mod scopes;
 mod shared;
@@ -10,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throng_core::limits::shared::{Ask, Told};
-use throng_core::limits::{BudgetRefusal, LimitKind, LimitRefusal, Reservation, Scope, Status};
+use throng_core::limits::{
+    BudgetRefusal, Denied, LimitKind, LimitRefusal, LimitState, Reservation, Scope, Status,
+};
 use throng_core::time::{Nanos, Timestamp};
 use throng_store::{Cost, MAX_KEYS, Outcome};
 use tokio::sync::{Notify, watch};
@@ -22,7 +23,6 @@ use crate::metrics::SharingStats;
 use crate::openai::{ApiError, SpentBudget};
 use crate::retry_after::retry_after_s;
 
-use self::books::{Books, Denied};
 pub(crate) use headers::insert_headers;
 pub(crate) use scopes::budget_scopes;
 use shared::RedisWatch;
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// What all of them use.
 #[derive(Debug)]
 pub(crate) struct RateLimits {
-    books: Mutex<Books>,
+    state: Mutex<LimitState>,
     origin: Instant,
     /// Notified when a request waits for a larger share.
     wanted: Notify,
@@ -69,9 +69,9 @@ pub(crate) struct Charge {
 impl RateLimits {
     /// Nothing is in use. With `n_gateways`, limits are shared with other gateways, and there are so many of them as far as is known.
     pub fn new(n_gateways: Option<u64>) -> Self {
-        let books = Mutex::new(Books::new(MAX_SCOPES, n_gateways));
+        let state = Mutex::new(LimitState::new(MAX_SCOPES, n_gateways));
         let (wanted, n_asked, redis) = (Notify::new(), watch::Sender::new(0), RedisWatch::default());
-        Self { books, origin: Instant::now(), wanted, n_asked, redis }
+        Self { state, origin: Instant::now(), wanted, n_asked, redis }
     }
 
     /// Charges whoever asks with a request that uses at most `n_tokens` tokens. Where limits are shared, it waits for a share that
@@ -103,15 +103,15 @@ impl RateLimits {
     }
 
     fn reserve(&self, scopes: &[Scope], n_tokens: u64) -> (Result<Reservation, Denied>, Status) {
-        let mut books = self.books();
+        let mut state = self.state();
         let now = self.now();
-        let reserved = books.reserve(scopes, n_tokens, now);
-        let status = books.status(scopes, now);
+        let reserved = state.reserve(scopes, n_tokens, now);
+        let status = state.status(scopes, now);
         (reserved, status)
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, LimitState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> Timestamp {
@@ -120,17 +120,17 @@ impl RateLimits {
 
     /// What to ask Redis next; `None` where limits are not shared.
     fn question(&self) -> Option<Ask> {
-        self.books().shared().map(|leases| leases.ask(self.now()))
+        self.state().shared().map(|leases| leases.ask(self.now()))
     }
 
     /// What to tell Redis at the end.
     fn last_question(&self) -> Option<Ask> {
-        self.books().shared().map(|leases| leases.ask_last(self.now()))
+        self.state().shared().map(|leases| leases.ask_last(self.now()))
     }
 
     /// Redis has answered, or has not.
     fn answered(&self, ask: &Ask, told: Option<&Told>) {
-        if let Some(leases) = self.books().shared() {
+        if let Some(leases) = self.state().shared() {
             match told {
                 Some(told) => leases.told(ask, told, self.now()),
                 None => leases.not_told(),
@@ -141,7 +141,7 @@ impl RateLimits {
 
     /// How the sharing of limits fares; `None` where they are not shared.
     pub fn sharing(&self) -> Option<SharingStats> {
-        let (n_gateways, n_leases) = self.books().shared().map(|leases| leases.standing())?;
+        let (n_gateways, n_leases) = self.state().shared().map(|leases| leases.standing())?;
         Some(SharingStats { redis: self.redis.state(), n_gateways, n_leases })
     }
 
@@ -152,7 +152,7 @@ impl RateLimits {
 
     /// Whether the last question had no room for all.
     fn has_more_to_say(&self) -> bool {
-        self.books().shared().is_some_and(|leases| leases.has_more())
+        self.state().shared().is_some_and(|leases| leases.has_more())
     }
 }
 
@@ -203,10 +203,10 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         let Some((limits, reservation)) = self.reserved.take() else { return };
-        let mut books = limits.books();
+        let mut state = limits.state();
         match self.n_used {
-            Some(n_used) => books.settle(reservation, n_used, limits.now()),
-            None => books.cancel(reservation),
+            Some(n_used) => state.settle(reservation, n_used, limits.now()),
+            None => state.cancel(reservation),
         }
     }
 }

@@ -331,7 +331,7 @@ const FINISHED_REASONS: [&str; 4] = ["stop", "length", "abort", "error"];
 
 fn reason_name(reason: FinishReason) -> &'static str {
     match reason {
-        FinishReason::Stop(_) => "stop",
+        FinishReason::Stop { .. } => "stop",
         FinishReason::Length => "length",
         FinishReason::Abort => "abort",
         FinishReason::Error => "error",

@@ -16,7 +16,7 @@ const MAX_TRACED_PROMPTS: usize = 4;
 /// How one choice ended. Of several, the worst is the request's: the last in the order of [`Outcome`].
 fn outcome_of(reason: FinishReason) -> Outcome {
     match reason {
-        FinishReason::Stop(_) => Outcome::Stop,
+        FinishReason::Stop { .. } => Outcome::Stop,
         FinishReason::Length => Outcome::Length,
         FinishReason::Abort => Outcome::Abort,
         FinishReason::Error => Outcome::Error,
@@ -144,7 +144,7 @@ mod tests {
         };
         record.ended(FinishReason::Length, &timing(Some(ms(5)), Some(ms(9)), Some(ms(9))));
         assert_eq!(record.outcome(), Outcome::Abort, "the other one runs");
-        record.ended(FinishReason::Stop(None), &timing(Some(ms(3)), None, None));
+        record.ended(FinishReason::Stop { token: None }, &timing(Some(ms(3)), None, None));
         assert_eq!(record.outcome(), Outcome::Length);
         let report = record.report();
         assert_eq!(

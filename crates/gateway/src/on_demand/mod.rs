@@ -1,19 +1,17 @@
 //! Models of this process that come when they are asked for and go when their memory is needed, or when the operator says so. Decisions are
 //! those of [`Residency`]. Does not know how a model is loaded.
 
-mod residency;
-
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use throng_core::fleet::{Residency, Standing, Step};
 use throng_engine::{EngineHandle, EngineState};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use self::residency::{Residency, Standing, Step};
 use crate::config::{OnDemandConfig, OnRequest};
 use crate::held_bytes::HeldBytes;
 use crate::openai::ApiError;

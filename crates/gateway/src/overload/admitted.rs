@@ -34,13 +34,13 @@ impl Admitted {
                 }
                 self.n_output += 1;
             }
-            ReplicaEvent::Finished { reason: FinishReason::Stop(_) | FinishReason::Length, .. } => {
+            ReplicaEvent::Finished { reason: FinishReason::Stop { .. } | FinishReason::Length, .. } => {
                 self.n_live = self.n_live.saturating_sub(1);
                 if self.n_live == 0 {
                     self.place.end(self.n_output, true);
                 }
             }
-            ReplicaEvent::Prompt { .. } | ReplicaEvent::Finished { .. } | ReplicaEvent::Failed(_) => {}
+            ReplicaEvent::Prompt { .. } | ReplicaEvent::Finished { .. } | ReplicaEvent::Failed { .. } => {}
         }
     }
 }

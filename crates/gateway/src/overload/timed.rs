@@ -64,11 +64,9 @@ impl Timed {
     fn too_late(&mut self) -> ReplicaEvent {
         self.generation = None;
         let elapsed = self.arrived.elapsed();
-        ReplicaEvent::Failed(ReplicaError {
-            kind: ReplicaErrorKind::TimedOut,
-            retryable: false,
-            message: format!("a limit of time was reached {elapsed:.0?} after the request"),
-        })
+        let message = format!("a limit of time was reached {elapsed:.0?} after the request");
+        let error = ReplicaError { kind: ReplicaErrorKind::TimedOut, retryable: false, message };
+        ReplicaEvent::Failed { error }
     }
 }
 

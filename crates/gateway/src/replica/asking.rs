@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_core::block_hash::{BlockHash, BlockKey};
+use throng_core::fleet::Tried;
 use throng_core::routing::ReplicaId;
 use throng_http::awake::AwakeSleep;
 
-use super::tried::Tried;
 use super::{Continuations, Generation, ReplicaError, ReplicaErrorKind, ReplicaRequest, Replicas, Status};
 use crate::dispatch::{Bound, Placement, Wanted};
 

@@ -4,7 +4,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::future::{BoxFuture, FutureExt, ready};
@@ -13,17 +12,14 @@ use throng_core::batch::SequenceError;
 use throng_core::block_pool::{CacheCursor, CacheNews};
 use throng_core::constraint::ConstraintError;
 use throng_core::request::{Request, RequestId, TokenId};
-use throng_core::time::Timestamp;
-use throng_core::timeline::Timeline;
 use throng_core::timeline::request_trace::RequestTrace;
 use throng_engine::{
-    EngineFailure, EngineHandle, EngineStats, IterationTokens, StreamEvent, SubmitError, TokenStream,
-    TraceSlot,
+    EngineFailure, EngineHandle, EngineStats, IterationTokens, SubmitError, TokenStream, TraceSlot,
 };
 
 use super::{
     Continuations, Generation, Load, Replica, ReplicaError, ReplicaErrorKind, ReplicaEvent, ReplicaRequest,
-    ResumedContinuation, Status, StepTokens, Timing, TokenReport, Totals, TraceSource,
+    ResumedContinuation, Status, StepTokens, Totals, TraceSource,
 };
 
 /// An engine in this process.
@@ -121,7 +117,7 @@ impl Stream for LocalGeneration {
     type Item = ReplicaEvent;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ReplicaEvent>> {
-        self.0.poll_next(cx).map(|event| event.map(ReplicaEvent::from))
+        self.0.poll_next(cx).map(|event| event.map(|event| event.map_error(ReplicaError::from)))
     }
 }
 
@@ -138,39 +134,6 @@ impl Generation for LocalGeneration {
 impl TraceSource for TraceSlot {
     fn get(&self) -> Option<&RequestTrace> {
         self.get().map(|trace| &**trace)
-    }
-}
-
-impl From<StreamEvent> for ReplicaEvent {
-    fn from(event: StreamEvent) -> Self {
-        match event {
-            StreamEvent::Prompt { cached_tokens, logprobs } => Self::Prompt {
-                cached_tokens,
-                logprobs: logprobs.into_iter().map(TokenReport::from).collect(),
-            },
-            StreamEvent::Token { index, report } => Self::Token { index, report: report.into() },
-            StreamEvent::Finished { index, reason, timeline } => {
-                Self::Finished { index, reason, timing: timing(&timeline) }
-            }
-            StreamEvent::Failed { error } => Self::Failed(error.into()),
-        }
-    }
-}
-
-impl From<throng_engine::TokenReport> for TokenReport {
-    fn from(report: throng_engine::TokenReport) -> Self {
-        Self { chosen: report.chosen, top: report.top }
-    }
-}
-
-fn timing(timeline: &Timeline) -> Timing {
-    let since = |time: Timestamp| Duration::from_nanos(time.since(timeline.arrived).0);
-    Timing {
-        first_step: timeline.first_scheduled.map(since),
-        first_token: timeline.first_token.map(since),
-        last_token: timeline.last_token.map(since),
-        end: timeline.finished.map(since).unwrap_or_default(),
-        n_output: timeline.output_tokens,
     }
 }
 

@@ -4,14 +4,11 @@
 
 mod asking;
 mod error;
-mod event;
-mod load;
 mod local;
 mod remote;
 mod replicas;
 mod request;
 mod resumable;
-mod tried;
 mod wire_form;
 mod wire_request;
 
@@ -21,25 +18,25 @@ use std::sync::Arc;
 use futures_util::Stream;
 use futures_util::future::BoxFuture;
 use throng_core::block_pool::{CacheCursor, CacheNews};
+pub use throng_core::replica::TokenReport;
+pub(crate) use throng_core::replica::{Load, ResumedContinuation, Status, StepTokens, Timing, Totals};
 use throng_core::timeline::request_trace::RequestTrace;
 
 use crate::dispatch::Seat;
 
 pub(crate) use asking::Wish;
 pub(crate) use error::{ReplicaError, ReplicaErrorKind};
-pub use event::TokenReport;
-pub(crate) use event::{ReplicaEvent, Timing};
-pub(crate) use load::{Load, Status, StepTokens, Totals};
 pub(crate) use local::LocalReplica;
 pub(crate) use remote::{Connection, ConnectionGuard, Endpoint, Identity, Link, Links, RemoteReplica};
 pub use remote::{InvalidAddress, WorkerAddress};
 pub(crate) use replicas::Replicas;
-pub(crate) use request::{Continuations, ReplicaRequest, RequestedAdapter, ResumedContinuation};
+pub(crate) use request::{Continuations, ReplicaRequest, RequestedAdapter};
 pub(crate) use resumable::Resumable;
-pub(crate) use wire_form::{
-    received_error, received_event, received_health, received_load, sent_error, sent_event, sent_status,
-};
+pub(crate) use wire_form::{received_error, received_event, sent_error, sent_event, sent_status};
 pub(crate) use wire_request::{received_constraint, received_request, sent_request};
+
+/// An event of a request that a replica runs.
+pub(crate) type ReplicaEvent = throng_core::replica::StreamEvent<ReplicaError>;
 
 /// Something that answers requests.
 pub(crate) trait Replica: Debug + Send + Sync {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use throng_core::replica::ResumedContinuation;
 use throng_core::request::{AdapterId, Priority, SamplingParams, TenantId, TokenId};
 
 use crate::constraint::OutputForm;
@@ -49,17 +50,6 @@ pub(crate) enum Continuations {
     /// Of a request whose prompt another replica has computed and reported: those that have not ended, by ascending index,
     /// at least one. Nothing is reported about the prompt again.
     Resumed(Vec<ResumedContinuation>),
-}
-
-/// A continuation of which some output exists.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ResumedContinuation {
-    /// Its index within the request; also a part of the random numbers' key.
-    pub index: u32,
-    /// The output tokens so far, maybe none. They count as output for penalties, `min_tokens`, `max_tokens`, stop tokens
-    /// and positions, as if this replica had generated them; events report only what follows. If they end the
-    /// continuation already, only its end is reported.
-    pub output: Arc<[TokenId]>,
 }
 
 impl ReplicaRequest {

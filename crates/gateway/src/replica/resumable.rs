@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};
+use throng_core::fleet::Tried;
 use throng_core::request::TokenId;
 use tokio::time::Instant;
 
 use super::asking::{Asked, Wish, ask, has_ended, note_failure};
-use super::tried::Tried;
 use super::{
     Continuations, Generation, ReplicaError, ReplicaEvent, ReplicaRequest, Replicas, ResumedContinuation,
     Timing, TraceSource,
@@ -174,7 +174,7 @@ impl Resumable {
                 }
                 Some(ReplicaEvent::Finished { index, reason, timing })
             }
-            ReplicaEvent::Failed(_) => {
+            ReplicaEvent::Failed { .. } => {
                 self.state = State::Ended;
                 Some(event)
             }
@@ -217,7 +217,7 @@ impl Stream for Resumable {
                     let Asked { result, tried } = ready!(asking.poll_unpin(cx));
                     this.tried = tried;
                     let Ok((mut generation, placement)) = result else {
-                        let event = ReplicaEvent::Failed(failure.clone());
+                        let event = ReplicaEvent::Failed { error: failure.clone() };
                         return Poll::Ready(this.note(event));
                     };
                     for aborted in this.continuations.iter().filter(|c| c.is_aborted && !c.has_ended) {
@@ -226,9 +226,9 @@ impl Stream for Resumable {
                     this.state = State::Running(generation, placement);
                 }
                 State::Running(generation, _) => match ready!(generation.poll_next_unpin(cx)) {
-                    Some(ReplicaEvent::Failed(failure)) if failure.retryable => {
+                    Some(ReplicaEvent::Failed { error: failure }) if failure.retryable => {
                         if this.move_on(failure.clone()).is_none() {
-                            return Poll::Ready(this.note(ReplicaEvent::Failed(failure)));
+                            return Poll::Ready(this.note(ReplicaEvent::Failed { error: failure }));
                         }
                     }
                     Some(event) => {

@@ -1,28 +1,25 @@
 //! Requests as they cross between processes, in both directions. Does not know events and sockets.
 
-use std::sync::Arc;
-
-use throng_core::request::{Priority, TenantId, TokenId};
 use throng_text::AnswerFormat;
 use throng_text::ToolCallFormat;
 use throng_text::grammar::{CallableTool, ConstraintSpec, ToolCallSpec};
 
-use super::{Continuations, ReplicaRequest, ResumedContinuation};
+use super::{Continuations, ReplicaRequest};
 use crate::constraint::{ConstraintSource, ReasoningBefore, ReasoningTokens};
 
 /// A request as it is sent.
 pub(crate) fn sent_request(request: &ReplicaRequest) -> throng_wire::Generate {
     let (n, resumed) = match &request.continuations {
         Continuations::New { n } => (*n, Vec::new()),
-        Continuations::Resumed(resumed) => (0, resumed.iter().map(sent_continuation).collect()),
+        Continuations::Resumed(resumed) => (0, resumed.clone()),
     };
     let source = request.constraint.as_ref().and_then(|form| form.source.as_deref());
     throng_wire::Generate {
-        tenant: request.tenant.0.to_string(),
-        cache_salt: request.cache_salt.as_deref().map(str::to_owned),
-        priority: request.priority.0,
-        prompt: request.prompt.to_vec(),
-        sampling: (&*request.sampling).into(),
+        tenant: request.tenant.clone(),
+        cache_salt: request.cache_salt.clone(),
+        priority: request.priority,
+        prompt: request.prompt.clone(),
+        sampling: request.sampling.clone(),
         constraint: source.map(sent_constraint),
         adapter: request.adapter.as_ref().map(|adapter| adapter.name.to_string()),
         n,
@@ -30,27 +27,19 @@ pub(crate) fn sent_request(request: &ReplicaRequest) -> throng_wire::Generate {
     }
 }
 
-fn sent_continuation(resumed: &ResumedContinuation) -> throng_wire::Resumed {
-    throng_wire::Resumed { index: resumed.index, output: resumed.output.to_vec() }
-}
-
 /// A request that was received, without its constraint and its adapter, which the receiver compiles and loads.
 pub(crate) fn received_request(request: throng_wire::Generate) -> ReplicaRequest {
-    let resumed = |resumed: throng_wire::Resumed| ResumedContinuation {
-        index: resumed.index,
-        output: Arc::<[TokenId]>::from(resumed.output),
-    };
     let continuations = if request.resumed.is_empty() {
         Continuations::New { n: request.n }
     } else {
-        Continuations::Resumed(request.resumed.into_iter().map(resumed).collect())
+        Continuations::Resumed(request.resumed)
     };
     ReplicaRequest {
-        tenant: TenantId(request.tenant.into()),
-        cache_salt: request.cache_salt.map(Arc::from),
-        priority: Priority(request.priority),
-        prompt: request.prompt.into(),
-        sampling: Arc::new(request.sampling.into()),
+        tenant: request.tenant,
+        cache_salt: request.cache_salt,
+        priority: request.priority,
+        prompt: request.prompt,
+        sampling: request.sampling,
         constraint: None,
         adapter: None,
         continuations,

@@ -84,11 +84,11 @@ impl Reader {
                 Some(event)
             }
             ReplicaEvent::Finished { index, reason, timing } => {
-                let timing = timing.hastened_by(self.delay);
+                let timing = timing.shifted_earlier(self.delay);
                 self.progress(index)?.has_ended = true;
                 Some(ReplicaEvent::Finished { index, reason, timing })
             }
-            ReplicaEvent::Failed(_) => {
+            ReplicaEvent::Failed { .. } => {
                 self.has_failed = true;
                 Some(event)
             }

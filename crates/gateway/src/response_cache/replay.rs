@@ -27,7 +27,7 @@ pub(super) fn event_bytes(event: &ReplicaEvent) -> usize {
                 logprobs.iter().map(of_report).sum::<usize>() + logprobs.len() * size_of::<TokenReport>()
             }
             ReplicaEvent::Token { report, .. } => of_report(report),
-            ReplicaEvent::Finished { .. } | ReplicaEvent::Failed(_) => 0,
+            ReplicaEvent::Finished { .. } | ReplicaEvent::Failed { .. } => 0,
         }
 }
 
@@ -60,7 +60,7 @@ impl Replay {
                 let reason = if is_aborted { FinishReason::Abort } else { reason };
                 Some(ReplicaEvent::Finished { index, reason, timing: Timing::immediate(n_output) })
             }
-            ReplicaEvent::Prompt { .. } | ReplicaEvent::Failed(_) => Some(event),
+            ReplicaEvent::Prompt { .. } | ReplicaEvent::Failed { .. } => Some(event),
         }
     }
 }

@@ -238,13 +238,13 @@ impl SharedGeneration {
             ReplicaEvent::Finished { index, reason, .. } => {
                 state.n_live = state.n_live.saturating_sub(1);
                 let is_whole = match reason {
-                    FinishReason::Stop(_) | FinishReason::Length => true,
+                    FinishReason::Stop { .. } | FinishReason::Length => true,
                     FinishReason::Abort => state.stopped.get(*index as usize).is_some_and(|stopped| *stopped),
                     FinishReason::Error => false,
                 };
                 state.is_open &= is_whole;
             }
-            ReplicaEvent::Failed(_) => (state.n_live, state.is_open) = (0, false),
+            ReplicaEvent::Failed { .. } => (state.n_live, state.is_open) = (0, false),
             ReplicaEvent::Prompt { .. } | ReplicaEvent::Token { .. } => {}
         }
         if state.n_live > 0 {

@@ -7,9 +7,10 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use http::{HeaderMap, Version};
+use throng_core::request::SamplingParams;
 use throng_http::memory::Part;
 use throng_text::grammar::GrammarError;
-use throng_wire::{Constraint, Generate, Sampling, VERSION_HEADER, Versions};
+use throng_wire::{Constraint, Generate, VERSION_HEADER, Versions};
 
 use super::WorkerState;
 use super::generation_body::{GenerationBody, failed};
@@ -106,8 +107,8 @@ fn read(line: &[u8]) -> Result<Generate, ApiError> {
 
 /// Refuses numbers that no gateway sends: sampling sorts and divides by them, and makes room for as many
 /// beams.
-fn check_sampling(sampling: &Sampling) -> Result<(), ApiError> {
-    let Sampling {
+fn check_sampling(sampling: &SamplingParams) -> Result<(), ApiError> {
+    let SamplingParams {
         temperature,
         top_p,
         min_p,
@@ -119,12 +120,12 @@ fn check_sampling(sampling: &Sampling) -> Result<(), ApiError> {
         ..
     } = sampling;
     let numbers = [temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty];
-    let are_numbers = numbers.into_iter().all(|number| f32::from(*number).is_finite())
-        && logit_bias.iter().all(|(_, bias)| !f32::from(*bias).is_nan());
+    let are_numbers = numbers.into_iter().all(|number| number.is_finite())
+        && logit_bias.iter().all(|(_, bias)| !bias.is_nan());
     let is_search = beams.is_none_or(|beams| {
-        (1..=MAX_CONTINUATIONS).contains(&beams.width) && f64::from(beams.length_penalty).is_finite()
+        (1..=MAX_CONTINUATIONS).contains(&beams.width) && beams.length_penalty.is_finite()
     });
-    if are_numbers && is_search && f32::from(*repetition_penalty) > 0.0 {
+    if are_numbers && is_search && *repetition_penalty > 0.0 {
         return Ok(());
     }
     Err(ApiError::malformed_request("The sampling parameters are out of range"))

@@ -156,6 +156,6 @@ impl WorkerState {
     /// How it is.
     fn status(&self) -> throng_wire::Status {
         let refuses = if self.is_draining() { Err(Self::draining()) } else { self.replica.check_room() };
-        sent_status(self.replica.status(), &self.replica.load(), refuses.err())
+        sent_status(self.replica.status(), self.replica.load(), refuses.err())
     }
 }

@@ -16,7 +16,7 @@ use futures_util::stream;
 use http::{Method, StatusCode};
 use throng_core::block_pool::CacheCursor;
 use throng_http::Phase;
-use throng_wire::{ARTIFACTS, DESCRIBE, Description, GENERATE, HEARTBEAT_MS, STATUS, WATCH};
+use throng_wire::{ARTIFACTS, DESCRIBE, Description, GENERATE, HEARTBEAT_MS, MAX_CACHE_NAMES, STATUS, WATCH};
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior};
 
@@ -93,7 +93,7 @@ async fn follow(State(worker): State<Arc<WorkerState>>) -> Body {
         }
         watch.says_draining = watch.worker.is_draining();
         let news = watch.worker.replica.0.cache_news(&mut watch.cursor);
-        let cache = (!news.is_empty()).then(|| news.into());
+        let cache = (!news.is_empty()).then(|| news.limited_to(MAX_CACHE_NAMES));
         let line = throng_wire::line(&throng_wire::Status { cache, ..watch.worker.status() }).ok()?;
         Some((Ok::<_, Infallible>(Bytes::from(line)), watch))
     }))

@@ -2,16 +2,24 @@
 //! write the same bytes, so gateways and workers of different builds understand each other, and cached answers on disk stay readable.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use throng_core::batch::TokenLogprob;
-use throng_core::request::{self, BeamSearch, GenerationDefaults, SamplingParams};
+use throng_core::block_hash::BlockKey;
+use throng_core::block_pool::CacheNews;
+use throng_core::overload::Machine;
+use throng_core::replica::{self, Load, ResumedContinuation, StepTokens, Timing, TokenReport, Totals};
+use throng_core::request::{
+    BeamSearch, EarlyStopping, FinishReason, GenerationDefaults, Priority, SamplingParams, TenantId,
+};
+use throng_core::routing::StepTime;
+use throng_core::time::Nanos;
 use throng_wire::{
-    Artifact, ArtifactKind, CacheChanges, Command, Constraint, Description, EncoderKeys, ErrorKind, Event,
-    Form, Generate, Health, Load, Machine, Pooling, Reasoning, Report, Resumed, Status, StepTokens, Timing,
-    ToolCalls, Totals, Versions, Vocabulary, WireError,
+    Artifact, ArtifactKind, Command, Constraint, Description, EncoderKeys, ErrorKind, Event, Form, Generate,
+    Pooling, Reasoning, Status, ToolCalls, Versions, Vocabulary, WireError,
 };
 
 const RECORDED: &str = include_str!("../fixtures/version_1.txt");
@@ -65,7 +73,7 @@ fn recorded_descriptions() {
         context_tokens: 32_768,
         vocabulary_size: 151_936,
         eos_token_ids: vec![151_645, 151_643],
-        defaults: defaults.into(),
+        defaults,
         chat_template_defaults: json!({"enable_thinking": false, "a": [1]}).as_object().expect("one").clone(),
         tool_call_parser: Some("hermes".into()),
         reasoning_parser: Some("qwen3".into()),
@@ -83,7 +91,7 @@ fn recorded_descriptions() {
         .to_vec(),
     };
     let bare = Description {
-        defaults: GenerationDefaults::default().into(),
+        defaults: GenerationDefaults::default(),
         chat_template_defaults: serde_json::Map::new(),
         tool_call_parser: None,
         reasoning_parser: None,
@@ -104,7 +112,7 @@ fn recorded_vocabularies() {
         pre: Some("qwen2".into()),
         model_name: Some("Qwen".into()),
         tokens: vec!["a".into(), "\u{120}b".into()],
-        scores: [-1.5f32, -0.0].map(Into::into).to_vec(),
+        scores: vec![-1.5, -0.0],
         token_types: vec![1, -3],
         merges: vec!["a b".into()],
         bos_token_id: Some(1),
@@ -155,28 +163,25 @@ fn recorded_requests() {
     let search = |early_stopping| {
         let beams = Some(BeamSearch { width: 4, length_penalty: 0.1, early_stopping });
         let sampling = SamplingParams { beams, ..SamplingParams::default() };
-        Generate { sampling: (&sampling).into(), n: 2, ..Generate::default() }
+        Generate { sampling: sampling.into(), n: 2, ..Generate::default() }
     };
     let full = Generate {
-        tenant: "team".into(),
+        tenant: TenantId("team".into()),
         cache_salt: Some("salt".into()),
-        priority: -5,
-        prompt: vec![0, 1, u32::MAX],
-        sampling: (&sampling).into(),
+        priority: Priority(-5),
+        prompt: [0, 1, u32::MAX].into(),
+        sampling: sampling.into(),
         constraint: None,
         adapter: Some("poet".into()),
         n: 3,
         resumed: Vec::new(),
     };
-    let resumed = vec![Resumed { index: 0, output: vec![4, 5] }, Resumed { index: 2, output: Vec::new() }];
+    let continuation = |index, output: &[u32]| ResumedContinuation { index, output: output.into() };
+    let resumed = vec![continuation(0, &[4, 5]), continuation(2, &[])];
     let mut requests = vec![full, Generate::default(), Generate { resumed, ..Generate::default() }];
     requests.extend(
-        [
-            request::EarlyStopping::WhenFull,
-            request::EarlyStopping::WhenUnlikelyToImprove,
-            request::EarlyStopping::WhenUnableToImprove,
-        ]
-        .map(search),
+        [EarlyStopping::WhenFull, EarlyStopping::WhenUnlikelyToImprove, EarlyStopping::WhenUnableToImprove]
+            .map(search),
     );
     check("generate", &requests);
     check("command", &[Command::Abort { index: 3 }]);
@@ -217,9 +222,9 @@ fn recorded_constraints() {
     check("constrained", &constraints.into_iter().map(request).collect::<Vec<_>>());
 }
 
-fn report(logprob: f32, n_top: u32) -> Report {
+fn report(logprob: f32, n_top: u32) -> TokenReport {
     let one = |token| TokenLogprob { token, logprob, rank: u32::MAX };
-    Report::new(one(9), &(0..n_top).map(one).collect::<Vec<_>>())
+    TokenReport { chosen: one(9), top: (0..n_top).map(one).collect() }
 }
 
 #[test]
@@ -234,22 +239,22 @@ fn recorded_events() {
         events.push(Event::Token { index: 2, report: report(logprob, 2) });
     }
     let timing = Timing {
-        first_step: Some(1),
-        first_token: Some(2_000_000_000),
-        last_token: Some(3_000_000_001),
-        end: 3_000_000_002,
+        first_step: Some(Duration::from_nanos(1)),
+        first_token: Some(Duration::from_nanos(2_000_000_000)),
+        last_token: Some(Duration::from_nanos(3_000_000_001)),
+        end: Duration::from_nanos(3_000_000_002),
         n_output: 3,
     };
     for reason in [
-        request::FinishReason::Stop(None),
-        request::FinishReason::Stop(Some(7)),
-        request::FinishReason::Length,
-        request::FinishReason::Abort,
-        request::FinishReason::Error,
+        FinishReason::Stop { token: None },
+        FinishReason::Stop { token: Some(7) },
+        FinishReason::Length,
+        FinishReason::Abort,
+        FinishReason::Error,
     ] {
-        events.push(Event::Finished { index: 1, reason: reason.into(), timing });
+        events.push(Event::Finished { index: 1, reason, timing });
     }
-    let reason = request::FinishReason::Length.into();
+    let reason = FinishReason::Length;
     events.push(Event::Finished { index: 0, reason, timing: Timing::default() });
     events.extend(errors().map(|error| Event::Failed { error }));
     check("event", &events);
@@ -280,18 +285,14 @@ fn errors() -> impl Iterator<Item = WireError> {
 
 #[test]
 fn recorded_statuses() {
+    let step_time =
+        StepTime { fixed: Nanos(5), per_prompt_token: Nanos(6), per_sequence: Nanos(7), max_step_tokens: 8 };
     let load = Load {
         n_running: 1,
         n_waiting: 2,
         n_paused: 3,
         n_queued_tokens: 4,
-        machine: Some(Machine {
-            fixed_ns: 5,
-            per_prompt_token_ns: 6,
-            per_sequence_ns: 7,
-            max_step_tokens: 8,
-            n_slots: 9,
-        }),
+        machine: Some(Machine { step_time, n_slots: 9, n_replicas: 1 }),
         total_blocks: 10,
         used_blocks: 11,
         totals: Totals {
@@ -313,8 +314,9 @@ fn recorded_statuses() {
             sum: u64::MAX,
         },
     };
-    let cache = CacheChanges { is_snapshot: true, stored: vec![0, u64::MAX], removed: vec![1] };
-    let full = Status { health: Health::Ready, load, refuses: errors().last(), cache: Some(cache) };
+    let stored = vec![BlockKey(0), BlockKey(u64::MAX)];
+    let cache = CacheNews { is_snapshot: true, stored, removed: vec![BlockKey(1)] };
+    let full = Status { health: replica::Status::Ready, load, refuses: errors().last(), cache: Some(cache) };
     let bare = |health| Status { health, load: Load::default(), refuses: None, cache: None };
-    check("status", &[full, bare(Health::Stalled), bare(Health::Lost)]);
+    check("status", &[full, bare(replica::Status::Stalled), bare(replica::Status::Lost)]);
 }

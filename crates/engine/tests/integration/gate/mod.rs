@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::replica::TokenReport;
 use throng_core::request::{FinishReason, Request, RequestId, SamplingParams, TenantId, TokenId};
 use throng_engine::{
-    Engine, EngineConfig, EngineFailure, EngineHandle, EngineStats, StreamEvent, TokenReport, TokenStream,
+    Engine, EngineConfig, EngineFailure, EngineHandle, EngineStats, StreamEvent, TokenStream,
 };
 use throng_testkit::paper_executor::{PaperExecutor, PaperToken, paper_answer};
 

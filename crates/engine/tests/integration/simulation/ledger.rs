@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use throng_core::batch::ScheduledBatch;
 use throng_core::executor::ExecutorCapacity;
+use throng_core::replica::TokenReport;
 use throng_core::request::{FinishReason, Request, RequestId, SequenceId};
 use throng_core::time::Timestamp;
-use throng_engine::{EngineFailure, StreamEvent, TokenReport};
+use throng_engine::{EngineFailure, StreamEvent};
 use throng_testkit::paper_executor::{PaperAnswer, PaperToken, paper_answer};
 
 /// All requests that were taken in and have not ended.
@@ -157,15 +158,15 @@ impl Ledger {
                 if equal { Ok(()) } else { Err("its prompt has other log-probabilities".into()) }
             }
             StreamEvent::Token { index, report } => account.note_token(*index, report),
-            StreamEvent::Finished { index, reason, timeline } => {
+            StreamEvent::Finished { index, reason, timing } => {
                 self.n_aborted += usize::from(*reason == FinishReason::Abort);
                 account.note_end(SequenceId { request, index: *index }, *reason)?;
                 let n_tokens = account.sequences[*index as usize].n_tokens;
                 // Beams have their tokens of one another.
-                if account.searches_beams || timeline.output_tokens as usize == n_tokens {
+                if account.searches_beams || timing.n_output as usize == n_tokens {
                     Ok(())
                 } else {
-                    Err("its timeline counts other tokens".into())
+                    Err("its timing counts other tokens".into())
                 }
             }
             StreamEvent::Failed { .. } => Err("the core never delivers this".into()),

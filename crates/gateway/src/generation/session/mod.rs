@@ -267,7 +267,7 @@ impl Session {
             ReplicaEvent::Finished { index, reason, timing } => {
                 Some(self.finish(prompt_idx, index, reason, timing))
             }
-            ReplicaEvent::Failed(error) => {
+            ReplicaEvent::Failed { error } => {
                 self.record.failed();
                 let choices = &mut self.prompts[prompt_idx].choices;
                 let n_tokens = choices.iter().filter(|c| !c.has_ended).map(|c| u64::from(c.n_tokens)).sum();
@@ -324,7 +324,7 @@ impl Session {
             text = choice.detokenizer.as_mut().map(Detokenizer::finish).unwrap_or_default();
             stop = choice.stopped.and_then(|idx| self.stop.get(idx).cloned());
         }
-        let reason = if stop.is_some() { FinishReason::Stop(None) } else { reason };
+        let reason = if stop.is_some() { FinishReason::Stop { token: None } } else { reason };
         self.model.metrics.finished(reason, &timing, n_computed);
         self.record.ended(reason, &timing);
         // A vector stands in the place of a token, but is none.
@@ -388,5 +388,5 @@ impl Drop for Session {
 
 /// Whether this token ends the text without being part of it.
 fn is_stop(sampling: &SamplingParams, token: TokenId, n_tokens: u32) -> bool {
-    matches!(sampling.finish_at(token, n_tokens), Some(FinishReason::Stop(_)))
+    matches!(sampling.finish_at(token, n_tokens), Some(FinishReason::Stop { .. }))
 }

@@ -48,7 +48,7 @@ impl Unfinished {
                     let n_seen = ended.map(|choice| choice.1).sum();
                     charge.answer_ended(u64::from(timing.n_output), n_seen);
                 }
-                ReplicaEvent::Failed(_) => break,
+                ReplicaEvent::Failed { .. } => break,
             }
         }
         self.charge_seen(charge);

@@ -68,7 +68,7 @@ impl<'a> Finish<'a> {
             return Self { reason: "stop", stop: Some(StopReason::Text(text)) };
         }
         match reason {
-            FinishReason::Stop(token) => Self { reason: "stop", stop: token.map(StopReason::Token) },
+            FinishReason::Stop { token } => Self { reason: "stop", stop: token.map(StopReason::Token) },
             FinishReason::Length => Self { reason: "length", stop: None },
             FinishReason::Abort => Self { reason: "abort", stop: None },
             FinishReason::Error => Self { reason: "error", stop: None },

@@ -42,7 +42,7 @@ impl RemoteGeneration {
 
     fn fail(&mut self, reason: &str) -> Poll<Option<ReplicaEvent>> {
         self.n_live = 0;
-        Poll::Ready(Some(ReplicaEvent::Failed(lost(reason))))
+        Poll::Ready(Some(ReplicaEvent::Failed { error: lost(reason) }))
     }
 }
 
@@ -72,7 +72,7 @@ impl Stream for RemoteGeneration {
                 Some(event) => {
                     match event {
                         ReplicaEvent::Finished { .. } => this.n_live -= 1,
-                        ReplicaEvent::Failed(_) => this.n_live = 0,
+                        ReplicaEvent::Failed { .. } => this.n_live = 0,
                         _ => {}
                     }
                     return Poll::Ready(Some(event));

@@ -13,9 +13,7 @@ use tokio::time::Instant;
 
 use super::connection::{Connection, Endpoint};
 use crate::dispatch::Seat;
-use crate::replica::{
-    Load, ReplicaError, ReplicaErrorKind, Status, received_error, received_health, received_load,
-};
+use crate::replica::{Load, ReplicaError, ReplicaErrorKind, Status, received_error};
 
 /// One worker as it is known at present.
 #[derive(Debug)]
@@ -221,19 +219,19 @@ impl Link {
     /// Notes what it said of itself.
     pub fn set_status(&self, sent: throng_wire::Status) {
         if let Some(seat) = self.seat() {
-            let load = received_load(&sent.load);
+            let load = sent.load;
             seat.report(load.report(), load.totals.steps, load.n_sequences() > 0);
             if let Some(changes) = sent.cache {
-                seat.follow_cache(&changes.into());
+                seat.follow_cache(&changes);
             }
         }
         let n_own = self.n_own.load(Ordering::Relaxed);
         let mut known = self.known();
-        known.load = received_load(&sent.load);
+        known.load = sent.load;
         known.n_others = known.load.n_sequences().saturating_sub(n_own);
         known.refuses = sent.refuses.map(received_error);
         if let LinkState::Up { status, .. } = &mut known.state {
-            *status = received_health(sent.health);
+            *status = sent.health;
         }
     }
 

@@ -54,7 +54,7 @@ async fn one_token(link: &Arc<Link>, connection: Connection) -> bool {
         Ok(mut generation) => loop {
             match generation.next().await {
                 Some(ReplicaEvent::Finished { .. }) => return true,
-                Some(ReplicaEvent::Failed(_)) | None => return false,
+                Some(ReplicaEvent::Failed { .. }) | None => return false,
                 Some(_) => {}
             }
         },

@@ -29,7 +29,7 @@ impl Script {
     fn failing(mut self, n_events: usize) -> Self {
         self.events.truncate(n_events);
         let error = ReplicaError { kind: ReplicaErrorKind::Failed, retryable: false, message: String::new() };
-        self.events.push_back(ReplicaEvent::Failed(error));
+        self.events.push_back(ReplicaEvent::Failed { error });
         self
     }
 }
@@ -264,7 +264,7 @@ impl Read {
                 assert!(timing.n_output as usize >= self.tokens[index as usize].len());
                 assert_eq!(self.ends[index as usize].replace(reason), None);
             }
-            ReplicaEvent::Failed(_) => self.has_failed = true,
+            ReplicaEvent::Failed { .. } => self.has_failed = true,
             ReplicaEvent::Prompt { .. } => {}
         }
     }

@@ -46,7 +46,7 @@ fn json(value: &impl Serialize, expected: &str) {
 fn a_chat_is_answered_in_openais_order() {
     let reports = [report(1, -0.5, 2, &[(0, -0.25), (1, -0.5)])];
     let logprobs = ChatLogprobs { reports: &reports, spelling: spelling(false) };
-    let finish = Finish::new(FinishReason::Stop(None), None);
+    let finish = Finish::new(FinishReason::Stop { token: None }, None);
     let choice = ChatChoice::new(0, AssistantMessage::text("b\n"), finish, Some(logprobs), Some(vec![1]));
     json(
         &ChatCompletion::new(&ENVELOPE, vec![choice], Usage::new(5, 1, 4), None, Some(&[9])),
@@ -75,7 +75,10 @@ fn calls_and_reasoning_are_written_as_clients_read_them() {
         r#"{"tool_calls":[{"index":1,"function":{"arguments":"{}"}}]}"#,
     );
     let finish = |reason| Finish::new(reason, None).with_calls().reason;
-    assert_eq!([finish(FinishReason::Stop(None)), finish(FinishReason::Length)], ["tool_calls", "length"]);
+    assert_eq!(
+        [finish(FinishReason::Stop { token: None }), finish(FinishReason::Length)],
+        ["tool_calls", "length"]
+    );
 }
 
 #[test]
@@ -129,7 +132,7 @@ fn a_text_completion_reports_each_token_once() {
         prompt_logprobs: Some(PromptLogprobs { reports: &reports, spelling: spelling(true) }),
         ..AskedOfChoice::default()
     };
-    let finish = Finish::new(FinishReason::Stop(Some(2)), None);
+    let finish = Finish::new(FinishReason::Stop { token: Some(2) }, None);
     let choice =
         CompletionChoice::new(3, EchoedText { prompt: "", answer: "a" }, finish, Some(logprobs), asked);
     json(

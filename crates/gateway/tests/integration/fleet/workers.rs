@@ -4,6 +4,7 @@
 use crate::harness::{Client, VOCABULARY, completion, post_bytes};
 use crate::running_worker::{RunningWorker, TOKEN, all_ready, gateway, gateway_with, serve, until};
 use serde_json::{Value, json};
+use throng_core::block_hash::BlockKey;
 use throng_gateway::{Fleet, Gateway, GatewayConfig, ModelAlias, ReplicaConfig, Secret, WeightedModel};
 use throng_wire::{ARTIFACTS, DESCRIBE, Description, GENERATE, STATUS, VERSION_HEADER, WATCH};
 
@@ -193,7 +194,10 @@ async fn what_is_said_of_caches_is_for_those_who_understand_it() {
     let newer = r#"{"health": "ready", "cache": {"stored": [18446744073709551615], "hints": {}}, "new": 1}"#;
     let status: throng_wire::Status = serde_json::from_str(newer).expect("known fields");
     let changes = status.cache.expect("changes");
-    assert_eq!((changes.is_snapshot, changes.stored, changes.removed), (false, vec![u64::MAX], vec![]));
+    assert_eq!(
+        (changes.is_snapshot, changes.stored, changes.removed),
+        (false, vec![BlockKey(u64::MAX)], vec![])
+    );
 }
 
 #[tokio::test]

@@ -62,6 +62,10 @@ fn a_tensor_has_a_role_exactly_when_loading_reads_it() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let mut n_models = 0;
     for folder in std::fs::read_dir(fixtures).unwrap().map(|entry| entry.unwrap().path()) {
+        // A draft head says that it is a Llama and has none of its layers.
+        if folder.ends_with("eagle3") {
+            continue;
+        }
         let Ok(source) = SafetensorsFolder::open(&folder) else { continue };
         let Ok(json) = std::fs::read(folder.join("config.json")) else { continue };
         let Ok(architecture) = Architecture::from_config_json(&json) else { continue };

@@ -1,6 +1,6 @@
 //! Masks of constraints that sequences wait for. Does not know who evaluates them.
 
-use throng_core::time::{Nanos, Timestamp};
+use crate::time::{Nanos, Timestamp};
 
 use super::{Effect, EngineCore};
 

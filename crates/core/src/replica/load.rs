@@ -1,11 +1,14 @@
-//! How busy a replica is and whether it answers, in plain numbers. Does not know how they are shown.
+//! How busy a replica is and whether it answers, in plain numbers.
 
-use throng_core::overload::Machine;
-use throng_core::routing::{LoadReport, StepTime};
+use serde::{Deserialize, Serialize};
+
+use crate::overload::Machine;
+use crate::routing::{LoadReport, StepTime};
 
 /// How busy a replica is, and what it has done since it started. A snapshot that may be some steps old.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Load {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Load {
     /// Sequences that run.
     pub n_running: usize,
     /// Sequences that wait to run, requests that wait for their first step included.
@@ -43,8 +46,9 @@ impl Load {
 }
 
 /// What a replica has done since it started.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Totals {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Totals {
     /// Steps that ended.
     pub steps: u64,
     /// Prompt tokens computed.
@@ -70,8 +74,9 @@ pub(crate) struct Totals {
 }
 
 /// A histogram of new tokens a step.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct StepTokens {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StepTokens {
     /// Upper bounds of all buckets but the last.
     pub bounds: [u64; 15],
     /// Steps of each bucket; the last has those above all bounds.
@@ -80,13 +85,25 @@ pub(crate) struct StepTokens {
     pub sum: u64,
 }
 
-/// Whether a replica answers, the best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Status {
+/// Whether a replica answers. The best is the least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
     /// It runs requests.
-    Ready,
-    /// It makes no progress at present, but may again.
-    Stalled,
+    Ready = 0,
     /// It will not run requests again without a restart.
-    Lost,
+    Lost = 2,
+    /// It makes no progress at present, but may again; also a status that a newer build reports.
+    #[serde(other)]
+    Stalled = 1,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_that_may_answer_again_is_better_than_a_lost_one() {
+        assert!(Status::Ready < Status::Stalled && Status::Stalled < Status::Lost);
+    }
 }

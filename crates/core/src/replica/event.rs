@@ -1,16 +1,21 @@
-//! What a replica reports while it generates: tokens, ends and times since the request arrived there, plain enough to be
-//! sent from another process. Does not know text or HTTP.
+//! Events of a generation: tokens, ends, and times since the request arrived.
 
 use std::time::Duration;
 
-use throng_core::batch::TokenLogprob;
-use throng_core::request::FinishReason;
+use serde::{Deserialize, Serialize};
 
-use super::ReplicaError;
+use crate::batch::{ChosenToken, TokenLogprob};
+use crate::exact;
+use crate::request::FinishReason;
+use crate::time::Timestamp;
+use crate::timeline::Timeline;
 
-/// Something happened to a request.
+/// Log-probabilities that weigh as much as an event without any.
+const LOGPROBS_PER_UNIT: usize = 8;
+
+/// An event of a request that runs, with the error `E` of whoever runs it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum ReplicaEvent {
+pub enum StreamEvent<E> {
     /// The prompt is computed. Comes once, before any token; not for a resumed request.
     Prompt {
         /// Prompt tokens that were found in the cache.
@@ -35,29 +40,68 @@ pub(crate) enum ReplicaEvent {
         timing: Timing,
     },
     /// The request ended with all its continuations. The last event.
-    Failed(ReplicaError),
+    Failed {
+        /// Why.
+        error: E,
+    },
+}
+
+impl<E> StreamEvent<E> {
+    /// The share of a stream's buffer that the event takes: 1, and 1 more for every 8 log-probabilities that it carries
+    /// beside the token's own.
+    pub fn weight(&self) -> usize {
+        let n_logprobs = match self {
+            Self::Prompt { logprobs, .. } => logprobs.iter().map(|report| 1 + report.top.len()).sum(),
+            Self::Token { report, .. } => report.top.len(),
+            Self::Finished { .. } | Self::Failed { .. } => 0,
+        };
+        1 + n_logprobs / LOGPROBS_PER_UNIT
+    }
+
+    /// The same event with its error translated.
+    pub fn map_error<F>(self, translate: impl FnOnce(E) -> F) -> StreamEvent<F> {
+        match self {
+            Self::Prompt { cached_tokens, logprobs } => StreamEvent::Prompt { cached_tokens, logprobs },
+            Self::Token { index, report } => StreamEvent::Token { index, report },
+            Self::Finished { index, reason, timing } => StreamEvent::Finished { index, reason, timing },
+            Self::Failed { error } => StreamEvent::Failed { error: translate(error) },
+        }
+    }
 }
 
 /// A token with what was asked to be reported beside it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokenReport {
     /// The token; its `logprob` and `rank` are 0 where no log-probabilities were asked for.
+    #[serde(rename = "token")]
     pub chosen: TokenLogprob,
     /// The most likely tokens, most likely first; empty unless asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub top: Vec<TokenLogprob>,
+}
+
+impl From<ChosenToken<'_>> for TokenReport {
+    fn from(token: ChosenToken<'_>) -> Self {
+        Self { chosen: token.chosen, top: token.top.to_vec() }
+    }
 }
 
 /// When what happened to a continuation, as durations since its request arrived: the clocks of two replicas have no
 /// common origin.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Timing {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Timing {
     /// Its first step began. `None` if it never ran, and if another replica ran that step.
+    #[serde(with = "exact")]
     pub first_step: Option<Duration>,
     /// Its first output token was chosen.
+    #[serde(with = "exact")]
     pub first_token: Option<Duration>,
     /// Its last output token was chosen.
+    #[serde(with = "exact")]
     pub last_token: Option<Duration>,
     /// It ended.
+    #[serde(with = "exact")]
     pub end: Duration,
     /// Output tokens, those from before it was resumed included.
     pub n_output: u32,
@@ -65,6 +109,7 @@ pub(crate) struct Timing {
 
 impl Timing {
     /// The same times for a request that was submitted to this replica only after `delay`.
+    #[must_use]
     pub fn delayed_by(self, delay: Duration) -> Self {
         let later = |time: Option<Duration>| time.map(|time| time + delay);
         Self {
@@ -77,7 +122,8 @@ impl Timing {
     }
 
     /// The same times for who asked only `delay` after the request was submitted, and shares its result.
-    pub fn hastened_by(self, delay: Duration) -> Self {
+    #[must_use]
+    pub fn shifted_earlier(self, delay: Duration) -> Self {
         let earlier = |time: Option<Duration>| time.map(|time| time.saturating_sub(delay));
         Self {
             first_step: earlier(self.first_step),
@@ -109,6 +155,19 @@ impl Timing {
     pub fn per_output_token(&self) -> Option<Duration> {
         let n_gaps = self.n_output.checked_sub(1).filter(|&n| n > 0)?;
         Some(self.decode()? / n_gaps)
+    }
+}
+
+impl From<&Timeline> for Timing {
+    fn from(timeline: &Timeline) -> Self {
+        let since = |time: Timestamp| Duration::from_nanos(time.since(timeline.arrived).0);
+        Self {
+            first_step: timeline.first_scheduled.map(since),
+            first_token: timeline.first_token.map(since),
+            last_token: timeline.last_token.map(since),
+            end: timeline.finished.map(since).unwrap_or_default(),
+            n_output: timeline.output_tokens,
+        }
     }
 }
 

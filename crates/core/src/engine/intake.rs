@@ -1,12 +1,12 @@
 //! What may enter the engine: the state it is in, what its executor can hold, and the one bound on what waits. Plain data,
 //! so that a simulation decides as the handle does. Does not know threads and channels.
 
-use throng_core::admission::{Admission, QueueBound};
-use throng_core::executor::ExecutorCapacity;
-use throng_core::request::Request;
-use throng_core::scheduler::SchedulerConfig;
+use crate::admission::{Admission, QueueBound};
+use crate::executor::ExecutorCapacity;
+use crate::request::Request;
+use crate::scheduler::SchedulerConfig;
 
-use crate::error::SubmitError;
+use crate::engine::error::SubmitError;
 
 /// Whether the engine takes and runs requests. There is no way back to an earlier state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

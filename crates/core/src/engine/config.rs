@@ -1,6 +1,6 @@
 //! What an operator may choose about the engine. Does not know files and flags.
 
-use throng_core::scheduler::SchedulerConfig;
+use crate::scheduler::SchedulerConfig;
 
 /// How the engine runs.
 #[derive(Debug, Clone)]

@@ -1,12 +1,12 @@
-//! What is used of the limits: of this gateway's own, or of shares of those that several gateways have. Does not know Redis.
+//! Use of the limits: those of one gateway, or shares of those that several gateways have. Does not know Redis.
 
-use throng_core::limits::shared::{Leases, Undecided};
-use throng_core::limits::{LimitRefusal, Limiter, Reservation, Scope, Status};
-use throng_core::time::Timestamp;
+use super::shared::{Leases, Undecided};
+use super::{LimitRefusal, Limiter, Reservation, Scope, Status};
+use crate::time::Timestamp;
 
-/// Who keeps the limits.
+/// The limits and how much of them is used.
 #[derive(Debug)]
-pub(super) enum Books {
+pub enum LimitState {
     /// This gateway alone.
     Alone(Limiter),
     /// All gateways that share them.
@@ -15,14 +15,15 @@ pub(super) enum Books {
 
 /// Why a request may not begin now.
 #[derive(Debug)]
-pub(super) enum Denied {
+pub enum Denied {
     /// It may not.
     Refused(LimitRefusal),
-    /// It may if other gateways do not use all that they have. Else it is refused with this.
+    /// The local lease is exhausted. Refused with this unless other gateways leave something over.
     AskOthers(LimitRefusal),
 }
 
-impl Books {
+impl LimitState {
+    /// Limits for at most `max_scopes` scopes, shared by `n_gateways` if there are several gateways.
     pub fn new(max_scopes: usize, n_gateways: Option<u64>) -> Self {
         match n_gateways {
             None => Self::Alone(Limiter::new(max_scopes)),
@@ -30,6 +31,10 @@ impl Books {
         }
     }
 
+    /// Charges a request that may use `n_tokens` to all of its scopes.
+    ///
+    /// # Errors
+    /// When a limit is reached, or the local lease of one is exhausted.
     pub fn reserve(
         &mut self,
         scopes: &[Scope],
@@ -47,6 +52,7 @@ impl Books {
         }
     }
 
+    /// Ends a request that used `n_used` tokens.
     pub fn settle(&mut self, reservation: Reservation, n_used: u64, now: Timestamp) {
         match self {
             Self::Alone(limiter) => limiter.settle(reservation, n_used, now),
@@ -54,6 +60,7 @@ impl Books {
         }
     }
 
+    /// Gives a reservation back as if the request had never been made.
     pub fn cancel(&mut self, reservation: Reservation) {
         match self {
             Self::Alone(limiter) => limiter.cancel(reservation),
@@ -61,6 +68,7 @@ impl Books {
         }
     }
 
+    /// Limits of these scopes and what is left of them.
     pub fn status(&mut self, scopes: &[Scope], now: Timestamp) -> Status {
         match self {
             Self::Alone(limiter) => limiter.status(scopes, now),
@@ -68,6 +76,7 @@ impl Books {
         }
     }
 
+    /// The leases, where several gateways share the limits.
     pub fn shared(&mut self) -> Option<&mut Leases> {
         match self {
             Self::Alone(_) => None,

@@ -1,10 +1,10 @@
 //! Requests that wait too long, for their first step or for their reader, are given up. Does not know what holds them up.
 
-use throng_core::request::RequestId;
-use throng_core::time::{Nanos, Timestamp};
+use crate::request::RequestId;
+use crate::time::{Nanos, Timestamp};
 
 use super::{Effect, EngineCore};
-use crate::error::EngineFailure;
+use crate::engine::error::EngineFailure;
 
 impl EngineCore {
     /// When the next request is given up.

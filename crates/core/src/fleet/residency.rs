@@ -8,7 +8,7 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Where a model is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub enum Standing {
     /// On disk only.
     Absent,
     /// On its way into memory.
@@ -21,7 +21,7 @@ pub(super) enum Standing {
 
 /// What is to be done for a request to a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub enum Step {
     /// Nothing: it can be asked.
     Ask,
     /// To load it.
@@ -42,7 +42,7 @@ struct Model {
 
 /// The models, by their numbers, and the bound of what they hold together.
 #[derive(Debug)]
-pub(super) struct Residency {
+pub struct Residency {
     models: Vec<Model>,
     max_bytes: u64,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use throng_core::time::{Nanos, Timestamp};
+use crate::time::{Nanos, Timestamp};
 
 /// One step that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! What the engine's core is told, as data. Does not know where an input comes from.
 
-use throng_core::batch::StepOutput;
-use throng_core::executor::{ExecutorCapacity, ExecutorError};
-use throng_core::request::{Request, RequestId, SequenceId};
-use throng_core::scheduler::MaskReport;
-use throng_core::time::{Nanos, Timestamp};
+use crate::batch::StepOutput;
+use crate::executor::{ExecutorCapacity, ExecutorError};
+use crate::request::{Request, RequestId, SequenceId};
+use crate::scheduler::MaskReport;
+use crate::time::{Nanos, Timestamp};
 
 /// Which executor is meant: one more with each that is asked for; the first is 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,6 @@
 //! Which replicas a request was submitted to, and whether they may be asked again. Does not ask.
 
-use throng_core::routing::ReplicaId;
+use crate::routing::ReplicaId;
 
 /// Most replicas that one request is submitted to, those aside under which it got on. A request that makes every replica fail harms
 /// no more than these, and a failure of many replicas does not multiply the work.
@@ -8,7 +8,7 @@ const MAX_REPLICAS_TRIED: usize = 3;
 
 /// The replicas that a request was submitted to.
 #[derive(Debug, Default)]
-pub(super) struct Tried {
+pub struct Tried {
     /// How often it was submitted.
     n: usize,
     /// Those that run it, refused it or failed at it.

@@ -1,12 +1,12 @@
 //! The trace of a request while its stream is open: turns steps, pauses and ends into a [`RequestTrace`]. Does not know who
 //! reads it.
 
-use throng_core::batch::ScheduledSequence;
-use throng_core::time::{Nanos, Timestamp};
-use throng_core::timeline::Timeline;
-use throng_core::timeline::request_trace::{QueueCause, QueueWaits, RequestTrace, StepShare};
+use crate::batch::ScheduledSequence;
+use crate::time::{Nanos, Timestamp};
+use crate::timeline::Timeline;
+use crate::timeline::request_trace::{QueueCause, QueueWaits, RequestTrace, StepShare};
 
-use crate::step_log::StepRecord;
+use crate::engine::step_log::StepRecord;
 
 /// How long the queue has waited, by cause, since the engine's start. A request that waits reads it twice.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! What the engine's prefix cache has, for those who choose replicas by it. Does not know who reads.
 
-use throng_core::block_pool::CacheEvent;
+use crate::block_pool::CacheEvent;
 
 use super::EngineCore;
 

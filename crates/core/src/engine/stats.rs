@@ -1,7 +1,7 @@
 //! A look at the engine in numbers, enough for a metrics page. Does not know how they are shown.
 
-use throng_core::overload::Machine;
-use throng_core::scheduler::SchedulerStats;
+use crate::overload::Machine;
+use crate::scheduler::SchedulerStats;
 
 /// A snapshot of the engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 
-use throng_core::batch::{StepOutput, TokenLogprob};
-use throng_core::request::{Request, SamplingParams, TokenId};
-use throng_core::time::Timestamp;
+use crate::batch::{StepOutput, TokenLogprob};
+use crate::request::{Request, SamplingParams, TokenId};
+use crate::time::Timestamp;
 
-use crate::engine_core::{Input, StepDone};
+use crate::engine::engine_core::{Input, StepDone};
 
 /// The buffers of an output with more entries are not used again: the log would come to hold such buffers only.
 const MAX_REUSED_ENTRIES: usize = 1024;
@@ -142,11 +142,11 @@ fn n_entries(output: &StepOutput) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use throng_core::request::RequestId;
-    use throng_core::time::Nanos;
+    use crate::request::RequestId;
+    use crate::time::Nanos;
 
     use super::*;
-    use crate::engine_core::Epoch;
+    use crate::engine::engine_core::Epoch;
 
     fn step(n_top: usize) -> Input {
         let mut output = StepOutput::default();

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use throng_core::batch::ScheduledBatch;
-use throng_core::masks::SequenceMasks;
-use throng_core::request::RequestId;
-use throng_core::timeline::request_trace::RequestTrace;
+use crate::batch::ScheduledBatch;
+use crate::masks::SequenceMasks;
+use crate::request::RequestId;
+use crate::timeline::request_trace::RequestTrace;
 
 use super::input::Epoch;
-use crate::error::EngineFailure;
-use crate::event::StreamEvent;
-use crate::intake::EngineState;
-use crate::step_log::StepRecord;
+use crate::engine::error::{EngineFailure, StreamEvent};
+use crate::engine::intake::EngineState;
+use crate::engine::step_log::StepRecord;
 
 /// Something to do, in the order of the effects.
 #[derive(Debug, Clone)]
@@ -25,9 +24,9 @@ pub enum Effect {
         /// Why.
         failure: EngineFailure,
     },
-    /// A request waits no more: see [`Intake::leave_queue`](crate::Intake::leave_queue). Once for each submitted request.
+    /// A request waits no more: see [`Intake::leave_queue`](crate::engine::Intake::leave_queue). Once for each submitted request.
     LeaveQueue {
-        /// What it counted: [`throng_core::request::Request::n_queued_tokens`].
+        /// What it counted: [`crate::request::Request::n_queued_tokens`].
         n_tokens: usize,
     },
     /// An event for the reader of a request.

@@ -16,16 +16,16 @@ pub use input::{Epoch, Input, StepDone, StepError};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use throng_core::executor::{ExecutorCapacity, MAX_STEPS_IN_FLIGHT};
-use throng_core::request::{Request, RequestId};
-use throng_core::scheduler::{Scheduler, Step};
-use throng_core::time::{Nanos, Timestamp};
+use crate::executor::{ExecutorCapacity, MAX_STEPS_IN_FLIGHT};
+use crate::request::{Request, RequestId};
+use crate::scheduler::{Scheduler, Step};
+use crate::time::{Nanos, Timestamp};
 
-use crate::config::EngineConfig;
-use crate::error::EngineFailure;
-use crate::intake::{EngineState, without_queue_bound};
-use crate::stats::EngineStats;
-use crate::step_log::StepRecord;
+use crate::engine::config::EngineConfig;
+use crate::engine::error::EngineFailure;
+use crate::engine::intake::{EngineState, without_queue_bound};
+use crate::engine::stats::EngineStats;
+use crate::engine::step_log::StepRecord;
 use streams::Streams;
 
 /// Making an executor takes at most this long; after that the engine is unhealthy.
@@ -167,7 +167,7 @@ impl EngineCore {
         matches!(self.executor, CurrentExecutor::Awaited { .. })
     }
 
-    /// Its numbers. What waits in the queue is counted from when it came here; see [`Intake`](crate::Intake) for what is on
+    /// Its numbers. What waits in the queue is counted from when it came here; see [`Intake`](crate::engine::Intake) for what is on
     /// its way as well.
     pub fn stats(&self) -> EngineStats {
         let mut stats = self.stats;

@@ -4,17 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use throng_core::batch::ScheduledBatch;
-use throng_core::request::{Request, RequestId, TenantId};
-use throng_core::scheduler::{Event, Failure};
-use throng_core::time::Timestamp;
-use throng_core::timeline::request_trace::QueueCause;
+use crate::batch::ScheduledBatch;
+use crate::replica::{Timing, TokenReport};
+use crate::request::{Request, RequestId, TenantId};
+use crate::scheduler::{Event, Failure};
+use crate::time::Timestamp;
+use crate::timeline::request_trace::QueueCause;
 
 use super::effect::Effect;
 use super::traces::{OpenTrace, QueueClock};
-use crate::error::EngineFailure;
-use crate::event::{StreamEvent, TokenReport};
-use crate::step_log::StepRecord;
+use crate::engine::error::{EngineFailure, StreamEvent};
+use crate::engine::step_log::StepRecord;
 
 /// All open streams.
 #[derive(Debug)]
@@ -130,7 +130,8 @@ impl Streams {
             Event::Finished { sequence, reason, timeline } => {
                 let request = sequence.request;
                 let Some(stream) = self.open.get_mut(&request) else { return };
-                let event = StreamEvent::Finished { index: sequence.index, reason, timeline };
+                let event =
+                    StreamEvent::Finished { index: sequence.index, reason, timing: Timing::from(&timeline) };
                 effects.push(Effect::Deliver { request, event });
                 stream.trace.finished(&timeline);
                 stream.n_live -= 1;

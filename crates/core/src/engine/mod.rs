@@ -1,0 +1,25 @@
+//! The decisions of an engine: what enters, what each input leads to, what is recorded. Does not know threads, channels and a
+//! clock.
+//!
+//! A module imports only from modules above it:
+//!
+//! 1. `config`, `error`, `step_log`, `stats`
+//! 2. `intake`
+//! 3. `engine_core`: `input` and `effect`, `traces`, then `streams`, then the core itself
+//! 4. `input_log`
+
+mod config;
+mod engine_core;
+mod error;
+mod input_log;
+mod intake;
+mod stats;
+mod step_log;
+
+pub use config::EngineConfig;
+pub use engine_core::{EXECUTOR_TIMEOUT, Effect, EngineCore, Epoch, Input, StepDone, StepError};
+pub use error::{EngineFailure, StreamEvent, SubmitError};
+pub use input_log::{InputLog, LoggedInput};
+pub use intake::{EngineState, Intake};
+pub use stats::{EngineStats, FailureCounts, IterationTokens};
+pub use step_log::{StepLog, StepRecord};

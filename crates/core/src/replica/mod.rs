@@ -1,0 +1,9 @@
+//! The words in which replicas report, whether they are in this process or in another one.
+
+mod continuation;
+mod event;
+mod load;
+
+pub use continuation::ResumedContinuation;
+pub use event::{StreamEvent, Timing, TokenReport};
+pub use load::{Load, Status, StepTokens, Totals};
