@@ -9,11 +9,11 @@ use std::time::{Duration, Instant as StdInstant};
 
 use tokio::time::{Instant, Sleep};
 
-/// A limit is waited for in so many parts, of which a pause lengthens one …
+/// Parts in which a limit is waited for; a pause of the process lengthens one of them.
 const N_PARTS: u32 = 8;
-/// … and which are at most so long …
+/// Longest part.
 const MAX_PART: Duration = Duration::from_secs(1);
-/// … and at least so long.
+/// Shortest part.
 const MIN_PART: Duration = Duration::from_millis(10);
 /// A timer that fires later than this says that the process did not run: its part begins anew.
 const MAX_LATENESS: Duration = Duration::from_millis(100);

@@ -1,4 +1,5 @@
-//! The body of a request, read as a whole or away, within bounds of bytes and memory. Does not know the request.
+//! The body of a request, read as a whole or away, within bounds of bytes and memory. Does not know the
+//! request.
 
 use std::time::Duration;
 
@@ -18,14 +19,14 @@ const MIN_GROWN_BYTES: usize = 32 << 10;
 pub struct HeldBody {
     /// All of it.
     pub bytes: Bytes,
-    /// For at least its bytes.
+    /// Reserves at least its bytes.
     pub memory: Reservation,
 }
 
 /// Why a body cannot be read as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// It is longer than the caller takes.
+    /// The body is longer than the caller takes.
     #[error("it is longer than {max_bytes} bytes")]
     TooLarge {
         /// Most bytes that the caller takes.

@@ -1,5 +1,5 @@
-//! A queue of response bytes between the task that makes them and the socket that sends them, bounded in bytes, which
-//! count as memory of answers. Does not know what the bytes say.
+//! A queue of response bytes between the task that makes them and the socket that sends them, bounded in
+//! bytes, which count as memory of answers. Does not know what the bytes say.
 
 use std::pin::Pin;
 use std::sync::Arc;

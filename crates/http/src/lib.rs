@@ -1,5 +1,5 @@
-//! The HTTP server below the gateway: what knows sockets and HTTP, and bounds what clients can make it hold. Does not know
-//! models, keys, or the formats of any API.
+//! The HTTP server below the gateway: what knows sockets and HTTP, and bounds what clients can make it hold.
+//! Does not know models, keys, or the formats of any API.
 #![forbid(unsafe_code)]
 
 pub mod awake;

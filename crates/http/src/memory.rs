@@ -1,12 +1,12 @@
-//! The bound on what requests hold in memory: bodies, prompts, answers, sockets. A part of the server that is about to
-//! hold bytes for a request reserves them here first; what does not fit is refused at once, and nothing waits for room.
-//! Does not allocate anything itself and does not know HTTP.
+//! The bound on what requests hold in memory: bodies, prompts, answers, sockets. A part of the server that is
+//! about to hold bytes for a request reserves them here first; what does not fit is refused at once, and
+//! nothing waits for room. Does not allocate anything itself and does not know HTTP.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Reservations up to this size may use the whole bound, larger ones three quarters of it: so a crowd of large
-/// requests leaves room for ordinary ones.
+/// Reservations up to this size may use the whole bound, larger ones three quarters of it: so a crowd of
+/// large requests leaves room for ordinary ones.
 const SMALL_BYTES: usize = 256 << 10;
 
 /// What bytes are held for.
@@ -143,8 +143,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Makes it at least `n_bytes`, and where it has to grow and there is room some more, so that it need not grow for
-    /// every byte.
+    /// Makes it at least `n_bytes`, and where it has to grow and there is room some more, so that it need not
+    /// grow for every byte.
     ///
     /// # Errors
     /// As [`Self::set`].
@@ -155,7 +155,8 @@ impl Reservation {
         self.set(n_bytes)
     }
 
-    /// Adds bytes past the bound if need be: for what another limit bounds and what must not be refused any more.
+    /// Adds bytes past the bound if need be: for what another limit bounds and what must not be refused any
+    /// more.
     pub fn add_always(&mut self, more: usize) {
         self.budget.add(self.part, more, usize::MAX);
         self.n_bytes += more;

@@ -8,7 +8,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
-/// Returns the settings of a client that trusts the certificates in the file `ca`, or the system's where there is no file.
+/// Returns the settings of a client that trusts the certificates in the file `ca`, or the system's where
+/// there is no file.
 ///
 /// # Errors
 /// The file cannot be read, or the system has no certificates of authorities.

@@ -1,5 +1,5 @@
-//! What the two ends of one connection share: the socket's side (deadlines) and the request's side (what is under
-//! way, how to end). Does not know routes or how requests are served.
+//! What the two ends of one connection share: the socket's side (deadlines) and the request's side (what is
+//! under way, how to end). Does not know routes or how requests are served.
 
 mod presence;
 mod socket;
@@ -44,12 +44,12 @@ pub struct ConnectionState {
 }
 
 impl ConnectionState {
-    /// Of a connection with this client.
+    /// Makes the state of a connection with this client.
     pub(crate) fn new(client: String) -> Self {
         Self { client, ..Self::default() }
     }
 
-    /// Who is at the other end, for the log: the address that connected, which may be a proxy's.
+    /// The other end, for the log: the address that connected, which may be a proxy's.
     pub fn client(&self) -> &str {
         &self.client
     }
@@ -105,7 +105,8 @@ impl ConnectionState {
         self.linger.store(true, Ordering::Release);
     }
 
-    /// Notes why the connection's input ends with its request of this number, counted from 1; the first word counts.
+    /// Notes why the connection's input ends with its request of this number, counted from 1; the first word
+    /// counts.
     pub(crate) fn refuse(&self, number: usize, refusal: Refusal) {
         let _ = self.refusal.set((number, refusal));
     }

@@ -1,7 +1,7 @@
-//! Tells a client that has sent all it wanted and waits for its answer (`shutdown(SHUT_WR)`) from one that has closed
-//! its socket: both look alike until something is sent, which a closed socket answers with a reset. What is sent are
-//! the first bytes of the response, ahead of the rest; once a stream is under way, its pings do the same. Does not
-//! know what the response says.
+//! Tells a client that has sent all it wanted and waits for its answer (`shutdown(SHUT_WR)`) from one that
+//! has closed its socket: both look alike until something is sent, which a closed socket answers with a
+//! reset. What is sent are the first bytes of the response, ahead of the rest; once a stream is under way,
+//! its pings do the same. Does not know what the response says.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,14 +14,14 @@ use super::socket::Socket;
 
 /// How every response to an HTTP/1 request begins: as many probes can be sent before it.
 const RESPONSE_START: &[u8] = b"HTTP/1.";
-/// A second byte is sent this long after the first, a third four times as long after the second, and so on: what is
-/// computed for a client that leaves later is a small multiple of what it has waited for.
+/// A second byte is sent this long after the first, a third four times as long after the second, and so on:
+/// what is computed for a client that leaves later is a small multiple of what it has waited for.
 const FIRST_DISTANCE: Duration = Duration::from_millis(250);
 const DISTANCE_GROWTH: u32 = 4;
 /// Maximum silence of a stream whose client sends no more: only writing shows whether the client still reads.
 pub const HALF_CLOSED_PING_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Of which readiness the end of the input is a part, and, where there is one, unread input is not.
+/// The readiness that includes the end of the input and, where the system has one, excludes unread input.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const END_OF_INPUT: Interest = Interest::PRIORITY;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -95,9 +95,9 @@ impl Presence {
     }
 }
 
-/// Completes when the client is known to be unable to read an answer. Must run in the task of the connection: a
-/// response must not begin while a probe is sent. A client of an encrypted connection that sends no more has gone: a
-/// probe would break its records, and clients of HTTPS do not close one side only.
+/// Completes when the client is known to be unable to read an answer. Must run in the task of the connection:
+/// a response must not begin while a probe is sent. A client of an encrypted connection that sends no more
+/// has gone: a probe would break its records, and clients of HTTPS do not close one side only.
 pub(crate) async fn client_gone(socket: &Socket, presence: &Presence, is_encrypted: bool) {
     tokio::select! {
         _ = socket.ready(Interest::ERROR) => {}

@@ -14,9 +14,9 @@ use tokio::net::UnixStream;
 /// An accepted socket.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    /// Of a network.
+    /// A socket of a network.
     Tcp(TcpStream),
-    /// Of this machine's file system.
+    /// A socket of this machine's file system.
     #[cfg(unix)]
     Unix(UnixStream),
 }
@@ -33,7 +33,7 @@ macro_rules! either {
 }
 
 impl Socket {
-    /// Who is at the other end, for the log: an IP address, or `unix` for a socket of the file system.
+    /// The other end, for the log: an IP address, or `unix` for a socket of the file system.
     pub fn client(&self) -> String {
         match self {
             Self::Tcp(stream) => match stream.peer_addr() {
@@ -45,42 +45,43 @@ impl Socket {
         }
     }
 
-    /// As [`TcpStream::poll_read_ready`].
+    /// Behaves as [`TcpStream::poll_read_ready`].
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         either!(self, stream => stream.poll_read_ready(cx))
     }
 
-    /// As [`TcpStream::poll_write_ready`].
+    /// Behaves as [`TcpStream::poll_write_ready`].
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         either!(self, stream => stream.poll_write_ready(cx))
     }
 
-    /// As [`TcpStream::ready`].
+    /// Behaves as [`TcpStream::ready`].
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         either!(self, stream => stream.ready(interest).await)
     }
 
-    /// As [`TcpStream::try_read`].
+    /// Behaves as [`TcpStream::try_read`].
     pub fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         either!(self, stream => stream.try_read(bytes))
     }
 
-    /// As [`TcpStream::try_read_buf`].
+    /// Behaves as [`TcpStream::try_read_buf`].
     pub fn try_read_buf<B: bytes::BufMut>(&self, bytes: &mut B) -> io::Result<usize> {
         either!(self, stream => stream.try_read_buf(bytes))
     }
 
-    /// As [`TcpStream::try_write`].
+    /// Behaves as [`TcpStream::try_write`].
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         either!(self, stream => stream.try_write(bytes))
     }
 
-    /// As [`TcpStream::try_write_vectored`].
+    /// Behaves as [`TcpStream::try_write_vectored`].
     pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         either!(self, stream => stream.try_write_vectored(slices))
     }
 
-    /// Whether the client is known to have closed the socket, not only its sending side. Of TCP only a probe tells.
+    /// Whether the client is known to have closed the socket, not only its sending side. Of TCP only a probe
+    /// tells.
     pub fn is_closed(&self) -> bool {
         match self {
             Self::Tcp(_) => false,

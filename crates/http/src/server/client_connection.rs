@@ -1,5 +1,5 @@
-//! One client's connection from its acceptance to its end: encryption, the version of HTTP that the client speaks, when it is to close. Does not
-//! know what is asked on it.
+//! One client's connection from its acceptance to its end: encryption, the version of HTTP that the client
+//! speaks, when it is to close. Does not know what is asked on it.
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
@@ -30,7 +30,7 @@ const CONNECTION_BUFFER_BYTES: usize = 128 << 10;
 const CONNECTION_BYTES: usize = 16 << 10;
 const MAX_PARSED_HEADER_FIELDS: usize = 256;
 const H2_WINDOW_BYTES: u32 = 64 << 10;
-/// Of one stream, beside the frame that waits for the client's window.
+/// Buffer of one stream, beside the frame that waits for the client's window.
 const H2_SEND_BUFFER_BYTES: usize = 16 << 10;
 const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
 /// An open connection may be without a request for so long after another process has begun to accept.
@@ -39,12 +39,12 @@ const HANDOVER_GRACE: Duration = Duration::from_secs(2);
 /// What ends a connection beside its client.
 struct Ending {
     phase: watch::Receiver<Phase>,
-    /// It came when the server was already draining.
+    /// The connection came when the server was already draining.
     is_late: bool,
 }
 
-/// Serves a connection until either side ends it. One that came before the server began to drain closes then, once its
-/// request has been answered; a late one closes after its first answer. Its slot is free at its end.
+/// Serves a connection until either side ends it. One that came before the server began to drain closes then,
+/// once its request has been answered; a late one closes after its first answer. Its slot is free at its end.
 pub(super) async fn serve_connection<R: Respond>(
     server: Arc<Server<R>>,
     socket: Socket,
@@ -133,8 +133,8 @@ impl Ending {
         let _ = self.phase.wait_for(|phase| *phase >= Phase::Draining).await;
     }
 
-    /// Completes when a connection is to close after its answers. One that came shortly before another process began to accept has time to
-    /// send its request, since it cannot know.
+    /// Completes when a connection is to close after its answers. One that came shortly before another
+    /// process began to accept has time to send its request, since it cannot know.
     async fn told_to_close(&mut self) {
         let phase = &mut self.phase;
         let handed_over = phase

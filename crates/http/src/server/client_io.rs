@@ -1,5 +1,6 @@
-//! A client's socket with deadlines: for the first byte, for a request's head, for a silent connection, for a reader
-//! that takes nothing. Does not know what the bytes mean, but for the first three of an HTTP/2 connection.
+//! A client's socket with deadlines: for the first byte, for a request's head, for a silent connection, for a
+//! reader that takes nothing. Does not know what the bytes mean, but for the first three of an HTTP/2
+//! connection.
 
 use std::io;
 use std::pin::Pin;
@@ -17,11 +18,11 @@ use crate::connection::{ConnectionState, HALF_SENT_GRACE};
 
 /// How often a held-back end of input is looked at again.
 const HALF_CLOSE_RECHECK: Duration = Duration::from_millis(100);
-/// A request's body may have been read whole and not yet reached its handler: an end of input that soon after is none
-/// within the body.
+/// A request's body may have been read whole and not yet reached its handler: an end of input that soon after
+/// is none within the body.
 const END_IN_BODY_GRACE: Duration = Duration::from_millis(100);
-/// So much must be taken within the deadline of a write, or all there is: a reader that takes a byte now and then holds
-/// its answer as surely as one that takes nothing.
+/// Bytes that must be taken within the deadline of a write, or all there are: a reader that takes a byte now
+/// and then holds its answer as surely as one that takes nothing.
 const MIN_WRITE_PROGRESS: usize = 16 << 10;
 /// How long, and how much, of what a refused client still sends is taken in before closing.
 const LINGER: Duration = Duration::from_secs(2);
@@ -154,8 +155,8 @@ impl ClientIo {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Whether an end of input may mean that the client waits for its answer; whether it has gone instead is found
-    /// out elsewhere.
+    /// Whether an end of input may mean that the client waits for its answer; whether it has gone instead is
+    /// found out elsewhere.
     fn holds_end(&mut self) -> bool {
         if self.state.n_in_flight() == 0 || self.is_h2() || self.stream.is_encrypted() {
             return false;

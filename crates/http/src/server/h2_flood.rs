@@ -1,5 +1,6 @@
-//! Counts the frames of an HTTP/2 client that ask for work and bring nothing (PING, SETTINGS, PRIORITY, RST_STREAM,
-//! WINDOW_UPDATE, empty DATA, …) against a budget. Does not know the frames' contents, and sockets.
+//! Counts the frames of an HTTP/2 client that ask for work and bring nothing (PING, SETTINGS, PRIORITY,
+//! RST_STREAM, WINDOW_UPDATE, empty DATA, …) against a budget. Does not know the frames' contents, and
+//! sockets.
 
 use std::time::Duration;
 
@@ -14,11 +15,11 @@ const FLAG_END_STREAM: u8 = 1;
 /// DATA shorter than this brings less than its header costs, unless it ends the body.
 const MIN_DATA_BYTES: usize = 16;
 
-/// Frames that bring nothing: so many at once …
+/// Most frames at once that bring nothing.
 const BURST: f64 = 1000.0;
-/// … so many more a second …
+/// Such frames allowed more each second.
 const RATE: f64 = 100.0;
-/// … and so many for each frame of an answer: clients open windows, ask for the round trip and cancel.
+/// Such frames allowed for each frame of an answer: clients open windows, ask for the round trip and cancel.
 const PER_ANSWERED_FRAME: f64 = 8.0;
 
 /// GOAWAY with ENHANCE_YOUR_CALM.
@@ -34,7 +35,7 @@ pub(super) fn goaway(last_stream: u32) -> [u8; 17] {
 /// Counts the frames of a client's bytes.
 #[derive(Debug)]
 pub(super) struct FloodGauge {
-    /// Of the preface or of a frame's payload.
+    /// Bytes left of the preface or of a frame's payload.
     n_skip: usize,
     header: [u8; HEADER_BYTES],
     n_header: usize,
@@ -63,8 +64,8 @@ impl FloodGauge {
         self.last_stream
     }
 
-    /// Counts what has been read; whether it is too much, the server having given `n_answered` frames of answers
-    /// since the connection began.
+    /// Counts what has been read; whether it is too much, the server having given `n_answered` frames of
+    /// answers since the connection began.
     pub fn is_flooded_by(&mut self, bytes: &[u8], n_answered: usize, now: Instant) -> bool {
         let seconds = now.saturating_duration_since(self.at).max(Duration::ZERO).as_secs_f64();
         let answered = n_answered.saturating_sub(self.n_answered_seen) as f64;

@@ -1,5 +1,6 @@
-//! A body in chunks as its bytes arrive: whether each size line, each chunk's end and the trailers are strictly what
-//! RFC 9112 allows, and whether the framing is in proportion to the data. Does not keep a byte of it.
+//! A body in chunks as its bytes arrive: whether each size line, each chunk's end and the trailers are
+//! strictly what RFC 9112 allows, and whether the framing is in proportion to the data. Does not keep a byte
+//! of it.
 
 use super::http1_head::MAX_HEADER_FIELDS;
 use super::http1_head::{is_text, is_token};

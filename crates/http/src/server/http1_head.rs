@@ -1,6 +1,6 @@
-//! The head of an HTTP/1 request as its bytes arrive: whether it is strictly what RFC 9112 allows, how large it is,
-//! and how its body is framed. Stricter than hyper's parser, so that hyper never refuses a head itself. Does not know
-//! routes, and of the fields' meaning only the framing.
+//! The head of an HTTP/1 request as its bytes arrive: whether it is strictly what RFC 9112 allows, how large
+//! it is, and how its body is framed. Stricter than hyper's parser, so that hyper never refuses a head
+//! itself. Does not know routes, and of the fields' meaning only the framing.
 
 use http::{HeaderMap, Method, Uri, header};
 
@@ -55,8 +55,8 @@ pub(super) struct HeadScan {
 }
 
 impl HeadScan {
-    /// Looks at the bytes of `head` that are new since the last call; `head` begins with the request line. `None`:
-    /// more must come.
+    /// Looks at the bytes of `head` that are new since the last call; `head` begins with the request line.
+    /// `None`: more must come.
     pub fn advance(&mut self, head: &[u8]) -> Result<Option<HeadEnd>, Violation> {
         while let Some(n) = head[self.n_scanned..].iter().position(|&byte| byte == b'\n') {
             let end = self.n_scanned + n;

@@ -15,9 +15,9 @@ const BACKLOG: i32 = 4096;
 /// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// Of a network.
+    /// A listener of a network.
     Tcp(TcpListener),
-    /// Of this machine's file system; who may connect is told by the permissions of its file.
+    /// A listener of this machine's file system; who may connect is told by the permissions of its file.
     #[cfg(unix)]
     Unix(UnixListener),
 }

@@ -1,5 +1,5 @@
-//! The listening socket: accepting, the limits of a connection, draining at shutdown. Does not know routes and
-//! models: a request goes in, a response comes out.
+//! The listening socket: accepting, the limits of a connection, draining at shutdown. Does not know routes
+//! and models: a request goes in, a response comes out.
 
 mod client_connection;
 mod client_io;
@@ -82,8 +82,9 @@ pub struct Server<R> {
 }
 
 impl<R: Respond> Server<R> {
-    /// Serves until `shutdown` completes and the running requests have ended or been cut. While they run, new connections
-    /// are accepted, so that health checks and new requests are told why they are refused, unless another process accepts them.
+    /// Serves until `shutdown` completes and the running requests have ended or been cut. While they run, new
+    /// connections are accepted, so that health checks and new requests are told why they are refused, unless
+    /// another process accepts them.
     ///
     /// # Errors
     /// The socket cannot listen.

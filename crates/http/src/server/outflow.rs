@@ -1,6 +1,6 @@
-//! What the protocols below hold of each response: frames of bounded size, counted until they are written. A stream
-//! of HTTP/2 of which nothing is taken for too long is reset; hyper polls no body without the peer's window, so the
-//! body itself could not notice. Does not know what the bytes say.
+//! What the protocols below hold of each response: frames of bounded size, counted until they are written. A
+//! stream of HTTP/2 of which nothing is taken for too long is reset; hyper polls no body without the peer's
+//! window, so the body itself could not notice. Does not know what the bytes say.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const PRESSED_TIMEOUT: Duration = Duration::from_secs(2);
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 tokio::task_local! {
-    /// Of the stream whose task this is.
+    /// The outflow of the stream whose task this is.
     static OUTFLOW: Arc<Outflow>;
 }
 
@@ -51,8 +51,8 @@ impl Outflow {
         Arc::new(Self { memory, held, drained: Notify::new() })
     }
 
-    /// That of the stream whose task this is, or one that nobody watches: the only response of an HTTP/1 connection
-    /// has its socket's deadlines.
+    /// That of the stream whose task this is, or one that nobody watches: the only response of an HTTP/1
+    /// connection has its socket's deadlines.
     pub fn of_task(memory: &Arc<MemoryBudget>) -> Arc<Self> {
         OUTFLOW.try_with(Arc::clone).unwrap_or_else(|_| Self::new(memory.clone()))
     }

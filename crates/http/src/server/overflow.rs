@@ -1,5 +1,5 @@
-//! What happens to a client when the process has no descriptor left for it: it is told so, with one that was kept
-//! back, and asked to come again. Does not know what the client wanted.
+//! What happens to a client when the process has no descriptor left for it: it is told so, with one that was
+//! kept back, and asked to come again. Does not know what the client wanted.
 
 use std::fs::File;
 use std::io;
@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use super::listener::Listener;
 use crate::connection::Socket;
 
-/// A refused client's request is taken in for this long, so that the answer is not lost to a reset; also how long
-/// passes before another connection is tried.
+/// A refused client's request is taken in for this long, so that the answer is not lost to a reset; also how
+/// long passes before another connection is tried.
 const TAKE_IN: Duration = Duration::from_millis(50);
 const TAKE_IN_BYTES: usize = 64 << 10;
 const LOG_INTERVAL: Duration = Duration::from_secs(10);

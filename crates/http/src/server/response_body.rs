@@ -1,4 +1,5 @@
-//! The body of a response as hyper reads it: in bounded frames, counted until they are written. Does not know the content.
+//! The body of a response as hyper reads it: in bounded frames, counted until they are written. Does not know
+//! the content.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ pub struct ResponseBody<B, G> {
 }
 
 impl<B, G> ResponseBody<B, G> {
-    /// Begins a response to the request `in_flight`: its frames count in `memory`, and it drops `guard` at its end.
+    /// Begins a response to the request `in_flight`: its frames count in `memory`, and it drops `guard` at
+    /// its end.
     pub fn new(body: B, memory: &Arc<MemoryBudget>, in_flight: InFlight, guard: G) -> Self {
         let outflow = Outflow::of_task(memory);
         in_flight.state.presence.response_begins();

@@ -1,5 +1,5 @@
-//! A client's socket that can be looked at by others while its owner reads and writes, encrypted or not, and its options.
-//! Does not know deadlines and protocols.
+//! A client's socket that can be looked at by others while its owner reads and writes, encrypted or not, and
+//! its options. Does not know deadlines and protocols.
 
 use std::io;
 use std::pin::Pin;
@@ -15,8 +15,8 @@ use crate::connection::Socket;
 
 /// How many bytes may wait unsent in the kernel: so few that a reader that has stopped is soon felt.
 const UNSENT_BYTES: u32 = 16 << 10;
-/// The send buffer (which the kernel doubles): unsent bytes and those that the other side has not yet confirmed. The
-/// latter need room, or every acknowledgement is waited for.
+/// The send buffer (which the kernel doubles): unsent bytes and those that the other side has not yet
+/// confirmed. The latter need room, or every acknowledgement is waited for.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const SEND_BUFFER_BYTES: usize = 256 << 10;
 /// Where the unsent bytes cannot be bounded alone, the whole buffer is.
@@ -54,7 +54,7 @@ pub(super) struct ClientSocket {
 }
 
 impl ClientSocket {
-    /// Of an accepted socket.
+    /// Wraps an accepted socket.
     pub fn new(socket: Arc<Socket>) -> Self {
         Self { socket, n_sent: 0 }
     }
@@ -123,9 +123,9 @@ impl AsyncWrite for ClientSocket {
 /// A client's bytes in clear, whether they travel so or not.
 #[derive(Debug)]
 pub(super) enum ClientStream {
-    /// They do.
+    /// Bytes that travel in clear.
     Plain(ClientSocket),
-    /// They are encrypted.
+    /// Bytes that travel encrypted.
     Tls(Box<TlsStream<ClientSocket>>),
 }
 

@@ -1,5 +1,5 @@
-//! Encrypted connections: the certificate and its key, read again when their files change, and the handshake. Does not
-//! know HTTP.
+//! Encrypted connections: the certificate and its key, read again when their files change, and the handshake.
+//! Does not know HTTP.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ pub enum TlsError {
         /// Why.
         reason: String,
     },
-    /// They do not belong together, or have a form that is not supported.
+    /// Certificate and key that do not belong together, or have a form that is not supported.
     #[error("the certificate {} with the key {}: {reason}", certificate.display(), key.display())]
     Unfit {
         /// The file of the certificate.
@@ -88,7 +88,7 @@ pub struct Tls {
 #[derive(Debug)]
 struct Current {
     config: Arc<rustls::ServerConfig>,
-    /// Of the files that were read last, be they usable or not.
+    /// The stamp of the files that were read last, usable or not.
     stamp: Stamp,
 }
 
@@ -140,7 +140,8 @@ impl Tls {
         TlsAcceptor::from(config)
     }
 
-    /// Greets a client; `None` if it does not speak TLS, or not as it must. One that does not is sent `not_https`.
+    /// Greets a client; `None` if it does not speak TLS, or not as it must. One that does not is sent
+    /// `not_https`.
     pub(super) async fn accept(
         &self,
         socket: ClientSocket,

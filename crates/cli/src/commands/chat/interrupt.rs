@@ -1,5 +1,6 @@
 //! Ctrl-C in a chat: it stops the answer that is being written, and nothing else. Does not know what answers.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,11 +20,19 @@ pub struct Interrupt {
 impl Interrupt {
     /// Receives Ctrl-C from now on. While there is no answer it ends the process, unless lines come from a
     /// terminal, whose editor reads it as a key.
-    pub fn listen(is_terminal: bool) -> Self {
+    ///
+    /// # Errors
+    /// When the system refuses the handler.
+    pub fn listen(is_terminal: bool) -> io::Result<Self> {
+        // Registered before this returns: the task may first run after the first signal has come.
+        #[cfg(unix)]
+        let mut signals = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
+        #[cfg(not(unix))]
+        let mut signals = tokio::signal::windows::ctrl_c()?;
         let this = Self { pressed: Arc::default(), is_answering: Arc::default() };
         let of_task = this.clone();
         tokio::spawn(async move {
-            while tokio::signal::ctrl_c().await.is_ok() {
+            while signals.recv().await.is_some() {
                 if of_task.is_answering.load(Ordering::Acquire) {
                     of_task.pressed.notify_one();
                 } else if !is_terminal {
@@ -31,7 +40,7 @@ impl Interrupt {
                 }
             }
         });
-        this
+        Ok(this)
     }
 
     /// Waits for an answer, or for Ctrl-C: then there is none.

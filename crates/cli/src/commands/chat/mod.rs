@@ -9,7 +9,7 @@ pub(super) mod remote;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::args::ChatArgs;
@@ -50,7 +50,7 @@ pub async fn run(arguments: &ChatArgs) -> Result<()> {
     let mut chat =
         Chat { arguments, answering: &answering, messages: Vec::new(), is_terminal, style, n_unanswered: 0 };
     chat.start_over();
-    let interrupt = Interrupt::listen(is_terminal);
+    let interrupt = Interrupt::listen(is_terminal).context("cannot receive Ctrl-C")?;
     let mut was_interrupted = false;
     loop {
         let line = match lines.next()? {

@@ -1,5 +1,6 @@
-//! The gate and hyper over the same bytes, cut anywhere: hyper sees exactly the requests that the gate accepted,
-//! with bodies as long as the gate counted, and never refuses one itself. Streams are valid requests with changes.
+//! The gate and hyper over the same bytes, cut anywhere: hyper sees exactly the requests that the gate
+//! accepted, with bodies as long as the gate counted, and never refuses one itself. Streams are valid
+//! requests with changes.
 #![cfg(test)]
 
 use std::convert::Infallible;
@@ -71,8 +72,8 @@ fn stream(random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
-/// What the gate accepts when nothing but this test reads: heads, their bodies' lengths in bytes of data, and whether
-/// the last one was refused.
+/// What the gate accepts when nothing but this test reads: heads, their bodies' lengths in bytes of data, and
+/// whether the last one was refused.
 async fn through_the_gate(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Arc<ConnectionState>) {
     let state = Arc::new(ConnectionState::default());
     let mut gate = Http1Gate::new(source(bytes, cuts), state.clone(), false);

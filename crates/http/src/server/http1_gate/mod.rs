@@ -1,7 +1,8 @@
-//! Between a client's socket and hyper: lets only bytes through that are strictly well-formed HTTP/1, a head only
-//! whole, so that hyper and this server never disagree where a request ends and hyper never answers by itself. In
-//! place of a request that is refused, hyper is given a stand-in, whose turn comes after the answers to all requests
-//! before it; [`ConnectionState::refusal`] tells what to answer. Lets HTTP/2 through as it is. Does not know routes.
+//! Between a client's socket and hyper: lets only bytes through that are strictly well-formed HTTP/1, a head
+//! only whole, so that hyper and this server never disagree where a request ends and hyper never answers by
+//! itself. In place of a request that is refused, hyper is given a stand-in, whose turn comes after the
+//! answers to all requests before it; [`ConnectionState::refusal`] tells what to answer. Lets HTTP/2 through
+//! as it is. Does not know routes.
 
 use std::future::poll_fn;
 use std::io;
@@ -194,7 +195,8 @@ impl Stage {
 }
 
 impl<T: AsyncRead + Unpin> Http1Gate<T> {
-    /// The version that the client speaks: waits for the bytes that tell, which are held. HTTP/1 where they end before.
+    /// The version that the client speaks: waits for the bytes that tell, which are held. HTTP/1 where they
+    /// end before.
     ///
     /// # Errors
     /// Those of the socket, its deadlines among them.
