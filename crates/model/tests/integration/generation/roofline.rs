@@ -38,23 +38,23 @@ impl TensorSource for Counted<'_> {
         self.source.names()
     }
 
-    // Codes and scales are not among the tensors that have roles.
     fn byte_tensor(&self, name: &str) -> Option<ByteTensor<'_>> {
         self.source.byte_tensor(name)
     }
 }
 
 /// Loading requests every tensor once to add up their sizes, and again to read it.
-fn read_by_loading(architecture: &Architecture, source: &dyn TensorSource) -> BTreeSet<String> {
+fn read_by_loading(architecture: &Architecture, source: &dyn TensorSource, what: &str) -> BTreeSet<String> {
     let counted = Counted { source, n_asked: Mutex::default() };
-    DecoderWeights::load(&ReferenceBackend, architecture, &counted, &mut |_| {}).unwrap();
+    let loaded = DecoderWeights::load(&ReferenceBackend, architecture, &counted, &mut |_| {});
+    loaded.unwrap_or_else(|error| panic!("{what}: {error}"));
     let n_asked = counted.n_asked.into_inner().unwrap();
     n_asked.into_iter().filter_map(|(name, n)| (n > 1).then_some(name)).collect()
 }
 
 fn check(architecture: &Architecture, source: &dyn TensorSource, what: &str) {
     let used: BTreeSet<String> = tensor_roles(architecture, source).into_keys().collect();
-    assert_eq!(used, read_by_loading(architecture, source), "{what}");
+    assert_eq!(used, read_by_loading(architecture, source, what), "{what}");
 }
 
 #[test]
@@ -68,6 +68,10 @@ fn a_tensor_has_a_role_exactly_when_loading_reads_it() {
         }
         let Ok(source) = SafetensorsFolder::open(&folder) else { continue };
         let Ok(json) = std::fs::read(folder.join("config.json")) else { continue };
+        // Codes and scales are not among the tensors that have roles.
+        if json.windows(19).any(|key| key == b"quantization_config") {
+            continue;
+        }
         let Ok(architecture) = Architecture::from_config_json(&json) else { continue };
         check(&architecture, &source, &folder.display().to_string());
         n_models += 1;
