@@ -71,7 +71,8 @@ class Generator:
         """Method, path, headers, body (bytes or None) and the path in the document."""
         self.random = random.Random(f"{self.seed}/{number}")
         known, method = self.pick(self.operations)
-        path = re.sub(r"\{[^}]+\}", lambda _: urllib.parse.quote(self.text(), safe="", errors="surrogatepass"), known)
+        # An empty name would make it another path: a slash at the end means nothing.
+        path = re.sub(r"\{[^}]+\}", lambda _: urllib.parse.quote(self.text() or "-", safe="", errors="surrogatepass"), known)
         if self.chance(0.1) or "organization" in path:
             path += "?" + self.query()
         headers, body = {}, None
