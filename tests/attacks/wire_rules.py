@@ -36,7 +36,10 @@ REFUSED = {
     "reversed surrogates": (raw('"user":"\\udc00\\ud800"'), None),
     "a number of 1,000 digits": (raw('"seed":' + "1" * 1000), None),
     "a number out of range": (raw('"temperature":1e400'), None),
-    "unknown key in stream_options": ({**chat(max_tokens=1), "stream": True, "stream_options": {"evil": 1}}, None),
+    "a text for a flag of stream_options": (
+        {**chat(max_tokens=1), "stream": True, "stream_options": {"include_usage": "evil"}},
+        None,
+    ),
     "empty content list": (said({"role": "user", "content": []}), None),
     "tool message without id": (said(USER, assistant(CALL), tool()), None),
     "tool message, unknown id": (said(USER, assistant(CALL), tool(tool_call_id="other")), None),
