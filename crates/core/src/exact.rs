@@ -29,7 +29,7 @@ pub fn serialize<T: Exact, S: Serializer>(value: &T, serializer: S) -> Result<S:
 /// Deserializes a value from integers.
 ///
 /// # Errors
-/// Those of the deserializer.
+/// Fails as the deserializer does.
 pub fn deserialize<'de, T: Exact, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     T::Integers::deserialize(deserializer).map(T::from_integers)
 }

@@ -49,7 +49,7 @@ impl From<MemoryFull> for BodyError {
 /// Reads all of it, at most `max_bytes`, which `memory` covers as they come.
 ///
 /// # Errors
-/// As [`BodyError`] says.
+/// Returns a [`BodyError`].
 pub async fn collect(
     body: &mut Incoming,
     max_bytes: usize,

@@ -203,7 +203,7 @@ impl Slot {
 /// The masks that the token of a row needs, if any, evaluated here if no thread does.
 ///
 /// # Errors
-/// Those that another thread still evaluates.
+/// Masks that another thread still evaluates.
 fn masks_of<'b>(
     batch: &'b ScheduledBatch,
     wanted: &Wanted,

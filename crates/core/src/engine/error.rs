@@ -8,7 +8,7 @@ use crate::replica;
 /// Why a request was not taken in. Said at once, without waiting for a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// It can never run, or too much waits already.
+    /// A request that can never run, or more than may wait.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The engine finishes what it has and takes nothing new.
@@ -53,7 +53,7 @@ pub enum EngineFailure {
         /// log-probabilities.
         n_events: usize,
     },
-    /// It can never run. [`SubmitError::Refused`] says so earlier, unless the request went round the handle.
+    /// A request that can never run. [`SubmitError::Refused`] says so earlier, unless the request went round the handle.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// Its id is that of another request that is still alive.

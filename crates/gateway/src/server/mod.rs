@@ -43,7 +43,7 @@ pub(crate) struct Service {
     pub observation: Arc<Observation>,
 }
 
-/// What answers requests.
+/// Router, path rewriting and counters for requests that arrive now.
 #[derive(Debug, Clone)]
 pub(crate) struct Served {
     /// Takes a request, which brings its [`RequestContext`] as an extension; its response brings the

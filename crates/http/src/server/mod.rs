@@ -47,7 +47,7 @@ const CUT_GRACE: Duration = Duration::from_secs(2);
 /// Connections that came while streams were finishing may take this long for what they are being sent.
 const LATE_GRACE: Duration = Duration::from_millis(250);
 
-/// What answers the requests of a server.
+/// An application behind the server: answers its requests.
 pub trait Respond: Send + Sync + 'static {
     /// The content of its responses.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static;
@@ -65,7 +65,7 @@ pub trait Respond: Send + Sync + 'static {
 /// A server without its listening socket.
 #[derive(Debug)]
 pub struct Server<R> {
-    /// What answers requests.
+    /// The responder of all requests.
     pub responder: R,
     /// Limits of connections.
     pub limits: ServerLimits,

@@ -16,7 +16,7 @@ use crate::memory::{MemoryBudget, Reservation};
 #[derive(Debug)]
 pub struct ResponseBody<B, G> {
     body: B,
-    /// What is left of a frame too large to be given at once.
+    /// The rest of a frame too large to be given at once.
     rest: Bytes,
     /// For `rest`.
     rest_memory: Reservation,

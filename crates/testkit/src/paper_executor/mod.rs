@@ -303,8 +303,8 @@ pub struct PaperAnswer {
     pub beams: Vec<Vec<TokenId>>,
 }
 
-/// What `request` must get of a [`PaperExecutor`] with this vocabulary and context, computed without any
-/// cache. A continuation that fails ends with [`FinishReason::Error`] after the tokens before.
+/// The output that `request` must get from a [`PaperExecutor`] with this vocabulary and context, computed
+/// without any cache. A continuation that fails ends with [`FinishReason::Error`] after the tokens before.
 pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnswer {
     let (vocabulary_size, sampling) = (capacity.vocabulary_size, &*request.sampling);
     let n_blocks_tokens = capacity.n_blocks as usize * BLOCK_TOKENS;

@@ -12,8 +12,8 @@ const MAX_AUTOMATON_BYTES: usize = 16 << 20;
 /// Patterns of all rules of a set.
 const MAX_PATTERNS: usize = 10_000;
 
-/// What a rule looks for. Upper and lower case count as the same unless the regular expression says
-/// otherwise.
+/// Text or regular expression that a rule looks for. Upper and lower case count as the same unless the
+/// regular expression says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TextRule {
     /// Texts that match wherever they stand.

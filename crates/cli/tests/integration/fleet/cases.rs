@@ -14,8 +14,8 @@ pub struct Case {
     body: Value,
 }
 
-/// What a client reads by choice, without times and random ids: how the events of several choices alternate
-/// is not determined.
+/// Events that a client reads by choice, without times and random ids: how the events of several choices
+/// alternate is not determined.
 pub type Shown = BTreeMap<u64, Vec<String>>;
 
 /// An answer, and the longest time between two of its events.

@@ -72,8 +72,8 @@ fn stream(random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
-/// What the gate accepts when nothing but this test reads: heads, their bodies' lengths in bytes of data, and
-/// whether the last one was refused.
+/// Requests that the gate accepts when nothing but this test reads: heads, their bodies' lengths in bytes of
+/// data, and whether the last one was refused.
 async fn through_the_gate(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Arc<ConnectionState>) {
     let state = Arc::new(ConnectionState::default());
     let mut gate = Http1Gate::new(source(bytes, cuts), state.clone(), false);
