@@ -6,4 +6,5 @@ mod families;
 mod files;
 mod generation;
 mod harness;
+mod models;
 mod vectors;

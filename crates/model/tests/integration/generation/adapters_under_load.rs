@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::models;
 use fastrand::Rng;
 use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
@@ -19,7 +20,6 @@ use throng_model::adapter::{AdapterLimits, LoadedAdapter, RandomAdapter};
 use throng_model::kv_cache::KvDtype;
 use throng_model::runner::RunnerLimits;
 use throng_model::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, load};
-use throng_testkit::tiny_model::TinyModel;
 
 const N_NAMES: usize = 6;
 const LIMITS: AdapterLimits = AdapterLimits { max_adapters: 4, max_rank: 16, max_bytes: usize::MAX };
@@ -265,7 +265,7 @@ impl Alone {
 fn tiny_model() -> (tempfile::TempDir, LoadedModel, LoadedModel) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tiny.gguf");
-    let narrow = TinyModel { hidden: 64, n_heads: 2, n_kv_heads: 1, feed_forward: 64, ..Default::default() };
+    let narrow = models::narrow();
     narrow.write_gguf(Format::Q8_0, &path).unwrap();
     let open =
         || load(&path, &LoadOptions { prepare: None, n_threads: 1, quantize: None }, &mut |_| {}).unwrap();

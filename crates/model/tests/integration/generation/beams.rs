@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::models;
 use throng_core::batch::{StepOutput, TokenLogprob};
 use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{
@@ -20,7 +21,6 @@ use throng_model::kv_cache::KvDtype;
 use throng_model::runner::{ModelRunner, RunnerLimits};
 use throng_model::weights::gguf::Gguf;
 use throng_testkit::beam_reference::{PaperToken, reference_beam_search};
-use throng_testkit::tiny_model::TinyModel;
 
 const VOCABULARY: usize = 64;
 const LIMITS: RunnerLimits = RunnerLimits {
@@ -32,7 +32,7 @@ const LIMITS: RunnerLimits = RunnerLimits {
 };
 
 fn runner() -> ModelRunner<CpuBackend> {
-    let model = TinyModel { hidden: 64, n_heads: 2, n_kv_heads: 1, feed_forward: 64, ..Default::default() };
+    let model = models::narrow();
     let gguf = Gguf::parse(&model.gguf(Format::F32)).unwrap();
     let architecture = Architecture::from_gguf(gguf.metadata(), &gguf).unwrap();
     let backend = CpuBackend::with_isa(1, Isa::best());

@@ -22,12 +22,13 @@ use throng_testkit::answers::Answers;
 use throng_testkit::tiny_model::TinyModel;
 
 use crate::draft_harness::{LIMITS, nothing_more, requests, run};
+use crate::models;
 
 /// Each compares all requests.
 const N_SEEDS: u64 = 10;
 
 fn target() -> TinyModel {
-    TinyModel { hidden: 64, n_heads: 2, n_kv_heads: 1, feed_forward: 64, ..Default::default() }
+    models::narrow()
 }
 
 fn executor(model: &TinyModel, format: Format, kv_dtype: KvDtype) -> Box<dyn Executor> {

@@ -25,6 +25,7 @@ use throng_testkit::paper_constraint::PaperConstraint;
 use throng_testkit::tiny_model::TinyModel;
 
 use crate::draft_harness::{LIMITS, VOCABULARY, nothing_more, requests, run};
+use crate::models;
 
 /// Each compares all requests.
 const N_LOOKUP_SEEDS: u64 = 42;
@@ -106,9 +107,8 @@ fn check<B: Backend>(
 
 #[test]
 fn drafts_do_not_show() {
-    let narrow = TinyModel { hidden: 64, n_heads: 2, n_kv_heads: 1, feed_forward: 64, ..Default::default() };
-    let two_layers =
-        TinyModel { n_layers: 2, n_heads: 4, hidden: 128, feed_forward: 128, ..Default::default() };
+    let narrow = models::narrow();
+    let two_layers = models::two_layers();
     let experts = TinyModel { architecture: "qwen3moe", experts: (8, 2), ..narrow.clone() };
     let models = [
         (&narrow, Format::F32, KvDtype::F32),
@@ -150,7 +150,7 @@ fn repeating_requests(rng: &mut Rng) -> Vec<Request> {
 
 #[test]
 fn looked_up_drafts_do_not_show() {
-    let narrow = TinyModel { hidden: 64, n_heads: 2, n_kv_heads: 1, feed_forward: 64, ..Default::default() };
+    let narrow = models::narrow();
     let gguf = Gguf::parse(&narrow.gguf(Format::Q8_0)).unwrap();
     let architecture = Architecture::from_gguf(gguf.metadata(), &gguf).unwrap();
     let backend = CpuBackend::with_isa(2, Isa::best());

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::models;
 use fastrand::Rng;
 use throng_core::batch::StepOutput;
 use throng_core::executor::{Executor, ExecutorCapacity};
@@ -268,9 +269,8 @@ fn no_family_depends_on_the_batch() {
 
 #[test]
 fn results_do_not_depend_on_the_batch() {
-    let narrow = TinyModel { hidden: 64, n_heads: 2, n_kv_heads: 1, feed_forward: 64, ..Default::default() };
-    let two_layers =
-        TinyModel { n_layers: 2, n_heads: 4, hidden: 128, feed_forward: 128, ..Default::default() };
+    let narrow = models::narrow();
+    let two_layers = models::two_layers();
     let experts = TinyModel { architecture: "qwen3moe", experts: (8, 2), ..narrow.clone() };
     let models = [
         (&narrow, Format::F32, KvDtype::F32),

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::models;
 use fastrand::Rng;
 use throng_core::batch::StepOutput;
 use throng_core::executor::Executor;
@@ -18,10 +19,9 @@ use throng_model::kv_cache::KvDtype;
 use throng_model::runner::{ModelRunner, RunnerLimits};
 use throng_model::weights::gguf::Gguf;
 use throng_testkit::answers::{Answers, Report};
-use throng_testkit::tiny_model::TinyModel;
 
 fn tiny_runner() -> Box<dyn Executor> {
-    let model = TinyModel { hidden: 64, n_heads: 2, n_kv_heads: 1, feed_forward: 64, ..Default::default() };
+    let model = models::narrow();
     let gguf = Gguf::parse(&model.gguf(Format::Q8_0)).expect("a valid file");
     let architecture = Architecture::from_gguf(gguf.metadata(), &gguf).expect("a known architecture");
     let weights = DecoderWeights::load(&CpuBackend::new(1), &architecture, &gguf, &mut |_| {});
