@@ -1,8 +1,7 @@
 //! Any bytes as the body of each endpoint: refused with a 4xx that has a message, or parsed.
 
-use throng_gateway::openai::{
-    ApiError, ChatRequest, CompletionRequest, DetokenizeRequest, ReadOptions, TokenizeRequest,
-};
+use throng_api::openai::{ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest};
+use throng_api::{ApiError, ReadOptions};
 
 /// Panics when the parser violates its contract.
 pub fn check(bytes: &[u8]) {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_core::request::AdapterId;
 
-use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 /// Most adapters that a model has names for, in memory or not.
 const MAX_NAMES: usize = 1024;

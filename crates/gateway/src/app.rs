@@ -16,6 +16,7 @@ use crate::config::GatewayConfig;
 use crate::foreign::{ForeignModel, ForeignModels, ForeignReplica};
 use crate::generation::{AnswerWriting, Turns};
 use crate::held_bytes::HeldBytes;
+use crate::ignored_log::IgnoredLog;
 use crate::ledger::{Audited, Ledger, PriceTable};
 use crate::limits::RateLimits;
 use crate::loading::Progress;
@@ -26,7 +27,6 @@ use crate::metrics::{
 use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
 use crate::on_demand::{OnDemandModels, Serving};
-use crate::openai::IgnoredLog;
 use crate::replica::{Link, Links, Replica, Replicas, Status};
 use crate::response_cache::{DiskTier, ResponseCache, SemanticCache};
 use crate::router::{Route, Router};

@@ -4,9 +4,9 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::openai::ApiError;
 use crate::replica::Links;
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 /// Numbers of workers and engines that have not said which models they serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

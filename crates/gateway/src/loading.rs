@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
 use crate::awaited::FleetMembers;
-use crate::openai::ApiError;
+use crate::rejection::reject;
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 /// How many bytes of the weights are loaded.
 #[derive(Debug, Default)]
@@ -59,7 +60,7 @@ impl Progress {
             body["loaded_bytes"] = done.into();
             body["total_bytes"] = total.into();
         }
-        let mut response = error.into_response();
+        let mut response = reject(error);
         *response.body_mut() = body.to_string().into();
         response
     }

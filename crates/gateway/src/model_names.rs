@@ -3,8 +3,8 @@
 
 use crate::app::App;
 use crate::auth::Tenant;
-use crate::openai::ApiError;
 use crate::router::Route;
+use throng_api::ApiError;
 
 impl App {
     /// The model named `name`, or the only one when no name is given.

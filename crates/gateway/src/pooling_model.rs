@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use throng_wire::Pooling;
 
-use crate::openai::ApiError;
+use throng_api::ApiError;
 
 /// What a model that answers with vectors makes of a text.
 #[derive(Debug, Clone, PartialEq)]

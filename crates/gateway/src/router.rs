@@ -5,11 +5,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::awaited::FleetMembers;
 use crate::dispatch::Bound;
 use crate::metrics::ModelLabels;
-use crate::openai::ApiError;
 use crate::replica::{
     Generation, Load, Replica, ReplicaError, ReplicaRequest, Replicas, Resumable, Status, Wish,
 };
 use crate::served_model::ModelEntry;
+use throng_api::ApiError;
 
 /// The models and their replicas.
 #[derive(Debug, Default)]

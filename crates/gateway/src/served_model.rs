@@ -11,11 +11,12 @@ use crate::config::GatewayConfig;
 use crate::constraint::ModelGrammars;
 use crate::held_bytes::HeldBytes;
 use crate::metrics::ModelMetrics;
-use crate::openai::{ApiError, ModelFacts, ModelLimits, drop_invalid};
 use crate::overload::{OverloadControl, Scale};
 use crate::pooling_model::PoolingModel;
 use crate::replica::{LocalReplica, Replica};
 use crate::response_cache::ModelInstance;
+use throng_api::ApiError;
+use throng_api::openai::{ModelFacts, ModelLimits, drop_invalid};
 
 /// A model to serve.
 #[derive(Debug, Clone)]

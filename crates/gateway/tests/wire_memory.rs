@@ -5,7 +5,8 @@ use std::alloc::System;
 use std::time::Instant;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use throng_gateway::openai::{ApiError, ChatRequest, CompletionRequest, DetokenizeRequest, ReadOptions};
+use throng_api::openai::{ChatRequest, CompletionRequest, DetokenizeRequest};
+use throng_api::{ApiError, ReadOptions};
 use throng_text::{ChatTemplate, SpecialTokens, TemplateInput};
 
 #[global_allocator]

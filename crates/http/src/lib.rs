@@ -6,7 +6,6 @@ pub mod awake;
 pub mod body;
 pub mod byte_queue;
 mod connection;
-mod events;
 pub mod memory;
 mod phase;
 mod refusal;
@@ -16,7 +15,6 @@ pub mod tls_roots;
 pub use connection::{
     ConnectionState, HALF_CLOSED_PING_INTERVAL, HALF_SENT_GRACE, InFlight, MAX_FRAME_BYTES,
 };
-pub use events::Events;
 pub use phase::{Phase, Shutdown};
 pub use refusal::{Refusal, Violation};
 pub use server::{

@@ -18,14 +18,24 @@ const EDGES: &[(&str, &[&str])] = &[
     ("throng-engine", &["throng-core"]),
     ("throng-model", &["throng-core", "throng-kernels"]),
     ("throng-wire", &["throng-core"]),
+    ("throng-api", &["throng-core", "throng-text"]),
     (
         "throng-gateway",
-        &["throng-core", "throng-engine", "throng-http", "throng-text", "throng-store", "throng-wire"],
+        &[
+            "throng-api",
+            "throng-core",
+            "throng-engine",
+            "throng-http",
+            "throng-text",
+            "throng-store",
+            "throng-wire",
+        ],
     ),
     ("throng-testkit", &["throng-core", "throng-kernels", "throng-model"]),
     (
         "throng-cli",
         &[
+            "throng-api",
             "throng-core",
             "throng-kernels",
             "throng-model",

@@ -11,7 +11,8 @@ use crate::process::throng;
 use expect_test::expect_file;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use throng_gateway::openai::{ApiError, ChatRequest, CompletionRequest, ReadOptions, openapi};
+use throng_api::openai::{ChatRequest, CompletionRequest, openapi};
+use throng_api::{ApiError, ReadOptions};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use expect_test::expect_file;
 use serde_json::{Map, Value};
-use throng_gateway::openai::openapi;
+use throng_api::openai::openapi;
 
 type Parameters = Map<String, Value>;
 

@@ -1,17 +1,17 @@
 //! Chat completions, whole and in chunks. Does not know templates.
 
-use throng_http::Events;
+use throng_api::Events;
 use throng_text::AnswerEvent;
 
 use super::{Asked, Tally};
 use crate::generation::{Answer, ChoiceReader, FrameWriter, Frames, Output, ReadChoice, StreamFormat};
-use crate::openai::ApiError;
-use crate::openai::chat_response::{
+use crate::replica::TokenReport;
+use throng_api::ApiError;
+use throng_api::openai::chat_response::{
     AssistantMessage, CalledTool, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatDelta,
 };
-use crate::openai::logprobs::{ChatLogprobs, PromptLogprobs};
-use crate::openai::response::Finish;
-use crate::replica::TokenReport;
+use throng_api::openai::logprobs::{ChatLogprobs, PromptLogprobs};
+use throng_api::openai::response::Finish;
 
 /// The body of a whole chat completion.
 ///

@@ -2,19 +2,19 @@
 
 use std::ops::Range;
 
+use throng_api::Events;
 use throng_core::request::TokenId;
-use throng_http::Events;
 
 use super::text_offsets::TextPlace;
 use super::{Asked, Tally};
 use crate::generation::{Answer, FrameWriter, Frames, LogprobBytes, Output, StreamFormat};
-use crate::openai::ApiError;
-use crate::openai::completion_response::{
+use crate::replica::TokenReport;
+use throng_api::ApiError;
+use throng_api::openai::completion_response::{
     AskedOfChoice, Completion, CompletionChoice, CompletionChunk, CompletionChunkChoice, EchoedText,
 };
-use crate::openai::logprobs::{CompletionLogprobs, CompletionToken, PromptLogprobs};
-use crate::openai::response::Finish;
-use crate::replica::TokenReport;
+use throng_api::openai::logprobs::{CompletionLogprobs, CompletionToken, PromptLogprobs};
+use throng_api::openai::response::Finish;
 
 /// An event of a stream repeats about this many bytes of a prompt; the rest follows in further events.
 const ECHO_EVENT_BYTES: usize = 16 << 10;

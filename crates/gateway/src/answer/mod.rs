@@ -14,12 +14,12 @@ pub(crate) use chat::{ChatFormat, chat_completion};
 pub(crate) use completion::{CompletionFormat, EchoedPrompt, text_completion};
 
 use crate::generation::AnswerReading;
-use crate::openai::logprobs::TokenSpelling;
-use crate::openai::response::Envelope;
-use crate::openai::timings::{Moments, Timings};
-use crate::openai::usage::{ChunkUsage, Usage};
-use crate::openai::{GenerationRequest, StreamOptions};
 use crate::replica::Timing;
+use throng_api::openai::logprobs::TokenSpelling;
+use throng_api::openai::response::Envelope;
+use throng_api::openai::timings::{Moments, Timings};
+use throng_api::openai::usage::{ChunkUsage, Usage};
+use throng_api::openai::{GenerationRequest, StreamOptions};
 
 /// What every object of one answer repeats, and what the client wants to see.
 #[derive(Debug, Clone)]

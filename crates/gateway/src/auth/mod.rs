@@ -13,7 +13,7 @@ use throng_core::request::TenantId;
 use throng_store::{KeyDigest, digest_of};
 
 use crate::config::{Secret, TokenConfig};
-use crate::openai::ApiError;
+use throng_api::ApiError;
 
 pub(crate) use named_limits::{LimitFault, read_limits};
 use stored::KnownScopes;

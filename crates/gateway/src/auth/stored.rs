@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throng_store::{ApiKey, KeyDigest, KeyTable, Store, StoreError};
 
-use crate::openai::ApiError;
+use throng_api::ApiError;
 
 /// How often the database is asked whether keys have changed.
 const INTERVAL: Duration = Duration::from_millis(250);

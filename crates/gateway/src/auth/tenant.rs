@@ -5,8 +5,8 @@ use std::sync::Arc;
 use throng_core::request::TenantId;
 use throng_store::ApiKey;
 
-use crate::openai::ApiError;
 use crate::router::{Route, Router};
+use throng_api::ApiError;
 
 /// Who asks. It travels with the request.
 #[derive(Debug, Clone)]

@@ -22,10 +22,11 @@ use super::destination::Destination;
 use crate::aliases::Ticket;
 use crate::auth::Tenant;
 use crate::observation::{GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent};
-use crate::openai::{ApiError, ErrorCode};
 use crate::overload::ServiceAsk;
+use crate::rejection::{body_error, head_refused};
 use crate::response_cache::CachePolicy;
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 /// Longest `X-Request-Id` taken over from a client.
 const MAX_REQUEST_ID_BYTES: usize = 128;
@@ -75,7 +76,7 @@ struct Answered {
     method: Method,
     route: Option<MatchedPath>,
     status: StatusCode,
-    error_code: Option<ErrorCode>,
+    error_code: Option<&'static str>,
 }
 
 impl RequestContext {
@@ -224,7 +225,7 @@ impl RequestContext {
         method: Method,
         route: Option<MatchedPath>,
         status: StatusCode,
-        error_code: Option<ErrorCode>,
+        error_code: Option<&'static str>,
     ) {
         let _ = self.answer.set(Answered { method, route, status, error_code });
     }
@@ -234,7 +235,7 @@ impl RequestContext {
         if self.version >= Version::HTTP_2 {
             return None;
         }
-        self.connection.refusal(self.number).map(ApiError::from)
+        self.connection.refusal(self.number).map(head_refused)
     }
 
     /// Whether a body was sent, be it read or not.
@@ -279,7 +280,7 @@ impl RequestContext {
         let result = tokio::select! {
             biased;
             read = within(timeout, collect(&mut body, max_bytes, &mut held.memory)) => {
-                read.map_or_else(|_| Err(ApiError::request_timeout()), |read| read.map_err(ApiError::from))
+                read.map_or_else(|_| Err(ApiError::request_timeout()), |read| read.map_err(body_error))
             }
             () = ending => Err(ApiError::shutting_down(retry_after_s())),
         };
@@ -331,7 +332,7 @@ impl RequestContext {
             method: answer.as_ref().map(|answer| answer.method.clone()).unwrap_or_default(),
             route: answer.as_ref().and_then(|answer| Some(answer.route.as_ref()?.as_str().to_owned())),
             status: answer.as_ref().map(|answer| answer.status.as_u16()),
-            error_code: answer.as_ref().and_then(|answer| Some(answer.error_code?.0)),
+            error_code: answer.as_ref().and_then(|answer| answer.error_code),
             key: tenant.as_ref().and_then(|tenant| Some(tenant.key.as_deref()?.prefix.clone())),
             tenant: tenant.map(|tenant| tenant.id.0.to_string()),
             arrived: SystemTime::now().checked_sub(total).unwrap_or(SystemTime::UNIX_EPOCH),

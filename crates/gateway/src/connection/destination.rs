@@ -3,8 +3,8 @@
 use http::{HeaderMap, HeaderValue};
 use throng_core::routing::{MAX_REGIONS, Region, is_region_name};
 
-use crate::openai::ApiError;
 use crate::response_cache::CachePolicy;
+use throng_api::ApiError;
 
 /// The only replica that a client wants, by its name.
 const REPLICA_HEADER: &str = "x-throng-replica";

@@ -116,7 +116,7 @@ mod tests {
     use throng_text::EncodeOptions;
 
     use super::*;
-    use crate::openai::ApiError;
+    use throng_api::ApiError;
 
     /// A tokenizer of single bytes and an end token.
     fn grammars() -> ModelGrammars {

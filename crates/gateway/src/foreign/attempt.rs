@@ -23,9 +23,9 @@ use super::smallest_request::answered_endpoint;
 use super::upstream::{MAX_ERROR_BYTES, Upstream, read_all};
 use crate::connection::RequestContext;
 use crate::dispatch::{Bound, Placement, Wanted};
-use crate::openai::ApiError;
 use crate::regions::Forwarding;
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 /// Most engines that a request is sent to, each at most once …
 const MAX_ATTEMPTS: usize = 3;

@@ -23,9 +23,10 @@ use crate::connection::RequestContext;
 use crate::generation::on_blocking_thread;
 use crate::ledger::{Counted, Ledger};
 use crate::limits::{Charge, budget_scopes, limit_error, refusal_name, uncounted_error, uncounted_name};
-use crate::openai::ApiError;
 use crate::regions::{Forwarding, check_regions};
+use crate::rejection::{memory_full, reject};
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 /// The body that was sent, and the one that is sent on.
 const COPIES: usize = 2;
@@ -45,7 +46,7 @@ pub(crate) async fn answer(
     let n_bytes = body.bytes.len();
     let (request, memory, name) = on_blocking_thread(setting.turns, &context, n_bytes, move |_| {
         let HeldBody { bytes, mut memory } = body;
-        memory.cover(bytes.len().saturating_mul(COPIES))?;
+        memory.cover(bytes.len().saturating_mul(COPIES)).map_err(memory_full)?;
         let name = named_model(&bytes).unwrap_or_default().into_owned();
         Ok((ForeignRequest::read(endpoint, &bytes)?, memory, name))
     })
@@ -173,7 +174,7 @@ fn vectors(mut running: Running, bytes: Bytes, n_assumed: u64) -> Response {
 
 /// Answer to a request that the engine rejects, with its reason where it gives one.
 fn rejected(status: StatusCode, reason: Bytes) -> Response {
-    if reason.is_empty() { ApiError::upstream_rejected().into_response() } else { json(status, reason) }
+    if reason.is_empty() { reject(ApiError::upstream_rejected()) } else { json(status, reason) }
 }
 
 fn json(status: StatusCode, body: Bytes) -> Response {

@@ -11,8 +11,8 @@ use throng_core::block_hash::{BlockHash, BlockKey};
 use throng_core::request::TenantId;
 
 use super::usage::UsageBounds;
-use crate::openai::ApiError;
-use crate::openai::json::{MAX_MEMBERS, Node};
+use throng_api::ApiError;
+use throng_api::json::{MAX_MEMBERS, Node};
 
 /// Longest `user`, as for models of this gateway.
 const MAX_USER_BYTES: usize = 512;

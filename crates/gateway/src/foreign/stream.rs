@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::events::{EventSplitter, Seen, see};
 use super::running::Running;
 use super::setting::Setting;
-use crate::openai::ApiError;
+use throng_api::ApiError;
 
 /// After the last event, for the rest of the answer: the connection can be used again then.
 const END_TIMEOUT: Duration = Duration::from_secs(1);

@@ -14,12 +14,12 @@ use crate::limits::{
     Charge, RateLimits, budget_scopes, limit_error, refusal_name, uncounted_error, uncounted_name,
 };
 use crate::moderation::Moderation;
-use crate::openai::ApiError;
 use crate::overload::{Urgency, within};
 use crate::regions::{check_hops, check_regions};
 use crate::replica::ReplicaRequest;
 use crate::response_cache::{ResponseCache, Sharing};
 use crate::router::Route;
+use throng_api::ApiError;
 
 /// Charges the key's limits and submits all requests to the model's replicas, but for those whose answers the cache has. Either all are
 /// taken in or none; `prompt_param` is where the prompt stood.

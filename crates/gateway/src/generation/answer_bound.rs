@@ -6,8 +6,8 @@ use std::mem::size_of;
 use throng_core::batch::TokenLogprob;
 
 use super::prepare::Prepared;
-use crate::openai::ApiError;
 use crate::replica::TokenReport;
+use throng_api::ApiError;
 
 /// About how many bytes of JSON a token's log-probability takes, alone and for each alternative beside it.
 #[derive(Debug, Clone, Copy)]

@@ -2,8 +2,8 @@
 
 use throng_core::request::{FinishReason, TokenId};
 
-use crate::openai::response::Finish;
 use crate::replica::{Timing, TokenReport};
+use throng_api::openai::response::Finish;
 
 /// A whole choice.
 #[derive(Debug, Default)]

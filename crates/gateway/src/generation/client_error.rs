@@ -2,10 +2,10 @@
 
 use throng_core::admission::Refusal;
 
-use crate::openai::{ApiError, ConstraintParam};
 use crate::replica::{ReplicaError, ReplicaErrorKind};
 use crate::retry_after::{retry_after_at_least_s, retry_after_s};
 use crate::served_model::ModelEntry;
+use throng_api::{ApiError, ConstraintParam};
 
 /// Where in the request stood what an error may be about.
 #[derive(Debug, Clone)]

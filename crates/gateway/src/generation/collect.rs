@@ -10,9 +10,10 @@ use super::answer_bound::AnswerBound;
 use super::choice::{Choice, ChoiceEnd};
 use super::output::Output;
 use super::session::Session;
-use crate::openai::ApiError;
+use crate::rejection::memory_full;
 use crate::replica::TokenReport;
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 /// A whole answer.
 #[derive(Debug)]
@@ -102,7 +103,7 @@ impl Answer {
             }
             Output::Failed(_) => {}
         }
-        Ok(self.memory.cover(self.n_held)?)
+        self.memory.cover(self.n_held).map_err(memory_full)
     }
 
     fn count_text(&mut self, text: &str) {

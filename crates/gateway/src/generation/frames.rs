@@ -11,11 +11,12 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use serde::Serialize;
 use throng_http::MAX_FRAME_BYTES;
-use throng_http::memory::{MemoryBudget, MemoryFull, Part, Reservation};
+use throng_http::memory::{MemoryBudget, Part, Reservation};
 use tokio::sync::Semaphore;
 
 use crate::connection::RequestContext;
-use crate::openai::ApiError;
+use crate::rejection::memory_full;
+use throng_api::ApiError;
 
 /// Most bytes of a frame: as many as are given to be sent at once, so that none is kept for the sake of its last part.
 const FRAME_BYTES: usize = MAX_FRAME_BYTES;
@@ -80,7 +81,7 @@ impl FrameWriter {
             return Err(fault);
         }
         written.expect("answers are plain data with text keys");
-        self.memory.set(self.n_bytes)?;
+        self.memory.set(self.n_bytes).map_err(memory_full)?;
         self.open.shrink_to_fit();
         self.filled.push_back(self.open.into());
         Ok(Frames { frames: self.filled, n_left: self.n_bytes as u64, memory: self.memory })
@@ -103,7 +104,7 @@ impl FrameWriter {
         }
         let held = self.filled.len() * FRAME_BYTES + self.open.capacity();
         if held > self.memory.n_bytes() {
-            self.memory.set(held).map_err(|full: MemoryFull| ApiError::from(full))?;
+            self.memory.set(held).map_err(memory_full)?;
         }
         Ok(())
     }

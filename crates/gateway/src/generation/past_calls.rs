@@ -4,8 +4,8 @@
 use serde_json::Value;
 use throng_text::{ChatTemplate, Tokenizer, ToolCallFormat, generic_tools};
 
-use crate::openai::Conversation;
 use crate::served_model::ModelEntry;
+use throng_api::openai::Conversation;
 
 /// Takes out the messages and the tools for the template.
 pub(super) fn messages_and_tools(

@@ -18,14 +18,15 @@ use super::work::Abandoned;
 use crate::adapters::LoadedAdapter;
 use crate::config::RENDER_FACTOR;
 use crate::constraint::OutputForm;
-use crate::openai::several_answers::{beam_bytes, not_with_beams};
-use crate::openai::{
-    ApiError, ChatRequest, CompletionRequest, ConstraintParam, Conversation, GenerationRequest,
-    OutputConstraint, Prompt, check_prompt,
-};
+use crate::rejection::memory_full;
 use crate::replica::{Continuations, ReplicaRequest, RequestedAdapter};
 use crate::response_cache::Question;
 use crate::served_model::ModelEntry;
+use throng_api::openai::several_answers::{beam_bytes, not_with_beams};
+use throng_api::openai::{
+    ChatRequest, CompletionRequest, Conversation, GenerationRequest, OutputConstraint, Prompt, check_prompt,
+};
+use throng_api::{ApiError, ConstraintParam};
 
 /// A request that a replica can take, with what its answer needs.
 #[derive(Debug)]
@@ -133,11 +134,11 @@ pub(crate) fn prepare_chat(
     let text = TextOptions { tokenizer: tokenizer.clone(), detokenize: options };
     let n_held = held_bytes(prompt, &sampling, request.generation.n_generated());
     let mut memory = caller.memory.reservation(Part::Prompts);
-    memory.set(n_held)?;
+    memory.set(n_held).map_err(memory_full)?;
     let tenant = caller.tenant.clone();
     let constraint_param = asked.as_ref().map(OutputConstraint::blamed);
     let constraint = chat_constraint(model, request, asked.as_ref(), in_reasoning)?;
-    memory.set(n_held + source_bytes(constraint.as_ref()))?;
+    memory.set(n_held + source_bytes(constraint.as_ref())).map_err(memory_full)?;
     let is_deterministic = request.generation.is_deterministic(&sampling);
     let requests = vec![replica_request(&request.generation, tenant, prompt, sampling, constraint)];
     let prepared = Prepared::new(requests, vec![memory]);
@@ -187,7 +188,7 @@ pub(crate) fn prepare_completion(
             n_held += text.len();
             texts.push(text);
         }
-        memory.cover(n_held)?;
+        memory.cover(n_held).map_err(memory_full)?;
         let tenant = caller.tenant.clone();
         requests.push(replica_request(generation, tenant, tokens, sampling, constraint.clone()));
     }
@@ -247,7 +248,7 @@ pub(crate) fn encode_conversation(
         return Err(ApiError::text_too_long("messages", n_bytes, model.limits().max_model_len));
     }
     let n_work_bytes = n_bytes * RENDER_FACTOR + conversation.n_values() * VALUE_BYTES;
-    let _work = memory.reserve(Part::Bodies, n_work_bytes)?;
+    let _work = memory.reserve(Part::Bodies, n_work_bytes).map_err(memory_full)?;
     let (messages, tools) = messages_and_tools(model, template, tokenizer, conversation);
     let variables = conversation.take_template_variables(&model.served.chat_template_defaults);
     let documents = Value::Array(std::mem::take(&mut conversation.documents));
@@ -287,7 +288,7 @@ pub(crate) fn encode_text(
 ) -> Result<Vec<TokenId>, ApiError> {
     // A longer text is refused before anything is made of it.
     let n_bytes = text.len().min(tokenizer.max_text_bytes());
-    let _work = memory.reserve(Part::Bodies, n_bytes * RENDER_FACTOR)?;
+    let _work = memory.reserve(Part::Bodies, n_bytes * RENDER_FACTOR).map_err(memory_full)?;
     // The whole prompt is the client's own, control tokens included: nobody else's text stands in it.
     let options = EncodeOptions { add_special_tokens, parse_special: true };
     let tokens = tokenizer.encode_unless(text, options, abandoned.flag());

@@ -9,9 +9,10 @@ use throng_text::{
 };
 
 use super::choice::Choice;
-use crate::openai::response::call_id;
-use crate::openai::{ApiError, ChatRequest};
 use crate::served_model::ModelEntry;
+use throng_api::ApiError;
+use throng_api::openai::ChatRequest;
+use throng_api::openai::response::call_id;
 
 /// How all choices of an answer are read.
 #[derive(Debug, Clone)]

@@ -9,19 +9,20 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use http::header;
+use throng_api::Events;
 use throng_http::awake::within;
 use throng_http::byte_queue::{ByteSender, Closed, QUEUE_BYTES, byte_queue};
 use throng_http::memory::MemoryBudget;
-use throng_http::{Events, HALF_CLOSED_PING_INTERVAL, Phase};
+use throng_http::{HALF_CLOSED_PING_INTERVAL, Phase};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::output::Output;
 use super::session::Session;
 use crate::connection::RequestContext;
-use crate::openai::ApiError;
 use crate::replica::ReplicaErrorKind;
 use crate::router::Route;
+use throng_api::ApiError;
 
 /// A silent stream looks this often whether it waits for a worker, and says so.
 const WAITING_INTERVAL: Duration = Duration::from_secs(1);

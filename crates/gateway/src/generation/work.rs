@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::turns::{NoTurn, Turns};
 use crate::connection::RequestContext;
 use crate::observation::Stage;
-use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 /// Largest body that may be read and prepared on a thread that serves sockets, where it takes some tens of microseconds.
 const QUICK_BYTES: usize = 4 << 10;

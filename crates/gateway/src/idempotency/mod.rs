@@ -20,8 +20,8 @@ use tokio::time::{Instant, sleep, timeout};
 use self::recording::Recording;
 use crate::app::App;
 use crate::connection::RequestContext;
-use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 /// The header.
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("idempotency-key");

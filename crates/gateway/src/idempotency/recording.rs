@@ -14,7 +14,7 @@ use throng_store::{AnswerClaim, KeptAnswer, Store};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::interval;
 
-use crate::openai::ApiError;
+use throng_api::ApiError;
 
 /// A longer answer is not kept.
 const MAX_KEPT_BYTES: usize = 4 << 20;

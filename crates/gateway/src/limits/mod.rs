@@ -20,8 +20,8 @@ use tokio::time::{Instant, timeout_at};
 use crate::auth::Tenant;
 use crate::ledger::{Ledger, Meter, Uncounted};
 use crate::metrics::SharingStats;
-use crate::openai::{ApiError, SpentBudget};
 use crate::retry_after::retry_after_s;
+use throng_api::{ApiError, SpentBudget};
 
 pub(crate) use headers::insert_headers;
 pub(crate) use scopes::budget_scopes;

@@ -13,8 +13,8 @@ use throng_text::moderation::{RuleError, RuleSet, TextRule};
 use crate::auth::Tenant;
 use crate::config::{ModerationConfig, ModerationRule};
 use crate::metrics::ModerationCounts;
-use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 pub(crate) use self::classifier::{Classifier, Judgement, Unavailable};
 

@@ -14,10 +14,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::{OnDemandConfig, OnRequest};
 use crate::held_bytes::HeldBytes;
-use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
 use crate::router::Router;
 use crate::served_model::ServedModel;
+use throng_api::ApiError;
 
 /// How often waiting requests look whether a model has become idle, and unused models are looked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue};
 use throng_core::overload::ServiceClass;
 
-use crate::openai::ApiError;
+use throng_api::ApiError;
 
 const CLASS: &str = "x-service-class";
 const DEADLINE: &str = "x-request-deadline-ms";

@@ -19,8 +19,8 @@ use tokio::time::Instant;
 
 use self::admitted::Admitted;
 use crate::config::OverloadConfig;
-use crate::openai::ApiError;
 use crate::replica::{Generation, ReplicaError, ReplicaErrorKind, ReplicaRequest};
+use throng_api::ApiError;
 
 pub(crate) use self::ask::ServiceAsk;
 pub(crate) use self::scale::Scale;

@@ -5,8 +5,9 @@ use throng_http::memory::Reservation;
 use tokio::sync::watch;
 
 use crate::generation::{Output, Session};
-use crate::openai::ApiError;
+use crate::rejection::memory_full;
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 /// Waits for all vectors of a session, one a text; `memory` grows with them and is to be kept until they are written.
 ///
@@ -32,7 +33,7 @@ pub(crate) async fn collect_vectors(
             Some(Output::Failed(error)) => return Err(session.client_error(&error, request_id)),
             Some(Output::Token { choice_idx, report, .. }) => {
                 n_bytes += report.top.len() * size_of::<f32>();
-                memory.cover(n_bytes)?;
+                memory.cover(n_bytes).map_err(memory_full)?;
                 vectors[choice_idx] = report.top.iter().map(|element| element.logprob).collect();
             }
             Some(Output::Prompt { .. } | Output::Finished { .. }) => {}

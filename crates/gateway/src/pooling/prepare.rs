@@ -8,11 +8,13 @@ use throng_http::memory::{MemoryBudget, Part};
 use throng_text::{EncodeOptions, Tokenizer};
 
 use crate::generation::{Abandoned, Prepared, text_error, tokenizer_of};
-use crate::openai::pooling::PoolingOptions;
-use crate::openai::{ApiError, Prompt, check_prompt};
 use crate::pooling_model::PoolingModel;
+use crate::rejection::memory_full;
 use crate::replica::{Continuations, ReplicaRequest};
 use crate::served_model::ModelEntry;
+use throng_api::ApiError;
+use throng_api::openai::pooling::PoolingOptions;
+use throng_api::openai::{Prompt, check_prompt};
 
 /// What a prompt holds from its admission to its end, beside its tokens.
 const PROMPT_BYTES: usize = 512;
@@ -62,7 +64,7 @@ pub(crate) fn prepare(
         abandoned.check()?;
         let tokens = reader.tokens(input)?;
         n_held += PROMPT_BYTES + 2 * std::mem::size_of_val(tokens.as_slice());
-        held.cover(n_held)?;
+        held.cover(n_held).map_err(memory_full)?;
         requests.push(ReplicaRequest {
             tenant: tenant.clone(),
             cache_salt: None,

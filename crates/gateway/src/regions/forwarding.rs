@@ -5,7 +5,7 @@ use http::HeaderValue;
 use throng_core::routing::Region;
 
 use crate::connection::{Destination, HOPS_HEADER, REGIONS_HEADER};
-use crate::openai::ApiError;
+use throng_api::ApiError;
 
 /// Most gateways that may have forwarded a request that this one takes.
 const MAX_HOPS: u8 = 1;

@@ -9,7 +9,7 @@ use crate::connection::RequestContext;
 use crate::dispatch::{Bound, Dispatcher};
 use crate::ledger::Ledger;
 use crate::metrics::ModelMetrics;
-use crate::openai::ApiError;
+use throng_api::ApiError;
 
 /// What the request is bound to; `None` where it may go anywhere. A process that computes the model itself (`is_remote` is false) and does not
 /// know its region is where the gateway that sent the request says that it is: to that one the header applied.

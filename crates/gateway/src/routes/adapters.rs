@@ -6,10 +6,12 @@ use axum::response::Response;
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::app::App;
 use crate::generation::on_blocking_thread;
-use crate::openai::{ApiError, IgnoredParameters, LoadAdapterRequest, UnloadAdapterRequest};
+use crate::rejection::Rejection;
+use throng_api::openai::{LoadAdapterRequest, UnloadAdapterRequest};
+use throng_api::{ApiError, IgnoredParameters};
 
 /// `POST /v1/load_lora_adapter`.
-pub(super) async fn load(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+pub(super) async fn load(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer(app, body, |app, body| {
         let caller = body.context.key_holder();
         let (request, _memory) = body.read(LoadAdapterRequest::parse)?;
@@ -28,10 +30,11 @@ pub(super) async fn load(State(app): AppState, body: JsonBody) -> Result<Respons
         Ok((format!("Success: LoRA adapter '{name}' added successfully."), ignored))
     })
     .await
+    .map_err(Rejection::from)
 }
 
 /// `POST /v1/unload_lora_adapter`.
-pub(super) async fn unload(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+pub(super) async fn unload(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer(app, body, |app, body| {
         let caller = body.context.key_holder();
         let (UnloadAdapterRequest { name, ignored }, _memory) = body.read(UnloadAdapterRequest::parse)?;
@@ -46,6 +49,7 @@ pub(super) async fn unload(State(app): AppState, body: JsonBody) -> Result<Respo
         Ok((format!("Success: LoRA adapter '{name}' removed successfully."), ignored))
     })
     .await
+    .map_err(Rejection::from)
 }
 
 /// Reads files away from the threads that serve sockets.

@@ -7,8 +7,8 @@ use axum::response::Response;
 use super::json_body::JsonBody;
 use crate::app::App;
 use crate::foreign::{self, Endpoint, named_model};
-use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 /// Context for answers of upstream engines; an error while the server takes no new requests.
 pub(super) fn foreign_setting(app: &App) -> Result<foreign::Setting<'_>, ApiError> {

@@ -13,7 +13,8 @@ use crate::app::App;
 use crate::auth::Tenant;
 use crate::connection::RequestContext;
 use crate::observation::{Explanation, Summary};
-use crate::openai::ApiError;
+use crate::rejection::Rejection;
+use throng_api::ApiError;
 
 /// Requests in one list.
 const MAX_LISTED: usize = 50;
@@ -46,7 +47,7 @@ pub(super) async fn request(
     State(app): State<Arc<App>>,
     Extension(context): Extension<Arc<RequestContext>>,
     PathText(id): PathText,
-) -> Result<Response, ApiError> {
+) -> Result<Response, Rejection> {
     let found = app.recent.find(visible_to(&context.key_holder()), &id);
     let report = found.ok_or_else(|| ApiError::request_not_found(&id))?;
     Ok(Json(Explanation::new(&report)).into_response())

@@ -9,14 +9,15 @@ use http::StatusCode;
 use serde_json::json;
 
 use crate::app::App;
-use crate::openai::ApiError;
+use crate::rejection::reject;
 use crate::replica::Status;
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 /// The process answers, and at least one model may answer again without a restart.
 pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
     if !app.is_live() {
-        return ApiError::no_healthy_worker(retry_after_s()).into_response();
+        return reject(ApiError::no_healthy_worker(retry_after_s()));
     }
     ok(&app)
 }
@@ -24,7 +25,7 @@ pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
 /// Every model can answer, and new requests are welcome.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     if app.is_draining() {
-        return ApiError::shutting_down(retry_after_s()).into_response();
+        return reject(ApiError::shutting_down(retry_after_s()));
     }
     if let Some(progress) = &app.loading {
         return progress.health();
@@ -32,7 +33,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     let is_ready = app.router.routes().iter().all(|route| route.status() == Status::Ready)
         && app.foreign.now().iter().all(|model| model.dispatcher.is_ready());
     if !is_ready {
-        return ApiError::no_healthy_worker(retry_after_s()).into_response();
+        return reject(ApiError::no_healthy_worker(retry_after_s()));
     }
     ok(&app)
 }

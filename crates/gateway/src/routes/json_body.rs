@@ -21,7 +21,8 @@ use crate::connection::RequestContext;
 use crate::foreign::named_model;
 use crate::idempotency::Repeatable;
 use crate::on_demand::Serving;
-use crate::openai::{ApiError, IgnoredParameters, ReadOptions};
+use crate::rejection::{Rejection, memory_full};
+use throng_api::{ApiError, IgnoredParameters, ReadOptions};
 
 /// The body of a request that is said to be JSON.
 #[derive(Debug)]
@@ -67,7 +68,7 @@ impl JsonBody {
     /// # Errors
     /// 503 when there is no memory for it.
     pub fn internal(app: &App, tenant: &str, headers: &HeaderMap, bytes: Bytes) -> Result<Self, ApiError> {
-        let memory = app.memory.reserve(Part::Bodies, bytes.len())?;
+        let memory = app.memory.reserve(Part::Bodies, bytes.len()).map_err(memory_full)?;
         let context = RequestContext::new(headers, Version::HTTP_11, None, Arc::default());
         context.set_tenant(Tenant::without_key(TenantId(Arc::from(tenant))));
         let (body, options) = (HeldBody { bytes, memory }, read_options(&app.config));
@@ -87,7 +88,7 @@ impl JsonBody {
     /// # Errors
     /// 503 when there is no memory for it.
     pub fn copy(&self, memory: &Arc<MemoryBudget>) -> Result<Self, ApiError> {
-        let memory = memory.reserve(Part::Bodies, self.n_bytes())?;
+        let memory = memory.reserve(Part::Bodies, self.n_bytes()).map_err(memory_full)?;
         let body = HeldBody { bytes: self.body.bytes.clone(), memory };
         Ok(Self { body, options: self.options.clone(), context: self.context.clone(), repeatable: None })
     }
@@ -117,15 +118,15 @@ impl JsonBody {
         parse: impl FnOnce(&[u8], &ReadOptions) -> Result<T, ApiError>,
     ) -> Result<(T, Reservation), ApiError> {
         let HeldBody { bytes, mut memory } = self.body;
-        memory.cover(bytes.len().saturating_mul(PARSE_FACTOR))?;
+        memory.cover(bytes.len().saturating_mul(PARSE_FACTOR)).map_err(memory_full)?;
         Ok((parse(&bytes, &self.options)?, memory))
     }
 }
 
 impl FromRequestParts<Arc<App>> for JsonBody {
-    type Rejection = ApiError;
+    type Rejection = Rejection;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Rejection> {
         let context = parts
             .extensions
             .get::<Arc<RequestContext>>()

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::{MatchedPath, OriginalUri, Request, State};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 use http::Method;
 
@@ -32,7 +32,8 @@ pub(crate) use self::client_paths::tidied;
 use crate::app::App;
 use crate::auth::Tenant;
 use crate::connection::RequestContext;
-use crate::openai::ApiError;
+use crate::rejection::reject;
+use throng_api::ApiError;
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,14 +187,14 @@ async fn authorize(
     let access = route_of(&path).map_or(Access::Admin, |route| route.access);
     let found = app.keys.authenticate(request.headers());
     let mut response = match found.and_then(|tenant| permit(&app, audience, access, tenant)) {
-        Err(error) if access != Access::Open => error.into_response(),
+        Err(error) if access != Access::Open => reject(error),
         tenant => {
             if let Ok(tenant) = tenant {
                 context.set_tenant(tenant);
             }
             match &app.loading {
                 Some(progress) if route_of(&path).is_some_and(Route::needs_models) => {
-                    progress.refusal().into_response()
+                    reject(progress.refusal())
                 }
                 _ => next.run(request).await,
             }
@@ -219,12 +220,12 @@ fn permit(app: &App, audience: Audience, access: Access, tenant: Tenant) -> Resu
     }
 }
 
-async fn method_not_allowed(path: MatchedPath) -> ApiError {
-    ApiError::method_not_allowed(route_of(&path).map_or(GET, |route| route.allow))
+async fn method_not_allowed(path: MatchedPath) -> Response {
+    reject(ApiError::method_not_allowed(route_of(&path).map_or(GET, |route| route.allow)))
 }
 
-async fn unknown_url(method: Method, OriginalUri(uri): OriginalUri) -> ApiError {
-    ApiError::unknown_url(method.as_str(), uri.path())
+async fn unknown_url(method: Method, OriginalUri(uri): OriginalUri) -> Response {
+    reject(ApiError::unknown_url(method.as_str(), uri.path()))
 }
 
 #[cfg(test)]
@@ -243,7 +244,7 @@ mod tests {
 
     #[test]
     fn the_document_lists_every_route() {
-        let listed: Vec<&str> = crate::openai::openapi::paths().collect();
+        let listed: Vec<&str> = throng_api::openai::openapi::paths().collect();
         for route in ROUTES.iter().filter(|route| route.path != "/ui/{file}") {
             let path = route.path.replace("{*id}", "{id}");
             assert!(

@@ -11,9 +11,9 @@ use crate::app::App;
 use crate::config::ModelAlias;
 use crate::connection::RequestContext;
 use crate::foreign::ForeignModel;
-use crate::openai::ApiError;
-use crate::openai::models::{ModelCard, ModelList};
+use crate::rejection::Rejection;
 use crate::router::Route;
+use throng_api::openai::models::{ModelCard, ModelList};
 
 /// All names of all models and their adapters that the key permits.
 pub(super) async fn list(
@@ -48,12 +48,12 @@ pub(super) async fn card(
     State(app): State<Arc<App>>,
     Extension(context): Extension<Arc<RequestContext>>,
     PathText(id): PathText,
-) -> Result<Response, ApiError> {
+) -> Result<Response, Rejection> {
     let caller = context.key_holder();
     if let Some(model) = app.foreign.find(&id) {
         let is_permitted = caller.permits_name_of(&id, &model.names);
         let card = || Json(foreign_card(&app, &model, &id)).into_response();
-        return is_permitted.then(card).ok_or_else(|| app.not_permitted(&caller, &id));
+        return is_permitted.then(card).ok_or_else(|| app.not_permitted(&caller, &id).into());
     }
     let state = app.on_demand.as_ref().and_then(|models| models.state(&id));
     if let Some(state) = state.filter(|_| caller.permits_name_of(&id, &[]) && app.router.get(&id).is_none()) {

@@ -8,12 +8,13 @@ use axum::response::{IntoResponse, Response};
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::generation::on_blocking_thread;
 use crate::moderation::{Judgement, Unavailable};
-use crate::openai::ApiError;
-use crate::openai::moderation::{ModerationRequest, ModerationResponse, ModerationResult};
+use crate::rejection::Rejection;
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
+use throng_api::openai::moderation::{ModerationRequest, ModerationResponse, ModerationResult};
 
 /// `POST /v1/moderations`.
-pub(super) async fn moderations(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+pub(super) async fn moderations(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     let context = body.context.clone();
     let state = app.clone();
     let searched = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |_| {

@@ -11,7 +11,9 @@ use serde::Serialize;
 use crate::app::App;
 use crate::connection::RequestContext;
 use crate::metrics::Exposition;
-use crate::openai::{ApiError, openapi};
+use crate::rejection::reject;
+use throng_api::ApiError;
+use throng_api::openai::openapi;
 
 #[derive(Serialize)]
 pub(super) struct Version {
@@ -51,6 +53,6 @@ pub(super) async fn metrics(
     let fields = [(header::CONTENT_TYPE, exposition.content_type()), (header::VARY, "accept")];
     match app.metrics.encode(exposition) {
         Some(text) => (fields, text).into_response(),
-        None => ApiError::internal_error(context.id_text()).into_response(),
+        None => reject(ApiError::internal_error(context.id_text())),
     }
 }

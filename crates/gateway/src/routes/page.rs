@@ -7,7 +7,8 @@ use http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use sha2::{Digest, Sha256};
 
 use super::path_text::PathText;
-use crate::openai::ApiError;
+use crate::rejection::Rejection;
+use throng_api::ApiError;
 
 /// Scripts, styles and requests of this server only; nothing inline, nothing framed.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -58,7 +59,7 @@ pub(super) async fn file(
     method: Method,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, ApiError> {
+) -> Result<Response, Rejection> {
     let found = ASSETS[2..].iter().find(|asset| asset.name == name);
     let asset = found.ok_or_else(|| ApiError::unknown_url(method.as_str(), uri.path()))?;
     Ok(answer(asset, &headers))

@@ -16,18 +16,20 @@ use crate::app::App;
 use crate::connection::RequestContext;
 use crate::foreign::Endpoint;
 use crate::generation::{Abandoned, FrameWriter, Frames, Prepared, admit, check_room, on_blocking_thread};
-use crate::openai::pooling::{
+use crate::pooling::{Inputs, PooledInput, collect_vectors, prepare};
+use crate::pooling_model::{PoolingModel, PoolingOutput, cosine, shorten};
+use crate::rejection::Rejection;
+use crate::retry_after::retry_after_s;
+use crate::router::Route;
+use throng_api::openai::Prompt;
+use throng_api::openai::pooling::{
     ClassifyRequest, EmbeddingRequest, EncodingFormat, PairsRequest, PoolingOptions, empty_text,
     is_empty_text,
 };
-use crate::openai::pooling_response::{
+use throng_api::openai::pooling_response::{
     Classification, Embedding, PooledList, PooledUsage, Reranked, RerankedDocument, Score,
 };
-use crate::openai::{ApiError, IgnoredParameters, Prompt};
-use crate::pooling::{Inputs, PooledInput, collect_vectors, prepare};
-use crate::pooling_model::{PoolingModel, PoolingOutput, cosine, shorten};
-use crate::retry_after::retry_after_s;
-use crate::router::Route;
+use throng_api::{ApiError, IgnoredParameters};
 
 /// A request that was read, and what its answer needs.
 struct Job {
@@ -62,7 +64,7 @@ enum Form {
 }
 
 /// `POST /v1/embeddings`.
-pub(super) async fn embeddings(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+pub(super) async fn embeddings(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer(app, body, Endpoint::Embeddings, |reading, body| {
         let (request, _memory) = body.read(EmbeddingRequest::parse)?;
         let EmbeddingRequest { options, input, encoding_format, dimensions, prompt_name, ignored } = request;
@@ -71,29 +73,32 @@ pub(super) async fn embeddings(State(app): AppState, body: JsonBody) -> Result<R
         reading.job((&options, ignored), (texts(&input), "input"), form)
     })
     .await
+    .map_err(Rejection::from)
 }
 
 /// `POST /v1/classify`.
-pub(super) async fn classify(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+pub(super) async fn classify(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer(app, body, Endpoint::Classify, |reading, body| {
         let (ClassifyRequest { options, input, ignored }, _memory) = body.read(ClassifyRequest::parse)?;
         reading.job((&options, ignored), (texts(&input), "input"), Form::Classes)
     })
     .await
+    .map_err(Rejection::from)
 }
 
 /// `POST /score`.
-pub(super) async fn score(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+pub(super) async fn score(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer(app, body, Endpoint::Score, |reading, body| {
         let (request, _memory) = body.read(PairsRequest::parse_score)?;
         let form = Form::Scores { n_first: request.first.len() };
         reading.pairs(request, "text_2", form)
     })
     .await
+    .map_err(Rejection::from)
 }
 
 /// `POST /v1/rerank`.
-pub(super) async fn rerank(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+pub(super) async fn rerank(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer(app, body, Endpoint::Rerank, |reading, body| {
         let (request, _memory) = body.read(PairsRequest::parse_rerank)?;
         let top_n = request.top_n.filter(|&n| n > 0).map_or(usize::MAX, |n| n as usize);
@@ -101,6 +106,7 @@ pub(super) async fn rerank(State(app): AppState, body: JsonBody) -> Result<Respo
         reading.pairs(request, "documents", Form::Ranks { top_n, documents })
     })
     .await
+    .map_err(Rejection::from)
 }
 
 fn texts(input: &[Prompt]) -> Vec<PooledInput<'_>> {

@@ -18,11 +18,13 @@ use crate::foreign::Endpoint;
 use crate::generation::{
     Abandoned, FrameWriter, Frames, encode_conversation, encode_text, on_blocking_thread, tokenizer_of,
 };
-use crate::openai::tokenize::{DetokenizeResponse, TokenStrings, TokenizeResponse};
-use crate::openai::{ApiError, DetokenizeRequest, IgnoredParameters, TokenizeInput, TokenizeRequest};
+use crate::rejection::{Rejection, memory_full};
+use throng_api::openai::tokenize::{DetokenizeResponse, TokenStrings, TokenizeResponse};
+use throng_api::openai::{DetokenizeRequest, TokenizeInput, TokenizeRequest};
+use throng_api::{ApiError, IgnoredParameters};
 
 /// `POST /tokenize`.
-pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer(app, body, Endpoint::Tokenize, |app, body, abandoned| {
         let (caller, (mut request, mut memory)) =
             (body.context.key_holder(), body.read(TokenizeRequest::parse)?);
@@ -39,7 +41,7 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
                 encode_conversation(model, tokenizer, conversation, &app.memory, abandoned)?.tokens
             }
         };
-        memory.cover(std::mem::size_of_val(tokens.as_slice()))?;
+        memory.cover(std::mem::size_of_val(tokens.as_slice())).map_err(memory_full)?;
         let tokenizer = tokenizer_of(model, "prompt")?;
         let text = |id| tokenizer.vocabulary_text(id).unwrap_or_default();
         let response = TokenizeResponse {
@@ -51,10 +53,11 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
         Ok((writer(app).json(&response)?, request.ignored))
     })
     .await
+    .map_err(Rejection::from)
 }
 
 /// `POST /detokenize`.
-pub(super) async fn detokenize(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+pub(super) async fn detokenize(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer(app, body, Endpoint::Detokenize, |app, body, _| {
         let (caller, (request, mut memory)) =
             (body.context.key_holder(), body.read(DetokenizeRequest::parse)?);
@@ -68,11 +71,12 @@ pub(super) async fn detokenize(State(app): AppState, body: JsonBody) -> Result<R
             return Err(ApiError::answer_too_large(None, app.config.api.max_answer_bytes));
         }
         // Bytes that are no UTF-8 become characters of three.
-        memory.set(memory.n_bytes() + 4 * n_bytes)?;
+        memory.set(memory.n_bytes() + 4 * n_bytes).map_err(memory_full)?;
         let prompt = tokenizer.decode(&request.tokens, false);
         Ok((writer(app).json(&DetokenizeResponse { prompt: &prompt })?, request.ignored))
     })
     .await
+    .map_err(Rejection::from)
 }
 
 fn writer(app: &App) -> FrameWriter {
@@ -83,9 +87,9 @@ fn writer(app: &App) -> FrameWriter {
 pub(super) async fn info(
     State(app): AppState,
     Extension(context): Extension<Arc<RequestContext>>,
-) -> Result<Response, ApiError> {
+) -> Result<Response, Rejection> {
     if !app.config.api.tokenizer_info {
-        return Err(ApiError::unknown_url("GET", "/tokenizer_info"));
+        return Err(ApiError::unknown_url("GET", "/tokenizer_info").into());
     }
     let caller = context.key_holder();
     let route = app.find_model(&caller, None)?;

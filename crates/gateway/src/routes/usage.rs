@@ -12,9 +12,10 @@ use throng_store::{StoreError, UsageGroup};
 use crate::app::App;
 use crate::auth::Tenant;
 use crate::connection::RequestContext;
-use crate::openai::ApiError;
-use crate::openai::usage_report::{self, UsageKind, UsageQuestion};
+use crate::rejection::Rejection;
 use crate::retry_after::retry_after_s;
+use crate::usage_report::{self, UsageKind, UsageQuestion};
+use throng_api::ApiError;
 
 /// How long an answer of the database may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
@@ -25,8 +26,8 @@ pub(super) async fn completions(
     context: Extension<Arc<RequestContext>>,
     query: RawQuery,
     headers: HeaderMap,
-) -> Result<Response, ApiError> {
-    answer(UsageKind::Completions, &state, &context, query, &headers).await
+) -> Result<Response, Rejection> {
+    answer(UsageKind::Completions, &state, &context, query, &headers).await.map_err(Rejection::from)
 }
 
 /// `GET /v1/organization/costs`.
@@ -35,8 +36,8 @@ pub(super) async fn costs(
     context: Extension<Arc<RequestContext>>,
     query: RawQuery,
     headers: HeaderMap,
-) -> Result<Response, ApiError> {
-    answer(UsageKind::Costs, &state, &context, query, &headers).await
+) -> Result<Response, Rejection> {
+    answer(UsageKind::Costs, &state, &context, query, &headers).await.map_err(Rejection::from)
 }
 
 async fn answer(

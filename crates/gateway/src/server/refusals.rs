@@ -9,8 +9,6 @@ use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use tokio::time::Instant;
 
-use crate::openai::ErrorCode;
-
 /// Lines of one code in one window.
 const LINES_A_WINDOW: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
@@ -54,12 +52,12 @@ fn shown(value: Option<&HeaderValue>) -> Option<String> {
 impl RefusalLog {
     /// Logs an answer with this status and code if its kind has a line left. Refusals by key, host or limit are warnings: the
     /// operator can change them.
-    pub fn note(&self, status: StatusCode, code: ErrorCode, request: &str, path: &str, sender: &Sender) {
-        let Some(n_unlogged) = self.admit(code.0, Instant::now()) else { return };
+    pub fn note(&self, status: StatusCode, code: &'static str, request: &str, path: &str, sender: &Sender) {
+        let Some(n_unlogged) = self.admit(code, Instant::now()) else { return };
         let (host, origin) = (shown(sender.host.as_ref()), shown(sender.origin.as_ref()));
         let client = &sender.client;
         let is_operators = is_operators(status, code);
-        let (status, code) = (status.as_u16(), code.0);
+        let (status, code) = (status.as_u16(), code);
         if is_operators {
             tracing::warn!(request, path, status, code, client, host, origin, n_unlogged, "refused");
         } else {
@@ -84,7 +82,7 @@ impl RefusalLog {
 }
 
 /// Whether the operator's settings or the server's state, and not the request's content, are why it was refused.
-fn is_operators(status: StatusCode, code: ErrorCode) -> bool {
+fn is_operators(status: StatusCode, code: &'static str) -> bool {
     let statuses = [
         StatusCode::UNAUTHORIZED,
         StatusCode::FORBIDDEN,
@@ -95,7 +93,7 @@ fn is_operators(status: StatusCode, code: ErrorCode) -> bool {
         StatusCode::TOO_MANY_REQUESTS,
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
     ];
-    statuses.contains(&status) || status.is_server_error() || code == ErrorCode("bad_host")
+    statuses.contains(&status) || status.is_server_error() || code == "bad_host"
 }
 
 #[cfg(test)]

@@ -23,7 +23,8 @@ use super::refusals::{RefusalLog, Sender};
 use crate::connection::{RequestContext, Settled};
 use crate::limits::insert_headers;
 use crate::metrics::HttpLabels;
-use crate::openai::{ApiError, ErrorCode};
+use crate::rejection::reject;
+use throng_api::ApiError;
 
 /// Answers requests of one listening socket.
 #[derive(Debug)]
@@ -56,7 +57,7 @@ impl Responder {
         };
         let Ok(answered) = answered else {
             tracing::error!(request = context.id_text(), "a handler panicked");
-            return ApiError::internal_error(context.id_text()).into_response();
+            return reject(ApiError::internal_error(context.id_text()));
         };
         let Ok(response) = answered;
         response
@@ -100,7 +101,7 @@ impl Respond for Responder {
             Ok(source) => self.route(parts, &context, source).await,
             Err(error) => {
                 context.linger();
-                let refusal = close_after(version, error.into_response());
+                let refusal = close_after(version, reject(error));
                 if self.guard.may_read_refusal(&parts) {
                     self.for_page(parts, refusal).await
                 } else {
@@ -115,7 +116,7 @@ impl Respond for Responder {
         finish_head(&mut response, &context);
         let path = handler.as_ref().map_or("none", |path| path.as_str());
         let labels = HttpLabels::new(path, &method, response.status());
-        let error_code = response.extensions_mut().remove::<ErrorCode>();
+        let error_code = response.extensions_mut().remove::<ApiError>().map(|error| error.code());
         if let Some(code) = error_code {
             self.refusals.note(response.status(), code, context.id_text(), path, &sender);
         }

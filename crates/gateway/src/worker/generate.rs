@@ -18,12 +18,13 @@ use crate::adapters::LoadedAdapter;
 use crate::body_lines::{BodyLines, LinesError};
 use crate::connection::RequestContext;
 use crate::constraint::OutputForm;
-use crate::openai::ApiError;
+use crate::rejection::{Rejection, memory_full};
 use crate::replica::{
     Replica, ReplicaError, ReplicaErrorKind, ReplicaRequest, RequestedAdapter, received_constraint,
     received_request,
 };
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 /// Most continuations of a request: more than a gateway accepts.
 const MAX_CONTINUATIONS: u32 = 4096;
@@ -36,9 +37,9 @@ pub(super) async fn generate(
     Extension(context): Extension<Arc<RequestContext>>,
     version: Version,
     headers: HeaderMap,
-) -> Result<Body, ApiError> {
+) -> Result<Body, Rejection> {
     if version < Version::HTTP_2 {
-        return Err(ApiError::unsupported_http_version());
+        return Err(ApiError::unsupported_http_version().into());
     }
     check_protocol(&headers)?;
     let mut memory = worker.memory.reservation(Part::Bodies);
@@ -54,7 +55,7 @@ pub(super) async fn generate(
     let line = tokio::time::timeout(timeout, lines.next()).await.map_err(|_| ApiError::request_timeout())?;
     let line = line.map_err(refused_line)?.ok_or_else(ApiError::incomplete_body)?;
     let mut memory = worker.memory.reservation(Part::Prompts);
-    memory.set(line.len())?;
+    memory.set(line.len()).map_err(memory_full)?;
     let request = if line.len() > MAX_READ_IN_PLACE {
         on_blocking_thread(move || read(&line)).await?
     } else {

@@ -22,9 +22,10 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use super::WorkerState;
 use super::generate::generate;
-use crate::openai::ApiError;
+use crate::rejection::reject;
 use crate::replica::{Replica, Status};
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 const HEALTH: &str = "/health";
 
@@ -37,7 +38,7 @@ pub(super) fn router(state: Arc<WorkerState>) -> axum::Router {
         .route(WATCH, get(follow))
         .route(&format!("{ARTIFACTS}{{digest}}"), get(artifact))
         .route(GENERATE, post(generate))
-        .method_not_allowed_fallback(async || ApiError::method_not_allowed("GET, POST"))
+        .method_not_allowed_fallback(async || reject(ApiError::method_not_allowed("GET, POST")))
         .route_layer(middleware::from_fn_with_state(state.clone(), authorize))
         .fallback(unknown_url)
         .with_state(state)
@@ -50,21 +51,21 @@ async fn authorize(
     next: Next,
 ) -> Response {
     let mut response = match worker.tokens.authenticate(request.headers()) {
-        Err(error) if path.as_str() != HEALTH => error.into_response(),
+        Err(error) if path.as_str() != HEALTH => reject(error),
         _ => next.run(request).await,
     };
     response.extensions_mut().insert(path);
     response
 }
 
-async fn unknown_url(method: Method, OriginalUri(uri): OriginalUri) -> ApiError {
-    ApiError::unknown_url(method.as_str(), uri.path())
+async fn unknown_url(method: Method, OriginalUri(uri): OriginalUri) -> Response {
+    reject(ApiError::unknown_url(method.as_str(), uri.path()))
 }
 
 async fn health(State(worker): State<Arc<WorkerState>>) -> Response {
     match worker.replica.status() {
         Status::Ready if !worker.is_draining() => StatusCode::OK.into_response(),
-        _ => ApiError::no_healthy_worker(retry_after_s()).into_response(),
+        _ => reject(ApiError::no_healthy_worker(retry_after_s())),
     }
 }
 

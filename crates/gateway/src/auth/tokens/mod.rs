@@ -17,8 +17,8 @@ use self::key_set::KeySet;
 pub use self::key_set::KeySetError;
 use super::stored::KnownScopes;
 use crate::config::TokenConfig;
-use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 /// Longest token that is looked at.
 const MAX_TOKEN_BYTES: usize = 8 << 10;

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use throng_text::AnswerFormat;
 use throng_text::grammar::{CallableTool, ConstraintSpec, ToolCallSpec};
 
-use crate::openai::{ApiError, ChatRequest, OutputConstraint};
+use throng_api::ApiError;
+use throng_api::openai::{ChatRequest, OutputConstraint};
 
 /// What the answers to `request` must look like: its own constraint, or that of its tools. Where the model must call,
 /// `response_format` says nothing about the answer.

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use throng_text::grammar::ConstraintSpec;
 
 use crate::constraint::{ConstraintSource, OutputForm, ReasoningBefore, ReasoningTokens};
-use crate::openai::{ApiError, ChatRequest, OutputConstraint};
 use crate::served_model::ModelEntry;
+use throng_api::ApiError;
+use throng_api::openai::{ChatRequest, OutputConstraint};
 
 pub(super) use call_constraint::output_constraint;
 

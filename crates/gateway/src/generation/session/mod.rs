@@ -22,10 +22,10 @@ use crate::connection::RequestContext;
 use crate::limits::Charge;
 use crate::moderation::Moderation;
 use crate::observation::GenerationRecord;
-use crate::openai::ApiError;
 use crate::replica::{Generation, ReplicaError, ReplicaEvent, Timing, TokenReport};
 use crate::response_cache::CacheUse;
 use crate::served_model::ModelEntry;
+use throng_api::ApiError;
 
 /// How the text of every choice is made.
 #[derive(Debug, Clone)]

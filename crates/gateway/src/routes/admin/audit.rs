@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use throng_store::{AuditLine, AuditQuery, MAX_AUDIT_LINES};
 
 use super::{answered, store};
-use crate::openai::ApiError;
+use crate::rejection::Rejection;
 use crate::routes::json_body::AppState;
+use throng_api::ApiError;
 
 /// Latest time that may be named: the year 9999.
 const MAX_TIME_S: u64 = 253_402_300_799;
@@ -17,7 +18,7 @@ const DEFAULT_LINES: usize = 100;
 pub(in crate::routes) async fn list(
     State(app): AppState,
     RawQuery(query): RawQuery,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Value>, Rejection> {
     let query = question(query.as_deref().unwrap_or_default())?;
     let lines = answered(store(&app)?.audit(&query).await)?;
     // A page that is full may be the last one; the next is empty then.

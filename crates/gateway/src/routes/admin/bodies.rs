@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use throng_store::{KeyChange, LimitChange, LimitKind, LimitScope, Limits};
 
 use crate::auth::{LimitFault, read_limits};
-use crate::openai::{ApiError, ReadOptions};
+use throng_api::{ApiError, ReadOptions};
 
 /// Longest lifetime of a key: a hundred years.
 const MAX_LIFETIME_S: u64 = 100 * 366 * 86_400;

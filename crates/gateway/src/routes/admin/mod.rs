@@ -21,18 +21,19 @@ use self::shown::{limits_json, shown_key};
 use super::json_body::{AppState, JsonBody};
 use super::path_text::PathText;
 use crate::app::App;
-use crate::openai::ApiError;
+use crate::rejection::Rejection;
 use crate::retry_after::retry_after_s;
+use throng_api::ApiError;
 
 /// `GET /admin/keys`: all keys, without their secrets.
-pub(super) async fn list_keys(State(app): AppState) -> Result<Json<Value>, ApiError> {
+pub(super) async fn list_keys(State(app): AppState) -> Result<Json<Value>, Rejection> {
     let KeyTable { revision, keys } = answered(store(&app)?.keys().await)?;
     let data: Vec<Value> = keys.iter().map(shown_key).collect();
     Ok(Json(json!({"object": "list", "revision": revision, "data": data})))
 }
 
 /// `POST /admin/keys`: a new key; its secret is in this answer only.
-pub(super) async fn create_key(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+pub(super) async fn create_key(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     let (body, _memory) = body.read(bodies::parse::<CreateKey>)?;
     let (expires_unix_s, limits) = (body.expires_unix_s()?, body.limits()?);
     let CreateKey { organisation, project, name, models, .. } = body;
@@ -52,7 +53,7 @@ pub(super) async fn change_key(
     State(app): AppState,
     PathText(id): PathText,
     body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Value>, Rejection> {
     let (body, _memory) = body.read(bodies::parse::<ChangeKey>)?;
     let key = answered(store(&app)?.change_key(&id, body.change()?).await)?;
     Ok(Json(changed(&app, &key).await))
@@ -62,19 +63,19 @@ pub(super) async fn change_key(
 pub(super) async fn revoke_key(
     State(app): AppState,
     PathText(id): PathText,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Value>, Rejection> {
     let key = answered(store(&app)?.revoke_key(&id).await)?;
     Ok(Json(changed(&app, &key).await))
 }
 
 /// `GET /admin/organisations`: organisations with their projects, and the limits of both.
-pub(super) async fn list_organisations(State(app): AppState) -> Result<Json<Value>, ApiError> {
+pub(super) async fn list_organisations(State(app): AppState) -> Result<Json<Value>, Rejection> {
     let keys = answered(store(&app)?.keys().await)?.keys;
     Ok(Json(json!({"object": "list", "data": shown::organisations(&keys)})))
 }
 
 /// `POST /admin/limits`: changes how much an organisation, a project or each of its users may use.
-pub(super) async fn limit(State(app): AppState, body: JsonBody) -> Result<Json<Value>, ApiError> {
+pub(super) async fn limit(State(app): AppState, body: JsonBody) -> Result<Json<Value>, Rejection> {
     let (body, _memory) = body.read(bodies::parse::<LimitBody>)?;
     let limits = answered(store(&app)?.limit(&body.scope()?, body.change()?).await)?;
     refresh(&app).await;

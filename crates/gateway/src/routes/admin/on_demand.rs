@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use super::bodies;
 use crate::app::App;
 use crate::on_demand::{OnDemandModels, Serving};
-use crate::openai::ApiError;
+use crate::rejection::Rejection;
 use crate::routes::json_body::{AppState, JsonBody};
+use throng_api::ApiError;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,14 +21,17 @@ struct Named {
 }
 
 /// `POST /v1/models/load`: answers when the model is loaded.
-pub(in crate::routes) async fn load(State(app): AppState, body: JsonBody) -> Result<Json<Value>, ApiError> {
+pub(in crate::routes) async fn load(State(app): AppState, body: JsonBody) -> Result<Json<Value>, Rejection> {
     let (Named { model }, _memory) = body.read(bodies::parse::<Named>)?;
     models(&app, &model)?.load(&place(&app), &model).await?;
     Ok(Json(json!({"model": model, "state": "loaded"})))
 }
 
 /// `POST /v1/models/unload`: answers when its requests have ended and its memory is free.
-pub(in crate::routes) async fn unload(State(app): AppState, body: JsonBody) -> Result<Json<Value>, ApiError> {
+pub(in crate::routes) async fn unload(
+    State(app): AppState,
+    body: JsonBody,
+) -> Result<Json<Value>, Rejection> {
     let (Named { model }, _memory) = body.read(bodies::parse::<Named>)?;
     models(&app, &model)?.unload(&place(&app), &model).await?;
     Ok(Json(json!({"model": model, "state": "unloaded"})))

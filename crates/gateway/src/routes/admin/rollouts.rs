@@ -14,7 +14,8 @@ use super::super::json_body::{AppState, JsonBody};
 use super::super::path_text::PathText;
 use super::bodies;
 use crate::aliases::{Golden, RunningRollout};
-use crate::openai::ApiError;
+use crate::rejection::Rejection;
+use throng_api::ApiError;
 
 /// Most golden prompts of a roll-out, and most tokens of an answer to one.
 const MAX_GOLDEN: usize = 16;
@@ -102,13 +103,13 @@ pub(in crate::routes) async fn list(State(app): AppState) -> Json<Value> {
 }
 
 /// `POST /admin/rollouts`: begins one.
-pub(in crate::routes) async fn begin(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+pub(in crate::routes) async fn begin(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     let (body, _memory) = body.read(bodies::parse::<BeginRollout>)?;
     let plan = body.plan()?;
     let BeginRollout { alias, model, golden, .. } = body;
     let alias = app.aliases.find(&alias).ok_or_else(|| ApiError::not_found("There is no such alias"))?;
     if !generate::is_usable(&app, &model) {
-        return Err(ApiError::refused_change(format!("the model {model:?} cannot be used now")));
+        return Err(ApiError::refused_change(format!("the model {model:?} cannot be used now")).into());
     }
     let golden = golden.into_iter().map(GoldenBody::golden).collect::<Result<Vec<_>, ApiError>>()?;
     let rollout = alias.begin(model, plan, golden).ok_or_else(|| {
@@ -122,7 +123,7 @@ pub(in crate::routes) async fn begin(State(app): AppState, body: JsonBody) -> Re
 pub(in crate::routes) async fn roll_back(
     State(app): AppState,
     PathText(name): PathText,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Value>, Rejection> {
     let rollout = app.aliases.find(&name).and_then(|alias| alias.rollout());
     let rollout = rollout.ok_or_else(|| ApiError::not_found("There is no roll-out of this alias"))?;
     rollout.abort();

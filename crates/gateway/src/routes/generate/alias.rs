@@ -13,8 +13,8 @@ use crate::aliases::{Alias, Choice};
 use crate::app::App;
 use crate::connection::RequestContext;
 use crate::foreign::Endpoint;
-use crate::openai::ApiError;
 use crate::replica::Status;
+use throng_api::ApiError;
 
 /// What of a body decides: read before the rest of it, and only where there are such names.
 #[derive(Deserialize)]

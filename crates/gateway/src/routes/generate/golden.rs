@@ -12,7 +12,7 @@ use super::{Target, answer_as};
 use crate::aliases::{Golden, RunningRollout};
 use crate::app::App;
 use crate::foreign::Endpoint;
-use crate::openai::ApiError;
+use throng_api::ApiError;
 
 /// Whose requests they are.
 const TENANT: &str = "throng golden";

@@ -13,9 +13,10 @@ use crate::generation::{
     Abandoned, AnswerBound, AnswerShape, Caller, LogprobBytes, Prepared, check_room, prepare_chat,
     prepare_completion,
 };
-use crate::openai::response::{chat_id, completion_id};
-use crate::openai::{ApiError, ChatRequest, CompletionRequest, GenerationRequest, IgnoredParameters};
 use crate::router::Route;
+use throng_api::openai::response::{chat_id, completion_id};
+use throng_api::openai::{ChatRequest, CompletionRequest, GenerationRequest};
+use throng_api::{ApiError, IgnoredParameters};
 
 /// What is left of a request once it is read: nothing that its answer does not need.
 pub(super) struct Job {

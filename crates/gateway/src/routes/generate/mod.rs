@@ -31,9 +31,11 @@ use crate::generation::{
     Answer, AnswerBound, FrameWriter, Frames, Session, StreamFormat, StreamSetting, admit, collect,
     read_and_prepare, stream,
 };
-use crate::openai::{ApiError, ChatRequest, CompletionRequest, IgnoredParameters};
+use crate::rejection::{Rejection, memory_full};
 use crate::retry_after::retry_after_s;
 use crate::router::Route;
+use throng_api::openai::{ChatRequest, CompletionRequest};
+use throng_api::{ApiError, IgnoredParameters};
 
 const JSON: [(HeaderName, HeaderValue); 1] =
     [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
@@ -58,13 +60,13 @@ impl Target {
 }
 
 /// `POST /v1/chat/completions`.
-pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
-    answer_once(app, body, Endpoint::Chat).await
+pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
+    answer_once(app, body, Endpoint::Chat).await.map_err(Rejection::from)
 }
 
 /// `POST /v1/completions`.
-pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
-    answer_once(app, body, Endpoint::Completions).await
+pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
+    answer_once(app, body, Endpoint::Completions).await.map_err(Rejection::from)
 }
 
 /// Answers a request; one with an `Idempotency-Key` is generated once, however often it comes.
@@ -188,7 +190,7 @@ async fn begin(
 ) -> Result<Begun, ApiError> {
     let Job { route, prepared, asked, echo, bound, is_streaming, ignored, unjudged, is_replaceable } = job;
     app.moderation.judge_prompts(&unjudged, prompt_param).await?;
-    let memory = app.memory.reserve(Part::Answers, bound.prompt_report_bytes())?;
+    let memory = app.memory.reserve(Part::Answers, bound.prompt_report_bytes()).map_err(memory_full)?;
     let n_prompts = prepared.requests.len();
     let counting = (&app.limits, app.ledger.as_ref());
     let mut session =

@@ -8,12 +8,13 @@ use futures_util::FutureExt;
 use crate::app::App;
 use crate::connection::RequestContext;
 use crate::generation::{Caller, encode_conversation, tokenizer_of};
-use crate::openai::message::Role;
-use crate::openai::pooling::PoolingOptions;
-use crate::openai::{ApiError, ChatRequest, Conversation, Prompt};
 use crate::pooling::{Inputs, PooledInput, prepare, vector_aside};
 use crate::response_cache::{CachePolicy, Question, SemanticCache};
 use crate::served_model::ModelEntry;
+use throng_api::ApiError;
+use throng_api::openai::message::Role;
+use throng_api::openai::pooling::PoolingOptions;
+use throng_api::openai::{ChatRequest, Conversation, Prompt};
 
 /// Longest question that is compared with others, in bytes.
 const MAX_QUESTION_BYTES: usize = 8 << 10;

@@ -13,7 +13,7 @@ use super::{Target, answer_as};
 use crate::aliases::Alias;
 use crate::app::App;
 use crate::foreign::Endpoint;
-use crate::openai::ApiError;
+use throng_api::ApiError;
 
 /// Whose requests copies are.
 const TENANT: &str = "throng shadow";

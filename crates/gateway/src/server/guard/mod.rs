@@ -15,7 +15,8 @@ use throng_http::{
 
 use crate::config::GatewayConfig;
 use crate::connection::content_length;
-use crate::openai::ApiError;
+use crate::rejection::head_violation;
+use throng_api::ApiError;
 
 /// The rules of one listening socket.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl Guard {
     /// The first rule that it breaks.
     pub fn check(&self, parts: &Parts) -> Result<Source, ApiError> {
         if parts.version >= Version::HTTP_2 {
-            check_http2_fields(&parts.headers)?;
+            check_http2_fields(&parts.headers).map_err(head_violation)?;
         }
         self.check_sizes(parts)?;
         check_upgrade(parts)?;

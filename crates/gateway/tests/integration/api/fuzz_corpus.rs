@@ -13,9 +13,8 @@ fn the_check_passes_on_the_corpus() {
 /// The seeds are valid bodies, so that fuzzing starts past the first checks.
 #[test]
 fn seeds_are_accepted() {
-    use throng_gateway::openai::{
-        ChatRequest, CompletionRequest, DetokenizeRequest, ReadOptions, TokenizeRequest,
-    };
+    use throng_api::ReadOptions;
+    use throng_api::openai::{ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest};
     let seed = |name: &str| std::fs::read(corpus::folder("request").join(name)).unwrap();
     let options = ReadOptions::default();
     ChatRequest::parse(&seed("chat.json"), &options).unwrap();

@@ -1,11 +1,12 @@
 //! The table of invalid input against the parsers, without a socket. Facts that only a running model has are made up.
 
 use crate::bad_input::{Case, Endpoint, Expected, MAX_MODEL_LEN, VOCABULARY_SIZE};
-use throng_core::request::GenerationDefaults;
-use throng_gateway::openai::{
-    ApiError, ChatRequest, CompletionRequest, DetokenizeRequest, ModelFacts, ModelLimits, Prompt,
-    ReadOptions, TokenizeRequest, check_prompt, drop_invalid,
+use throng_api::openai::{
+    ChatRequest, CompletionRequest, DetokenizeRequest, ModelFacts, ModelLimits, Prompt, TokenizeRequest,
+    check_prompt, drop_invalid,
 };
+use throng_api::{ApiError, ReadOptions};
+use throng_core::request::GenerationDefaults;
 
 const LIMITS: ModelLimits =
     ModelLimits { vocabulary_size: VOCABULARY_SIZE, max_model_len: MAX_MODEL_LEN, max_logprobs: Some(20) };

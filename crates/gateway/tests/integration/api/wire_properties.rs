@@ -7,11 +7,11 @@ use crate::bad_input::{Case, Endpoint};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{RngSeed, TestRunner};
-use throng_core::request::GenerationDefaults;
-use throng_gateway::openai::{
-    ApiError, ChatRequest, CompletionRequest, DetokenizeRequest, ModelFacts, ModelLimits, ReadOptions,
-    TokenizeRequest,
+use throng_api::openai::{
+    ChatRequest, CompletionRequest, DetokenizeRequest, ModelFacts, ModelLimits, TokenizeRequest,
 };
+use throng_api::{ApiError, ReadOptions};
+use throng_core::request::GenerationDefaults;
 
 /// Bodies that are short enough to be changed often.
 static SEEDS: LazyLock<Vec<Case>> =

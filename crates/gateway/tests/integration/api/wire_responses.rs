@@ -1,21 +1,21 @@
 //! Answers and chunks, byte for byte.
 
 use serde::Serialize;
+use throng_api::openai::chat_response::{
+    AssistantMessage, CalledTool, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatDelta,
+};
+use throng_api::openai::completion_response::{
+    AskedOfChoice, Completion, CompletionChoice, CompletionChunk, CompletionChunkChoice, EchoedText,
+};
+use throng_api::openai::logprobs::{
+    ChatLogprobs, CompletionLogprobs, CompletionToken, PromptLogprobs, TokenSpelling,
+};
+use throng_api::openai::response::{Envelope, Finish, SYSTEM_FINGERPRINT, chat_id};
+use throng_api::openai::usage::Usage;
+use throng_api::openai::{StreamOptions, models};
 use throng_core::batch::TokenLogprob;
 use throng_core::request::{FinishReason, TokenId};
 use throng_gateway::TokenReport;
-use throng_gateway::openai::chat_response::{
-    AssistantMessage, CalledTool, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatDelta,
-};
-use throng_gateway::openai::completion_response::{
-    AskedOfChoice, Completion, CompletionChoice, CompletionChunk, CompletionChunkChoice, EchoedText,
-};
-use throng_gateway::openai::logprobs::{
-    ChatLogprobs, CompletionLogprobs, CompletionToken, PromptLogprobs, TokenSpelling,
-};
-use throng_gateway::openai::response::{Envelope, Finish, SYSTEM_FINGERPRINT, chat_id};
-use throng_gateway::openai::usage::Usage;
-use throng_gateway::openai::{StreamOptions, models};
 
 const ENVELOPE: Envelope<'_> = Envelope { id: "chatcmpl-1", created: 7, model: "m" };
 

@@ -1,0 +1,100 @@
+//! What one request may keep as trees of values, over all its parameters together: a value in a tree takes a
+//! hundred times its bytes in the body. Does not know what the trees are for.
+
+use serde_json::Value;
+use throng_text::exact_number;
+
+use super::walk::{Extent, syntax};
+use super::{MAX_TREE_BYTES, MAX_TREE_DEPTH, Node};
+use crate::error::ApiError;
+
+/// Most values in all trees of a request together.
+pub const MAX_TREE_VALUES: usize = 50_000;
+
+/// What is left of it.
+#[derive(Debug, Clone)]
+pub struct TreeBudget {
+    n_values: usize,
+}
+
+impl Default for TreeBudget {
+    fn default() -> Self {
+        Self { n_values: MAX_TREE_VALUES }
+    }
+}
+
+impl TreeBudget {
+    /// How many values were taken.
+    pub fn n_taken(&self) -> usize {
+        MAX_TREE_VALUES - self.n_values
+    }
+
+    /// Takes `n_values` for the value at `node`.
+    ///
+    /// # Errors
+    /// `schema_too_complex` when fewer are left.
+    pub fn take(&mut self, n_values: usize, node: &Node<'_, '_>) -> Result<(), ApiError> {
+        let left = self.n_values.checked_sub(n_values);
+        self.n_values = left.ok_or_else(|| ApiError::schema_too_complex(node.path()))?;
+        Ok(())
+    }
+
+    /// Takes what the value at `node` makes as a tree, and nothing where it is refused.
+    ///
+    /// # Errors
+    /// `schema_too_complex` for more values than are left, and what [`Node::check_complexity`] refuses.
+    pub fn take_tree(&mut self, node: &Node<'_, '_>) -> Result<(), ApiError> {
+        self.n_values -= node.check_complexity(self.n_values)?;
+        Ok(())
+    }
+
+    /// Takes what `text` makes as a tree if it is a JSON object or list; the text itself stands at `node`.
+    ///
+    /// # Errors
+    /// `schema_too_complex` for more values than are left.
+    pub fn take_text(&mut self, text: &str, node: &Node<'_, '_>) -> Result<(), ApiError> {
+        let is_tree = text.trim_start().starts_with(['{', '[']);
+        self.take(if is_tree { Extent::of(text).n_values_at_most } else { 1 }, node)
+    }
+}
+
+impl<'a> Node<'a, '_> {
+    /// Refuses a value that would be too much as a tree: more than `max_values` values, [`MAX_TREE_DEPTH`] or
+    /// [`MAX_TREE_BYTES`]. Gives the number of values, or one that is a little above.
+    ///
+    /// # Errors
+    /// `schema_too_complex`.
+    pub fn check_complexity(&self, max_values: usize) -> Result<usize, ApiError> {
+        self.check_complexity_of(self.text(), max_values)
+    }
+
+    /// Checks the complexity of JSON that stands in the string at this place; see [`Self::check_complexity`].
+    ///
+    /// # Errors
+    /// `schema_too_complex`.
+    pub fn check_complexity_of(&self, json: &str, max_values: usize) -> Result<usize, ApiError> {
+        if json.len() <= MAX_TREE_BYTES {
+            let extent = Extent::of(json);
+            if extent.n_values_at_most <= max_values && extent.depth <= MAX_TREE_DEPTH {
+                return Ok(extent.n_values_at_most);
+            }
+        }
+        Err(ApiError::schema_too_complex(self.path()))
+    }
+
+    /// The value as a tree, once a [`TreeBudget`] or [`Self::check_complexity`] allowed it.
+    ///
+    /// # Errors
+    /// `invalid_json`, which a body that was checked never gives.
+    pub fn tree(&self) -> Result<Value, ApiError> {
+        serde_json::from_str(self.text()).map_err(syntax)
+    }
+
+    /// The tree of [`Self::tree`] with the digits of every number: see [`throng_text::exact_number`].
+    ///
+    /// # Errors
+    /// The errors of [`Self::tree`].
+    pub fn exact_tree(&self) -> Result<Value, ApiError> {
+        exact_number::parse(self.text()).map_err(syntax)
+    }
+}

@@ -1,0 +1,15 @@
+//! The APIs that clients speak: bytes of requests to checked types, and answers back to bytes. Pure
+//! functions; does not know sockets, engines and time.
+#![forbid(unsafe_code)]
+
+pub mod error;
+mod events;
+pub mod field;
+mod ignored;
+pub mod json;
+pub mod openai;
+
+pub use error::{ApiError, ConstraintParam, ErrorType, SpentBudget};
+pub use events::Events;
+pub use field::ReadOptions;
+pub use ignored::IgnoredParameters;

@@ -1,0 +1,132 @@
+//! All routes as the OpenAPI document lists them. Does not know how they are served.
+
+/// A route for the document.
+pub(super) struct Operation {
+    pub path: &'static str,
+    pub summary: &'static str,
+    /// Media type of the answer; empty where it has no body.
+    pub content_type: &'static str,
+    /// The name of the schema of its body.
+    pub body: Option<&'static str>,
+    pub is_post: bool,
+    /// The status of success.
+    pub status: &'static str,
+    /// The name of the schema of its answer; empty: any.
+    pub answer: &'static str,
+}
+
+pub(super) const JSON: &str = "application/json";
+const TEXT: &str = "text/plain";
+
+const fn get(path: &'static str, summary: &'static str) -> Operation {
+    Operation { path, summary, content_type: JSON, body: None, is_post: false, status: "200", answer: "" }
+}
+
+const fn post(path: &'static str, body: &'static str, summary: &'static str) -> Operation {
+    Operation {
+        path,
+        summary,
+        content_type: JSON,
+        body: Some(body),
+        is_post: true,
+        status: "200",
+        answer: "",
+    }
+}
+
+impl Operation {
+    /// The same route, whose answer has this schema.
+    const fn gives(self, answer: &'static str) -> Self {
+        Self { answer, ..self }
+    }
+}
+
+/// A GET whose status is its answer.
+const fn empty(path: &'static str, summary: &'static str) -> Operation {
+    Operation { content_type: "", ..get(path, summary) }
+}
+
+/// A POST whose path says everything.
+const fn act(path: &'static str, summary: &'static str) -> Operation {
+    Operation { is_post: true, ..get(path, summary) }
+}
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    post(
+        "/v1/chat/completions",
+        "ChatCompletionRequest",
+        "Answer a conversation; with stream as server-sent events, ended by [DONE].",
+    )
+    .gives("ChatCompletion"),
+    post(
+        "/v1/completions",
+        "CompletionRequest",
+        "Continue texts or token ids; with stream as server-sent events, ended by [DONE].",
+    )
+    .gives("Completion"),
+    post("/v1/embeddings", "EmbeddingRequest", "The embeddings of texts.").gives("EmbeddingList"),
+    post("/v1/rerank", "RerankRequest", "Documents in the order of their relevance to a query.")
+        .gives("Ranking"),
+    post("/rerank", "RerankRequest", "Documents in the order of their relevance to a query.")
+        .gives("Ranking"),
+    post("/score", "ScoreRequest", "The scores of pairs of texts.").gives("ScoreList"),
+    post("/v1/score", "ScoreRequest", "The scores of pairs of texts.").gives("ScoreList"),
+    post("/v1/classify", "ClassifyRequest", "The classes of texts.").gives("ClassificationList"),
+    post("/classify", "ClassifyRequest", "The classes of texts.").gives("ClassificationList"),
+    get("/v1/models", "The models that are served.").gives("ModelList"),
+    get("/v1/models/{id}", "One model.").gives("Model"),
+    get("/v1/organization/usage/completions", "Requests and tokens by time, project, user, key and model.")
+        .gives("UsagePage"),
+    get("/v1/organization/costs", "What was used costs, by day, project, key and model.").gives("CostsPage"),
+    Operation {
+        content_type: TEXT,
+        ..post("/v1/load_lora_adapter", "LoadAdapterRequest", "Load an adapter, if the operator allows it.")
+    },
+    Operation {
+        content_type: TEXT,
+        ..post(
+            "/v1/unload_lora_adapter",
+            "UnloadAdapterRequest",
+            "Unload an adapter, if the operator allows it.",
+        )
+    },
+    post("/tokenize", "TokenizeRequest", "The tokens of a text or of a conversation.").gives("Tokens"),
+    post("/detokenize", "DetokenizeRequest", "The text of tokens.").gives("Text"),
+    post("/v1/moderations", "ModerationRequest", "Which of the operator's rules texts match.")
+        .gives("Moderation"),
+    get("/tokenizer_info", "The tokenizer's configuration, where the operator enabled it."),
+    empty("/health", "Whether requests can be answered."),
+    empty("/health/live", "Whether the process lives."),
+    empty("/health/ready", "Whether requests can be answered."),
+    empty("/ping", "Whether requests can be answered."),
+    get("/version", "The version of this server.").gives("Version"),
+    get("/load", "How many sequences run or wait.").gives("Load"),
+    Operation { content_type: TEXT, ..get("/metrics", "Metrics for Prometheus.") },
+    get("/explain", "The caller's latest finished requests.").gives("ExplainedRequests"),
+    get("/explain/{id}", "Where the time of one of the caller's finished requests went.")
+        .gives("Explanation"),
+    get("/fleet", "The workers of this gateway, for its operators.").gives("Fleet"),
+    get("/openapi.json", "This document."),
+    post("/v1/models/load", "NamedModelRequest", "Load a model that comes on demand, for operators."),
+    post("/v1/models/unload", "NamedModelRequest", "Unload one, once its requests have ended."),
+    get("/admin/models", "The models that come on demand, with their states."),
+    get("/admin/keys", "All API keys; like all of /admin on the operator's listener only."),
+    Operation {
+        status: "201",
+        ..post("/admin/keys", "CreateKeyRequest", "Make an API key, whose text is in this answer only.")
+    },
+    post("/admin/keys/{id}", "ChangeKeyRequest", "Change what a key may do."),
+    act("/admin/keys/{id}/revoke", "Refuse a key from now on."),
+    get("/admin/organisations", "Organisations and their projects, with limits."),
+    get("/admin/audit", "Where requests that are bound to regions went, a page at a time."),
+    post("/admin/limits", "LimitRequest", "Limit an organisation, a project or each of its users."),
+    get("/admin/rollouts", "The latest roll-out of each alias."),
+    Operation {
+        status: "201",
+        ..post("/admin/rollouts", "BeginRolloutRequest", "Give an alias's requests to a new model by stages.")
+    },
+    act("/admin/rollouts/{alias}/rollback", "Give all of an alias's requests back to its models."),
+    Operation { status: "202", ..act("/admin/drain", "Finish what runs and end the server.") },
+    Operation { content_type: "text/html", ..get("/dashboard", "A page that shows the server at work.") },
+    Operation { content_type: "text/html", ..get("/", "A page to chat with the models.") },
+];

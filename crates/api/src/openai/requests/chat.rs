@@ -1,0 +1,204 @@
+//! The body of `POST /v1/chat/completions`. Does not know how a conversation becomes tokens.
+
+use throng_core::request::SamplingParams;
+
+use super::conversation::{CONVERSATION_FIELDS, Conversation};
+use super::generation_fields::{GENERATION_FIELDS, IGNORED, UNSUPPORTED};
+use super::generation_request::GenerationRequest;
+use super::generation_values::{is_empty, is_false};
+use super::sampling::{EncodeWord, ModelFacts};
+use super::tool_choice::{CallMode, TOOL_CHOICES, ToolChoice, read_tool_choice};
+use crate::error::ApiError;
+use crate::field::Kind::{Boolean, Custom, Hint, Integer, Refused};
+use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
+
+/// A checked request for a chat completion.
+#[derive(Debug, Clone)]
+pub struct ChatRequest {
+    /// What it shares with text completions.
+    pub generation: GenerationRequest,
+    /// What the chat template is given.
+    pub conversation: Conversation,
+    /// The model may call the conversation's tools.
+    pub calls_tools: bool,
+    /// The answer must be calls.
+    pub must_call: bool,
+    /// The only function that it may call, if `tool_choice` names one.
+    pub chosen_function: Option<String>,
+    /// Only the first call of an answer counts.
+    pub only_first_call: bool,
+    /// The reasoning is part of the answer.
+    pub shows_reasoning: bool,
+    max_tokens_param: &'static str,
+}
+
+/// The parameters that only chat completions have.
+#[derive(Debug, Default)]
+pub struct ChatOptions {
+    max_completion_tokens: Option<i64>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<i64>,
+    tool_choice: Option<ToolChoice>,
+    parallel_tool_calls: Option<bool>,
+    include_reasoning: Option<bool>,
+}
+
+/// The parameters that only chat completions have.
+pub const CHAT_FIELDS: &[Field<ChatOptions>] = &[
+    field(
+        "max_completion_tokens",
+        Integer(0, i32::MAX as i64, |o| &mut o.max_completion_tokens),
+        "The most tokens to generate; what is left of the context unless said.",
+    ),
+    field(
+        "logprobs",
+        Boolean(|o| &mut o.logprobs),
+        "Report the log-probability of each token of the answer; false unless said.",
+    ),
+    field(
+        "top_logprobs",
+        Integer(-1, i32::MAX as i64, |o| &mut o.top_logprobs),
+        "Report this many of the most likely tokens beside each; -1: all. Needs logprobs.",
+    ),
+    field(
+        "tool_choice",
+        Custom(Shape::AnyOf(&[Shape::Choice(TOOL_CHOICES), Shape::Object]), |o, node, _| {
+            o.tool_choice = Some(read_tool_choice(node)?);
+            Ok(())
+        }),
+        "Whether the model may, must or must not call tools: auto, required, none, a function to call, or allowed_tools.",
+    ),
+    field(
+        "parallel_tool_calls",
+        Boolean(|o| &mut o.parallel_tool_calls),
+        "Whether an answer may have several calls; false gives only the first. true unless said.",
+    ),
+    field(
+        "include_reasoning",
+        Boolean(|o| &mut o.include_reasoning),
+        "Whether the answer shows the model's reasoning; true unless said.",
+    ),
+    field("functions", Refused(Shape::Array(128, &Shape::Object), is_empty), UNSUPPORTED),
+    field(
+        "function_call",
+        Refused(Shape::Any, |node| matches!(node.text(), r#""none""# | r#""auto""#)),
+        UNSUPPORTED,
+    ),
+    field(
+        "modalities",
+        Refused(Shape::Array(8, &Shape::Text(32)), |node| {
+            node.elements(8, |_, kind| kind.one_of(&["text"]).map(drop)).is_ok()
+        }),
+        "Only [\"text\"] is accepted.",
+    ),
+    field("audio", Refused(Shape::Object, is_empty), UNSUPPORTED),
+    field("prediction", Hint(Shape::Object, is_empty), IGNORED),
+    field("web_search_options", Refused(Shape::Object, |_| false), UNSUPPORTED),
+    field(
+        "verbosity",
+        Hint(Shape::Choice(&["low", "medium", "high"]), |node| node.text() == r#""medium""#),
+        IGNORED,
+    ),
+    field("echo", Refused(Shape::Boolean, is_false), UNSUPPORTED),
+];
+
+impl ChatRequest {
+    /// Reads and checks a body.
+    ///
+    /// # Errors
+    /// A 400 that names the parameter.
+    pub fn parse(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
+        let mut generation = GenerationRequest { logprobs_param: "top_logprobs", ..Default::default() };
+        let mut conversation = Conversation::default();
+        let mut own = ChatOptions::default();
+        let ignored = read_body(
+            body,
+            &mut [
+                &mut Bound { fields: CONVERSATION_FIELDS, target: &mut conversation },
+                &mut Bound { fields: GENERATION_FIELDS, target: &mut generation },
+                &mut Bound { fields: CHAT_FIELDS, target: &mut own },
+            ],
+            options,
+        )?;
+        generation.settle(ignored, options);
+        let max_tokens_param = own.resolve_max_tokens(&mut generation)?;
+        if generation.model.is_some() && conversation.messages.is_empty() {
+            return Err(ApiError::missing_required_parameter("messages"));
+        }
+        generation.check_together(max_tokens_param, false)?;
+        conversation.check_together()?;
+        generation.logprobs = own.n_alternatives()?;
+        let choice = own.tool_choice.take();
+        if let Some(choice) = &choice {
+            choice.check(&conversation)?;
+            choice.keep_allowed(&mut conversation);
+        }
+        let mode = choice.as_ref().map(|choice| choice.mode);
+        generation.ignored.extend(&std::mem::take(&mut conversation.ignored));
+        conversation.calls_no_tools = mode == Some(CallMode::Never);
+        Ok(Self {
+            calls_tools: !conversation.tools.is_empty() && !conversation.calls_no_tools,
+            only_first_call: own.parallel_tool_calls == Some(false),
+            must_call: mode == Some(CallMode::Required),
+            chosen_function: choice.and_then(|choice| choice.function),
+            shows_reasoning: own.include_reasoning.unwrap_or(true),
+            generation,
+            conversation,
+            max_tokens_param,
+        })
+    }
+
+    /// The name under which the client gave `max_tokens`.
+    pub fn max_tokens_param(&self) -> &'static str {
+        self.max_tokens_param
+    }
+
+    /// Drops the client's template variables that are not read; they are among the ignored parameters then.
+    pub fn ignore_unread_variables(&mut self, is_read: impl Fn(&str) -> bool) {
+        self.conversation.ignore_unread_variables(is_read);
+        self.generation.ignored.extend(&std::mem::take(&mut self.conversation.ignored));
+    }
+
+    /// The sampling parameters for a prompt of `n_prompt_tokens`; see [`GenerationRequest::sampling_params`].
+    ///
+    /// # Errors
+    /// `context_length_exceeded` and other 400s that name the parameter.
+    pub fn sampling_params(
+        &self,
+        n_prompt_tokens: usize,
+        facts: &ModelFacts<'_>,
+        seed: u64,
+        encode_word: EncodeWord<'_>,
+    ) -> Result<SamplingParams, ApiError> {
+        let max_tokens =
+            self.generation.output_tokens(n_prompt_tokens, facts, None, "messages", self.max_tokens_param)?;
+        self.generation.sampling_params(facts, max_tokens, seed, encode_word)
+    }
+}
+
+impl ChatOptions {
+    /// Settles the two names of one parameter, and tells which the client used.
+    fn resolve_max_tokens(&self, generation: &mut GenerationRequest) -> Result<&'static str, ApiError> {
+        match (generation.max_tokens, self.max_completion_tokens) {
+            (Some(old), Some(new)) if old != new => {
+                Err(ApiError::mutually_exclusive("max_tokens", "max_completion_tokens"))
+            }
+            (None, Some(new)) => {
+                generation.max_tokens = Some(new);
+                Ok("max_completion_tokens")
+            }
+            _ => Ok("max_tokens"),
+        }
+    }
+
+    fn n_alternatives(&self) -> Result<Option<i64>, ApiError> {
+        match (self.logprobs, self.top_logprobs) {
+            (Some(true), top) => Ok(Some(top.unwrap_or(0))),
+            (_, None | Some(0)) => Ok(None),
+            (_, Some(_)) => {
+                let reason = "'top_logprobs' is only allowed when 'logprobs' is true.";
+                Err(ApiError::invalid_value("top_logprobs", reason))
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The body of `POST /v1/completions`. Does not know how text becomes tokens.
+
+use throng_core::request::{SamplingParams, TokenId};
+
+use super::generation_fields::{GENERATION_FIELDS, UNSUPPORTED};
+use super::generation_request::GenerationRequest;
+use super::generation_values::TOKENS;
+use super::sampling::{EncodeWord, ModelFacts};
+use crate::error::ApiError;
+use crate::field::Kind::{Boolean, Custom, Integer, Refused};
+use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
+use crate::json::{JsonType, Node};
+
+/// Most prompts of one request, and most answers over all of them.
+pub const MAX_PROMPTS: usize = 1024;
+
+/// Output tokens of a client that does not say how many.
+const DEFAULT_MAX_TOKENS: u32 = 16;
+
+/// One prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Prompt {
+    /// Text, perhaps empty: fine where the tokenizer begins every text with a token.
+    Text(String),
+    /// Tokens, at least one; not yet checked against a vocabulary.
+    Tokens(Vec<TokenId>),
+}
+
+/// A checked request for a text completion.
+#[derive(Debug, Clone)]
+pub struct CompletionRequest {
+    /// What it shares with chat completions.
+    pub generation: GenerationRequest,
+    /// The prompts, at least one; their answers are numbered through.
+    pub prompts: Vec<Prompt>,
+    /// Whether the answer begins with the prompt.
+    pub echo: bool,
+    /// Whether the tokenizer adds special tokens to a text.
+    pub add_special_tokens: bool,
+    /// Whether the client asked for `prompt_logprobs` by that name (else they may be set for `echo`).
+    pub returns_prompt_logprobs: bool,
+}
+
+/// The parameters that only text completions have.
+#[derive(Debug, Default)]
+pub struct CompletionOptions {
+    prompts: Vec<Prompt>,
+    echo: Option<bool>,
+    logprobs: Option<i64>,
+    add_special_tokens: Option<bool>,
+}
+
+/// What `prompt` may be.
+pub const PROMPT_SHAPE: Shape = Shape::AnyOf(&[
+    Shape::Text(usize::MAX),
+    Shape::Array(MAX_PROMPTS, &Shape::Text(usize::MAX)),
+    TOKENS,
+    Shape::Array(MAX_PROMPTS, &TOKENS),
+]);
+
+/// The parameters that only text completions have.
+pub const COMPLETION_FIELDS: &[Field<CompletionOptions>] = &[
+    field(
+        "prompt",
+        Custom(PROMPT_SHAPE, |o, node, _| {
+            o.prompts = read_prompts(node, MAX_PROMPTS)?;
+            Ok(())
+        }),
+        "Text, token ids, or a list of either.",
+    ),
+    field("echo", Boolean(|o| &mut o.echo), "Begin the answer with the prompt; false unless said."),
+    field(
+        "logprobs",
+        Integer(-1, i32::MAX as i64, |o| &mut o.logprobs),
+        "Report log-probabilities of the tokens and this many of the most likely ones beside each; -1: all.",
+    ),
+    field(
+        "add_special_tokens",
+        Boolean(|o| &mut o.add_special_tokens),
+        "Let the tokenizer add special tokens such as the one that begins a text; true unless said.",
+    ),
+    field("suffix", Refused(Shape::Text(usize::MAX), |node| node.text() == r#""""#), UNSUPPORTED),
+    field("prompt_embeds", Refused(Shape::Any, |_| false), UNSUPPORTED),
+];
+
+impl CompletionRequest {
+    /// Reads and checks a body.
+    ///
+    /// # Errors
+    /// A 400 that names the parameter.
+    pub fn parse(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
+        let mut generation = GenerationRequest { logprobs_param: "logprobs", ..Default::default() };
+        let mut own = CompletionOptions::default();
+        let ignored = read_body(
+            body,
+            &mut [
+                &mut Bound { fields: COMPLETION_FIELDS, target: &mut own },
+                &mut Bound { fields: GENERATION_FIELDS, target: &mut generation },
+            ],
+            options,
+        )?;
+        generation.settle(ignored, options);
+        if generation.model.is_some() && own.prompts.is_empty() {
+            return Err(ApiError::missing_required_parameter("prompt"));
+        }
+        let echo = own.echo.unwrap_or(false);
+        generation.check_together("max_tokens", echo)?;
+        let n_generated = generation.n_generated() as usize;
+        if own.prompts.len() * n_generated > MAX_PROMPTS {
+            return Err(ApiError::array_above_max_length("prompt", MAX_PROMPTS / n_generated));
+        }
+        generation.logprobs = own.logprobs;
+        let returns_prompt_logprobs = generation.prompt_logprobs.is_some();
+        if echo && !returns_prompt_logprobs {
+            generation.prompt_logprobs = own.logprobs;
+        }
+        Ok(Self {
+            generation,
+            prompts: own.prompts,
+            echo,
+            add_special_tokens: own.add_special_tokens.unwrap_or(true),
+            returns_prompt_logprobs,
+        })
+    }
+
+    /// The sampling parameters for a prompt of `n_prompt_tokens`; see [`GenerationRequest::sampling_params`].
+    ///
+    /// # Errors
+    /// `context_length_exceeded` and other 400s that name the parameter.
+    pub fn sampling_params(
+        &self,
+        n_prompt_tokens: usize,
+        facts: &ModelFacts<'_>,
+        seed: u64,
+        encode_word: EncodeWord<'_>,
+    ) -> Result<SamplingParams, ApiError> {
+        let default = Some(DEFAULT_MAX_TOKENS);
+        let max_tokens =
+            self.generation.output_tokens(n_prompt_tokens, facts, default, "prompt", "max_tokens")?;
+        self.generation.sampling_params(facts, max_tokens, seed, encode_word)
+    }
+}
+
+/// Reads `prompt`: its first element decides what a list is of. Errors name the parameter as a whole.
+/// One prompt, or a list of at most `max`.
+pub(super) fn read_prompts(node: &Node<'_, '_>, max: usize) -> Result<Vec<Prompt>, ApiError> {
+    match node.json_type() {
+        JsonType::String => Ok(vec![Prompt::Text(node.string(usize::MAX)?.into_owned())]),
+        JsonType::Array => read_list(node, max).map_err(|error| error.with_param(node.path())),
+        _ => Err(node.wrong_type("a string, an array of strings or an array of token ids")),
+    }
+}
+
+fn read_list(node: &Node<'_, '_>, max: usize) -> Result<Vec<Prompt>, ApiError> {
+    let (mut prompts, mut first) = (Vec::new(), None);
+    let outcome = node.elements(usize::MAX, |_, element| {
+        let first = *first.get_or_insert(element.json_type());
+        if first == JsonType::Number {
+            return Err(element.wrong_type("a string or an array of token ids"));
+        }
+        if prompts.len() == max {
+            return Err(ApiError::array_above_max_length(node.path(), max));
+        }
+        match first {
+            JsonType::String => prompts.push(Prompt::Text(element.string(usize::MAX)?.into_owned())),
+            JsonType::Array => match element.token_ids(usize::MAX)? {
+                tokens if tokens.is_empty() => return Err(ApiError::empty_array(element.path())),
+                tokens => prompts.push(Prompt::Tokens(tokens)),
+            },
+            _ => return Err(element.wrong_type("a string, a token id or an array of token ids")),
+        }
+        Ok(())
+    });
+    match first {
+        None => Err(ApiError::empty_array(node.path())),
+        Some(JsonType::Number) => Ok(vec![Prompt::Tokens(node.token_ids(usize::MAX)?)]),
+        Some(_) => outcome.map(|()| prompts),
+    }
+}

@@ -1,0 +1,162 @@
+//! Content of a message: a text, or a list of parts of which this server reads those of text and of
+//! reasoning. Does not know who says it.
+
+use super::MAX_PARTS;
+use super::image::check_image_url;
+use super::reasoning_part::read_reasoning;
+use crate::error::ApiError;
+use crate::json::{JsonType, Node};
+
+/// Types of parts: those of text, those that are refused, and those of reasoning, which strict servers
+/// refuse.
+const TYPES: &[&str] = &[
+    "text",
+    "input_text",
+    "output_text",
+    "refusal",
+    "image_url",
+    "image",
+    "input_image",
+    "input_audio",
+    "audio_url",
+    "video_url",
+    "video",
+    "file",
+    "thinking",
+    "reasoning",
+    "redacted_thinking",
+];
+const N_TEXT_TYPES: usize = 4;
+const N_STRICT_TYPES: usize = 12;
+
+/// Content of a message.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    /// Its texts, joined by line breaks.
+    pub text: String,
+    /// Reasoning among the parts.
+    pub reasoning: Option<Reasoned>,
+}
+
+/// Reasoning that stands among the parts of a message.
+#[derive(Debug)]
+pub(super) struct Reasoned {
+    /// Its texts, joined by line breaks.
+    pub text: String,
+    /// Path of the first of them.
+    pub path: String,
+}
+
+/// A part.
+enum Part {
+    Text(String),
+    Reasoning(String),
+}
+
+/// Reads `content`; parts are joined by line breaks.
+///
+/// # Errors
+/// A 400 that names the path; `empty_array` for a list without parts.
+pub(super) fn read_content(node: &Node<'_, '_>) -> Result<Content, ApiError> {
+    match node.json_type() {
+        JsonType::String => Ok(Content { text: node.string(usize::MAX)?.into_owned(), ..Content::default() }),
+        JsonType::Array => {
+            if node.is_empty_container() {
+                return Err(ApiError::empty_array(node.path()));
+            }
+            let mut texts = Joined::with_capacity(node.text().len());
+            let mut reasoning: Option<(Joined, String)> = None;
+            node.elements(MAX_PARTS, |_, part| {
+                match read_part(&part)? {
+                    Part::Text(text) => texts.push(&text),
+                    Part::Reasoning(text) => {
+                        let new = || (Joined::with_capacity(text.len()), part.path());
+                        reasoning.get_or_insert_with(new).0.push(&text);
+                    }
+                }
+                Ok(())
+            })?;
+            let reasoning = reasoning.map(|(texts, path)| Reasoned { text: texts.finish(), path });
+            Ok(Content { text: texts.finish(), reasoning })
+        }
+        _ => Err(node.wrong_type("a string or an array of content parts")),
+    }
+}
+
+/// Texts with line breaks between them.
+struct Joined {
+    text: String,
+    is_first: bool,
+}
+
+impl Joined {
+    fn with_capacity(n_bytes: usize) -> Self {
+        Self { text: String::with_capacity(n_bytes), is_first: true }
+    }
+
+    fn push(&mut self, text: &str) {
+        if !std::mem::take(&mut self.is_first) {
+            self.text.push('\n');
+        }
+        self.text.push_str(text);
+    }
+
+    fn finish(mut self) -> String {
+        self.text.shrink_to_fit();
+        self.text
+    }
+}
+
+fn read_part(node: &Node<'_, '_>) -> Result<Part, ApiError> {
+    if node.json_type() == JsonType::String && !node.is_strict() {
+        return Ok(Part::Text(node.string(usize::MAX)?.into_owned()));
+    }
+    let types = if node.is_strict() { &TYPES[..N_STRICT_TYPES] } else { TYPES };
+    let mut kind = None;
+    node.members(usize::MAX, |key, value| match key {
+        "type" if value.is_null() => value.put(&mut kind, None),
+        "type" => value.put(&mut kind, Some(value.one_of(types)?)),
+        _ => Ok(()),
+    })?;
+    let kind = kind.flatten().ok_or_else(|| ApiError::missing_required_parameter(node.path_of("type")))?;
+    match kind {
+        N_STRICT_TYPES.. => read_reasoning(node).map(Part::Reasoning),
+        N_TEXT_TYPES.. => Err(refused(node, TYPES[kind])),
+        _ => read_text(node, TYPES[kind]).map(Part::Text),
+    }
+}
+
+/// A part of text; a refusal is one too. Parts of other kinds in the same object would be lost, so that they
+/// are refused.
+fn read_text(node: &Node<'_, '_>, kind: &str) -> Result<String, ApiError> {
+    let key = if kind == "refusal" { "refusal" } else { "text" };
+    let mut said = None;
+    node.members(usize::MAX, |name, value| match name {
+        "type" => Ok(()),
+        _ if name == key && value.is_null() => value.put(&mut said, None),
+        _ if name == key => value.put(&mut said, Some(value.string(usize::MAX)?.into_owned())),
+        "text" | "refusal" if value.is_null() => Ok(()),
+        // Marks for caches and citations, which strict servers accept too.
+        "cache_control" | "annotations" => {
+            value.ignore();
+            Ok(())
+        }
+        _ if !value.is_null() && (TYPES.contains(&name)) => Err(ApiError::unknown_parameter(value.path())),
+        _ => value.ignore_unknown(),
+    })?;
+    said.flatten().ok_or_else(|| ApiError::missing_required_parameter(node.path_of(key)))
+}
+
+/// Why a part that is no text is refused: it is not what it says that it is, or this server does not take it.
+fn refused(node: &Node<'_, '_>, kind: &str) -> ApiError {
+    let mut checked = Ok(());
+    let found = node.members(usize::MAX, |key, value| {
+        if key == "image_url" && kind == "image_url" {
+            checked = check_image_url(&value);
+        }
+        Ok(())
+    });
+    let reason = "This model takes only text.";
+    let refusal = ApiError::unsupported_parameter(node.path_of(kind), reason);
+    found.and(checked).err().unwrap_or(refusal)
+}

@@ -1,0 +1,103 @@
+//! The calls of tools in a conversation. Does not know which tools there are.
+
+use serde_json::{Map, Value};
+
+use crate::error::ApiError;
+use crate::json::{Node, TreeBudget};
+
+/// Most bytes of a name or an id.
+pub(in crate::openai::requests) const MAX_NAME_BYTES: usize = 512;
+
+/// Most calls of tools in one message.
+const MAX_TOOL_CALLS: usize = 128;
+
+/// Values of a call in a template's tree, its arguments apart.
+const VALUES_OF_A_CALL: usize = 5;
+
+/// A call of a tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolCall {
+    /// What its answer refers to.
+    pub id: String,
+    /// The tool's name.
+    pub name: String,
+    /// The arguments as the model wrote them: JSON, if it did well.
+    pub arguments: String,
+}
+
+/// Reads `tool_calls`.
+///
+/// # Errors
+/// A 400 that names the path.
+pub(super) fn read_tool_calls(
+    node: &Node<'_, '_>,
+    budget: &mut TreeBudget,
+) -> Result<Vec<ToolCall>, ApiError> {
+    let mut calls: Vec<ToolCall> = Vec::new();
+    node.elements(MAX_TOOL_CALLS, |_, call| {
+        budget.take(VALUES_OF_A_CALL, &call)?;
+        let read = read_call(&call, budget)?;
+        if calls.iter().any(|other| other.id == read.id) {
+            let reason = "Two calls of one message cannot have the same id.";
+            return Err(ApiError::invalid_value(call.path_of("id"), reason));
+        }
+        calls.push(read);
+        Ok(())
+    })?;
+    Ok(calls)
+}
+
+fn read_call(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<ToolCall, ApiError> {
+    let (mut id, mut function) = (None, None);
+    // The index is that of streamed pieces, which clients put together and send back; the last two are other servers'.
+    const KEYS: &[&str] = &["id", "type", "function", "index", "extra_content", "provider_specific_fields"];
+    node.known_members(KEYS, |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "id" => id = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
+            "type" => drop(value.one_of(&["function"])?),
+            "function" => function = Some(read_called_function(&value, budget)?),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let id = id.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("id")))?;
+    let (name, arguments) =
+        function.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("function")))?;
+    Ok(ToolCall { id, name, arguments })
+}
+
+fn read_called_function(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<(String, String), ApiError> {
+    let (mut name, mut arguments) = (None, None);
+    // OpenAI's library keeps the arguments as it parsed them beside their text; the text is what counts.
+    node.known_members(&["name", "arguments", "parsed_arguments"], |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "name" => name = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
+            "arguments" => {
+                let text = value.string(usize::MAX)?;
+                budget.take_text(&text, &value)?;
+                arguments = Some(text.into_owned());
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let name = name.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("name")))?;
+    Ok((name, arguments.unwrap_or_default()))
+}
+
+impl ToolCall {
+    /// The call as chat templates know it. Its arguments stay text, of which the template layer makes what
+    /// the template takes.
+    pub(super) fn into_template_value(self) -> Value {
+        let object = |members: [(&str, Value); 2]| members.map(|(key, value)| (key.to_owned(), value));
+        let function = object([("name", self.name.into()), ("arguments", self.arguments.into())]);
+        let mut call = Map::from_iter([("id".to_owned(), self.id.into())]);
+        call.extend(object([
+            ("type", "function".into()),
+            ("function", Value::Object(function.into_iter().collect())),
+        ]));
+        Value::Object(call)
+    }
+}

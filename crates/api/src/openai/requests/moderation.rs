@@ -1,0 +1,93 @@
+//! The body and the answer of `POST /v1/moderations`, in OpenAI's form. Does not know rules.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::generation_values::model_name;
+use crate::error::ApiError;
+use crate::field::Kind::Custom;
+use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
+use crate::ignored::IgnoredParameters;
+use crate::json::{JsonType, Node};
+
+/// Most texts of a request.
+const MAX_INPUTS: usize = 1_024;
+const TEXT: Shape = Shape::Text(usize::MAX);
+
+/// A checked request.
+#[derive(Debug, Clone, Default)]
+pub struct ModerationRequest {
+    /// What the client calls the model; named again in the answer.
+    pub model: Option<String>,
+    /// The texts, at least one.
+    pub inputs: Vec<String>,
+    /// Unknown parameters.
+    pub ignored: IgnoredParameters,
+}
+
+/// The parameters.
+pub const MODERATION_FIELDS: &[Field<ModerationRequest>] = &[
+    field(
+        "model",
+        Custom(Shape::Text(512), |r, node, _| {
+            r.model = Some(model_name(node)?);
+            Ok(())
+        }),
+        "Accepted and named in the answer: the operator's rules decide.",
+    ),
+    field("input", Custom(Shape::AnyOf(&[TEXT, Shape::Array(MAX_INPUTS, &TEXT)]), read_input), "The texts."),
+];
+
+fn read_input(r: &mut ModerationRequest, node: &Node<'_, '_>, _: &ReadOptions) -> Result<(), ApiError> {
+    r.inputs = match node.json_type() {
+        JsonType::String => vec![node.string(usize::MAX)?.into_owned()],
+        _ => {
+            let mut inputs = Vec::new();
+            node.elements(MAX_INPUTS, |_, text| {
+                inputs.push(text.string(usize::MAX)?.into_owned());
+                Ok(())
+            })?;
+            inputs
+        }
+    };
+    Ok(())
+}
+
+impl ModerationRequest {
+    /// Reads and checks a body.
+    ///
+    /// # Errors
+    /// A 400 that names the parameter.
+    pub fn parse(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
+        let mut request = Self::default();
+        let mut bound = Bound { fields: MODERATION_FIELDS, target: &mut request };
+        let ignored = read_body(body, &mut [&mut bound], options)?;
+        if request.inputs.is_empty() {
+            return Err(ApiError::missing_required_parameter("input"));
+        }
+        Ok(Self { ignored, ..request })
+    }
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub struct ModerationResponse<'a> {
+    /// Unique.
+    pub id: String,
+    /// Name by which the client called the model.
+    pub model: &'a str,
+    /// One a text.
+    pub results: Vec<ModerationResult<'a>>,
+}
+
+/// What was found in a text.
+#[derive(Debug, Serialize)]
+pub struct ModerationResult<'a> {
+    /// Whether it belongs to a category.
+    pub flagged: bool,
+    /// To which of all categories.
+    pub categories: BTreeMap<&'a str, bool>,
+    /// The same as numbers: 0 or 1, since rules match or do not.
+    pub category_scores: BTreeMap<&'a str, f32>,
+}

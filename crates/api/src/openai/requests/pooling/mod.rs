@@ -1,0 +1,339 @@
+//! The bodies of embeddings, reranking, scoring and classification, in the forms of OpenAI, Jina and vLLM.
+//! Does not know how vectors are made.
+
+use super::completion::{Prompt, read_prompts};
+use super::generation_values::{TOKENS, model_name};
+use crate::error::ApiError;
+use crate::field::Kind::{Boolean, Custom, Integer, Text};
+use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
+use crate::ignored::IgnoredParameters;
+use crate::json::{JsonType, Node};
+
+/// Most texts of one request, as in OpenAI's API.
+pub const MAX_INPUTS: usize = 2048;
+/// Most dimensions that a client can ask for.
+const MAX_DIMENSIONS: i64 = 1 << 20;
+
+/// What the endpoints share.
+#[derive(Debug, Clone, Default)]
+pub struct PoolingOptions {
+    /// The model; `None`: the only one there is.
+    pub model: Option<String>,
+    /// Whether the tokenizer's special tokens are put around texts; yes unless said.
+    pub add_special_tokens: Option<bool>,
+    /// Cuts longer texts to this many tokens; -1: to what the model takes. Without it they are refused.
+    pub truncate_prompt_tokens: Option<i64>,
+    /// Whether scores and classes are probabilities instead of logits; yes unless said.
+    pub use_activation: Option<bool>,
+    /// End user for whom the request is made.
+    pub user: Option<String>,
+}
+
+/// The parameters that the endpoints share.
+pub const POOLING_FIELDS: &[Field<PoolingOptions>] = &[
+    field(
+        "model",
+        Custom(Shape::Text(512), |o, node, _| {
+            o.model = Some(model_name(node)?);
+            Ok(())
+        }),
+        "The model.",
+    ),
+    field(
+        "add_special_tokens",
+        Boolean(|o| &mut o.add_special_tokens),
+        "Let the tokenizer put its special tokens around texts; true unless said.",
+    ),
+    field(
+        "truncate_prompt_tokens",
+        Integer(-1, i32::MAX as i64, |o| &mut o.truncate_prompt_tokens),
+        "Cut longer texts to this many tokens, special tokens included; -1: to what the model takes. Without it they are refused.",
+    ),
+    field(
+        "use_activation",
+        Boolean(|o| &mut o.use_activation),
+        "Give probabilities instead of logits; true unless said.",
+    ),
+    field("user", Text(512, |o| &mut o.user), "A name for who asks, for limits and the log."),
+];
+
+/// How embeddings are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EncodingFormat {
+    /// A list of numbers.
+    #[default]
+    Float,
+    /// The bytes of 32-bit floats, little-endian, in base64.
+    Base64,
+}
+
+/// A checked request for embeddings.
+#[derive(Debug, Clone, Default)]
+pub struct EmbeddingRequest {
+    /// What it shares with the other endpoints.
+    pub options: PoolingOptions,
+    /// The texts, at least one.
+    pub input: Vec<Prompt>,
+    /// How they are written.
+    pub encoding_format: EncodingFormat,
+    /// How many elements of each are given, divided by their length again; all when absent.
+    pub dimensions: Option<i64>,
+    /// The name of the prompt that is put before each text.
+    pub prompt_name: Option<String>,
+    /// Unknown parameters.
+    pub ignored: IgnoredParameters,
+}
+
+const INPUT_SHAPE: Shape = Shape::AnyOf(&[
+    Shape::Text(usize::MAX),
+    Shape::Array(MAX_INPUTS, &Shape::Text(usize::MAX)),
+    TOKENS,
+    Shape::Array(MAX_INPUTS, &TOKENS),
+]);
+
+/// The parameters that only embeddings have.
+pub const EMBEDDING_FIELDS: &[Field<EmbeddingRequest>] = &[
+    field(
+        "input",
+        Custom(INPUT_SHAPE, |r, node, _| {
+            r.input = read_inputs(node)?;
+            Ok(())
+        }),
+        "Text, token ids, or a list of either.",
+    ),
+    field(
+        "encoding_format",
+        Custom(Shape::Choice(&["float", "base64"]), |r, node, _| {
+            let formats = [EncodingFormat::Float, EncodingFormat::Base64];
+            r.encoding_format = formats[node.one_of(&["float", "base64"])?];
+            Ok(())
+        }),
+        "Lists of numbers, or the bytes of 32-bit floats in base64.",
+    ),
+    field(
+        "dimensions",
+        Integer(1, MAX_DIMENSIONS, |r| &mut r.dimensions),
+        "Give only so many elements of each embedding, divided by their length again.",
+    ),
+    field(
+        "prompt_name",
+        Text(512, |r| &mut r.prompt_name),
+        "The prompt of the model that is put before each text; the model's default one unless said.",
+    ),
+];
+
+impl EmbeddingRequest {
+    /// Reads and checks a body.
+    ///
+    /// # Errors
+    /// A 400 that names the parameter.
+    pub fn parse(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
+        let (mut request, mut shared) = (Self::default(), PoolingOptions::default());
+        let ignored = read(body, options, &mut shared, EMBEDDING_FIELDS, &mut request)?;
+        if request.input.is_empty() {
+            return Err(ApiError::missing_required_parameter("input"));
+        }
+        Ok(Self { options: shared, ignored, ..request })
+    }
+}
+
+/// A checked request to score pairs of texts: by `/score` and by reranking.
+#[derive(Debug, Clone, Default)]
+pub struct PairsRequest {
+    /// What it shares with the other endpoints.
+    pub options: PoolingOptions,
+    /// The first texts: one, or as many as the second ones.
+    pub first: Vec<Prompt>,
+    /// The second texts.
+    pub second: Vec<Prompt>,
+    /// How many results are given, the best first; all when absent.
+    pub top_n: Option<i64>,
+    /// Whether results have their documents; yes unless said.
+    pub return_documents: Option<bool>,
+    /// Unknown parameters.
+    pub ignored: IgnoredParameters,
+}
+
+/// The parameters that only reranking has.
+pub const RERANK_FIELDS: &[Field<PairsRequest>] = &[
+    field(
+        "query",
+        Custom(Shape::Text(usize::MAX), |r, node, _| {
+            r.first = vec![Prompt::Text(node.string(usize::MAX)?.into_owned())];
+            Ok(())
+        }),
+        "What documents are compared with.",
+    ),
+    field(
+        "documents",
+        Custom(
+            Shape::Array(MAX_INPUTS, &Shape::AnyOf(&[Shape::Text(usize::MAX), Shape::Object])),
+            |r, node, _| {
+                r.second = read_documents(node)?;
+                Ok(())
+            },
+        ),
+        "Texts, or objects with a text.",
+    ),
+    field(
+        "top_n",
+        Integer(0, i32::MAX as i64, |r| &mut r.top_n),
+        "Give only so many results, the best first; 0: all.",
+    ),
+    field(
+        "return_documents",
+        Boolean(|r| &mut r.return_documents),
+        "Give documents back with their results; true unless said.",
+    ),
+];
+
+/// The parameters that only scoring has.
+pub const SCORE_FIELDS: &[Field<PairsRequest>] = &[
+    field(
+        "text_1",
+        Custom(INPUT_SHAPE, |r, node, _| {
+            r.first = read_prompts(node, MAX_INPUTS)?;
+            Ok(())
+        }),
+        "One text, or as many as in text_2.",
+    ),
+    field(
+        "text_2",
+        Custom(INPUT_SHAPE, |r, node, _| {
+            r.second = read_prompts(node, MAX_INPUTS)?;
+            Ok(())
+        }),
+        "The texts that it is compared with.",
+    ),
+];
+
+impl PairsRequest {
+    /// Reads and checks a body of reranking.
+    ///
+    /// # Errors
+    /// A 400 that names the parameter.
+    pub fn parse_rerank(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
+        Self::parse(body, options, RERANK_FIELDS, ["query", "documents"])
+    }
+
+    /// Reads and checks a body of scoring.
+    ///
+    /// # Errors
+    /// A 400 that names the parameter.
+    pub fn parse_score(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
+        let request = Self::parse(body, options, SCORE_FIELDS, ["text_1", "text_2"])?;
+        if request.first.len() != 1 && request.first.len() != request.second.len() {
+            let reason = "It must be one text, or as many as text_2 has.";
+            return Err(ApiError::invalid_value("text_1", reason));
+        }
+        Ok(request)
+    }
+
+    fn parse(
+        body: &[u8],
+        options: &ReadOptions,
+        fields: &'static [Field<Self>],
+        names: [&'static str; 2],
+    ) -> Result<Self, ApiError> {
+        let (mut request, mut shared) = (Self::default(), PoolingOptions::default());
+        let ignored = read(body, options, &mut shared, fields, &mut request)?;
+        for (texts, name) in [&request.first, &request.second].into_iter().zip(names) {
+            if texts.is_empty() {
+                return Err(ApiError::missing_required_parameter(name));
+            }
+        }
+        Ok(Self { options: shared, ignored, ..request })
+    }
+}
+
+/// A checked request to classify texts.
+#[derive(Debug, Clone, Default)]
+pub struct ClassifyRequest {
+    /// What it shares with the other endpoints.
+    pub options: PoolingOptions,
+    /// The texts, at least one.
+    pub input: Vec<Prompt>,
+    /// Unknown parameters.
+    pub ignored: IgnoredParameters,
+}
+
+/// The parameters that only classification has.
+pub const CLASSIFY_FIELDS: &[Field<ClassifyRequest>] = &[field(
+    "input",
+    Custom(INPUT_SHAPE, |r, node, _| {
+        r.input = read_inputs(node)?;
+        Ok(())
+    }),
+    "Text, token ids, or a list of either.",
+)];
+
+impl ClassifyRequest {
+    /// Reads and checks a body.
+    ///
+    /// # Errors
+    /// A 400 that names the parameter.
+    pub fn parse(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
+        let (mut request, mut shared) = (Self::default(), PoolingOptions::default());
+        let ignored = read(body, options, &mut shared, CLASSIFY_FIELDS, &mut request)?;
+        if request.input.is_empty() {
+            return Err(ApiError::missing_required_parameter("input"));
+        }
+        Ok(Self { options: shared, ignored, ..request })
+    }
+}
+
+/// Reads a body of the shared parameters and an endpoint's own ones.
+fn read<T>(
+    body: &[u8],
+    options: &ReadOptions,
+    shared: &mut PoolingOptions,
+    fields: &'static [Field<T>],
+    own: &mut T,
+) -> Result<IgnoredParameters, ApiError> {
+    read_body(
+        body,
+        &mut [&mut Bound { fields, target: own }, &mut Bound { fields: POOLING_FIELDS, target: shared }],
+        options,
+    )
+}
+
+/// Texts and token ids, none of them empty: whether a vector of nothing exists would depend on the model.
+fn read_inputs(node: &Node<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
+    let inputs = read_prompts(node, MAX_INPUTS)?;
+    let is_list = node.json_type() == JsonType::Array;
+    match inputs.iter().position(is_empty_text) {
+        Some(idx) if is_list => Err(empty_text(format!("{}[{idx}]", node.path()))),
+        Some(_) => Err(empty_text(node.path())),
+        None => Ok(inputs),
+    }
+}
+
+/// Whether it is a text without characters.
+pub fn is_empty_text(prompt: &Prompt) -> bool {
+    matches!(prompt, Prompt::Text(text) if text.is_empty())
+}
+
+/// The refusal of an empty text.
+pub fn empty_text(param: impl Into<String>) -> ApiError {
+    ApiError::invalid_value(param, "The text must not be empty.")
+}
+
+/// Texts, or objects with a text.
+fn read_documents(node: &Node<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
+    let mut documents = Vec::new();
+    node.elements(MAX_INPUTS, |_, element| {
+        let mut text = None;
+        if element.json_type() == JsonType::Object {
+            element.known_members(&["text"], |_, value| {
+                text = Some(value.string(usize::MAX)?.into_owned());
+                Ok(())
+            })?;
+        } else {
+            text = Some(element.string(usize::MAX)?.into_owned());
+        }
+        let text = text.ok_or_else(|| ApiError::missing_required_parameter(element.path_of("text")))?;
+        documents.push(Prompt::Text(text));
+        Ok(())
+    })?;
+    if documents.is_empty() { Err(ApiError::empty_array(node.path())) } else { Ok(documents) }
+}

@@ -1,0 +1,220 @@
+//! The bodies and answers of `POST /tokenize` and `POST /detokenize`, in vLLM's form. Does not know
+//! tokenizers.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+use throng_core::request::TokenId;
+
+use super::conversation::{CONVERSATION_FIELDS, Conversation};
+use super::generation_values::{TOKENS, model_name};
+use crate::error::ApiError;
+use crate::field::Kind::{Boolean, Custom};
+use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
+use crate::ignored::IgnoredParameters;
+
+const ABOUT_MODEL: &str = "The model whose tokenizer to use.";
+
+/// What is to be tokenized.
+#[derive(Debug, Clone)]
+pub enum TokenizeInput {
+    /// A text, and whether special tokens are added to it.
+    Text {
+        /// The text, perhaps empty.
+        prompt: String,
+        /// Whether the tokenizer adds its special tokens.
+        add_special_tokens: bool,
+    },
+    /// A conversation that goes through the chat template first.
+    Conversation(Box<Conversation>),
+}
+
+/// A checked request to tokenize.
+#[derive(Debug, Clone)]
+pub struct TokenizeRequest {
+    /// The model; `None`: the only one there is.
+    pub model: Option<String>,
+    /// What is to be tokenized.
+    pub input: TokenizeInput,
+    /// Whether to give the tokens' texts too.
+    pub return_token_strs: bool,
+    /// Unknown parameters.
+    pub ignored: IgnoredParameters,
+}
+
+/// The parameters of tokenize beside those of a conversation.
+#[derive(Debug, Default)]
+pub struct TokenizeOptions {
+    model: Option<String>,
+    prompt: Option<String>,
+    return_token_strs: Option<bool>,
+}
+
+/// The parameters of tokenize beside those of a conversation.
+pub const TOKENIZE_FIELDS: &[Field<TokenizeOptions>] = &[
+    field(
+        "model",
+        Custom(Shape::Text(512), |o, node, _| {
+            o.model = Some(model_name(node)?);
+            Ok(())
+        }),
+        ABOUT_MODEL,
+    ),
+    field(
+        "prompt",
+        Custom(Shape::Text(usize::MAX), |o, node, _| {
+            o.prompt = Some(node.string(usize::MAX)?.into_owned());
+            Ok(())
+        }),
+        "The text to tokenize, instead of messages.",
+    ),
+    field(
+        "return_token_strs",
+        Boolean(|o| &mut o.return_token_strs),
+        "Give the tokens' texts too; false unless said.",
+    ),
+];
+
+impl TokenizeRequest {
+    /// Reads and checks a body: `prompt`, or `messages` with what else a conversation has.
+    ///
+    /// # Errors
+    /// A 400 that names the parameter.
+    pub fn parse(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
+        let mut own = TokenizeOptions::default();
+        let mut conversation = Conversation::default();
+        let mut ignored = read_body(
+            body,
+            &mut [
+                &mut Bound { fields: TOKENIZE_FIELDS, target: &mut own },
+                &mut Bound { fields: CONVERSATION_FIELDS, target: &mut conversation },
+            ],
+            options,
+        )?;
+        conversation.check_together()?;
+        ignored.extend(&std::mem::take(&mut conversation.ignored));
+        let input = match (own.prompt, conversation.messages.is_empty()) {
+            (Some(_), false) => return Err(ApiError::mutually_exclusive("prompt", "messages")),
+            (None, true) => return Err(ApiError::missing_required_parameter("prompt")),
+            (Some(prompt), true) => {
+                let add_special_tokens = conversation.add_special_tokens.unwrap_or(true);
+                TokenizeInput::Text { prompt, add_special_tokens }
+            }
+            (None, false) => TokenizeInput::Conversation(Box::new(conversation)),
+        };
+        let return_token_strs = own.return_token_strs.unwrap_or(false);
+        Ok(Self { model: own.model, input, return_token_strs, ignored })
+    }
+
+    /// Drops the client's template variables that are not read; they are among the ignored parameters then.
+    pub fn ignore_unread_variables(&mut self, is_read: impl Fn(&str) -> bool) {
+        if let TokenizeInput::Conversation(conversation) = &mut self.input {
+            conversation.ignore_unread_variables(is_read);
+            self.ignored.extend(&std::mem::take(&mut conversation.ignored));
+        }
+    }
+}
+
+/// A checked request to detokenize.
+#[derive(Debug, Clone, Default)]
+pub struct DetokenizeRequest {
+    /// The model; `None`: the only one there is.
+    pub model: Option<String>,
+    /// The tokens, perhaps none; not yet checked against a vocabulary.
+    pub tokens: Vec<TokenId>,
+    /// Unknown parameters.
+    pub ignored: IgnoredParameters,
+}
+
+/// The parameters of detokenize.
+#[derive(Debug, Default)]
+pub struct DetokenizeOptions {
+    model: Option<String>,
+    tokens: Option<Vec<TokenId>>,
+}
+
+/// The parameters of detokenize.
+pub const DETOKENIZE_FIELDS: &[Field<DetokenizeOptions>] = &[
+    field(
+        "model",
+        Custom(Shape::Text(512), |o, node, _| {
+            o.model = Some(model_name(node)?);
+            Ok(())
+        }),
+        ABOUT_MODEL,
+    ),
+    field(
+        "tokens",
+        Custom(TOKENS, |o, node, _| {
+            o.tokens = Some(node.token_ids(usize::MAX)?);
+            Ok(())
+        }),
+        "The token ids.",
+    ),
+];
+
+impl DetokenizeRequest {
+    /// Reads and checks a body.
+    ///
+    /// # Errors
+    /// A 400 that names the parameter.
+    pub fn parse(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
+        let mut own = DetokenizeOptions::default();
+        let mut bound = Bound { fields: DETOKENIZE_FIELDS, target: &mut own };
+        let ignored = read_body(body, &mut [&mut bound], options)?;
+        let tokens = own.tokens.ok_or_else(|| ApiError::missing_required_parameter("tokens"))?;
+        Ok(Self { model: own.model, tokens, ignored })
+    }
+
+    /// Checks the tokens against a vocabulary.
+    ///
+    /// # Errors
+    /// `invalid_token`.
+    pub fn check(&self, vocabulary_size: u32) -> Result<(), ApiError> {
+        match self.tokens.iter().position(|token| *token >= vocabulary_size) {
+            Some(idx) => Err(ApiError::invalid_token(format!("tokens[{idx}]"), Some(vocabulary_size))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The texts of tokens, made while they are written.
+#[derive(Clone, Copy)]
+pub struct TokenStrings<'a> {
+    /// The tokens.
+    pub tokens: &'a [TokenId],
+    /// The text of one.
+    pub text: &'a dyn Fn(TokenId) -> String,
+}
+
+impl Serialize for TokenStrings<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.tokens.iter().map(|&token| (self.text)(token)))
+    }
+}
+
+impl fmt::Debug for TokenStrings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenStrings").field("tokens", &self.tokens).finish_non_exhaustive()
+    }
+}
+
+/// The answer of tokenize.
+#[derive(Debug, Serialize)]
+pub struct TokenizeResponse<'a> {
+    /// How many tokens.
+    pub count: usize,
+    /// The model's context.
+    pub max_model_len: u32,
+    /// The tokens.
+    pub tokens: &'a [TokenId],
+    /// Their texts, when asked for.
+    pub token_strs: Option<TokenStrings<'a>>,
+}
+
+/// The answer of detokenize.
+#[derive(Debug, Serialize)]
+pub struct DetokenizeResponse<'a> {
+    /// The text.
+    pub prompt: &'a str,
+}

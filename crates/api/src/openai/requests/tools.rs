@@ -1,0 +1,162 @@
+//! The tools that a conversation offers: names, schemas, limits. Does not know how models call them.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use crate::error::{ApiError, echo};
+use crate::json::{JsonType, MAX_TREE_VALUES, Node, TreeBudget};
+
+/// Most tools of a request.
+pub const MAX_TOOLS: usize = 128;
+
+/// Most bytes of the description of a function or a schema.
+pub(super) const MAX_DESCRIPTION_BYTES: usize = 64 << 10;
+
+/// Keys of a function; the last two describe its answer, in what transformers makes of Python functions and
+/// in Gemma's form.
+const FUNCTION_KEYS: &[&str] = &["name", "description", "parameters", "strict", "return", "response"];
+
+/// Keys of a tool that is its own function, as OpenAI's Responses and Anthropic write it and some clients
+/// send it here. The last one is Anthropic's name of the parameters.
+const FLAT_KEYS: &[&str] = &["type", "name", "description", "parameters", "strict", "input_schema"];
+
+/// Reads `tools` as the trees that chat templates walk, taken from `budget`. The trees have only known keys:
+/// another one would reach the prompt.
+///
+/// # Errors
+/// A 400 that names the path.
+pub fn read_tools(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Vec<Value>, ApiError> {
+    let mut names = BTreeSet::new();
+    node.elements(MAX_TOOLS, |_, tool| {
+        let is_flat = is_flat(&tool)?;
+        let name = if is_flat { read_flat(&tool)? } else { read_tool(&tool)? };
+        if !names.insert(name) {
+            let key = if is_flat { "name" } else { "function.name" };
+            return Err(ApiError::duplicate_name(tool.path_of(key)));
+        }
+        Ok(())
+    })?;
+    budget.take_tree(node)?;
+    let mut tools = Vec::new();
+    node.elements(MAX_TOOLS, |_, tool| {
+        tools.push(tidied(tool.exact_tree()?));
+        Ok(())
+    })?;
+    Ok(tools)
+}
+
+/// Whether a tool is its own function. Strict servers do not know such ones.
+fn is_flat(tool: &Node<'_, '_>) -> Result<bool, ApiError> {
+    let (mut has_function, mut has_name) = (false, false);
+    tool.members(usize::MAX, |key, value| {
+        has_function |= key == "function" && !value.is_null();
+        has_name |= key == "name" && !value.is_null();
+        Ok(())
+    })?;
+    Ok(has_name && !has_function && !tool.is_strict())
+}
+
+fn read_tool(tool: &Node<'_, '_>) -> Result<String, ApiError> {
+    let (mut kind, mut name) = (None, None);
+    tool.known_members(&["type", "function"], |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "type" => kind = Some(value.one_of(&["function"])?),
+            _ => name = Some(read_function(&value, FUNCTION_KEYS)?),
+        }
+        Ok(())
+    })?;
+    if kind.is_none() {
+        return Err(ApiError::missing_required_parameter(tool.path_of("type")));
+    }
+    name.ok_or_else(|| ApiError::missing_required_parameter(tool.path_of("function")))
+}
+
+/// The type may be absent, since Anthropic has none for such tools.
+fn read_flat(tool: &Node<'_, '_>) -> Result<String, ApiError> {
+    tool.members(usize::MAX, |key, value| match key {
+        "type" if !value.is_null() => value.one_of(&["function"]).map(drop),
+        _ => Ok(()),
+    })?;
+    read_function(tool, FLAT_KEYS)
+}
+
+/// A tool as templates know it, with nothing but known keys, in their order.
+fn tidied(tool: Value) -> Value {
+    let Value::Object(mut tool) = tool else { return tool };
+    if let Some(Value::Object(function)) = tool.get_mut("function") {
+        function.retain(|key, _| FUNCTION_KEYS.contains(&key.as_str()));
+        tool.retain(|key, _| matches!(key.as_str(), "type" | "function"));
+        return Value::Object(tool);
+    }
+    Value::Object(Map::from_iter([
+        ("type".to_owned(), "function".into()),
+        ("function".to_owned(), Value::Object(flat_function(tool))),
+    ]))
+}
+
+fn flat_function(tool: Map<String, Value>) -> Map<String, Value> {
+    let known = tool.into_iter().filter_map(|(key, value)| match key.as_str() {
+        "input_schema" => Some(("parameters".to_owned(), value)),
+        "name" | "description" | "parameters" | "strict" => Some((key, value)),
+        _ => None,
+    });
+    known.filter(|(_, value)| !value.is_null()).collect()
+}
+
+/// Checks a function and gives its name.
+fn read_function(node: &Node<'_, '_>, keys: &[&str]) -> Result<String, ApiError> {
+    let (mut name, mut parameters) = (None, None);
+    node.known_members(keys, |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "name" => name = Some(read_name(&value)?),
+            "description" => drop(value.string(MAX_DESCRIPTION_BYTES)?),
+            "parameters" | "input_schema" => value.put(&mut parameters, check_parameters(&value)?)?,
+            "strict" => drop(value.boolean()?),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    name.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("name")))
+}
+
+fn read_name(node: &Node<'_, '_>) -> Result<String, ApiError> {
+    let name = node.string(usize::MAX)?;
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(is_plain) {
+        let message = format!(
+            "Invalid '{}': '{}' is not 1 to 64 letters, digits, underscores and hyphens.",
+            node.path(),
+            echo(&name)
+        );
+        return Err(ApiError::invalid_value(node.path(), message));
+    }
+    Ok(name.into_owned())
+}
+
+/// Parameters are the JSON Schema of an object; what is in it is the grammar's business.
+fn check_parameters(node: &Node<'_, '_>) -> Result<(), ApiError> {
+    let refuse = |reason| Err(ApiError::invalid_function_parameters(node.path(), reason));
+    if node.json_type() != JsonType::Object {
+        return refuse("expected a JSON Schema object.");
+    }
+    node.check_complexity(MAX_TREE_VALUES)?;
+    let Value::Object(schema) = node.tree()? else {
+        return refuse("expected a JSON Schema object.");
+    };
+    match schema.get("type") {
+        None => {}
+        Some(Value::String(kind)) if kind == "object" => {}
+        Some(_) => return refuse("the schema's 'type' must be 'object'."),
+    }
+    if schema.get("properties").is_some_and(|properties| !properties.is_object()) {
+        return refuse("'properties' must be an object.");
+    }
+    let is_name_list = |v: &Value| v.as_array().is_some_and(|names| names.iter().all(Value::is_string));
+    if schema.get("required").is_some_and(|required| !is_name_list(required)) {
+        return refuse("'required' must be an array of strings.");
+    }
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! Log-probabilities in the forms of chat (OpenAI), text completions (OpenAI's older form) and prompts
+//! (vLLM's). Nothing is copied: the reports of the engine are spelled while they are written. Does not know
+//! tokenizers: the bytes of a token come through a closure.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::ser::{SerializeMap, SerializeSeq, SerializeStruct};
+use serde::{Serialize, Serializer};
+use throng_core::batch::TokenLogprob;
+use throng_core::request::TokenId;
+
+use throng_core::replica::TokenReport;
+
+/// JSON has no infinity: what cannot happen is this unlikely (as in vLLM).
+const MIN_LOGPROB: f32 = -9999.0;
+
+/// How tokens are spelled.
+#[derive(Clone, Copy)]
+pub struct TokenSpelling<'a> {
+    /// The bytes of a token's text; `None` where the model has no tokenizer or the token no text.
+    pub bytes_of: &'a dyn Fn(TokenId) -> Option<&'a [u8]>,
+    /// Whether tokens are named `token_id:ID` instead of by their text.
+    pub as_token_ids: bool,
+}
+
+impl fmt::Debug for TokenSpelling<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenSpelling").field("as_token_ids", &self.as_token_ids).finish_non_exhaustive()
+    }
+}
+
+impl<'a> TokenSpelling<'a> {
+    /// The name of a token: its text, with U+FFFD for bytes that are no UTF-8 by themselves.
+    fn name(&self, token: TokenId) -> Cow<'a, str> {
+        match (self.bytes_of)(token) {
+            Some(bytes) if !self.as_token_ids => String::from_utf8_lossy(bytes),
+            _ => Cow::Owned(format!("token_id:{token}")),
+        }
+    }
+}
+
+fn finite(logprob: f32) -> f32 {
+    logprob.max(MIN_LOGPROB)
+}
+
+/// `choices[].logprobs` of chat: the tokens of a whole answer or of a chunk.
+#[derive(Debug, Clone, Copy)]
+pub struct ChatLogprobs<'a> {
+    /// The tokens, in order.
+    pub reports: &'a [TokenReport],
+    /// How they are spelled.
+    pub spelling: TokenSpelling<'a>,
+}
+
+impl Serialize for ChatLogprobs<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_struct("ChatLogprobs", 2)?;
+        object.serialize_field("content", &ChatTokens(self))?;
+        object.serialize_field("refusal", &None::<()>)?;
+        object.end()
+    }
+}
+
+struct ChatTokens<'s, 'a>(&'s ChatLogprobs<'a>);
+
+impl Serialize for ChatTokens<'_, '_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let spelling = self.0.spelling;
+        serializer.collect_seq(self.0.reports.iter().map(|report| ChatToken {
+            token: report.chosen,
+            top: Some(&report.top),
+            spelling,
+        }))
+    }
+}
+
+struct ChatToken<'a> {
+    token: TokenLogprob,
+    top: Option<&'a [TokenLogprob]>,
+    spelling: TokenSpelling<'a>,
+}
+
+impl Serialize for ChatToken<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_struct("ChatToken", 4)?;
+        object.serialize_field("token", &self.spelling.name(self.token.token))?;
+        object.serialize_field("logprob", &finite(self.token.logprob))?;
+        object.serialize_field("bytes", &(self.spelling.bytes_of)(self.token.token))?;
+        if let Some(top) = self.top {
+            object.serialize_field("top_logprobs", &ChatAlternatives { top, spelling: self.spelling })?;
+        }
+        object.end()
+    }
+}
+
+struct ChatAlternatives<'a> {
+    top: &'a [TokenLogprob],
+    spelling: TokenSpelling<'a>,
+}
+
+impl Serialize for ChatAlternatives<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let spelling = self.spelling;
+        serializer.collect_seq(self.top.iter().map(|token| ChatToken { token: *token, top: None, spelling }))
+    }
+}
+
+/// One token of a text completion's `logprobs`.
+#[derive(Debug, Clone, Copy)]
+pub struct CompletionToken<'a> {
+    /// The token.
+    pub token: TokenId,
+    /// Its report; `None` for the first token of an echoed prompt, which nothing predicts.
+    pub report: Option<&'a TokenReport>,
+    /// Where its text begins in the answer's text, in characters.
+    pub text_offset: usize,
+}
+
+/// `choices[].logprobs` of text completions: four lists of one length.
+#[derive(Debug, Clone)]
+pub struct CompletionLogprobs<'a> {
+    /// The tokens of the prompt where the answer begins with it, in order. All choices of a prompt share
+    /// them.
+    pub echoed: &'a [CompletionToken<'a>],
+    /// The tokens of the answer, in order.
+    pub tokens: Vec<CompletionToken<'a>>,
+    /// How they are spelled.
+    pub spelling: TokenSpelling<'a>,
+}
+
+impl Serialize for CompletionLogprobs<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let spelling = self.spelling;
+        let name = |t: &CompletionToken<'_>| spelling.name(t.token).into_owned();
+        let logprob = |t: &CompletionToken<'_>| t.report.map(|report| finite(report.chosen.logprob));
+        let mut object = serializer.serialize_struct("CompletionLogprobs", 4)?;
+        object.serialize_field("tokens", &OfEach(self, name))?;
+        object.serialize_field("token_logprobs", &OfEach(self, logprob))?;
+        object.serialize_field("top_logprobs", &Alternatives(self))?;
+        object.serialize_field("text_offset", &OfEach(self, |t: &CompletionToken<'_>| t.text_offset))?;
+        object.end()
+    }
+}
+
+impl<'a> CompletionLogprobs<'a> {
+    fn all(&self) -> impl Iterator<Item = &CompletionToken<'a>> {
+        self.echoed.iter().chain(&self.tokens)
+    }
+}
+
+/// One of the lists, an element a token, made while it is written.
+struct OfEach<'s, 'a, F>(&'s CompletionLogprobs<'a>, F);
+
+impl<T: Serialize, F: Fn(&CompletionToken<'_>) -> T> Serialize for OfEach<'_, '_, F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.all().map(&self.1))
+    }
+}
+
+struct Alternatives<'s, 'a>(&'s CompletionLogprobs<'a>);
+
+impl Serialize for Alternatives<'_, '_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let spelling = self.0.spelling;
+        serializer.collect_seq(
+            self.0.all().map(|t| t.report.map(|report| CompletionAlternatives { report, spelling })),
+        )
+    }
+}
+
+/// The most likely tokens by name, the chosen one always among them. Of tokens of one name the likelier is
+/// told: a JSON object has each key once.
+struct CompletionAlternatives<'a> {
+    report: &'a TokenReport,
+    spelling: TokenSpelling<'a>,
+}
+
+impl Serialize for CompletionAlternatives<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut names = HashSet::new();
+        let mut map = serializer.serialize_map(None)?;
+        for token in self.report.top.iter().chain([&self.report.chosen]) {
+            let name = self.spelling.name(token.token);
+            if !names.contains(&name) {
+                map.serialize_entry(&name, &finite(token.logprob))?;
+                names.insert(name);
+            }
+        }
+        map.end()
+    }
+}
+
+/// `prompt_logprobs` in vLLM's form: null for the first token, then a map of token ids for each.
+#[derive(Debug, Clone, Copy)]
+pub struct PromptLogprobs<'a> {
+    /// The prompt's tokens but the first.
+    pub reports: &'a [TokenReport],
+    /// How they are spelled.
+    pub spelling: TokenSpelling<'a>,
+}
+
+impl Serialize for PromptLogprobs<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(Some(self.reports.len() + 1))?;
+        list.serialize_element(&None::<()>)?;
+        for report in self.reports {
+            list.serialize_element(&PromptPosition { report, spelling: self.spelling })?;
+        }
+        list.end()
+    }
+}
+
+struct PromptPosition<'a> {
+    report: &'a TokenReport,
+    spelling: TokenSpelling<'a>,
+}
+
+#[derive(Serialize)]
+struct PromptToken<'a> {
+    logprob: f32,
+    rank: u32,
+    decoded_token: Cow<'a, str>,
+}
+
+impl Serialize for PromptPosition<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let chosen = &self.report.chosen;
+        let others = self.report.top.iter().filter(|token| token.token != chosen.token);
+        let mut map = serializer.serialize_map(None)?;
+        for token in std::iter::once(chosen).chain(others) {
+            let value = PromptToken {
+                logprob: finite(token.logprob),
+                rank: token.rank,
+                decoded_token: self.spelling.name(token.token),
+            };
+            map.serialize_entry(&token.token, &value)?;
+        }
+        map.end()
+    }
+}

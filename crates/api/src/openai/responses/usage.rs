@@ -1,0 +1,58 @@
+//! The `usage` of answers and chunks. Does not know who pays.
+
+use serde::Serialize;
+
+use crate::openai::generation_request::StreamOptions;
+
+/// Tokens of a request so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    total_tokens: u64,
+    prompt_tokens_details: PromptTokensDetails,
+    completion_tokens_details: CompletionTokensDetails,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct PromptTokensDetails {
+    cached_tokens: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct CompletionTokensDetails {
+    reasoning_tokens: u64,
+}
+
+impl Usage {
+    /// The usage of a request: `cached_tokens` of its `prompt_tokens` were found in the cache.
+    pub fn new(prompt_tokens: u64, completion_tokens: u64, cached_tokens: u64) -> Self {
+        Self {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens: prompt_tokens + completion_tokens,
+            prompt_tokens_details: PromptTokensDetails { cached_tokens },
+            completion_tokens_details: CompletionTokensDetails { reasoning_tokens: 0 },
+        }
+    }
+
+    /// The same, so many of the completion's tokens being reasoning.
+    pub fn with_reasoning(self, reasoning_tokens: u64) -> Self {
+        Self { completion_tokens_details: CompletionTokensDetails { reasoning_tokens }, ..self }
+    }
+}
+
+/// The `usage` of a chunk: absent, null or given.
+pub type ChunkUsage = Option<Option<Usage>>;
+
+impl StreamOptions {
+    /// The `usage` of a chunk with a choice in it: absent unless asked for, null where only the last chunk
+    /// has it, and `so_far` where each chunk does.
+    pub fn chunk_usage(&self, so_far: impl FnOnce() -> Usage) -> ChunkUsage {
+        match (self.continuous_usage_stats, self.include_usage) {
+            (true, _) => Some(Some(so_far())),
+            (false, true) => Some(None),
+            (false, false) => None,
+        }
+    }
+}
