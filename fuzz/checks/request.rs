@@ -1,20 +1,22 @@
 //! Any bytes as the body of each endpoint: refused with a 4xx that has a message, or parsed.
 
-use throng_api::openai::{ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest};
+use throng_api::openai::{DetokenizeRequest, TokenizeRequest, chat, completion};
 use throng_api::{ApiError, ReadOptions};
 
 /// Panics when the parser violates its contract.
 pub fn check(bytes: &[u8]) {
     for strict_parameters in [false, true] {
         let options = ReadOptions { strict_parameters, ..ReadOptions::default() };
-        match ChatRequest::parse(bytes, &options) {
+        match chat::parse(bytes, &options) {
             Ok(mut request) => {
                 request.ignore_unread_variables(|_| false);
-                request.conversation.take_messages_for_template(strict_parameters);
+                if let Some(conversation) = request.conversation_mut() {
+                    conversation.take_messages_for_template(strict_parameters);
+                }
             }
             Err(error) => refusal(Some(error)),
         }
-        refusal(CompletionRequest::parse(bytes, &options).err());
+        refusal(completion::parse(bytes, &options).err());
         refusal(TokenizeRequest::parse(bytes, &options).err());
         refusal(DetokenizeRequest::parse(bytes, &options).err());
     }

@@ -1,4 +1,4 @@
-//! Server-sent events as bytes. Does not know what the events say.
+//! The events of a stream as bytes: server-sent events, or lines of JSON.
 
 use bytes::{Bytes, BytesMut};
 use serde::Serialize;
@@ -31,6 +31,18 @@ impl Events {
         self.0.extend_from_slice(b": ");
         self.0.extend_from_slice(comment.as_bytes());
         self.0.extend_from_slice(b"\n\n");
+    }
+
+    /// Adds `value` as a line of JSON; it must be plain data with text keys.
+    pub fn push_line(&mut self, value: &impl Serialize) {
+        let json = serde_json::to_vec(value).expect("events are plain data with text keys");
+        self.push_bytes(&json);
+        self.push_bytes(b"\n");
+    }
+
+    /// Adds bytes as they are.
+    pub fn push_bytes(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
     }
 
     /// Number of bytes that are not taken yet.

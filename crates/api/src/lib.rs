@@ -2,13 +2,17 @@
 //! functions; does not know sockets, engines and time.
 #![forbid(unsafe_code)]
 
+pub mod answer;
+mod dialect;
 pub mod error;
 mod events;
 pub mod field;
 mod ignored;
 pub mod json;
 pub mod openai;
+pub mod spec;
 
+pub use dialect::{AnswerFacts, AnswerView, AnswerWriter, Dialect, Request};
 pub use error::{ApiError, ConstraintParam, ErrorType, SpentBudget};
 pub use events::Events;
 pub use field::ReadOptions;

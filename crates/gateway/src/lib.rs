@@ -6,18 +6,18 @@
 
 mod adapters;
 mod aliases;
-mod answer;
 mod app;
 mod auth;
 mod awaited;
 mod body_lines;
+mod caller;
 mod config;
-mod connection;
 mod constraint;
 mod dispatch;
 mod fleet;
 mod foreign;
 mod gateway;
+mod generate;
 mod generation;
 mod held_bytes;
 mod idempotency;

@@ -2,10 +2,12 @@
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use throng_api::ApiError;
+use http::header;
+use http_body::Body as _;
+use throng_api::{ApiError, Dialect};
 use throng_http::body::BodyError;
 use throng_http::memory::MemoryFull;
-use throng_http::{Refusal, Violation};
+use throng_http::{ReadError, Refusal, Violation};
 
 use crate::retry_after::retry_after_s;
 
@@ -21,8 +23,17 @@ impl From<ApiError> for Rejection {
 
 impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
-        let body = Body::from(self.0.to_json());
-        self.0.response(body)
+        self.0.response(Body::empty())
+    }
+}
+
+/// Writes the error of a response, if it is one, as `dialect` does. Responses of handlers carry their error without a
+/// body until then.
+pub(crate) fn write_error(response: &mut Response, dialect: &dyn Dialect) {
+    if let Some(error) = response.extensions().get::<ApiError>().filter(|_| response.body().is_end_stream()) {
+        *response.body_mut() = Body::from(dialect.error_body(error));
+        // The router has announced the empty one.
+        response.headers_mut().remove(header::CONTENT_LENGTH);
     }
 }
 
@@ -63,11 +74,14 @@ pub(crate) fn head_violation(violation: Violation) -> ApiError {
     }
 }
 
-/// The error of a body that could not be read.
-pub(crate) fn body_error(error: BodyError) -> ApiError {
+/// The error of a body that was not read.
+pub(crate) fn body_not_read(error: ReadError) -> ApiError {
     match error {
-        BodyError::TooLarge { max_bytes } => ApiError::request_too_large(max_bytes),
-        BodyError::Memory(full) => memory_full(full),
-        BodyError::Incomplete => ApiError::incomplete_body(),
+        ReadError::Refused(refusal) => head_refused(refusal),
+        ReadError::Body(BodyError::TooLarge { max_bytes }) => ApiError::request_too_large(max_bytes),
+        ReadError::Body(BodyError::Memory(full)) => memory_full(full),
+        ReadError::Body(BodyError::Incomplete) => ApiError::incomplete_body(),
+        ReadError::TimedOut => ApiError::request_timeout(),
+        ReadError::ShuttingDown => ApiError::shutting_down(retry_after_s()),
     }
 }

@@ -16,7 +16,8 @@ use crate::pooling_model::PoolingModel;
 use crate::replica::{LocalReplica, Replica};
 use crate::response_cache::ModelInstance;
 use throng_api::ApiError;
-use throng_api::openai::{ModelFacts, ModelLimits, drop_invalid};
+use throng_api::openai::drop_invalid;
+use throng_api::spec::{ModelFacts, ModelLimits};
 
 /// A model to serve.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::alloc::System;
 use std::time::Instant;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use throng_api::openai::{ChatRequest, CompletionRequest, DetokenizeRequest};
+use throng_api::openai::{DetokenizeRequest, chat, completion};
 use throng_api::{ApiError, ReadOptions};
 use throng_text::{ChatTemplate, SpecialTokens, TemplateInput};
 
@@ -56,11 +56,11 @@ fn read_within(
 }
 
 fn chat(body: &[u8]) -> Result<(), ApiError> {
-    ChatRequest::parse(body, &ReadOptions::default()).map(drop)
+    chat::parse(body, &ReadOptions::default()).map(drop)
 }
 
 fn completion(body: &[u8]) -> Result<(), ApiError> {
-    CompletionRequest::parse(body, &ReadOptions::default()).map(drop)
+    completion::parse(body, &ReadOptions::default()).map(drop)
 }
 
 fn detokenize(body: &[u8]) -> Result<(), ApiError> {
@@ -167,8 +167,8 @@ fn prompts() {
     let template = ChatTemplate::new(template).expect("a valid template");
     let special = SpecialTokens { control: vec!["<|im_start|>".to_owned()], ..SpecialTokens::default() };
     let render = |body: &[u8]| {
-        let mut request = ChatRequest::parse(body, &ReadOptions::default())?;
-        let messages = request.conversation.take_messages_for_template(true);
+        let mut request = chat::parse(body, &ReadOptions::default())?;
+        let messages = request.conversation_mut().unwrap().take_messages_for_template(true);
         let prompt = template.render(&TemplateInput::new(&messages, &special));
         prompt.map(drop).map_err(|error| ApiError::template_error(&error.to_string()))
     };

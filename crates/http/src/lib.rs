@@ -6,6 +6,7 @@ pub mod awake;
 pub mod body;
 pub mod byte_queue;
 mod connection;
+mod exchange;
 pub mod memory;
 mod phase;
 mod refusal;
@@ -15,6 +16,7 @@ pub mod tls_roots;
 pub use connection::{
     ConnectionState, HALF_CLOSED_PING_INTERVAL, HALF_SENT_GRACE, InFlight, MAX_FRAME_BYTES,
 };
+pub use exchange::{Exchange, ReadError, Settled};
 pub use phase::{Phase, Shutdown};
 pub use refusal::{Refusal, Violation};
 pub use server::{

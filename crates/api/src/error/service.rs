@@ -311,6 +311,11 @@ impl ApiError {
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message).retry_after(retry_after_s)
     }
 
+    /// Whether the request is refused because the server is stopping.
+    pub fn is_shutting_down(&self) -> bool {
+        self.code() == "shutting_down"
+    }
+
     /// A stream was cut after its first byte, because the server is stopping.
     pub fn stream_interrupted() -> Self {
         let message =

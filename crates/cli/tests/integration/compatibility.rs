@@ -11,7 +11,7 @@ use crate::process::throng;
 use expect_test::expect_file;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use throng_api::openai::{ChatRequest, CompletionRequest, openapi};
+use throng_api::openai::{chat, completion, openapi};
 use throng_api::{ApiError, ReadOptions};
 
 #[derive(Debug, Deserialize)]
@@ -106,8 +106,8 @@ fn each_flag_is_accepted_ignored_with_a_notice_or_refused_by_name() {
 fn parse(route: Route, body: &Value) -> Result<Vec<String>, ApiError> {
     let (body, options) = (body.to_string(), ReadOptions::default());
     let generation = match route {
-        Route::Completion => CompletionRequest::parse(body.as_bytes(), &options)?.generation,
-        _ => ChatRequest::parse(body.as_bytes(), &options)?.generation,
+        Route::Completion => completion::parse(body.as_bytes(), &options)?.spec.options,
+        _ => chat::parse(body.as_bytes(), &options)?.options,
     };
     Ok(generation.ignored.names().to_vec())
 }

@@ -65,9 +65,9 @@ fn model(description: Description, artifacts: &[(ArtifactKind, Bytes)]) -> Resul
         }
         (None, None) => None,
     };
-    let context = usize::try_from(description.context_tokens).unwrap_or(usize::MAX);
+    let caller = usize::try_from(description.context_tokens).unwrap_or(usize::MAX);
     let tokenizer = tokenizer.map(|mut tokenizer| {
-        tokenizer.limit_to_context(context);
+        tokenizer.limit_to_context(caller);
         Arc::new(tokenizer)
     });
     let templates = find(ArtifactKind::ChatTemplates).map(|json| {

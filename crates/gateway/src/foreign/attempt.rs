@@ -21,7 +21,7 @@ use super::reason::Reason;
 use super::request::{Endpoint, ForeignRequest};
 use super::smallest_request::answered_endpoint;
 use super::upstream::{MAX_ERROR_BYTES, Upstream, read_all};
-use crate::connection::RequestContext;
+use crate::caller::Caller;
 use crate::dispatch::{Bound, Placement, Wanted};
 use crate::regions::Forwarding;
 use crate::retry_after::retry_after_s;
@@ -69,17 +69,17 @@ pub(super) async fn begin(
     model: &ForeignModel,
     endpoint: Endpoint,
     request: &ForeignRequest,
-    context: &RequestContext,
+    caller: &Caller,
     (bound, forwarding): (Option<&Bound>, &Forwarding),
     max_answer_bytes: usize,
 ) -> Result<Answering, ApiError> {
-    let blocks = request.blocks(&context.tenant());
+    let blocks = request.blocks(&caller.tenant());
     let n_tokens = u32::try_from(request.n_prompt_tokens).unwrap_or(u32::MAX);
     let (mut tried, mut n_turned_away): (Vec<ReplicaId>, usize) = (Vec::new(), 0);
     let mut worst_fault: Option<Fault> = None;
     model.dispatcher.request();
     loop {
-        let pinned = context.destination.replica();
+        let pinned = caller.destination.replica();
         let wanted = Wanted { n_tokens, blocks: &blocks, pinned, bound, tried: &tried };
         let Some(placement) = model.dispatcher.place(&wanted) else { break };
         tried.push(placement.replica());
@@ -96,7 +96,7 @@ pub(super) async fn begin(
                 return Err(ApiError::unsupported_by_engine(&fault.told()));
             }
             Err(fault) => {
-                report(&replica, &fault, context);
+                report(&replica, &fault, caller);
                 let is_of_the_engine = fault.is_of_the_engine();
                 if worst_fault.as_ref().is_none_or(|known| is_of_the_engine && !known.is_of_the_engine()) {
                     worst_fault = Some(fault.clone());
@@ -190,8 +190,8 @@ pub(super) async fn post(
 }
 
 /// The log has a failing engine once a minute, and what it costs each request at a level of its own.
-fn report(replica: &ForeignReplica, fault: &Fault, context: &RequestContext) {
-    let (request, engine) = (context.id_text(), replica.upstream.url());
+fn report(replica: &ForeignReplica, fault: &Fault, caller: &Caller) {
+    let (request, engine) = (caller.id_text(), replica.upstream.url());
     if replica.upstream.trouble.is_due(fault.name()) {
         tracing::warn!(request, engine, reason = fault.told(), "an engine failed");
     } else {

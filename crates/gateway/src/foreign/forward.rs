@@ -19,7 +19,7 @@ use super::running::Running;
 use super::setting::Setting;
 use super::stream::{Stream, respond};
 use super::usage::{ReportedUsage, UsageCount, estimated_tokens};
-use crate::connection::RequestContext;
+use crate::caller::Caller;
 use crate::generation::on_blocking_thread;
 use crate::ledger::{Counted, Ledger};
 use crate::limits::{Charge, budget_scopes, limit_error, refusal_name, uncounted_error, uncounted_name};
@@ -41,10 +41,10 @@ pub(crate) async fn answer(
     model: Arc<ForeignModel>,
     endpoint: Endpoint,
     body: HeldBody,
-    context: Arc<RequestContext>,
+    caller: Arc<Caller>,
 ) -> Result<Response, ApiError> {
     let n_bytes = body.bytes.len();
-    let (request, memory, name) = on_blocking_thread(setting.turns, &context, n_bytes, move |_| {
+    let (request, memory, name) = on_blocking_thread(setting.turns, &caller, n_bytes, move |_| {
         let HeldBody { bytes, mut memory } = body;
         memory.cover(bytes.len().saturating_mul(COPIES)).map_err(memory_full)?;
         let name = named_model(&bytes).unwrap_or_default().into_owned();
@@ -52,26 +52,26 @@ pub(crate) async fn answer(
     })
     .await?;
     let name = if name.is_empty() { model.id().to_owned() } else { name };
-    if !context.key_holder().permits_name_of(&name, &model.names) {
+    if !caller.key_holder().permits_name_of(&name, &model.names) {
         return Err(ApiError::permission_denied());
     }
-    let bound = check_regions((&*model.dispatcher, true), &model.metrics, &context, setting.ledger)?;
+    let bound = check_regions((&*model.dispatcher, true), &model.metrics, &caller, setting.ledger)?;
     let regions = bound.as_deref().map(|bound| &*bound.regions);
-    let forwarding = Forwarding::of(&context.destination)?.bound_to(regions);
-    context.set_user(request.user.as_deref());
-    let charge = charge(setting, &model, &request, &name, &context).await?;
+    let forwarding = Forwarding::of(&caller.destination)?.bound_to(regions);
+    caller.set_user(request.user.as_deref());
+    let charge = charge(setting, &model, &request, &name, &caller).await?;
     model.metrics.admitted(request.n_prompt_tokens as usize, request.n as u32, request.max_tokens as u32);
     let began = Instant::now();
     let max_bytes = setting.config.api.max_answer_bytes;
     let mut phase = setting.phase.subscribe();
     let begun = tokio::select! {
-        begun = begin(&model, endpoint, &request, &context, (bound.as_deref(), &forwarding), max_bytes) => begun?,
+        begun = begin(&model, endpoint, &request, &caller, (bound.as_deref(), &forwarding), max_bytes) => begun?,
         _ = phase.wait_for(|phase| *phase == Phase::Cut) => return Err(ApiError::shutting_down(retry_after_s())),
     };
     let Answering { told, placement, replica } = begun;
     let running = |charge| {
         let count = UsageCount::new(charge, request.usage_bounds());
-        Running::new(context.clone(), model.clone(), placement, count, request.n, began)
+        Running::new(caller.clone(), model.clone(), placement, count, request.n, began)
     };
     match told {
         Told::Rejected(status, body) => {
@@ -95,13 +95,13 @@ async fn charge(
     model: &ForeignModel,
     request: &ForeignRequest,
     name: &str,
-    context: &RequestContext,
+    caller: &Caller,
 ) -> Result<Charge, ApiError> {
-    let tenant = context.key_holder();
+    let tenant = caller.key_holder();
     let generated_tokens = request.n.saturating_mul(request.max_tokens);
     let n_tokens = request.most_prompt_tokens().saturating_add(generated_tokens);
-    let charged = setting.limits.charge(&tenant, context.user(), n_tokens).await;
-    context.set_limits(charged.status);
+    let charged = setting.limits.charge(&tenant, caller.user(), n_tokens).await;
+    caller.set_limits(charged.status);
     let charge = charged.charge.map_err(|refusal| {
         model.metrics.rejected(refusal_name(&refusal));
         limit_error(&refusal)
@@ -110,8 +110,8 @@ async fn charge(
         tenant: &tenant.id.0,
         key: tenant.key.as_deref(),
         scopes: &budget_scopes(&tenant),
-        request_id: context.id_text(),
-        user: context.user().unwrap_or_default(),
+        request_id: caller.id_text(),
+        user: caller.user().unwrap_or_default(),
         models: [name, model.id()],
         prompt_tokens: request.most_prompt_tokens(),
         generated_tokens,

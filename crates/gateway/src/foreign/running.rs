@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::events::Seen;
 use super::model::ForeignModel;
 use super::usage::{ReportedUsage, UsageCount};
-use crate::connection::RequestContext;
+use crate::caller::Caller;
 use crate::dispatch::Placement;
 use crate::observation::GenerationRecord;
 use crate::replica::Timing;
@@ -19,7 +19,7 @@ use crate::replica::Timing;
 #[derive(Debug)]
 pub(super) struct Running {
     /// The request.
-    pub context: Arc<RequestContext>,
+    pub caller: Arc<Caller>,
     /// Its model.
     pub model: Arc<ForeignModel>,
     /// `None` once the engine has failed.
@@ -38,16 +38,16 @@ pub(super) struct Running {
 impl Running {
     /// A request with so many choices that was submitted at `began`.
     pub fn new(
-        context: Arc<RequestContext>,
+        caller: Arc<Caller>,
         model: Arc<ForeignModel>,
         placement: Placement,
         count: UsageCount,
         n_choices: u64,
         began: Instant,
     ) -> Self {
-        let read = began - context.arrived;
+        let read = began - caller.arrived;
         Self {
-            context,
+            caller,
             model,
             placement: Some(placement),
             count,
@@ -112,7 +112,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         let (usage, outcome) = (self.count.usage(), self.count.outcome());
         if self.count.is_absurd() {
-            let (request, model) = (self.context.id_text(), self.model.id());
+            let (request, model) = (self.caller.id_text(), self.model.id());
             tracing::warn!(
                 request,
                 model,
@@ -146,6 +146,6 @@ impl Drop for Running {
             &timing,
             outcome,
         );
-        self.context.record_generation(record);
+        self.caller.record_generation(record);
     }
 }

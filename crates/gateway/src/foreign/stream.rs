@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use throng_http::awake::{AwakeSleep, within};
 use throng_http::byte_queue::{ByteSender, Closed, byte_queue};
-use throng_http::{HALF_CLOSED_PING_INTERVAL, Phase};
+use throng_http::{Exchange, HALF_CLOSED_PING_INTERVAL, Phase};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -60,6 +60,7 @@ impl From<Closed> for Broken {
 
 /// What it needs of the server.
 struct Pacing {
+    exchange: Arc<Exchange>,
     phase: watch::Receiver<Phase>,
     ping_interval: Duration,
     slow_reader_timeout: Duration,
@@ -69,6 +70,7 @@ struct Pacing {
 pub(super) fn respond(server: &Setting<'_>, stream: Stream) -> Response {
     let (sender, body) = byte_queue(server.memory);
     let pacing = Pacing {
+        exchange: server.exchange.clone(),
         phase: server.phase.subscribe(),
         ping_interval: Duration::from_secs(server.config.api.ping_interval_s.max(1)),
         slow_reader_timeout: Duration::from_secs(server.config.server.slow_reader_timeout_s),
@@ -95,15 +97,15 @@ async fn run(mut stream: Stream, mut pacing: Pacing, sender: ByteSender) {
         }
         Err(Broken::Cut) => Some(ApiError::stream_interrupted()),
         Err(Broken::Failed(reason)) => {
-            let context = &stream.running.context;
-            tracing::warn!(request = context.id_text(), reason, "an engine failed in the middle of a stream");
+            let caller = &stream.running.caller;
+            tracing::warn!(request = caller.id_text(), reason, "an engine failed in the middle of a stream");
             stream.running.fail();
             Some(ApiError::upstream_error())
         }
     };
     if let Some(error) = error {
         stream.running.model.metrics.stream_error();
-        stream.running.context.close_connection();
+        pacing.exchange.close_connection();
         let told = [b"data: ", &error.to_json()[..], b"\n\n"].concat();
         let _ = tokio::time::timeout(pacing.slow_reader_timeout, sender.send(told.into())).await;
     }
@@ -118,7 +120,7 @@ async fn pump(stream: &mut Stream, pacing: &mut Pacing, sender: &ByteSender) -> 
             return Ok(());
         }
     }
-    let context = Arc::clone(&stream.running.context);
+    let exchange = Arc::clone(&pacing.exchange);
     let mut last_sent = Instant::now();
     let mut silence = AwakeSleep::new(stream.timeout);
     let (mut ping_interval, mut half_closed) = (pacing.ping_interval, false);
@@ -136,7 +138,7 @@ async fn pump(stream: &mut Stream, pacing: &mut Pacing, sender: &ByteSender) -> 
             () = sender.closed() => return Err(Broken::Unread),
             () = tokio::time::sleep_until(last_sent + ping_interval), if !stream.splitter.is_inside_event() => None,
             () = &mut silence => return Err(Broken::Failed("it said nothing for too long")),
-            () = context.input_ended(), if !half_closed => {
+            () = exchange.input_ended(), if !half_closed => {
                 half_closed = true;
                 ping_interval = ping_interval.min(HALF_CLOSED_PING_INTERVAL);
                 continue;

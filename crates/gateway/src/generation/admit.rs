@@ -8,7 +8,7 @@ use throng_core::overload::Machine;
 use super::client_error::{BlamedParams, client_error};
 use super::prepare::Prepared;
 use super::session::{BegunPrompt, Session};
-use crate::connection::RequestContext;
+use crate::caller::Caller;
 use crate::ledger::{Counted, Ledger, Meter};
 use crate::limits::{
     Charge, RateLimits, budget_scopes, limit_error, refusal_name, uncounted_error, uncounted_name,
@@ -31,7 +31,7 @@ pub(crate) async fn admit(
     route: &Route,
     prepared: Prepared,
     prompt_param: &'static str,
-    context: &Arc<RequestContext>,
+    caller: &Arc<Caller>,
     (limits, ledger): (&Arc<RateLimits>, Option<&Arc<Ledger>>),
     (cache, moderation): (&ResponseCache, &Arc<Moderation>),
 ) -> Result<Session, ApiError> {
@@ -41,7 +41,7 @@ pub(crate) async fn admit(
     let detokenize = text.as_ref().map(|text| &text.detokenize);
     let fingerprint = route.model.fingerprint();
     let sharing = Sharing {
-        policy: context.cache_policy,
+        policy: caller.cache_policy,
         is_deterministic,
         text: detokenize,
         fingerprint: fingerprint.as_ref(),
@@ -49,19 +49,19 @@ pub(crate) async fn admit(
     let blamed = BlamedParams { prompt: prompt_param, constraint: constraint_param };
     let metrics = &route.model.metrics;
     // What cannot be understood is refused wherever the model is computed.
-    context.destination.n_hops()?;
+    caller.destination.n_hops()?;
     if route.model.is_remote() {
-        check_hops(&context.destination)?;
+        check_hops(&caller.destination)?;
     }
-    let urgency = urgency(route, context)?;
-    let pinned: Option<Box<str>> = context.destination.replica().map(Box::from);
+    let urgency = urgency(route, caller)?;
+    let pinned: Option<Box<str>> = caller.destination.replica().map(Box::from);
     let bound =
-        check_regions((&**route.replicas().dispatcher(), route.model.is_remote()), metrics, context, ledger)?;
-    let limits_of_time = route.model.overload.time_limits(&context.service());
-    let charge = charge(route, &requests, context, limits).await?;
-    let meter = ledger.map(|ledger| count(route, &requests, context, ledger)).transpose()?.flatten();
+        check_regions((&**route.replicas().dispatcher(), route.model.is_remote()), metrics, caller, ledger)?;
+    let limits_of_time = route.model.overload.time_limits(&caller.service());
+    let charge = charge(route, &requests, caller, limits).await?;
+    let meter = ledger.map(|ledger| count(route, &requests, caller, ledger)).transpose()?.flatten();
     let mut charge = charge.with_meter(meter);
-    let is_last_resort = !context.is_replaceable();
+    let is_last_resort = !caller.is_replaceable();
     let mut prompts = Vec::with_capacity(requests.len());
     for request in requests {
         let (n, n_tokens) = (request.n_continuations(), request.prompt.len());
@@ -80,22 +80,22 @@ pub(crate) async fn admit(
         let (generation, cache_use) = begun.map_err(|error| {
             metrics.rejected(error.kind.name());
             metrics.overloaded(error.kind, urgency.class);
-            client_error(&error, &blamed, &route.model, context.id_text())
+            client_error(&error, &blamed, &route.model, caller.id_text())
         })?;
-        let generation = within(generation, limits_of_time, context.arrived);
+        let generation = within(generation, limits_of_time, caller.arrived);
         charge.begin(n_tokens as u64);
         metrics.admitted(n_tokens, n, sampling.max_tokens);
         prompts.push(BegunPrompt { generation, cache_use, n, n_tokens, sampling });
     }
-    let session = Session::new(route.model.clone(), prompts, blamed, text.as_ref(), memory, context.clone());
+    let session = Session::new(route.model.clone(), prompts, blamed, text.as_ref(), memory, caller.clone());
     let session = if text.is_some() { session.with_moderation(moderation) } else { session };
     Ok(session.with_adapter(adapter).with_charge(charge))
 }
 
 /// How urgent a request is, and how much of its time is left.
-fn urgency(route: &Route, context: &RequestContext) -> Result<Urgency, ApiError> {
-    let tenant = context.key_holder();
-    route.model.overload.urgency(tenant.key.as_deref(), &context.service(), context.arrived)
+fn urgency(route: &Route, caller: &Caller) -> Result<Urgency, ApiError> {
+    let tenant = caller.key_holder();
+    route.model.overload.urgency(tenant.key.as_deref(), &caller.service(), caller.arrived)
 }
 
 /// What is known of the speed of the model's replicas; nothing where one of them says nothing.
@@ -108,12 +108,12 @@ fn machine(route: &Route) -> Option<Machine> {
 async fn charge(
     route: &Route,
     requests: &[ReplicaRequest],
-    context: &RequestContext,
+    caller: &Caller,
     limits: &Arc<RateLimits>,
 ) -> Result<Charge, ApiError> {
     let (n_prompt, n_generated) = most(requests);
-    let charged = limits.charge(&context.key_holder(), context.user(), n_prompt + n_generated).await;
-    context.set_limits(charged.status);
+    let charged = limits.charge(&caller.key_holder(), caller.user(), n_prompt + n_generated).await;
+    caller.set_limits(charged.status);
     charged.charge.map_err(|refusal| {
         route.model.metrics.rejected(refusal_name(&refusal));
         limit_error(&refusal)
@@ -124,19 +124,19 @@ async fn charge(
 pub(crate) fn count(
     route: &Route,
     requests: &[ReplicaRequest],
-    context: &RequestContext,
+    caller: &Caller,
     ledger: &Arc<Ledger>,
 ) -> Result<Option<Meter>, ApiError> {
     let (prompt_tokens, generated_tokens) = most(requests);
     let served = route.model.served.id();
     let adapter = requests.first().and_then(|request| request.adapter.as_ref());
-    let tenant = context.key_holder();
+    let tenant = caller.key_holder();
     let counted = Counted {
         tenant: &tenant.id.0,
         key: tenant.key.as_deref(),
         scopes: &budget_scopes(&tenant),
-        request_id: context.id_text(),
-        user: context.user().unwrap_or_default(),
+        request_id: caller.id_text(),
+        user: caller.user().unwrap_or_default(),
         models: [adapter.map_or(served, |adapter| &adapter.name), served],
         prompt_tokens,
         generated_tokens,
@@ -160,15 +160,14 @@ fn most(requests: &[ReplicaRequest]) -> (u64, u64) {
 ///
 /// # Errors
 /// 503; 400 for headers that cannot be understood.
-pub(crate) fn check_room(route: &Route, context: &RequestContext) -> Result<(), ApiError> {
-    let urgency = urgency(route, context)?;
+pub(crate) fn check_room(route: &Route, caller: &Caller) -> Result<(), ApiError> {
+    let urgency = urgency(route, caller)?;
     let overload = &route.model.overload;
-    let checked =
-        route.check_room().and_then(|()| overload.check(&context.tenant(), urgency, machine(route)));
+    let checked = route.check_room().and_then(|()| overload.check(&caller.tenant(), urgency, machine(route)));
     checked.map_err(|error| {
         route.model.metrics.rejected(error.kind.name());
         route.model.metrics.overloaded(error.kind, urgency.class);
         let blamed = BlamedParams { prompt: "", constraint: None };
-        client_error(&error, &blamed, &route.model, context.id_text())
+        client_error(&error, &blamed, &route.model, caller.id_text())
     })
 }

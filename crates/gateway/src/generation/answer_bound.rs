@@ -3,59 +3,19 @@
 
 use std::mem::size_of;
 
+use throng_api::ApiError;
+use throng_api::answer::AnswerShape;
+use throng_api::spec::GenerationSpec;
 use throng_core::batch::TokenLogprob;
 
 use super::prepare::Prepared;
 use crate::replica::TokenReport;
-use throng_api::ApiError;
-
-/// About how many bytes of JSON a token's log-probability takes, alone and for each alternative beside it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LogprobBytes {
-    token: usize,
-    alternative: usize,
-}
-
-impl LogprobBytes {
-    /// In `choices[].logprobs` of chat.
-    pub const CHAT: Self = Self { token: 96, alternative: 72 };
-    /// In `choices[].logprobs` of text completions.
-    pub const COMPLETION: Self = Self { token: 64, alternative: 24 };
-    /// In `prompt_logprobs`.
-    pub const PROMPT: Self = Self { token: 72, alternative: 72 };
-
-    /// With so many alternatives.
-    pub fn with(self, n_alternatives: usize) -> usize {
-        self.token + self.alternative * n_alternatives
-    }
-}
 
 /// About how many bytes of JSON a token id takes.
 const TOKEN_ID_BYTES: usize = 7;
 
 fn n_top(asked: Option<u32>) -> usize {
     asked.unwrap_or(0) as usize
-}
-
-/// What an answer shows, as far as its size depends on it.
-#[derive(Debug)]
-pub(crate) struct AnswerShape {
-    /// How often the log-probabilities of a prompt are shown: once, or with each choice.
-    pub n_repeats: usize,
-    /// The forms in which they are shown.
-    pub prompt_logprobs: Vec<LogprobBytes>,
-    /// The parameter that asked for them.
-    pub prompt_logprobs_param: &'static str,
-    /// The form in which those of the answer are shown, when asked for.
-    pub logprobs: Option<LogprobBytes>,
-    /// Whether token ids are shown.
-    pub token_ids: bool,
-    /// Whether it is sent as it comes.
-    pub is_streaming: bool,
-    /// How many tokens the client asked for, if it said so.
-    pub asked_tokens: Option<u32>,
-    /// The parameter that said it.
-    pub max_tokens_param: &'static str,
 }
 
 /// How large an answer may become.
@@ -65,7 +25,6 @@ pub(crate) struct AnswerBound {
     prompt_bytes: usize,
     token_bytes: usize,
     report_bytes: usize,
-    text_copies: usize,
     max_tokens_param: &'static str,
 }
 
@@ -74,9 +33,15 @@ impl AnswerBound {
     ///
     /// # Errors
     /// 400 `answer_too_large` when what is shown of the prompts is larger, or what the client asked for can be.
-    pub fn new(shape: &AnswerShape, prepared: &Prepared, max_bytes: usize) -> Result<Self, ApiError> {
+    pub fn new(
+        shape: &AnswerShape,
+        spec: &GenerationSpec,
+        prepared: &Prepared,
+        max_bytes: usize,
+    ) -> Result<Self, ApiError> {
         let Prepared { requests, echo, .. } = prepared;
-        let Some(first) = requests.first() else { return Err(ApiError::empty_array("prompt")) };
+        let (options, names) = (&spec.options, spec.options.names);
+        let Some(first) = requests.first() else { return Err(ApiError::empty_array(names.prompt)) };
         let n_prompt_tokens: usize = requests.iter().map(|request| request.prompt.len()).sum();
         let n_choices = requests.len() * first.n_continuations() as usize;
         let top = first.sampling.prompt_logprobs;
@@ -99,7 +64,9 @@ impl AnswerBound {
         let token_bytes = of_token + of_id;
         // Beams are kept whole until the search ends.
         let of_beams = first.sampling.beams.map(|_| first.sampling.max_tokens);
-        if let (Some(n_tokens), false) = (of_beams.or(shape.asked_tokens), shape.is_streaming) {
+        if let (Some(n_tokens), false) =
+            (of_beams.or(options.max_tokens.map(|n| n as u32)), options.is_streaming())
+        {
             let bytes = (n_choices * n_tokens as usize).saturating_mul(token_bytes);
             if bytes > max_bytes - prompt_bytes {
                 let reason = format!(
@@ -107,21 +74,14 @@ impl AnswerBound {
                      {bytes} bytes",
                     first.sampling.logprobs.map_or(0, |top| top + 1),
                 );
-                return Err(ApiError::answer_too_large(Some((shape.max_tokens_param, &reason)), max_bytes));
+                return Err(ApiError::answer_too_large(Some((names.max_tokens, &reason)), max_bytes));
             }
         }
         let report = size_of::<TokenReport>() + 16;
         let of_top = |top: Option<u32>| report + n_top(top) * size_of::<TokenLogprob>();
         let report_bytes = if top.is_some() { n_prompt_tokens.saturating_mul(of_top(top)) } else { 0 };
-        let max_tokens_param = shape.max_tokens_param;
-        // Text that is read as reasoning and calls is held once more as these.
-        let text_copies = 1 + usize::from(prepared.reading.is_some());
-        Ok(Self { max_bytes, prompt_bytes, token_bytes, report_bytes, text_copies, max_tokens_param })
-    }
-
-    /// How often a whole answer's text is held.
-    pub fn text_copies(&self) -> usize {
-        self.text_copies
+        let max_tokens_param = names.max_tokens;
+        Ok(Self { max_bytes, prompt_bytes, token_bytes, report_bytes, max_tokens_param })
     }
 
     /// Bytes of memory for the log-probabilities of the prompts.

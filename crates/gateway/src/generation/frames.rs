@@ -14,7 +14,7 @@ use throng_http::MAX_FRAME_BYTES;
 use throng_http::memory::{MemoryBudget, Part, Reservation};
 use tokio::sync::Semaphore;
 
-use crate::connection::RequestContext;
+use crate::caller::Caller;
 use crate::rejection::memory_full;
 use throng_api::ApiError;
 
@@ -74,9 +74,20 @@ impl FrameWriter {
     /// Writes `value` as JSON.
     ///
     /// # Errors
+    /// As [`Self::fill`].
+    pub fn json(self, value: &impl Serialize) -> Result<Frames, ApiError> {
+        self.fill(|out| Ok(serde_json::to_writer(out, value)?))
+    }
+
+    /// Has `write` write an answer.
+    ///
+    /// # Errors
     /// 400 for an answer that is too large, 503 where there is no memory for it.
-    pub fn json(mut self, value: &impl Serialize) -> Result<Frames, ApiError> {
-        let written = serde_json::to_writer(&mut self, value);
+    pub fn fill(
+        mut self,
+        write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+    ) -> Result<Frames, ApiError> {
+        let written = write(&mut self);
         if let Some(fault) = self.fault {
             return Err(fault);
         }
@@ -148,7 +159,7 @@ impl AnswerWriting {
     /// What `write` gives; 500 should it panic.
     pub async fn write(
         &self,
-        context: &RequestContext,
+        caller: &Caller,
         n_bytes: usize,
         write: impl FnOnce(FrameWriter) -> Result<Frames, ApiError> + Send + 'static,
     ) -> Result<Frames, ApiError> {
@@ -156,7 +167,7 @@ impl AnswerWriting {
         if n_bytes <= INLINE_BYTES {
             return write(writer);
         }
-        let internal = || ApiError::internal_error(context.id_text());
+        let internal = || ApiError::internal_error(caller.id_text());
         let place = self.places.clone().acquire_owned().await.map_err(|_| internal())?;
         let written = tokio::task::spawn_blocking(move || {
             let frames = write(writer);

@@ -3,7 +3,7 @@
 
 mod admit;
 mod answer_bound;
-mod choice;
+mod answer_stream;
 mod client_error;
 mod collect;
 mod constraining;
@@ -19,17 +19,16 @@ mod turns;
 mod work;
 
 pub(crate) use admit::{admit, check_room, count};
-pub(crate) use answer_bound::{AnswerBound, AnswerShape, LogprobBytes};
+pub(crate) use answer_bound::AnswerBound;
+pub(crate) use answer_stream::AnswerStream;
 pub(crate) use client_error::BlamedParams;
-pub(crate) use collect::{Answer, collect};
+pub(crate) use collect::{Collected, collect};
 pub(crate) use frames::{AnswerWriting, FrameWriter, Frames};
 pub(crate) use output::Output;
 pub(crate) use prepare::{
-    Caller, Prepared, encode_conversation, encode_text, prepare_chat, prepare_completion, text_error,
-    tokenizer_of,
+    PrepareContext, Prepared, encode_conversation, encode_text, prepare, text_error, tokenizer_of,
 };
-pub(crate) use reading::{AnswerReading, ChoiceReader, ReadChoice};
 pub(crate) use session::{BegunPrompt, Session};
-pub(crate) use stream::{StreamFormat, StreamSetting, stream};
+pub(crate) use stream::{StreamSetting, stream};
 pub(crate) use turns::Turns;
 pub(crate) use work::{Abandoned, on_blocking_thread, read_and_prepare};

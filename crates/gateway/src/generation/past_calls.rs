@@ -5,7 +5,7 @@ use serde_json::Value;
 use throng_text::{ChatTemplate, Tokenizer, ToolCallFormat, generic_tools};
 
 use crate::served_model::ModelEntry;
-use throng_api::openai::Conversation;
+use throng_api::spec::Conversation;
 
 /// Takes out the messages and the tools for the template.
 pub(super) fn messages_and_tools(

@@ -1,4 +1,4 @@
-//! From a checked body to requests a replica can take: the template, the tokenizer, the sampling parameters. What
+//! From a checked request to requests a replica can take: the template, the tokenizer, the sampling parameters. What
 //! they hold is reserved. Does not know sockets and threads.
 
 use std::borrow::Cow;
@@ -6,6 +6,11 @@ use std::mem::size_of;
 use std::sync::Arc;
 
 use serde_json::Value;
+use throng_api::spec::{
+    ChatInput, Conversation, GenerationOptions, GenerationSpec, Input, OutputConstraint, Prompt,
+    PromptsInput, beam_bytes, check_prompt, not_with_beams,
+};
+use throng_api::{ApiError, ConstraintParam};
 use throng_core::request::{SamplingParams, TenantId, TokenId};
 use throng_http::memory::{MemoryBudget, Part, Reservation};
 use throng_text::{DetokenizeOptions, EncodeOptions, TemplateError, TemplateInput, TextError, Tokenizer};
@@ -22,11 +27,6 @@ use crate::rejection::memory_full;
 use crate::replica::{Continuations, ReplicaRequest, RequestedAdapter};
 use crate::response_cache::Question;
 use crate::served_model::ModelEntry;
-use throng_api::openai::several_answers::{beam_bytes, not_with_beams};
-use throng_api::openai::{
-    ChatRequest, CompletionRequest, Conversation, GenerationRequest, OutputConstraint, Prompt, check_prompt,
-};
-use throng_api::{ApiError, ConstraintParam};
 
 /// A request that a replica can take, with what its answer needs.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl Prepared {
 
 /// Who asks, and what is to be said to whom while the request is prepared.
 #[derive(Debug)]
-pub(crate) struct Caller<'a> {
+pub(crate) struct PrepareContext<'a> {
     /// Who asks.
     pub tenant: TenantId,
     /// Where memory is reserved.
@@ -100,103 +100,119 @@ const PROMPT_TOKEN_BYTES: usize = 2 * size_of::<TokenId>();
 /// What a value of a tree takes as the template walks it, its text apart.
 const VALUE_BYTES: usize = 512;
 
-/// Prepares a chat completion. Takes the conversation's texts out of the request, and notes what of it changes nothing.
+/// Prepares a request. Takes the texts of a conversation out of it, and notes what of it changes nothing.
 ///
 /// # Errors
 /// 400 for what the model cannot take.
-pub(crate) fn prepare_chat(
+pub(crate) fn prepare(
     model: &ModelEntry,
-    caller: &Caller<'_>,
-    request: &mut ChatRequest,
+    scope: &PrepareContext<'_>,
+    spec: &mut GenerationSpec,
 ) -> Result<Prepared, ApiError> {
-    request.generation.check(model.limits())?;
-    request.ignore_unread_variables(|name| model.template_reads(name));
-    let tokenizer = tokenizer_of(model, "messages")?;
-    let mut reading = AnswerReading::of(model, request)?;
-    let asked = output_constraint(&model.served.answer_format, request)?;
-    if let Some(asked) = asked.as_ref().filter(|_| request.generation.searches_beams()) {
+    spec.ignore_unread_variables(|name| model.template_reads(name));
+    let GenerationSpec { options, input } = spec;
+    options.check(model.limits())?;
+    match input {
+        Input::Chat(chat) => prepare_chat(model, scope, options, chat),
+        Input::Prompts(prompts) => prepare_prompts(model, scope, options, prompts),
+    }
+}
+
+fn prepare_chat(
+    model: &ModelEntry,
+    scope: &PrepareContext<'_>,
+    options: &GenerationOptions,
+    chat: &mut ChatInput,
+) -> Result<Prepared, ApiError> {
+    let names = options.names;
+    let tokenizer = tokenizer_of(model, names.prompt)?;
+    let mut reading = AnswerReading::of(model, chat)?;
+    let asked = output_constraint(&model.served.answer_format, options, chat)?;
+    if let Some(asked) = asked.as_ref().filter(|_| options.searches_beams()) {
         return Err(not_with_beams(&asked.param));
     }
-    let EncodedConversation { tokens: prompt, in_reasoning } =
-        encode_conversation(model, tokenizer, &mut request.conversation, caller.memory, caller.abandoned)?;
+    let EncodedConversation { tokens: prompt, in_reasoning } = encode_conversation(
+        model,
+        tokenizer,
+        &mut chat.conversation,
+        names.prompt,
+        scope.memory,
+        scope.abandoned,
+    )?;
     if let Some(reading) = &mut reading {
         reading.in_reasoning(in_reasoning);
     }
-    let prompt = request.generation.truncated(&prompt, model.limits());
-    check_prompt(prompt, model.limits(), "messages")?;
+    let prompt = options.truncated(&prompt, model.limits());
+    check_prompt(prompt, model.limits(), names.prompt)?;
     let mut encode_word = |word: &str| encode_word(tokenizer, word);
     let sampling =
-        request.sampling_params(prompt.len(), &model.facts(), fastrand::u64(..), &mut encode_word)?;
-    let mut options = detokenize_options(&request.generation, request.conversation.continues_final_message());
+        options.sampling_params(prompt.len(), &model.facts(), fastrand::u64(..), &mut encode_word)?;
+    let mut detokenize = detokenize_options(options, chat.conversation.continues_final_message());
     if reading.is_some() {
-        options.markers = model.served.answer_format.control_tokens();
+        detokenize.markers = model.served.answer_format.control_tokens();
     }
-    let text = TextOptions { tokenizer: tokenizer.clone(), detokenize: options };
-    let n_held = held_bytes(prompt, &sampling, request.generation.n_generated());
-    let mut memory = caller.memory.reservation(Part::Prompts);
+    let text = TextOptions { tokenizer: tokenizer.clone(), detokenize };
+    let n_held = held_bytes(prompt, &sampling, options.n_generated());
+    let mut memory = scope.memory.reservation(Part::Prompts);
     memory.set(n_held).map_err(memory_full)?;
-    let tenant = caller.tenant.clone();
+    let tenant = scope.tenant.clone();
     let constraint_param = asked.as_ref().map(OutputConstraint::blamed);
-    let constraint = chat_constraint(model, request, asked.as_ref(), in_reasoning)?;
+    let constraint = chat_constraint(model, options, chat, asked.as_ref(), in_reasoning)?;
     memory.set(n_held + source_bytes(constraint.as_ref())).map_err(memory_full)?;
-    let is_deterministic = request.generation.is_deterministic(&sampling);
-    let requests = vec![replica_request(&request.generation, tenant, prompt, sampling, constraint)];
+    let is_deterministic = options.is_deterministic(&sampling);
+    let requests = vec![replica_request(options, tenant, prompt, sampling, constraint)];
     let prepared = Prepared::new(requests, vec![memory]);
     Ok(Prepared { text: Some(text), reading, constraint_param, is_deterministic, ..prepared })
 }
 
-/// Prepares a text completion.
-///
-/// # Errors
-/// 400 for what the model cannot take.
-pub(crate) fn prepare_completion(
+fn prepare_prompts(
     model: &ModelEntry,
-    caller: &Caller<'_>,
-    request: &CompletionRequest,
+    scope: &PrepareContext<'_>,
+    options: &GenerationOptions,
+    input: &PromptsInput,
 ) -> Result<Prepared, ApiError> {
-    let generation = &request.generation;
-    generation.check(model.limits())?;
+    let names = options.names;
     let tokenizer = model.served.tokenizer.as_ref();
-    if tokenizer.is_none() && !generation.stop.is_empty() {
+    if tokenizer.is_none() && !options.stop.is_empty() {
         return Err(no_tokenizer("stop"));
     }
-    if generation.thinking_budget().is_some() {
+    if options.thinking_budget().is_some() {
         let reason = "Only chat completions tell reasoning apart.";
         return Err(ApiError::unsupported_parameter("thinking_token_budget", reason));
     }
-    let constraint = generation
+    let constraint = options
         .constraint()
-        .map(|asked| constraint(model, asked, generation.n_generated()))
+        .map(|asked| constraint(model, asked, options.n_generated()))
         .transpose()?
         .flatten();
-    let mut requests = Vec::with_capacity(request.prompts.len());
+    let mut requests = Vec::with_capacity(input.prompts.len());
     let mut texts = Vec::new();
-    let mut memory = caller.memory.reservation(Part::Prompts);
+    let mut memory = scope.memory.reservation(Part::Prompts);
     let mut n_held = source_bytes(constraint.as_ref());
-    for prompt in &request.prompts {
-        caller.abandoned.check()?;
-        let tokens = prompt_tokens(model, prompt, request.add_special_tokens, caller)?;
-        let tokens = generation.truncated(&tokens, model.limits());
-        check_prompt(tokens, model.limits(), "prompt")?;
+    for prompt in &input.prompts {
+        scope.abandoned.check()?;
+        let tokens = prompt_tokens(model, prompt, input.add_special_tokens, scope)?;
+        let tokens = options.truncated(&tokens, model.limits());
+        check_prompt(tokens, model.limits(), names.prompt)?;
         let mut encode_word =
             |word: &str| encode_word(tokenizer.ok_or_else(|| no_tokenizer("bad_words"))?, word);
         let facts = model.facts();
-        let sampling = request.sampling_params(tokens.len(), &facts, fastrand::u64(..), &mut encode_word)?;
-        n_held += held_bytes(tokens, &sampling, generation.n_generated());
-        if request.echo {
+        let sampling = options.sampling_params(tokens.len(), &facts, fastrand::u64(..), &mut encode_word)?;
+        n_held += held_bytes(tokens, &sampling, options.n_generated());
+        if input.repeats_texts {
             let text = prompt_text(tokenizer, prompt);
             n_held += text.len();
             texts.push(text);
         }
         memory.cover(n_held).map_err(memory_full)?;
-        let tenant = caller.tenant.clone();
-        requests.push(replica_request(generation, tenant, tokens, sampling, constraint.clone()));
+        let tenant = scope.tenant.clone();
+        requests.push(replica_request(options, tenant, tokens, sampling, constraint.clone()));
     }
     let text = tokenizer
-        .map(|t| TextOptions { tokenizer: t.clone(), detokenize: detokenize_options(generation, true) });
-    let echo = request.echo.then_some(texts);
-    let constraint_param = generation.constraint().map(OutputConstraint::blamed);
-    let is_deterministic = requests.iter().all(|request| generation.is_deterministic(&request.sampling));
+        .map(|t| TextOptions { tokenizer: t.clone(), detokenize: detokenize_options(options, true) });
+    let echo = input.repeats_texts.then_some(texts);
+    let constraint_param = options.constraint().map(OutputConstraint::blamed);
+    let is_deterministic = requests.iter().all(|request| options.is_deterministic(&request.sampling));
     let prepared = Prepared::new(requests, vec![memory]);
     Ok(Prepared { echo, text, constraint_param, is_deterministic, ..prepared })
 }
@@ -236,16 +252,17 @@ pub(crate) fn encode_conversation(
     model: &ModelEntry,
     tokenizer: &Tokenizer,
     conversation: &mut Conversation,
+    param: &str,
     memory: &Arc<MemoryBudget>,
     abandoned: &Abandoned,
 ) -> Result<EncodedConversation, ApiError> {
     let Some(template) = &model.served.chat_template else {
         let reason = "This model has no chat template; use /v1/completions.";
-        return Err(ApiError::unsupported_by_model("messages", reason));
+        return Err(ApiError::unsupported_by_model(param, reason));
     };
     let n_bytes = conversation.text_bytes();
     if n_bytes > tokenizer.max_text_bytes() {
-        return Err(ApiError::text_too_long("messages", n_bytes, model.limits().max_model_len));
+        return Err(ApiError::text_too_long(param, n_bytes, model.limits().max_model_len));
     }
     let n_work_bytes = n_bytes * RENDER_FACTOR + conversation.n_values() * VALUE_BYTES;
     let _work = memory.reserve(Part::Bodies, n_work_bytes).map_err(memory_full)?;
@@ -270,7 +287,7 @@ pub(crate) fn encode_conversation(
     });
     let tokens = tokenizer
         .encode_rendered_unless(&rendered, conversation.adds_special_tokens(), abandoned.flag())
-        .map_err(|error| text_error(&error, "messages", model))?;
+        .map_err(|error| text_error(&error, param, model))?;
     Ok(EncodedConversation { tokens, in_reasoning })
 }
 
@@ -312,14 +329,14 @@ fn prompt_tokens<'p>(
     model: &ModelEntry,
     prompt: &'p Prompt,
     add_special_tokens: bool,
-    caller: &Caller<'_>,
+    scope: &PrepareContext<'_>,
 ) -> Result<Cow<'p, [TokenId]>, ApiError> {
     match prompt {
         // Copied once it is known to fit, as the engine's request.
         Prompt::Tokens(tokens) => Ok(Cow::Borrowed(tokens)),
         Prompt::Text(text) => {
             let tokenizer = tokenizer_of(model, "prompt")?;
-            encode_text(model, tokenizer, text, add_special_tokens, caller.memory, caller.abandoned)
+            encode_text(model, tokenizer, text, add_special_tokens, scope.memory, scope.abandoned)
                 .map(Cow::Owned)
         }
     }
@@ -338,7 +355,7 @@ fn encode_word(tokenizer: &Tokenizer, word: &str) -> Result<Vec<TokenId>, ApiErr
     tokenizer.encode(word, options).map_err(|_| ApiError::string_above_max_length("bad_words", 0))
 }
 
-fn detokenize_options(generation: &GenerationRequest, continues_prompt: bool) -> DetokenizeOptions {
+fn detokenize_options(generation: &GenerationOptions, continues_prompt: bool) -> DetokenizeOptions {
     DetokenizeOptions {
         skip_special_tokens: generation.skips_special_tokens(),
         spaces_between_special_tokens: generation.spaces_between_special_tokens.unwrap_or(true),
@@ -350,7 +367,7 @@ fn detokenize_options(generation: &GenerationRequest, continues_prompt: bool) ->
 }
 
 fn replica_request(
-    generation: &GenerationRequest,
+    generation: &GenerationOptions,
     tenant: TenantId,
     prompt: &[TokenId],
     sampling: SamplingParams,

@@ -1,18 +1,18 @@
-//! The text of a chat's answers as reasoning, content and calls of tools. Does not know formats, which are the text crate's,
-//! and the wire.
+//! The text of a choice as reasoning, content and calls of tools. The formats are the text crate's.
 
 use std::sync::Arc;
 
+use throng_api::ApiError;
+use throng_api::answer::Delta;
+use throng_api::openai::response::call_id;
+use throng_api::spec::ChatInput;
 use throng_core::request::TokenId;
 use throng_text::{
-    AnswerEvent, AnswerFormat, AnswerParser, ParseOptions, Tokenizer, ToolCallFormat, ToolSchemas,
+    AnswerEvent as ParsedEvent, AnswerFormat, AnswerParser, ParseOptions, Tokenizer, ToolCallFormat,
+    ToolSchemas,
 };
 
-use super::choice::Choice;
 use crate::served_model::ModelEntry;
-use throng_api::ApiError;
-use throng_api::openai::ChatRequest;
-use throng_api::openai::response::call_id;
 
 /// How all choices of an answer are read.
 #[derive(Debug, Clone)]
@@ -24,31 +24,31 @@ pub(crate) struct AnswerReading {
 }
 
 impl AnswerReading {
-    /// How the answer to `request` is read; `None`: it is given as it is.
+    /// The reading of the answer to `chat`; `None`: its text is content as it is.
     ///
     /// # Errors
     /// 400 for tools of a model that has no known way to call them.
-    pub fn of(model: &ModelEntry, request: &ChatRequest) -> Result<Option<Self>, ApiError> {
+    pub fn of(model: &ModelEntry, chat: &ChatInput) -> Result<Option<Self>, ApiError> {
         let format = &model.served.answer_format;
-        if request.calls_tools && format.tool_calls.is_none() {
+        if chat.calls_tools && format.tool_calls.is_none() {
             let reason = "This model's chat template has no known format of tool calls: send tools with \
                           'tool_choice' 'none', or start the server with --tool-call-parser.";
             return Err(ApiError::unsupported_by_model("tools", reason));
         }
         let Some(tokenizer) = model.served.tokenizer.clone() else { return Ok(None) };
-        if format.is_plain(request.calls_tools) {
+        if format.is_plain(chat.calls_tools) {
             return Ok(None);
         }
-        let tools = request.calls_tools.then(|| Arc::new(ToolSchemas::new(&request.conversation.tools)));
-        let past = request.conversation.messages.iter().map(|message| message.tool_calls.len());
+        let tools = chat.calls_tools.then(|| Arc::new(ToolSchemas::new(&chat.conversation.tools)));
+        let past = chat.conversation.messages.iter().map(|message| message.tool_calls.len());
         let options = ParseOptions {
             n_past_calls: past.sum(),
             tools,
-            only_first_call: request.only_first_call,
+            only_first_call: chat.only_first_call,
             in_reasoning: false,
-            continues_message: request.conversation.continues_final_message(),
+            continues_message: chat.conversation.continues_final_message(),
         };
-        let shows_reasoning = request.shows_reasoning;
+        let shows_reasoning = chat.shows_reasoning;
         Ok(Some(Self { format: format.clone(), tokenizer, options, shows_reasoning }))
     }
 
@@ -62,38 +62,12 @@ impl AnswerReading {
         ChoiceReader {
             parser: AnswerParser::new(&self.format, self.options.clone()),
             markers: self.format.control_tokens(),
+            has_short_ids: self.format.tool_calls.is_some_and(ToolCallFormat::has_short_ids),
             tokenizer: self.tokenizer.clone(),
             marker: None,
             shows_reasoning: self.shows_reasoning,
             has_calls: false,
-            reasoning_tokens: 0,
         }
-    }
-
-    /// The id of a call: its own, or a new one.
-    pub fn call_id(&self, own: Option<&str>) -> String {
-        if let Some(id) = own {
-            return id.to_owned();
-        }
-        call_id(self.format.tool_calls.is_some_and(ToolCallFormat::has_short_ids))
-    }
-
-    /// A whole choice.
-    pub fn read(&self, choice: &Choice) -> ReadChoice {
-        let mut reader = self.reader();
-        let mut read = ReadChoice::default();
-        let mut rest = choice.text.as_str();
-        for (idx, report) in choice.reports.iter().enumerate() {
-            // What comes after the last token's place is known only together with what was held back.
-            let n_chars = choice.offsets.get(idx + 1).map_or(0, |next| next - choice.offsets[idx]);
-            let end = rest.char_indices().nth(n_chars).map_or(rest.len(), |(at, _)| at);
-            let (text, after) = rest.split_at(end);
-            read.add(self, reader.token(text, report.chosen.token));
-            rest = after;
-        }
-        read.add(self, reader.finish(rest));
-        read.reasoning_tokens = reader.reasoning_tokens();
-        read
     }
 }
 
@@ -102,44 +76,47 @@ impl AnswerReading {
 pub(crate) struct ChoiceReader {
     parser: AnswerParser,
     markers: Vec<TokenId>,
+    has_short_ids: bool,
     tokenizer: Arc<Tokenizer>,
     /// The last token, if it is a marker. One that ends the answer comes after text that is still held back.
     marker: Option<TokenId>,
     shows_reasoning: bool,
     has_calls: bool,
-    reasoning_tokens: u64,
+}
+
+/// What a token adds to a choice.
+#[derive(Debug)]
+pub(crate) struct ReadToken {
+    /// What it adds.
+    pub deltas: Vec<Delta>,
+    /// Whether it stands between the tokens that open and close the reasoning.
+    pub is_reasoning: bool,
 }
 
 impl ChoiceReader {
     /// The next token came and made `text` certain, which stands before it if it is a marker.
-    pub fn token(&mut self, text: &str, token: TokenId) -> Vec<AnswerEvent> {
+    pub fn token(&mut self, text: &str, token: TokenId) -> ReadToken {
         let mut events = self.take_marker();
         let was_reasoning = self.parser.in_reasoning();
         events.extend(self.parser.push_text(text));
         self.marker = self.markers.contains(&token).then_some(token);
         let is_reasoning = was_reasoning && self.parser.in_reasoning() && self.marker.is_none();
-        self.reasoning_tokens += u64::from(is_reasoning);
-        self.shown(events)
+        ReadToken { deltas: self.shown(events), is_reasoning }
     }
 
     /// The choice ended with `text`.
-    pub fn finish(&mut self, text: &str) -> Vec<AnswerEvent> {
+    pub fn finish(&mut self, text: &str) -> Vec<Delta> {
         let mut events = self.parser.push_text(text);
         events.extend(self.take_marker());
         events.extend(self.parser.finish());
         self.shown(events)
     }
 
-    fn take_marker(&mut self) -> Vec<AnswerEvent> {
+    fn take_marker(&mut self) -> Vec<ParsedEvent> {
         match self.marker.take() {
             Some(token) => self.parser.push_control(&self.tokenizer.token_text(token)),
             None => Vec::new(),
         }
-    }
-
-    /// Tokens between those that open and close the reasoning; the first and the last may be of both.
-    pub fn reasoning_tokens(&self) -> u64 {
-        self.reasoning_tokens
     }
 
     /// Whether tools have been called.
@@ -147,58 +124,23 @@ impl ChoiceReader {
         self.has_calls
     }
 
-    fn shown(&mut self, mut events: Vec<AnswerEvent>) -> Vec<AnswerEvent> {
-        self.has_calls |= events.iter().any(|event| matches!(event, AnswerEvent::ToolCallBegin { .. }));
-        events.retain(|event| match event {
-            AnswerEvent::Reasoning(_) => self.shows_reasoning,
-            AnswerEvent::ToolCallEnd { .. } => false,
-            _ => true,
-        });
-        events
+    fn shown(&mut self, events: Vec<ParsedEvent>) -> Vec<Delta> {
+        events.into_iter().filter_map(|event| self.delta(event)).collect()
     }
-}
 
-/// The parts of a whole choice.
-#[derive(Debug, Default)]
-pub(crate) struct ReadChoice {
-    /// What is said.
-    pub content: String,
-    /// What was thought before.
-    pub reasoning: String,
-    /// Tokens of the reasoning.
-    pub reasoning_tokens: u64,
-    /// The calls, in their order.
-    pub calls: Vec<ReadCall>,
-}
-
-/// A whole call.
-#[derive(Debug)]
-pub(crate) struct ReadCall {
-    /// What its answer refers to.
-    pub id: String,
-    /// The tool's name.
-    pub name: String,
-    /// The arguments as the model wrote them.
-    pub arguments: String,
-}
-
-impl ReadChoice {
-    fn add(&mut self, reading: &AnswerReading, events: Vec<AnswerEvent>) {
-        for event in events {
-            match event {
-                AnswerEvent::Content(text) => self.content.push_str(&text),
-                AnswerEvent::Reasoning(text) => self.reasoning.push_str(&text),
-                AnswerEvent::ToolCallBegin { name, id, .. } => {
-                    let id = reading.call_id(id.as_deref());
-                    self.calls.push(ReadCall { id, name, arguments: String::new() });
-                }
-                AnswerEvent::ToolCallArguments { fragment, .. } => {
-                    if let Some(call) = self.calls.last_mut() {
-                        call.arguments.push_str(&fragment);
-                    }
-                }
-                AnswerEvent::ToolCallEnd { .. } => {}
+    fn delta(&mut self, event: ParsedEvent) -> Option<Delta> {
+        match event {
+            ParsedEvent::Content(text) => Some(Delta::Content(text)),
+            ParsedEvent::Reasoning(text) => self.shows_reasoning.then_some(Delta::Reasoning(text)),
+            ParsedEvent::ToolCallBegin { index, id, name } => {
+                self.has_calls = true;
+                let id = id.unwrap_or_else(|| call_id(self.has_short_ids));
+                Some(Delta::CallBegin { call_idx: index, id, name })
             }
+            ParsedEvent::ToolCallArguments { index, fragment } => {
+                Some(Delta::CallArguments { call_idx: index, fragment })
+            }
+            ParsedEvent::ToolCallEnd { .. } => None,
         }
     }
 }

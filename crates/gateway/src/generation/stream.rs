@@ -1,5 +1,5 @@
-//! An answer token by token, as server-sent events. A task of its own makes them; when the reader has gone, or has
-//! taken nothing for too long, the task ends and the generation with it. Does not know what the events say.
+//! An answer token by token. A task of its own writes it; when the reader has gone, or has taken nothing for too long,
+//! the task ends and the generation with it.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -8,41 +8,30 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
-use http::header;
-use throng_api::Events;
+use http::{HeaderValue, header};
+use throng_api::answer::AnswerEvent;
+use throng_api::{AnswerWriter, ApiError, Events};
 use throng_http::awake::within;
 use throng_http::byte_queue::{ByteSender, Closed, QUEUE_BYTES, byte_queue};
 use throng_http::memory::MemoryBudget;
-use throng_http::{HALF_CLOSED_PING_INTERVAL, Phase};
+use throng_http::{Exchange, HALF_CLOSED_PING_INTERVAL, Phase};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::output::Output;
-use super::session::Session;
-use crate::connection::RequestContext;
-use crate::replica::ReplicaErrorKind;
+use super::answer_stream::AnswerStream;
+use crate::caller::Caller;
 use crate::router::Route;
-use throng_api::ApiError;
 
 /// A silent stream looks this often whether it waits for a worker, and says so.
 const WAITING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the events of a stream say.
-pub(crate) trait StreamFormat: Send + 'static {
-    /// Adds the next of what is still to be said, of the beginning or of an output that needs many events; whether
-    /// there was anything.
-    fn more(&mut self, events: &mut Events) -> bool;
-    /// Something happened; never [`Output::Failed`].
-    fn output(&mut self, output: Output, events: &mut Events);
-    /// After everything has ended well.
-    fn end(&mut self, events: &mut Events);
-}
-
 /// What a stream needs beside its session.
 #[derive(Debug)]
 pub(crate) struct StreamSetting {
-    /// The request.
-    pub context: Arc<RequestContext>,
+    /// The caller of the request.
+    pub caller: Arc<Caller>,
+    /// The request on its connection.
+    pub exchange: Arc<Exchange>,
     /// The model, for its counters, and who computes it.
     pub route: Route,
     /// How far the server is on its way to its end.
@@ -55,14 +44,19 @@ pub(crate) struct StreamSetting {
     pub memory: Arc<MemoryBudget>,
 }
 
-/// The response that streams a session.
-pub(crate) fn stream(session: Session, format: impl StreamFormat, setting: StreamSetting) -> Response {
+/// The response that streams an answer.
+pub(crate) fn stream(
+    answer: AnswerStream,
+    writer: Box<dyn AnswerWriter>,
+    setting: StreamSetting,
+) -> Response {
     let (sender, body) = byte_queue(&setting.memory);
-    tokio::spawn(run(session, format, setting, sender));
+    let stream_type = HeaderValue::from_static(writer.stream_type());
+    tokio::spawn(run(answer, writer, setting, sender));
     let fields = [
-        (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
-        (header::CACHE_CONTROL, "no-cache"),
-        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+        (header::CONTENT_TYPE, stream_type),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];
     (fields, Body::new(body)).into_response()
 }
@@ -81,14 +75,20 @@ impl From<Closed> for Broken {
     }
 }
 
-async fn run(session: Session, format: impl StreamFormat, mut setting: StreamSetting, sender: ByteSender) {
-    let pumped = AssertUnwindSafe(pump(session, format, &mut setting, &sender)).catch_unwind().await;
-    let internal = |_| Err(Broken::Told(ApiError::internal_error(setting.context.id_text())));
+async fn run(
+    answer: AnswerStream,
+    mut writer: Box<dyn AnswerWriter>,
+    mut setting: StreamSetting,
+    sender: ByteSender,
+) {
+    let pumped = pump(answer, &mut *writer, &mut setting, &sender);
+    let pumped = AssertUnwindSafe(pumped).catch_unwind().await;
+    let internal = |_| Err(Broken::Told(ApiError::internal_error(setting.caller.id_text())));
     if let Err(Broken::Told(error)) = pumped.unwrap_or_else(internal) {
         setting.route.model.metrics.stream_error();
-        setting.context.close_connection();
+        setting.exchange.close_connection();
         let mut events = Events::default();
-        events.push_data(&error.to_json());
+        writer.error(&error, &mut events);
         let last = sender.send(events.take());
         // A reader that does not take even this is closed by its socket's own limit.
         let _ = tokio::time::timeout(setting.slow_reader_timeout, last).await;
@@ -96,8 +96,8 @@ async fn run(session: Session, format: impl StreamFormat, mut setting: StreamSet
 }
 
 async fn pump(
-    mut session: Session,
-    mut format: impl StreamFormat,
+    mut answer: AnswerStream,
+    writer: &mut dyn AnswerWriter,
     setting: &mut StreamSetting,
     sender: &ByteSender,
 ) -> Result<(), Broken> {
@@ -106,7 +106,7 @@ async fn pump(
     let mut last_look = last_sent;
     let (mut ping_interval, mut half_closed) = (setting.ping_interval, false);
     loop {
-        while format.more(&mut events) {
+        while writer.more(&mut events) {
             if events.len() >= QUEUE_BYTES {
                 send(&mut events, setting, sender).await?;
             }
@@ -117,39 +117,37 @@ async fn pump(
             last_look = last_sent;
         }
         let next_look = (last_look + WAITING_INTERVAL).min(last_sent + ping_interval);
-        let output = tokio::select! {
-            output = session.next() => output,
+        let event = tokio::select! {
+            event = answer.next() => event,
             () = sender.closed() => return Err(Broken::Unread),
             () = tokio::time::sleep_until(next_look) => {
                 last_look = Instant::now();
                 if last_sent + ping_interval <= last_look {
-                    events.push_comment("ping");
+                    writer.ping("ping", &mut events);
                 } else if setting.route.is_away() {
-                    events.push_comment("waiting for a worker");
+                    writer.ping("waiting for a worker", &mut events);
                 }
                 continue;
             }
             // Only what is sent can tell whether such a client still reads.
-            () = setting.context.input_ended(), if !half_closed => {
+            () = setting.exchange.input_ended(), if !half_closed => {
                 half_closed = true;
                 ping_interval = ping_interval.min(HALF_CLOSED_PING_INTERVAL);
-                events.push_comment("ping");
+                writer.ping("ping", &mut events);
                 continue;
             }
             _ = setting.phase.wait_for(|phase| *phase == Phase::Cut) => {
                 return Err(Broken::Told(ApiError::stream_interrupted()));
             }
         };
-        match output {
-            Some(Output::Failed(error)) if error.kind == ReplicaErrorKind::Stopped => {
+        match event {
+            Some(AnswerEvent::Failed(error)) if error.is_shutting_down() => {
                 return Err(Broken::Told(ApiError::stream_interrupted()));
             }
-            Some(Output::Failed(error)) => {
-                return Err(Broken::Told(session.client_error(&error, setting.context.id_text())));
-            }
-            Some(output) => format.output(output, &mut events),
+            Some(AnswerEvent::Failed(error)) => return Err(Broken::Told(error)),
+            Some(event) => writer.event(event, &mut events),
             None => {
-                format.end(&mut events);
+                writer.end(&mut events);
                 return send(&mut events, setting, sender).await;
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::turns::{NoTurn, Turns};
-use crate::connection::RequestContext;
+use crate::caller::Caller;
 use crate::observation::Stage;
 use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
@@ -54,12 +54,12 @@ impl Drop for AbandonOnDrop {
 /// What `work` gives; 503 when too much waits; 500 should it panic.
 pub(crate) async fn on_blocking_thread<T: Send + 'static>(
     turns: &Turns,
-    context: &RequestContext,
+    caller: &Caller,
     n_bytes: usize,
     work: impl FnOnce(&Abandoned) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let turn = turns.take(&context.tenant(), n_bytes).await.map_err(no_turn)?;
-    context.pass(Stage::Turn);
+    let turn = turns.take(&caller.tenant(), n_bytes).await.map_err(no_turn)?;
+    caller.pass(Stage::Turn);
     let abandoned = Abandoned::default();
     let _abandons = AbandonOnDrop(abandoned.clone());
     let done = tokio::task::spawn_blocking(move || {
@@ -67,8 +67,8 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static>(
         drop(turn);
         result
     });
-    let result = done.await.map_err(|_| ApiError::internal_error(context.id_text()))?;
-    context.pass(Stage::Tokenized);
+    let result = done.await.map_err(|_| ApiError::internal_error(caller.id_text()))?;
+    caller.pass(Stage::Tokenized);
     result
 }
 
@@ -80,22 +80,22 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static>(
 /// What `read` and `prepare` give; as [`on_blocking_thread`].
 pub(crate) async fn read_and_prepare<R: Send + 'static, T: Send + 'static>(
     turns: &Turns,
-    context: &RequestContext,
+    caller: &Caller,
     n_bytes: usize,
     read: impl FnOnce() -> Result<R, ApiError> + Send + 'static,
     is_quick: impl FnOnce(&R) -> bool,
     prepare: impl FnOnce(R, &Abandoned) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     if n_bytes > QUICK_BYTES {
-        return on_blocking_thread(turns, context, n_bytes, |abandoned| prepare(read()?, abandoned)).await;
+        return on_blocking_thread(turns, caller, n_bytes, |abandoned| prepare(read()?, abandoned)).await;
     }
     let read = read()?;
     if !is_quick(&read) {
-        return on_blocking_thread(turns, context, n_bytes, |abandoned| prepare(read, abandoned)).await;
+        return on_blocking_thread(turns, caller, n_bytes, |abandoned| prepare(read, abandoned)).await;
     }
-    context.pass(Stage::Turn);
+    caller.pass(Stage::Turn);
     let result = prepare(read, &Abandoned::default());
-    context.pass(Stage::Tokenized);
+    caller.pass(Stage::Tokenized);
     result
 }
 
@@ -113,17 +113,17 @@ mod tests {
     use std::time::Duration;
 
     use futures_util::FutureExt;
-    use http::{HeaderMap, Version};
+    use http::HeaderMap;
 
     use super::*;
 
     #[tokio::test]
     async fn a_place_is_taken_until_the_work_has_ended_though_its_client_has_gone() {
         let turns = Turns::new(1, 512, Duration::from_secs(30));
-        let context = RequestContext::new(&HeaderMap::new(), Version::HTTP_11, None, Default::default());
+        let caller = Caller::new(&HeaderMap::new(), "");
         let (begun, has_begun) = mpsc::channel();
         let (end, may_end) = mpsc::channel();
-        let mut first = Box::pin(on_blocking_thread(&turns, &context, 1, move |abandoned| {
+        let mut first = Box::pin(on_blocking_thread(&turns, &caller, 1, move |abandoned| {
             begun.send(()).expect("the test listens");
             may_end.recv().expect("the test tells");
             Ok(abandoned.is_set())
@@ -131,10 +131,9 @@ mod tests {
         assert!((&mut first).now_or_never().is_none());
         has_begun.recv().expect("it begins");
         drop(first);
-        let mut second =
-            Box::pin(on_blocking_thread(&turns, &context, 1, |abandoned| Ok(abandoned.is_set())));
+        let mut second = Box::pin(on_blocking_thread(&turns, &caller, 1, |abandoned| Ok(abandoned.is_set())));
         assert!((&mut second).now_or_never().is_none());
-        assert!(turns.take(&context.tenant(), 1).now_or_never().is_none(), "the only place is taken");
+        assert!(turns.take(&caller.tenant(), 1).now_or_never().is_none(), "the only place is taken");
         end.send(()).expect("the work waits");
         assert!(!second.await.expect("its turn comes"));
     }
@@ -142,12 +141,12 @@ mod tests {
     #[tokio::test]
     async fn only_what_is_short_and_quick_needs_no_turn() {
         let turns = Turns::new(1, 512, Duration::from_secs(30));
-        let context = RequestContext::new(&HeaderMap::new(), Version::HTTP_11, None, Default::default());
-        let short = turns.take(&context.tenant(), 1).await.expect("the only place");
-        let long = turns.take(&context.tenant(), usize::MAX).await.expect("the only place of its line");
+        let caller = Caller::new(&HeaderMap::new(), "");
+        let short = turns.take(&caller.tenant(), 1).await.expect("the only place");
+        let long = turns.take(&caller.tenant(), usize::MAX).await.expect("the only place of its line");
         let prepared = |n_bytes, is_quick| {
             let prepare = |n: u32, _: &Abandoned| Ok(n + 1);
-            let prepared = read_and_prepare(&turns, &context, n_bytes, || Ok(1), move |_| is_quick, prepare);
+            let prepared = read_and_prepare(&turns, &caller, n_bytes, || Ok(1), move |_| is_quick, prepare);
             prepared.now_or_never().map(|result| result.expect("nothing fails"))
         };
         assert_eq!(prepared(QUICK_BYTES, true), Some(2));
@@ -155,7 +154,7 @@ mod tests {
         assert_eq!(prepared(QUICK_BYTES + 1, true), None);
         drop((short, long));
         let prepare = |n: u32, _: &Abandoned| Ok(n + 1);
-        let later = read_and_prepare(&turns, &context, QUICK_BYTES, || Ok(1), |_| false, prepare);
+        let later = read_and_prepare(&turns, &caller, QUICK_BYTES, || Ok(1), |_| false, prepare);
         assert_eq!(later.await.expect("its turn comes"), 2);
     }
 }

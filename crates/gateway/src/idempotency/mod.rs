@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use self::recording::Recording;
 use crate::app::App;
-use crate::connection::RequestContext;
+use crate::caller::Caller;
 use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
 
@@ -55,7 +55,7 @@ impl Repeatable {
     /// 400 for a key that is none.
     pub fn of(
         app: &App,
-        context: &RequestContext,
+        caller: &Caller,
         headers: &HeaderMap,
         route: &str,
         body: &[u8],
@@ -70,7 +70,7 @@ impl Repeatable {
         }
         let digest = Sha256::new().chain_update(route).chain_update([0]).chain_update(body).finalize();
         let claim = AnswerClaim {
-            tenant: context.tenant().0.to_string(),
+            tenant: caller.tenant().0.to_string(),
             key: key.to_owned(),
             request: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
             owner: uuid::Uuid::new_v4().simple().to_string(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 
 use crate::auth::Tenant;
-use crate::connection::RequestContext;
+use crate::caller::Caller;
 use crate::generation::{BegunPrompt, BlamedParams, Output, Prepared, Session, count};
 use crate::ledger::Ledger;
 use crate::limits::Charge;
@@ -17,13 +17,13 @@ use crate::router::Route;
 /// until then is counted.
 pub(crate) async fn vector_aside(
     (route, prepared): (Route, Prepared),
-    context: Arc<RequestContext>,
+    caller: Arc<Caller>,
     tenant: Tenant,
     ledger: Option<Arc<Ledger>>,
 ) -> Option<Vec<f32>> {
     let dispatching = (&**route.replicas().dispatcher(), route.model.is_remote());
-    let bound = check_regions(dispatching, &route.model.metrics, &context, ledger.as_ref()).ok()?;
-    let aside = Arc::new(context.aside(tenant));
+    let bound = check_regions(dispatching, &route.model.metrics, &caller, ledger.as_ref()).ok()?;
+    let aside = Arc::new(caller.aside(tenant));
     let Prepared { mut requests, memory, .. } = prepared;
     let meter = ledger.map(|ledger| count(&route, &requests, &aside, &ledger)).transpose().ok()?.flatten();
     let mut charge = Charge::default().with_meter(meter);

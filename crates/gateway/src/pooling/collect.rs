@@ -30,7 +30,7 @@ pub(crate) async fn collect_vectors(
         match output {
             None if vectors.iter().any(Vec::is_empty) => return Err(ApiError::internal_error(request_id)),
             None => return Ok((vectors, memory)),
-            Some(Output::Failed(error)) => return Err(session.client_error(&error, request_id)),
+            Some(Output::Failed(error)) => return Err(session.client_error(&error)),
             Some(Output::Token { choice_idx, report, .. }) => {
                 n_bytes += report.top.len() * size_of::<f32>();
                 memory.cover(n_bytes).map_err(memory_full)?;

@@ -14,7 +14,7 @@ use crate::replica::{Continuations, ReplicaRequest};
 use crate::served_model::ModelEntry;
 use throng_api::ApiError;
 use throng_api::openai::pooling::PoolingOptions;
-use throng_api::openai::{Prompt, check_prompt};
+use throng_api::spec::{Prompt, check_prompt};
 
 /// What a prompt holds from its admission to its end, beside its tokens.
 const PROMPT_BYTES: usize = 512;

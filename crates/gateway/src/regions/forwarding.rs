@@ -4,7 +4,7 @@
 use http::HeaderValue;
 use throng_core::routing::Region;
 
-use crate::connection::{Destination, HOPS_HEADER, REGIONS_HEADER};
+use crate::caller::{Destination, HOPS_HEADER, REGIONS_HEADER};
 use throng_api::ApiError;
 
 /// Most gateways that may have forwarded a request that this one takes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use throng_core::routing::Region;
 
-use crate::connection::RequestContext;
+use crate::caller::Caller;
 use crate::dispatch::{Bound, Dispatcher};
 use crate::ledger::Ledger;
 use crate::metrics::ModelMetrics;
@@ -19,25 +19,25 @@ use throng_api::ApiError;
 pub(crate) fn check_regions(
     (dispatcher, is_remote): (&Dispatcher, bool),
     metrics: &ModelMetrics,
-    context: &RequestContext,
+    caller: &Caller,
     ledger: Option<&Arc<Ledger>>,
 ) -> Result<Option<Arc<Bound>>, ApiError> {
-    let tenant = context.key_holder();
+    let tenant = caller.key_holder();
     let organisation = tenant.key.as_deref().map(|key| key.organisation.as_str());
     let by_rule = dispatcher.permitted_regions(organisation);
-    let by_header = context.destination.regions()?.filter(|_| is_remote || dispatcher.has_region());
+    let by_header = caller.destination.regions()?.filter(|_| is_remote || dispatcher.has_region());
     let Some(regions) = both(by_rule, by_header) else { return Ok(None) };
     let (model, [n_placed, n_refused]) = metrics.residency();
     let bound = Bound {
         regions,
         organisation: organisation.unwrap_or("none").into(),
-        request: context.id_text().into(),
+        request: caller.id_text().into(),
         model: model.into(),
         n_placed,
         n_refused,
         ledger: ledger.cloned(),
     };
-    if dispatcher.excludes_all(&bound.regions, context.destination.replica()) {
+    if dispatcher.excludes_all(&bound.regions, caller.destination.replica()) {
         metrics.rejected("region_not_permitted");
         bound.refused("no replica of the model is in a permitted region");
         return Err(ApiError::region_not_permitted());

@@ -13,10 +13,10 @@ use throng_api::{ApiError, IgnoredParameters};
 /// `POST /v1/load_lora_adapter`.
 pub(super) async fn load(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer(app, body, |app, body| {
-        let caller = body.context.key_holder();
+        let key_holder = body.caller.key_holder();
         let (request, _memory) = body.read(LoadAdapterRequest::parse)?;
         let LoadAdapterRequest { name, path, in_place, model, ignored } = request;
-        let route = app.find_model(&caller, model.as_deref())?;
+        let route = app.find_model(&key_holder, model.as_deref())?;
         let has_adapter = |route: &crate::router::Route| route.model.adapters.has(&name);
         let elsewhere = app.router.routes().iter().any(|other| {
             let is_other = other.model.served.id() != route.model.served.id();
@@ -36,12 +36,12 @@ pub(super) async fn load(State(app): AppState, body: JsonBody) -> Result<Respons
 /// `POST /v1/unload_lora_adapter`.
 pub(super) async fn unload(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer(app, body, |app, body| {
-        let caller = body.context.key_holder();
+        let key_holder = body.caller.key_holder();
         let (UnloadAdapterRequest { name, ignored }, _memory) = body.read(UnloadAdapterRequest::parse)?;
         let routes = app.router.routes();
         let route = routes.iter().find(|route| route.model.adapters.has(&name)).or(routes.first());
         let route = route.ok_or_else(|| ApiError::adapter_not_found(&name))?;
-        if !caller.permits(route.model.served.id(), route) {
+        if !key_holder.permits(route.model.served.id(), route) {
             return Err(ApiError::permission_denied());
         }
         route.model.adapters.unload(&name)?;
@@ -58,8 +58,8 @@ async fn answer(
     body: JsonBody,
     work: impl FnOnce(&App, JsonBody) -> Result<(String, IgnoredParameters), ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
-    let (context, state) = (body.context.clone(), app.clone());
+    let (caller, state) = (body.caller.clone(), app.clone());
     let (text, ignored) =
-        on_blocking_thread(&app.turns, &context, body.n_bytes(), move |_| work(&state, body)).await?;
+        on_blocking_thread(&app.turns, &caller, body.n_bytes(), move |_| work(&state, body)).await?;
     Ok(with_ignored(&app, text, &ignored))
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::path_text::PathText;
 use crate::app::App;
 use crate::auth::Tenant;
-use crate::connection::RequestContext;
+use crate::caller::Caller;
 use crate::observation::{Explanation, Summary};
 use crate::rejection::Rejection;
 use throng_api::ApiError;
@@ -30,25 +30,25 @@ struct List<'a> {
 /// The caller's latest requests, the newest first.
 pub(super) async fn latest(
     State(app): State<Arc<App>>,
-    Extension(context): Extension<Arc<RequestContext>>,
+    Extension(caller): Extension<Arc<Caller>>,
 ) -> Response {
-    let reports = app.recent.latest(visible_to(&context.key_holder()), MAX_LISTED);
+    let reports = app.recent.latest(visible_to(&caller.key_holder()), MAX_LISTED);
     let data = reports.iter().map(|report| Summary::new(report)).collect();
     Json(List { object: "list", data, active_tenants: app.recent.n_active_tenants() }).into_response()
 }
 
 /// Whose requests are shown; `None`: everyone's.
-fn visible_to(caller: &Tenant) -> Option<&str> {
-    (!caller.is_operator).then_some(&*caller.id.0)
+fn visible_to(key_holder: &Tenant) -> Option<&str> {
+    (!key_holder.is_operator).then_some(&*key_holder.id.0)
 }
 
 /// One of the caller's requests.
 pub(super) async fn request(
     State(app): State<Arc<App>>,
-    Extension(context): Extension<Arc<RequestContext>>,
+    Extension(caller): Extension<Arc<Caller>>,
     PathText(id): PathText,
 ) -> Result<Response, Rejection> {
-    let found = app.recent.find(visible_to(&context.key_holder()), &id);
+    let found = app.recent.find(visible_to(&caller.key_holder()), &id);
     let report = found.ok_or_else(|| ApiError::request_not_found(&id))?;
     Ok(Json(Explanation::new(&report)).into_response())
 }

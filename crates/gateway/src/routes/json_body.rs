@@ -12,16 +12,16 @@ use http::{HeaderMap, HeaderValue, Version, header};
 use throng_core::request::TenantId;
 use throng_http::body::HeldBody;
 use throng_http::memory::{MemoryBudget, Part, Reservation};
-use throng_http::{HALF_SENT_GRACE, Phase};
+use throng_http::{Exchange, HALF_SENT_GRACE, Phase};
 
 use crate::app::App;
 use crate::auth::Tenant;
+use crate::caller::Caller;
 use crate::config::{GatewayConfig, PARSE_FACTOR};
-use crate::connection::RequestContext;
 use crate::foreign::named_model;
 use crate::idempotency::Repeatable;
 use crate::on_demand::Serving;
-use crate::rejection::{Rejection, memory_full};
+use crate::rejection::{Rejection, body_not_read, memory_full};
 use throng_api::{ApiError, IgnoredParameters, ReadOptions};
 
 /// The body of a request that is said to be JSON.
@@ -31,10 +31,23 @@ pub(super) struct JsonBody {
     body: HeldBody,
     /// How to read them.
     options: ReadOptions,
-    /// The request.
-    pub context: Arc<RequestContext>,
+    /// The caller of the request.
+    pub caller: Arc<Caller>,
+    /// The request on its connection.
+    pub exchange: Arc<Exchange>,
     /// That it is not to be generated twice.
     repeatable: Option<Repeatable>,
+}
+
+/// A body that was received and not read, with its request.
+#[derive(Debug)]
+pub(super) struct Received {
+    /// All of it.
+    pub body: HeldBody,
+    /// The caller of the request.
+    pub caller: Arc<Caller>,
+    /// The request on its connection.
+    pub exchange: Arc<Exchange>,
 }
 
 impl JsonBody {
@@ -59,8 +72,8 @@ impl JsonBody {
     }
 
     /// The body and its request, for those who do not read it here.
-    pub fn into_parts(self) -> (HeldBody, Arc<RequestContext>) {
-        (self.body, self.context)
+    pub fn into_received(self) -> Received {
+        Received { body: self.body, caller: self.caller, exchange: self.exchange }
     }
 
     /// A body that the gateway itself asks with, in the name of `tenant` and with these headers.
@@ -69,10 +82,11 @@ impl JsonBody {
     /// 503 when there is no memory for it.
     pub fn internal(app: &App, tenant: &str, headers: &HeaderMap, bytes: Bytes) -> Result<Self, ApiError> {
         let memory = app.memory.reserve(Part::Bodies, bytes.len()).map_err(memory_full)?;
-        let context = RequestContext::new(headers, Version::HTTP_11, None, Arc::default());
-        context.set_tenant(Tenant::without_key(TenantId(Arc::from(tenant))));
+        let caller = Caller::new(headers, "");
+        let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
+        caller.set_tenant(Tenant::without_key(TenantId(Arc::from(tenant))));
         let (body, options) = (HeldBody { bytes, memory }, read_options(&app.config));
-        Ok(Self { body, options, context: Arc::new(context), repeatable: None })
+        Ok(Self { body, options, caller: Arc::new(caller), exchange, repeatable: None })
     }
 
     /// The same bytes in the name of `tenant`, as [`Self::internal`].
@@ -90,7 +104,8 @@ impl JsonBody {
     pub fn copy(&self, memory: &Arc<MemoryBudget>) -> Result<Self, ApiError> {
         let memory = memory.reserve(Part::Bodies, self.n_bytes()).map_err(memory_full)?;
         let body = HeldBody { bytes: self.body.bytes.clone(), memory };
-        Ok(Self { body, options: self.options.clone(), context: self.context.clone(), repeatable: None })
+        let (caller, exchange) = (self.caller.clone(), self.exchange.clone());
+        Ok(Self { body, options: self.options.clone(), caller, exchange, repeatable: None })
     }
 
     /// Brings the model into memory that the request is for: `target`, or the one that its body names. Only what the key permits is
@@ -102,7 +117,7 @@ impl JsonBody {
         let Some(models) = app.on_demand.as_ref().filter(|_| !app.is_draining()) else { return Ok(()) };
         let name = target.map(Cow::Borrowed).or_else(|| named_model(self.bytes()));
         let place: Arc<dyn Serving> = app.clone();
-        match name.filter(|name| self.context.key_holder().permits_name_of(name, &[])) {
+        match name.filter(|name| self.caller.key_holder().permits_name_of(name, &[])) {
             Some(name) => models.ready(&place, &name).await,
             None => Ok(()),
         }
@@ -127,22 +142,25 @@ impl FromRequestParts<Arc<App>> for JsonBody {
     type Rejection = Rejection;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Rejection> {
-        let context = parts
-            .extensions
-            .get::<Arc<RequestContext>>()
-            .cloned()
-            .ok_or_else(|| ApiError::internal_error("unknown"))?;
+        let caller = extension::<Caller>(parts)?;
+        let exchange = extension::<Exchange>(parts)?;
         check_encoding(&parts.headers)?;
-        if context.has_body() {
+        if exchange.has_body() {
             check_type(&parts.headers)?;
         }
         let timeout = Duration::from_secs(app.config.server.body_timeout_s);
-        let body =
-            context.read_body(app.config.api.max_body_bytes, timeout, &app.memory, ending(app)).await?;
+        let read = exchange.read_body(app.config.api.max_body_bytes, timeout, &app.memory, ending(app));
+        let body = read.await.map_err(body_not_read)?;
+        caller.received_body(&body.bytes);
         let options = read_options(&app.config);
-        let repeatable = Repeatable::of(app, &context, &parts.headers, parts.uri.path(), &body.bytes)?;
-        Ok(Self { body, options, context, repeatable })
+        let repeatable = Repeatable::of(app, &caller, &parts.headers, parts.uri.path(), &body.bytes)?;
+        Ok(Self { body, options, caller, exchange, repeatable })
     }
+}
+
+/// What the server put beside every request.
+fn extension<T: Send + Sync + 'static>(parts: &Parts) -> Result<Arc<T>, ApiError> {
+    parts.extensions.get::<Arc<T>>().cloned().ok_or_else(|| ApiError::internal_error("unknown"))
 }
 
 /// Completes when a request that is still being sent can no longer be answered otherwise than that the server
@@ -217,10 +235,17 @@ mod tests {
 
     /// A body of `n_bytes` that has arrived.
     fn body(budget: &Arc<MemoryBudget>, n_bytes: usize) -> JsonBody {
-        let context = RequestContext::new(&HeaderMap::new(), Version::HTTP_11, None, Default::default());
+        let caller = Caller::new(&HeaderMap::new(), "");
+        let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
         let memory = budget.reserve(Part::Bodies, n_bytes).expect("room");
         let body = HeldBody { bytes: vec![b' '; n_bytes].into(), memory };
-        JsonBody { body, options: ReadOptions::default(), context: Arc::new(context), repeatable: None }
+        JsonBody {
+            body,
+            options: ReadOptions::default(),
+            caller: Arc::new(caller),
+            exchange,
+            repeatable: None,
+        }
     }
 
     #[test]

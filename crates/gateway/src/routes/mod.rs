@@ -31,9 +31,10 @@ use http::Method;
 pub(crate) use self::client_paths::tidied;
 use crate::app::App;
 use crate::auth::Tenant;
-use crate::connection::RequestContext;
+use crate::caller::Caller;
 use crate::rejection::reject;
-use throng_api::ApiError;
+use throng_api::openai::ChatCompletions;
+use throng_api::{ApiError, Dialect};
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +69,8 @@ pub(crate) struct Route {
     pub allow: &'static str,
     /// Who may use it.
     pub access: Access,
+    /// The API whose form its errors have.
+    dialect: &'static dyn Dialect,
     handler: fn() -> MethodRouter<Arc<App>>,
 }
 
@@ -90,11 +93,11 @@ impl Route {
 const GET: &str = "GET, HEAD";
 
 const fn open(path: &'static str, handler: fn() -> MethodRouter<Arc<App>>) -> Route {
-    Route { path, allow: GET, access: Access::Open, handler }
+    of(Access::Open, path, GET, handler)
 }
 
 const fn keyed(path: &'static str, allow: &'static str, handler: fn() -> MethodRouter<Arc<App>>) -> Route {
-    Route { path, allow, access: Access::Key, handler }
+    of(Access::Key, path, allow, handler)
 }
 
 const fn of(
@@ -103,7 +106,7 @@ const fn of(
     allow: &'static str,
     handler: fn() -> MethodRouter<Arc<App>>,
 ) -> Route {
-    Route { path, allow, access, handler }
+    Route { path, allow, access, dialect: &ChatCompletions, handler }
 }
 
 use Access::{Admin, Operator, Shared};
@@ -159,7 +162,7 @@ pub(crate) const ROUTES: &[Route] = &[
     of(Admin, "/admin/drain", "POST", || post(admin::drain)),
 ];
 
-/// The routes of a listener as a service. A request brings its [`RequestContext`] as an extension; its response brings its
+/// The routes of a listener as a service. A request brings its [`Caller`] as an extension; its response brings its
 /// [`MatchedPath`].
 pub(crate) fn router(app: Arc<App>, audience: Audience) -> axum::Router {
     let mut router = axum::Router::new();
@@ -173,13 +176,18 @@ pub(crate) fn router(app: Arc<App>, audience: Audience) -> axum::Router {
         .with_state(app)
 }
 
+/// The API whose form the errors of a route have; OpenAI's for an unknown one.
+pub(crate) fn dialect_of(path: Option<&MatchedPath>) -> &'static dyn Dialect {
+    path.and_then(route_of).map_or(&ChatCompletions, |route| route.dialect)
+}
+
 fn route_of(path: &MatchedPath) -> Option<&'static Route> {
     ROUTES.iter().find(|route| route.path == path.as_str())
 }
 
 async fn authorize(
     State((app, audience)): State<(Arc<App>, Audience)>,
-    Extension(context): Extension<Arc<RequestContext>>,
+    Extension(caller): Extension<Arc<Caller>>,
     path: MatchedPath,
     request: Request,
     next: Next,
@@ -190,7 +198,7 @@ async fn authorize(
         Err(error) if access != Access::Open => reject(error),
         tenant => {
             if let Ok(tenant) = tenant {
-                context.set_tenant(tenant);
+                caller.set_tenant(tenant);
             }
             match &app.loading {
                 Some(progress) if route_of(&path).is_some_and(Route::needs_models) => {

@@ -8,23 +8,20 @@ use axum::{Extension, Json};
 
 use super::path_text::PathText;
 use crate::app::App;
+use crate::caller::Caller;
 use crate::config::ModelAlias;
-use crate::connection::RequestContext;
 use crate::foreign::ForeignModel;
 use crate::rejection::Rejection;
 use crate::router::Route;
 use throng_api::openai::models::{ModelCard, ModelList};
 
 /// All names of all models and their adapters that the key permits.
-pub(super) async fn list(
-    State(app): State<Arc<App>>,
-    Extension(context): Extension<Arc<RequestContext>>,
-) -> Response {
-    let caller = context.key_holder();
+pub(super) async fn list(State(app): State<Arc<App>>, Extension(caller): Extension<Arc<Caller>>) -> Response {
+    let key_holder = caller.key_holder();
     let routes = app.router.routes();
     let adapters: Vec<_> = routes.iter().map(|route| route.model.adapters.list()).collect();
     let cards = routes.iter().zip(&adapters).flat_map(|(route, adapters)| {
-        let permitted = |name: &str| caller.permits(name, route);
+        let permitted = |name: &str| key_holder.permits(name, route);
         let names = route.model.served.names.iter().filter(move |name| permitted(name));
         let adapters = adapters.iter().filter(move |(name, _)| permitted(name));
         let names = names.map(|name| card_of(&app, route, name));
@@ -32,13 +29,14 @@ pub(super) async fn list(
     });
     let foreign = app.foreign.now();
     let names = foreign.iter().flat_map(|model| model.names.iter().map(move |name| (model, name)));
-    let permitted = names.filter(|(model, name)| caller.permits_name_of(name, &model.names));
+    let permitted = names.filter(|(model, name)| key_holder.permits_name_of(name, &model.names));
     let cards = cards.chain(permitted.map(|(model, name)| foreign_card(&app, model, name)));
-    let aliases = app.config.routing.aliases.iter().filter(|alias| caller.permits_name_of(&alias.name, &[]));
+    let aliases =
+        app.config.routing.aliases.iter().filter(|alias| key_holder.permits_name_of(&alias.name, &[]));
     let cards = cards.chain(aliases.map(|alias| alias_card(&app, alias)));
     let states = app.on_demand.iter().flat_map(|models| models.states());
     let is_listed = |name: &str| app.router.get(name).is_some();
-    let absent = states.filter(|(name, _)| !is_listed(name) && caller.permits_name_of(name, &[]));
+    let absent = states.filter(|(name, _)| !is_listed(name) && key_holder.permits_name_of(name, &[]));
     let cards = cards.chain(absent.map(|(name, state)| on_demand_card(&app, name, state)));
     Json(ModelList::new(cards.collect())).into_response()
 }
@@ -46,20 +44,22 @@ pub(super) async fn list(
 /// One name, which may have slashes in it.
 pub(super) async fn card(
     State(app): State<Arc<App>>,
-    Extension(context): Extension<Arc<RequestContext>>,
+    Extension(caller): Extension<Arc<Caller>>,
     PathText(id): PathText,
 ) -> Result<Response, Rejection> {
-    let caller = context.key_holder();
+    let key_holder = caller.key_holder();
     if let Some(model) = app.foreign.find(&id) {
-        let is_permitted = caller.permits_name_of(&id, &model.names);
+        let is_permitted = key_holder.permits_name_of(&id, &model.names);
         let card = || Json(foreign_card(&app, &model, &id)).into_response();
-        return is_permitted.then(card).ok_or_else(|| app.not_permitted(&caller, &id).into());
+        return is_permitted.then(card).ok_or_else(|| app.not_permitted(&key_holder, &id).into());
     }
     let state = app.on_demand.as_ref().and_then(|models| models.state(&id));
-    if let Some(state) = state.filter(|_| caller.permits_name_of(&id, &[]) && app.router.get(&id).is_none()) {
+    if let Some(state) =
+        state.filter(|_| key_holder.permits_name_of(&id, &[]) && app.router.get(&id).is_none())
+    {
         return Ok(Json(on_demand_card(&app, &id, state)).into_response());
     }
-    let route = app.find_model(&caller, Some(&id))?;
+    let route = app.find_model(&key_holder, Some(&id))?;
     let adapters = route.model.adapters.list();
     if let Some((name, path)) = adapters.iter().find(|(name, _)| *name == id) {
         return Ok(Json(adapter_card(&app, &route, name, path)).into_response());

@@ -15,10 +15,10 @@ use throng_api::openai::moderation::{ModerationRequest, ModerationResponse, Mode
 
 /// `POST /v1/moderations`.
 pub(super) async fn moderations(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
-    let context = body.context.clone();
+    let caller = body.caller.clone();
     let state = app.clone();
-    let searched = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |_| {
-        let tenant = body.context.key_holder();
+    let searched = on_blocking_thread(&app.turns, &caller, body.n_bytes(), move |_| {
+        let tenant = body.caller.key_holder();
         let (request, memory) = body.read(ModerationRequest::parse)?;
         let rules = state.moderation.of(&tenant);
         let found: Vec<BTreeSet<String>> = request

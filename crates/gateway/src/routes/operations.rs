@@ -9,7 +9,7 @@ use http::{HeaderMap, header};
 use serde::Serialize;
 
 use crate::app::App;
-use crate::connection::RequestContext;
+use crate::caller::Caller;
 use crate::metrics::Exposition;
 use crate::rejection::reject;
 use throng_api::ApiError;
@@ -46,13 +46,13 @@ pub(super) async fn load(State(app): State<Arc<App>>) -> Json<Load> {
 /// Everything that is counted, in the format that the scraper prefers.
 pub(super) async fn metrics(
     State(app): State<Arc<App>>,
-    Extension(context): Extension<Arc<RequestContext>>,
+    Extension(caller): Extension<Arc<Caller>>,
     headers: HeaderMap,
 ) -> Response {
     let exposition = Exposition::of_request(&headers);
     let fields = [(header::CONTENT_TYPE, exposition.content_type()), (header::VARY, "accept")];
     match app.metrics.encode(exposition) {
         Some(text) => (fields, text).into_response(),
-        None => reject(ApiError::internal_error(context.id_text())),
+        None => reject(ApiError::internal_error(caller.id_text())),
     }
 }

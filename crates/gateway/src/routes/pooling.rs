@@ -13,7 +13,7 @@ use throng_http::memory::Part;
 use super::by_engine::answer_by_engine;
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::app::App;
-use crate::connection::RequestContext;
+use crate::caller::Caller;
 use crate::foreign::Endpoint;
 use crate::generation::{Abandoned, FrameWriter, Frames, Prepared, admit, check_room, on_blocking_thread};
 use crate::pooling::{Inputs, PooledInput, collect_vectors, prepare};
@@ -21,7 +21,6 @@ use crate::pooling_model::{PoolingModel, PoolingOutput, cosine, shorten};
 use crate::rejection::Rejection;
 use crate::retry_after::retry_after_s;
 use crate::router::Route;
-use throng_api::openai::Prompt;
 use throng_api::openai::pooling::{
     ClassifyRequest, EmbeddingRequest, EncodingFormat, PairsRequest, PoolingOptions, empty_text,
     is_empty_text,
@@ -29,6 +28,7 @@ use throng_api::openai::pooling::{
 use throng_api::openai::pooling_response::{
     Classification, Embedding, PooledList, PooledUsage, Reranked, RerankedDocument, Score,
 };
+use throng_api::spec::Prompt;
 use throng_api::{ApiError, IgnoredParameters};
 
 /// A request that was read, and what its answer needs.
@@ -116,7 +116,7 @@ fn texts(input: &[Prompt]) -> Vec<PooledInput<'_>> {
 /// What reading a body needs of the server.
 struct Reading<'a> {
     app: &'a App,
-    context: &'a Arc<RequestContext>,
+    caller: &'a Arc<Caller>,
     abandoned: &'a Abandoned,
 }
 
@@ -143,8 +143,8 @@ impl Reading<'_> {
     }
 
     fn route(&self, options: &PoolingOptions) -> Result<Route, ApiError> {
-        let caller = self.context.key_holder();
-        let route = self.app.find_model(&caller, options.model.as_deref())?;
+        let key_holder = self.caller.key_holder();
+        let route = self.app.find_model(&key_holder, options.model.as_deref())?;
         if self.app.is_draining() {
             return Err(ApiError::shutting_down(retry_after_s()));
         }
@@ -158,17 +158,17 @@ impl Reading<'_> {
         form: Form,
     ) -> Result<Job, ApiError> {
         let route = self.route(options)?;
-        check_room(&route, self.context)?;
+        check_room(&route, self.caller)?;
         let pooling = pooling_of(&route)?.clone();
         form.check(&pooling)?;
-        self.context.set_user(options.user.as_deref());
-        let caller = (&self.context.tenant(), &self.app.memory, self.abandoned);
+        self.caller.set_user(options.user.as_deref());
+        let key_holder = (&self.caller.tenant(), &self.app.memory, self.abandoned);
         let before = match &form {
             Form::Embeddings { prompt_name, .. } => pooling.prompt(prompt_name.as_deref())?,
             _ => "",
         };
         let inputs = Inputs { inputs, param, before };
-        let prepared = prepare(&route.model, &pooling, &inputs, options, caller)?;
+        let prepared = prepare(&route.model, &pooling, &inputs, options, key_holder)?;
         let model = options.model.clone().unwrap_or_else(|| route.model.served.id().to_owned());
         let gives_logits = options.use_activation == Some(false);
         Ok(Job { route, prepared, param, model, pooling, form, gives_logits, ignored })
@@ -222,19 +222,19 @@ async fn answer(
         ControlFlow::Break(answered) => return answered,
         ControlFlow::Continue(body) => body,
     };
-    let (context, state) = (body.context.clone(), app.clone());
-    let job = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
-        let context = body.context.clone();
-        read(&Reading { app: &state, context: &context, abandoned }, body)
+    let (caller, state) = (body.caller.clone(), app.clone());
+    let job = on_blocking_thread(&app.turns, &caller, body.n_bytes(), move |abandoned| {
+        let caller = body.caller.clone();
+        read(&Reading { app: &state, caller: &caller, abandoned }, body)
     })
     .await?;
     let Job { route, prepared, param, model, pooling, form, gives_logits, ignored } = job;
     let n_tokens = prepared.requests.iter().map(|request| request.prompt.len() as u64).sum();
     let counting = (&app.limits, app.ledger.as_ref());
-    let session = admit(&route, prepared, param, &context, counting, (&app.cache, &app.moderation)).await?;
+    let session = admit(&route, prepared, param, &caller, counting, (&app.cache, &app.moderation)).await?;
     let memory = app.memory.reservation(Part::Answers);
     let phase = app.phase.subscribe();
-    let (mut vectors, held) = collect_vectors(session, memory, phase, context.id_text()).await?;
+    let (mut vectors, held) = collect_vectors(session, memory, phase, caller.id_text()).await?;
     if let (Form::Embeddings { dimensions: Some(n), .. }, Some(first)) = (&form, vectors.first())
         && *n > first.len()
     {
@@ -247,7 +247,7 @@ async fn answer(
         let _held = held;
         write((&model, &pooling), &form, &mut vectors, (gives_logits, usage), out)
     };
-    let frames = app.writing.write(&context, n_bytes, writing).await?;
+    let frames = app.writing.write(&caller, n_bytes, writing).await?;
     let fields = [(header::CONTENT_TYPE, "application/json")];
     Ok(with_ignored(&app, (fields, Body::new(frames)), &ignored))
 }

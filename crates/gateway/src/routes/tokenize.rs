@@ -13,7 +13,7 @@ use throng_http::memory::Part;
 use super::by_engine::answer_by_engine;
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::app::App;
-use crate::connection::RequestContext;
+use crate::caller::Caller;
 use crate::foreign::Endpoint;
 use crate::generation::{
     Abandoned, FrameWriter, Frames, encode_conversation, encode_text, on_blocking_thread, tokenizer_of,
@@ -26,9 +26,9 @@ use throng_api::{ApiError, IgnoredParameters};
 /// `POST /tokenize`.
 pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer(app, body, Endpoint::Tokenize, |app, body, abandoned| {
-        let (caller, (mut request, mut memory)) =
-            (body.context.key_holder(), body.read(TokenizeRequest::parse)?);
-        let route = app.find_model(&caller, request.model.as_deref())?;
+        let (key_holder, (mut request, mut memory)) =
+            (body.caller.key_holder(), body.read(TokenizeRequest::parse)?);
+        let route = app.find_model(&key_holder, request.model.as_deref())?;
         let model = &*route.model;
         request.ignore_unread_variables(|name| model.template_reads(name));
         let tokens = match &mut request.input {
@@ -38,7 +38,8 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
             }
             TokenizeInput::Conversation(conversation) => {
                 let tokenizer = tokenizer_of(model, "messages")?;
-                encode_conversation(model, tokenizer, conversation, &app.memory, abandoned)?.tokens
+                encode_conversation(model, tokenizer, conversation, "messages", &app.memory, abandoned)?
+                    .tokens
             }
         };
         memory.cover(std::mem::size_of_val(tokens.as_slice())).map_err(memory_full)?;
@@ -59,9 +60,9 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
 /// `POST /detokenize`.
 pub(super) async fn detokenize(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer(app, body, Endpoint::Detokenize, |app, body, _| {
-        let (caller, (request, mut memory)) =
-            (body.context.key_holder(), body.read(DetokenizeRequest::parse)?);
-        let route = app.find_model(&caller, request.model.as_deref())?;
+        let (key_holder, (request, mut memory)) =
+            (body.caller.key_holder(), body.read(DetokenizeRequest::parse)?);
+        let route = app.find_model(&key_holder, request.model.as_deref())?;
         let model = &*route.model;
         request.check(model.limits().vocabulary_size)?;
         let tokenizer = tokenizer_of(model, "tokens")?;
@@ -86,13 +87,13 @@ fn writer(app: &App) -> FrameWriter {
 /// `GET /tokenizer_info`.
 pub(super) async fn info(
     State(app): AppState,
-    Extension(context): Extension<Arc<RequestContext>>,
+    Extension(caller): Extension<Arc<Caller>>,
 ) -> Result<Response, Rejection> {
     if !app.config.api.tokenizer_info {
         return Err(ApiError::unknown_url("GET", "/tokenizer_info").into());
     }
-    let caller = context.key_holder();
-    let route = app.find_model(&caller, None)?;
+    let key_holder = caller.key_holder();
+    let route = app.find_model(&key_holder, None)?;
     let config = route.model.served.tokenizer_config.as_deref();
     let config = config.ok_or_else(|| ApiError::unsupported_by_model("model", "It has no tokenizer."))?;
     Ok(([(header::CONTENT_TYPE, "application/json")], config.to_owned()).into_response())
@@ -111,8 +112,8 @@ async fn answer(
         ControlFlow::Break(answered) => return answered,
         ControlFlow::Continue(body) => body,
     };
-    let (context, state) = (body.context.clone(), app.clone());
-    let (frames, ignored) = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
+    let (caller, state) = (body.caller.clone(), app.clone());
+    let (frames, ignored) = on_blocking_thread(&app.turns, &caller, body.n_bytes(), move |abandoned| {
         work(&state, body, abandoned)
     })
     .await?;

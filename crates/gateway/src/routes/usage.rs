@@ -11,7 +11,7 @@ use throng_store::{StoreError, UsageGroup};
 
 use crate::app::App;
 use crate::auth::Tenant;
-use crate::connection::RequestContext;
+use crate::caller::Caller;
 use crate::rejection::Rejection;
 use crate::retry_after::retry_after_s;
 use crate::usage_report::{self, UsageKind, UsageQuestion};
@@ -23,27 +23,27 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// `GET /v1/organization/usage/completions`.
 pub(super) async fn completions(
     state: State<Arc<App>>,
-    context: Extension<Arc<RequestContext>>,
+    caller: Extension<Arc<Caller>>,
     query: RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
-    answer(UsageKind::Completions, &state, &context, query, &headers).await.map_err(Rejection::from)
+    answer(UsageKind::Completions, &state, &caller, query, &headers).await.map_err(Rejection::from)
 }
 
 /// `GET /v1/organization/costs`.
 pub(super) async fn costs(
     state: State<Arc<App>>,
-    context: Extension<Arc<RequestContext>>,
+    caller: Extension<Arc<Caller>>,
     query: RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
-    answer(UsageKind::Costs, &state, &context, query, &headers).await.map_err(Rejection::from)
+    answer(UsageKind::Costs, &state, &caller, query, &headers).await.map_err(Rejection::from)
 }
 
 async fn answer(
     kind: UsageKind,
     app: &App,
-    context: &RequestContext,
+    caller: &Caller,
     RawQuery(query): RawQuery,
     headers: &HeaderMap,
 ) -> Result<Response, ApiError> {
@@ -52,7 +52,7 @@ async fn answer(
     let accepts_csv = accepts.trim_start().starts_with("text/csv");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut question = UsageQuestion::parse(kind, query.as_deref().unwrap_or_default(), accepts_csv, now)?;
-    question.query.only.extend(visible_to(&context.key_holder()));
+    question.query.only.extend(visible_to(&caller.key_holder()));
     let rows = match tokio::time::timeout(ANSWER_LIMIT, store.usage(&question.query)).await {
         Ok(Ok(rows)) => rows,
         Ok(Err(StoreError::TooManyRows(_))) => {
@@ -64,7 +64,7 @@ async fn answer(
                 |_| "no answer".to_owned(),
                 |ended| ended.err().map(|error| error.to_string()).unwrap_or_default(),
             );
-            tracing::warn!(request = context.id_text(), reason, "the ledger cannot be read");
+            tracing::warn!(request = caller.id_text(), reason, "the ledger cannot be read");
             return Err(ApiError::overloaded("The database does not answer.", retry_after_s()));
         }
     };

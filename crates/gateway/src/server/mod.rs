@@ -46,10 +46,10 @@ pub(crate) struct Service {
 /// Router, path rewriting and counters for requests that arrive now.
 #[derive(Debug, Clone)]
 pub(crate) struct Served {
-    /// Takes a request, which brings its [`RequestContext`] as an extension; its response brings the
+    /// Takes a request, which brings its [`Caller`] as an extension; its response brings the
     /// [`axum::extract::MatchedPath`] of its route.
     ///
-    /// [`RequestContext`]: crate::connection::RequestContext
+    /// [`Caller`]: crate::caller::Caller
     pub router: axum::Router,
     /// Gives a request for a route that is written in another way the path that the route has.
     pub tidy: fn(http::Uri) -> http::Uri,

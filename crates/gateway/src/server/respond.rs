@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, Version, header};
 use hyper::body::Incoming;
-use throng_http::{InFlight, Phase, Respond, ResponseBody};
+use throng_http::{Exchange, InFlight, Phase, Respond, ResponseBody, Settled};
 use tower::{Layer, ServiceExt};
 use tower_http::cors::CorsLayer;
 
@@ -20,10 +20,11 @@ use super::Service;
 use super::guard::root_path::{self, Rooted};
 use super::guard::{Guard, Source};
 use super::refusals::{RefusalLog, Sender};
-use crate::connection::{RequestContext, Settled};
+use crate::caller::Caller;
 use crate::limits::insert_headers;
 use crate::metrics::HttpLabels;
-use crate::rejection::reject;
+use crate::rejection::{head_refused, reject, write_error};
+use crate::routes::dialect_of;
 use throng_api::ApiError;
 
 /// Answers requests of one listening socket.
@@ -40,14 +41,21 @@ impl Responder {
         Self { service, guard, cors, refusals: RefusalLog::default() }
     }
 
-    async fn route(&self, mut parts: Parts, context: &Arc<RequestContext>, source: Source) -> Response<Body> {
+    async fn route(
+        &self,
+        mut parts: Parts,
+        caller: &Arc<Caller>,
+        exchange: &Arc<Exchange>,
+        source: Source,
+    ) -> Response<Body> {
         let root = &self.service.config.server.root_path;
         match root_path::strip(std::mem::take(&mut parts.uri), root) {
             Rooted::Route(uri) => parts.uri = (self.service.served.borrow().tidy)(uri),
             Rooted::Redirect(to) => return Redirect::permanent(&to).into_response(),
         }
         let mut request = Request::from_parts(parts, Body::empty());
-        request.extensions_mut().insert(context.clone());
+        request.extensions_mut().insert(caller.clone());
+        request.extensions_mut().insert(exchange.clone());
         let router = self.service.served.borrow().router.clone();
         let answered = match source {
             Source::Own => AssertUnwindSafe(router.oneshot(request)).catch_unwind().await,
@@ -56,8 +64,8 @@ impl Responder {
             }
         };
         let Ok(answered) = answered else {
-            tracing::error!(request = context.id_text(), "a handler panicked");
-            return reject(ApiError::internal_error(context.id_text()));
+            tracing::error!(request = caller.id_text(), "a handler panicked");
+            return reject(ApiError::internal_error(caller.id_text()));
         };
         let Ok(response) = answered;
         response
@@ -79,28 +87,29 @@ impl Responder {
 
 impl Respond for Responder {
     type Body = Body;
-    type Guard = Exchange;
+    type Guard = Observed;
 
     async fn respond(
         &self,
         request: Request<Incoming>,
         in_flight: InFlight,
-    ) -> Response<ResponseBody<Body, Exchange>> {
+    ) -> Response<ResponseBody<Body, Observed>> {
         let connection = in_flight.state.clone();
         let (parts, body) = request.into_parts();
         let version = parts.version;
         let (method, sender) = (parts.method.clone(), Sender::new(connection.client(), &parts));
-        let context = RequestContext::new(&parts.headers, version, Some(body), connection.clone());
-        let context = Arc::new(context.observed_by(&self.service.observation));
+        let caller = Caller::new(&parts.headers, connection.client());
+        let caller = Arc::new(caller.observed_by(&self.service.observation));
+        let exchange = Arc::new(Exchange::new(version, Some(body), connection.clone()));
         let is_ending = *self.service.phase.borrow() >= Phase::HandedOver;
         if is_ending {
-            context.close_connection();
+            exchange.close_connection();
         }
-        let checked = context.refused().map_or_else(|| self.guard.check(&parts), Err);
+        let checked = exchange.refused().map(head_refused).map_or_else(|| self.guard.check(&parts), Err);
         let mut response = match checked {
-            Ok(source) => self.route(parts, &context, source).await,
+            Ok(source) => self.route(parts, &caller, &exchange, source).await,
             Err(error) => {
-                context.linger();
+                exchange.linger();
                 let refusal = close_after(version, reject(error));
                 if self.guard.may_read_refusal(&parts) {
                     self.for_page(parts, refusal).await
@@ -110,19 +119,20 @@ impl Respond for Responder {
             }
         };
         let handler = response.extensions_mut().remove::<MatchedPath>();
-        if context.settle_body().await == Settled::Closing || is_ending {
+        if exchange.settle_body().await == Settled::Closing || is_ending {
             response = close_after(version, response);
         }
-        finish_head(&mut response, &context);
+        write_error(&mut response, dialect_of(handler.as_ref()));
+        finish_head(&mut response, &caller);
         let path = handler.as_ref().map_or("none", |path| path.as_str());
         let labels = HttpLabels::new(path, &method, response.status());
         let error_code = response.extensions_mut().remove::<ApiError>().map(|error| error.code());
         if let Some(code) = error_code {
-            self.refusals.note(response.status(), code, context.id_text(), path, &sender);
+            self.refusals.note(response.status(), code, caller.id_text(), path, &sender);
         }
-        context.record_answer(method, handler, response.status(), error_code);
-        let exchange = Exchange { service: self.service.clone(), labels, context };
-        response.map(|body| ResponseBody::new(body, &self.service.memory, in_flight, exchange))
+        caller.record_answer(method, handler, response.status(), error_code);
+        let observed = Observed { service: self.service.clone(), labels, caller };
+        response.map(|body| ResponseBody::new(body, &self.service.memory, in_flight, observed))
     }
 }
 
@@ -134,27 +144,27 @@ fn close_after(version: Version, mut response: Response<Body>) -> Response<Body>
     response
 }
 
-fn finish_head(response: &mut Response<Body>, context: &RequestContext) {
+fn finish_head(response: &mut Response<Body>, caller: &Caller) {
     let headers = response.headers_mut();
-    headers.insert("x-request-id", context.id.clone());
+    headers.insert("x-request-id", caller.id.clone());
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if let Some(status) = context.limits() {
+    if let Some(status) = caller.limits() {
         insert_headers(status, headers);
     }
 }
 
 /// What is counted and said when a response has been sent or given up.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct Observed {
     service: Arc<Service>,
     labels: HttpLabels,
-    context: Arc<RequestContext>,
+    caller: Arc<Caller>,
 }
 
-impl Drop for Exchange {
+impl Drop for Observed {
     fn drop(&mut self) {
-        let seconds = self.context.arrived.elapsed().as_secs_f64();
+        let seconds = self.caller.arrived.elapsed().as_secs_f64();
         self.service.served.borrow().metrics.observe(&self.labels, seconds);
-        tracing::debug!(request = self.context.id_text(), labels = ?self.labels, seconds, "answered");
+        tracing::debug!(request = self.caller.id_text(), labels = ?self.labels, seconds, "answered");
     }
 }

@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::extract::State;
 use http::{HeaderMap, Version};
 use throng_core::request::SamplingParams;
+use throng_http::Exchange;
 use throng_http::memory::Part;
 use throng_text::grammar::GrammarError;
 use throng_wire::{Constraint, Generate, VERSION_HEADER, Versions};
@@ -16,7 +17,7 @@ use super::WorkerState;
 use super::generation_body::{GenerationBody, failed};
 use crate::adapters::LoadedAdapter;
 use crate::body_lines::{BodyLines, LinesError};
-use crate::connection::RequestContext;
+
 use crate::constraint::OutputForm;
 use crate::rejection::{Rejection, memory_full};
 use crate::replica::{
@@ -34,7 +35,7 @@ const MAX_READ_IN_PLACE: usize = 64 << 10;
 /// `POST` of [`throng_wire::GENERATE`].
 pub(super) async fn generate(
     State(worker): State<Arc<WorkerState>>,
-    Extension(context): Extension<Arc<RequestContext>>,
+    Extension(exchange): Extension<Arc<Exchange>>,
     version: Version,
     headers: HeaderMap,
 ) -> Result<Body, Rejection> {
@@ -50,7 +51,7 @@ pub(super) async fn generate(
         }
         n_bytes => memory.cover(n_bytes).is_ok(),
     };
-    let mut lines = BodyLines::new(context.stream_body(), Some(Box::new(has_room)));
+    let mut lines = BodyLines::new(exchange.stream_body(), Some(Box::new(has_room)));
     let timeout = Duration::from_secs(worker.body_timeout_s);
     let line = tokio::time::timeout(timeout, lines.next()).await.map_err(|_| ApiError::request_timeout())?;
     let line = line.map_err(refused_line)?.ok_or_else(ApiError::incomplete_body)?;

@@ -1,36 +1,13 @@
 //! The body of `POST /v1/chat/completions`. Does not know how a conversation becomes tokens.
 
-use throng_core::request::SamplingParams;
-
-use super::conversation::{CONVERSATION_FIELDS, Conversation};
+use super::conversation::CONVERSATION_FIELDS;
 use super::generation_fields::{GENERATION_FIELDS, IGNORED, UNSUPPORTED};
-use super::generation_request::GenerationRequest;
 use super::generation_values::{is_empty, is_false};
-use super::sampling::{EncodeWord, ModelFacts};
 use super::tool_choice::{CallMode, TOOL_CHOICES, ToolChoice, read_tool_choice};
 use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom, Hint, Integer, Refused};
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
-
-/// A checked request for a chat completion.
-#[derive(Debug, Clone)]
-pub struct ChatRequest {
-    /// What it shares with text completions.
-    pub generation: GenerationRequest,
-    /// What the chat template is given.
-    pub conversation: Conversation,
-    /// The model may call the conversation's tools.
-    pub calls_tools: bool,
-    /// The answer must be calls.
-    pub must_call: bool,
-    /// The only function that it may call, if `tool_choice` names one.
-    pub chosen_function: Option<String>,
-    /// Only the first call of an answer counts.
-    pub only_first_call: bool,
-    /// The reasoning is part of the answer.
-    pub shows_reasoning: bool,
-    max_tokens_param: &'static str,
-}
+use crate::spec::{ChatInput, Conversation, GenerationOptions, GenerationSpec, Input, ParamNames};
 
 /// The parameters that only chat completions have.
 #[derive(Debug, Default)]
@@ -102,83 +79,54 @@ pub const CHAT_FIELDS: &[Field<ChatOptions>] = &[
     field("echo", Refused(Shape::Boolean, is_false), UNSUPPORTED),
 ];
 
-impl ChatRequest {
-    /// Reads and checks a body.
-    ///
-    /// # Errors
-    /// A 400 that names the parameter.
-    pub fn parse(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
-        let mut generation = GenerationRequest { logprobs_param: "top_logprobs", ..Default::default() };
-        let mut conversation = Conversation::default();
-        let mut own = ChatOptions::default();
-        let ignored = read_body(
-            body,
-            &mut [
-                &mut Bound { fields: CONVERSATION_FIELDS, target: &mut conversation },
-                &mut Bound { fields: GENERATION_FIELDS, target: &mut generation },
-                &mut Bound { fields: CHAT_FIELDS, target: &mut own },
-            ],
-            options,
-        )?;
-        generation.settle(ignored, options);
-        let max_tokens_param = own.resolve_max_tokens(&mut generation)?;
-        if generation.model.is_some() && conversation.messages.is_empty() {
-            return Err(ApiError::missing_required_parameter("messages"));
-        }
-        generation.check_together(max_tokens_param, false)?;
-        conversation.check_together()?;
-        generation.logprobs = own.n_alternatives()?;
-        let choice = own.tool_choice.take();
-        if let Some(choice) = &choice {
-            choice.check(&conversation)?;
-            choice.keep_allowed(&mut conversation);
-        }
-        let mode = choice.as_ref().map(|choice| choice.mode);
-        generation.ignored.extend(&std::mem::take(&mut conversation.ignored));
-        conversation.calls_no_tools = mode == Some(CallMode::Never);
-        Ok(Self {
-            calls_tools: !conversation.tools.is_empty() && !conversation.calls_no_tools,
-            only_first_call: own.parallel_tool_calls == Some(false),
-            must_call: mode == Some(CallMode::Required),
-            chosen_function: choice.and_then(|choice| choice.function),
-            shows_reasoning: own.include_reasoning.unwrap_or(true),
-            generation,
-            conversation,
-            max_tokens_param,
-        })
+/// Reads and checks the body of a chat completion.
+///
+/// # Errors
+/// A 400 that names the parameter.
+pub fn parse(body: &[u8], options: &ReadOptions) -> Result<GenerationSpec, ApiError> {
+    let names = ParamNames { prompt: "messages", logprobs: "top_logprobs", ..ParamNames::default() };
+    let mut generation = GenerationOptions { names, ..GenerationOptions::default() };
+    let mut conversation = Conversation::default();
+    let mut own = ChatOptions::default();
+    let ignored = read_body(
+        body,
+        &mut [
+            &mut Bound { fields: CONVERSATION_FIELDS, target: &mut conversation },
+            &mut Bound { fields: GENERATION_FIELDS, target: &mut generation },
+            &mut Bound { fields: CHAT_FIELDS, target: &mut own },
+        ],
+        options,
+    )?;
+    generation.settle(ignored, options);
+    generation.names.max_tokens = own.resolve_max_tokens(&mut generation)?;
+    if generation.model.is_some() && conversation.messages.is_empty() {
+        return Err(ApiError::missing_required_parameter("messages"));
     }
-
-    /// The name under which the client gave `max_tokens`.
-    pub fn max_tokens_param(&self) -> &'static str {
-        self.max_tokens_param
+    generation.check_together(false)?;
+    conversation.check_together()?;
+    generation.logprobs = own.n_alternatives()?;
+    let choice = own.tool_choice.take();
+    if let Some(choice) = &choice {
+        choice.check(&conversation)?;
+        choice.keep_allowed(&mut conversation);
     }
-
-    /// Drops the client's template variables that are not read; they are among the ignored parameters then.
-    pub fn ignore_unread_variables(&mut self, is_read: impl Fn(&str) -> bool) {
-        self.conversation.ignore_unread_variables(is_read);
-        self.generation.ignored.extend(&std::mem::take(&mut self.conversation.ignored));
-    }
-
-    /// The sampling parameters for a prompt of `n_prompt_tokens`; see [`GenerationRequest::sampling_params`].
-    ///
-    /// # Errors
-    /// `context_length_exceeded` and other 400s that name the parameter.
-    pub fn sampling_params(
-        &self,
-        n_prompt_tokens: usize,
-        facts: &ModelFacts<'_>,
-        seed: u64,
-        encode_word: EncodeWord<'_>,
-    ) -> Result<SamplingParams, ApiError> {
-        let max_tokens =
-            self.generation.output_tokens(n_prompt_tokens, facts, None, "messages", self.max_tokens_param)?;
-        self.generation.sampling_params(facts, max_tokens, seed, encode_word)
-    }
+    let mode = choice.as_ref().map(|choice| choice.mode);
+    generation.ignored.extend(&std::mem::take(&mut conversation.ignored));
+    conversation.calls_no_tools = mode == Some(CallMode::Never);
+    let input = ChatInput {
+        calls_tools: !conversation.tools.is_empty() && !conversation.calls_no_tools,
+        only_first_call: own.parallel_tool_calls == Some(false),
+        must_call: mode == Some(CallMode::Required),
+        chosen_function: choice.and_then(|choice| choice.function),
+        shows_reasoning: own.include_reasoning.unwrap_or(true),
+        conversation,
+    };
+    Ok(GenerationSpec { options: generation, input: Input::Chat(Box::new(input)) })
 }
 
 impl ChatOptions {
     /// Settles the two names of one parameter, and tells which the client used.
-    fn resolve_max_tokens(&self, generation: &mut GenerationRequest) -> Result<&'static str, ApiError> {
+    fn resolve_max_tokens(&self, generation: &mut GenerationOptions) -> Result<&'static str, ApiError> {
         match (generation.max_tokens, self.max_completion_tokens) {
             (Some(old), Some(new)) if old != new => {
                 Err(ApiError::mutually_exclusive("max_tokens", "max_completion_tokens"))

@@ -1,15 +1,12 @@
 //! The body of `POST /v1/completions`. Does not know how text becomes tokens.
 
-use throng_core::request::{SamplingParams, TokenId};
-
 use super::generation_fields::{GENERATION_FIELDS, UNSUPPORTED};
-use super::generation_request::GenerationRequest;
 use super::generation_values::TOKENS;
-use super::sampling::{EncodeWord, ModelFacts};
 use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom, Integer, Refused};
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::json::{JsonType, Node};
+use crate::spec::{GenerationOptions, GenerationSpec, Input, Prompt, PromptsInput};
 
 /// Most prompts of one request, and most answers over all of them.
 pub const MAX_PROMPTS: usize = 1024;
@@ -17,26 +14,11 @@ pub const MAX_PROMPTS: usize = 1024;
 /// Output tokens of a client that does not say how many.
 const DEFAULT_MAX_TOKENS: u32 = 16;
 
-/// One prompt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Prompt {
-    /// Text, perhaps empty: fine where the tokenizer begins every text with a token.
-    Text(String),
-    /// Tokens, at least one; not yet checked against a vocabulary.
-    Tokens(Vec<TokenId>),
-}
-
-/// A checked request for a text completion.
+/// A checked request for text completions.
 #[derive(Debug, Clone)]
 pub struct CompletionRequest {
-    /// What it shares with chat completions.
-    pub generation: GenerationRequest,
-    /// The prompts, at least one; their answers are numbered through.
-    pub prompts: Vec<Prompt>,
-    /// Whether the answer begins with the prompt.
-    pub echo: bool,
-    /// Whether the tokenizer adds special tokens to a text.
-    pub add_special_tokens: bool,
+    /// What is to be generated.
+    pub spec: GenerationSpec,
     /// Whether the client asked for `prompt_logprobs` by that name (else they may be set for `echo`).
     pub returns_prompt_logprobs: bool,
 }
@@ -83,62 +65,44 @@ pub const COMPLETION_FIELDS: &[Field<CompletionOptions>] = &[
     field("prompt_embeds", Refused(Shape::Any, |_| false), UNSUPPORTED),
 ];
 
-impl CompletionRequest {
-    /// Reads and checks a body.
-    ///
-    /// # Errors
-    /// A 400 that names the parameter.
-    pub fn parse(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
-        let mut generation = GenerationRequest { logprobs_param: "logprobs", ..Default::default() };
-        let mut own = CompletionOptions::default();
-        let ignored = read_body(
-            body,
-            &mut [
-                &mut Bound { fields: COMPLETION_FIELDS, target: &mut own },
-                &mut Bound { fields: GENERATION_FIELDS, target: &mut generation },
-            ],
-            options,
-        )?;
-        generation.settle(ignored, options);
-        if generation.model.is_some() && own.prompts.is_empty() {
-            return Err(ApiError::missing_required_parameter("prompt"));
-        }
-        let echo = own.echo.unwrap_or(false);
-        generation.check_together("max_tokens", echo)?;
-        let n_generated = generation.n_generated() as usize;
-        if own.prompts.len() * n_generated > MAX_PROMPTS {
-            return Err(ApiError::array_above_max_length("prompt", MAX_PROMPTS / n_generated));
-        }
-        generation.logprobs = own.logprobs;
-        let returns_prompt_logprobs = generation.prompt_logprobs.is_some();
-        if echo && !returns_prompt_logprobs {
-            generation.prompt_logprobs = own.logprobs;
-        }
-        Ok(Self {
-            generation,
-            prompts: own.prompts,
-            echo,
-            add_special_tokens: own.add_special_tokens.unwrap_or(true),
-            returns_prompt_logprobs,
-        })
+/// Reads and checks the body of a text completion.
+///
+/// # Errors
+/// A 400 that names the parameter.
+pub fn parse(body: &[u8], options: &ReadOptions) -> Result<CompletionRequest, ApiError> {
+    let default_max_tokens = Some(DEFAULT_MAX_TOKENS);
+    let mut generation = GenerationOptions { default_max_tokens, ..GenerationOptions::default() };
+    let mut own = CompletionOptions::default();
+    let ignored = read_body(
+        body,
+        &mut [
+            &mut Bound { fields: COMPLETION_FIELDS, target: &mut own },
+            &mut Bound { fields: GENERATION_FIELDS, target: &mut generation },
+        ],
+        options,
+    )?;
+    generation.settle(ignored, options);
+    if generation.model.is_some() && own.prompts.is_empty() {
+        return Err(ApiError::missing_required_parameter("prompt"));
     }
-
-    /// The sampling parameters for a prompt of `n_prompt_tokens`; see [`GenerationRequest::sampling_params`].
-    ///
-    /// # Errors
-    /// `context_length_exceeded` and other 400s that name the parameter.
-    pub fn sampling_params(
-        &self,
-        n_prompt_tokens: usize,
-        facts: &ModelFacts<'_>,
-        seed: u64,
-        encode_word: EncodeWord<'_>,
-    ) -> Result<SamplingParams, ApiError> {
-        let default = Some(DEFAULT_MAX_TOKENS);
-        let max_tokens =
-            self.generation.output_tokens(n_prompt_tokens, facts, default, "prompt", "max_tokens")?;
-        self.generation.sampling_params(facts, max_tokens, seed, encode_word)
+    let echo = own.echo.unwrap_or(false);
+    generation.check_together(echo)?;
+    let n_generated = generation.n_generated() as usize;
+    if own.prompts.len() * n_generated > MAX_PROMPTS {
+        return Err(ApiError::array_above_max_length("prompt", MAX_PROMPTS / n_generated));
     }
+    generation.logprobs = own.logprobs;
+    let returns_prompt_logprobs = generation.prompt_logprobs.is_some();
+    if echo && !returns_prompt_logprobs {
+        generation.prompt_logprobs = own.logprobs;
+    }
+    let input = PromptsInput {
+        prompts: own.prompts,
+        repeats_texts: echo,
+        add_special_tokens: own.add_special_tokens.unwrap_or(true),
+    };
+    let spec = GenerationSpec { options: generation, input: Input::Prompts(input) };
+    Ok(CompletionRequest { spec, returns_prompt_logprobs })
 }
 
 /// Reads `prompt`: its first element decides what a list is of. Errors name the parameter as a whole.

@@ -3,14 +3,14 @@
 
 use throng_core::overload::ServiceClass;
 
-use super::generation_request::{GenerationRequest, TruncationSide};
+use super::early_stopping::{EARLY_STOPPING, read_early_stopping};
 use super::generation_values::*;
-use super::several_answers::{EARLY_STOPPING, read_early_stopping};
 use super::structured_output::*;
 use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom, Ignored, Integer, Number, Refused};
 use crate::field::{Field, Range, ReadOptions, Shape, field};
 use crate::json::{MAX_TREE_BYTES, Node};
+use crate::spec::{GenerationOptions, TruncationSide};
 
 /// Most continuations of one prompt.
 pub const MAX_N: i64 = 128;
@@ -21,7 +21,7 @@ const TEXT_OR_TEXTS: Shape =
     Shape::AnyOf(&[Shape::Text(MAX_STOP_BYTES), Shape::Array(16, &Shape::Text(MAX_STOP_BYTES))]);
 
 /// The parameters of both kinds of completion.
-pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
+pub const GENERATION_FIELDS: &[Field<GenerationOptions>] = &[
     field("model", Custom(Shape::Text(MAX_MODEL_NAME_BYTES), read_model), "The model to use."),
     field(
         "stream",
@@ -260,7 +260,7 @@ pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
 const SERVICE_TIERS: [&str; 5] = ["auto", "default", "flex", "scale", "priority"];
 
 fn read_service_tier(
-    request: &mut GenerationRequest,
+    request: &mut GenerationOptions,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {

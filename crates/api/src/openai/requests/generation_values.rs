@@ -2,10 +2,10 @@
 
 use throng_core::request::TokenId;
 
-use super::generation_request::{GenerationRequest, StreamOptions};
 use crate::error::{ApiError, echo};
 use crate::field::{Range, ReadOptions, Shape};
 use crate::json::{JsonType, Node};
+use crate::spec::{GenerationOptions, StreamOptions};
 
 pub(super) const MAX_MODEL_NAME_BYTES: usize = 512;
 pub(super) const MAX_LABEL_BYTES: usize = 512;
@@ -42,7 +42,7 @@ pub fn model_name(node: &Node<'_, '_>) -> Result<String, ApiError> {
 }
 
 pub(super) fn read_model(
-    r: &mut GenerationRequest,
+    r: &mut GenerationOptions,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
@@ -51,7 +51,7 @@ pub(super) fn read_model(
 }
 
 pub(super) fn read_stream_options(
-    r: &mut GenerationRequest,
+    r: &mut GenerationOptions,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
@@ -73,7 +73,7 @@ pub(super) fn read_stream_options(
 }
 
 pub(super) fn read_logit_bias(
-    r: &mut GenerationRequest,
+    r: &mut GenerationOptions,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
@@ -100,7 +100,7 @@ pub(super) fn read_logit_bias(
 pub(super) const TOKENS: Shape = Shape::Array(usize::MAX, &Shape::Integer(0, u32::MAX as i64));
 
 pub(super) fn read_allowed_tokens(
-    r: &mut GenerationRequest,
+    r: &mut GenerationOptions,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
@@ -124,7 +124,7 @@ pub(super) fn read_word(node: &Node<'_, '_>) -> Result<String, ApiError> {
 }
 
 pub(super) fn read_bad_words(
-    r: &mut GenerationRequest,
+    r: &mut GenerationOptions,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
@@ -135,7 +135,7 @@ pub(super) fn read_bad_words(
 }
 
 pub(super) fn read_stop(
-    r: &mut GenerationRequest,
+    r: &mut GenerationOptions,
     node: &Node<'_, '_>,
     options: &ReadOptions,
 ) -> Result<(), ApiError> {
@@ -151,7 +151,7 @@ pub(super) fn read_stop(
 }
 
 pub(super) fn read_request_id(
-    r: &mut GenerationRequest,
+    r: &mut GenerationOptions,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
@@ -165,7 +165,7 @@ pub(super) fn read_request_id(
 }
 
 pub(super) fn read_user(
-    r: &mut GenerationRequest,
+    r: &mut GenerationOptions,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
@@ -174,7 +174,7 @@ pub(super) fn read_user(
 }
 
 pub(super) fn read_cache_salt(
-    r: &mut GenerationRequest,
+    r: &mut GenerationOptions,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {

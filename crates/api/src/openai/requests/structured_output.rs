@@ -5,18 +5,18 @@ use serde_json::Value;
 use throng_text::exact_number;
 use throng_text::grammar::ConstraintSpec;
 
-use super::generation_request::GenerationRequest;
 use super::generation_values::{MAX_LABEL_BYTES, MAX_SCHEMA_VALUES};
 use super::tools::MAX_DESCRIPTION_BYTES;
 use crate::error::ApiError;
 use crate::field::{ReadOptions, Shape};
 use crate::json::{JsonType, MAX_TREE_BYTES, Node};
+use crate::spec::GenerationOptions;
 
 /// Most texts of a choice that are read; the compiler has a bound of its own.
 const MAX_CHOICES: usize = 10_000;
 
 pub(super) fn read_response_format(
-    r: &mut GenerationRequest,
+    r: &mut GenerationOptions,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
@@ -76,7 +76,7 @@ fn check_named_schema(node: &Node<'_, '_>) -> Result<(), ApiError> {
 
 /// vLLM's object of which one member is given.
 pub(super) fn read_structured_outputs(
-    r: &mut GenerationRequest,
+    r: &mut GenerationOptions,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
@@ -114,7 +114,7 @@ pub(super) fn read_structured_outputs(
 
 /// A JSON schema: `guided_json`, `json_schema`.
 pub(super) fn read_schema(
-    r: &mut GenerationRequest,
+    r: &mut GenerationOptions,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
@@ -124,7 +124,7 @@ pub(super) fn read_schema(
 
 /// A regular expression: `guided_regex`, `regex`.
 pub(super) fn read_regex(
-    r: &mut GenerationRequest,
+    r: &mut GenerationOptions,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
@@ -134,7 +134,7 @@ pub(super) fn read_regex(
 
 /// A list of texts: `guided_choice`.
 pub(super) fn read_choice(
-    r: &mut GenerationRequest,
+    r: &mut GenerationOptions,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
@@ -144,7 +144,7 @@ pub(super) fn read_choice(
 
 /// A grammar in GBNF or Lark: `guided_grammar`, `grammar`, `ebnf`.
 pub(super) fn read_grammar(
-    r: &mut GenerationRequest,
+    r: &mut GenerationOptions,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
@@ -158,7 +158,7 @@ pub(super) fn read_grammar(
 
 /// `structural_tag` beside the other parameters.
 pub(super) fn read_structural_tag(
-    r: &mut GenerationRequest,
+    r: &mut GenerationOptions,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
@@ -220,7 +220,7 @@ mod tests {
 
     fn read(members: &str) -> Result<Option<(String, ConstraintSpec)>, ApiError> {
         let body = format!("{{{members}}}");
-        let mut request = GenerationRequest::default();
+        let mut request = GenerationOptions::default();
         let part = &mut Bound { fields: GENERATION_FIELDS, target: &mut request };
         read_body(body.as_bytes(), &mut [part], &ReadOptions::default())?;
         Ok(request.constraint().map(|constraint| (constraint.param.clone(), constraint.spec.clone())))

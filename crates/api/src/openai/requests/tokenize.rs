@@ -6,12 +6,13 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 use throng_core::request::TokenId;
 
-use super::conversation::{CONVERSATION_FIELDS, Conversation};
+use super::conversation::CONVERSATION_FIELDS;
 use super::generation_values::{TOKENS, model_name};
 use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom};
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
+use crate::spec::Conversation;
 
 const ABOUT_MODEL: &str = "The model whose tokenizer to use.";
 

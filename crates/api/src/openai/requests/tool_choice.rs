@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::conversation::Conversation;
 use super::message::MAX_NAME_BYTES;
 use super::tools::MAX_TOOLS;
 use crate::error::ApiError;
 use crate::json::{JsonType, Node};
+use crate::spec::Conversation;
 
 /// The documented choices that are one word.
 pub(super) const TOOL_CHOICES: &[&str] = &["none", "auto", "required"];

@@ -13,6 +13,8 @@ use throng_core::request::TokenId;
 
 use throng_core::replica::TokenReport;
 
+use crate::answer::LogprobBytes;
+
 /// JSON has no infinity: what cannot happen is this unlikely (as in vLLM).
 const MIN_LOGPROB: f32 = -9999.0;
 
@@ -191,6 +193,9 @@ impl Serialize for CompletionAlternatives<'_> {
         map.end()
     }
 }
+
+/// Bytes of a token in `prompt_logprobs`.
+pub const PROMPT_LOGPROB_BYTES: LogprobBytes = LogprobBytes { token: 72, alternative: 72 };
 
 /// `prompt_logprobs` in vLLM's form: null for the first token, then a map of token ids for each.
 #[derive(Debug, Clone, Copy)]

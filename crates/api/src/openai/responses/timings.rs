@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::answer::Moments;
+
 /// Where the time of a request went. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Timings {
@@ -24,30 +26,6 @@ pub struct Timings {
     predicted_per_second: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     queue_ms: Option<f64>,
-}
-
-/// When what happened to the choices of a request, since it was submitted. `None` is what did not happen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Moments {
-    first_step: Option<Duration>,
-    first_token: Option<Duration>,
-    last_token: Option<Duration>,
-    n_first_tokens: u64,
-}
-
-impl Moments {
-    /// Takes in those of a choice.
-    pub fn add(
-        &mut self,
-        first_step: Option<Duration>,
-        first_token: Option<Duration>,
-        last_token: Option<Duration>,
-    ) {
-        self.first_step = self.first_step.into_iter().chain(first_step).min();
-        self.first_token = self.first_token.into_iter().chain(first_token).min();
-        self.last_token = self.last_token.max(last_token);
-        self.n_first_tokens += u64::from(first_token.is_some());
-    }
 }
 
 impl Timings {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::openai::generation_request::StreamOptions;
+use crate::spec::StreamOptions;
 
 /// Tokens of a request so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

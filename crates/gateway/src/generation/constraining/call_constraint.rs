@@ -6,22 +6,23 @@ use throng_text::AnswerFormat;
 use throng_text::grammar::{CallableTool, ConstraintSpec, ToolCallSpec};
 
 use throng_api::ApiError;
-use throng_api::openai::{ChatRequest, OutputConstraint};
+use throng_api::spec::{ChatInput, GenerationOptions, OutputConstraint};
 
-/// What the answers to `request` must look like: its own constraint, or that of its tools. Where the model must call,
+/// The form of a chat's answers: its own constraint, or that of its tools. Where the model must call,
 /// `response_format` says nothing about the answer.
 ///
 /// # Errors
 /// 400 for a model without a format of calls, and where another parameter constrains the answer too.
 pub(in crate::generation) fn output_constraint(
     format: &AnswerFormat,
-    request: &ChatRequest,
+    options: &GenerationOptions,
+    chat: &ChatInput,
 ) -> Result<Option<OutputConstraint>, ApiError> {
-    let own = request.generation.constraint();
-    let tools = &request.conversation.tools;
-    let strict = tools.iter().position(is_strict).filter(|_| request.calls_tools);
+    let own = options.constraint();
+    let tools = &chat.conversation.tools;
+    let strict = tools.iter().position(is_strict).filter(|_| chat.calls_tools);
     let param = match strict {
-        _ if request.must_call => "tool_choice".to_owned(),
+        _ if chat.must_call => "tool_choice".to_owned(),
         Some(idx) if own.is_none() => format!("tools[{idx}].function.strict"),
         // The answer has the form that the request asks for, so that nothing in it is a call.
         _ => return Ok(own.cloned()),
@@ -33,13 +34,13 @@ pub(in crate::generation) fn output_constraint(
         let reason = "This model's chat template has no known format of tool calls.";
         return Err(ApiError::unsupported_by_model(param, reason));
     };
-    let chosen = request.chosen_function.as_deref();
+    let chosen = chat.chosen_function.as_deref();
     let tools = tools.iter().filter(|tool| chosen.is_none_or(|name| tool["function"]["name"] == name));
     let spec = ToolCallSpec {
         format: format_of_calls,
-        tools: tools.map(|tool| callable(tool, request.must_call)).collect(),
-        must_call: request.must_call,
-        only_one: request.only_first_call || chosen.is_some(),
+        tools: tools.map(|tool| callable(tool, chat.must_call)).collect(),
+        must_call: chat.must_call,
+        only_one: chat.only_first_call || chosen.is_some(),
         control: format.control_markers().to_vec(),
     };
     Ok(Some(OutputConstraint { param, spec: ConstraintSpec::ToolCalls(spec) }))

@@ -10,7 +10,7 @@ use throng_text::grammar::ConstraintSpec;
 use crate::constraint::{ConstraintSource, OutputForm, ReasoningBefore, ReasoningTokens};
 use crate::served_model::ModelEntry;
 use throng_api::ApiError;
-use throng_api::openai::{ChatRequest, OutputConstraint};
+use throng_api::spec::{ChatInput, GenerationOptions, OutputConstraint};
 
 pub(super) use call_constraint::output_constraint;
 
@@ -32,12 +32,13 @@ pub(super) fn constraint(
 /// 400 for a constraint that cannot be used, and for a bound on the reasoning of a model that has none.
 pub(super) fn chat_constraint(
     model: &ModelEntry,
-    request: &ChatRequest,
+    options: &GenerationOptions,
+    chat: &ChatInput,
     asked: Option<&OutputConstraint>,
     is_open: bool,
 ) -> Result<Option<OutputForm>, ApiError> {
-    let n = request.generation.n_generated();
-    let budget = request.generation.thinking_budget();
+    let n = options.n_generated();
+    let budget = options.thinking_budget();
     let format = &model.served.answer_format;
     let Some((reasoning, tokenizer)) = format.reasoning.zip(model.served.tokenizer.as_ref()) else {
         let answer = compiled(model, asked, None, n)?;
@@ -47,7 +48,7 @@ pub(super) fn chat_constraint(
         }
         return Ok(answer);
     };
-    let continues_answer = request.conversation.continues_final_message() && !is_open;
+    let continues_answer = chat.conversation.continues_final_message() && !is_open;
     if continues_answer || (asked.is_none() && budget.is_none()) {
         return compiled(model, asked, None, n);
     }

@@ -34,7 +34,7 @@ pub(super) struct OutputClassifying {
 #[derive(Debug, Default)]
 struct Choice {
     /// The end of the text that has been asked about.
-    context: String,
+    caller: String,
     is_blocked: bool,
 }
 
@@ -105,14 +105,14 @@ impl OutputClassifying {
                 continue;
             };
             if !text.is_empty() {
-                texts[choice_idx].get_or_insert_with(|| choice.context.clone()).push_str(text);
+                texts[choice_idx].get_or_insert_with(|| choice.caller.clone()).push_str(text);
             }
         }
         let (mut asked, mut choices) = (Vec::new(), Vec::new());
         for (choice_idx, text) in texts.into_iter().enumerate() {
             let Some(text) = text else { continue };
             let from = text.ceil_char_boundary(text.len().saturating_sub(MAX_CONTEXT_BYTES));
-            self.choices[choice_idx].context = text[from..].to_owned();
+            self.choices[choice_idx].caller = text[from..].to_owned();
             asked.push(text);
             choices.push(choice_idx);
         }

@@ -18,7 +18,7 @@ use super::client_error::{BlamedParams, client_error};
 use super::moderating::Moderating;
 use super::output::Output;
 use crate::adapters::LoadedAdapter;
-use crate::connection::RequestContext;
+use crate::caller::Caller;
 use crate::limits::Charge;
 use crate::moderation::Moderation;
 use crate::observation::GenerationRecord;
@@ -46,7 +46,7 @@ pub(crate) struct Session {
     keeps_stop_tokens: bool,
     first_polled: usize,
     memory: Vec<Reservation>,
-    context: Arc<RequestContext>,
+    caller: Arc<Caller>,
     record: GenerationRecord,
     /// Kept in memory as long as the request runs.
     adapter: Option<LoadedAdapter>,
@@ -102,11 +102,11 @@ impl Session {
         blamed: BlamedParams,
         text: Option<&TextOptions>,
         memory: Vec<Reservation>,
-        context: Arc<RequestContext>,
+        caller: Arc<Caller>,
     ) -> Self {
         let n_choices = prompts.iter().map(|prompt| prompt.n as usize).sum();
         let n_prompt_tokens = prompts.iter().map(|prompt| prompt.n_tokens).sum();
-        let read = context.arrived.elapsed();
+        let read = caller.arrived.elapsed();
         let mut record = GenerationRecord::new(model.served.id(), n_choices, n_prompt_tokens, read);
         prompts.iter().for_each(|prompt| record.trace(prompt.generation.trace()));
         record.cache_use = prompts.iter().filter_map(|prompt| prompt.cache_use).max();
@@ -132,7 +132,7 @@ impl Session {
             keeps_stop_tokens: text.is_some_and(|t| t.detokenize.include_stop_str_in_output),
             first_polled: 0,
             memory,
-            context,
+            caller,
             record,
             adapter: None,
             moderating: None,
@@ -149,7 +149,7 @@ impl Session {
 
     /// The same session, which sends nothing that is not allowed.
     pub fn with_moderation(mut self, moderation: &Arc<Moderation>) -> Self {
-        self.moderating = Moderating::new(moderation, &self.context.key_holder(), self.n_choices());
+        self.moderating = Moderating::new(moderation, &self.caller.key_holder(), self.n_choices());
         self
     }
 
@@ -164,8 +164,9 @@ impl Session {
         self.memory.push(memory);
     }
 
-    /// What the client is told of an error of [`Output::Failed`].
-    pub fn client_error(&self, error: &ReplicaError, request_id: &str) -> ApiError {
+    /// The error of [`Output::Failed`] for the client.
+    pub fn client_error(&self, error: &ReplicaError) -> ApiError {
+        let request_id = self.caller.id_text();
         tracing::warn!(request = request_id, %error, "a request failed");
         client_error(error, &self.blamed, &self.model, request_id)
     }
@@ -378,7 +379,7 @@ impl Drop for Session {
         let choices = self.prompts.iter().flat_map(|prompt| &prompt.choices);
         choices.filter(|choice| !choice.has_ended).for_each(|_| self.model.metrics.aborted());
         let outcome = self.record.outcome();
-        self.context.record_generation(std::mem::take(&mut self.record));
+        self.caller.record_generation(std::mem::take(&mut self.record));
         if let Some(charge) = self.charge.take() {
             let unfinished = self.prompts.iter_mut().filter_map(PromptState::take_unfinished).collect();
             unfinished::end(unfinished, charge, outcome, self.adapter.take());

@@ -8,11 +8,11 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::super::json_body::JsonBody;
-use super::{Target, answer_as, shadow};
+use super::{TextEndpoint, answer_as, shadow};
 use crate::aliases::{Alias, Choice};
 use crate::app::App;
-use crate::connection::RequestContext;
-use crate::foreign::Endpoint;
+use crate::caller::Caller;
+use crate::generate::Target;
 use crate::replica::Status;
 use throng_api::ApiError;
 
@@ -29,14 +29,18 @@ struct Head<'a> {
 ///
 /// # Errors
 /// Those of the last model that was asked.
-pub(super) async fn answer(app: Arc<App>, body: JsonBody, endpoint: Endpoint) -> Result<Response, ApiError> {
-    let Some((alias, choice)) = choose(&app, &body.context, body.bytes()) else {
+pub(super) async fn answer(
+    app: Arc<App>,
+    body: JsonBody,
+    endpoint: TextEndpoint,
+) -> Result<Response, ApiError> {
+    let Some((alias, choice)) = choose(&app, &body.caller, body.bytes()) else {
         return answer_as(app, body, endpoint, Target::Named).await;
     };
     shadow::copy(&app, &alias, &body, endpoint);
-    let (context, name) = (body.context.clone(), alias.config.name.as_str());
+    let (caller, name) = (body.caller.clone(), alias.config.name.as_str());
     if let Some(ticket) = choice.ticket {
-        context.judge(ticket);
+        caller.judge(ticket);
     }
     if let Some(first) = choice.models.first() {
         alias.metrics.chosen(name, first);
@@ -49,7 +53,7 @@ pub(super) async fn answer(app: Arc<App>, body: JsonBody, endpoint: Endpoint) ->
         let copy = body.copy(&app.memory)?;
         match answer_as(app.clone(), copy, endpoint, Target::Replaceable(model.clone())).await {
             Err(error) if is_of_the_model(&error) && !app.is_draining() => {
-                let request = context.id_text();
+                let request = caller.id_text();
                 tracing::warn!(
                     request,
                     alias = name,
@@ -58,7 +62,7 @@ pub(super) async fn answer(app: Arc<App>, body: JsonBody, endpoint: Endpoint) ->
                     "a model cannot answer; the next one is asked"
                 );
                 alias.metrics.failed_over(name, &model);
-                context.begin_again(error.status().is_server_error());
+                caller.begin_again(error.status().is_server_error());
             }
             answered => return answered,
         }
@@ -74,14 +78,14 @@ fn is_of_the_model(error: &ApiError) -> bool {
 }
 
 /// The alias that a body names, and which models its request goes to: those that can be used now, or else the one that was chosen.
-fn choose(app: &App, context: &RequestContext, body: &[u8]) -> Option<(Arc<Alias>, Choice)> {
+fn choose(app: &App, caller: &Caller, body: &[u8]) -> Option<(Arc<Alias>, Choice)> {
     if app.aliases.is_empty() {
         return None;
     }
     let Head { model, user } = serde_json::from_slice(body).ok()?;
     let alias = app.aliases.find(&model)?;
-    let tenant = context.key_holder();
-    let session = context.destination.session().or(user.as_deref());
+    let tenant = caller.key_holder();
+    let session = caller.destination.session().or(user.as_deref());
     let point = match session {
         Some(session) => point_of(&[&alias.config.name, &tenant.id.0, session]),
         None => fastrand::u64(..),

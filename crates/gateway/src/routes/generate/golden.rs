@@ -8,10 +8,10 @@ use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
 
 use super::super::json_body::JsonBody;
-use super::{Target, answer_as};
+use super::{COMPLETIONS, answer_as};
 use crate::aliases::{Golden, RunningRollout};
 use crate::app::App;
-use crate::foreign::Endpoint;
+use crate::generate::Target;
 use throng_api::ApiError;
 
 /// Whose requests they are.
@@ -47,7 +47,7 @@ async fn ask(app: &Arc<App>, model: &str, golden: &Golden) -> Result<Value, ApiE
     }
     let body = JsonBody::internal(app, TENANT, &HeaderMap::new(), body.to_string().into())?;
     let target = Target::Last(model.to_owned());
-    let answer = answer_as(app.clone(), body, Endpoint::Completions, target).await?;
+    let answer = answer_as(app.clone(), body, COMPLETIONS, target).await?;
     let read = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
     let bytes = read.map_err(|_| ApiError::internal_error("golden"))?.to_bytes();
     let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();

@@ -5,9 +5,9 @@ use std::time::Duration;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue};
 
-use crate::connection::RequestContext;
-use crate::generation::Answer;
+use crate::caller::Caller;
 use crate::response_cache::CacheUse;
+use throng_api::answer::Answer;
 
 /// Says in a header where the answer came from, if it may be shared.
 pub(super) fn with_cache_use(mut response: Response, cache_use: Option<CacheUse>) -> Response {
@@ -21,13 +21,13 @@ pub(super) fn with_cache_use(mut response: Response, cache_use: Option<CacheUse>
 pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// Where the time of the first choice went, as headers.
-pub(super) fn timing(answer: &Answer, context: &RequestContext) -> [(HeaderName, HeaderValue); 2] {
+pub(super) fn timing(answer: &Answer, caller: &Caller) -> [(HeaderName, HeaderValue); 2] {
     let timing = answer.choices.first().and_then(|choice| choice.end.as_ref()).map(|end| end.timing);
     let ms = |time: Option<Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1e3);
     let queue = ms(timing.and_then(|t| t.first_step));
     let prefill = ms(timing.and_then(|t| t.prefill()));
     let decode = ms(timing.and_then(|t| t.decode()));
-    let (stages, total) = (context.stages.server_timing(), ms(Some(context.arrived.elapsed())));
+    let (stages, total) = (caller.stages.server_timing(), ms(Some(caller.arrived.elapsed())));
     let times = format!(
         "queue;dur={queue:.1}, prefill;dur={prefill:.1}, decode;dur={decode:.1}, {stages}, total;dur={total:.1}"
     );

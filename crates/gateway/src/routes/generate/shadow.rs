@@ -9,10 +9,10 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderValue, header};
 
 use super::super::json_body::JsonBody;
-use super::{Target, answer_as};
+use super::{TextEndpoint, answer_as};
 use crate::aliases::Alias;
 use crate::app::App;
-use crate::foreign::Endpoint;
+use crate::generate::Target;
 use throng_api::ApiError;
 
 /// Whose requests copies are.
@@ -22,10 +22,10 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Copies this request, if it is one of those that are to be copied and there is room. A copy belongs to no organisation, so that requests
 /// that a residency rule or a header binds to regions are not copied, nor those that another gateway may have copied.
-pub(super) fn copy(app: &Arc<App>, alias: &Arc<Alias>, body: &JsonBody, endpoint: Endpoint) {
-    let tenant = body.context.key_holder();
+pub(super) fn copy(app: &Arc<App>, alias: &Arc<Alias>, body: &JsonBody, endpoint: TextEndpoint) {
+    let tenant = body.caller.key_holder();
     let has_rule = app.config.routing.binds(tenant.key.as_deref().map(|key| key.organisation.as_str()));
-    if has_rule || body.context.destination.is_bound_or_forwarded() {
+    if has_rule || body.caller.destination.is_bound_or_forwarded() {
         return;
     }
     let Some((shadow, permit)) = alias.copy() else { return };

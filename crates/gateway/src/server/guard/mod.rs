@@ -13,8 +13,8 @@ use throng_http::{
     Listener, MAX_HEADER_BYTES, MAX_HEADER_FIELD_BYTES, MAX_HEADER_FIELDS, MAX_URI_BYTES, check_http2_fields,
 };
 
+use crate::caller::content_length;
 use crate::config::GatewayConfig;
-use crate::connection::content_length;
 use crate::rejection::head_violation;
 use throng_api::ApiError;
 

@@ -14,11 +14,11 @@ fn the_check_passes_on_the_corpus() {
 #[test]
 fn seeds_are_accepted() {
     use throng_api::ReadOptions;
-    use throng_api::openai::{ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest};
+    use throng_api::openai::{DetokenizeRequest, TokenizeRequest, chat, completion};
     let seed = |name: &str| std::fs::read(corpus::folder("request").join(name)).unwrap();
     let options = ReadOptions::default();
-    ChatRequest::parse(&seed("chat.json"), &options).unwrap();
-    CompletionRequest::parse(&seed("completion.json"), &options).unwrap();
+    chat::parse(&seed("chat.json"), &options).unwrap();
+    completion::parse(&seed("completion.json"), &options).unwrap();
     TokenizeRequest::parse(&seed("tokenize.json"), &options).unwrap();
     DetokenizeRequest::parse(&seed("detokenize.json"), &options).unwrap();
 }

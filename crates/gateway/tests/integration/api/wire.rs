@@ -1,10 +1,8 @@
 //! The table of invalid input against the parsers, without a socket. Facts that only a running model has are made up.
 
 use crate::bad_input::{Case, Endpoint, Expected, MAX_MODEL_LEN, VOCABULARY_SIZE};
-use throng_api::openai::{
-    ChatRequest, CompletionRequest, DetokenizeRequest, ModelFacts, ModelLimits, Prompt, TokenizeRequest,
-    check_prompt, drop_invalid,
-};
+use throng_api::openai::{DetokenizeRequest, TokenizeRequest, chat, completion, drop_invalid};
+use throng_api::spec::{Input, ModelFacts, ModelLimits, Prompt, check_prompt};
 use throng_api::{ApiError, ReadOptions};
 use throng_core::request::GenerationDefaults;
 
@@ -18,14 +16,15 @@ fn answer(endpoint: Endpoint, body: &[u8], options: &ReadOptions) -> Result<(), 
     let mut encode = |word: &str| Ok(word.bytes().map(u32::from).collect());
     match endpoint {
         Endpoint::Chat => {
-            let request = ChatRequest::parse(body, options)?;
-            request.generation.check(&LIMITS)?;
-            request.sampling_params(10, &facts, 1, &mut encode).map(drop)
+            let request = chat::parse(body, options)?;
+            request.options.check(&LIMITS)?;
+            request.options.sampling_params(10, &facts, 1, &mut encode).map(drop)
         }
         Endpoint::Completion => {
-            let request = CompletionRequest::parse(body, options)?;
-            request.generation.check(&LIMITS)?;
-            for prompt in &request.prompts {
+            let request = completion::parse(body, options)?.spec;
+            request.options.check(&LIMITS)?;
+            let Input::Prompts(input) = &request.input else { panic!("prompts") };
+            for prompt in &input.prompts {
                 let n_tokens = match prompt {
                     Prompt::Text(_) => 10,
                     Prompt::Tokens(tokens) => {
@@ -33,7 +32,7 @@ fn answer(endpoint: Endpoint, body: &[u8], options: &ReadOptions) -> Result<(), 
                         tokens.len()
                     }
                 };
-                request.sampling_params(n_tokens, &facts, 1, &mut encode)?;
+                request.options.sampling_params(n_tokens, &facts, 1, &mut encode)?;
             }
             Ok(())
         }
@@ -76,11 +75,11 @@ fn messages_repeat_little_of_what_was_sent() {
 fn strict_servers_refuse_unknown_parameters() {
     let body = br#"{"model":"paper","messages":[{"role":"user","content":"Hi","id":1}],"colour":1,"user":"u",
         "metadata":null,"b\r\nd":2}"#;
-    let request = ChatRequest::parse(body, &ReadOptions::default()).expect("unknown keys are ignored");
-    let header = request.generation.ignored.header_value();
+    let request = chat::parse(body, &ReadOptions::default()).expect("unknown keys are ignored");
+    let header = request.options.ignored.header_value();
     assert_eq!(header.as_deref(), Some("messages[].id, colour, b?r?nd"));
     let strict = ReadOptions { strict_parameters: true, ..ReadOptions::default() };
-    let error = ChatRequest::parse(body, &strict).expect_err("unknown keys are refused");
+    let error = chat::parse(body, &strict).expect_err("unknown keys are refused");
     assert_eq!((error.param(), error.code()), (Some("colour"), "unknown_parameter"));
 }
 
@@ -88,7 +87,7 @@ fn strict_servers_refuse_unknown_parameters() {
 fn unknown_keys_inside_of_objects_are_ignored_and_named_and_strict_servers_refuse_them() {
     let strict = ReadOptions { strict_parameters: true, ..ReadOptions::default() };
     let (body, places) = crate::bad_input::nested_objects();
-    ChatRequest::parse(body.as_bytes(), &strict).expect("known keys only");
+    chat::parse(body.as_bytes(), &strict).expect("known keys only");
     for (path, place) in places {
         for (key, written) in
             [("mood", "mood"), ("Type", "Type"), ("include_usag", "include_usag"), ("x y", "x?y")]
@@ -96,10 +95,10 @@ fn unknown_keys_inside_of_objects_are_ignored_and_named_and_strict_servers_refus
             let pattern = path.replace("[0]", "[]").replace("[1]", "[]").replace("[2]", "[]");
             for (value, header) in [("null", None), ("{\"a\":[1]}", Some(format!("{pattern}.{written}")))] {
                 let changed = crate::bad_input::with_member(&body, place, &format!("\"{key}\":{value}"));
-                let request = ChatRequest::parse(changed.as_bytes(), &ReadOptions::default());
+                let request = chat::parse(changed.as_bytes(), &ReadOptions::default());
                 let request = request.unwrap_or_else(|error| panic!("{path}.{key}: {error}"));
-                assert_eq!(request.generation.ignored.header_value(), header, "{path}.{key}");
-                let error = ChatRequest::parse(changed.as_bytes(), &strict).expect_err("an unknown key");
+                assert_eq!(request.options.ignored.header_value(), header, "{path}.{key}");
+                let error = chat::parse(changed.as_bytes(), &strict).expect_err("an unknown key");
                 let param = format!("{path}.{key}");
                 assert_eq!((error.param(), error.code()), (Some(param.as_str()), "unknown_parameter"));
             }
@@ -130,8 +129,8 @@ fn strict_servers_know_only_what_is_documented() {
         (body(user, &with_tools(r#"{"type":"function","name":"f"}"#)), "tool_choice.name"),
         (body(user, r#","tools":[{"type":"function","name":"f"}]"#), "tools[0].name"),
     ] {
-        ChatRequest::parse(body.as_bytes(), &ReadOptions::default()).expect(&body);
-        let error = ChatRequest::parse(body.as_bytes(), &strict).expect_err(&body);
+        chat::parse(body.as_bytes(), &ReadOptions::default()).expect(&body);
+        let error = chat::parse(body.as_bytes(), &strict).expect_err(&body);
         assert_eq!(error.param(), Some(param), "{body}: {error}");
     }
 }
@@ -140,12 +139,12 @@ fn strict_servers_know_only_what_is_documented() {
 fn hints_without_effect_are_named() {
     let body = br#"{"model":"m","messages":[{"role":"user","content":"a"}],"verbosity":"low",
         "prediction":{"type":"content","content":"x"},"thinking":{"type":"enabled"},"top_a":null}"#;
-    let request = ChatRequest::parse(body, &ReadOptions::default()).expect("hints");
-    let header = request.generation.ignored.header_value();
+    let request = chat::parse(body, &ReadOptions::default()).expect("hints");
+    let header = request.options.ignored.header_value();
     assert_eq!(header.as_deref(), Some("verbosity, prediction, thinking"));
     let medium = br#"{"model":"m","messages":[{"role":"user","content":"a"}],"verbosity":"medium"}"#;
-    let request = ChatRequest::parse(medium, &ReadOptions::default()).expect("the usual one");
-    assert_eq!(request.generation.ignored.header_value(), None);
+    let request = chat::parse(medium, &ReadOptions::default()).expect("the usual one");
+    assert_eq!(request.options.ignored.header_value(), None);
 }
 
 #[test]
@@ -157,25 +156,26 @@ fn templates_get_tools_without_the_keys_that_are_ignored() {
         {"name":"h","input_schema":{"type":"object"},"cache_control":{}}],
         "tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[
             {"type":"function","function":{"name":"h"}},{"type":"function","function":{"name":"f"}}]}}}"#;
-    let request = ChatRequest::parse(body, &ReadOptions::default()).expect("tools");
-    let tools: Vec<String> = request.conversation.tools.iter().map(ToString::to_string).collect();
+    let request = chat::parse(body, &ReadOptions::default()).expect("tools");
+    let tools: Vec<String> = request.conversation().unwrap().tools.iter().map(ToString::to_string).collect();
     let expected = [
         r#"{"type":"function","function":{"description":"d","name":"f","parameters":{"type":"object","x-mine":1},"strict":null}}"#,
         r#"{"type":"function","function":{"name":"h","parameters":{"type":"object"}}}"#,
     ];
     assert_eq!(tools, expected, "only the allowed ones");
-    let header = request.generation.ignored.header_value();
+    let header = request.options.ignored.header_value();
     assert_eq!(header.as_deref(), Some("tools[].cache_control, tools[].function.examples, tools[].custom"));
-    assert!(request.calls_tools && !request.must_call);
+    let Input::Chat(chat) = &request.input else { panic!("a chat") };
+    assert!(chat.calls_tools && !chat.must_call);
 }
 
 #[test]
 fn reasoning_in_parts_is_the_messages_reasoning() {
     let read = |message: &str| {
         let body = format!(r#"{{"model":"m","messages":[{message},{{"role":"user","content":"a"}}]}}"#);
-        let request = ChatRequest::parse(body.as_bytes(), &ReadOptions::default()).expect(message);
-        let message = &request.conversation.messages[0];
-        (message.reasoning.clone(), message.content.clone())
+        let request = chat::parse(body.as_bytes(), &ReadOptions::default()).expect(message);
+        let message = &request.conversation().unwrap().messages[0];
+        (message.reasoning.clone(), message.text().map(|text| text.into_owned()))
     };
     let said = |reasoning: &str, content: &str| (Some(reasoning.to_owned()), Some(content.to_owned()));
     for (message, expected) in [
@@ -205,12 +205,13 @@ fn reasoning_in_parts_is_the_messages_reasoning() {
 fn variables_that_no_template_reads_are_ignored_and_named() {
     let body = br#"{"model":"paper","messages":[{"role":"user","content":"Hi"}],"mood":1,
         "chat_template_kwargs":{"enable_thinking":false,"thinking":true,"b\u0000":1}}"#;
-    let mut request = ChatRequest::parse(body, &ReadOptions::default()).expect("a good request");
+    let mut request = chat::parse(body, &ReadOptions::default()).expect("a good request");
     request.ignore_unread_variables(|name| name == "enable_thinking");
-    let header = request.generation.ignored.header_value();
+    let header = request.options.ignored.header_value();
     assert_eq!(header.as_deref(), Some("mood, chat_template_kwargs.thinking, chat_template_kwargs.b?"));
     let defaults = serde_json::json!({"enable_thinking": true}).as_object().cloned().expect("an object");
-    let left: Vec<_> = request.conversation.take_template_variables(&defaults).into_iter().collect();
+    let left: Vec<_> =
+        request.conversation_mut().unwrap().take_template_variables(&defaults).into_iter().collect();
     assert_eq!(
         left,
         [("enable_thinking".to_owned(), false.into())],

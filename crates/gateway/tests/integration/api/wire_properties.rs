@@ -7,9 +7,8 @@ use crate::bad_input::{Case, Endpoint};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{RngSeed, TestRunner};
-use throng_api::openai::{
-    ChatRequest, CompletionRequest, DetokenizeRequest, ModelFacts, ModelLimits, TokenizeRequest,
-};
+use throng_api::openai::{DetokenizeRequest, TokenizeRequest, chat, completion};
+use throng_api::spec::{ModelFacts, ModelLimits};
 use throng_api::{ApiError, ReadOptions};
 use throng_core::request::GenerationDefaults;
 
@@ -130,15 +129,15 @@ fn read(endpoint: Endpoint, body: &[u8]) -> Result<(), ApiError> {
     let options = ReadOptions::default();
     match endpoint {
         Endpoint::Chat => {
-            let mut request = ChatRequest::parse(body, &options)?;
+            let mut request = chat::parse(body, &options)?;
             request.ignore_unread_variables(|_| false);
-            request.conversation.take_messages_for_template(false);
-            request.sampling_params(10, &facts, 1, &mut encode).map(drop)
+            request.conversation_mut().unwrap().take_messages_for_template(false);
+            request.options.sampling_params(10, &facts, 1, &mut encode).map(drop)
         }
         Endpoint::Completion => {
-            let request = CompletionRequest::parse(body, &options)?;
-            let _ = request.generation.truncated(&[1; 700], &limits);
-            request.sampling_params(10, &facts, 1, &mut encode).map(drop)
+            let request = completion::parse(body, &options)?.spec;
+            let _ = request.options.truncated(&[1; 700], &limits);
+            request.options.sampling_params(10, &facts, 1, &mut encode).map(drop)
         }
         Endpoint::Tokenize => TokenizeRequest::parse(body, &options).map(drop),
         Endpoint::Detokenize => DetokenizeRequest::parse(body, &options)?.check(1000),

@@ -10,9 +10,10 @@ use throng_api::openai::completion_response::{
 use throng_api::openai::logprobs::{
     ChatLogprobs, CompletionLogprobs, CompletionToken, PromptLogprobs, TokenSpelling,
 };
+use throng_api::openai::models;
 use throng_api::openai::response::{Envelope, Finish, SYSTEM_FINGERPRINT, chat_id};
 use throng_api::openai::usage::Usage;
-use throng_api::openai::{StreamOptions, models};
+use throng_api::spec::StreamOptions;
 use throng_core::batch::TokenLogprob;
 use throng_core::request::{FinishReason, TokenId};
 use throng_gateway::TokenReport;

@@ -6,6 +6,7 @@ use super::image::check_image_url;
 use super::reasoning_part::read_reasoning;
 use crate::error::ApiError;
 use crate::json::{JsonType, Node};
+use crate::spec::ContentPart;
 
 /// Types of parts: those of text, those that are refused, and those of reasoning, which strict servers
 /// refuse.
@@ -32,8 +33,8 @@ const N_STRICT_TYPES: usize = 12;
 /// Content of a message.
 #[derive(Debug, Default)]
 pub(super) struct Content {
-    /// Its texts, joined by line breaks.
-    pub text: String,
+    /// Its parts.
+    pub parts: Vec<ContentPart>,
     /// Reasoning among the parts.
     pub reasoning: Option<Reasoned>,
 }
@@ -53,22 +54,25 @@ enum Part {
     Reasoning(String),
 }
 
-/// Reads `content`; parts are joined by line breaks.
+/// Reads `content`.
 ///
 /// # Errors
 /// A 400 that names the path; `empty_array` for a list without parts.
 pub(super) fn read_content(node: &Node<'_, '_>) -> Result<Content, ApiError> {
     match node.json_type() {
-        JsonType::String => Ok(Content { text: node.string(usize::MAX)?.into_owned(), ..Content::default() }),
+        JsonType::String => {
+            let parts = vec![ContentPart::Text(node.string(usize::MAX)?.into_owned())];
+            Ok(Content { parts, reasoning: None })
+        }
         JsonType::Array => {
             if node.is_empty_container() {
                 return Err(ApiError::empty_array(node.path()));
             }
-            let mut texts = Joined::with_capacity(node.text().len());
+            let mut parts = Vec::new();
             let mut reasoning: Option<(Joined, String)> = None;
             node.elements(MAX_PARTS, |_, part| {
                 match read_part(&part)? {
-                    Part::Text(text) => texts.push(&text),
+                    Part::Text(text) => parts.push(ContentPart::Text(text)),
                     Part::Reasoning(text) => {
                         let new = || (Joined::with_capacity(text.len()), part.path());
                         reasoning.get_or_insert_with(new).0.push(&text);
@@ -77,7 +81,7 @@ pub(super) fn read_content(node: &Node<'_, '_>) -> Result<Content, ApiError> {
                 Ok(())
             })?;
             let reasoning = reasoning.map(|(texts, path)| Reasoned { text: texts.finish(), path });
-            Ok(Content { text: texts.finish(), reasoning })
+            Ok(Content { parts, reasoning })
         }
         _ => Err(node.wrong_type("a string or an array of content parts")),
     }

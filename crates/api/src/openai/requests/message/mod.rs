@@ -1,20 +1,17 @@
-//! The messages of a conversation, read and checked, and as the tree a chat template walks. Does not know
-//! templates and tools.
+//! The messages of a conversation, read and checked. Does not know tools.
 
 mod content;
 mod image;
 mod reasoning_part;
 mod tool_calls;
 
-use serde_json::{Map, Value};
-
 use content::{Content, read_content};
 pub(super) use tool_calls::MAX_NAME_BYTES;
-pub use tool_calls::ToolCall;
 use tool_calls::read_tool_calls;
 
 use crate::error::ApiError;
 use crate::json::{Node, TreeBudget};
+use crate::spec::{ContentPart, Message, Role, ToolCall};
 
 /// Most parts of one message's content.
 const MAX_PARTS: usize = 10_000;
@@ -52,51 +49,6 @@ const KEYS: &[&str] = &[
 ];
 /// Number of those that strict servers know.
 const N_STRICT_KEYS: usize = 17;
-
-/// Author of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Instructions.
-    System,
-    /// Instructions, as newer OpenAI models call them.
-    Developer,
-    /// The person.
-    User,
-    /// The model.
-    Assistant,
-    /// The result of a tool call.
-    Tool,
-    /// The result of a function call (the older form).
-    Function,
-}
-
-impl Role {
-    const ALL: [Self; 6] =
-        [Self::System, Self::Developer, Self::User, Self::Assistant, Self::Tool, Self::Function];
-    const NAMES: [&'static str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
-
-    /// The name on the wire.
-    pub fn as_str(self) -> &'static str {
-        Self::NAMES[self as usize]
-    }
-}
-
-/// One message.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Message {
-    /// Author of the message.
-    pub role: Role,
-    /// Text; text parts are joined by line breaks. `None` only beside `tool_calls` or reasoning.
-    pub content: Option<String>,
-    /// The name of the speaker or function.
-    pub name: Option<String>,
-    /// The tools that the model called.
-    pub tool_calls: Vec<ToolCall>,
-    /// Which call this answers.
-    pub tool_call_id: Option<String>,
-    /// What the model thought before it spoke.
-    pub reasoning: Option<String>,
-}
 
 /// The messages of a conversation.
 #[derive(Debug)]
@@ -222,50 +174,20 @@ impl Parts {
         if role == Role::Function && name.is_none() {
             return Err(missing("name"));
         }
-        let (content, thought) = content.map(|content| (content.text, content.reasoning)).unzip();
+        let (content, thought) = content.map(|content| (content.parts, content.reasoning)).unzip();
         if let Some(thought) = thought.as_ref().and_then(Option::as_ref).filter(|_| role != Role::Assistant) {
             let reason = "Only messages of the assistant have reasoning.";
             return Err(ApiError::unsupported_parameter(thought.path.clone(), reason));
         }
         let reasoning =
             reasoning.or(thought.flatten().map(|thought| thought.text).filter(|text| !text.is_empty()));
-        let content = content.or(refusal);
+        let content = content.or(refusal.map(|text| vec![ContentPart::Text(text)]));
         // An answer that was cut while the model thought has nothing else.
         let is_thought = role == Role::Assistant && reasoning.is_some();
         if content.is_none() && tool_calls.is_empty() && !is_thought {
             return Err(missing("content"));
         }
         Ok(Message { role, content, name, tool_calls, tool_call_id, reasoning })
-    }
-}
-
-impl Message {
-    /// Bytes of text that a template may print.
-    pub(super) fn text_bytes(&self) -> usize {
-        let texts = [&self.content, &self.name, &self.tool_call_id, &self.reasoning];
-        let own: usize = texts.into_iter().flatten().map(String::len).sum();
-        let calls = self.tool_calls.iter().map(|call| call.name.len() + call.id.len() + call.arguments.len());
-        own + calls.sum::<usize>()
-    }
-
-    /// The message as chat templates know it (the form of Hugging Face's `apply_chat_template`). `role` is
-    /// given, as templates differ in the roles that they know.
-    pub fn into_template_value(self, role: &str) -> Value {
-        let mut map = Map::new();
-        map.insert("role".to_owned(), role.into());
-        map.insert("content".to_owned(), self.content.unwrap_or_default().into());
-        let optional =
-            [("name", self.name), ("tool_call_id", self.tool_call_id), ("reasoning_content", self.reasoning)];
-        for (key, value) in optional {
-            if let Some(value) = value {
-                map.insert(key.to_owned(), value.into());
-            }
-        }
-        if !self.tool_calls.is_empty() {
-            let calls = self.tool_calls.into_iter().map(ToolCall::into_template_value).collect();
-            map.insert("tool_calls".to_owned(), calls);
-        }
-        Value::Object(map)
     }
 }
 

@@ -1,9 +1,8 @@
 //! The calls of tools in a conversation. Does not know which tools there are.
 
-use serde_json::{Map, Value};
-
 use crate::error::ApiError;
 use crate::json::{Node, TreeBudget};
+use crate::spec::ToolCall;
 
 /// Most bytes of a name or an id.
 pub(in crate::openai::requests) const MAX_NAME_BYTES: usize = 512;
@@ -13,17 +12,6 @@ const MAX_TOOL_CALLS: usize = 128;
 
 /// Values of a call in a template's tree, its arguments apart.
 const VALUES_OF_A_CALL: usize = 5;
-
-/// A call of a tool.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ToolCall {
-    /// What its answer refers to.
-    pub id: String,
-    /// The tool's name.
-    pub name: String,
-    /// The arguments as the model wrote them: JSON, if it did well.
-    pub arguments: String,
-}
 
 /// Reads `tool_calls`.
 ///
@@ -85,19 +73,4 @@ fn read_called_function(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<
     })?;
     let name = name.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("name")))?;
     Ok((name, arguments.unwrap_or_default()))
-}
-
-impl ToolCall {
-    /// The call as chat templates know it. Its arguments stay text, of which the template layer makes what
-    /// the template takes.
-    pub(super) fn into_template_value(self) -> Value {
-        let object = |members: [(&str, Value); 2]| members.map(|(key, value)| (key.to_owned(), value));
-        let function = object([("name", self.name.into()), ("arguments", self.arguments.into())]);
-        let mut call = Map::from_iter([("id".to_owned(), self.id.into())]);
-        call.extend(object([
-            ("type", "function".into()),
-            ("function", Value::Object(function.into_iter().collect())),
-        ]));
-        Value::Object(call)
-    }
 }

@@ -1,13 +1,14 @@
 //! The bodies of embeddings, reranking, scoring and classification, in the forms of OpenAI, Jina and vLLM.
 //! Does not know how vectors are made.
 
-use super::completion::{Prompt, read_prompts};
+use super::completion::read_prompts;
 use super::generation_values::{TOKENS, model_name};
 use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom, Integer, Text};
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
 use crate::json::{JsonType, Node};
+use crate::spec::Prompt;
 
 /// Most texts of one request, as in OpenAI's API.
 pub const MAX_INPUTS: usize = 2048;

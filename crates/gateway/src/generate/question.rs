@@ -6,15 +6,14 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 
 use crate::app::App;
-use crate::connection::RequestContext;
-use crate::generation::{Caller, encode_conversation, tokenizer_of};
+use crate::caller::Caller;
+use crate::generation::{PrepareContext, encode_conversation, tokenizer_of};
 use crate::pooling::{Inputs, PooledInput, prepare, vector_aside};
 use crate::response_cache::{CachePolicy, Question, SemanticCache};
 use crate::served_model::ModelEntry;
 use throng_api::ApiError;
-use throng_api::openai::message::Role;
 use throng_api::openai::pooling::PoolingOptions;
-use throng_api::openai::{ChatRequest, Conversation, Prompt};
+use throng_api::spec::{ContentPart, Conversation, GenerationOptions, GenerationSpec, Input, Prompt, Role};
 
 /// Longest question that is compared with others, in bytes.
 const MAX_QUESTION_BYTES: usize = 8 << 10;
@@ -34,18 +33,18 @@ pub(super) struct Draft {
 
 impl Draft {
     /// The question of a chat, if similar ones may be looked for.
-    pub fn wanted(semantic: &SemanticCache, context: &RequestContext, request: &ChatRequest) -> Option<Self> {
-        let key_holder = context.key_holder();
+    pub fn wanted(semantic: &SemanticCache, caller: &Caller, spec: &GenerationSpec) -> Option<Self> {
+        let key_holder = caller.key_holder();
         let organisation = key_holder.key.as_deref().map(|key| key.organisation.as_str());
-        let is_wanted = context.cache_policy == CachePolicy::Use && semantic.config().is_for(organisation);
-        is_wanted.then(|| Self::of(request)).flatten()
+        let is_wanted = caller.cache_policy == CachePolicy::Use && semantic.config().is_for(organisation);
+        let Input::Chat(chat) = &spec.input else { return None };
+        is_wanted.then(|| Self::of(&spec.options, &chat.conversation)).flatten()
     }
 
     /// The question that a chat ends with, if it has one that can be asked in other words.
-    fn of(request: &ChatRequest) -> Option<Self> {
-        let (conversation, generation) = (&request.conversation, &request.generation);
+    fn of(generation: &GenerationOptions, conversation: &Conversation) -> Option<Self> {
         let last = conversation.messages.last().filter(|last| last.role == Role::User)?;
-        let text = last.content.as_ref().filter(|text| !text.trim().is_empty())?;
+        let text = last.text().filter(|text| !text.trim().is_empty())?;
         let is_short =
             text.len() <= MAX_QUESTION_BYTES && conversation.text_bytes() <= MAX_CONVERSATION_BYTES;
         // Log-probabilities of a prompt are those of one prompt, and a prompt that is cut has no question of its own.
@@ -55,10 +54,10 @@ impl Draft {
         (is_short && is_plain).then(|| {
             let mut around = conversation.clone();
             if let Some(last) = around.messages.last_mut() {
-                last.content = Some(ANY_QUESTION.to_owned());
+                last.content = Some(vec![ContentPart::from(ANY_QUESTION)]);
             }
             let max_tokens = generation.max_tokens.and_then(|n| u32::try_from(n).ok());
-            Self { text: text.clone(), conversation: around, max_tokens }
+            Self { text: text.into_owned(), conversation: around, max_tokens }
         })
     }
 
@@ -68,10 +67,10 @@ impl Draft {
         app: &App,
         semantic: &SemanticCache,
         model: &ModelEntry,
-        caller: &Caller<'_>,
-        context: &Arc<RequestContext>,
+        scope: &PrepareContext<'_>,
+        caller: &Arc<Caller>,
     ) -> Option<Question> {
-        let question = self.prepare(app, semantic, model, caller, context);
+        let question = self.prepare(app, semantic, model, scope, caller);
         question.inspect_err(|error| semantic.failed(error.message())).ok()
     }
 
@@ -80,10 +79,10 @@ impl Draft {
         app: &App,
         semantic: &SemanticCache,
         model: &ModelEntry,
-        caller: &Caller<'_>,
-        context: &Arc<RequestContext>,
+        scope: &PrepareContext<'_>,
+        caller: &Arc<Caller>,
     ) -> Result<Question, ApiError> {
-        let Caller { memory, abandoned, .. } = *caller;
+        let PrepareContext { memory, abandoned, .. } = *scope;
         let embedder = app.router.find(&semantic.config().model)?;
         let pooling = embedder.model.served.pooling.as_ref().ok_or_else(|| {
             ApiError::unsupported_by_model(
@@ -92,17 +91,18 @@ impl Draft {
             )
         })?;
         let tokenizer = tokenizer_of(model, "messages")?;
-        let frame = encode_conversation(model, tokenizer, &mut self.conversation, memory, abandoned)?;
+        let frame =
+            encode_conversation(model, tokenizer, &mut self.conversation, "messages", memory, abandoned)?;
         let prompt = Prompt::Text(self.text);
         let before = pooling.prompt(None)?;
         let inputs = Inputs { inputs: vec![PooledInput::Text(&prompt)], param: "messages", before };
         let options = PoolingOptions { truncate_prompt_tokens: Some(-1), ..Default::default() };
-        let whose = (&caller.tenant, memory, abandoned);
+        let whose = (&scope.tenant, memory, abandoned);
         let prepared = prepare(&embedder.model, pooling, &inputs, &options, whose)?;
-        let tenant = context.key_holder();
+        let tenant = caller.key_holder();
         let embedding =
-            vector_aside((embedder, prepared), context.clone(), tenant, app.ledger.clone()).boxed();
-        let request_id = context.id_text().to_owned();
+            vector_aside((embedder, prepared), caller.clone(), tenant, app.ledger.clone()).boxed();
+        let request_id = caller.id_text().to_owned();
         Ok(Question { request_id, frame: frame.tokens.into(), max_tokens: self.max_tokens, embedding })
     }
 }

@@ -1,5 +1,5 @@
-//! What chat and text completions have in common: how to sample, when to stop, what to report. Holds what the
-//! client said, each value checked for itself. Does not know prompts and models.
+//! Options of a generation: how to sample, when to stop, what to report. Holds what the client said, each
+//! value checked for itself. Does not know prompts and models.
 
 use throng_core::overload::ServiceClass;
 use throng_core::request::{EarlyStopping, Priority, SamplingParams, TokenId};
@@ -25,9 +25,30 @@ impl OutputConstraint {
     }
 }
 
-/// The common parameters of a generation request, `None` where the client said nothing.
+/// The names of parameters in an API, for errors.
+#[derive(Debug, Clone, Copy)]
+pub struct ParamNames {
+    /// The prompt or the conversation.
+    pub prompt: &'static str,
+    /// The most output tokens.
+    pub max_tokens: &'static str,
+    /// The number of alternatives reported for each output token.
+    pub logprobs: &'static str,
+}
+
+impl Default for ParamNames {
+    fn default() -> Self {
+        Self { prompt: "prompt", max_tokens: "max_tokens", logprobs: "logprobs" }
+    }
+}
+
+/// Options of a generation, `None` where the client said nothing.
 #[derive(Debug, Clone, Default)]
-pub struct GenerationRequest {
+pub struct GenerationOptions {
+    /// The names of parameters in the API that the request came by.
+    pub names: ParamNames,
+    /// Most output tokens of a client that does not say; `None`: what is left of the context.
+    pub default_max_tokens: Option<u32>,
     /// The model's name, not empty, without control characters, at most 512 bytes.
     pub model: Option<String>,
     /// Whether to answer token by token.
@@ -91,8 +112,6 @@ pub struct GenerationRequest {
     pub truncation_side: TruncationSide,
     /// How many likely tokens to report at each output token; -1: all. Each endpoint reads its own spelling.
     pub logprobs: Option<i64>,
-    /// The parameter that set `logprobs`, for errors.
-    pub logprobs_param: &'static str,
     /// How many likely tokens to report at each prompt token; -1: all.
     pub prompt_logprobs: Option<i64>,
     /// Report token ids beside the text.
@@ -114,7 +133,7 @@ pub struct GenerationRequest {
     /// Most tokens of reasoning; -1: no bound.
     pub thinking_token_budget: Option<i64>,
     /// What a parameter asks of the output's form: not more than one does.
-    pub(super) constraint: Option<OutputConstraint>,
+    pub(crate) constraint: Option<OutputConstraint>,
 }
 
 /// How usage is reported while streaming.
@@ -138,7 +157,7 @@ pub enum TruncationSide {
     Right,
 }
 
-impl GenerationRequest {
+impl GenerationOptions {
     /// The model's name.
     pub fn model(&self) -> &str {
         self.model.as_deref().unwrap_or_default()
@@ -181,7 +200,7 @@ impl GenerationRequest {
 
     /// Takes in which parameters of the body were ignored. A priority that is more urgent than a client may
     /// ask for is raised and named among them, and so are the sampling parameters of a beam search.
-    pub(super) fn settle(&mut self, ignored: IgnoredParameters, options: &ReadOptions) {
+    pub(crate) fn settle(&mut self, ignored: IgnoredParameters, options: &ReadOptions) {
         self.ignored = ignored;
         let most_urgent = i64::from(options.most_urgent_priority);
         if self.priority.is_some_and(|priority| priority < most_urgent) {
@@ -195,7 +214,7 @@ impl GenerationRequest {
     ///
     /// # Errors
     /// `mutually_exclusive` where another parameter says something about it too.
-    pub(super) fn constrain(&mut self, param: String, spec: ConstraintSpec) -> Result<(), ApiError> {
+    pub(crate) fn constrain(&mut self, param: String, spec: ConstraintSpec) -> Result<(), ApiError> {
         match &self.constraint {
             Some(other) => Err(ApiError::mutually_exclusive(param, &other.param)),
             None => {
@@ -220,16 +239,11 @@ impl GenerationRequest {
         self.constraint.is_none() && self.thinking_budget().is_none()
     }
 
-    /// Checks what one parameter alone cannot tell. `max_tokens_param` is the name under which the client
-    /// gave `max_tokens`; `may_be_prompt_only` allows 0 of them.
+    /// Checks what one parameter alone cannot tell. `may_be_prompt_only` allows no output tokens.
     ///
     /// # Errors
     /// A 400 that names the parameter.
-    pub(super) fn check_together(
-        &self,
-        max_tokens_param: &str,
-        may_be_prompt_only: bool,
-    ) -> Result<(), ApiError> {
+    pub(crate) fn check_together(&self, may_be_prompt_only: bool) -> Result<(), ApiError> {
         if self.model.is_none() {
             return Err(ApiError::missing_required_parameter("model"));
         }
@@ -242,19 +256,19 @@ impl GenerationRequest {
             return Err(ApiError::invalid_value("prompt_logprobs", reason));
         }
         if self.max_tokens == Some(0) && !may_be_prompt_only && self.prompt_logprobs.is_none() {
-            return Err(ApiError::integer_below_min_value(max_tokens_param, 1));
+            return Err(ApiError::integer_below_min_value(self.names.max_tokens, 1));
         }
         if let (Some(min), Some(max)) = (self.min_tokens, self.max_tokens)
             && min > max
         {
             return Err(min_tokens_above(min, max));
         }
-        self.check_several(max_tokens_param)
+        self.check_several()
     }
 }
 
 /// The error of a minimum above the maximum.
-pub(super) fn min_tokens_above(min_tokens: i64, max_tokens: i64) -> ApiError {
+pub(crate) fn min_tokens_above(min_tokens: i64, max_tokens: i64) -> ApiError {
     let reason = format!("'min_tokens' ({min_tokens}) must not be above 'max_tokens' ({max_tokens}).");
     ApiError::invalid_value("min_tokens", reason)
 }

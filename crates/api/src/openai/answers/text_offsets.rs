@@ -14,8 +14,9 @@ impl TextPlace {
         self.n_chars
     }
 
-    /// Goes on by a token with these bytes. A control token that the tokenizer added stands for no text, and a first word
-    /// may have lost its space; what the tokenizer changed otherwise is taken to be as long as it was.
+    /// Goes on by a token with these bytes. A control token that the tokenizer added stands for no text, and
+    /// a first word may have lost its space; what the tokenizer changed otherwise is taken to be as long as
+    /// it was.
     pub fn advance(&mut self, text: &str, token: &[u8], is_control: bool) {
         let rest = &text.as_bytes()[self.n_bytes..];
         let without_space = token.strip_prefix(b" ").filter(|_| self.n_bytes == 0);

@@ -1,21 +1,14 @@
-//! What travels with one request from the socket to its handler: its id, who asks, its unread body. Does not
-//! know what the body says.
+//! The caller of one request: its id, its tenant, its wishes, and what becomes of it. Knows no connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use axum::extract::MatchedPath;
-use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use throng_core::limits::Status;
 use throng_core::overload::ServiceClass;
 use throng_core::request::TenantId;
-use throng_http::ConnectionState;
-use throng_http::awake::within;
-use throng_http::body::{HeldBody, collect, drain};
-use throng_http::memory::{MemoryBudget, Part};
 use tokio::time::Instant;
 
 use super::destination::Destination;
@@ -23,19 +16,17 @@ use crate::aliases::Ticket;
 use crate::auth::Tenant;
 use crate::observation::{GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent};
 use crate::overload::ServiceAsk;
-use crate::rejection::{body_error, head_refused};
 use crate::response_cache::CachePolicy;
-use crate::retry_after::retry_after_s;
-use throng_api::ApiError;
 
 /// Longest `X-Request-Id` taken over from a client.
 const MAX_REQUEST_ID_BYTES: usize = 128;
 /// How much of a body is kept for the access log, where that is asked for.
 const MAX_KEPT_BODY_BYTES: usize = 2000;
 
-/// What is known of one request beside its head.
+/// The caller of one request. Dropped when neither the response nor the generation needs it, which is when the
+/// request is over.
 #[derive(Debug)]
-pub(crate) struct RequestContext {
+pub(crate) struct Caller {
     /// The client's `X-Request-Id` when it is usable, else a new one.
     pub id: HeaderValue,
     /// When the head had arrived.
@@ -46,15 +37,11 @@ pub(crate) struct RequestContext {
     pub cache_policy: CachePolicy,
     /// Where its client wants it to go.
     pub destination: Destination,
-    connection: Arc<ConnectionState>,
-    number: usize,
-    body: Mutex<Option<Incoming>>,
-    body_broken: AtomicBool,
+    /// The address that connected.
+    client: String,
     tenant: OnceLock<Tenant>,
     limits: OnceLock<Status>,
     user: OnceLock<String>,
-    version: Version,
-    has_body: bool,
     /// Who is told of it when it is over; nobody of what is no request of a client's.
     observation: Option<Arc<Observation>>,
     trace_parent: Option<TraceParent>,
@@ -79,16 +66,10 @@ struct Answered {
     error_code: Option<&'static str>,
 }
 
-impl RequestContext {
-    /// Begins a request of `connection`, which has counted it already.
-    pub fn new(
-        headers: &HeaderMap,
-        version: Version,
-        body: Option<Incoming>,
-        connection: Arc<ConnectionState>,
-    ) -> Self {
+impl Caller {
+    /// The caller of a request with these headers that came from the address `client`.
+    pub fn new(headers: &HeaderMap, client: &str) -> Self {
         let destination = Destination::of(headers);
-        let has_body = body.as_ref().is_some_and(|body| !hyper::body::Body::is_end_stream(body));
         Self {
             id: request_id(headers),
             arrived: Instant::now(),
@@ -96,15 +77,10 @@ impl RequestContext {
             service_tier: OnceLock::new(),
             cache_policy: destination.cache_policy(headers),
             destination,
-            number: connection.n_started(),
-            connection,
-            body: Mutex::new(body),
-            body_broken: AtomicBool::new(false),
+            client: client.to_owned(),
             tenant: OnceLock::new(),
             limits: OnceLock::new(),
             user: OnceLock::new(),
-            version,
-            has_body,
             observation: Some(Arc::default()),
             trace_parent: TraceParent::of(headers),
             stages: Stages::default(),
@@ -124,8 +100,7 @@ impl RequestContext {
 
     /// What the server does of its own for this request, in the name of `tenant`: nobody is told of it as of a request.
     pub fn aside(&self, tenant: Tenant) -> Self {
-        let headers = HeaderMap::new();
-        let mut aside = Self::new(&headers, self.version, None, self.connection.clone());
+        let mut aside = Self::new(&HeaderMap::new(), &self.client);
         (aside.id, aside.arrived, aside.observation) = (self.id.clone(), self.arrived, None);
         aside.set_tenant(tenant);
         aside.set_user(self.user());
@@ -230,93 +205,13 @@ impl RequestContext {
         let _ = self.answer.set(Answered { method, route, status, error_code });
     }
 
-    /// What to answer when the request's framing was refused on the way in.
-    pub fn refused(&self) -> Option<ApiError> {
-        if self.version >= Version::HTTP_2 {
-            return None;
-        }
-        self.connection.refusal(self.number).map(head_refused)
-    }
-
-    /// Whether a body was sent, be it read or not.
-    pub fn has_body(&self) -> bool {
-        self.has_body
-    }
-
-    /// Asks that the connection closes after this request's response.
-    pub fn close_connection(&self) {
-        self.connection.close_when_done();
-    }
-
-    /// Asks that the answer is not lost to a reset when the connection closes.
-    pub fn linger(&self) {
-        if self.version < Version::HTTP_2 {
-            self.connection.set_linger();
-        }
-    }
-
-    /// Waits until the client has said that it will send no more on its connection.
-    pub async fn input_ended(&self) {
-        self.connection.input_ended().await;
-    }
-
-    /// Reads the whole body, at most `max_bytes` within `timeout` and before the server is `ending`. What has
-    /// arrived is reserved in
-    /// `memory`.
-    ///
-    /// # Errors
-    /// 413, 408, 503 when there is no memory for it or the server ends, or 400 when the client stops early.
-    /// The connection is closed after each.
-    pub async fn read_body(
-        &self,
-        max_bytes: usize,
-        timeout: Duration,
-        memory: &Arc<MemoryBudget>,
-        ending: impl Future<Output = ()>,
-    ) -> Result<HeldBody, ApiError> {
-        let mut held = HeldBody { bytes: Bytes::new(), memory: memory.reservation(Part::Bodies) };
-        let Some(mut body) = self.take_body() else { return Ok(held) };
-        self.connection.set_reading_body(true);
-        let result = tokio::select! {
-            biased;
-            read = within(timeout, collect(&mut body, max_bytes, &mut held.memory)) => {
-                read.map_or_else(|_| Err(ApiError::request_timeout()), |read| read.map_err(body_error))
-            }
-            () = ending => Err(ApiError::shutting_down(retry_after_s())),
-        };
-        self.connection.set_reading_body(false);
-        let result = result.map_err(|error| self.refused().unwrap_or(error));
-        if result.is_err() {
-            self.body_broken.store(true, Ordering::Release);
-        }
-        held.bytes = result?;
+    /// Notes that the body has arrived; its beginning is kept where that is asked for.
+    pub fn received_body(&self, bytes: &[u8]) {
         self.pass(Stage::Body);
         if self.observation.as_ref().is_some_and(|observation| observation.keeps_bodies) {
-            let beginning = &held.bytes[..held.bytes.len().min(MAX_KEPT_BODY_BYTES)];
+            let beginning = &bytes[..bytes.len().min(MAX_KEPT_BODY_BYTES)];
             let _ = self.kept_body.set(String::from_utf8_lossy(beginning).into_owned());
         }
-        Ok(held)
-    }
-
-    /// Brings the connection into a clear state before the response: the body read to its end, or the connection
-    /// about to close, which the return value tells.
-    pub async fn settle_body(&self) -> Settled {
-        let unread = self.take_body();
-        let broken = self.body_broken.load(Ordering::Acquire);
-        let drained = match unread {
-            None => true,
-            Some(body) => drain(body).await,
-        };
-        if (drained && !broken) || self.version >= Version::HTTP_2 {
-            return Settled::Reusable;
-        }
-        self.linger();
-        Settled::Closing
-    }
-
-    /// The body, for those who read it while they answer; `None` once it has been taken. Bounds are theirs.
-    pub fn stream_body(&self) -> Option<Incoming> {
-        self.take_body()
     }
 
     /// What is known of it when it is over.
@@ -328,7 +223,7 @@ impl RequestContext {
         RequestReport {
             request_id: self.id_text().to_owned(),
             trace_parent: self.trace_parent,
-            client: self.connection.client().to_owned(),
+            client: std::mem::take(&mut self.client),
             method: answer.as_ref().map(|answer| answer.method.clone()).unwrap_or_default(),
             route: answer.as_ref().and_then(|answer| Some(answer.route.as_ref()?.as_str().to_owned())),
             status: answer.as_ref().map(|answer| answer.status.as_u16()),
@@ -343,13 +238,9 @@ impl RequestContext {
             stages: std::mem::take(&mut self.stages),
         }
     }
-
-    fn take_body(&self) -> Option<Incoming> {
-        self.body.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
 }
 
-impl Drop for RequestContext {
+impl Drop for Caller {
     /// The request is over once neither its response nor its generation needs the context.
     fn drop(&mut self) {
         let Some(observation) = self.observation.take() else { return };
@@ -359,15 +250,6 @@ impl Drop for RequestContext {
         }
         observation.finished(report);
     }
-}
-
-/// What becomes of a connection after a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Settled {
-    /// The next request can follow.
-    Reusable,
-    /// It closes; the response says so.
-    Closing,
 }
 
 /// The client's id if it is printable ASCII of a sane length and stands there once; else a new one.

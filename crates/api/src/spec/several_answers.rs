@@ -3,34 +3,13 @@
 
 use throng_core::request::{BeamSearch, EarlyStopping, SamplingParams};
 
-use super::generation_request::GenerationRequest;
+use super::options::GenerationOptions;
 use crate::error::ApiError;
-use crate::field::{ReadOptions, Shape};
-use crate::json::{JsonType, Node};
 
 /// Most output tokens of all beams of a request together: they are kept until the search ends.
 const MAX_BEAM_TOKENS: u64 = 1 << 17;
 
-/// `early_stopping` as in `transformers`.
-pub(super) const EARLY_STOPPING: Shape = Shape::AnyOf(&[Shape::Boolean, Shape::Choice(&["never"])]);
-
-pub(super) fn read_early_stopping(
-    r: &mut GenerationRequest,
-    node: &Node<'_, '_>,
-    _: &ReadOptions,
-) -> Result<(), ApiError> {
-    r.early_stopping = Some(match node.json_type() {
-        JsonType::String => {
-            node.one_of(&["never"])?;
-            EarlyStopping::WhenUnableToImprove
-        }
-        _ if node.boolean()? => EarlyStopping::WhenFull,
-        _ => EarlyStopping::WhenUnlikelyToImprove,
-    });
-    Ok(())
-}
-
-impl GenerationRequest {
+impl GenerationOptions {
     /// Outputs of each prompt that are generated or, in a beam search, kept: `best_of`, or `n` where that is
     /// not given.
     pub fn n_generated(&self) -> u32 {
@@ -49,12 +28,12 @@ impl GenerationRequest {
 
     /// Log-probabilities that are generated: choosing the best of several answers takes those of their
     /// tokens.
-    pub(super) fn needs_logprobs(&self) -> bool {
+    pub(crate) fn needs_logprobs(&self) -> bool {
         self.n_continuations() > self.n()
     }
 
     /// Names the parameters of sampling, which a beam search does without, among the ignored ones.
-    pub(super) fn ignore_sampling_of_beams(&mut self) {
+    pub(crate) fn ignore_sampling_of_beams(&mut self) {
         let given = [
             ("temperature", self.temperature.is_some()),
             ("top_p", self.top_p.is_some()),
@@ -72,12 +51,12 @@ impl GenerationRequest {
     ///
     /// # Errors
     /// A 400 that names the parameter.
-    pub(super) fn check_several(&self, max_tokens_param: &str) -> Result<(), ApiError> {
+    pub(crate) fn check_several(&self) -> Result<(), ApiError> {
         if i64::from(self.n_generated()) < i64::from(self.n()) {
             return Err(ApiError::invalid_value("best_of", "'best_of' must not be less than 'n'."));
         }
         if self.searches_beams() {
-            return self.check_beams(max_tokens_param);
+            return self.check_beams();
         }
         if self.n_generated() > self.n() && self.is_streaming() {
             return Err(ApiError::invalid_value("best_of", "'best_of' above 'n' cannot be streamed."));
@@ -95,13 +74,13 @@ impl GenerationRequest {
         }
     }
 
-    fn check_beams(&self, max_tokens_param: &str) -> Result<(), ApiError> {
+    fn check_beams(&self) -> Result<(), ApiError> {
         if self.is_streaming() {
             let reason = "A beam search cannot be streamed: its answers are known only at its end.";
             return Err(ApiError::invalid_value("stream", reason));
         }
         if self.max_tokens == Some(0) {
-            return Err(ApiError::integer_below_min_value(max_tokens_param, 1));
+            return Err(ApiError::integer_below_min_value(self.names.max_tokens, 1));
         }
         let is_not = |value: Option<f32>, neutral: f32| value.is_some_and(|value| value != neutral);
         let refused = [
@@ -123,7 +102,7 @@ impl GenerationRequest {
     ///
     /// # Errors
     /// `invalid_value` when its beams together could have too many tokens.
-    pub(super) fn beam_search(&self, max_tokens: u32) -> Result<Option<BeamSearch>, ApiError> {
+    pub(crate) fn beam_search(&self, max_tokens: u32) -> Result<Option<BeamSearch>, ApiError> {
         if !self.searches_beams() {
             return Ok(None);
         }
@@ -133,7 +112,7 @@ impl GenerationRequest {
                 "{width} beams of {max_tokens} tokens are too many: all beams of a search together may have \
                  {MAX_BEAM_TOKENS} output tokens."
             );
-            return Err(ApiError::invalid_value("max_tokens", reason));
+            return Err(ApiError::invalid_value(self.names.max_tokens, reason));
         }
         Ok(Some(BeamSearch {
             width,

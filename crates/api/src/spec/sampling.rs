@@ -1,12 +1,10 @@
-//! From what a client said to what the engine does: a generation request, the model's facts and the length of
+//! From what a client said to what the engine does: options, the model's facts and the length of
 //! the prompt give sampling parameters. Does not know text: words become tokens through a closure.
 
 use throng_core::request::{GenerationDefaults, SamplingParams, TokenId};
 
-use super::generation_fields::GENERATION_FIELDS;
-use super::generation_request::{GenerationRequest, TruncationSide, min_tokens_above};
+use super::options::{GenerationOptions, TruncationSide, min_tokens_above};
 use crate::error::ApiError;
-use crate::field::{Kind, Range};
 
 /// What a request is checked against.
 #[derive(Debug, Clone, Copy)]
@@ -17,35 +15,6 @@ pub struct ModelLimits {
     pub max_model_len: u32,
     /// Most alternatives reported for a token; `None`: the whole vocabulary.
     pub max_logprobs: Option<u32>,
-}
-
-/// Takes out every recommended value that a request could not have either, and gives the parameters' names
-/// with it.
-pub fn drop_invalid(defaults: &mut GenerationDefaults) -> Vec<(&'static str, f64)> {
-    let mut dropped = Vec::new();
-    let numbers: [(_, &mut Option<f32>); 4] = [
-        ("temperature", &mut defaults.temperature),
-        ("top_p", &mut defaults.top_p),
-        ("min_p", &mut defaults.min_p),
-        ("repetition_penalty", &mut defaults.repetition_penalty),
-    ];
-    for (name, slot) in numbers {
-        dropped.extend(slot.take_if(|value| !may_be(name, f64::from(*value))).map(|v| (name, v.into())));
-    }
-    for (name, slot) in [("top_k", &mut defaults.top_k), ("max_tokens", &mut defaults.max_tokens)] {
-        dropped.extend(slot.take_if(|value| !may_be(name, f64::from(*value))).map(|v| (name, v.into())));
-    }
-    dropped
-}
-
-/// Whether a request may give the parameter this value.
-fn may_be(name: &str, value: f64) -> bool {
-    let kind = GENERATION_FIELDS.iter().find(|field| field.name == name).map(|field| &field.kind);
-    match kind {
-        Some(Kind::Number(range, _)) => range.contains(value),
-        Some(Kind::Integer(min, max, _)) => Range::closed(*min as f64, *max as f64).contains(value),
-        _ => true,
-    }
 }
 
 /// The facts of the model that serves the request.
@@ -62,7 +31,7 @@ pub struct ModelFacts<'a> {
 /// Makes tokens of a word, without special tokens.
 pub type EncodeWord<'f> = &'f mut dyn FnMut(&str) -> Result<Vec<TokenId>, ApiError>;
 
-impl GenerationRequest {
+impl GenerationOptions {
     /// Checks what needs the model but not the prompt; cheap, so before anything is tokenized.
     ///
     /// # Errors
@@ -78,7 +47,7 @@ impl GenerationRequest {
         if let Some((token, _)) = self.logit_bias.iter().find(|(token, _)| *token >= size) {
             return Err(ApiError::invalid_token(format!("logit_bias.{token}"), Some(size)));
         }
-        n_alternatives(self.logprobs, self.logprobs_param, limits)?;
+        n_alternatives(self.logprobs, self.names.logprobs, limits)?;
         n_alternatives(self.prompt_logprobs, "prompt_logprobs", limits)?;
         Ok(())
     }
@@ -98,52 +67,46 @@ impl GenerationRequest {
         }
     }
 
-    /// How many output tokens a prompt of `n_prompt_tokens` may get. `default` is what the endpoint gives a
-    /// client that does not say; `None`: what is left of the context. `prompt_param` and `max_tokens_param`
-    /// are where the client put the two.
+    /// The number of output tokens that a prompt of `n_prompt_tokens` may get.
     ///
     /// # Errors
     /// `context_length_exceeded`.
-    pub fn output_tokens(
-        &self,
-        n_prompt_tokens: usize,
-        facts: &ModelFacts<'_>,
-        default: Option<u32>,
-        prompt_param: &str,
-        max_tokens_param: &str,
-    ) -> Result<u32, ApiError> {
+    fn output_tokens(&self, n_prompt_tokens: usize, facts: &ModelFacts<'_>) -> Result<u32, ApiError> {
         let max_len = facts.limits.max_model_len;
         let room = u32::try_from(n_prompt_tokens).ok().and_then(|n| max_len.checked_sub(n));
         let is_prompt_only = self.max_tokens == Some(0);
         let Some(room) = room.filter(|room| *room > 0 || is_prompt_only) else {
-            return Err(ApiError::prompt_too_long(prompt_param, n_prompt_tokens, max_len));
+            return Err(ApiError::prompt_too_long(self.names.prompt, n_prompt_tokens, max_len));
         };
         match self.max_tokens {
             Some(asked) if asked > i64::from(room) => {
                 let asked = u32::try_from(asked).unwrap_or(u32::MAX);
-                Err(ApiError::output_too_long(max_tokens_param, n_prompt_tokens, asked, max_len))
+                Err(ApiError::output_too_long(self.names.max_tokens, n_prompt_tokens, asked, max_len))
             }
             Some(asked) => Ok(asked as u32),
-            None => {
-                Ok([default, facts.defaults.max_tokens].into_iter().flatten().fold(room, u32::min).max(1))
-            }
+            None => Ok([self.default_max_tokens, facts.defaults.max_tokens]
+                .into_iter()
+                .flatten()
+                .fold(room, u32::min)
+                .max(1)),
         }
     }
 
-    /// The sampling parameters. `seed` is a fresh random number for a client that gives none; `max_tokens`
-    /// comes from [`Self::output_tokens`].
+    /// The sampling parameters for a prompt of `n_prompt_tokens`. `seed` is a fresh random number for a
+    /// client that gives none.
     ///
     /// # Errors
-    /// What [`Self::check`] finds, `invalid_value` for a `min_tokens` above `max_tokens`, or what
-    /// `encode_word` gives for one of `bad_words`.
+    /// What [`Self::check`] finds, `context_length_exceeded`, `invalid_value` for a `min_tokens` above
+    /// `max_tokens`, or what `encode_word` gives for one of `bad_words`.
     pub fn sampling_params(
         &self,
+        n_prompt_tokens: usize,
         facts: &ModelFacts<'_>,
-        max_tokens: u32,
         seed: u64,
         encode_word: EncodeWord<'_>,
     ) -> Result<SamplingParams, ApiError> {
         self.check(&facts.limits)?;
+        let max_tokens = self.output_tokens(n_prompt_tokens, facts)?;
         let min_tokens = self.min_tokens.unwrap_or(0);
         if min_tokens > i64::from(max_tokens) {
             return Err(min_tokens_above(min_tokens, i64::from(max_tokens)));
@@ -167,7 +130,7 @@ impl GenerationRequest {
             ignore_eos: self.ignore_eos.unwrap_or(false),
             stop_token_ids: self.stop_token_ids.clone(),
             seed: self.seed.map_or(seed, i64::cast_unsigned),
-            logprobs: n_alternatives(self.logprobs, self.logprobs_param, &facts.limits)?
+            logprobs: n_alternatives(self.logprobs, self.names.logprobs, &facts.limits)?
                 .or(self.needs_logprobs().then_some(0)),
             beams: self.beam_search(max_tokens)?,
             prompt_logprobs: n_alternatives(self.prompt_logprobs, "prompt_logprobs", &facts.limits)?,

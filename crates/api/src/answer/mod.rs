@@ -1,0 +1,100 @@
+//! The neutral form of an answer: what happened to a request, of which each API writes its view.
+
+mod shape;
+mod tally;
+mod whole;
+
+use throng_core::replica::{Timing, TokenReport};
+use throng_core::request::FinishReason;
+
+pub use shape::{AnswerShape, LogprobBytes};
+pub use tally::{Moments, Tally};
+pub use whole::{Answer, Call, Choice, PromptReport};
+
+use crate::error::ApiError;
+
+/// Something that happened to a request. Choices are numbered through all prompts.
+#[derive(Debug)]
+pub enum AnswerEvent {
+    /// A prompt is computed.
+    Prompt {
+        /// Number of the prompt.
+        prompt_idx: usize,
+        /// Its tokens that were found in the cache.
+        cached_tokens: u32,
+        /// Log-probabilities of its tokens but the first, when asked for.
+        logprobs: Vec<TokenReport>,
+    },
+    /// A token of a choice.
+    Token {
+        /// Number of the prompt × continuations of each prompt + number of the continuation.
+        choice_idx: usize,
+        /// The token.
+        report: TokenReport,
+        /// Whether it is part of the reasoning.
+        is_reasoning: bool,
+        /// What it adds to the answer, often nothing.
+        deltas: Vec<Delta>,
+    },
+    /// A choice ended.
+    Finished {
+        /// Number of the choice.
+        choice_idx: usize,
+        /// What had been held back.
+        deltas: Vec<Delta>,
+        /// How it ended.
+        end: ChoiceEnd,
+    },
+    /// The request failed as a whole.
+    Failed(ApiError),
+}
+
+/// An addition to a choice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delta {
+    /// Text of the answer.
+    Content(String),
+    /// Text of the reasoning before it.
+    Reasoning(String),
+    /// A call of a tool begins.
+    CallBegin {
+        /// Number of the call in its choice.
+        call_idx: u32,
+        /// What the call's result refers to.
+        id: String,
+        /// Name of the tool.
+        name: String,
+    },
+    /// A piece of a call's arguments.
+    CallArguments {
+        /// Number of the call in its choice.
+        call_idx: u32,
+        /// The piece.
+        fragment: String,
+    },
+}
+
+impl Delta {
+    /// Its text of the answer, if it is some.
+    pub fn content(&self) -> Option<&str> {
+        match self {
+            Self::Content(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// How a choice ended.
+#[derive(Debug, Clone)]
+pub struct ChoiceEnd {
+    /// Why.
+    pub reason: FinishReason,
+    /// The stop string that ended it.
+    pub stop: Option<String>,
+    /// Whether it ended before a text that must not be sent.
+    pub is_filtered: bool,
+    /// Whether it has calls of tools.
+    pub has_calls: bool,
+    /// When what happened.
+    pub timing: Timing,
+}

@@ -1,0 +1,32 @@
+//! What an answer shows, as far as its size depends on it.
+
+/// About how many bytes of JSON a token's log-probability takes, alone and for each alternative beside it.
+#[derive(Debug, Clone, Copy)]
+pub struct LogprobBytes {
+    /// Bytes for the token itself.
+    pub token: usize,
+    /// Bytes for each alternative.
+    pub alternative: usize,
+}
+
+impl LogprobBytes {
+    /// Bytes with this number of alternatives.
+    pub fn with(self, n_alternatives: usize) -> usize {
+        self.token + self.alternative * n_alternatives
+    }
+}
+
+/// What an answer shows, as far as its size depends on it.
+#[derive(Debug, Clone)]
+pub struct AnswerShape {
+    /// How often the log-probabilities of a prompt are shown: once, or with each choice.
+    pub n_repeats: usize,
+    /// The forms in which they are shown.
+    pub prompt_logprobs: Vec<LogprobBytes>,
+    /// The parameter that asked for them.
+    pub prompt_logprobs_param: &'static str,
+    /// The form in which those of the answer are shown, when asked for.
+    pub logprobs: Option<LogprobBytes>,
+    /// Whether token ids are shown.
+    pub token_ids: bool,
+}

@@ -1,0 +1,67 @@
+//! The usage of a request: its tokens so far, and when they came.
+
+use std::time::Duration;
+
+use super::AnswerEvent;
+
+/// Tokens of a request so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Tokens of the prompts.
+    pub prompt: u64,
+    /// Prompt tokens that were found in the cache.
+    pub cached: u64,
+    /// Output tokens of all choices, shown or not.
+    pub output: u64,
+    /// Output tokens of reasoning.
+    pub reasoning: u64,
+    /// When its steps and tokens came.
+    pub moments: Moments,
+}
+
+impl Tally {
+    /// Creates the tally of a request with this number of prompt tokens.
+    pub fn new(prompt: u64) -> Self {
+        Self { prompt, ..Self::default() }
+    }
+
+    /// Counts an event.
+    pub fn add(&mut self, event: &AnswerEvent) {
+        match event {
+            AnswerEvent::Prompt { cached_tokens, .. } => self.cached += u64::from(*cached_tokens),
+            AnswerEvent::Token { is_reasoning, .. } => {
+                self.output += 1;
+                self.reasoning += u64::from(*is_reasoning);
+            }
+            AnswerEvent::Finished { end, .. } => {
+                let timing = &end.timing;
+                self.moments.add(timing.first_step, timing.first_token, timing.last_token);
+            }
+            AnswerEvent::Failed(_) => {}
+        }
+    }
+}
+
+/// When what happened to the choices of a request, since it was submitted. `None` is what did not happen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moments {
+    pub(crate) first_step: Option<Duration>,
+    pub(crate) first_token: Option<Duration>,
+    pub(crate) last_token: Option<Duration>,
+    pub(crate) n_first_tokens: u64,
+}
+
+impl Moments {
+    /// Takes in those of a choice.
+    pub fn add(
+        &mut self,
+        first_step: Option<Duration>,
+        first_token: Option<Duration>,
+        last_token: Option<Duration>,
+    ) {
+        self.first_step = self.first_step.into_iter().chain(first_step).min();
+        self.first_token = self.first_token.into_iter().chain(first_token).min();
+        self.last_token = self.last_token.max(last_token);
+        self.n_first_tokens += u64::from(first_token.is_some());
+    }
+}

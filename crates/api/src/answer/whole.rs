@@ -1,0 +1,161 @@
+//! A whole answer: the fold of the events of its stream.
+
+use std::mem::{size_of, size_of_val};
+
+use throng_core::replica::TokenReport;
+use throng_core::request::TokenId;
+
+use super::{AnswerEvent, ChoiceEnd, Delta, Tally};
+
+/// A whole answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// One a prompt.
+    pub prompts: Vec<PromptReport>,
+    /// In order of their numbers.
+    pub choices: Vec<Choice>,
+    /// Its usage.
+    pub tally: Tally,
+    n_text_bytes: usize,
+    n_held: usize,
+}
+
+/// What is known of a prompt.
+#[derive(Debug, Default)]
+pub struct PromptReport {
+    /// Its tokens that were found in the cache.
+    pub cached_tokens: u32,
+    /// Log-probabilities of its tokens but the first, when asked for.
+    pub logprobs: Vec<TokenReport>,
+}
+
+/// A whole choice.
+#[derive(Debug, Default)]
+pub struct Choice {
+    /// Its content.
+    pub content: String,
+    /// The reasoning before it.
+    pub reasoning: String,
+    /// Its calls of tools, in their order.
+    pub calls: Vec<Call>,
+    /// Its tokens.
+    pub reports: Vec<TokenReport>,
+    /// For each token, how many characters of the content come before it.
+    pub offsets: Vec<usize>,
+    /// How it ended; `None` if that is not known.
+    pub end: Option<ChoiceEnd>,
+    /// Characters of the content.
+    n_chars: usize,
+}
+
+/// A whole call of a tool.
+#[derive(Debug)]
+pub struct Call {
+    /// What the call's result refers to.
+    pub id: String,
+    /// Name of the tool.
+    pub name: String,
+    /// The arguments as the model wrote them.
+    pub arguments: String,
+}
+
+impl Answer {
+    /// Creates the empty answer to prompts with `n_prompt_tokens` tokens together.
+    pub fn new(n_prompts: usize, n_choices: usize, n_prompt_tokens: u64) -> Self {
+        let (mut prompts, mut choices) = (Vec::new(), Vec::new());
+        prompts.resize_with(n_prompts, PromptReport::default);
+        choices.resize_with(n_choices, Choice::default);
+        let n_held = n_choices * size_of::<Choice>();
+        Self { prompts, choices, tally: Tally::new(n_prompt_tokens), n_text_bytes: 0, n_held }
+    }
+
+    /// Takes in an event; [`AnswerEvent::Failed`] changes nothing.
+    pub fn add(&mut self, event: AnswerEvent) {
+        self.tally.add(&event);
+        match event {
+            AnswerEvent::Prompt { prompt_idx, cached_tokens, logprobs } => {
+                self.prompts[prompt_idx] = PromptReport { cached_tokens, logprobs };
+            }
+            AnswerEvent::Token { choice_idx, report, deltas, .. } => {
+                self.n_held +=
+                    size_of::<TokenReport>() + size_of_val(report.top.as_slice()) + size_of::<usize>();
+                let choice = &mut self.choices[choice_idx];
+                choice.reports.push(report);
+                choice.offsets.push(choice.n_chars);
+                self.apply(choice_idx, deltas);
+            }
+            AnswerEvent::Finished { choice_idx, deltas, end } => {
+                self.apply(choice_idx, deltas);
+                self.choices[choice_idx].end = Some(end);
+            }
+            AnswerEvent::Failed(_) => {}
+        }
+    }
+
+    /// Keeps the `n` choices of each prompt whose tokens are the most likely on average, the best first: what
+    /// OpenAI's reference says of `best_of` ("the one with the highest log probability per token").
+    pub fn keep_best(&mut self, n: usize) {
+        let n_of_prompt = self.choices.len() / self.prompts.len().max(1);
+        if n_of_prompt <= n {
+            return;
+        }
+        let mut choices = std::mem::take(&mut self.choices).into_iter();
+        for _ in 0..self.prompts.len() {
+            let mut of_prompt: Vec<Choice> = choices.by_ref().take(n_of_prompt).collect();
+            of_prompt.sort_by(|a, b| b.mean_logprob().total_cmp(&a.mean_logprob()));
+            of_prompt.truncate(n);
+            self.choices.extend(of_prompt);
+        }
+    }
+
+    /// Bytes of memory that it holds, the reports of its prompts apart.
+    pub fn held_bytes(&self) -> usize {
+        self.n_held + self.n_text_bytes
+    }
+
+    /// Bytes of its texts.
+    pub fn text_bytes(&self) -> usize {
+        self.n_text_bytes
+    }
+
+    fn apply(&mut self, choice_idx: usize, deltas: Vec<Delta>) {
+        let choice = &mut self.choices[choice_idx];
+        for delta in deltas {
+            self.n_text_bytes += match delta {
+                Delta::Content(text) => {
+                    choice.n_chars += text.chars().count();
+                    append(&mut choice.content, text)
+                }
+                Delta::Reasoning(text) => append(&mut choice.reasoning, text),
+                Delta::CallBegin { id, name, .. } => {
+                    let n_bytes = size_of::<Call>() + id.len() + name.len();
+                    choice.calls.push(Call { id, name, arguments: String::new() });
+                    n_bytes
+                }
+                Delta::CallArguments { call_idx, fragment } => choice
+                    .calls
+                    .get_mut(call_idx as usize)
+                    .map_or(0, |call| append(&mut call.arguments, fragment)),
+            };
+        }
+    }
+}
+
+/// Appends `more`; its number of bytes.
+fn append(text: &mut String, more: String) -> usize {
+    text.push_str(&more);
+    more.len()
+}
+
+impl Choice {
+    /// Its tokens alone.
+    pub fn token_ids(&self) -> Vec<TokenId> {
+        self.reports.iter().map(|report| report.chosen.token).collect()
+    }
+
+    /// The mean of its tokens' log-probabilities; 0 without tokens.
+    pub fn mean_logprob(&self) -> f64 {
+        let sum: f64 = self.reports.iter().map(|report| f64::from(report.chosen.logprob)).sum();
+        sum / self.reports.len().max(1) as f64
+    }
+}

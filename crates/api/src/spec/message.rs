@@ -1,0 +1,136 @@
+//! Messages of a conversation, and the tree of them that a chat template walks.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+/// Author of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Instructions.
+    System,
+    /// Instructions, as newer OpenAI models call them.
+    Developer,
+    /// The person.
+    User,
+    /// The model.
+    Assistant,
+    /// The result of a tool call.
+    Tool,
+    /// The result of a function call (the older form).
+    Function,
+}
+
+impl Role {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::System, Self::Developer, Self::User, Self::Assistant, Self::Tool, Self::Function];
+    pub(crate) const NAMES: [&'static str; 6] =
+        ["system", "developer", "user", "assistant", "tool", "function"];
+
+    /// The name on the wire.
+    pub fn as_str(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+/// One message.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message {
+    /// Author of the message.
+    pub role: Role,
+    /// The parts of its content. `None` only beside `tool_calls` or reasoning.
+    pub content: Option<Vec<ContentPart>>,
+    /// The name of the speaker or function.
+    pub name: Option<String>,
+    /// The tools that the model called.
+    pub tool_calls: Vec<ToolCall>,
+    /// Which call this answers.
+    pub tool_call_id: Option<String>,
+    /// What the model thought before it spoke.
+    pub reasoning: Option<String>,
+}
+
+/// A part of a message's content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContentPart {
+    /// Text.
+    Text(String),
+}
+
+impl From<&str> for ContentPart {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+/// A call of a tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolCall {
+    /// What its answer refers to.
+    pub id: String,
+    /// The tool's name.
+    pub name: String,
+    /// The arguments as the model wrote them: JSON, if it did well.
+    pub arguments: String,
+}
+
+impl Message {
+    /// Its text: parts of text, joined by line breaks. `None` without content.
+    pub fn text(&self) -> Option<Cow<'_, str>> {
+        let parts = self.content.as_deref()?;
+        if let [ContentPart::Text(text)] = parts {
+            return Some(Cow::Borrowed(text));
+        }
+        let texts: Vec<&str> = parts.iter().map(|ContentPart::Text(text)| text.as_str()).collect();
+        Some(Cow::Owned(texts.join("\n")))
+    }
+
+    /// Bytes of text that a template may print.
+    pub(crate) fn text_bytes(&self) -> usize {
+        let texts = [&self.name, &self.tool_call_id, &self.reasoning];
+        let own: usize = texts.into_iter().flatten().map(String::len).sum();
+        let parts = self.content.iter().flatten().map(|ContentPart::Text(text)| text.len() + 1);
+        let own = own + parts.sum::<usize>();
+        let calls = self.tool_calls.iter().map(|call| call.name.len() + call.id.len() + call.arguments.len());
+        own + calls.sum::<usize>()
+    }
+
+    /// The message as chat templates know it (the form of Hugging Face's `apply_chat_template`). `role` is
+    /// given, as templates differ in the roles that they know.
+    pub fn into_template_value(mut self, role: &str) -> Value {
+        let mut map = Map::new();
+        map.insert("role".to_owned(), role.into());
+        let text = match self.content.as_deref_mut() {
+            Some([ContentPart::Text(text)]) => std::mem::take(text),
+            _ => self.text().unwrap_or_default().into_owned(),
+        };
+        map.insert("content".to_owned(), text.into());
+        let optional =
+            [("name", self.name), ("tool_call_id", self.tool_call_id), ("reasoning_content", self.reasoning)];
+        for (key, value) in optional {
+            if let Some(value) = value {
+                map.insert(key.to_owned(), value.into());
+            }
+        }
+        if !self.tool_calls.is_empty() {
+            let calls = self.tool_calls.into_iter().map(ToolCall::into_template_value).collect();
+            map.insert("tool_calls".to_owned(), calls);
+        }
+        Value::Object(map)
+    }
+}
+
+impl ToolCall {
+    /// The call as chat templates know it. Its arguments stay text, of which the template layer makes what
+    /// the template takes.
+    pub(crate) fn into_template_value(self) -> Value {
+        let object = |members: [(&str, Value); 2]| members.map(|(key, value)| (key.to_owned(), value));
+        let function = object([("name", self.name.into()), ("arguments", self.arguments.into())]);
+        let mut call = Map::from_iter([("id".to_owned(), self.id.into())]);
+        call.extend(object([
+            ("type", "function".into()),
+            ("function", Value::Object(function.into_iter().collect())),
+        ]));
+        Value::Object(call)
+    }
+}

@@ -1,0 +1,7 @@
+//! Who asks for what, under which id, and where it may go: everything that the policy around a request reads.
+
+mod destination;
+mod identity;
+
+pub(crate) use self::destination::{Destination, HOPS_HEADER, REGIONS_HEADER};
+pub(crate) use self::identity::{Caller, content_length};

@@ -1,0 +1,103 @@
+//! From a read request to a job: rendered, tokenized and checked, with nothing that its answer does not need.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use throng_api::spec::Input;
+use throng_api::{AnswerFacts, AnswerView, ApiError, IgnoredParameters, Request};
+
+use super::question::Draft;
+use super::{Target, find_route};
+use crate::app::App;
+use crate::caller::Caller;
+use crate::generation::{Abandoned, AnswerBound, PrepareContext, Prepared, check_room, prepare};
+use crate::router::Route;
+
+/// What is left of a request once it is read: nothing that its answer does not need.
+pub(super) struct Job {
+    pub route: Route,
+    pub prepared: Prepared,
+    pub view: Box<dyn AnswerView>,
+    pub facts: AnswerFacts,
+    pub bound: AnswerBound,
+    /// Choices that are shown of each prompt.
+    pub n_shown: usize,
+    pub is_streaming: bool,
+    pub ignored: IgnoredParameters,
+    /// Texts of prompts that a classifier has to judge.
+    pub unjudged: Vec<String>,
+    /// The parameter of the prompt.
+    pub prompt_param: &'static str,
+    /// Whether another model is asked should this one fail before its first token.
+    pub is_replaceable: bool,
+}
+
+/// Renders and tokenizes a request, for `target` if it names an alias. The request goes when this returns.
+///
+/// # Errors
+/// 4xx for what the model cannot take or the key may not use; 503 for what cannot run now.
+pub(super) fn prepare_job(
+    app: &App,
+    caller: &Arc<Caller>,
+    request: Request,
+    target: &Target,
+    abandoned: &Abandoned,
+) -> Result<Job, ApiError> {
+    let Request { mut spec, view } = request;
+    let options = &mut spec.options;
+    options.model = target.model().map(str::to_owned).or(options.model.take());
+    let route = find_route(app, caller, options.model())?;
+    if let Input::Prompts(input) = &spec.input
+        && input.prompts.len() * options.n_generated() as usize > app.config.api.max_choices
+    {
+        return Err(ApiError::array_above_max_length(options.names.prompt, app.config.api.max_choices));
+    }
+    caller.set_service_tier(options.service_class);
+    check_room(&route, caller)?;
+    let scope = PrepareContext { tenant: caller.tenant(), memory: &app.memory, abandoned };
+    let adapter = route.model.adapter_of(options.model())?;
+    caller.set_user(options.user.as_deref());
+    let semantic = app.cache.semantic();
+    let draft = semantic.and_then(|semantic| Draft::wanted(semantic, caller, &spec));
+    let prepared = prepare(&route.model, &scope, &mut spec)?;
+    let draft = draft.filter(|_| prepared.is_deterministic).zip(semantic);
+    let question =
+        draft.and_then(|(draft, semantic)| draft.question(app, semantic, &route.model, &scope, caller));
+    let options = &spec.options;
+    let unjudged = check_prompts(app, caller, &route, &prepared, options.names.prompt)?;
+    let mut prepared = prepared.with_adapter(options.model(), adapter).with_question(question);
+    let bound = AnswerBound::new(&view.shape(&spec), &spec, &prepared, app.config.api.max_answer_bytes)?;
+    let facts = AnswerFacts {
+        model: options.model().to_owned(),
+        created_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        prompts: prepared.requests.iter().map(|request| request.prompt.clone()).collect(),
+        texts: prepared.echo.take(),
+        tokenizer: route.model.served.tokenizer.clone(),
+    };
+    Ok(Job {
+        route,
+        prepared,
+        view,
+        facts,
+        bound,
+        n_shown: options.n() as usize,
+        is_streaming: options.is_streaming(),
+        ignored: spec.options.ignored,
+        unjudged,
+        prompt_param: spec.options.names.prompt,
+        is_replaceable: matches!(target, Target::Replaceable(_)),
+    })
+}
+
+/// Refuses prompts that the tenant's rules do not allow; the texts that remain to be judged.
+fn check_prompts(
+    app: &App,
+    caller: &Caller,
+    route: &Route,
+    prepared: &Prepared,
+    param: &str,
+) -> Result<Vec<String>, ApiError> {
+    let prompts = prepared.requests.iter().map(|request| &*request.prompt);
+    let tokenizer = route.model.served.tokenizer.as_ref();
+    app.moderation.check_prompts(&caller.key_holder(), tokenizer, prompts, param)
+}

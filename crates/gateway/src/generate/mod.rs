@@ -1,0 +1,168 @@
+//! Generation for a caller: from a request in neutral form to a stream of neutral events, through all policy around it.
+//! Needs no HTTP: routes, and whatever else asks, give a way to read the request and write the events as they like.
+
+mod job;
+mod question;
+
+use std::sync::Arc;
+
+use throng_api::answer::Answer;
+use throng_api::{AnswerWriter, ApiError, IgnoredParameters, Request};
+use throng_http::Phase;
+use throng_http::memory::{Part, Reservation};
+
+use self::job::{Job, prepare_job};
+use crate::app::App;
+use crate::caller::Caller;
+use crate::generation::{Abandoned, AnswerBound, AnswerStream, Collected, admit, collect, read_and_prepare};
+use crate::rejection::memory_full;
+use crate::retry_after::retry_after_s;
+use crate::router::Route;
+
+/// Which model answers a request.
+#[derive(Debug)]
+pub(crate) enum Target {
+    /// The one that its body names.
+    Named,
+    /// This one, and no other should it fail.
+    Last(String),
+    /// This one; should it fail before its first token, another one is asked.
+    Replaceable(String),
+}
+
+impl Target {
+    /// The model, if it is not the one that the body names.
+    pub fn model(&self) -> Option<&str> {
+        match self {
+            Self::Named => None,
+            Self::Last(model) | Self::Replaceable(model) => Some(model),
+        }
+    }
+}
+
+/// A request that is still to be read: by `read`, which goes over about `n_bytes`. The reservation is for what was
+/// read, and is dropped with it.
+#[derive(Debug)]
+pub(crate) struct UnreadRequest<R> {
+    /// Bytes that `read` goes over.
+    pub n_bytes: usize,
+    /// Reads the request, away from the threads that serve sockets if it is long.
+    pub read: R,
+}
+
+/// A request whose generation has started.
+#[derive(Debug)]
+pub(crate) struct StartedRequest {
+    /// The model, for its counters, and the replicas that compute it.
+    pub route: Route,
+    /// The events of its answer.
+    pub stream: AnswerStream,
+    /// Writes the answer as its client wants to see it.
+    pub writer: Box<dyn AnswerWriter>,
+    /// Whether the client wants the answer token by token.
+    pub is_streaming: bool,
+    /// Parameters without effect.
+    pub ignored: IgnoredParameters,
+    /// Tokens of each prompt.
+    n_prompt_tokens: Vec<usize>,
+    /// Choices that are shown of each prompt.
+    n_shown: usize,
+    bound: AnswerBound,
+    memory: Reservation,
+}
+
+/// Starts to generate the answer of `target` to a request of `caller`.
+///
+/// # Errors
+/// 4xx for what cannot be read, what the model cannot take and what the caller may not use; 5xx for what cannot run
+/// now.
+pub(crate) async fn generate<R>(
+    app: &Arc<App>,
+    caller: &Arc<Caller>,
+    target: Target,
+    request: UnreadRequest<R>,
+) -> Result<StartedRequest, ApiError>
+where
+    R: FnOnce() -> Result<(Request, Reservation), ApiError> + Send + 'static,
+{
+    let UnreadRequest { n_bytes, read } = request;
+    let has_semantic_cache = app.cache.semantic().is_some();
+    let is_quick = move |(request, _): &(Request, _)| {
+        request.spec.is_quick() && !(has_semantic_cache && request.spec.conversation().is_some())
+    };
+    let (state, whose) = (app.clone(), caller.clone());
+    let prepare = move |(request, _memory), abandoned: &Abandoned| {
+        prepare_job(&state, &whose, request, &target, abandoned)
+    };
+    let job = read_and_prepare(&app.turns, caller, n_bytes, read, is_quick, prepare).await?;
+    start(app, caller, job).await
+}
+
+async fn start(app: &App, caller: &Arc<Caller>, job: Job) -> Result<StartedRequest, ApiError> {
+    let Job { route, mut prepared, view, facts, bound, n_shown, is_streaming, ignored, prompt_param, .. } =
+        job;
+    app.moderation.judge_prompts(&job.unjudged, prompt_param).await?;
+    let memory = app.memory.reserve(Part::Answers, bound.prompt_report_bytes()).map_err(memory_full)?;
+    let n_prompt_tokens = facts.prompts.iter().map(|prompt| prompt.len()).collect();
+    let reading = prepared.reading.take();
+    let counting = (&app.limits, app.ledger.as_ref());
+    let mut session =
+        admit(&route, prepared, prompt_param, caller, counting, (&app.cache, &app.moderation)).await?;
+    if job.is_replaceable && is_streaming {
+        // Once the head of a stream has been sent, no other model can answer.
+        let mut phase = app.phase.subscribe();
+        let begun = tokio::select! {
+            begun = session.begun() => begun,
+            _ = phase.wait_for(|phase| *phase == Phase::Cut) => Ok(()),
+        };
+        begun.map_err(|error| session.client_error(&error))?;
+    }
+    let stream = AnswerStream::new(session, reading.as_ref());
+    let writer = view.writer(facts);
+    Ok(StartedRequest {
+        route,
+        stream,
+        writer,
+        is_streaming,
+        ignored,
+        n_prompt_tokens,
+        n_shown,
+        bound,
+        memory,
+    })
+}
+
+impl StartedRequest {
+    /// The parts of a request that answers token by token; the stream keeps what is reserved.
+    pub fn into_stream(mut self) -> (Route, AnswerStream, Box<dyn AnswerWriter>) {
+        self.stream.session().keep(self.memory);
+        (self.route, self.stream, self.writer)
+    }
+
+    /// Waits for the whole answer.
+    ///
+    /// # Errors
+    /// 500 when it fails on the way, 503 when the server ends first or its memory is full, 400 when the answer
+    /// becomes larger than it may.
+    pub async fn collect(self, app: &App) -> Result<(Collected, Box<dyn AnswerWriter>), ApiError> {
+        let phase = app.phase.subscribe();
+        let mut collected =
+            collect(self.stream, &self.n_prompt_tokens, &self.bound, self.memory, phase).await?;
+        Answer::keep_best(&mut collected.answer, self.n_shown);
+        Ok((collected, self.writer))
+    }
+}
+
+/// The route of a model, if the key permits it and new requests are accepted.
+fn find_route(app: &App, caller: &Caller, model: &str) -> Result<Route, ApiError> {
+    let key_holder = caller.key_holder();
+    let route = app.find_model(&key_holder, Some(model))?;
+    if app.is_draining() {
+        return Err(ApiError::shutting_down(retry_after_s()));
+    }
+    if route.model.served.pooling.is_some() {
+        let reason = "This model gives vectors, not text; use /v1/embeddings, /v1/rerank or /v1/classify.";
+        return Err(ApiError::unsupported_by_model("model", reason));
+    }
+    Ok(route)
+}
