@@ -26,6 +26,14 @@ impl Events {
         self.0.extend_from_slice(b"\n\n");
     }
 
+    /// Adds an event of this name with `event` as JSON, which must be plain data with text keys.
+    pub fn push_named(&mut self, name: &str, event: &impl Serialize) {
+        self.0.extend_from_slice(b"event: ");
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.extend_from_slice(b"\n");
+        self.push(event);
+    }
+
     /// Adds a comment of one line, which clients ignore.
     pub fn push_comment(&mut self, comment: &str) {
         self.0.extend_from_slice(b": ");

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod anthropic;
 mod dialect;
 pub mod error;
 mod events;
@@ -10,6 +11,7 @@ pub mod field;
 mod ignored;
 pub mod json;
 pub mod openai;
+pub mod openapi;
 pub mod spec;
 
 pub use dialect::{AnswerFacts, AnswerView, AnswerWriter, Dialect, Request};

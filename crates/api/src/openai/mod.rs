@@ -1,7 +1,6 @@
 //! OpenAI's API: the types of its requests and responses.
 
 mod answers;
-pub mod openapi;
 mod requests;
 mod responses;
 

@@ -28,6 +28,8 @@ pub struct Conversation {
     pub add_special_tokens: Option<bool>,
     /// How much to think, for templates that know it.
     pub reasoning_effort: Option<&'static str>,
+    /// Whether the model thinks before it answers, for templates that know `enable_thinking`.
+    pub enable_thinking: Option<bool>,
     /// The client's own variables for the template, none of them reserved.
     pub chat_template_kwargs: Map<String, Value>,
     /// The parameter of the last message that leaves it open.
@@ -111,6 +113,9 @@ impl Conversation {
         let mut variables = std::mem::take(&mut self.chat_template_kwargs);
         if let Some(effort) = self.reasoning_effort {
             variables.entry("reasoning_effort").or_insert_with(|| effort.into());
+        }
+        if let Some(is_on) = self.enable_thinking {
+            variables.entry("enable_thinking").or_insert_with(|| is_on.into());
         }
         for (name, value) in defaults {
             variables.entry(name).or_insert_with(|| value.clone());

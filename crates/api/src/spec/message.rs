@@ -4,6 +4,15 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
+use crate::error::ApiError;
+
+/// Most parts of one message's content.
+pub const MAX_PARTS: usize = 10_000;
+/// Most messages of a conversation.
+pub const MAX_MESSAGES: usize = 10_000;
+/// Most bytes of a name or an id.
+pub const MAX_NAME_BYTES: usize = 512;
+
 /// Author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -75,6 +84,18 @@ pub struct ToolCall {
 }
 
 impl Message {
+    /// A message with this content and nothing else.
+    pub fn new(role: Role, content: Vec<ContentPart>) -> Self {
+        Self {
+            role,
+            content: Some(content),
+            name: None,
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+            reasoning: None,
+        }
+    }
+
     /// Its text: parts of text, joined by line breaks. `None` without content.
     pub fn text(&self) -> Option<Cow<'_, str>> {
         let parts = self.content.as_deref()?;
@@ -133,4 +154,43 @@ impl ToolCall {
         ]));
         Value::Object(call)
     }
+}
+
+/// Every call of a tool needs its one reply before anyone else speaks, and every reply its call: templates
+/// would lose or misplace it.
+///
+/// # Errors
+/// `invalid_value` at the path that `path_of` gives for the number of a message and one of its keys.
+pub(crate) fn check_replies(
+    messages: &[Message],
+    path_of: impl Fn(usize, &str) -> String,
+) -> Result<(), ApiError> {
+    let unanswered = |idx: usize| {
+        let reason =
+            "An assistant message with 'tool_calls' must be followed by a tool message for each call.";
+        Err(ApiError::invalid_value(path_of(idx, "tool_calls"), reason))
+    };
+    let mut caller_idx = 0;
+    let mut open: Vec<&str> = Vec::new();
+    for (idx, message) in messages.iter().enumerate() {
+        if message.role == Role::Tool {
+            let id = message.tool_call_id.as_deref().unwrap_or_default();
+            let Some(call) = open.iter().position(|call| *call == id) else {
+                let calls = messages.get(caller_idx).map_or(&[][..], |caller| &caller.tool_calls);
+                let reason = match calls.iter().any(|call| call.id == id) {
+                    true => "This call of a tool has already been answered.",
+                    false => "The message before has no call of a tool with this id.",
+                };
+                return Err(ApiError::invalid_value(path_of(idx, "tool_call_id"), reason));
+            };
+            open.remove(call);
+            continue;
+        }
+        if !open.is_empty() {
+            return unanswered(caller_idx);
+        }
+        caller_idx = idx;
+        open.extend(message.tool_calls.iter().map(|call| call.id.as_str()));
+    }
+    if open.is_empty() { Ok(()) } else { unanswered(caller_idx) }
 }

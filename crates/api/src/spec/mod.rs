@@ -2,17 +2,23 @@
 
 mod conversation;
 mod message;
+mod model_name;
 mod options;
 mod sampling;
 mod several_answers;
+mod tools;
 
 use throng_core::request::TokenId;
 
 pub use conversation::Conversation;
-pub use message::{ContentPart, Message, Role, ToolCall};
+pub(crate) use message::check_replies;
+pub use message::{ContentPart, MAX_MESSAGES, MAX_NAME_BYTES, MAX_PARTS, Message, Role, ToolCall};
+pub use model_name::{MAX_MODEL_NAME_BYTES, model_name};
 pub use options::{GenerationOptions, OutputConstraint, ParamNames, StreamOptions, TruncationSide};
 pub use sampling::{EncodeWord, ModelFacts, ModelLimits, check_prompt};
 pub use several_answers::{beam_bytes, not_with_beams};
+pub(crate) use tools::read_function;
+pub use tools::{MAX_DESCRIPTION_BYTES, MAX_TOOLS};
 
 /// A checked request for generated text.
 #[derive(Debug, Clone)]

@@ -132,6 +132,9 @@ pub struct GenerationOptions {
     pub ignored: IgnoredParameters,
     /// Most tokens of reasoning; -1: no bound.
     pub thinking_token_budget: Option<i64>,
+    /// Whether [`Self::thinking_token_budget`] has no effect on a model that does not think, instead of being
+    /// refused.
+    pub thinks_if_it_can: bool,
     /// What a parameter asks of the output's form: not more than one does.
     pub(crate) constraint: Option<OutputConstraint>,
 }

@@ -11,7 +11,8 @@ use crate::process::throng;
 use expect_test::expect_file;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use throng_api::openai::{chat, completion, openapi};
+use throng_api::openai::{chat, completion};
+use throng_api::openapi;
 use throng_api::{ApiError, ReadOptions};
 
 #[derive(Debug, Deserialize)]

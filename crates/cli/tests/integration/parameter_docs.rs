@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use expect_test::expect_file;
 use serde_json::{Map, Value};
-use throng_api::openai::openapi;
+use throng_api::openapi;
 
 type Parameters = Map<String, Value>;
 
@@ -52,6 +52,8 @@ fn the_page_is_written_from_the_tables_that_read_requests() {
         &required("CompletionRequest"),
     );
     for (title, schema) in [
+        ("Messages", "MessageRequest"),
+        ("Tokens of a message", "CountTokensRequest"),
         ("Embeddings", "EmbeddingRequest"),
         ("Reranking", "RerankRequest"),
         ("Scores of pairs", "ScoreRequest"),

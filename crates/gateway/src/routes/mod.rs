@@ -33,6 +33,7 @@ use crate::app::App;
 use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::rejection::reject;
+use throng_api::anthropic::Messages;
 use throng_api::openai::ChatCompletions;
 use throng_api::{ApiError, Dialect};
 
@@ -75,6 +76,11 @@ pub(crate) struct Route {
 }
 
 impl Route {
+    /// The same route, whose errors have the form of this API.
+    const fn in_form_of(self, dialect: &'static dyn Dialect) -> Self {
+        Self { dialect, ..self }
+    }
+
     /// Whether it has no answer while no model is loaded.
     fn needs_models(&self) -> bool {
         matches!(self.access, Access::Key | Access::Operator)
@@ -129,6 +135,8 @@ pub(crate) const ROUTES: &[Route] = &[
     of(Operator, "/fleet", GET, || get(fleet::workers)),
     keyed("/v1/chat/completions", "POST", || post(generate::chat)),
     keyed("/v1/completions", "POST", || post(generate::completions)),
+    keyed("/v1/messages", "POST", || post(generate::messages)).in_form_of(&Messages),
+    keyed("/v1/messages/count_tokens", "POST", || post(tokenize::count)).in_form_of(&Messages),
     keyed("/v1/moderations", "POST", || post(moderations::moderations)),
     keyed("/v1/embeddings", "POST", || post(pooling::embeddings)),
     keyed("/v1/rerank", "POST", || post(pooling::rerank)),
@@ -252,7 +260,7 @@ mod tests {
 
     #[test]
     fn the_document_lists_every_route() {
-        let listed: Vec<&str> = throng_api::openai::openapi::paths().collect();
+        let listed: Vec<&str> = throng_api::openapi::paths().collect();
         for route in ROUTES.iter().filter(|route| route.path != "/ui/{file}") {
             let path = route.path.replace("{*id}", "{id}");
             assert!(

@@ -13,10 +13,16 @@ use crate::config::ModelAlias;
 use crate::foreign::ForeignModel;
 use crate::rejection::Rejection;
 use crate::router::Route;
+use http::HeaderMap;
+use throng_api::anthropic::ModelPage;
 use throng_api::openai::models::{ModelCard, ModelList};
 
 /// All names of all models and their adapters that the key permits.
-pub(super) async fn list(State(app): State<Arc<App>>, Extension(caller): Extension<Arc<Caller>>) -> Response {
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Arc<Caller>>,
+    headers: HeaderMap,
+) -> Response {
     let key_holder = caller.key_holder();
     let routes = app.router.routes();
     let adapters: Vec<_> = routes.iter().map(|route| route.model.adapters.list()).collect();
@@ -38,6 +44,11 @@ pub(super) async fn list(State(app): State<Arc<App>>, Extension(caller): Extensi
     let is_listed = |name: &str| app.router.get(name).is_some();
     let absent = states.filter(|(name, _)| !is_listed(name) && key_holder.permits_name_of(name, &[]));
     let cards = cards.chain(absent.map(|(name, state)| on_demand_card(&app, name, state)));
+    // Anthropic's clients ask at the same place for another form.
+    if headers.contains_key("anthropic-version") {
+        let cards: Vec<_> = cards.collect();
+        return Json(ModelPage::new(cards.iter().map(ModelCard::id))).into_response();
+    }
     Json(ModelList::new(cards.collect())).into_response()
 }
 

@@ -13,7 +13,7 @@ use crate::caller::Caller;
 use crate::metrics::Exposition;
 use crate::rejection::reject;
 use throng_api::ApiError;
-use throng_api::openai::openapi;
+use throng_api::openapi;
 
 #[derive(Serialize)]
 pub(super) struct Version {

@@ -19,6 +19,7 @@ use crate::generation::{
     Abandoned, FrameWriter, Frames, encode_conversation, encode_text, on_blocking_thread, tokenizer_of,
 };
 use crate::rejection::{Rejection, memory_full};
+use throng_api::anthropic::CountTokensRequest;
 use throng_api::openai::tokenize::{DetokenizeResponse, TokenStrings, TokenizeResponse};
 use throng_api::openai::{DetokenizeRequest, TokenizeInput, TokenizeRequest};
 use throng_api::{ApiError, IgnoredParameters};
@@ -52,6 +53,26 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
             token_strs: request.return_token_strs.then_some(TokenStrings { tokens: &tokens, text: &text }),
         };
         Ok((writer(app).json(&response)?, request.ignored))
+    })
+    .await
+    .map_err(Rejection::from)
+}
+
+/// `POST /v1/messages/count_tokens`.
+pub(super) async fn count(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
+    answer(app, body, Endpoint::Tokenize, |app, body, abandoned| {
+        let (key_holder, (mut request, memory)) =
+            (body.caller.key_holder(), body.read(CountTokensRequest::parse)?);
+        let route = app.find_model(&key_holder, Some(&request.model))?;
+        let model = &*route.model;
+        let conversation = &mut request.conversation;
+        conversation.ignore_unread_variables(|name| model.template_reads(name));
+        let tokenizer = tokenizer_of(model, "messages")?;
+        let encoded =
+            encode_conversation(model, tokenizer, conversation, "messages", &app.memory, abandoned)?;
+        drop(memory);
+        let count = serde_json::json!({"input_tokens": encoded.tokens.len()});
+        Ok((writer(app).json(&count)?, request.ignored))
     })
     .await
     .map_err(Rejection::from)

@@ -1,11 +1,11 @@
 //! The bodies of `POST /v1/load_lora_adapter` and `POST /v1/unload_lora_adapter`, in vLLM's form. Does not
 //! know adapters.
 
-use super::generation_values::model_name;
 use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom, Ignored, Text};
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
+use crate::spec::model_name;
 
 /// The longest path that is read.
 const MAX_PATH_BYTES: usize = 4096;

@@ -4,13 +4,13 @@ use serde_json::{Map, Value};
 
 use super::generation_fields::UNSUPPORTED;
 use super::generation_values::is_empty;
-use super::message::{MAX_MESSAGES, Messages, read_messages};
-use super::tools::{MAX_TOOLS, read_tools};
+use super::message::{Messages, read_messages};
+use super::tools::read_tools;
 use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom, Refused};
 use crate::field::{Field, Shape, field};
 use crate::json::{MAX_MEMBERS, Node, TreeBudget};
-use crate::spec::Conversation;
+use crate::spec::{Conversation, MAX_MESSAGES, MAX_TOOLS};
 
 /// Most documents of a request.
 const MAX_DOCUMENTS: usize = 1024;

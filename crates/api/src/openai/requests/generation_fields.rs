@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom, Ignored, Integer, Number, Refused};
 use crate::field::{Field, Range, ReadOptions, Shape, field};
 use crate::json::{MAX_TREE_BYTES, Node};
-use crate::spec::{GenerationOptions, TruncationSide};
+use crate::spec::{GenerationOptions, MAX_MODEL_NAME_BYTES, TruncationSide};
 
 /// Most continuations of one prompt.
 pub const MAX_N: i64 = 128;

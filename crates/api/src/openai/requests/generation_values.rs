@@ -2,12 +2,11 @@
 
 use throng_core::request::TokenId;
 
-use crate::error::{ApiError, echo};
+use crate::error::ApiError;
 use crate::field::{Range, ReadOptions, Shape};
 use crate::json::{JsonType, Node};
-use crate::spec::{GenerationOptions, StreamOptions};
+use crate::spec::{GenerationOptions, StreamOptions, model_name};
 
-pub(super) const MAX_MODEL_NAME_BYTES: usize = 512;
 pub(super) const MAX_LABEL_BYTES: usize = 512;
 pub(super) const MAX_REQUEST_ID_BYTES: usize = 128;
 pub(super) const MAX_STOP_BYTES: usize = 1024;
@@ -29,16 +28,6 @@ pub(super) fn is_empty(node: &Node<'_, '_>) -> bool {
 
 pub(super) fn is_one(node: &Node<'_, '_>) -> bool {
     node.number().is_ok_and(|value| value == 1.0)
-}
-
-/// A model's name, in any request that has one.
-pub fn model_name(node: &Node<'_, '_>) -> Result<String, ApiError> {
-    let name = node.string(usize::MAX)?;
-    if name.is_empty() || name.len() > MAX_MODEL_NAME_BYTES || name.chars().any(char::is_control) {
-        let message = format!("Invalid value: '{}' is not a model name.", echo(&name));
-        return Err(ApiError::invalid_value("model", message));
-    }
-    Ok(name.into_owned())
 }
 
 pub(super) fn read_model(

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::generation_values::model_name;
 use crate::error::ApiError;
 use crate::field::Kind::Custom;
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
 use crate::json::{JsonType, Node};
+use crate::spec::model_name;
 
 /// Most texts of a request.
 const MAX_INPUTS: usize = 1_024;

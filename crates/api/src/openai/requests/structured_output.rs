@@ -6,11 +6,10 @@ use throng_text::exact_number;
 use throng_text::grammar::ConstraintSpec;
 
 use super::generation_values::{MAX_LABEL_BYTES, MAX_SCHEMA_VALUES};
-use super::tools::MAX_DESCRIPTION_BYTES;
 use crate::error::ApiError;
 use crate::field::{ReadOptions, Shape};
 use crate::json::{JsonType, MAX_TREE_BYTES, Node};
-use crate::spec::GenerationOptions;
+use crate::spec::{GenerationOptions, MAX_DESCRIPTION_BYTES};
 
 /// Most texts of a choice that are read; the compiler has a bound of its own.
 const MAX_CHOICES: usize = 10_000;

@@ -7,12 +7,12 @@ use serde::{Serialize, Serializer};
 use throng_core::request::TokenId;
 
 use super::conversation::CONVERSATION_FIELDS;
-use super::generation_values::{TOKENS, model_name};
+use super::generation_values::TOKENS;
 use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom};
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
-use crate::spec::Conversation;
+use crate::spec::{Conversation, model_name};
 
 const ABOUT_MODEL: &str = "The model whose tokenizer to use.";
 

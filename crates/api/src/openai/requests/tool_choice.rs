@@ -5,11 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::message::MAX_NAME_BYTES;
-use super::tools::MAX_TOOLS;
 use crate::error::ApiError;
 use crate::json::{JsonType, Node};
-use crate::spec::Conversation;
+use crate::spec::{Conversation, MAX_NAME_BYTES, MAX_TOOLS};
 
 /// The documented choices that are one word.
 pub(super) const TOOL_CHOICES: &[&str] = &["none", "auto", "required"];

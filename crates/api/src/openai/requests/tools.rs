@@ -4,14 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::error::{ApiError, echo};
-use crate::json::{JsonType, MAX_TREE_VALUES, Node, TreeBudget};
-
-/// Most tools of a request.
-pub const MAX_TOOLS: usize = 128;
-
-/// Most bytes of the description of a function or a schema.
-pub(super) const MAX_DESCRIPTION_BYTES: usize = 64 << 10;
+use crate::error::ApiError;
+use crate::json::{Node, TreeBudget};
+use crate::spec::{MAX_TOOLS, read_function};
 
 /// Keys of a function; the last two describe its answer, in what transformers makes of Python functions and
 /// in Gemma's form.
@@ -103,60 +98,4 @@ fn flat_function(tool: Map<String, Value>) -> Map<String, Value> {
         _ => None,
     });
     known.filter(|(_, value)| !value.is_null()).collect()
-}
-
-/// Checks a function and gives its name.
-fn read_function(node: &Node<'_, '_>, keys: &[&str]) -> Result<String, ApiError> {
-    let (mut name, mut parameters) = (None, None);
-    node.known_members(keys, |key, value| {
-        match key {
-            _ if value.is_null() => {}
-            "name" => name = Some(read_name(&value)?),
-            "description" => drop(value.string(MAX_DESCRIPTION_BYTES)?),
-            "parameters" | "input_schema" => value.put(&mut parameters, check_parameters(&value)?)?,
-            "strict" => drop(value.boolean()?),
-            _ => {}
-        }
-        Ok(())
-    })?;
-    name.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("name")))
-}
-
-fn read_name(node: &Node<'_, '_>) -> Result<String, ApiError> {
-    let name = node.string(usize::MAX)?;
-    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-    if name.is_empty() || name.len() > 64 || !name.bytes().all(is_plain) {
-        let message = format!(
-            "Invalid '{}': '{}' is not 1 to 64 letters, digits, underscores and hyphens.",
-            node.path(),
-            echo(&name)
-        );
-        return Err(ApiError::invalid_value(node.path(), message));
-    }
-    Ok(name.into_owned())
-}
-
-/// Parameters are the JSON Schema of an object; what is in it is the grammar's business.
-fn check_parameters(node: &Node<'_, '_>) -> Result<(), ApiError> {
-    let refuse = |reason| Err(ApiError::invalid_function_parameters(node.path(), reason));
-    if node.json_type() != JsonType::Object {
-        return refuse("expected a JSON Schema object.");
-    }
-    node.check_complexity(MAX_TREE_VALUES)?;
-    let Value::Object(schema) = node.tree()? else {
-        return refuse("expected a JSON Schema object.");
-    };
-    match schema.get("type") {
-        None => {}
-        Some(Value::String(kind)) if kind == "object" => {}
-        Some(_) => return refuse("the schema's 'type' must be 'object'."),
-    }
-    if schema.get("properties").is_some_and(|properties| !properties.is_object()) {
-        return refuse("'properties' must be an object.");
-    }
-    let is_name_list = |v: &Value| v.as_array().is_some_and(|names| names.iter().all(Value::is_string));
-    if schema.get("required").is_some_and(|required| !is_name_list(required)) {
-        return refuse("'required' must be an array of strings.");
-    }
-    Ok(())
 }

@@ -51,6 +51,11 @@ impl<'a> ModelList<'a> {
 }
 
 impl<'a> ModelCard<'a> {
+    /// The name of the model.
+    pub fn id(&self) -> &'a str {
+        self.id
+    }
+
     /// The card of the name `id`. `created`: seconds since 1970, of the server's start; `root`: the path or
     /// hub id that was loaded; `parent`: the model that an adapter belongs to; `max_model_len` in tokens,
     /// where it is known.

@@ -42,7 +42,7 @@ pub(super) fn chat_constraint(
     let format = &model.served.answer_format;
     let Some((reasoning, tokenizer)) = format.reasoning.zip(model.served.tokenizer.as_ref()) else {
         let answer = compiled(model, asked, None, n)?;
-        if budget.is_some() {
+        if budget.is_some() && !options.thinks_if_it_can {
             let reason = "This model's chat template has no known format of reasoning.";
             return Err(ApiError::unsupported_by_model("thinking_token_budget", reason));
         }

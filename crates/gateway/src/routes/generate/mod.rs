@@ -25,6 +25,7 @@ use crate::foreign::{self, Endpoint, named_model};
 use crate::generate::{StartedRequest, Target, UnreadRequest, generate};
 use crate::generation::{FrameWriter, StreamSetting, stream};
 use crate::rejection::Rejection;
+use throng_api::anthropic::Messages;
 use throng_api::openai::{ChatCompletions, Completions};
 use throng_api::{ApiError, Dialect};
 
@@ -36,14 +37,18 @@ const JSON: [(HeaderName, HeaderValue); 1] =
 pub(super) struct TextEndpoint {
     /// Reads requests and writes answers.
     dialect: &'static dyn Dialect,
-    /// The same endpoint of upstream engines.
-    upstream: Endpoint,
+    /// The same endpoint of upstream engines, where they have one.
+    upstream: Option<Endpoint>,
 }
 
 /// OpenAI's chat completions.
-const CHAT: TextEndpoint = TextEndpoint { dialect: &ChatCompletions, upstream: Endpoint::Chat };
+const CHAT: TextEndpoint = TextEndpoint { dialect: &ChatCompletions, upstream: Some(Endpoint::Chat) };
 /// OpenAI's text completions.
-const COMPLETIONS: TextEndpoint = TextEndpoint { dialect: &Completions, upstream: Endpoint::Completions };
+const COMPLETIONS: TextEndpoint =
+    TextEndpoint { dialect: &Completions, upstream: Some(Endpoint::Completions) };
+
+/// Anthropic's messages.
+const MESSAGES: TextEndpoint = TextEndpoint { dialect: &Messages, upstream: None };
 
 /// `POST /v1/chat/completions`.
 pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
@@ -53,6 +58,11 @@ pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Respons
 /// `POST /v1/completions`.
 pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer_once(app, body, COMPLETIONS).await.map_err(Rejection::from)
+}
+
+/// `POST /v1/messages`.
+pub(super) async fn messages(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
+    answer_once(app, body, MESSAGES).await.map_err(Rejection::from)
 }
 
 /// Answers a request; one with an `Idempotency-Key` is generated once, however often it comes.
@@ -92,9 +102,12 @@ async fn answer_as(
     body.caller.set_replaceable(matches!(target, Target::Replaceable(_)));
     body.bring_model(&app, target.model()).await?;
     if let Some(model) = app.foreign.asked_for(target.model(), body.bytes()) {
+        let upstream = endpoint.upstream.ok_or_else(|| {
+            let reason = "Models of upstream engines have no such API here; use /v1/chat/completions.";
+            ApiError::unsupported_by_model("model", reason)
+        })?;
         let Received { body, caller, exchange } = body.into_received();
-        return foreign::answer(&foreign_setting(&app, exchange)?, model, endpoint.upstream, body, caller)
-            .await;
+        return foreign::answer(&foreign_setting(&app, exchange)?, model, upstream, body, caller).await;
     }
     let (caller, exchange, n_bytes) = (body.caller.clone(), body.exchange.clone(), body.n_bytes());
     let read = move || body.read(|bytes, options| endpoint.dialect.parse(bytes, options));

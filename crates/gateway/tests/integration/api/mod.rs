@@ -1,6 +1,7 @@
 //! Requests and answers: what is read, what is refused, what is written.
 
 mod answers;
+mod anthropic;
 mod clients;
 mod constraint_faults;
 mod endings;

@@ -3,6 +3,7 @@
 use crate::harness::{Client, END, Server, Setup, byte_tokenizer, chat};
 use serde_json::{Value, json};
 use throng_core::batch::{ScheduledBatch, ScheduledSequence, StepOutput, TokenLogprob};
+use throng_core::request::GenerationDefaults;
 use throng_text::{AnswerFormat, ReasoningFormat, ToolCallFormat};
 
 /// Answers every prompt of a request with a penalty (only those bring their prompt along) with the text between the marks `{{` and `}}` in it, a byte a token.
@@ -16,6 +17,14 @@ fn answer_as_told(batch: &ScheduledBatch, scheduled: &ScheduledSequence, output:
     };
     let token = script.get(history.len() - prompt.len()).copied().unwrap_or(END);
     output.push_sampled(TokenLogprob { token, logprob: -1.0, rank: 1 }, &[]);
+}
+
+/// A server whose answers are scripted by [`answer_as_told`]; every request has a penalty.
+pub async fn scripted(tool_calls: Option<ToolCallFormat>, reasoning: Option<ReasoningFormat>) -> Server {
+    let answer_format = AnswerFormat::new(tool_calls, reasoning, &byte_tokenizer());
+    let penalty = GenerationDefaults { repetition_penalty: Some(1.1), ..GenerationDefaults::default() };
+    let setup = Setup { answer_format, generation_defaults: penalty, ..Setup::default() };
+    Server::answering(setup, answer_as_told).await
 }
 
 async fn server(tool_calls: Option<ToolCallFormat>, reasoning: Option<ReasoningFormat>) -> Server {
@@ -74,7 +83,7 @@ async fn answer(client: &mut Client, body: &Value) -> (Value, Value) {
     (message.clone(), finish.clone())
 }
 
-const TWO: &str = "I look.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"São Paulo\"}}\n</tool_call>\n\
+pub const TWO: &str = "I look.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"São Paulo\"}}\n</tool_call>\n\
                    <tool_call>\n{\"name\": \"now\"}\n</tool_call>";
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use throng_core::batch::{ScheduledBatch, ScheduledSequence, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::request::GenerationDefaults;
 use throng_engine::{Engine, EngineConfig, EngineHandle};
 use throng_gateway::{
     AdapterSettings, Gateway, GatewayConfig, GatewayError, Loading, PoolingModel, PoolingOutput, ServedModel,
@@ -48,6 +49,8 @@ pub struct Setup {
     pub bind: &'static str,
     /// The chat template.
     pub template: String,
+    /// What holds where a request says nothing.
+    pub generation_defaults: GenerationDefaults,
 }
 
 impl Default for Setup {
@@ -73,6 +76,7 @@ impl Default for Setup {
             has_embedder: false,
             bind: "127.0.0.1:0",
             template: TEMPLATE.to_owned(),
+            generation_defaults: GenerationDefaults::default(),
         }
     }
 }
@@ -190,7 +194,7 @@ impl Server {
             tokenizer,
             tokenizer_config: Some(r#"{"tokenizer_class":"Paper"}"#.into()),
             chat_template_defaults: Default::default(),
-            generation_defaults: Default::default(),
+            generation_defaults: setup.generation_defaults,
             eos_token_ids: vec![END],
             max_model_len: setup.capacity.max_sequence_tokens,
             vocabulary_size: setup.capacity.vocabulary_size,

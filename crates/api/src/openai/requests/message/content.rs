@@ -1,12 +1,11 @@
 //! Content of a message: a text, or a list of parts of which this server reads those of text and of
 //! reasoning. Does not know who says it.
 
-use super::MAX_PARTS;
 use super::image::check_image_url;
 use super::reasoning_part::read_reasoning;
 use crate::error::ApiError;
 use crate::json::{JsonType, Node};
-use crate::spec::ContentPart;
+use crate::spec::{ContentPart, MAX_PARTS};
 
 /// Types of parts: those of text, those that are refused, and those of reasoning, which strict servers
 /// refuse.

@@ -6,18 +6,11 @@ mod reasoning_part;
 mod tool_calls;
 
 use content::{Content, read_content};
-pub(super) use tool_calls::MAX_NAME_BYTES;
 use tool_calls::read_tool_calls;
 
 use crate::error::ApiError;
 use crate::json::{Node, TreeBudget};
-use crate::spec::{ContentPart, Message, Role, ToolCall};
-
-/// Most parts of one message's content.
-const MAX_PARTS: usize = 10_000;
-
-/// Most messages of a conversation.
-pub const MAX_MESSAGES: usize = 10_000;
+use crate::spec::{ContentPart, MAX_MESSAGES, MAX_NAME_BYTES, Message, Role, ToolCall, check_replies};
 
 /// Keys of a message. Those from `annotations` on mean nothing here: other servers' answers have them, and
 /// clients send them back. The last six would change the answer: the first two of them leave the last message
@@ -82,7 +75,7 @@ pub fn read_messages(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Mes
         // Messages that were continued once and are history now.
         node.ignore_as("messages[].prefix");
     }
-    check_replies(&messages, node)?;
+    check_replies(&messages, |idx, key| format!("{}[{idx}].{key}", node.path()))?;
     Ok(Messages { messages, open })
 }
 
@@ -189,38 +182,4 @@ impl Parts {
         }
         Ok(Message { role, content, name, tool_calls, tool_call_id, reasoning })
     }
-}
-
-/// Every call of a tool needs its one reply before anyone else speaks, and every reply its call: templates
-/// would lose or misplace it.
-fn check_replies(messages: &[Message], node: &Node<'_, '_>) -> Result<(), ApiError> {
-    let unanswered = |idx: usize| {
-        let reason =
-            "An assistant message with 'tool_calls' must be followed by a tool message for each call.";
-        Err(ApiError::invalid_value(format!("{}[{idx}].tool_calls", node.path()), reason))
-    };
-    let mut caller_idx = 0;
-    let mut open: Vec<&str> = Vec::new();
-    for (idx, message) in messages.iter().enumerate() {
-        if message.role == Role::Tool {
-            let id = message.tool_call_id.as_deref().unwrap_or_default();
-            let Some(call) = open.iter().position(|call| *call == id) else {
-                let calls = messages.get(caller_idx).map_or(&[][..], |caller| &caller.tool_calls);
-                let reason = match calls.iter().any(|call| call.id == id) {
-                    true => "This call of a tool has already been answered.",
-                    false => "The message before has no call of a tool with this id.",
-                };
-                let path = format!("{}[{idx}].tool_call_id", node.path());
-                return Err(ApiError::invalid_value(path, reason));
-            };
-            open.remove(call);
-            continue;
-        }
-        if !open.is_empty() {
-            return unanswered(caller_idx);
-        }
-        caller_idx = idx;
-        open.extend(message.tool_calls.iter().map(|call| call.id.as_str()));
-    }
-    if open.is_empty() { Ok(()) } else { unanswered(caller_idx) }
 }

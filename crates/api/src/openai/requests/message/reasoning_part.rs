@@ -1,9 +1,9 @@
 //! Parts of a message's content that hold reasoning, in the forms of Anthropic, Mistral and OpenAI's
 //! Responses. Does not know whose message it is.
 
-use super::MAX_PARTS;
 use crate::error::ApiError;
 use crate::json::{JsonType, Node};
+use crate::spec::MAX_PARTS;
 
 /// The keys under which the text stands, in the forms of different servers.
 const TEXTS: &[&str] = &["thinking", "reasoning", "text", "summary"];

@@ -2,10 +2,7 @@
 
 use crate::error::ApiError;
 use crate::json::{Node, TreeBudget};
-use crate::spec::ToolCall;
-
-/// Most bytes of a name or an id.
-pub(in crate::openai::requests) const MAX_NAME_BYTES: usize = 512;
+use crate::spec::{MAX_NAME_BYTES, ToolCall};
 
 /// Most calls of tools in one message.
 const MAX_TOOL_CALLS: usize = 128;

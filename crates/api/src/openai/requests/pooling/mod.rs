@@ -2,13 +2,13 @@
 //! Does not know how vectors are made.
 
 use super::completion::read_prompts;
-use super::generation_values::{TOKENS, model_name};
+use super::generation_values::TOKENS;
 use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom, Integer, Text};
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
 use crate::json::{JsonType, Node};
-use crate::spec::Prompt;
+use crate::spec::{Prompt, model_name};
 
 /// Most texts of one request, as in OpenAI's API.
 pub const MAX_INPUTS: usize = 2048;

@@ -90,6 +90,12 @@ pub(super) const OPERATIONS: &[Operation] = &[
             "Unload an adapter, if the operator allows it.",
         )
     },
+    post(
+        "/v1/messages",
+        "MessageRequest",
+        "Answer a conversation as Anthropic's API does; with stream by events.",
+    ),
+    post("/v1/messages/count_tokens", "CountTokensRequest", "The number of a conversation's tokens."),
     post("/tokenize", "TokenizeRequest", "The tokens of a text or of a conversation.").gives("Tokens"),
     post("/detokenize", "DetokenizeRequest", "The text of tokens.").gives("Text"),
     post("/v1/moderations", "ModerationRequest", "Which of the operator's rules texts match.")

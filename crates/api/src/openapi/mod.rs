@@ -18,15 +18,18 @@ use utoipa::openapi::schema::{
 use utoipa::openapi::{ContentBuilder, InfoBuilder, OpenApiBuilder, Ref, RefOr, Required, ResponseBuilder};
 
 use self::operations::{JSON, OPERATIONS, Operation};
-use super::adapters::{LOAD_ADAPTER_FIELDS, UNLOAD_ADAPTER_FIELDS};
-use super::chat::CHAT_FIELDS;
-use super::completion::COMPLETION_FIELDS;
-use super::conversation::CONVERSATION_FIELDS;
-use super::generation_fields::GENERATION_FIELDS;
-use super::moderation::MODERATION_FIELDS;
-use super::pooling::{CLASSIFY_FIELDS, EMBEDDING_FIELDS, POOLING_FIELDS, RERANK_FIELDS, SCORE_FIELDS};
-use super::tokenize::{DETOKENIZE_FIELDS, TOKENIZE_FIELDS};
+use crate::anthropic;
 use crate::field::{Field, Shape};
+use crate::openai::adapters::{LOAD_ADAPTER_FIELDS, UNLOAD_ADAPTER_FIELDS};
+use crate::openai::chat::CHAT_FIELDS;
+use crate::openai::completion::COMPLETION_FIELDS;
+use crate::openai::conversation::CONVERSATION_FIELDS;
+use crate::openai::generation_fields::GENERATION_FIELDS;
+use crate::openai::moderation::MODERATION_FIELDS;
+use crate::openai::pooling::{
+    CLASSIFY_FIELDS, EMBEDDING_FIELDS, POOLING_FIELDS, RERANK_FIELDS, SCORE_FIELDS,
+};
+use crate::openai::tokenize::{DETOKENIZE_FIELDS, TOKENIZE_FIELDS};
 
 /// The document as JSON.
 pub fn document() -> &'static str {
@@ -67,10 +70,11 @@ impl Operation {
             };
             answer = answer.content(self.content_type, content);
         }
-        if self.body.is_some() && self.path.ends_with("/completions") {
+        if self.body.is_some() && (self.path.ends_with("/completions") || self.path == "/v1/messages") {
             answer = answer.content("text/event-stream", any);
         }
-        let error = ContentBuilder::new().schema(Some(Ref::from_schema_name("Error"))).build();
+        let error = if self.path.starts_with("/v1/messages") { "MessageError" } else { "Error" };
+        let error = ContentBuilder::new().schema(Some(Ref::from_schema_name(error))).build();
         let refusal = ResponseBuilder::new().description("What went wrong.").content(JSON, error);
         let mut operation = OperationBuilder::new()
             .summary(Some(self.summary))
@@ -113,7 +117,11 @@ fn components() -> ComponentsBuilder {
         };
         fault.property(*key, text.build()).required(*key)
     });
+    let message = with_fields(object(), anthropic::FIELDS, &["model", "messages", "max_tokens"]);
+    let count = with_fields(object(), anthropic::FIELDS, &["model", "messages"]);
     admin_components()
+        .schema("MessageRequest", message.build())
+        .schema("CountTokensRequest", count.build())
         .schema("ChatCompletionRequest", chat.build())
         .schema("CompletionRequest", completion.build())
         .schema("TokenizeRequest", tokenize.build())
@@ -125,7 +133,17 @@ fn components() -> ComponentsBuilder {
         .schema("ClassifyRequest", classify.build())
         .schema("LoadAdapterRequest", load.build())
         .schema("UnloadAdapterRequest", unload.build())
+        .schema("MessageError", message_error().build())
         .schema("Error", object().property("error", fault.build()).required("error").build())
+}
+
+/// An error in Anthropic's form.
+fn message_error() -> ObjectBuilder {
+    let text = || of_type(Type::String).build();
+    let fault =
+        ["type", "message"].iter().fold(object(), |fault, key| fault.property(*key, text()).required(*key));
+    let error = object().property("type", text()).required("type");
+    error.property("error", fault.build()).required("error")
 }
 
 /// The bodies of the operator's API.

@@ -1,0 +1,233 @@
+//! Messages and their blocks of content, as neutral messages.
+
+use crate::error::ApiError;
+use crate::json::{JsonType, Node, TreeBudget};
+use crate::spec::{ContentPart, MAX_MESSAGES, MAX_NAME_BYTES, MAX_PARTS, Message, Role, ToolCall};
+
+/// The blocks of a message. The first six are read; the others are no text, or belong to tools that run at
+/// Anthropic.
+const BLOCKS: &[&str] = &[
+    "text",
+    "thinking",
+    "redacted_thinking",
+    "tool_use",
+    "tool_result",
+    "mid_conv_system",
+    "image",
+    "document",
+    "search_result",
+    "server_tool_use",
+    "web_search_tool_result",
+    "web_fetch_tool_result",
+    "code_execution_tool_result",
+    "bash_code_execution_tool_result",
+    "text_editor_code_execution_tool_result",
+    "tool_search_tool_result",
+    "tool_reference",
+    "container_upload",
+];
+const N_READ_BLOCKS: usize = 6;
+const ROLES: &[&str] = &["user", "assistant", "system"];
+/// Values of a call in a template's tree, its arguments apart.
+const VALUES_OF_A_CALL: usize = 5;
+
+/// The turns of a conversation.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// Neutral messages; results of tools are messages of their own.
+    pub messages: Vec<Message>,
+}
+
+/// Reads `messages`.
+///
+/// # Errors
+/// A 400 that names the path.
+pub(super) fn read_turns(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Turns, ApiError> {
+    let mut turns = Turns::default();
+    node.elements(MAX_MESSAGES, |_, element| read_turn(&element, budget, &mut turns.messages))?;
+    if turns.messages.is_empty() { Err(ApiError::empty_array(node.path())) } else { Ok(turns) }
+}
+
+/// Reads `system`.
+///
+/// # Errors
+/// A 400 that names the path.
+pub(super) fn read_system(node: &Node<'_, '_>) -> Result<Vec<ContentPart>, ApiError> {
+    let mut blocks = Blocks::default();
+    blocks.read(node, &mut TreeBudget::default())?;
+    if blocks.has_only_text() {
+        Ok(blocks.text)
+    } else {
+        Err(ApiError::invalid_value(node.path(), "A system prompt has only blocks of text."))
+    }
+}
+
+fn read_turn(
+    node: &Node<'_, '_>,
+    budget: &mut TreeBudget,
+    messages: &mut Vec<Message>,
+) -> Result<(), ApiError> {
+    let (mut role, mut blocks) = (None, None);
+    budget.take(3, node)?;
+    node.known_members(&["role", "content"], |key, value| {
+        match key {
+            "role" => role = Some(value.one_of(ROLES)?),
+            _ => {
+                let mut read = Blocks::default();
+                read.read(&value, budget)?;
+                blocks = Some(read);
+            }
+        }
+        Ok(())
+    })?;
+    let missing = |key: &str| ApiError::missing_required_parameter(node.path_of(key));
+    let role = ROLES[role.ok_or_else(|| missing("role"))?];
+    let Blocks { text, thinking, calls, results } = blocks.ok_or_else(|| missing("content"))?;
+    let misplaced = |what: &str, where_: &str| {
+        let reason = format!("Only messages of the {where_} have blocks of the type '{what}'.");
+        Err(ApiError::invalid_value(node.path_of("content"), reason))
+    };
+    if role != "assistant" && !calls.is_empty() {
+        return misplaced("tool_use", "assistant");
+    }
+    if role != "user" && !results.is_empty() {
+        return misplaced("tool_result", "user");
+    }
+    messages.extend(results);
+    match role {
+        "assistant" => {
+            let reasoning = (!thinking.is_empty()).then(|| thinking.join("\n"));
+            let content = (!text.is_empty() || (calls.is_empty() && reasoning.is_none())).then_some(text);
+            let message =
+                Message { tool_calls: calls, reasoning, ..Message::new(Role::Assistant, Vec::new()) };
+            messages.push(Message { content, ..message });
+        }
+        "system" => messages.push(Message::new(Role::System, text)),
+        // A message of results alone says nothing else.
+        _ if text.is_empty() && messages.last().is_some_and(|last| last.role == Role::Tool) => {}
+        _ => messages.push(Message::new(Role::User, text)),
+    }
+    Ok(())
+}
+
+/// The blocks of one message.
+#[derive(Debug, Default)]
+struct Blocks {
+    text: Vec<ContentPart>,
+    thinking: Vec<String>,
+    calls: Vec<ToolCall>,
+    results: Vec<Message>,
+}
+
+impl Blocks {
+    fn has_only_text(&self) -> bool {
+        self.thinking.is_empty() && self.calls.is_empty() && self.results.is_empty()
+    }
+
+    /// Reads a text, or a list of blocks.
+    fn read(&mut self, node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<(), ApiError> {
+        match node.json_type() {
+            JsonType::String => {
+                self.text.push(ContentPart::Text(node.string(usize::MAX)?.into_owned()));
+                Ok(())
+            }
+            JsonType::Array => node.elements(MAX_PARTS, |_, block| self.read_block(&block, budget)),
+            _ => Err(node.wrong_type("a string or an array of blocks")),
+        }
+    }
+
+    fn read_block(&mut self, node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<(), ApiError> {
+        let mut kind = None;
+        node.members(usize::MAX, |key, value| match key {
+            "type" => value.put(&mut kind, value.one_of(BLOCKS)?),
+            _ => Ok(()),
+        })?;
+        let kind = kind.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("type")))?;
+        if kind >= N_READ_BLOCKS {
+            let reason = format!("Blocks of the type '{}' are not supported: only text is.", BLOCKS[kind]);
+            return Err(ApiError::unsupported_parameter(node.path(), &reason));
+        }
+        match BLOCKS[kind] {
+            "thinking" => self.thinking.push(text_of(node, "thinking")?),
+            // Only its writer can read it.
+            "redacted_thinking" => {}
+            "tool_use" => {
+                budget.take(VALUES_OF_A_CALL, node)?;
+                let call = read_call(node, budget)?;
+                if self.calls.iter().any(|other| other.id == call.id) {
+                    let reason = "Two calls of one message cannot have the same id.";
+                    return Err(ApiError::invalid_value(node.path_of("id"), reason));
+                }
+                self.calls.push(call);
+            }
+            "tool_result" => {
+                budget.take(3, node)?;
+                self.results.push(read_result(node)?);
+            }
+            _ => self.text.push(ContentPart::Text(text_of(node, "text")?)),
+        }
+        Ok(())
+    }
+}
+
+/// The text under `key` of a block.
+fn text_of(node: &Node<'_, '_>, key: &str) -> Result<String, ApiError> {
+    let mut text = None;
+    node.known_members(&["type", key, "cache_control", "citations", "signature"], |name, value| {
+        if name == key {
+            text = Some(value.string(usize::MAX)?.into_owned());
+        }
+        Ok(())
+    })?;
+    text.ok_or_else(|| ApiError::missing_required_parameter(node.path_of(key)))
+}
+
+fn read_call(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<ToolCall, ApiError> {
+    const KEYS: &[&str] = &["type", "id", "name", "input", "cache_control", "caller", "toolset_name"];
+    let (mut id, mut name, mut input) = (None, None, None);
+    node.known_members(KEYS, |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "id" => id = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
+            "name" => name = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
+            "input" if value.json_type() == JsonType::Object => {
+                budget.take_tree(&value)?;
+                input = Some(value.text().to_owned());
+            }
+            "input" => return Err(value.wrong_type("an object")),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let missing = |key: &str| ApiError::missing_required_parameter(node.path_of(key));
+    Ok(ToolCall {
+        id: id.ok_or_else(|| missing("id"))?,
+        name: name.ok_or_else(|| missing("name"))?,
+        arguments: input.ok_or_else(|| missing("input"))?,
+    })
+}
+
+fn read_result(node: &Node<'_, '_>) -> Result<Message, ApiError> {
+    const KEYS: &[&str] = &["type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"];
+    let (mut id, mut content) = (None, Vec::new());
+    node.known_members(KEYS, |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "tool_use_id" => id = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
+            "content" => {
+                let mut blocks = Blocks::default();
+                blocks.read(&value, &mut TreeBudget::default())?;
+                if !blocks.has_only_text() {
+                    let reason = "The result of a tool has only blocks of text.";
+                    return Err(ApiError::unsupported_parameter(value.path(), reason));
+                }
+                content = blocks.text;
+            }
+            "is_error" => drop(value.boolean()?),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let id = id.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("tool_use_id")))?;
+    Ok(Message { tool_call_id: Some(id), ..Message::new(Role::Tool, content) })
+}

@@ -1,0 +1,168 @@
+//! The objects of answers: messages, blocks, usage, and the events of a stream.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use throng_core::request::FinishReason;
+
+use crate::answer::{ChoiceEnd, Tally};
+
+/// A message, whole or at the beginning of its stream.
+#[derive(Debug, Serialize)]
+pub(super) struct Message<'a> {
+    pub id: &'a str,
+    pub r#type: &'static str,
+    pub role: &'static str,
+    pub model: &'a str,
+    pub content: Vec<Block<'a>>,
+    pub stop_reason: Option<&'static str>,
+    pub stop_sequence: Option<&'a str>,
+    pub usage: Usage,
+}
+
+/// A block of content.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Block<'a> {
+    Text { text: &'a str },
+    Thinking { thinking: &'a str, signature: Cow<'a, str> },
+    ToolUse { id: &'a str, name: &'a str, input: Cow<'a, RawValue> },
+}
+
+/// Tokens of a message. Those that were found in the cache are no input tokens.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Usage {
+    input_tokens: u64,
+    cache_creation_input_tokens: u64,
+    cache_read_input_tokens: u64,
+    output_tokens: u64,
+    output_tokens_details: OutputTokensDetails,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct OutputTokensDetails {
+    thinking_tokens: u64,
+}
+
+impl From<&Tally> for Usage {
+    fn from(tally: &Tally) -> Self {
+        Self {
+            input_tokens: tally.prompt.saturating_sub(tally.cached),
+            cache_creation_input_tokens: 0,
+            cache_read_input_tokens: tally.cached,
+            output_tokens: tally.output,
+            output_tokens_details: OutputTokensDetails { thinking_tokens: tally.reasoning },
+        }
+    }
+}
+
+/// An event of a stream; its name is its type.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Event<'a> {
+    MessageStart { message: Message<'a> },
+    ContentBlockStart { index: u32, content_block: Block<'a> },
+    ContentBlockDelta { index: u32, delta: BlockDelta<'a> },
+    ContentBlockStop { index: u32 },
+    MessageDelta { delta: MessageEnd<'a>, usage: Usage },
+    MessageStop,
+    Ping,
+}
+
+impl Event<'_> {
+    /// The name of the event.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::MessageStart { .. } => "message_start",
+            Self::ContentBlockStart { .. } => "content_block_start",
+            Self::ContentBlockDelta { .. } => "content_block_delta",
+            Self::ContentBlockStop { .. } => "content_block_stop",
+            Self::MessageDelta { .. } => "message_delta",
+            Self::MessageStop => "message_stop",
+            Self::Ping => "ping",
+        }
+    }
+}
+
+/// An addition to a block.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type")]
+pub(super) enum BlockDelta<'a> {
+    #[serde(rename = "text_delta")]
+    Text { text: &'a str },
+    #[serde(rename = "thinking_delta")]
+    Thinking { thinking: &'a str },
+    #[serde(rename = "signature_delta")]
+    Signature { signature: &'a str },
+    #[serde(rename = "input_json_delta")]
+    InputJson { partial_json: &'a str },
+}
+
+/// How a message ended.
+#[derive(Debug, Serialize)]
+pub(super) struct MessageEnd<'a> {
+    pub stop_reason: Option<&'static str>,
+    pub stop_sequence: Option<&'a str>,
+}
+
+impl<'a> MessageEnd<'a> {
+    /// The end of a choice. One whose end is not known has none.
+    pub fn of(end: Option<&'a ChoiceEnd>) -> Self {
+        let Some(end) = end else { return Self { stop_reason: None, stop_sequence: None } };
+        let reason = match end.reason {
+            _ if end.is_filtered => "refusal",
+            FinishReason::Length => "max_tokens",
+            _ if end.stop.is_some() => "stop_sequence",
+            _ if end.has_calls => "tool_use",
+            _ => "end_turn",
+        };
+        let stop_sequence = end.stop.as_deref().filter(|_| !end.is_filtered);
+        Self { stop_reason: Some(reason), stop_sequence }
+    }
+}
+
+/// The arguments of a call as an object. Those that are none, such as cut ones, are wrapped as Anthropic's
+/// guide to fine-grained tool streaming advises.
+pub(super) fn input_of(arguments: &str) -> Cow<'_, RawValue> {
+    let is_object = arguments.trim_start().starts_with('{');
+    match serde_json::from_str::<&RawValue>(arguments) {
+        Ok(input) if is_object => Cow::Borrowed(input),
+        _ => {
+            let wrapped = match arguments.trim() {
+                "" => "{}".to_owned(),
+                text => serde_json::json!({"INVALID_JSON": text}).to_string(),
+            };
+            Cow::Owned(RawValue::from_string(wrapped).expect("an object"))
+        }
+    }
+}
+
+/// The models of `GET /v1/models`, all on one page.
+#[derive(Debug, Serialize)]
+pub struct ModelPage<'a> {
+    data: Vec<ModelInfo<'a>>,
+    first_id: Option<&'a str>,
+    has_more: bool,
+    last_id: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct ModelInfo<'a> {
+    r#type: &'static str,
+    id: &'a str,
+    display_name: &'a str,
+    created_at: &'static str,
+    lifecycle: &'static str,
+}
+
+impl<'a> ModelPage<'a> {
+    /// The page of models with these names. When they were released is not known.
+    pub fn new(names: impl Iterator<Item = &'a str>) -> Self {
+        let created_at = "1970-01-01T00:00:00Z";
+        let info = |id| ModelInfo { r#type: "model", id, display_name: id, created_at, lifecycle: "active" };
+        let data: Vec<_> = names.map(info).collect();
+        let (first_id, last_id) = (data.first().map(|m| m.id), data.last().map(|m| m.id));
+        Self { data, first_id, has_more: false, last_id }
+    }
+}
