@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throng_core::health::State as Health;
+use throng_fleet::replica::{Link, Links, Replica, Replicas, Status};
+use throng_fleet::upstream::{UpstreamModel, UpstreamModels, UpstreamReplica};
 use throng_http::Phase;
 use throng_http::memory::MemoryBudget;
 use throng_store::AuditEvent;
@@ -13,7 +15,6 @@ use crate::aliases::Aliases;
 use crate::auth::{ApiKeys, IssuerKeys, StoredKeys};
 use crate::awaited::FleetMembers;
 use crate::config::GatewayConfig;
-use crate::foreign::{ForeignModel, ForeignModels, ForeignReplica};
 use crate::generation::{AnswerWriting, Turns};
 use crate::held_bytes::HeldBytes;
 use crate::ignored_log::IgnoredLog;
@@ -27,7 +28,6 @@ use crate::metrics::{
 use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
 use crate::on_demand::{OnDemandModels, Serving};
-use crate::replica::{Link, Links, Replica, Replicas, Status};
 use crate::response_cache::{DiskTier, ResponseCache, SemanticCache};
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
     /// The workers of the fleet; none where the models are computed in this process.
     pub workers: Arc<Links>,
     /// The models of foreign engines.
-    pub foreign: Arc<ForeignModels>,
+    pub foreign: Arc<UpstreamModels>,
     /// What requests use, where there is a database.
     pub ledger: Option<Arc<Ledger>>,
     /// The latest finished requests.
@@ -108,7 +108,7 @@ impl Shared {
 impl Shared {
     /// The workers and engines of the fleet.
     pub fn fleet_members(&self) -> FleetMembers {
-        FleetMembers { workers: self.workers.clone(), engines: Some(self.foreign.clone()) }
+        FleetMembers { workers: self.workers.clone(), engines: self.foreign.clone() }
     }
 }
 
@@ -177,7 +177,7 @@ pub(crate) struct App {
     /// The workers of the fleet.
     pub workers: Arc<Links>,
     /// The models of foreign engines.
-    pub foreign: Arc<ForeignModels>,
+    pub foreign: Arc<UpstreamModels>,
     /// How far the server is on its way to its end.
     pub phase: watch::Sender<Phase>,
     /// How far loading is while there are no models yet.
@@ -210,7 +210,7 @@ impl App {
             ending,
             on_demand,
         } = shared;
-        let members = FleetMembers { workers: workers.clone(), engines: Some(foreign.clone()) };
+        let members = FleetMembers { workers: workers.clone(), engines: foreign.clone() };
         let router = Arc::new(Router::of_fleet(members));
         let cache = response_cache(&config, disk);
         let [of_replicas, of_models, of_scales, of_memory] = [(); 4].map(|()| router.clone());
@@ -262,7 +262,7 @@ impl App {
     /// Serves a model that others compute.
     pub fn add_remote(&self, served: ServedModel, first: Arc<dyn Replica>) -> Route {
         let counters = self.metrics.of_model(&ModelLabels::of_model(served.id()));
-        let replicas = Replicas::remote(&self.config.routing);
+        let replicas = Replicas::remote(&self.config.routing.settings());
         replicas.add(first);
         let route = Route::new(Arc::new(ModelEntry::new(served, counters, &self.config)), replicas);
         self.router.add(route.clone());
@@ -316,7 +316,7 @@ fn response_cache(config: &GatewayConfig, disk: Option<Arc<DiskTier>>) -> Arc<Re
 fn serve_local(router: &Router, models: Vec<ServedModel>, metrics: &Metrics, config: &GatewayConfig) {
     for served in models {
         let counters = metrics.of_model(&ModelLabels::of_model(served.id()));
-        let replicas = Replicas::local(served.replicas(), &config.routing);
+        let replicas = Replicas::local(served.replicas(), &config.routing.settings());
         router.add(Route::new(Arc::new(ModelEntry::new(served, counters, config)), replicas));
     }
 }
@@ -351,9 +351,9 @@ fn scales(router: &Router) -> Vec<(ModelLabels, u32)> {
     decided(router).iter().map(|(id, n)| (ModelLabels::of_model(id), *n)).collect()
 }
 
-fn engines(models: &ForeignModels) -> Vec<EngineStatus> {
-    let of_model = |model: &Arc<ForeignModel>| {
-        let status = |replica: Arc<ForeignReplica>| EngineStatus {
+fn engines(models: &UpstreamModels) -> Vec<EngineStatus> {
+    let of_model = |model: &Arc<UpstreamModel>| {
+        let status = |replica: Arc<UpstreamReplica>| EngineStatus {
             model_name: model.id().to_owned(),
             replica: replica.upstream.name.clone(),
             state: model.dispatcher.state(replica.id).0,

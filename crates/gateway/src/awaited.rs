@@ -1,12 +1,13 @@
 //! Workers and engines of a fleet that have not said which models they serve, and what clients are told who
 //! ask for one of these. Does not know why they have not: that is for operators.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::replica::Links;
-use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
+use throng_fleet::replica::Links;
+use throng_fleet::upstream::UpstreamModels;
+
+use crate::retry_after::retry_after_s;
 
 /// Numbers of workers and engines that have not said which models they serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,13 +26,7 @@ pub(crate) struct FleetMembers {
     /// Workers.
     pub workers: Arc<Links>,
     /// Engines.
-    pub engines: Option<Arc<dyn IdleEngines>>,
-}
-
-/// Engines that serve no model.
-pub(crate) trait IdleEngines: Debug + Send + Sync {
-    /// Number of idle engines, and of those among them that fail.
-    fn n_idle_and_failing(&self) -> (usize, usize);
+    pub engines: Arc<UpstreamModels>,
 }
 
 impl FleetMembers {
@@ -45,8 +40,7 @@ impl FleetMembers {
         let links = self.workers.now();
         let (tried, untried): (Vec<_>, Vec<_>) =
             links.iter().filter(|link| !link.was_described()).partition(|link| link.was_tried());
-        let (n_idle, n_engines) =
-            self.engines.as_ref().map_or((0, 0), |engines| engines.n_idle_and_failing());
+        let (n_idle, n_engines) = self.engines.n_idle_and_failing();
         let n_untried = untried.len() + n_idle - n_engines;
         Awaited { n_untried, n_workers: tried.len(), n_engines }
     }

@@ -4,18 +4,13 @@
 //! compute: it hands token ids to engines and gets token ids back.
 #![forbid(unsafe_code)]
 
-mod adapters;
+mod adapter_errors;
 mod aliases;
 mod app;
 mod auth;
 mod awaited;
-mod body_lines;
 mod caller;
 mod config;
-mod constraint;
-mod dispatch;
-mod fleet;
-mod foreign;
 mod gateway;
 mod generate;
 mod generation;
@@ -23,6 +18,7 @@ mod held_bytes;
 mod idempotency;
 mod ignored_log;
 mod keda;
+mod learned_model;
 mod ledger;
 mod limits;
 mod loading;
@@ -36,26 +32,23 @@ mod pooling;
 mod pooling_model;
 mod regions;
 mod rejection;
-mod replica;
 mod response_cache;
 mod retry_after;
 mod router;
 mod routes;
 mod served_model;
 mod server;
+mod upstream;
 mod usage_report;
 mod worker;
 
-pub use adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
 pub use auth::{IssuerKeys, KeySetError, StoredKeys};
 pub use config::{
     AccessConfig, ApiConfig, AutoscaleSection, ClaimNames, ClassSetting, ClassifierConfig, GatewayConfig,
     ModelAlias, ModelPrice, ModerationConfig, ModerationRule, ObservabilityConfig, OnDemandConfig, OnFailure,
-    OnRequest, OverloadConfig, ResidencyRule, ResponseCacheConfig, RoutingConfig, RoutingPolicy, Secret,
+    OnRequest, OverloadConfig, ResidencyRule, ResponseCacheConfig, RoutingConfig, RoutingPolicy,
     SemanticCacheConfig, SemanticMode, ServerConfig, ShadowConfig, TokenConfig, WeightedModel,
 };
-pub use constraint::{GrammarConstraint, ModelGrammars};
-pub use fleet::{Fleet, FleetError, KubernetesApi, ReplicaConfig};
 pub use gateway::{Gateway, GatewayError, Loading};
 pub use held_bytes::HeldBytes;
 pub use ledger::{Ledger, LedgerError};
@@ -64,7 +57,11 @@ pub use metrics::ProcessFacts;
 pub use observation::{GenerationReport, RequestObserver, RequestPhase, RequestReport, TraceParent};
 pub use on_demand::{ModelLoader, OnDemandModel, OnDemandModels};
 pub use pooling_model::{LabelActivation, PoolingModel, PoolingOutput};
-pub use replica::{InvalidAddress, TokenReport, WorkerAddress};
 pub use served_model::ServedModel;
+pub use throng_fleet::adapters::{
+    AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter,
+};
+pub use throng_fleet::worker::WorkerModel;
+pub use throng_fleet::{Fleet, FleetError, KubernetesApi, ReplicaConfig, Secret};
 pub use throng_http::{ClientCertificates, Listener, Shutdown, TlsConfig, TlsError};
-pub use worker::{Worker, WorkerModel};
+pub use worker::Worker;

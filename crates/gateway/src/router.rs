@@ -1,13 +1,14 @@
 //! Which replicas serve a model, and which of them a request goes to. Does not know how replicas work.
 
 use std::sync::{Arc, PoisonError, RwLock};
+use throng_fleet::dispatch::RegionBound;
+
+use throng_fleet::replica::{
+    Generation, Load, PlacementHints, Replica, ReplicaError, ReplicaRequest, Replicas, Resumable, Status,
+};
 
 use crate::awaited::FleetMembers;
-use crate::dispatch::Bound;
 use crate::metrics::ModelLabels;
-use crate::replica::{
-    Generation, Load, Replica, ReplicaError, ReplicaRequest, Replicas, Resumable, Status, Wish,
-};
 use crate::served_model::ModelEntry;
 use throng_api::ApiError;
 
@@ -49,14 +50,14 @@ impl Route {
         &self,
         request: ReplicaRequest,
         pinned: Option<&str>,
-        bound: Option<Arc<Bound>>,
+        bound: Option<Arc<dyn RegionBound>>,
         is_last_resort: bool,
     ) -> Result<Box<dyn Generation>, ReplicaError> {
         match &*self.replicas.now() {
             [only] if !self.model.is_remote() && bound.is_none() => only.generate(request).await,
             _ => {
-                let wish = Wish::of(&request, &self.replicas, pinned, bound, is_last_resort);
-                let started = Resumable::start(self.replicas.clone(), request, wish).await;
+                let hints = PlacementHints::of(&request, &self.replicas, pinned, bound, is_last_resort);
+                let started = Resumable::start(self.replicas.clone(), request, hints).await;
                 started.inspect_err(|_| self.note_unserved())
             }
         }

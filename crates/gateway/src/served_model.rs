@@ -4,16 +4,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_core::request::{GenerationDefaults, TokenId};
 use throng_engine::EngineHandle;
+use throng_fleet::adapters::{AdapterSettings, Adapters, LoadedAdapter};
 use throng_text::{AnswerFormat, ChatTemplate, Tokenizer};
 
-use crate::adapters::{AdapterSettings, Adapters, LoadedAdapter};
+use throng_fleet::constraint::ModelGrammars;
+
+use throng_fleet::replica::{LocalReplica, Replica};
+
+use crate::adapter_errors::unloadable;
 use crate::config::GatewayConfig;
-use crate::constraint::ModelGrammars;
 use crate::held_bytes::HeldBytes;
 use crate::metrics::ModelMetrics;
 use crate::overload::{OverloadControl, Scale};
 use crate::pooling_model::PoolingModel;
-use crate::replica::{LocalReplica, Replica};
 use crate::response_cache::ModelInstance;
 use throng_api::ApiError;
 use throng_api::openai::drop_invalid;
@@ -169,7 +172,8 @@ impl ModelEntry {
         if self.served.names.iter().any(|known| known == name) {
             return Ok(None);
         }
-        self.adapters.lease(name)?.map(Some).ok_or_else(|| ApiError::model_not_found(name))
+        let leased = self.adapters.lease(name).map_err(|fault| unloadable("model", fault))?;
+        leased.map(Some).ok_or_else(|| ApiError::model_not_found(name))
     }
 
     /// What requests are checked against.

@@ -20,11 +20,16 @@ const EDGES: &[(&str, &[&str])] = &[
     ("throng-wire", &["throng-core"]),
     ("throng-api", &["throng-core", "throng-text"]),
     (
+        "throng-fleet",
+        &["throng-api", "throng-core", "throng-engine", "throng-http", "throng-text", "throng-wire"],
+    ),
+    (
         "throng-gateway",
         &[
             "throng-api",
             "throng-core",
             "throng-engine",
+            "throng-fleet",
             "throng-http",
             "throng-text",
             "throng-store",
@@ -41,6 +46,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-model",
             "throng-text",
             "throng-engine",
+            "throng-fleet",
             "throng-gateway",
             "throng-store",
             "throng-wire",

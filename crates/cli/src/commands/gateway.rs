@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use throng_gateway::{Fleet, Gateway, Secret};
+use throng_gateway::{Gateway, Secret};
 
 use super::serve::{address, database, fit_connections, issuer, limits, listen, process_facts, told_to_end};
 use crate::args::GatewayArgs;
@@ -50,7 +50,7 @@ pub async fn run(arguments: &GatewayArgs) -> Result<()> {
     issuer::follow(&access, &loading);
     let token = arguments.worker_token.as_ref().map(Secret::new).or(worker.token);
     let fleet =
-        Fleet::start(&replicas, token.as_ref(), &loading).map_err(|error| UsageError(error.to_string()))?;
+        loading.start_fleet(&replicas, token.as_ref()).map_err(|error| UsageError(error.to_string()))?;
     let (listener, mut listening) = listen::listen(&server).await?;
     let gateway = listen::listen_for_operator(gateway, &access, &mut listening).await?;
     let out = LineQueue::start("throng-out", LineFormat::Text, output::unlocked_stdout())

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use throng_gateway::{AdapterSettings, ModelGrammars, Secret, ServedModel, Worker, WorkerModel};
+use throng_fleet::constraint::ModelGrammars;
+use throng_gateway::{AdapterSettings, Secret, ServedModel, Worker, WorkerModel};
 use throng_model::VocabularySource;
 use throng_text::ChatTemplate;
 use throng_wire::{ArtifactKind, Description, EncoderKeys, Versions, Vocabulary};

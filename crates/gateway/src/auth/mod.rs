@@ -9,11 +9,12 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use http::{HeaderMap, header};
+use throng_api::ApiError;
 use throng_core::request::TenantId;
+use throng_fleet::Secret;
 use throng_store::{KeyDigest, digest_of};
 
-use crate::config::{Secret, TokenConfig};
-use throng_api::ApiError;
+use crate::config::TokenConfig;
 
 pub(crate) use named_limits::{LimitFault, read_limits};
 use stored::KnownScopes;

@@ -1,19 +1,16 @@
 //! What a request's headers say about where it goes, and where it has been. Does not know replicas and models.
 
 use http::{HeaderMap, HeaderValue};
+use throng_api::ApiError;
 use throng_core::routing::{MAX_REGIONS, Region, is_region_name};
+use throng_fleet::upstream::{HOPS_HEADER, REGIONS_HEADER};
 
 use crate::response_cache::CachePolicy;
-use throng_api::ApiError;
 
 /// The only replica that a client wants, by its name.
 const REPLICA_HEADER: &str = "x-throng-replica";
 /// Names a session, whose requests go to one of an alias's models.
 const SESSION_HEADER: &str = "x-session-id";
-/// How many gateways have forwarded the request so far.
-pub(crate) const HOPS_HEADER: &str = "x-throng-hops";
-/// The only regions that a request may go to, separated by commas. It narrows a residency rule and never widens one.
-pub(crate) const REGIONS_HEADER: &str = "x-throng-regions";
 
 /// Where a client wants its request to go.
 #[derive(Debug)]

@@ -3,5 +3,5 @@
 mod destination;
 mod identity;
 
-pub(crate) use self::destination::{Destination, HOPS_HEADER, REGIONS_HEADER};
+pub(crate) use self::destination::Destination;
 pub(crate) use self::identity::{Caller, content_length};

@@ -8,11 +8,11 @@ mod overload;
 mod routing;
 mod semantic_cache;
 
-use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use throng_fleet::Secret;
 use throng_http::TlsConfig;
 
 pub use self::autoscale::AutoscaleSection;
@@ -327,35 +327,6 @@ pub struct ResponseCacheConfig {
 impl Default for ResponseCacheConfig {
     fn default() -> Self {
         Self { max_memory_bytes: 0, directory: None, max_disk_bytes: 1 << 30 }
-    }
-}
-
-/// Text that is never printed, not even by `{:?}` or when a configuration is written out.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Wraps the text.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The text itself, for hashing or comparing only.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("\"***\"")
-    }
-}
-
-impl Serialize for Secret {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str("***")
     }
 }
 

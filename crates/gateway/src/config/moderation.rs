@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::Secret;
+use throng_fleet::Secret;
 
 /// Texts that are refused in prompts and cut out of answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use throng_core::routing::{EVERYONE, MAX_REGIONS, Policy, Region, Residency, UnknownPolicy, is_region_name};
+use throng_fleet::dispatch::RoutingSettings;
 
 /// How requests are distributed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -136,9 +137,14 @@ impl RoutingConfig {
         Ok(())
     }
 
-    /// How long a request that has begun waits for a replica to come back.
-    pub(crate) fn replica_patience(&self) -> Duration {
-        Duration::from_secs(self.replica_wait_s.unwrap_or(DEFAULT_REPLICA_WAIT_S))
+    /// The part that dispatchers need.
+    pub(crate) fn settings(&self) -> RoutingSettings {
+        RoutingSettings {
+            policy: self.policy.0,
+            region: self.region.as_deref().map(Region::from),
+            residency: self.residency(),
+            patience: Duration::from_secs(self.replica_wait_s.unwrap_or(DEFAULT_REPLICA_WAIT_S)),
+        }
     }
 
     fn check_regions(&self) -> Result<(), String> {
@@ -198,11 +204,6 @@ impl RoutingConfig {
         Ok(())
     }
 
-    /// The region of this gateway.
-    pub(crate) fn home(&self) -> Option<Region> {
-        self.region.as_deref().map(Region::from)
-    }
-
     /// Whether a rule binds the requests of this organisation to regions.
     pub(crate) fn binds(&self, organisation: Option<&str>) -> bool {
         self.residency
@@ -210,8 +211,7 @@ impl RoutingConfig {
             .any(|rule| rule.organisation == EVERYONE || Some(&*rule.organisation) == organisation)
     }
 
-    /// The residency rules.
-    pub(crate) fn residency(&self) -> Residency {
+    fn residency(&self) -> Residency {
         Residency::new(self.residency.iter().map(|rule| {
             let regions = rule.regions.iter().map(|region| Region::from(region.as_str())).collect();
             (rule.organisation.clone(), regions)

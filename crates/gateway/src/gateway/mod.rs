@@ -2,9 +2,8 @@
 //! where strangers could ask without a key.
 
 mod error;
+mod fleet_models;
 mod followed;
-mod foreign_models;
-mod remote_models;
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::app::{App, Shared};
 use crate::auth::ApiKeys;
-use crate::config::{AccessConfig, GatewayConfig, Secret};
+use crate::config::{AccessConfig, GatewayConfig};
 use crate::keda;
 use crate::ledger::PriceTable;
 use crate::loading::Progress;
@@ -22,11 +21,11 @@ use crate::metrics::ProcessFacts;
 use crate::moderation::Moderation;
 use crate::observation::{Observation, RequestObserver};
 use crate::on_demand::OnDemandModels;
-use crate::replica::Links;
 use crate::response_cache::DiskTier;
 use crate::routes::{self, Audience};
 use crate::served_model::ServedModel;
 use crate::server::{self, Served, Service};
+use throng_fleet::Secret;
 
 pub use self::error::GatewayError;
 
@@ -236,16 +235,6 @@ impl Loading {
         let (of_clients, of_operator) = served(app);
         self.served.send_replace(of_clients);
         self.served_to_operator.send_replace(of_operator);
-    }
-
-    /// Models come from workers and engines, and not from files.
-    pub(crate) fn expect_fleet(&self) {
-        self.progress.expect_fleet();
-    }
-
-    /// The workers of the fleet.
-    pub(crate) fn workers(&self) -> &Arc<Links> {
-        &self.shared.workers
     }
 
     fn app(&self) -> &Arc<App> {

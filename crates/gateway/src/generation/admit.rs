@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use throng_core::overload::Machine;
+use throng_fleet::replica::ReplicaRequest;
 
 use super::client_error::{BlamedParams, client_error};
 use super::prepare::Prepared;
@@ -16,7 +17,6 @@ use crate::limits::{
 use crate::moderation::Moderation;
 use crate::overload::{Urgency, within};
 use crate::regions::{check_hops, check_regions};
-use crate::replica::ReplicaRequest;
 use crate::response_cache::{ResponseCache, Sharing};
 use crate::router::Route;
 use throng_api::ApiError;

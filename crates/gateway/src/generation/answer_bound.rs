@@ -7,9 +7,9 @@ use throng_api::ApiError;
 use throng_api::answer::AnswerShape;
 use throng_api::spec::GenerationSpec;
 use throng_core::batch::TokenLogprob;
+use throng_fleet::replica::TokenReport;
 
 use super::prepare::Prepared;
-use crate::replica::TokenReport;
 
 /// About how many bytes of JSON a token id takes.
 const TOKEN_ID_BYTES: usize = 7;

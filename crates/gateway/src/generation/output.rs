@@ -1,8 +1,7 @@
 //! What happens to a request while it runs, as text and reports of numbered choices. Does not know how it comes about.
 
 use throng_core::request::FinishReason;
-
-use crate::replica::{ReplicaError, Timing, TokenReport};
+use throng_fleet::replica::{ReplicaError, Timing, TokenReport};
 
 /// Something happened to the request.
 #[derive(Debug)]

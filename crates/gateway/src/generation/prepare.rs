@@ -12,19 +12,21 @@ use throng_api::spec::{
 };
 use throng_api::{ApiError, ConstraintParam};
 use throng_core::request::{SamplingParams, TenantId, TokenId};
+use throng_fleet::adapters::LoadedAdapter;
 use throng_http::memory::{MemoryBudget, Part, Reservation};
 use throng_text::{DetokenizeOptions, EncodeOptions, TemplateError, TemplateInput, TextError, Tokenizer};
+
+use throng_fleet::constraint::OutputForm;
+
+use throng_fleet::replica::{Continuations, ReplicaRequest, RequestedAdapter};
 
 use super::constraining::{chat_constraint, constraint, output_constraint};
 use super::past_calls::messages_and_tools;
 use super::reading::AnswerReading;
 use super::session::TextOptions;
 use super::work::Abandoned;
-use crate::adapters::LoadedAdapter;
 use crate::config::RENDER_FACTOR;
-use crate::constraint::OutputForm;
 use crate::rejection::memory_full;
-use crate::replica::{Continuations, ReplicaRequest, RequestedAdapter};
 use crate::response_cache::Question;
 use crate::served_model::ModelEntry;
 

@@ -7,10 +7,10 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet};
 use prometheus_client::metrics::MetricType;
 use throng_core::batch::BLOCK_TOKENS;
+use throng_fleet::replica::{Load, Replica, StepTokens};
 
 use super::AtScrape;
 use super::requests::ModelLabels;
-use crate::replica::{Load, Replica, StepTokens};
 
 /// Asks replicas at each scrape.
 #[derive(Debug)]

@@ -14,10 +14,12 @@ mod process;
 mod requests;
 mod response_cache;
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use prometheus_client::registry::Registry;
+use throng_fleet::replica::Replica;
 
 pub(crate) use self::exposition::Exposition;
 pub(crate) use self::fleet::{AliasMetrics, EngineStatus};
@@ -40,7 +42,6 @@ use self::process::ProcessCollector;
 use self::requests::RequestMetrics;
 use self::response_cache::CacheCollector;
 use crate::ledger::Ledger;
-use crate::replica::Replica;
 use crate::response_cache::ResponseCache;
 
 /// What there is when somebody asks.
@@ -72,6 +73,8 @@ pub(crate) struct Metrics {
     pub http: HttpMetrics,
     /// Names that stand for models.
     pub aliases: AliasMetrics,
+    /// The counters of the models of upstream engines, by the models' ids.
+    upstreams: RwLock<BTreeMap<Box<str>, Arc<ModelMetrics>>>,
 }
 
 impl Metrics {
@@ -107,12 +110,22 @@ impl Metrics {
         if let Some(ledger) = ledger {
             registry.register_collector(Box::new(LedgerCollector(ledger)));
         }
-        Self { registry, requests, http, aliases }
+        Self { registry, requests, http, aliases, upstreams: RwLock::default() }
     }
 
     /// The counters of one model, to be kept.
     pub fn of_model(&self, labels: &ModelLabels) -> ModelMetrics {
         self.requests.of_model(labels)
+    }
+
+    /// The counters of a model of upstream engines, which are kept here.
+    pub fn of_upstream(&self, model_id: &str) -> Arc<ModelMetrics> {
+        let known = self.upstreams.read().unwrap_or_else(PoisonError::into_inner).get(model_id).cloned();
+        known.unwrap_or_else(|| {
+            let mut upstreams = self.upstreams.write().unwrap_or_else(PoisonError::into_inner);
+            let new = || Arc::new(self.of_model(&ModelLabels::of_model(model_id)));
+            upstreams.entry(model_id.into()).or_insert_with(new).clone()
+        })
     }
 
     /// All of them in that format; `None` should a formatter fail.

@@ -10,8 +10,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use throng_core::overload::ServiceClass;
 use throng_core::request::FinishReason;
-
-use crate::replica::{ReplicaErrorKind, Timing};
+use throng_fleet::replica::{ReplicaErrorKind, Timing};
 
 const TTFT_BUCKETS_S: [f64; 22] = [
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,

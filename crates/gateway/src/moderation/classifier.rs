@@ -71,7 +71,7 @@ impl Classifier {
         let tls = if is_encrypted { trusting(config.ca.as_deref()) } else { Ok(trusting_nobody()) };
         let tls = tls.map_err(|fault| format!("classifier.ca: {fault}"))?;
         let value =
-            |token: &crate::config::Secret| HeaderValue::try_from(format!("Bearer {}", token.reveal()));
+            |token: &throng_fleet::Secret| HeaderValue::try_from(format!("Bearer {}", token.reveal()));
         let authorization = config.token.as_ref().map(value).transpose();
         let mut authorization = authorization.map_err(|_| "classifier.token cannot be sent".to_owned())?;
         authorization.iter_mut().for_each(|value| value.set_sensitive(true));

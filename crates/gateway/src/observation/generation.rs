@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_core::request::FinishReason;
+use throng_fleet::replica::{Timing, TraceSource};
 use throng_store::Outcome;
 
 use super::GenerationReport;
-use crate::replica::{Timing, TraceSource};
 use crate::response_cache::CacheUse;
 
 /// Prompts of a request whose account by the engine is kept.

@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 use http::Method;
 use throng_core::limits::Status;
 use throng_core::timeline::request_trace::RequestTrace;
+use throng_fleet::replica::TraceSource;
 
 use super::TraceParent;
 use super::stages::{Stage, Stages};
-use crate::replica::TraceSource;
 
 /// What is known of a request when everything about it is over.
 #[derive(Debug)]

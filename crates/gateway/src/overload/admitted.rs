@@ -6,9 +6,9 @@ use std::task::{Context, Poll, ready};
 
 use futures_util::{Stream, StreamExt};
 use throng_core::request::FinishReason;
+use throng_fleet::replica::{Generation, ReplicaEvent, TraceSource};
 
 use super::Place;
-use crate::replica::{Generation, ReplicaEvent, TraceSource};
 
 /// A generation and its place behind the gate.
 #[derive(Debug)]

@@ -14,12 +14,12 @@ use std::time::Duration;
 use throng_core::overload::{Ask, Gate, GateConfig, Machine, Overloaded, ServiceClass, Ticket};
 use throng_core::request::TenantId;
 use throng_core::time::{Nanos, Timestamp};
+use throng_fleet::replica::{Generation, ReplicaError, ReplicaErrorKind, ReplicaRequest};
 use throng_store::ApiKey;
 use tokio::time::Instant;
 
 use self::admitted::Admitted;
 use crate::config::OverloadConfig;
-use crate::replica::{Generation, ReplicaError, ReplicaErrorKind, ReplicaRequest};
 use throng_api::ApiError;
 
 pub(crate) use self::ask::ServiceAsk;

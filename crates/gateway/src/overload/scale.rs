@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_core::autoscale::{Autoscaler, Observation};
 use throng_core::time::{Nanos, Timestamp};
+use throng_fleet::replica::{Load, Replica, Status};
 use tokio::time::Instant;
 
 use crate::config::AutoscaleSection;
-use crate::replica::{Load, Replica, Status};
 
 use super::OverloadControl;
 

@@ -7,9 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::{FutureExt, Stream, StreamExt};
+use throng_fleet::replica::{Generation, ReplicaError, ReplicaErrorKind, ReplicaEvent, TraceSource};
 use tokio::time::{Instant, Sleep, sleep_until};
-
-use crate::replica::{Generation, ReplicaError, ReplicaErrorKind, ReplicaEvent, TraceSource};
 
 /// How long a generation may take; `None`: as long as it does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

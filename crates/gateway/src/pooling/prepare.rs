@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use throng_core::request::{Priority, SamplingParams, TenantId, TokenId};
+use throng_fleet::replica::{Continuations, ReplicaRequest};
 use throng_http::memory::{MemoryBudget, Part};
 use throng_text::{EncodeOptions, Tokenizer};
 
 use crate::generation::{Abandoned, Prepared, text_error, tokenizer_of};
 use crate::pooling_model::PoolingModel;
 use crate::rejection::memory_full;
-use crate::replica::{Continuations, ReplicaRequest};
 use crate::served_model::ModelEntry;
 use throng_api::ApiError;
 use throng_api::openai::pooling::PoolingOptions;

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use throng_core::routing::Region;
+use throng_fleet::dispatch::{Dispatcher, RegionBound};
 
+use super::bound::Bound;
 use crate::caller::Caller;
-use crate::dispatch::{Bound, Dispatcher};
 use crate::ledger::Ledger;
 use crate::metrics::ModelMetrics;
 use throng_api::ApiError;
@@ -21,7 +22,7 @@ pub(crate) fn check_regions(
     metrics: &ModelMetrics,
     caller: &Caller,
     ledger: Option<&Arc<Ledger>>,
-) -> Result<Option<Arc<Bound>>, ApiError> {
+) -> Result<Option<Arc<dyn RegionBound>>, ApiError> {
     let tenant = caller.key_holder();
     let organisation = tenant.key.as_deref().map(|key| key.organisation.as_str());
     let by_rule = dispatcher.permitted_regions(organisation);

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use throng_fleet::replica::{ReplicaEvent, received_event, sent_event};
 
 use super::disk_store::{DiskStore, Name};
 use super::key::CacheKey;
 use super::replay::KeptAnswer;
 use crate::config::ResponseCacheConfig;
-use crate::replica::{ReplicaEvent, received_event, sent_event};
 
 /// Answers that wait to be written; with more, the newest are not.
 const MAX_WAITING: usize = 64;

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 use throng_core::request::{BeamSearch, EarlyStopping, Priority, SamplingParams, TenantId};
+use throng_fleet::replica::{Continuations, ReplicaRequest, RequestedAdapter};
 use throng_text::DetokenizeOptions;
 
 use super::policy::Sharing;
-use crate::replica::{Continuations, ReplicaRequest, RequestedAdapter};
 
 /// A model as it is computed: weights, build and instruction set, which do not change within one. Unique within the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -19,13 +19,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use throng_fleet::replica::{Generation, ReplicaError, ReplicaEvent, ReplicaRequest};
 use tokio::time::Instant;
 
 use self::key::{CacheKey, InFlightKey};
 use self::reader::Reader;
 use self::replay::{KeptAnswer, Replay, event_bytes};
 use self::shared_generation::{LogBound, SharedGeneration, Starting};
-use crate::replica::{Generation, ReplicaError, ReplicaEvent, ReplicaRequest};
 
 pub(crate) use self::disk_tier::DiskTier;
 pub(crate) use self::key::ModelInstance;

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use throng_core::request::FinishReason;
+use throng_fleet::replica::{Generation, ReplicaError, ReplicaEvent, Timing, TraceSource};
 use tokio::time::Instant;
 
 use super::Kept;
 use super::key::CacheKey;
 use super::shared_generation::{SharedGeneration, Step};
-use crate::replica::{Generation, ReplicaError, ReplicaEvent, Timing, TraceSource};
 
 /// A reader of a shared generation.
 #[derive(Debug)]

@@ -7,8 +7,7 @@ use std::task::{Context, Poll};
 use futures_util::Stream;
 use throng_core::batch::TokenLogprob;
 use throng_core::request::FinishReason;
-
-use crate::replica::{Generation, ReplicaEvent, Timing, TokenReport};
+use throng_fleet::replica::{Generation, ReplicaEvent, Timing, TokenReport};
 
 /// The events of an answer that came to its end.
 #[derive(Debug)]

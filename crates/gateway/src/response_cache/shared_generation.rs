@@ -12,9 +12,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use throng_core::request::FinishReason;
+use throng_fleet::replica::{Generation, ReplicaError, ReplicaEvent, TraceSource};
 
 use super::replay::event_bytes;
-use crate::replica::{Generation, ReplicaError, ReplicaEvent, TraceSource};
 
 /// Events that the fastest reader may be ahead of the slowest where not everything is kept.
 const MAX_LEAD_EVENTS: usize = 64;

@@ -2,13 +2,14 @@
 
 use axum::extract::State;
 use axum::response::Response;
+use throng_api::openai::{LoadAdapterRequest, UnloadAdapterRequest};
+use throng_api::{ApiError, IgnoredParameters};
 
 use super::json_body::{AppState, JsonBody, with_ignored};
+use crate::adapter_errors::refused_update;
 use crate::app::App;
 use crate::generation::on_blocking_thread;
 use crate::rejection::Rejection;
-use throng_api::openai::{LoadAdapterRequest, UnloadAdapterRequest};
-use throng_api::{ApiError, IgnoredParameters};
 
 /// `POST /v1/load_lora_adapter`.
 pub(super) async fn load(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
@@ -25,7 +26,8 @@ pub(super) async fn load(State(app): AppState, body: JsonBody) -> Result<Respons
         if elsewhere {
             return Err(ApiError::invalid_value("lora_name", format!("A model is named '{name}'.")));
         }
-        route.model.adapters.load(&name, &path, in_place)?;
+        let loaded = route.model.adapters.load(&name, &path, in_place);
+        loaded.map_err(|error| refused_update(&name, error))?;
         tracing::info!(adapter = name, path, "loaded");
         Ok((format!("Success: LoRA adapter '{name}' added successfully."), ignored))
     })
@@ -44,7 +46,7 @@ pub(super) async fn unload(State(app): AppState, body: JsonBody) -> Result<Respo
         if !key_holder.permits(route.model.served.id(), route) {
             return Err(ApiError::permission_denied());
         }
-        route.model.adapters.unload(&name)?;
+        route.model.adapters.unload(&name).map_err(|error| refused_update(&name, error))?;
         tracing::info!(adapter = name, "unloaded");
         Ok((format!("Success: LoRA adapter '{name}' removed successfully."), ignored))
     })

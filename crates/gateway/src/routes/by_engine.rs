@@ -1,24 +1,28 @@
-//! Requests for models of foreign engines, on whichever endpoint they come. Does not know what they ask.
+//! Requests for models of upstream engines, on whichever endpoint they come. Does not know what they ask.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use axum::response::Response;
+use throng_fleet::upstream::{Endpoint, named_model};
 use throng_http::Exchange;
 
 use super::json_body::{JsonBody, Received};
 use crate::app::App;
-use crate::foreign::{self, Endpoint, named_model};
 use crate::retry_after::retry_after_s;
+use crate::upstream;
 use throng_api::ApiError;
 
 /// Context for answers of upstream engines; an error while the server takes no new requests.
-pub(super) fn foreign_setting(app: &App, exchange: Arc<Exchange>) -> Result<foreign::Setting<'_>, ApiError> {
+pub(super) fn upstream_setting(
+    app: &App,
+    exchange: Arc<Exchange>,
+) -> Result<upstream::Setting<'_>, ApiError> {
     if app.is_draining() {
         return Err(ApiError::shutting_down(retry_after_s()));
     }
-    let App { config, turns, limits, ledger, memory, phase, .. } = app;
-    Ok(foreign::Setting { exchange, config, turns, limits, ledger: ledger.as_ref(), memory, phase })
+    let App { config, turns, metrics, limits, ledger, memory, phase, .. } = app;
+    Ok(upstream::Setting { exchange, config, turns, metrics, limits, ledger: ledger.as_ref(), memory, phase })
 }
 
 /// The answer of the engine whose model the request names, or whose model is the only one; else the request.
@@ -33,9 +37,9 @@ pub(super) async fn answer_by_engine(
     }
     let Some(model) = model else { return ControlFlow::Continue(body) };
     let Received { body, caller, exchange } = body.into_received();
-    let setting = match foreign_setting(app, exchange) {
+    let setting = match upstream_setting(app, exchange) {
         Ok(setting) => setting,
         Err(error) => return ControlFlow::Break(Err(error)),
     };
-    ControlFlow::Break(foreign::answer(&setting, model, endpoint, body, caller).await)
+    ControlFlow::Break(upstream::answer(&setting, &model, endpoint, body, caller).await)
 }

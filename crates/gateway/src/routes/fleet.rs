@@ -9,10 +9,10 @@ use serde::Serialize;
 use throng_core::health::State as Health;
 use throng_core::routing::Region;
 use throng_core::time::Nanos;
+use throng_fleet::replica::Link;
+use throng_fleet::upstream::{Upstream, UpstreamModel, UpstreamReplica};
 
 use crate::app::App;
-use crate::foreign::{ForeignModel, ForeignReplica, Upstream};
-use crate::replica::Link;
 
 #[derive(Serialize)]
 struct Workers {
@@ -77,7 +77,7 @@ fn idle_engine(upstream: &Upstream) -> Worker {
 
 fn worker(link: &Arc<Link>) -> Worker {
     let report = link.report();
-    let (region, round_trip_ms) = shown(report.whereabouts);
+    let (region, round_trip_ms) = shown(report.region_and_rtt);
     Worker {
         name: link.endpoint.name(),
         url: link.endpoint.address.to_string(),
@@ -96,8 +96,8 @@ fn worker(link: &Arc<Link>) -> Worker {
     }
 }
 
-fn engine(model: &ForeignModel, replica: &ForeignReplica) -> Worker {
-    let (region, round_trip_ms) = shown(model.dispatcher.whereabouts(replica.id));
+fn engine(model: &UpstreamModel, replica: &UpstreamReplica) -> Worker {
+    let (region, round_trip_ms) = shown(model.dispatcher.region_and_rtt(replica.id));
     let (state, cause) = model.dispatcher.state(replica.id);
     let last_fault = replica.last_fault();
     let is_down = state == Health::Starting && last_fault.is_some();

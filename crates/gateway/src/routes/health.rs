@@ -7,10 +7,10 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde_json::json;
+use throng_fleet::replica::Status;
 
 use crate::app::App;
 use crate::rejection::reject;
-use crate::replica::Status;
 use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use throng_fleet::upstream::UpstreamModel;
 
 use super::path_text::PathText;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::config::ModelAlias;
-use crate::foreign::ForeignModel;
 use crate::rejection::Rejection;
 use crate::router::Route;
 use http::HeaderMap;
@@ -98,7 +98,7 @@ fn alias_card<'a>(app: &App, alias: &'a ModelAlias) -> ModelCard<'a> {
 }
 
 /// What a foreign engine loaded is not known here.
-fn foreign_card<'a>(app: &App, model: &'a ForeignModel, name: &'a str) -> ModelCard<'a> {
+fn foreign_card<'a>(app: &App, model: &'a UpstreamModel, name: &'a str) -> ModelCard<'a> {
     let parent = (name != model.id()).then(|| model.id());
     ModelCard::new(name, model.id(), parent, app.started_unix_s, None)
 }

@@ -8,13 +8,13 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use http::header;
+use throng_fleet::upstream::Endpoint;
 use throng_http::memory::Part;
 
 use super::by_engine::answer_by_engine;
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::app::App;
 use crate::caller::Caller;
-use crate::foreign::Endpoint;
 use crate::generation::{Abandoned, FrameWriter, Frames, Prepared, admit, check_room, on_blocking_thread};
 use crate::pooling::{Inputs, PooledInput, collect_vectors, prepare};
 use crate::pooling_model::{PoolingModel, PoolingOutput, cosine, shorten};

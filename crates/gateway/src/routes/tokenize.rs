@@ -8,13 +8,13 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header;
+use throng_fleet::upstream::Endpoint;
 use throng_http::memory::Part;
 
 use super::by_engine::answer_by_engine;
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::app::App;
 use crate::caller::Caller;
-use crate::foreign::Endpoint;
 use crate::generation::{
     Abandoned, FrameWriter, Frames, encode_conversation, encode_text, on_blocking_thread, tokenizer_of,
 };

@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
@@ -12,20 +11,15 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::StreamExt;
 use http::{Method, StatusCode};
-use throng_core::block_pool::CacheCursor;
-use throng_http::Phase;
-use throng_wire::{ARTIFACTS, DESCRIBE, Description, GENERATE, HEARTBEAT_MS, MAX_CACHE_NAMES, STATUS, WATCH};
-use tokio::sync::watch;
-use tokio::time::{Interval, MissedTickBehavior};
+use throng_api::ApiError;
+use throng_wire::{ARTIFACTS, DESCRIBE, Description, GENERATE, STATUS, WATCH};
 
 use super::WorkerState;
 use super::generate::generate;
 use crate::rejection::reject;
-use crate::replica::{Replica, Status};
 use crate::retry_after::retry_after_s;
-use throng_api::ApiError;
 
 const HEALTH: &str = "/health";
 
@@ -63,58 +57,27 @@ async fn unknown_url(method: Method, OriginalUri(uri): OriginalUri) -> Response 
 }
 
 async fn health(State(worker): State<Arc<WorkerState>>) -> Response {
-    match worker.replica.status() {
-        Status::Ready if !worker.is_draining() => StatusCode::OK.into_response(),
-        _ => reject(ApiError::no_healthy_worker(retry_after_s())),
+    match worker.service.is_ready() {
+        true => StatusCode::OK.into_response(),
+        false => reject(ApiError::no_healthy_worker(retry_after_s())),
     }
 }
 
 async fn describe(State(worker): State<Arc<WorkerState>>) -> Json<Description> {
-    Json(worker.description.clone())
+    Json(worker.service.description().clone())
 }
 
 async fn status(State(worker): State<Arc<WorkerState>>) -> Json<throng_wire::Status> {
-    Json(worker.status())
+    Json(worker.service.status())
 }
 
-/// A line of the status at once, with each heartbeat, and when the worker begins to drain. Ends when a draining worker has nothing
-/// left to do.
 async fn follow(State(worker): State<Arc<WorkerState>>) -> Body {
-    let mut beat = tokio::time::interval(Duration::from_millis(HEARTBEAT_MS));
-    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let phase = worker.phase.clone();
-    let begun = Watch { worker, beat, phase, says_draining: false, cursor: CacheCursor::default() };
-    Body::from_stream(stream::unfold(begun, |mut watch| async move {
-        tokio::select! {
-            _ = watch.beat.tick() => {}
-            _ = watch.phase.wait_for(|phase| *phase >= Phase::HandedOver), if !watch.says_draining => {}
-        }
-        if watch.says_draining && watch.worker.replica.load().n_sequences() == 0 {
-            return None;
-        }
-        watch.says_draining = watch.worker.is_draining();
-        let news = watch.worker.replica.0.cache_news(&mut watch.cursor);
-        let cache = (!news.is_empty()).then(|| news.limited_to(MAX_CACHE_NAMES));
-        let line = throng_wire::line(&throng_wire::Status { cache, ..watch.worker.status() }).ok()?;
-        Some((Ok::<_, Infallible>(Bytes::from(line)), watch))
-    }))
-}
-
-/// Somebody who is told again and again how a worker is.
-struct Watch {
-    worker: Arc<WorkerState>,
-    beat: Interval,
-    phase: watch::Receiver<Phase>,
-    /// Has been told that it drains.
-    says_draining: bool,
-    /// How far it has been told what is cached.
-    cursor: CacheCursor,
+    Body::from_stream(worker.service.clone().watch().map(Ok::<_, Infallible>))
 }
 
 async fn artifact(
     State(worker): State<Arc<WorkerState>>,
     Path(digest): Path<String>,
 ) -> Result<Bytes, StatusCode> {
-    let found = worker.artifacts.iter().find(|(known, _)| *known == digest);
-    found.map(|(_, bytes)| bytes.clone()).ok_or(StatusCode::NOT_FOUND)
+    worker.service.artifact(&digest).ok_or(StatusCode::NOT_FOUND)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use serde_json::json;
 use throng_core::constraint::TokenConstraint;
-use throng_gateway::ModelGrammars;
+use throng_fleet::constraint::ModelGrammars;
 use throng_text::grammar::ConstraintSpec;
 
 use crate::args::BenchConstraint;

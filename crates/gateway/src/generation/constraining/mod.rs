@@ -5,9 +5,9 @@ mod call_constraint;
 
 use std::sync::Arc;
 
+use throng_fleet::constraint::{ConstraintSource, OutputForm, ReasoningBefore, ReasoningTokens};
 use throng_text::grammar::ConstraintSpec;
 
-use crate::constraint::{ConstraintSource, OutputForm, ReasoningBefore, ReasoningTokens};
 use crate::served_model::ModelEntry;
 use throng_api::ApiError;
 use throng_api::spec::{ChatInput, GenerationOptions, OutputConstraint};

@@ -9,20 +9,21 @@ use std::task::{Context, Poll};
 
 use futures_util::StreamExt;
 use throng_core::request::{FinishReason, SamplingParams, TokenId};
+use throng_fleet::adapters::LoadedAdapter;
 use throng_http::memory::Reservation;
 use throng_text::{DetokenizeOptions, Detokenizer, Tokenizer};
 use tokio::time::Instant;
+
+use throng_fleet::replica::{Generation, ReplicaError, ReplicaEvent, Timing, TokenReport};
 
 use self::unfinished::Unfinished;
 use super::client_error::{BlamedParams, client_error};
 use super::moderating::Moderating;
 use super::output::Output;
-use crate::adapters::LoadedAdapter;
 use crate::caller::Caller;
 use crate::limits::Charge;
 use crate::moderation::Moderation;
 use crate::observation::GenerationRecord;
-use crate::replica::{Generation, ReplicaError, ReplicaEvent, Timing, TokenReport};
 use crate::response_cache::CacheUse;
 use crate::served_model::ModelEntry;
 use throng_api::ApiError;

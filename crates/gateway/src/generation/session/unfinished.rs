@@ -2,12 +2,12 @@
 //! those that were on their way. Does not know limits.
 
 use futures_util::StreamExt;
+use throng_fleet::adapters::LoadedAdapter;
+use throng_fleet::replica::{Generation, ReplicaEvent};
 use throng_store::Outcome;
 use tokio::runtime::Handle;
 
-use crate::adapters::LoadedAdapter;
 use crate::limits::Charge;
-use crate::replica::{Generation, ReplicaEvent};
 
 /// A prompt's generation of which some choices have not ended.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use self::script::PoolScript;
 use super::RateLimits;
-use crate::config::Secret;
+use throng_fleet::Secret;
 
 pub(crate) use self::watch::RedisWatch;
 

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use throng_core::request::{SamplingParams, TokenId};
+use throng_fleet::replica::ReplicaRequest;
 use tokio::time::timeout;
 
 use self::index::{Index, unit};
 use super::key::CacheKey;
 use crate::config::{SemanticCacheConfig, SemanticMode};
-use crate::replica::ReplicaRequest;
 
 /// What came of looking for a similar question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

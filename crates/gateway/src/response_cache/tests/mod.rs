@@ -10,11 +10,12 @@ use fastrand::Rng;
 use futures_util::{FutureExt, Stream, StreamExt};
 use throng_core::batch::TokenLogprob;
 use throng_core::request::{AdapterId, BeamSearch, FinishReason, Priority, SamplingParams, TenantId};
+use throng_fleet::constraint::OutputForm;
 use throng_text::DetokenizeOptions;
 
+use throng_fleet::replica::{Continuations, ReplicaErrorKind, RequestedAdapter, Timing, TokenReport};
+
 use super::*;
-use crate::constraint::OutputForm;
-use crate::replica::{Continuations, ReplicaErrorKind, RequestedAdapter, Timing, TokenReport};
 
 /// A generation that tells these events, and is not ready at random.
 #[derive(Debug)]

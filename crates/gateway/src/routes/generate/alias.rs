@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use serde::Deserialize;
+use throng_fleet::replica::Status;
 
 use super::super::json_body::JsonBody;
 use super::{TextEndpoint, answer_as, shadow};
@@ -13,7 +14,6 @@ use crate::aliases::{Alias, Choice};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generate::Target;
-use crate::replica::Status;
 use throng_api::ApiError;
 
 /// What of a body decides: read before the rest of it, and only where there are such names.

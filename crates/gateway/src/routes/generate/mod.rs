@@ -12,19 +12,20 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, header};
+use throng_fleet::upstream::{Endpoint, named_model};
 use throng_http::Exchange;
 
 pub(super) use self::alias::is_usable;
 pub(super) use self::golden::watch as watch_golden;
 use self::headers::{SERVER_TIMING, header_value, timing, with_cache_use};
-use super::by_engine::foreign_setting;
+use super::by_engine::upstream_setting;
 use super::json_body::{AppState, JsonBody, Received, with_ignored};
 use crate::app::App;
 use crate::caller::Caller;
-use crate::foreign::{self, Endpoint, named_model};
 use crate::generate::{StartedRequest, Target, UnreadRequest, generate};
 use crate::generation::{FrameWriter, StreamSetting, stream};
 use crate::rejection::Rejection;
+use crate::upstream;
 use throng_api::anthropic::Messages;
 use throng_api::openai::{ChatCompletions, Completions};
 use throng_api::{ApiError, Dialect};
@@ -102,12 +103,13 @@ async fn answer_as(
     body.caller.set_replaceable(matches!(target, Target::Replaceable(_)));
     body.bring_model(&app, target.model()).await?;
     if let Some(model) = app.foreign.asked_for(target.model(), body.bytes()) {
-        let upstream = endpoint.upstream.ok_or_else(|| {
+        let endpoint_there = endpoint.upstream.ok_or_else(|| {
             let reason = "Models of upstream engines have no such API here; use /v1/chat/completions.";
             ApiError::unsupported_by_model("model", reason)
         })?;
         let Received { body, caller, exchange } = body.into_received();
-        return foreign::answer(&foreign_setting(&app, exchange)?, model, upstream, body, caller).await;
+        return upstream::answer(&upstream_setting(&app, exchange)?, &model, endpoint_there, body, caller)
+            .await;
     }
     let (caller, exchange, n_bytes) = (body.caller.clone(), body.exchange.clone(), body.n_bytes());
     let read = move || body.read(|bytes, options| endpoint.dialect.parse(bytes, options));

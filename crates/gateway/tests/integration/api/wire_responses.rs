@@ -16,7 +16,7 @@ use throng_api::openai::usage::Usage;
 use throng_api::spec::StreamOptions;
 use throng_core::batch::TokenLogprob;
 use throng_core::request::{FinishReason, TokenId};
-use throng_gateway::TokenReport;
+use throng_fleet::replica::TokenReport;
 
 const ENVELOPE: Envelope<'_> = Envelope { id: "chatcmpl-1", created: 7, model: "m" };
 

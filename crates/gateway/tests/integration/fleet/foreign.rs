@@ -45,7 +45,7 @@ impl Place {
             opened.open(journal, store.clone()).await.expect("opened");
             ledger = Some((opened, store));
         }
-        let fleet = Fleet::start(replicas, None, &loading).expect("valid addresses");
+        let fleet = loading.start_fleet(replicas, None).expect("valid addresses");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
         tokio::spawn(gateway.serve(listener, std::future::pending::<()>()));
@@ -567,7 +567,7 @@ async fn usage_that_cannot_be_or_is_not_said_is_estimated_from_the_text() {
 async fn what_cannot_be_used_is_told_at_the_start() {
     let (_, loading) = Gateway::loading(GatewayConfig::default(), Default::default()).expect("valid");
     let start = |config: ReplicaConfig| {
-        Fleet::start(&[config], None, &loading).map(drop).map_err(|error| error.to_string())
+        loading.start_fleet(&[config], None).map(drop).map_err(|error| error.to_string())
     };
     for (config, words) in [
         (ReplicaConfig::of_url("http://user:password@a/v1"), "without a name, a password"),

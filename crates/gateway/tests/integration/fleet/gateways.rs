@@ -25,7 +25,7 @@ impl Place {
     async fn start_on(listener: TcpListener, routing: RoutingConfig, replicas: &[ReplicaConfig]) -> Self {
         let config = GatewayConfig { routing, ..GatewayConfig::default() };
         let (gateway, loading) = Gateway::loading(config, Default::default()).expect("valid");
-        let fleet = Fleet::start(replicas, None, &loading).expect("valid addresses");
+        let fleet = loading.start_fleet(replicas, None).expect("valid addresses");
         let address = listener.local_addr().expect("a bound socket");
         tokio::spawn(gateway.serve(listener, std::future::pending::<()>()));
         Self { address, _fleet: fleet }

@@ -74,7 +74,7 @@ impl Place {
         let journal = Journal::open(&folder.path().join("journal")).expect("a journal");
         ledger.open(journal, store).await.expect("opened");
         tokio::spawn(ledger.follow());
-        let fleet = Fleet::start(replicas, Some(&Secret::new(TOKEN)), &loading).expect("valid addresses");
+        let fleet = loading.start_fleet(replicas, Some(&Secret::new(TOKEN))).expect("valid addresses");
         let (address, operator) = serve(gateway).await;
         Self { address, operator, keys, _fleet: fleet, _folder: folder }
     }
@@ -525,7 +525,7 @@ async fn a_rule_for_everyone_holds_without_keys_and_unknown_regions_are_refused(
     assert_eq!((status, code.as_str()), (403, "region_not_permitted"));
     let (_, loading) = Gateway::loading(config, Default::default()).expect("valid");
     let replicas = [ReplicaConfig { region: Some("mars".to_owned()), ..replica(of_us.address) }];
-    match Fleet::start(&replicas, None, &loading) {
+    match loading.start_fleet(&replicas, None) {
         Err(FleetError::Unusable { reason, .. }) => assert!(reason.contains("(eu, us)"), "{reason}"),
         started => panic!("{started:?}"),
     }

@@ -131,7 +131,7 @@ impl Place {
             opened.open(journal, store.clone()).await.expect("opened");
             ledger = Some((opened, store));
         }
-        let fleet = Fleet::start(replicas, None, &loading).expect("valid addresses");
+        let fleet = loading.start_fleet(replicas, None).expect("valid addresses");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
         tokio::spawn(gateway.serve(listener, std::future::pending::<()>()));

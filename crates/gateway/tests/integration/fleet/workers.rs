@@ -5,7 +5,7 @@ use crate::harness::{Client, VOCABULARY, completion, post_bytes};
 use crate::running_worker::{RunningWorker, TOKEN, all_ready, gateway, gateway_with, serve, until};
 use serde_json::{Value, json};
 use throng_core::block_hash::BlockKey;
-use throng_gateway::{Fleet, Gateway, GatewayConfig, ModelAlias, ReplicaConfig, Secret, WeightedModel};
+use throng_gateway::{Gateway, GatewayConfig, ModelAlias, ReplicaConfig, Secret, WeightedModel};
 use throng_wire::{ARTIFACTS, DESCRIBE, Description, GENERATE, STATUS, VERSION_HEADER, WATCH};
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn a_worker_is_known_by_its_name() {
     let start = |replicas: [ReplicaConfig; 2]| {
         let (gateway, loading) =
             Gateway::loading(GatewayConfig::default(), Default::default()).expect("valid");
-        (gateway, Fleet::start(&replicas, Some(&Secret::new(TOKEN)), &loading))
+        (gateway, loading.start_fleet(&replicas, Some(&Secret::new(TOKEN))))
     };
     let (_, twice) = start([config(&workers[0], Some("gpu-1")), config(&workers[1], Some("gpu-1"))]);
     assert_eq!(twice.expect_err("a name for two").to_string(), "the name gpu-1 is given to two workers");

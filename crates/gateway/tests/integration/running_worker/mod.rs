@@ -11,8 +11,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_engine::{Engine, EngineConfig, EngineHandle};
+use throng_fleet::constraint::ModelGrammars;
 use throng_gateway::{
-    AccessConfig, Fleet, Gateway, GatewayConfig, ModelGrammars, ReplicaConfig, Secret, Worker, WorkerModel,
+    AccessConfig, Fleet, Gateway, GatewayConfig, ReplicaConfig, Secret, Worker, WorkerModel,
 };
 use throng_testkit::paper_executor::PaperExecutor;
 use throng_wire::{ArtifactKind, Description, Versions};
@@ -168,7 +169,7 @@ pub async fn gateway_with_operator(
     let (gateway, loading) = Gateway::loading(config, Default::default()).expect("valid");
     let replica = |worker: &SocketAddr| ReplicaConfig::of_url(format!("throng://{worker}"));
     let replicas: Vec<_> = workers.iter().map(replica).collect();
-    let fleet = Fleet::start(&replicas, Some(&Secret::new(TOKEN)), &loading).expect("valid addresses");
+    let fleet = loading.start_fleet(&replicas, Some(&Secret::new(TOKEN))).expect("valid addresses");
     let (address, operator) = serve(gateway).await;
     (fleet, address, operator)
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use throng_gateway::{Fleet, GatewayConfig, Loading, ReplicaConfig, Secret, Worker};
+use throng_gateway::{GatewayConfig, Loading, ReplicaConfig, Secret, Worker};
 use tokio::net::TcpListener;
 
 use super::paper::{self, MODEL};
@@ -44,7 +44,7 @@ pub async fn serve_worker(step: Duration) -> Result<()> {
 pub async fn serve_gateway(step: Duration, worker_port: u16) -> Result<()> {
     let replica = ReplicaConfig::of_url(format!("throng://127.0.0.1:{worker_port}"));
     paper::serve_gateway(step, async |loading: &Loading| {
-        let fleet = Fleet::start(&[replica], Some(&Secret::new(TOKEN)), loading)?;
+        let fleet = loading.start_fleet(&[replica], Some(&Secret::new(TOKEN)))?;
         fleet.settled(SETTLE_LIMIT).await;
         Ok(fleet)
     })

@@ -1,0 +1,316 @@
+//! The adapters of a model by name: which there are, where they come from, which are in memory, who uses
+//! them. Does not know weights.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use throng_core::request::AdapterId;
+
+/// Most adapters that a model has names for, in memory or not.
+const MAX_NAMES: usize = 1024;
+
+/// Loads adapters over a model. Implemented by who has the weights.
+pub trait AdapterLoader: Debug + Send + Sync {
+    /// Loads the adapter in a folder. Takes as long as reading it does.
+    ///
+    /// # Errors
+    /// When it is broken or does not fit the model, and when there is no room beside the others.
+    fn load(&self, path: &str) -> Result<LoadedAdapter, AdapterFault>;
+}
+
+/// An adapter in memory. Its memory is freed after the last clone has been dropped.
+#[derive(Debug, Clone)]
+pub struct LoadedAdapter {
+    /// Its number in the executors; a number is never given to another adapter.
+    pub id: AdapterId,
+    /// Frees it when dropped.
+    pub held: Arc<dyn Any + Send + Sync>,
+}
+
+/// Why an adapter was not loaded. The texts are for the operator and the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdapterFault {
+    /// The adapter is broken or does not fit.
+    Invalid(String),
+    /// Memory is full: the adapter can be loaded once others have gone.
+    Full(String),
+}
+
+/// Why an adapter is not loaded or unloaded at run time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdapterError {
+    /// The operator does not allow it.
+    UpdatesDisabled,
+    /// Another adapter has the name.
+    NameTaken,
+    /// There are as many adapters as there may be, which is this many.
+    TooMany(usize),
+    /// No adapter has the name.
+    NotFound,
+    /// Its folder cannot be loaded.
+    Fault(AdapterFault),
+}
+
+/// An adapter by name.
+#[derive(Debug, Clone)]
+pub struct AdapterModule {
+    /// What requests call it.
+    pub name: String,
+    /// Its folder.
+    pub path: String,
+    /// The adapter, if it is in memory already.
+    pub loaded: Option<LoadedAdapter>,
+}
+
+/// The adapters of a model, as the operator set them.
+#[derive(Debug, Clone)]
+pub struct AdapterSettings {
+    /// What loads them.
+    pub loader: Arc<dyn AdapterLoader>,
+    /// Adapters that are there from the start.
+    pub modules: Vec<AdapterModule>,
+    /// Whether clients may load and unload adapters.
+    pub allow_runtime_updates: bool,
+}
+
+/// The adapters of a model.
+#[derive(Debug, Default)]
+pub struct Adapters {
+    loader: Option<Arc<dyn AdapterLoader>>,
+    allows_updates: bool,
+    names: Mutex<Names>,
+    /// Held while one is loaded: one at a time.
+    loading: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    by_name: BTreeMap<String, Entry>,
+    /// Goes up with each use.
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    path: String,
+    loaded: Option<LoadedAdapter>,
+    last_used: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Adapters {
+    /// The adapters that the operator set; none of them without settings.
+    pub fn new(settings: Option<&AdapterSettings>) -> Self {
+        let Some(AdapterSettings { loader, modules, allow_runtime_updates }) = settings else {
+            return Self::default();
+        };
+        let entry = |module: &AdapterModule| {
+            let AdapterModule { name, path, loaded } = module.clone();
+            (name, Entry { path, loaded, last_used: 0 })
+        };
+        let names = Names { by_name: modules.iter().map(entry).collect(), clock: 0 };
+        Self {
+            loader: Some(loader.clone()),
+            allows_updates: *allow_runtime_updates,
+            names: Mutex::new(names),
+            loading: Mutex::default(),
+        }
+    }
+
+    /// Whether there is one of this name.
+    pub fn has(&self, name: &str) -> bool {
+        lock(&self.names).by_name.contains_key(name)
+    }
+
+    /// Names and folders, by name.
+    pub fn list(&self) -> Vec<(String, String)> {
+        let names = lock(&self.names);
+        names.by_name.iter().map(|(name, entry)| (name.clone(), entry.path.clone())).collect()
+    }
+
+    /// The adapter of this name for one request, which keeps it in memory as long as it holds it. One that
+    /// had to make room for another is loaded again. `None`: there is none of this name.
+    ///
+    /// # Errors
+    /// When all that are in memory are in use and there is no room for one more, and when its folder is
+    /// broken by now.
+    pub fn lease(&self, name: &str) -> Result<Option<LoadedAdapter>, AdapterFault> {
+        if let Some(loaded) = self.in_memory(name) {
+            return Ok(Some(loaded));
+        }
+        let _turn = lock(&self.loading);
+        // Another request may have loaded it meanwhile.
+        if let Some(loaded) = self.in_memory(name) {
+            return Ok(Some(loaded));
+        }
+        let Some(path) = lock(&self.names).by_name.get(name).map(|entry| entry.path.clone()) else {
+            return Ok(None);
+        };
+        let loaded = self.load_with_room(&path)?;
+        if let Some(entry) = lock(&self.names).by_name.get_mut(name).filter(|entry| entry.path == path) {
+            entry.loaded = Some(loaded.clone());
+        }
+        Ok(Some(loaded))
+    }
+
+    /// Loads an adapter and gives it a name. `in_place` replaces the one of the same name; requests that use
+    /// that one end with it.
+    ///
+    /// # Errors
+    /// Unless the operator allows it; when the name is taken, the folder is broken or does not fit the model,
+    /// or there is no room for it.
+    pub fn load(&self, name: &str, path: &str, in_place: bool) -> Result<(), AdapterError> {
+        self.check_updates()?;
+        let _turn = lock(&self.loading);
+        {
+            let names = lock(&self.names);
+            if names.by_name.contains_key(name) && !in_place {
+                return Err(AdapterError::NameTaken);
+            }
+            if names.by_name.len() >= MAX_NAMES && !names.by_name.contains_key(name) {
+                return Err(AdapterError::TooMany(MAX_NAMES));
+            }
+        }
+        let loaded = self.load_with_room(path).map_err(AdapterError::Fault)?;
+        let mut names = lock(&self.names);
+        names.clock += 1;
+        let entry = Entry { path: path.to_owned(), loaded: Some(loaded), last_used: names.clock };
+        let replaced = names.by_name.insert(name.to_owned(), entry);
+        drop(names);
+        // Outside the lock: it may be the last holder of a large adapter.
+        drop(replaced);
+        Ok(())
+    }
+
+    /// Takes the name away. Requests that use the adapter end with it.
+    ///
+    /// # Errors
+    /// Unless the operator allows it; when there is none of this name.
+    pub fn unload(&self, name: &str) -> Result<(), AdapterError> {
+        self.check_updates()?;
+        let removed = lock(&self.names).by_name.remove(name);
+        removed.map(drop).ok_or(AdapterError::NotFound)
+    }
+
+    fn check_updates(&self) -> Result<(), AdapterError> {
+        if self.allows_updates { Ok(()) } else { Err(AdapterError::UpdatesDisabled) }
+    }
+
+    fn in_memory(&self, name: &str) -> Option<LoadedAdapter> {
+        let mut names = lock(&self.names);
+        names.clock += 1;
+        let now = names.clock;
+        let entry = names.by_name.get_mut(name)?;
+        entry.last_used = now;
+        entry.loaded.clone()
+    }
+
+    /// Loads an adapter; others that nobody uses make room for it, the one unused for longest first.
+    fn load_with_room(&self, path: &str) -> Result<LoadedAdapter, AdapterFault> {
+        let Some(loader) = &self.loader else {
+            return Err(AdapterFault::Invalid("This model takes no adapters.".to_owned()));
+        };
+        loop {
+            match loader.load(path) {
+                Err(AdapterFault::Full(_)) if self.evict_one() => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn evict_one(&self) -> bool {
+        let mut names = lock(&self.names);
+        // Clones are made under the lock, so nobody begins to use one that is counted once here.
+        let is_unused =
+            |entry: &Entry| entry.loaded.as_ref().is_some_and(|l| Arc::strong_count(&l.held) == 1);
+        let unused = names.by_name.values_mut().filter(|entry| is_unused(entry));
+        let evicted = unused.min_by_key(|entry| entry.last_used).and_then(|entry| entry.loaded.take());
+        drop(names);
+        evicted.map(drop).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// Holds up to two adapters.
+    #[derive(Debug, Default)]
+    struct TwoPlaces {
+        next: AtomicU32,
+        held: Arc<()>,
+    }
+
+    impl AdapterLoader for TwoPlaces {
+        fn load(&self, path: &str) -> Result<LoadedAdapter, AdapterFault> {
+            if path == "broken" {
+                return Err(AdapterFault::Invalid("tensor x is missing".to_owned()));
+            }
+            if Arc::strong_count(&self.held) > 2 {
+                return Err(AdapterFault::Full("2 are loaded".to_owned()));
+            }
+            let id = AdapterId(self.next.fetch_add(1, Ordering::Relaxed));
+            Ok(LoadedAdapter { id, held: Arc::new(self.held.clone()) })
+        }
+    }
+
+    fn adapters(names: &[&str]) -> (Arc<TwoPlaces>, Adapters) {
+        let loader = Arc::new(TwoPlaces::default());
+        let module = |name: &&str| AdapterModule { name: (*name).into(), path: (*name).into(), loaded: None };
+        let modules = names.iter().map(module).collect();
+        let settings = AdapterSettings { loader: loader.clone(), modules, allow_runtime_updates: true };
+        (loader, Adapters::new(Some(&settings)))
+    }
+
+    fn id(lease: &Option<LoadedAdapter>) -> Option<u32> {
+        lease.as_ref().map(|loaded| loaded.id.0)
+    }
+
+    #[test]
+    fn the_one_unused_for_longest_makes_room() {
+        let (_, adapters) = adapters(&["a", "b", "c"]);
+        let of = |name| id(&adapters.lease(name).expect("room"));
+        assert_eq!((of("a"), of("b"), of("a"), of("x")), (Some(0), Some(1), Some(0), None));
+        // Takes b's place; b comes back under another number, in a's place.
+        assert_eq!(
+            (of("c"), of("a"), of("c"), of("b"), of("c")),
+            (Some(2), Some(0), Some(2), Some(3), Some(2))
+        );
+    }
+
+    #[test]
+    fn an_adapter_in_use_is_neither_evicted_nor_freed_by_unloading() {
+        let (loader, adapters) = adapters(&["a", "b", "c"]);
+        let (a, b) = (adapters.lease("a").expect("room"), adapters.lease("b").expect("room"));
+        let refused = adapters.lease("c").expect_err("both are in use");
+        assert!(matches!(refused, AdapterFault::Full(_)), "{refused:?}");
+        adapters.unload("a").expect("it is there");
+        assert!(!adapters.has("a") && adapters.lease("a").expect("no fault").is_none());
+        assert_eq!(Arc::strong_count(&loader.held), 3);
+        assert!(adapters.lease("c").is_err(), "a still takes its place");
+        drop(a);
+        assert_eq!(Arc::strong_count(&loader.held), 2);
+        assert_eq!(id(&adapters.lease("c").expect("room")), Some(2));
+        // In place: the old one stays for whom it serves.
+        assert_eq!(adapters.load("b", "b", false), Err(AdapterError::NameTaken));
+        assert!(adapters.load("b", "elsewhere", true).is_ok(), "c makes room");
+        assert_eq!((id(&b), id(&adapters.lease("b").expect("room"))), (Some(1), Some(3)));
+    }
+
+    #[test]
+    fn faults_are_told_apart() {
+        let (_, adapters) = adapters(&["bad"]);
+        let broken = AdapterFault::Invalid("tensor x is missing".to_owned());
+        assert_eq!(adapters.load("new", "broken", false), Err(AdapterError::Fault(broken)));
+        assert!(!adapters.has("new"));
+        assert_eq!(adapters.unload("new"), Err(AdapterError::NotFound));
+        assert_eq!(Adapters::default().load("a", "a", false), Err(AdapterError::UpdatesDisabled));
+    }
+}

@@ -1,0 +1,96 @@
+//! The lines of a body as they come, from a gateway or from a worker. Does not know what they say.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http_body::Body;
+use hyper::body::Incoming;
+use throng_wire::LineBuffer;
+
+/// The memory of such a line is given back once it has been taken.
+const LONG_BYTES: usize = 16 << 10;
+
+/// Why there is no next line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LinesError {
+    /// The body was broken off.
+    #[error("the body was broken off")]
+    Broken,
+    /// A line is longer than it may be.
+    #[error("a line is too long")]
+    TooLong,
+    /// There is no memory for it at present.
+    #[error("there is no memory for it")]
+    NoMemory,
+}
+
+/// Makes room for so many bytes in all, and tells whether there is; 0 gives it back.
+pub type Room = Box<dyn FnMut(usize) -> bool + Send>;
+
+/// The lines of a body.
+pub struct BodyLines {
+    body: Option<Incoming>,
+    buffer: LineBuffer,
+    room: Option<Room>,
+    n_bytes: usize,
+}
+
+impl BodyLines {
+    /// Lines of a body of which nothing has been read. `room` is asked for what comes.
+    pub fn new(body: Option<Incoming>, room: Option<Room>) -> Self {
+        Self { body, buffer: LineBuffer::default(), room, n_bytes: 0 }
+    }
+
+    /// The next line without its end; `None` at the end of the body.
+    ///
+    /// # Errors
+    /// As [`LinesError`] says.
+    pub fn poll_line(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Vec<u8>>, LinesError>> {
+        loop {
+            if let Some(line) = self.buffer.next_line() {
+                let line = line.to_vec();
+                if line.len() >= LONG_BYTES && !self.buffer.is_inside_line() {
+                    self.forget_buffer();
+                }
+                return Poll::Ready(Ok(Some(line)));
+            }
+            let Some(body) = &mut self.body else { return Poll::Ready(Ok(None)) };
+            let Some(frame) = ready!(Pin::new(body).poll_frame(cx)) else {
+                self.body = None;
+                continue;
+            };
+            let Ok(data) = frame.map_err(|_| LinesError::Broken)?.into_data() else { continue };
+            if !self.buffer.is_inside_line() {
+                self.n_bytes = 0;
+            }
+            self.n_bytes += data.len();
+            if self.room.as_mut().is_some_and(|has_room| !has_room(self.n_bytes)) {
+                return Poll::Ready(Err(LinesError::NoMemory));
+            }
+            self.buffer.push(&data).map_err(|_| LinesError::TooLong)?;
+        }
+    }
+
+    /// [`Self::poll_line`] for those who wait.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, LinesError> {
+        std::future::poll_fn(|cx| self.poll_line(cx)).await
+    }
+
+    fn forget_buffer(&mut self) {
+        self.buffer = LineBuffer::default();
+        self.n_bytes = 0;
+        if let Some(has_room) = &mut self.room {
+            has_room(0);
+        }
+    }
+}
+
+impl fmt::Debug for BodyLines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BodyLines").field("buffer", &self.buffer).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,106 @@
+//! An upstream engine that a source tells, while it is listed and until its last request has ended after
+//! that: it serves its models once it has told them. Does not know sources and workers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use super::engine_config::EngineSettings;
+use super::models::FleetModels;
+use super::roster::{MAX_DRAIN, Serve};
+use crate::discovery::Found;
+use crate::upstream::{self, Upstream};
+
+/// Between two looks at whether an engine that is no longer listed still runs something.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Serves engines.
+#[derive(Debug)]
+pub(super) struct Engines(pub Arc<dyn FleetModels>);
+
+impl Serve for Engines {
+    type Settings = EngineSettings;
+    /// The same engine may serve several models, each by its own source.
+    type Key = (usize, Found);
+    const NAME: &'static str = "engines";
+
+    fn key(source_idx: usize, found: &Found) -> Self::Key {
+        (source_idx, found.clone())
+    }
+
+    fn serve(
+        &self,
+        settings: &EngineSettings,
+        found: &Found,
+        delisted: oneshot::Receiver<()>,
+    ) -> BoxFuture<'static, ()> {
+        let (gateway, upstream) = (self.0.clone(), Arc::new(settings.found(found)));
+        let is_named = join_named(&gateway, settings, &upstream);
+        let serving = async move {
+            let serving = async {
+                if !is_named {
+                    join_told(&gateway, &upstream).await;
+                }
+                std::future::pending().await
+            };
+            tokio::select! {
+                () = serving => {}
+                _ = delisted => {}
+            }
+            leave(&gateway, &upstream).await;
+        };
+        serving.boxed()
+    }
+}
+
+/// Lets an engine serve the model that is named, at once. Whether one is; else it must be asked for its
+/// models.
+pub(super) fn join_named(
+    gateway: &Arc<dyn FleetModels>,
+    settings: &EngineSettings,
+    upstream: &Arc<Upstream>,
+) -> bool {
+    let named = settings.model().map(|(model, names)| join(gateway, names, upstream, model.to_owned()));
+    named.is_some()
+}
+
+/// Lets an engine serve the models that it tells.
+pub(super) async fn join_told(gateway: &Arc<dyn FleetModels>, upstream: &Arc<Upstream>) {
+    gateway.upstreams().set_idle(upstream, true);
+    for model in upstream::learn_models(upstream).await {
+        join(gateway, vec![model.clone()], upstream, model);
+    }
+}
+
+/// Lets an engine serve a model, and says so if it cannot.
+fn join(gateway: &Arc<dyn FleetModels>, names: Vec<String>, upstream: &Arc<Upstream>, model_there: String) {
+    let name = names.first().cloned().unwrap_or_default();
+    match gateway.add_upstream(names, upstream.clone(), model_there) {
+        Ok(()) => gateway.upstreams().set_idle(upstream, false),
+        Err(reason) => {
+            tracing::warn!(engine = upstream.url(), model = name, reason, "an engine cannot serve a model");
+            upstream.trouble.begin(format!("it cannot serve {name}: {reason}"));
+            // One that serves another model is no longer idle.
+            let serves = gateway.upstreams().serves(upstream);
+            gateway.upstreams().set_idle(upstream, !serves);
+        }
+    }
+}
+
+async fn leave(gateway: &Arc<dyn FleetModels>, upstream: &Arc<Upstream>) {
+    let (engine, models) = (upstream.url(), gateway.upstreams());
+    tracing::info!(engine, "an engine is no longer listed");
+    models.drain(upstream);
+    let drained = async {
+        while models.n_running(upstream) > 0 {
+            tokio::time::sleep(DRAIN_INTERVAL).await;
+        }
+    };
+    if tokio::time::timeout(MAX_DRAIN, drained).await.is_err() {
+        tracing::warn!(engine, "an engine that is no longer listed still runs requests");
+    }
+    models.remove(upstream);
+}

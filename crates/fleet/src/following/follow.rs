@@ -1,0 +1,122 @@
+//! Follows one worker: connects, asks what it is, and reads how it is until it falls silent; then again. Does
+//! not know routes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_http::awake::within;
+use throng_wire::{DESCRIBE, Description, HEARTBEAT_MS, MAX_DOCUMENT_BYTES, STATUS, Versions, WATCH};
+use tokio::time::Instant;
+
+use super::membership::Membership;
+use crate::body_lines::BodyLines;
+use crate::replica::{Connection, ConnectionGuard, Link};
+
+/// A worker that says nothing for so long does not get on: its requests go elsewhere.
+const MAX_SILENCE: Duration = Duration::from_millis(6 * HEARTBEAT_MS);
+/// A worker's heartbeats tell that it is heard, not that it hears: so it is asked for a small answer, this
+/// long after the last one.
+const ROUND_TRIP_INTERVAL: Duration = Duration::from_millis(500);
+/// Timeout of that answer.
+const MAX_ROUND_TRIP: Duration = Duration::from_millis(1250);
+/// Shortest pause between two attempts to reach a worker.
+const MIN_BACKOFF: Duration = Duration::from_millis(50);
+/// Longest pause between them.
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
+
+/// Interval between log lines about a worker that does not answer.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Follows a worker for ever.
+pub(super) async fn follow(membership: Arc<Membership>, link: Arc<Link>) {
+    let worker = link.endpoint.label();
+    let (mut backoff, mut logged) = (MIN_BACKOFF, Instant::now());
+    loop {
+        let mut was_up = false;
+        match follow_once(&membership, &link, &mut was_up).await {
+            Ok(()) => {
+                link.set_down("it has ended");
+                tracing::info!(worker, "a worker has ended");
+            }
+            Err(reason) => {
+                if link.set_down(&reason) || logged.elapsed() >= REPEAT_INTERVAL {
+                    logged = Instant::now();
+                    tracing::warn!(worker, reason, "a worker does not answer");
+                }
+            }
+        }
+        if was_up {
+            backoff = MIN_BACKOFF;
+        }
+        // Half of the time and a random part of the other half: gateways that lost a worker together do not come back together.
+        tokio::time::sleep(backoff.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        backoff = (backoff * 2).min(MAX_BACKOFF);
+    }
+}
+
+/// Follows a worker until it ends as foreseen.
+async fn follow_once(membership: &Membership, link: &Arc<Link>, was_up: &mut bool) -> Result<(), String> {
+    let (connection, mut guard) = link.endpoint.connect().await?;
+    let description: Description = connection.document(DESCRIBE, MAX_DOCUMENT_BYTES).await?;
+    let Versions { oldest, newest } = description.versions;
+    if description.versions.common(Versions::OWN).is_none() {
+        return Err(format!(
+            "it speaks the versions {oldest} to {newest} of the protocol, which are not known here"
+        ));
+    }
+    let identity = membership.join(link, &connection, &description).await?;
+    let mut lines = BodyLines::new(Some(connection.get(WATCH).await?), None);
+    link.set_up(connection.clone(), identity, &description);
+    *was_up = true;
+    tracing::info!(
+        worker = link.endpoint.label(),
+        address = link.endpoint.address.to_string(),
+        model = description.names[0],
+        fingerprint = description.fingerprint,
+        "a worker answers"
+    );
+    tokio::select! {
+        watched = watch(link, &mut guard, &mut lines) => watched,
+        reason = deaf(link, &connection) => Err(reason),
+    }
+}
+
+/// Completes when the worker does not hear any more what is said to it; the round trips until then are noted.
+/// Other faults of the connection are noticed by who reads from it.
+async fn deaf(link: &Link, connection: &Connection) -> String {
+    loop {
+        tokio::time::sleep(ROUND_TRIP_INTERVAL).await;
+        let asked = Instant::now();
+        let answer = within(MAX_ROUND_TRIP, connection.bytes(STATUS, MAX_DOCUMENT_BYTES)).await;
+        match answer {
+            Ok(Ok(_)) => link.measured(asked.elapsed()),
+            Ok(Err(_)) => {}
+            Err(_) => return format!("it has not answered for {} ms", MAX_ROUND_TRIP.as_millis()),
+        }
+    }
+}
+
+/// Reads how the worker is. Dropping `guard`, also by an error here, fails what runs on the connection.
+async fn watch(link: &Arc<Link>, guard: &mut ConnectionGuard, lines: &mut BodyLines) -> Result<(), String> {
+    loop {
+        let line = tokio::select! {
+            line = within(MAX_SILENCE, lines.next()) => line,
+            () = guard.ended() => {
+                return if link.is_draining() { Ok(()) } else { Err("the connection has ended".to_owned()) };
+            }
+        };
+        let line = line.map_err(|_| format!("it has been silent for {} ms", MAX_SILENCE.as_millis()))?;
+        match line.map_err(|error| error.to_string())? {
+            Some(line) => {
+                let status = serde_json::from_slice(&line);
+                link.set_status(status.map_err(|error| format!("its status cannot be read: {error}"))?);
+                link.probe_if_due();
+            }
+            None if link.is_draining() => break,
+            None => return Err("it broke off".to_owned()),
+        }
+    }
+    // What runs may finish; the worker closes the connection after that.
+    guard.ended().await;
+    Ok(())
+}

@@ -1,0 +1,19 @@
+//! What answers requests: engines in this process and in workers as replicas, upstream engines, and the
+//! choice among them. Does not know clients: their keys, limits and sockets.
+#![forbid(unsafe_code)]
+
+pub mod adapters;
+pub mod body_lines;
+mod client_tls;
+pub mod constraint;
+mod discovery;
+pub mod dispatch;
+mod following;
+pub mod replica;
+mod secret;
+pub mod upstream;
+pub mod worker;
+
+pub use discovery::KubernetesApi;
+pub use following::{Fleet, FleetError, FleetModels, RemoteModel, ReplicaConfig};
+pub use secret::Secret;

@@ -1,0 +1,182 @@
+//! A request on its way to a replica that takes it in: those that answer are asked one after the other, and
+//! one for which nobody is left waits for a replica to come back. Does not know what is done with the answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_core::block_hash::{BlockHash, BlockKey};
+use throng_core::fleet::Tried;
+use throng_core::routing::ReplicaId;
+use throng_http::awake::AwakeSleep;
+
+use super::{Continuations, Generation, ReplicaError, ReplicaErrorKind, ReplicaRequest, Replicas, Status};
+use crate::dispatch::{Placement, RegionBound, Wanted};
+
+/// Conditions of a request on its replica.
+#[derive(Debug)]
+pub struct PlacementHints {
+    /// The name of the only replica that may run it.
+    pub pinned: Option<Box<str>>,
+    /// Regions that a residency rule binds it to.
+    pub bound: Option<Arc<dyn RegionBound>>,
+    /// Whether nobody else may answer it: then it waits for a replica also before its first token.
+    pub is_last_resort: bool,
+    /// The names of the full blocks of its prompt, if a choice depends on them.
+    blocks: Vec<BlockKey>,
+}
+
+impl PlacementHints {
+    /// Conditions of a request that may be pinned to a replica, and bound to regions by a residency rule.
+    pub fn of(
+        request: &ReplicaRequest,
+        replicas: &Replicas,
+        pinned: Option<&str>,
+        bound: Option<Arc<dyn RegionBound>>,
+        is_last_resort: bool,
+    ) -> Self {
+        // Adapters have other numbers in other processes, and with them their blocks other names.
+        let blocks = if replicas.need_blocks() && request.adapter.is_none() {
+            let root = BlockHash::root(&request.tenant, request.cache_salt.as_deref(), None);
+            BlockHash::keys_of(root, &request.prompt)
+        } else {
+            Vec::new()
+        };
+        Self { pinned: pinned.map(Box::from), bound, is_last_resort, blocks }
+    }
+}
+
+/// Outcome of submitting to replicas one after the other, and which were tried.
+pub(super) struct Asked {
+    /// The replica that has taken the request in, or why none has.
+    pub result: Taken,
+    /// Replicas that were asked.
+    pub tried: Tried,
+}
+
+/// Asks replicas until one takes the request in or has a reason that holds for all. With `patience`, a
+/// request for which nobody is left waits for a replica to come back.
+pub(super) async fn ask(
+    replicas: Replicas,
+    request: ReplicaRequest,
+    hints: Arc<PlacementHints>,
+    (tried, patience): (Tried, Option<Duration>),
+) -> Asked {
+    let mut round =
+        Round { replicas: &replicas, request: &request, hints: &hints, tried, first_refusal: None };
+    let mut taken = round.ask_all().await;
+    if let Some(patience) = patience {
+        let mut limit = AwakeSleep::new(patience);
+        while taken.is_none() && round.tried.may_ask() {
+            tokio::select! {
+                biased;
+                () = &mut limit => break,
+                () = replicas.dispatcher().may_have_changed() => taken = round.ask_one_that_is_back().await,
+            }
+        }
+    }
+    let Round { tried, first_refusal, .. } = round;
+    if taken.is_none()
+        && let Some(bound) = &hints.bound
+    {
+        bound.refused("no replica in a permitted region has taken the request in");
+    }
+    let nobody = || ReplicaError {
+        kind: ReplicaErrorKind::Unhealthy,
+        retryable: false,
+        message: "no replica is left to ask".into(),
+    };
+    let result = taken.unwrap_or_else(|| Err(first_refusal.unwrap_or_else(nobody)));
+    Asked { result, tried }
+}
+
+/// Outcome of a submission: a replica that has taken the request in, or a reason that holds for all.
+type Taken = Result<(Box<dyn Generation>, Placement), ReplicaError>;
+
+/// One request on its way to a replica.
+struct Round<'a> {
+    replicas: &'a Replicas,
+    request: &'a ReplicaRequest,
+    hints: &'a PlacementHints,
+    tried: Tried,
+    first_refusal: Option<ReplicaError>,
+}
+
+impl Round<'_> {
+    /// Asks those that were not asked yet, then one that took the place of one that has ended.
+    async fn ask_all(&mut self) -> Option<Taken> {
+        let (replicas, request, hints) = (self.replicas, self.request, self.hints);
+        while self.tried.may_ask() {
+            let untried = replicas.place(&wanted(request, hints, &self.tried.all()));
+            let placed =
+                untried.or_else(|| replicas.place_ready(&wanted(request, hints, &self.tried.refusing())));
+            let (placement, replica) = placed?;
+            let (id, is_there) = (placement.replica(), replica.status() == Status::Ready);
+            self.tried.ask(id);
+            match replica.generate(request.clone()).await {
+                Ok(generation) => return Some(Ok((generation, placement))),
+                Err(refusal) if !refusal.retryable => return Some(Err(refusal)),
+                Err(refusal) => {
+                    let kind = self.note(refusal, placement);
+                    match (has_ended(kind), is_there) {
+                        (true, true) => self.tried.end(id),
+                        (true, false) => self.tried.miss(id),
+                        // Whoever has ended gets nothing more; what others refuse or fail at must not double
+                        // the load of the rest.
+                        (false, _) if !replicas.dispatcher().may_retry() => return None,
+                        (false, _) => {}
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Asks one that is ready, also if it has ended before.
+    async fn ask_one_that_is_back(&mut self) -> Option<Taken> {
+        let wanted = wanted(self.request, self.hints, self.tried.known());
+        let (placement, replica) = self.replicas.place_ready(&wanted)?;
+        let id = placement.replica();
+        self.tried.ask(id);
+        match replica.generate(self.request.clone()).await {
+            Ok(generation) => Some(Ok((generation, placement))),
+            Err(refusal) if !refusal.retryable => Some(Err(refusal)),
+            Err(refusal) => {
+                match has_ended(self.note(refusal, placement)) {
+                    true => self.tried.end(id),
+                    // Those that wait come back together: there may be room later.
+                    false => self.tried.release(id),
+                }
+                None
+            }
+        }
+    }
+
+    fn note(&mut self, refusal: ReplicaError, placement: Placement) -> ReplicaErrorKind {
+        let kind = refusal.kind;
+        self.first_refusal.get_or_insert(refusal);
+        note_failure(placement, kind);
+        kind
+    }
+}
+
+fn wanted<'a>(request: &ReplicaRequest, hints: &'a PlacementHints, tried: &'a [ReplicaId]) -> Wanted<'a> {
+    let so_far: usize = match &request.continuations {
+        Continuations::New { .. } => 0,
+        Continuations::Resumed(resumed) => resumed.iter().map(|resumed| resumed.output.len()).sum(),
+    };
+    let n_tokens = u32::try_from(request.prompt.len() + so_far).unwrap_or(u32::MAX);
+    let (pinned, bound) = (hints.pinned.as_deref(), hints.bound.as_deref());
+    Wanted { n_tokens, blocks: &hints.blocks, pinned, bound, tried }
+}
+
+/// Whether a replica with this failure runs nothing any more.
+pub(super) fn has_ended(kind: ReplicaErrorKind) -> bool {
+    matches!(kind, ReplicaErrorKind::Unhealthy | ReplicaErrorKind::Stopped | ReplicaErrorKind::Draining)
+}
+
+/// A failure is the replica's unless it has no room, or says itself that it ends.
+pub(super) fn note_failure(placement: Placement, kind: ReplicaErrorKind) {
+    if matches!(kind, ReplicaErrorKind::Failed | ReplicaErrorKind::Unhealthy) {
+        placement.failed();
+    }
+}

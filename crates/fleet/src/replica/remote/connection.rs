@@ -1,0 +1,220 @@
+//! A connection to a worker: made, asked for documents and streams of lines, found lost. Does not know
+//! requests and models.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
+use serde::de::DeserializeOwned;
+use throng_core::routing::Region;
+use throng_http::awake::{AwakeTimer, within};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
+
+use super::WorkerAddress;
+use super::request_body::RequestBody;
+
+/// For the way to the worker and the handshakes.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// For the head of an answer to a small request, and for a document.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection on which nothing came for so long is asked for a sign of life.
+const PING_INTERVAL: Duration = Duration::from_millis(500);
+/// Timeout of that sign of life.
+const PING_TIMEOUT: Duration = Duration::from_millis(1000);
+/// Bytes of one stream that wait for their reader.
+const STREAM_WINDOW_BYTES: u32 = 32 << 10;
+/// Bytes of all streams that wait: streams whose readers are behind hold up no others.
+const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
+
+/// Where a worker is, and what it must be shown.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// Where it listens.
+    pub address: WorkerAddress,
+    /// What its operator calls it, if anything.
+    pub name: Option<String>,
+    /// The name that its certificate must have, if not that of the address.
+    pub server_name: Option<String>,
+    /// The value of the header with the token.
+    pub authorization: Option<HeaderValue>,
+    /// How connections are encrypted.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// Its region, if the gateway's operator says so; else the worker does.
+    pub region: Option<Region>,
+}
+
+/// A connection. Once it is lost it stays so, and nothing that comes on it counts any more: the next
+/// connection to the same worker is another one.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    sender: http2::SendRequest<RequestBody>,
+    authorization: Option<HeaderValue>,
+    base: Arc<str>,
+    /// Closed when it is lost.
+    lost: watch::Receiver<()>,
+}
+
+/// Declares a connection lost when it is dropped.
+#[derive(Debug)]
+pub struct ConnectionGuard {
+    _lost: watch::Sender<()>,
+    ended: tokio::task::JoinHandle<()>,
+}
+
+impl ConnectionGuard {
+    /// Waits until the connection has ended by itself.
+    pub async fn ended(&mut self) {
+        let _ = (&mut self.ended).await;
+    }
+}
+
+impl Endpoint {
+    /// The name by which clients can ask for it: its operator's, else host and port.
+    pub fn name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.address.authority())
+    }
+
+    /// What it is called in logs and metrics: its name, else its address.
+    pub fn label(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.address.to_string())
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// Why not, for operators.
+    pub async fn connect(&self) -> Result<(Connection, ConnectionGuard), String> {
+        let connecting = self.connect_now();
+        let late = |_| "no connection in time".to_owned();
+        within(CONNECT_TIMEOUT, connecting).await.map_err(late)?
+    }
+
+    async fn connect_now(&self) -> Result<(Connection, ConnectionGuard), String> {
+        let to = (self.address.host(), self.address.port());
+        let stream = TcpStream::connect(to).await.map_err(|error| format!("cannot connect: {error}"))?;
+        let _ = stream.set_nodelay(true);
+        let tls = match (&self.tls, self.address.is_encrypted()) {
+            (Some(tls), true) => tls,
+            (None, true) => return Err("no certificates are named that its own could come from".to_owned()),
+            (_, false) => return self.shake_hands(TokioIo::new(stream)).await,
+        };
+        let name = self.server_name.as_deref().unwrap_or(self.address.host());
+        let name = ServerName::try_from(name.to_owned())
+            .map_err(|_| "its name cannot stand in a certificate".to_owned())?;
+        let stream = TlsConnector::from(tls.clone()).connect(name, stream).await;
+        let stream = stream.map_err(|error| format!("the TLS handshake failed: {error}"))?;
+        self.shake_hands(TokioIo::new(stream)).await
+    }
+
+    async fn shake_hands<Io>(&self, io: Io) -> Result<(Connection, ConnectionGuard), String>
+    where
+        Io: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(AwakeTimer)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+        let shaken = builder.handshake(io).await;
+        let (sender, connection) = shaken.map_err(|error| format!("the HTTP/2 handshake failed: {error}"))?;
+        let (tell, lost) = watch::channel(());
+        let ended = tokio::spawn(connection.map(|_| ()));
+        let scheme = if self.address.is_encrypted() { "https" } else { "http" };
+        let base = format!("{scheme}://{}", self.address.authority()).into();
+        let connection = Connection { sender, authorization: self.authorization.clone(), base, lost };
+        Ok((connection, ConnectionGuard { _lost: tell, ended }))
+    }
+}
+
+impl Connection {
+    /// Completes when the connection is lost.
+    pub fn lost(&self) -> BoxFuture<'static, ()> {
+        let mut lost = self.lost.clone();
+        async move { while lost.changed().await.is_ok() {} }.boxed()
+    }
+
+    /// Whether it is lost.
+    pub fn is_lost(&self) -> bool {
+        self.lost.has_changed().is_err()
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    ///
+    /// # Errors
+    /// Why there is none, for operators.
+    pub async fn send(
+        &self,
+        request: http::request::Builder,
+        path: &str,
+        body: RequestBody,
+    ) -> Result<Response<Incoming>, String> {
+        let mut request = request.uri(format!("{}{path}", self.base));
+        if let Some(authorization) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
+        let request: Request<_> = request.body(body).map_err(|error| error.to_string())?;
+        let mut sender = self.sender.clone();
+        let sending = async {
+            sender.ready().await?;
+            sender.send_request(request).await
+        };
+        tokio::select! {
+            biased;
+            () = self.lost() => Err("the connection is lost".to_owned()),
+            sent = sending => sent.map_err(|error| format!("the request was broken off: {error}")),
+        }
+    }
+
+    /// An answer with status 200.
+    ///
+    /// # Errors
+    /// As [`Self::send`], and what the worker said otherwise.
+    pub async fn get(&self, path: &str) -> Result<Incoming, String> {
+        let asked = self.send(Request::get("/"), path, RequestBody::empty());
+        let answer = within(ANSWER_TIMEOUT, asked).await.map_err(|_| "no answer in time")??;
+        match answer.status() {
+            StatusCode::OK => Ok(answer.into_body()),
+            StatusCode::UNAUTHORIZED => Err("the token is wrong or missing".to_owned()),
+            status => Err(format!("it answered {path} with {status}")),
+        }
+    }
+
+    /// All bytes of a document of at most `max_bytes`, which may come as slowly as they do while some come.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn bytes(&self, path: &str, max_bytes: usize) -> Result<Bytes, String> {
+        let body = self.get(path).await?;
+        tokio::select! {
+            biased;
+            () = self.lost() => Err("the connection is lost".to_owned()),
+            read = Limited::new(body, max_bytes).collect() => match read {
+                Ok(read) => Ok(read.to_bytes()),
+                Err(error) => Err(format!("{path} cannot be read: {error}")),
+            },
+        }
+    }
+
+    /// A JSON document of at most `max_bytes`.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`], and when it is not what it should be.
+    pub async fn document<T: DeserializeOwned>(&self, path: &str, max_bytes: usize) -> Result<T, String> {
+        let bytes = self.bytes(path, max_bytes);
+        let bytes = within(ANSWER_TIMEOUT, bytes).await.map_err(|_| "no answer in time")??;
+        serde_json::from_slice(&bytes).map_err(|error| format!("{path} cannot be read: {error}"))
+    }
+}

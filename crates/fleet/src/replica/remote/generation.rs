@@ -1,0 +1,102 @@
+//! A request that a worker runs, as the stream of its events. Dropping it resets the stream, which aborts the
+//! request there. Does not know how it began.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_channel::mpsc;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream};
+use throng_wire::{Command, Event};
+
+use super::link::OwnSequences;
+use super::lost;
+use crate::body_lines::BodyLines;
+use crate::replica::{Generation, ReplicaEvent, received_event};
+
+/// A request that a worker runs.
+pub(super) struct RemoteGeneration {
+    lines: BodyLines,
+    commands: mpsc::UnboundedSender<Bytes>,
+    /// Completes when the connection is lost: then nothing counts that still comes.
+    lost: BoxFuture<'static, ()>,
+    /// Continuations that have not ended.
+    n_live: u32,
+    aborted: Vec<u32>,
+    _counted: OwnSequences,
+}
+
+impl RemoteGeneration {
+    /// A request of `n` continuations that has been taken in.
+    pub fn new(
+        lines: BodyLines,
+        commands: mpsc::UnboundedSender<Bytes>,
+        lost: BoxFuture<'static, ()>,
+        n: u32,
+        counted: OwnSequences,
+    ) -> Self {
+        Self { lines, commands, lost, n_live: n, aborted: Vec::new(), _counted: counted }
+    }
+
+    fn fail(&mut self, reason: &str) -> Poll<Option<ReplicaEvent>> {
+        self.n_live = 0;
+        Poll::Ready(Some(ReplicaEvent::Failed { error: lost(reason) }))
+    }
+}
+
+impl Stream for RemoteGeneration {
+    type Item = ReplicaEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ReplicaEvent>> {
+        let this = &mut *self;
+        loop {
+            if this.n_live == 0 {
+                return Poll::Ready(None);
+            }
+            if this.lost.poll_unpin(cx).is_ready() {
+                return this.fail("the connection was lost");
+            }
+            let line = match this.lines.poll_line(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(Some(line))) => line,
+                Poll::Ready(Ok(None)) => return this.fail("the worker broke off"),
+                Poll::Ready(Err(error)) => return this.fail(&error.to_string()),
+            };
+            let Ok(event) = serde_json::from_slice::<Event>(&line) else {
+                return this.fail("the worker sent what is no event");
+            };
+            match received_event(event) {
+                None => {}
+                Some(event) => {
+                    match event {
+                        ReplicaEvent::Finished { .. } => this.n_live -= 1,
+                        ReplicaEvent::Failed { .. } => this.n_live = 0,
+                        _ => {}
+                    }
+                    return Poll::Ready(Some(event));
+                }
+            }
+        }
+    }
+}
+
+impl Generation for RemoteGeneration {
+    fn abort_continuation(&mut self, index: u32) {
+        if self.aborted.contains(&index) {
+            return;
+        }
+        self.aborted.push(index);
+        if let Ok(line) = throng_wire::line(&Command::Abort { index }) {
+            // A request that has ended need not be told.
+            let _ = self.commands.unbounded_send(line.into());
+        }
+    }
+}
+
+impl fmt::Debug for RemoteGeneration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteGeneration").field("n_live", &self.n_live).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,140 @@
+//! A replica in another process: a worker with one model, over an HTTP/2 connection that somebody else keeps.
+//! A connection that is lost fails what runs on it, so that another replica goes on, and nothing that still
+//! comes on it counts. Does not know routes.
+
+mod address;
+mod connection;
+mod generation;
+mod link;
+mod links;
+mod probe;
+mod request_body;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_channel::mpsc;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+use http::{Request, StatusCode};
+use throng_http::awake::within;
+use throng_wire::{Event, GENERATE, NEWEST_VERSION, VERSION_HEADER};
+
+use self::generation::RemoteGeneration;
+use self::link::OwnSequences;
+use self::request_body::RequestBody;
+use super::{
+    Generation, Load, Replica, ReplicaError, ReplicaErrorKind, ReplicaRequest, Status, received_error,
+    sent_request,
+};
+use crate::body_lines::BodyLines;
+use crate::dispatch::HealthReporter;
+
+pub use address::{InvalidAddress, WorkerAddress};
+pub use connection::{Connection, ConnectionGuard, Endpoint};
+pub use link::{Identity, Link};
+pub use links::Links;
+
+/// For a worker to take a request in: it may have to load an adapter.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A worker as long as it has one model.
+#[derive(Debug)]
+pub struct RemoteReplica {
+    link: Arc<Link>,
+    identity: Identity,
+}
+
+impl RemoteReplica {
+    /// The worker behind `link` while it has the model of this identity.
+    pub fn new(link: Arc<Link>, identity: Identity) -> Self {
+        Self { link, identity }
+    }
+}
+
+impl Replica for RemoteReplica {
+    fn generate(
+        &self,
+        request: ReplicaRequest,
+    ) -> BoxFuture<'static, Result<Box<dyn Generation>, ReplicaError>> {
+        let Some(connection) = self.link.connection(&self.identity) else {
+            return ready(Err(lost("the worker is not connected"))).boxed();
+        };
+        let counted = self.link.begin(request.n_continuations() as usize);
+        async move {
+            let accepted = within(ACCEPT_TIMEOUT, submit(connection, request, counted)).await;
+            accepted.unwrap_or_else(|_| Err(lost("the worker did not take the request in")))
+        }
+        .boxed()
+    }
+
+    fn check_room(&self) -> Result<(), ReplicaError> {
+        if self.link.connection(&self.identity).is_none() {
+            return Err(lost("the worker is not connected"));
+        }
+        self.link.refusal().map_or(Ok(()), Err)
+    }
+
+    fn load(&self) -> Load {
+        self.link.load()
+    }
+
+    fn status(&self) -> Status {
+        let status = self.link.status(&self.identity);
+        if status == Status::Ready && self.link.is_draining() { Status::Stalled } else { status }
+    }
+
+    fn name(&self) -> Option<String> {
+        Some(self.link.endpoint.name())
+    }
+
+    fn attach(&self, reporter: HealthReporter) {
+        self.link.attach(self.identity.clone(), reporter);
+    }
+}
+
+/// Sends a request and waits until it is taken in.
+async fn submit(
+    connection: Connection,
+    request: ReplicaRequest,
+    counted: OwnSequences,
+) -> Result<Box<dyn Generation>, ReplicaError> {
+    let n = request.n_continuations();
+    let line =
+        throng_wire::line(&sent_request(&request)).map_err(|error| refused(&error.to_string(), false))?;
+    drop(request);
+    let (commands, receiver) = mpsc::unbounded();
+    let head = Request::post("/").header(VERSION_HEADER, NEWEST_VERSION);
+    let body = RequestBody::new(Bytes::from(line), receiver);
+    let answer = connection.send(head, GENERATE, body).await.map_err(|error| lost(&error))?;
+    let is_final = answer.status().is_client_error() && answer.status() != StatusCode::REQUEST_TIMEOUT;
+    if answer.status() != StatusCode::OK {
+        return Err(refused(&format!("the worker answered with {}", answer.status()), !is_final));
+    }
+    let mut lines = BodyLines::new(Some(answer.into_body()), None);
+    let first = tokio::select! {
+        biased;
+        () = connection.lost() => return Err(lost("the connection was lost")),
+        first = lines.next() => first,
+    };
+    let first = first.map_err(|error| lost(&error.to_string()))?;
+    let first = first.ok_or_else(|| lost("the worker broke off"))?;
+    match serde_json::from_slice(&first) {
+        Ok(Event::Accepted) => {
+            let lost = connection.lost();
+            Ok(Box::new(RemoteGeneration::new(lines, commands, lost, n, counted)))
+        }
+        Ok(Event::Failed { error }) => Err(received_error(error)),
+        _ => Err(lost("the worker sent what is no event")),
+    }
+}
+
+/// Another worker may do what this one cannot any more.
+fn lost(reason: &str) -> ReplicaError {
+    ReplicaError { kind: ReplicaErrorKind::Unhealthy, retryable: true, message: reason.to_owned() }
+}
+
+fn refused(reason: &str, retryable: bool) -> ReplicaError {
+    ReplicaError { kind: ReplicaErrorKind::Failed, retryable, message: reason.to_owned() }
+}

@@ -1,0 +1,27 @@
+//! Upstream engines: any server with OpenAI's API (vLLM, SGLang, llama.cpp, TensorRT-LLM). They take text, so
+//! they stand beside the replicas, which take tokens. JSON goes in and an event stream comes out; what need
+//! not be read is passed through. Does not know keys, limits and the ledger.
+
+mod attempt;
+mod connection;
+mod events;
+mod fault;
+mod forwarding;
+mod model;
+mod probe;
+mod reason;
+mod request;
+mod smallest_request;
+mod trouble;
+mod usage;
+
+pub use attempt::{AnsweringEngine, Submission, Unanswered, UpstreamAnswer, submit};
+pub use connection::Upstream;
+pub use events::{EventKind, EventSplitter, EventTooLong, classify};
+pub use fault::Fault;
+pub use forwarding::{Forwarding, HOPS_HEADER, REGIONS_HEADER};
+pub use model::{MAX_MODELS, UpstreamModel, UpstreamModels, UpstreamReplica};
+pub use probe::{learn_models, measure, probe};
+pub use request::{Endpoint, UpstreamRequest, named_model};
+pub use trouble::Trouble;
+pub use usage::{ReportedUsage, Usage, UsageBounds, UsageCount, estimated_tokens};

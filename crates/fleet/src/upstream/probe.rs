@@ -1,0 +1,207 @@
+//! Asks engines for their models, and probes those that are new or ejected with a request of one token. Does
+//! not know clients' requests.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use serde::Deserialize;
+use throng_core::health::{Probe, State};
+use throng_core::routing::ReplicaId;
+use throng_http::awake::within;
+use tokio::time::Instant;
+
+use super::attempt::{error_in, post};
+use super::connection::{Upstream, read_all};
+use super::fault::Fault;
+use super::forwarding::Forwarding;
+use super::model::{MAX_MODELS, UpstreamModel, UpstreamModels, UpstreamReplica};
+use super::request::Endpoint;
+use super::smallest_request::smallest_request;
+
+/// Between two looks at which probes are due.
+const PROBE_TICK: Duration = Duration::from_millis(100);
+/// For the answer to a probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+/// From the end of one measurement of the round trips to all engines to the next.
+const MEASURE_INTERVAL: Duration = Duration::from_secs(2);
+/// For the answer of one engine in a measurement.
+const MEASURE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Engines that are measured at a time.
+const MAX_MEASURED: usize = 16;
+/// Between two attempts to learn the models of an engine.
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
+/// Most bytes of a list of models, and of the answer to a probe.
+const MAX_BYTES: usize = 1 << 20;
+
+#[derive(Debug, Deserialize)]
+struct ModelList {
+    /// Some engines without models have `null` here.
+    data: Option<Vec<ModelCard>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ModelCard {
+    id: String,
+}
+
+/// Asks an engine for its models until it tells them. Until then its trouble says why it does not.
+pub async fn learn_models(upstream: &Upstream) -> Vec<String> {
+    loop {
+        match list(upstream).await {
+            Ok(models) => {
+                upstream.trouble.end();
+                return models;
+            }
+            Err(fault) => upstream.complain(&fault),
+        }
+        tokio::time::sleep(LIST_INTERVAL).await;
+    }
+}
+
+/// The models that an engine lists, under one of the addresses that it may have.
+async fn list(upstream: &Upstream) -> Result<Vec<String>, Fault> {
+    let mut first_fault = None;
+    for _ in 0..upstream.n_bases() {
+        let told = upstream.get("/models", MAX_BYTES, PROBE_TIMEOUT).await;
+        match told.and_then(|list| models_of(&list)) {
+            Ok(models) => {
+                upstream.keep_base();
+                return Ok(models);
+            }
+            Err(fault) if fault.is_unknown_there() || matches!(fault, Fault::Nonsense(_)) => {
+                first_fault.get_or_insert(fault);
+                upstream.try_next_base();
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
+    Err(first_fault.unwrap_or(Fault::Nonsense("it does not tell its models")))
+}
+
+fn models_of(list: &[u8]) -> Result<Vec<String>, Fault> {
+    let list: ModelList = serde_json::from_slice(list)
+        .map_err(|_| Fault::Nonsense("its list of models is none: is it a server with OpenAI's API?"))?;
+    let models: Vec<String> =
+        list.data.unwrap_or_default().into_iter().take(MAX_MODELS).map(|card| card.id).collect();
+    if models.is_empty() { Err(Fault::Nonsense("it lists no models")) } else { Ok(models) }
+}
+
+/// Measures the round trips to the engines that have a region, for ever: from a question for their models to
+/// the answer.
+pub async fn measure(models: Arc<UpstreamModels>) {
+    loop {
+        let engines = futures_util::stream::iter(measurable(&models));
+        engines.for_each_concurrent(MAX_MEASURED, Measurable::measure).await;
+        tokio::time::sleep(MEASURE_INTERVAL).await;
+    }
+}
+
+/// An engine and the models that it serves, with its number in each.
+struct Measurable {
+    upstream: Arc<Upstream>,
+    served: Vec<(Arc<UpstreamModel>, ReplicaId)>,
+}
+
+impl Measurable {
+    async fn measure(self) {
+        let began = Instant::now();
+        if self.upstream.get("/models", MAX_BYTES, MEASURE_TIMEOUT).await.is_ok() {
+            let round_trip = began.elapsed();
+            self.served.iter().for_each(|(model, id)| model.dispatcher.measured(*id, round_trip));
+        }
+    }
+}
+
+/// The engines that have a region and are ready, each once.
+fn measurable(models: &UpstreamModels) -> Vec<Measurable> {
+    let mut engines: Vec<Measurable> = Vec::new();
+    for model in models.now().iter() {
+        for UpstreamReplica { id, upstream, .. } in model.replicas().iter().map(Arc::as_ref) {
+            if upstream.region.is_none() || model.dispatcher.state(*id).0 != State::Ready {
+                continue;
+            }
+            let served = (model.clone(), *id);
+            match engines.iter_mut().find(|known| Arc::ptr_eq(&known.upstream, upstream)) {
+                Some(known) => known.served.push(served),
+                None => engines.push(Measurable { upstream: upstream.clone(), served: vec![served] }),
+            }
+        }
+    }
+    engines
+}
+
+/// Probes the engines of all models for ever.
+pub async fn probe(models: Arc<UpstreamModels>) {
+    let mut ticks = tokio::time::interval(PROBE_TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        for model in models.now().iter() {
+            for probe in model.dispatcher.probes_due() {
+                match model.replica(probe.replica) {
+                    Some(replica) => drop(tokio::spawn(probe_one(model.clone(), replica, probe))),
+                    // It is added in the next moment.
+                    None => model.dispatcher.probed(probe, None),
+                }
+            }
+        }
+    }
+}
+
+async fn probe_one(model: Arc<UpstreamModel>, replica: Arc<UpstreamReplica>, probe: Probe) {
+    let began = Instant::now();
+    let outcome = one_token(&replica).await;
+    let answered = outcome.is_ok().then(|| began.elapsed());
+    let upstream = &replica.upstream;
+    match &outcome {
+        Ok(()) => tracing::info!(engine = upstream.url(), model = model.id(), "an engine answers"),
+        Err(fault) if upstream.trouble.is_due(fault.name()) => {
+            let reason = fault.told();
+            tracing::warn!(engine = upstream.url(), model = model.id(), reason, "an engine does not answer");
+        }
+        Err(_) => {}
+    }
+    replica.note(outcome.err().as_ref());
+    model.dispatcher.probed(probe, answered);
+}
+
+/// The smallest request of the kind that the engine has answered before, or of each kind until it answers
+/// one.
+async fn one_token(replica: &UpstreamReplica) -> Result<(), Fault> {
+    let known = replica.probe.load(Ordering::Relaxed);
+    let mut first_fault = None;
+    for kind in [known].into_iter().chain((0..).filter(|kind| *kind != known)) {
+        let Some((endpoint, body)) = smallest_request(kind, &replica.model_there) else { break };
+        match ask(&replica.upstream, endpoint, body.to_string()).await {
+            Err(fault) if fault.is_of_the_kind() => {
+                first_fault.get_or_insert(fault);
+            }
+            Err(fault) => return Err(first_fault.unwrap_or(fault)),
+            Ok(()) => {
+                replica.probe.store(kind, Ordering::Relaxed);
+                replica.upstream.keep_base();
+                return Ok(());
+            }
+        }
+    }
+    replica.upstream.try_next_base();
+    Err(first_fault.unwrap_or(Fault::Nonsense("it answers no kind of request")))
+}
+
+/// An engine that says that it has too much to do is alive.
+async fn ask(upstream: &Upstream, endpoint: Endpoint, body: String) -> Result<(), Fault> {
+    let asking = async {
+        match post(upstream, endpoint, &Forwarding::OWN, Bytes::from(body)).await {
+            Ok(answer) => {
+                let answer = read_all(answer.into_body(), MAX_BYTES).await?;
+                error_in(&answer).map_or(Ok(()), Err)
+            }
+            Err(Fault::Busy(http::StatusCode::TOO_MANY_REQUESTS)) => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    };
+    within(PROBE_TIMEOUT, asking).await.unwrap_or(Err(Fault::Silent))
+}

@@ -1,0 +1,113 @@
+//! The other end of the fleet's protocol: an engine that answers gateways. Tokens in, tokens out. Does not
+//! know sockets, tokens of gateways, or text, but for the constraints that it compiles again.
+
+mod generate;
+mod generation_stream;
+mod watch;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use throng_engine::EngineHandle;
+use throng_http::Phase;
+use throng_text::AnswerFormat;
+use throng_wire::{Artifact, ArtifactKind, Description};
+use tokio::sync::{Semaphore, watch as channel};
+
+use crate::adapters::{AdapterSettings, Adapters};
+use crate::constraint::ModelGrammars;
+use crate::replica::{LocalReplica, Replica, ReplicaError, ReplicaErrorKind, Status, sent_status};
+
+pub use generate::read_request;
+pub use generation_stream::GenerationStream;
+
+/// Constraints that are compiled and adapters that are loaded at a time.
+const MAX_PREPARING: usize = 2;
+
+/// A model to serve to gateways.
+#[derive(Debug)]
+pub struct WorkerModel {
+    /// What gateways are told of it; the list of artifacts is made from `artifacts`.
+    pub description: Description,
+    /// What a gateway needs besides: vocabulary and chat templates.
+    pub artifacts: Vec<(ArtifactKind, Vec<u8>)>,
+    /// What computes it.
+    pub engine: EngineHandle,
+    /// For constraints; none are taken without a tokenizer.
+    pub grammars: Option<ModelGrammars>,
+    /// The formats of reasoning and tool calls in its answers.
+    pub answer_format: Arc<AnswerFormat>,
+    /// What loads adapters over it.
+    pub adapters: Option<AdapterSettings>,
+}
+
+/// A model that is served to gateways.
+#[derive(Debug)]
+pub struct WorkerService {
+    description: Description,
+    artifacts: Vec<(String, Bytes)>,
+    replica: LocalReplica,
+    grammars: Option<ModelGrammars>,
+    answer_format: Arc<AnswerFormat>,
+    adapters: Adapters,
+    preparing: Semaphore,
+    phase: channel::Receiver<Phase>,
+}
+
+impl WorkerService {
+    /// Serves a model until `phase` says that the process ends.
+    pub fn new(model: WorkerModel, phase: channel::Receiver<Phase>) -> Self {
+        let WorkerModel { mut description, artifacts, engine, grammars, answer_format, adapters } = model;
+        let artifacts: Vec<_> =
+            artifacts.into_iter().map(|(kind, bytes)| (kind, Bytes::from(bytes))).collect();
+        let artifact = |(kind, bytes): &(ArtifactKind, Bytes)| Artifact {
+            kind: *kind,
+            digest: throng_wire::digest(bytes),
+            n_bytes: bytes.len() as u64,
+        };
+        description.artifacts = artifacts.iter().map(artifact).collect();
+        let digests = description.artifacts.iter().map(|artifact| artifact.digest.clone());
+        Self {
+            artifacts: digests.zip(artifacts.iter().map(|(_, bytes)| bytes.clone())).collect(),
+            description,
+            replica: LocalReplica(engine),
+            grammars,
+            answer_format,
+            adapters: Adapters::new(adapters.as_ref()),
+            preparing: Semaphore::new(MAX_PREPARING),
+            phase,
+        }
+    }
+
+    /// What gateways are told of the model.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// The artifact with this digest.
+    pub fn artifact(&self, digest: &str) -> Option<Bytes> {
+        self.artifacts.iter().find(|(known, _)| known == digest).map(|(_, bytes)| bytes.clone())
+    }
+
+    /// Whether it answers and takes new requests.
+    pub fn is_ready(&self) -> bool {
+        self.replica.status() == Status::Ready && !self.is_draining()
+    }
+
+    /// Whether no new requests are taken.
+    fn is_draining(&self) -> bool {
+        *self.phase.borrow() >= Phase::HandedOver
+    }
+
+    /// The error for new requests then.
+    fn draining() -> ReplicaError {
+        let message = "the worker takes no new requests".to_owned();
+        ReplicaError { kind: ReplicaErrorKind::Draining, retryable: true, message }
+    }
+
+    /// Its health and load.
+    pub fn status(&self) -> throng_wire::Status {
+        let refuses = if self.is_draining() { Err(Self::draining()) } else { self.replica.check_room() };
+        sent_status(self.replica.status(), self.replica.load(), refuses.err())
+    }
+}

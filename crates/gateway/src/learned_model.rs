@@ -1,0 +1,131 @@
+//! A model as the gateway serves it, made of what a worker tells of it: description, vocabulary, chat templates. Does not know
+//! which workers there are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+use throng_core::request::AdapterId;
+use throng_fleet::adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
+use throng_text::{AnswerFormat, ChatTemplate, GgufEncoderKeys, GgufVocabulary, Tokenizer};
+use throng_wire::{ArtifactKind, Description, EncoderKeys, Vocabulary};
+
+use crate::held_bytes::HeldBytes;
+use crate::served_model::ServedModel;
+
+/// Makes a model of a worker's description and artifacts.
+///
+/// # Errors
+/// What cannot be used.
+pub(crate) async fn learn(
+    description: Description,
+    artifacts: Vec<(ArtifactKind, Bytes)>,
+) -> Result<ServedModel, String> {
+    // A large vocabulary takes a second.
+    let made = tokio::task::spawn_blocking(move || model(description, &artifacts)).await;
+    made.unwrap_or_else(|_| Err("its vocabulary cannot be read".to_owned()))
+}
+
+fn model(description: Description, artifacts: &[(ArtifactKind, Bytes)]) -> Result<ServedModel, String> {
+    let find = |kind| artifacts.iter().find(|(of, _)| *of == kind).map(|(_, bytes)| bytes);
+    let tokenizer = match (find(ArtifactKind::TokenizerJson), find(ArtifactKind::GgufVocabulary)) {
+        (Some(json), _) => {
+            let config = find(ArtifactKind::TokenizerConfig).map(|bytes| &bytes[..]);
+            Some(Tokenizer::from_tokenizer_json(json, config).map_err(|error| error.to_string())?)
+        }
+        (None, Some(json)) => {
+            let vocabulary: Vocabulary = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+            Some(Tokenizer::from_gguf(&gguf_vocabulary(vocabulary)).map_err(|error| error.to_string())?)
+        }
+        (None, None) => None,
+    };
+    let caller = usize::try_from(description.context_tokens).unwrap_or(usize::MAX);
+    let tokenizer = tokenizer.map(|mut tokenizer| {
+        tokenizer.limit_to_context(caller);
+        Arc::new(tokenizer)
+    });
+    let templates = find(ArtifactKind::ChatTemplates).map(|json| {
+        let named: Vec<(String, String)> = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        ChatTemplate::from_named(named).map(Arc::new).map_err(|error| error.to_string())
+    });
+    let chat_template = templates.transpose()?;
+    let (calls, reasoning) =
+        (description.tool_call_parser.as_deref(), description.reasoning_parser.as_deref());
+    let answer_format = tokenizer
+        .as_ref()
+        .map(|tokenizer| AnswerFormat::of_model(chat_template.as_deref(), tokenizer, calls, reasoning));
+    Ok(ServedModel {
+        fingerprint: None,
+        root: description.names.last().cloned().unwrap_or_default(),
+        names: description.names,
+        engines: Vec::new(),
+        tokenizer,
+        tokenizer_config: None,
+        chat_template,
+        chat_template_defaults: description.chat_template_defaults,
+        answer_format: Arc::new(answer_format.unwrap_or_default()),
+        generation_defaults: description.defaults,
+        eos_token_ids: description.eos_token_ids,
+        max_model_len: description.max_model_len,
+        vocabulary_size: description.vocabulary_size,
+        pooling: description.pooling.map(Into::into),
+        adapters: (!description.adapters.is_empty()).then(|| remote_adapters(&description.adapters)),
+        notice: description.notice,
+        held: HeldBytes::default(),
+    })
+}
+
+fn gguf_vocabulary(vocabulary: Vocabulary) -> GgufVocabulary {
+    GgufVocabulary {
+        model: vocabulary.model,
+        pre: vocabulary.pre,
+        model_name: vocabulary.model_name,
+        tokens: vocabulary.tokens,
+        scores: vocabulary.scores,
+        token_types: vocabulary.token_types,
+        merges: vocabulary.merges,
+        bos_token_id: vocabulary.bos_token_id,
+        eos_token_id: vocabulary.eos_token_id,
+        eot_token_id: vocabulary.eot_token_id,
+        eom_token_id: vocabulary.eom_token_id,
+        unknown_token_id: vocabulary.unknown_token_id,
+        padding_token_id: vocabulary.padding_token_id,
+        add_bos_token: vocabulary.add_bos_token,
+        add_eos_token: vocabulary.add_eos_token,
+        add_space_prefix: vocabulary.add_space_prefix,
+        encoder: encoder_keys(vocabulary.encoder),
+    }
+}
+
+fn encoder_keys(keys: EncoderKeys) -> GgufEncoderKeys {
+    GgufEncoderKeys {
+        separator_token_id: keys.separator_token_id,
+        cls_token_id: keys.cls_token_id,
+        lowercase: keys.lowercase,
+        strip_accents: keys.strip_accents,
+        remove_extra_whitespaces: keys.remove_extra_whitespaces,
+        precompiled_charsmap: keys.precompiled_charsmap,
+    }
+}
+
+/// Adapters are the workers' own, who are told their names: here they take no room.
+#[derive(Debug, Default)]
+struct RemoteAdapters {
+    n_named: AtomicU32,
+}
+
+impl AdapterLoader for RemoteAdapters {
+    fn load(&self, _path: &str) -> Result<LoadedAdapter, AdapterFault> {
+        let id = AdapterId(self.n_named.fetch_add(1, Ordering::Relaxed));
+        Ok(LoadedAdapter { id, held: Arc::new(()) })
+    }
+}
+
+fn remote_adapters(names: &[String]) -> AdapterSettings {
+    let module = |name: &String| AdapterModule { name: name.clone(), path: name.clone(), loaded: None };
+    AdapterSettings {
+        loader: Arc::new(RemoteAdapters::default()),
+        modules: names.iter().map(module).collect(),
+        allow_runtime_updates: false,
+    }
+}

@@ -1,0 +1,181 @@
+//! A request while an upstream engine answers it: what it uses, and what is told of it at its end, however it ends. Does not
+//! know bytes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_core::request::FinishReason;
+use throng_fleet::dispatch::Placement;
+use throng_fleet::replica::Timing;
+use throng_fleet::upstream::{EventKind, ReportedUsage, Usage, UsageCount};
+use throng_store::Outcome;
+use tokio::time::Instant;
+
+use crate::caller::Caller;
+use crate::limits::Charge;
+use crate::metrics::ModelMetrics;
+use crate::observation::GenerationRecord;
+
+/// Parts of a request that an engine begins to answer.
+pub(super) struct Begun {
+    /// The request.
+    pub caller: Arc<Caller>,
+    /// The counters of its model.
+    pub metrics: Arc<ModelMetrics>,
+    /// The model's id.
+    pub model_id: Box<str>,
+    /// Its part of the engine's load.
+    pub placement: Placement,
+    /// The limits and the ledger entry that it is charged to.
+    pub charge: Charge,
+    /// Its tokens.
+    pub count: UsageCount,
+    /// When it was submitted.
+    pub began: Instant,
+}
+
+/// A request that an engine answers. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct ActiveRequest {
+    /// The request.
+    pub caller: Arc<Caller>,
+    /// The counters of its model.
+    pub metrics: Arc<ModelMetrics>,
+    model_id: Box<str>,
+    /// `None` once the engine has failed.
+    placement: Option<Placement>,
+    charge: Charge,
+    count: UsageCount,
+    outcome: Outcome,
+    n_choices: u64,
+    n_ended: u64,
+    at_length: bool,
+    /// From the request's arrival until it was submitted.
+    read: Duration,
+    began: Instant,
+    first_token: Option<Duration>,
+    last_token: Option<Duration>,
+}
+
+impl ActiveRequest {
+    /// A request that has reached an engine, of which so many choices are to come.
+    pub fn new(begun: Begun, n_choices: u64) -> Self {
+        let Begun { caller, metrics, model_id, placement, mut charge, count, began } = begun;
+        charge.begin(0);
+        let read = began - caller.arrived;
+        Self {
+            caller,
+            metrics,
+            model_id,
+            placement: Some(placement),
+            charge,
+            count,
+            outcome: Outcome::Abort,
+            n_choices,
+            n_ended: 0,
+            at_length: false,
+            read,
+            began,
+            first_token: None,
+            last_token: None,
+        }
+    }
+
+    /// Notes an event of so many bytes.
+    pub fn note_event(&mut self, kind: &EventKind, n_bytes: usize) {
+        let EventKind::Part { n_tokens, n_ended, at_length, usage, is_only_usage } = *kind else { return };
+        self.count.bytes(n_bytes);
+        if !is_only_usage {
+            let now = self.began.elapsed();
+            if let Some(before) = self.last_token {
+                self.metrics.token_gap(now.saturating_sub(before));
+            }
+            self.first_token.get_or_insert(now);
+            self.last_token = Some(now);
+            self.count.part(n_tokens);
+            self.charge.token();
+            self.placement.iter_mut().for_each(Placement::token);
+        }
+        self.n_ended += u64::from(n_ended);
+        self.at_length |= at_length;
+        usage.into_iter().for_each(|usage| self.count.report(usage));
+    }
+
+    /// Notes a whole answer of so many bytes, which is estimated to have so many tokens.
+    pub fn whole(&mut self, n_bytes: usize, n_tokens: u64, usage: Option<ReportedUsage>, at_length: bool) {
+        self.count.bytes(n_bytes);
+        self.count.whole(n_tokens);
+        self.last_token = Some(self.began.elapsed());
+        self.at_length = at_length;
+        usage.into_iter().for_each(|usage| self.count.report(usage));
+        self.placement.iter_mut().for_each(Placement::token);
+        self.end();
+    }
+
+    /// Whether all choices have ended.
+    pub fn all_ended(&self) -> bool {
+        self.n_ended >= self.n_choices
+    }
+
+    /// It has ended well.
+    pub fn end(&mut self) {
+        self.outcome = if self.at_length { Outcome::Length } else { Outcome::Stop };
+    }
+
+    /// The engine has failed.
+    pub fn fail(&mut self) {
+        self.outcome = Outcome::Error;
+        self.placement.take().into_iter().for_each(Placement::failed);
+    }
+
+    /// Charges what was used.
+    fn settle(&mut self, usage: Usage) {
+        self.charge.begin(usage.prompt_tokens);
+        self.charge.prompt(usage.prompt_tokens, usage.cached_tokens);
+        self.charge.answer_ended(usage.completion_tokens, self.count.n_parts());
+        self.charge.end(self.outcome);
+    }
+}
+
+impl Drop for ActiveRequest {
+    fn drop(&mut self) {
+        let (usage, outcome) = (self.count.usage(), self.outcome);
+        if self.count.is_absurd() {
+            let (request, model) = (self.caller.id_text(), &*self.model_id);
+            tracing::warn!(
+                request,
+                model,
+                "an engine reports more tokens than there can be: they are estimated"
+            );
+        }
+        let timing = Timing {
+            first_step: None,
+            first_token: self.first_token,
+            last_token: self.last_token,
+            end: self.began.elapsed(),
+            n_output: u32::try_from(usage.completion_tokens).unwrap_or(u32::MAX),
+        };
+        let n_computed = usage.prompt_tokens.saturating_sub(usage.cached_tokens) as usize;
+        let metrics = &self.metrics;
+        let reason = match outcome {
+            Outcome::Stop => Some(FinishReason::Stop { token: None }),
+            Outcome::Length => Some(FinishReason::Length),
+            Outcome::Error => Some(FinishReason::Error),
+            Outcome::Abort | Outcome::Interrupted => None,
+        };
+        match reason {
+            Some(reason) => metrics.finished(reason, &timing, n_computed),
+            None => metrics.aborted(),
+        }
+        let record = GenerationRecord::of_upstream(
+            &self.model_id,
+            self.n_choices as usize,
+            [usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens],
+            self.read,
+            &timing,
+            outcome,
+        );
+        self.caller.record_generation(record);
+        self.settle(usage);
+    }
+}
