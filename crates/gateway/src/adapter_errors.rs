@@ -50,7 +50,7 @@ mod tests {
             (refused_update("a", AdapterError::Fault(invalid())), 400, Some("lora_path")),
             (refused_update("a", AdapterError::NameTaken), 400, Some("lora_name")),
             (refused_update("a", AdapterError::TooMany(4)), 400, Some("lora_name")),
-            (refused_update("a", AdapterError::NotFound), 404, None),
+            (refused_update("a", AdapterError::NotFound), 404, Some("lora_name")),
             (refused_update("a", AdapterError::UpdatesDisabled), 403, None),
         ] {
             assert_eq!((error.status().as_u16(), error.param()), (status, param), "{error}");

@@ -28,6 +28,7 @@ use crate::metrics::{
 use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
 use crate::on_demand::{OnDemandModels, Serving};
+use crate::policy::Policy;
 use crate::response_cache::{DiskTier, ResponseCache, SemanticCache};
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
@@ -56,8 +57,8 @@ pub(crate) struct Shared {
     pub disk: Option<Arc<DiskTier>>,
     /// The workers of the fleet; none where the models are computed in this process.
     pub workers: Arc<Links>,
-    /// The models of foreign engines.
-    pub foreign: Arc<UpstreamModels>,
+    /// The models of upstream engines.
+    pub upstreams: Arc<UpstreamModels>,
     /// What requests use, where there is a database.
     pub ledger: Option<Arc<Ledger>>,
     /// The latest finished requests.
@@ -84,7 +85,7 @@ impl Shared {
         }
         let phase = watch::Sender::new(Phase::Serving);
         let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
-        let (workers, foreign, ending, moderation) = Default::default();
+        let (workers, upstreams, ending, moderation) = Default::default();
         let (disk, on_demand) = (None, None);
         Self {
             memory,
@@ -96,7 +97,7 @@ impl Shared {
             moderation,
             disk,
             workers,
-            foreign,
+            upstreams,
             ledger,
             recent,
             ending,
@@ -108,7 +109,7 @@ impl Shared {
 impl Shared {
     /// The workers and engines of the fleet.
     pub fn fleet_members(&self) -> FleetMembers {
-        FleetMembers { workers: self.workers.clone(), engines: self.foreign.clone() }
+        FleetMembers { workers: self.workers.clone(), engines: self.upstreams.clone() }
     }
 }
 
@@ -142,46 +143,66 @@ fn counts_of(moderation: &Arc<Moderation>) -> AtScrape<ModerationCounts> {
 /// What all requests share.
 #[derive(Debug)]
 pub(crate) struct App {
-    /// As the operator set it.
+    /// The configuration.
     pub config: GatewayConfig,
-    /// Who may ask.
-    pub keys: ApiKeys,
-    /// What of the keys' limits is in use.
-    pub limits: Arc<RateLimits>,
-    /// What is not to be sent.
-    pub moderation: Arc<Moderation>,
-    /// What requests use, where there is a database.
-    pub ledger: Option<Arc<Ledger>>,
-    /// The latest finished requests.
-    pub recent: Arc<RecentRequests>,
-    /// Told when the operator wants the server to end.
-    pub ending: Arc<Notify>,
+    /// Keys, limits, ledger, moderation and kept answers.
+    pub policy: Policy,
+    /// The models, and who computes them.
+    pub models: Models,
+    /// Bounds of the work that requests make here.
+    pub work: Work,
+    /// What is counted and remembered of requests.
+    pub observed: Observed,
+    /// How far the server is on its way to its end.
+    pub lifecycle: Lifecycle,
+}
+
+/// The models, and who computes them.
+#[derive(Debug)]
+pub(crate) struct Models {
+    /// The served models with their replicas.
+    pub router: Arc<Router>,
+    /// The models of upstream engines.
+    pub upstreams: Arc<UpstreamModels>,
+    /// The workers of the fleet.
+    pub workers: Arc<Links>,
     /// Models that come and go while the server runs.
     pub on_demand: Option<Arc<OnDemandModels>>,
-    /// Names in the log what of requests had no effect.
-    pub ignored: IgnoredLog,
     /// Names that stand for models.
     pub aliases: Aliases,
-    /// The served models and who computes them.
-    pub router: Arc<Router>,
-    /// What is counted.
-    pub metrics: Metrics,
-    /// Answers that were generated before.
-    pub cache: Arc<ResponseCache>,
+    /// How far loading is while there are no models yet.
+    pub loading: Option<Arc<Progress>>,
+}
+
+/// Bounds of the work that requests make here.
+#[derive(Debug)]
+pub(crate) struct Work {
     /// Bounds how many bodies are parsed and tokenized at a time.
     pub turns: Turns,
     /// Where whole answers are written.
     pub writing: AnswerWriting,
     /// Bounds what all requests hold.
     pub memory: Arc<MemoryBudget>,
-    /// The workers of the fleet.
-    pub workers: Arc<Links>,
-    /// The models of foreign engines.
-    pub foreign: Arc<UpstreamModels>,
-    /// How far the server is on its way to its end.
+}
+
+/// What is counted and remembered of requests.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    /// The metrics.
+    pub metrics: Metrics,
+    /// The latest finished requests.
+    pub recent: Arc<RecentRequests>,
+    /// Names in the log what of requests had no effect.
+    pub ignored: IgnoredLog,
+}
+
+/// How far the server is on its way to its end.
+#[derive(Debug)]
+pub(crate) struct Lifecycle {
+    /// The phase that it is in.
     pub phase: watch::Sender<Phase>,
-    /// How far loading is while there are no models yet.
-    pub loading: Option<Arc<Progress>>,
+    /// Told when the operator wants the server to end.
+    pub ending: Arc<Notify>,
     /// Seconds since the epoch when the server was made; the `created` of every model.
     pub started_unix_s: u64,
 }
@@ -204,17 +225,17 @@ impl App {
             moderation,
             disk,
             workers,
-            foreign,
+            upstreams,
             ledger,
             recent,
             ending,
             on_demand,
         } = shared;
-        let members = FleetMembers { workers: workers.clone(), engines: foreign.clone() };
+        let members = FleetMembers { workers: workers.clone(), engines: upstreams.clone() };
         let router = Arc::new(Router::of_fleet(members));
         let cache = response_cache(&config, disk);
         let [of_replicas, of_models, of_scales, of_memory] = [(); 4].map(|()| router.clone());
-        let (of_engines, of_workers) = (foreign.clone(), workers.clone());
+        let (of_engines, of_workers) = (upstreams.clone(), workers.clone());
         let metrics = Metrics::new(
             AtScrape::new(move || of_replicas.labelled_replicas()),
             (
@@ -228,77 +249,66 @@ impl App {
             counts_of(&moderation),
         );
         serve_local(&router, models, &metrics, &config);
+        let keys = ApiKeys::new(&config.access.api_keys, keys)
+            .with_operator(config.access.admin_key.as_ref())
+            .with_tokens(config.access.tokens.as_ref().zip(issuer_keys));
+        let turns = Turns::new(
+            config.api.max_concurrent_tokenizations,
+            config.api.max_queued_tokenizations,
+            Duration::from_secs(config.api.tokenization_timeout_s),
+        );
+        let writing = AnswerWriting::new(MAX_WRITTEN_ANSWERS, config.api.max_answer_bytes, memory.clone());
+        let aliases = Aliases::new(&config.routing.aliases, &metrics.aliases);
         Self {
-            keys: ApiKeys::new(&config.access.api_keys, keys)
-                .with_operator(config.access.admin_key.as_ref())
-                .with_tokens(config.access.tokens.as_ref().zip(issuer_keys)),
-            router,
-            aliases: Aliases::new(&config.routing.aliases, &metrics.aliases),
-            metrics,
-            cache,
-            turns: Turns::new(
-                config.api.max_concurrent_tokenizations,
-                config.api.max_queued_tokenizations,
-                Duration::from_secs(config.api.tokenization_timeout_s),
-            ),
-            writing: AnswerWriting::new(MAX_WRITTEN_ANSWERS, config.api.max_answer_bytes, memory.clone()),
-            memory,
-            limits,
-            moderation,
-            workers,
-            foreign,
-            ledger,
-            recent,
-            ending,
-            on_demand,
-            ignored: IgnoredLog::default(),
-            phase,
-            loading,
-            started_unix_s: now_unix_s(),
+            policy: Policy { keys, limits, ledger, moderation, cache },
+            models: Models { router, upstreams, workers, on_demand, aliases, loading },
+            work: Work { turns, writing, memory },
+            observed: Observed { metrics, recent, ignored: IgnoredLog::default() },
+            lifecycle: Lifecycle { phase, ending, started_unix_s: now_unix_s() },
             config,
         }
     }
 
     /// Serves a model that others compute.
     pub fn add_remote(&self, served: ServedModel, first: Arc<dyn Replica>) -> Route {
-        let counters = self.metrics.of_model(&ModelLabels::of_model(served.id()));
+        let counters = self.observed.metrics.of_model(&ModelLabels::of_model(served.id()));
         let replicas = Replicas::remote(&self.config.routing.settings());
         replicas.add(first);
         let route = Route::new(Arc::new(ModelEntry::new(served, counters, &self.config)), replicas);
-        self.router.add(route.clone());
+        self.models.router.add(route.clone());
         route
     }
 
     /// How many workers each model that workers compute should have, by the model's id.
     pub fn desired_replicas(&self) -> Vec<(String, u32)> {
-        decided(&self.router)
+        decided(&self.models.router)
     }
 
     /// Whether a model may answer without a restart of the process, now or later.
     pub fn is_live(&self) -> bool {
-        let routes = self.router.routes();
+        let routes = self.models.router.routes();
         routes.is_empty()
-            || !self.foreign.now().is_empty()
+            || !self.models.upstreams.now().is_empty()
             || routes.iter().any(|route| route.status() != Status::Lost)
     }
 
     /// Whether new requests are refused because the server is ending.
     pub fn is_draining(&self) -> bool {
-        *self.phase.borrow() >= Phase::Draining
+        *self.lifecycle.phase.borrow() >= Phase::Draining
     }
 }
 
 impl Serving for App {
     fn router(&self) -> &Router {
-        &self.router
+        &self.models.router
     }
 
     fn add(&self, served: ServedModel) -> Result<HeldBytes, String> {
         let held = served.held;
-        if let Some(name) = served.names.iter().find(|name| self.router.get(name).is_some()) {
+        if let Some(name) = served.names.iter().find(|name| self.models.router.get(name).is_some()) {
             return Err(format!("another model is named {name}"));
         }
-        serve_local(&self.router, vec![served], &self.metrics, &self.config);
+        serve_local(&self.models.router, vec![served], &self.observed.metrics, &self.config);
         Ok(held)
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct FleetMembers {
 }
 
 impl FleetMembers {
-    /// Those that have not said which models they serve, if there are any.
+    /// Members that have not said which models they serve, if there are any.
     pub fn awaited(&self) -> Option<Awaited> {
         let awaited = self.all_awaited();
         (awaited.n() > 0).then_some(awaited)

@@ -28,6 +28,7 @@ mod moderation;
 mod observation;
 mod on_demand;
 mod overload;
+mod policy;
 mod pooling;
 mod pooling_model;
 mod regions;

@@ -12,7 +12,7 @@ impl App {
     /// # Errors
     /// The errors of [`Tenant::find_or_only`], which then name the models that the key may use.
     pub fn find_model(&self, key_holder: &Tenant, name: Option<&str>) -> Result<Route, ApiError> {
-        key_holder.find_or_only(&self.router, name).map_err(|error| match (error.code(), name) {
+        key_holder.find_or_only(&self.models.router, name).map_err(|error| match (error.code(), name) {
             ("model_not_found", Some(_)) => error.with_models(&self.usable_names(key_holder)),
             ("permission_denied", Some(name)) => self.not_permitted(key_holder, name),
             _ => error,
@@ -28,7 +28,7 @@ impl App {
     /// adapters, the models of upstreams, those that are loaded on demand, and the aliases.
     pub fn usable_names(&self, key_holder: &Tenant) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
-        for route in self.router.routes().iter() {
+        for route in self.models.router.routes().iter() {
             let of_model = route.model.served.names.iter();
             names.extend(of_model.filter(|name| key_holder.permits(name, route)).take(1).cloned());
             let adapters = route.model.adapters.list();
@@ -36,11 +36,11 @@ impl App {
                 adapters.iter().map(|(name, _)| name.clone()).filter(|name| key_holder.permits(name, route)),
             );
         }
-        for model in self.foreign.now().iter() {
+        for model in self.models.upstreams.now().iter() {
             let permitted = model.names.iter().find(|name| key_holder.permits_name_of(name, &model.names));
             names.extend(permitted.cloned());
         }
-        let on_demand = self.on_demand.iter().flat_map(|models| models.names());
+        let on_demand = self.models.on_demand.iter().flat_map(|models| models.names());
         let aliases = self.config.routing.aliases.iter().map(|alias| &alias.name);
         for name in on_demand.chain(aliases).filter(|name| key_holder.permits_name_of(name, &[])) {
             if !names.contains(name) {
@@ -63,7 +63,7 @@ impl App {
         kept: bool,
     ) -> Result<(), ApiError> {
         let Some(name) = name.filter(|_| key_holder.is_restricted()) else { return Ok(()) };
-        let is_permitted = match self.aliases.find(name) {
+        let is_permitted = match self.models.aliases.find(name) {
             Some(alias) => {
                 let targets = alias.config.targets.iter().map(|target| &target.model);
                 let mut models = targets.chain(&alias.config.fallback);
@@ -77,7 +77,7 @@ impl App {
     }
 
     fn permits_model(&self, key_holder: &Tenant, name: &str) -> bool {
-        match (self.foreign.find(name), self.router.get(name)) {
+        match (self.models.upstreams.find(name), self.models.router.get(name)) {
             (Some(model), _) => key_holder.permits_name_of(name, &model.names),
             (None, Some(route)) => key_holder.permits(name, &route),
             (None, None) => key_holder.permits_name_of(name, &[]),

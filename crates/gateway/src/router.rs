@@ -153,7 +153,7 @@ impl Router {
     /// The named model, or the only one when no name is given.
     ///
     /// # Errors
-    /// As [`Self::find`]; 400 when the name is missing and there are several.
+    /// Returns those of [`Self::find`]; 400 when the name is missing and there are several.
     pub fn find_or_only(&self, name: Option<&str>) -> Result<Route, ApiError> {
         match (name, &*self.routes()) {
             (Some(name), _) => self.find(name),

@@ -41,6 +41,8 @@ struct ErrorObject<'a> {
 struct ErrorFields<'a> {
     r#type: &'static str,
     message: &'a str,
+    /// Beyond Anthropic's form: the code that OpenAI's form has.
+    code: &'static str,
 }
 
 impl<'a> ErrorObject<'a> {
@@ -56,6 +58,9 @@ impl<'a> ErrorObject<'a> {
             500.. => "api_error",
             _ => "invalid_request_error",
         };
-        Self { r#type: "error", error: ErrorFields { r#type: kind, message: error.message() } }
+        Self {
+            r#type: "error",
+            error: ErrorFields { r#type: kind, message: error.message(), code: error.code() },
+        }
     }
 }

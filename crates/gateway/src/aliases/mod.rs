@@ -20,7 +20,7 @@ pub(crate) struct Aliases(Vec<Arc<Alias>>);
 /// One alias.
 #[derive(Debug)]
 pub(crate) struct Alias {
-    /// As the operator set it.
+    /// Configuration.
     pub config: ModelAlias,
     /// What is counted.
     pub metrics: AliasMetrics,
@@ -40,7 +40,7 @@ pub(crate) struct Choice {
 }
 
 impl Aliases {
-    /// Those of the configuration.
+    /// Aliases of the configuration.
     pub fn new(configs: &[ModelAlias], metrics: &AliasMetrics) -> Self {
         let alias = |config: &ModelAlias| {
             let copies = config.shadow.as_ref().map_or(0, |shadow| shadow.max_in_flight);

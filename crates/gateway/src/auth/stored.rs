@@ -25,7 +25,7 @@ pub(super) struct Table {
     /// Revision of the keys; `None` before they are read.
     revision: Option<i64>,
     keys: HashMap<KeyDigest, Arc<ApiKey>>,
-    /// Those that have keys.
+    /// Organisations that have keys.
     pub(super) scopes: KnownScopes,
 }
 

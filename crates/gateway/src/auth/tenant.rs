@@ -8,7 +8,7 @@ use throng_store::ApiKey;
 use crate::router::{Route, Router};
 use throng_api::ApiError;
 
-/// Who asks. It travels with the request.
+/// Tenant of a request, which travels with it.
 #[derive(Debug, Clone)]
 pub(crate) struct Tenant {
     /// The unit of fairness: a stored key's project, a configured key, a token's user without project, or
@@ -34,7 +34,7 @@ impl Tenant {
         Self { id, key: None, user: None, is_operator: false }
     }
 
-    /// Who has the operator's key.
+    /// Whether it has the operator's key.
     pub fn operator() -> Self {
         Self { is_operator: true, ..Self::without_key(TenantId(Arc::from("operator"))) }
     }
@@ -54,7 +54,7 @@ impl Tenant {
     /// The model named `name`, or the only one when no name is given.
     ///
     /// # Errors
-    /// As [`Router::find_or_only`]; 403 `permission_denied` when the key does not permit the model. A key that is restricted
+    /// Returns those of [`Router::find_or_only`]; 403 `permission_denied` when the key does not permit the model. A key that is restricted
     /// to models does not learn which others exist.
     pub fn find_or_only(&self, router: &Router, name: Option<&str>) -> Result<Route, ApiError> {
         let found = router.find_or_only(name);

@@ -42,7 +42,7 @@ pub(crate) struct Caller {
     tenant: OnceLock<Tenant>,
     limits: OnceLock<Status>,
     user: OnceLock<String>,
-    /// Who is told of it when it is over; nobody of what is no request of a client's.
+    /// Observers that are told when it is over; none for internal requests.
     observation: Option<Arc<Observation>>,
     trace_parent: Option<TraceParent>,
     /// When it had passed the stages before its generation.
@@ -117,12 +117,12 @@ impl Caller {
         self.id.to_str().unwrap_or("?")
     }
 
-    /// Who asks, for fairness; the anonymous tenant until a key has been checked.
+    /// Tenant, for fairness; the anonymous one until a key has been checked.
     pub fn tenant(&self) -> TenantId {
         self.tenant.get().map_or_else(TenantId::anonymous, |tenant| tenant.id.clone())
     }
 
-    /// Who asks, with what the key permits; the anonymous tenant until a key has been checked.
+    /// Tenant with the permissions of its key; the anonymous one until a key has been checked.
     pub fn key_holder(&self) -> Tenant {
         self.tenant.get().cloned().unwrap_or_else(Tenant::anonymous)
     }

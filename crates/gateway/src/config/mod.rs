@@ -32,7 +32,7 @@ pub struct GatewayConfig {
     pub server: ServerConfig,
     /// Certificates; connections are encrypted if there are some.
     pub tls: Option<TlsConfig>,
-    /// Who may ask.
+    /// Keys, tokens and origins.
     pub access: AccessConfig,
     /// What may be asked.
     pub api: ApiConfig,
@@ -40,7 +40,7 @@ pub struct GatewayConfig {
     pub prices: Vec<ModelPrice>,
     /// What is told of requests.
     pub observability: ObservabilityConfig,
-    /// Who may wait, and for how long.
+    /// Limits of waiting.
     pub overload: OverloadConfig,
     /// Which replica gets a request.
     pub routing: RoutingConfig,
@@ -129,7 +129,7 @@ impl ServerConfig {
     }
 }
 
-/// Who may ask.
+/// Keys, tokens and origins.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessConfig {
@@ -181,7 +181,7 @@ impl AccessConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenConfig {
-    /// Who makes them: what their `iss` must be.
+    /// Issuer: the required `iss`.
     pub issuer: String,
     /// Whom they are for: what their `aud` must have.
     pub audience: String,
@@ -282,12 +282,12 @@ impl Default for ApiConfig {
 pub struct ModelPrice {
     /// A name of the model, or of an adapter.
     pub model: String,
-    /// Of prompt tokens.
+    /// Price of prompt tokens.
     pub prompt: String,
-    /// Of prompt tokens that were found in the cache; as other prompt tokens when absent.
+    /// Price of prompt tokens that were found in the cache; that of other prompt tokens when absent.
     #[serde(default)]
     pub cached: Option<String>,
-    /// Of generated tokens.
+    /// Price of generated tokens.
     pub generated: String,
 }
 

@@ -31,7 +31,7 @@ pub struct ClassifierConfig {
     /// The model that it is asked for.
     #[serde(default)]
     pub model: Option<String>,
-    /// It must have answered within this time.
+    /// Time within which it must have answered.
     #[serde(default = "one_second")]
     pub timeout_ms: u64,
     /// What becomes of texts about which it has not answered.
@@ -52,10 +52,10 @@ pub struct ClassifierConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
-    /// They are refused (fail closed).
+    /// Refuses them (fail closed).
     #[default]
     Refuse,
-    /// They are allowed (fail open).
+    /// Allows them (fail open).
     Allow,
 }
 

@@ -20,12 +20,12 @@ pub struct OnDemandConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnRequest {
-    /// It waits while the model is loaded.
+    /// Holds the request while the model is loaded.
     #[default]
     Wait,
-    /// It is answered with 503, and the model is loaded.
+    /// Answers with 503, and loads the model.
     Refuse,
-    /// It is answered with 503; only the operator loads models.
+    /// Answers with 503; only the operator loads models.
     Never,
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use throng_core::overload::ServiceClass;
 
-/// Who may wait, and for how long. A limit of 0 is none.
+/// Limits of waiting. A limit of 0 is none.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OverloadConfig {

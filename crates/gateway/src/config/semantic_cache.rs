@@ -31,10 +31,10 @@ pub struct SemanticCacheConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SemanticMode {
-    /// It is counted and logged; the request is computed.
+    /// Counts and logs it; the request is computed.
     #[default]
     Report,
-    /// It is given.
+    /// Answers with it.
     Serve,
 }
 

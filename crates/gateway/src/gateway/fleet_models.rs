@@ -34,10 +34,10 @@ impl Loading {
     /// Serves a model beside those that are served already. The first one ends the loading.
     fn add_route(&self, model: ServedModel, first: Arc<dyn Replica>) -> Result<Route, GatewayError> {
         let app = self.app();
-        let routes = app.router.routes();
+        let routes = app.models.router.routes();
         let is_taken = |name: &&String| {
             routes.iter().any(|other| other.model.answers_to(name))
-                || self.shared.foreign.find(name).is_some()
+                || self.shared.upstreams.find(name).is_some()
         };
         if let Some(name) = model.names.iter().find(is_taken) {
             return Err(GatewayError::ModelName { name: name.clone() });
@@ -57,7 +57,7 @@ impl FleetModels for Loading {
     }
 
     fn upstreams(&self) -> &Arc<UpstreamModels> {
-        &self.shared.foreign
+        &self.shared.upstreams
     }
 
     fn check_region(&self, region: &str) -> Result<(), String> {
@@ -91,12 +91,12 @@ impl FleetModels for Loading {
             );
         }
         let app = self.app();
-        let known = self.shared.foreign.now();
+        let known = self.shared.upstreams.now();
         if let Some(model) = known.iter().find(|model| model.names == names) {
             model.add(upstream, model_there);
             return Ok(());
         }
-        let routes = app.router.routes();
+        let routes = app.models.router.routes();
         let is_taken = |name: &&String| {
             name.is_empty()
                 || known.iter().any(|model| model.answers_to(name))
@@ -109,17 +109,17 @@ impl FleetModels for Loading {
             return Err(format!("there are {MAX_MODELS} models of foreign engines already"));
         }
         // Its counters are there, at 0, before the first request.
-        let _ = app.metrics.of_upstream(&names[0]);
+        let _ = app.observed.metrics.of_upstream(&names[0]);
         let model = UpstreamModel::new(names, &self.config.routing.settings());
         model.add(upstream, model_there);
-        self.shared.foreign.add(Arc::new(model));
+        self.shared.upstreams.add(Arc::new(model));
         self.serve(app.clone());
         Ok(())
     }
 
     fn is_settled(&self) -> bool {
-        let has_models = self.loaded.get().is_some_and(|app| !app.router.routes().is_empty());
-        let upstreams = &self.shared.foreign;
+        let has_models = self.loaded.get().is_some_and(|app| !app.models.router.routes().is_empty());
+        let upstreams = &self.shared.upstreams;
         (has_models || !upstreams.now().is_empty()) && !upstreams.are_starting()
     }
 }

@@ -73,7 +73,7 @@ impl Gateway {
     /// [`Loading::finish`] brings them.
     ///
     /// # Errors
-    /// As [`Self::new`], but for the models' names.
+    /// Returns those of [`Self::new`], but for the models' names.
     pub fn loading(config: GatewayConfig, process: ProcessFacts) -> Result<(Self, Loading), GatewayError> {
         let host = config.server.host_name();
         let is_local = config.server.uds.is_some()
@@ -251,7 +251,7 @@ impl Loading {
 /// What clients are served, and what the operator.
 fn served(app: Arc<App>) -> (Served, Served) {
     let of = |audience| {
-        let (metrics, router) = (app.metrics.http.clone(), routes::router(app.clone(), audience));
+        let (metrics, router) = (app.observed.metrics.http.clone(), routes::router(app.clone(), audience));
         let tidy = match audience {
             Audience::Clients => routes::tidied,
             Audience::Operator => std::convert::identity,

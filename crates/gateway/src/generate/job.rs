@@ -54,10 +54,10 @@ pub(super) fn prepare_job(
     }
     caller.set_service_tier(options.service_class);
     check_room(&route, caller)?;
-    let scope = PrepareContext { tenant: caller.tenant(), memory: &app.memory, abandoned };
+    let scope = PrepareContext { tenant: caller.tenant(), memory: &app.work.memory, abandoned };
     let adapter = route.model.adapter_of(options.model())?;
     caller.set_user(options.user.as_deref());
-    let semantic = app.cache.semantic();
+    let semantic = app.policy.cache.semantic();
     let draft = semantic.and_then(|semantic| Draft::wanted(semantic, caller, &spec));
     let prepared = prepare(&route.model, &scope, &mut spec)?;
     let draft = draft.filter(|_| prepared.is_deterministic).zip(semantic);
@@ -99,5 +99,5 @@ fn check_prompts(
 ) -> Result<Vec<String>, ApiError> {
     let prompts = prepared.requests.iter().map(|request| &*request.prompt);
     let tokenizer = route.model.served.tokenizer.as_ref();
-    app.moderation.check_prompts(&caller.key_holder(), tokenizer, prompts, param)
+    app.policy.moderation.check_prompts(&caller.key_holder(), tokenizer, prompts, param)
 }

@@ -86,7 +86,7 @@ where
     R: FnOnce() -> Result<(Request, Reservation), ApiError> + Send + 'static,
 {
     let UnreadRequest { n_bytes, read } = request;
-    let has_semantic_cache = app.cache.semantic().is_some();
+    let has_semantic_cache = app.policy.cache.semantic().is_some();
     let is_quick = move |(request, _): &(Request, _)| {
         request.spec.is_quick() && !(has_semantic_cache && request.spec.conversation().is_some())
     };
@@ -94,23 +94,21 @@ where
     let prepare = move |(request, _memory), abandoned: &Abandoned| {
         prepare_job(&state, &whose, request, &target, abandoned)
     };
-    let job = read_and_prepare(&app.turns, caller, n_bytes, read, is_quick, prepare).await?;
+    let job = read_and_prepare(&app.work.turns, caller, n_bytes, read, is_quick, prepare).await?;
     start(app, caller, job).await
 }
 
 async fn start(app: &App, caller: &Arc<Caller>, job: Job) -> Result<StartedRequest, ApiError> {
     let Job { route, mut prepared, view, facts, bound, n_shown, is_streaming, ignored, prompt_param, .. } =
         job;
-    app.moderation.judge_prompts(&job.unjudged, prompt_param).await?;
-    let memory = app.memory.reserve(Part::Answers, bound.prompt_report_bytes()).map_err(memory_full)?;
+    app.policy.moderation.judge_prompts(&job.unjudged, prompt_param).await?;
+    let memory = app.work.memory.reserve(Part::Answers, bound.prompt_report_bytes()).map_err(memory_full)?;
     let n_prompt_tokens = facts.prompts.iter().map(|prompt| prompt.len()).collect();
     let reading = prepared.reading.take();
-    let counting = (&app.limits, app.ledger.as_ref());
-    let mut session =
-        admit(&route, prepared, prompt_param, caller, counting, (&app.cache, &app.moderation)).await?;
+    let mut session = admit(&route, prepared, prompt_param, caller, &app.policy).await?;
     if job.is_replaceable && is_streaming {
         // Once the head of a stream has been sent, no other model can answer.
-        let mut phase = app.phase.subscribe();
+        let mut phase = app.lifecycle.phase.subscribe();
         let begun = tokio::select! {
             begun = session.begun() => begun,
             _ = phase.wait_for(|phase| *phase == Phase::Cut) => Ok(()),
@@ -145,7 +143,7 @@ impl StartedRequest {
     /// 500 when it fails on the way, 503 when the server ends first or its memory is full, 400 when the answer
     /// becomes larger than it may.
     pub async fn collect(self, app: &App) -> Result<(Collected, Box<dyn AnswerWriter>), ApiError> {
-        let phase = app.phase.subscribe();
+        let phase = app.lifecycle.phase.subscribe();
         let mut collected =
             collect(self.stream, &self.n_prompt_tokens, &self.bound, self.memory, phase).await?;
         Answer::keep_best(&mut collected.answer, self.n_shown);

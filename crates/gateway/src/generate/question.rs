@@ -83,7 +83,7 @@ impl Draft {
         caller: &Arc<Caller>,
     ) -> Result<Question, ApiError> {
         let PrepareContext { memory, abandoned, .. } = *scope;
-        let embedder = app.router.find(&semantic.config().model)?;
+        let embedder = app.models.router.find(&semantic.config().model)?;
         let pooling = embedder.model.served.pooling.as_ref().ok_or_else(|| {
             ApiError::unsupported_by_model(
                 "model",
@@ -101,7 +101,7 @@ impl Draft {
         let prepared = prepare(&embedder.model, pooling, &inputs, &options, whose)?;
         let tenant = caller.key_holder();
         let embedding =
-            vector_aside((embedder, prepared), caller.clone(), tenant, app.ledger.clone()).boxed();
+            vector_aside((embedder, prepared), caller.clone(), tenant, app.policy.ledger.clone()).boxed();
         let request_id = caller.id_text().to_owned();
         Ok(Question { request_id, frame: frame.tokens.into(), max_tokens: self.max_tokens, embedding })
     }

@@ -14,10 +14,10 @@ use crate::ledger::{Counted, Ledger, Meter};
 use crate::limits::{
     Charge, RateLimits, budget_scopes, limit_error, refusal_name, uncounted_error, uncounted_name,
 };
-use crate::moderation::Moderation;
 use crate::overload::{Urgency, within};
+use crate::policy::Policy;
 use crate::regions::{check_hops, check_regions};
-use crate::response_cache::{ResponseCache, Sharing};
+use crate::response_cache::Sharing;
 use crate::router::Route;
 use throng_api::ApiError;
 
@@ -32,9 +32,10 @@ pub(crate) async fn admit(
     prepared: Prepared,
     prompt_param: &'static str,
     caller: &Arc<Caller>,
-    (limits, ledger): (&Arc<RateLimits>, Option<&Arc<Ledger>>),
-    (cache, moderation): (&ResponseCache, &Arc<Moderation>),
+    policy: &Policy,
 ) -> Result<Session, ApiError> {
+    let Policy { limits, moderation, cache, .. } = policy;
+    let ledger = policy.ledger.as_ref();
     let Prepared {
         requests, text, memory, constraint_param, adapter, is_deterministic, mut question, ..
     } = prepared;

@@ -74,7 +74,7 @@ impl FrameWriter {
     /// Writes `value` as JSON.
     ///
     /// # Errors
-    /// As [`Self::fill`].
+    /// Returns those of [`Self::fill`].
     pub fn json(self, value: &impl Serialize) -> Result<Frames, ApiError> {
         self.fill(|out| Ok(serde_json::to_writer(out, value)?))
     }

@@ -34,7 +34,7 @@ pub(crate) enum Output {
         reason: FinishReason,
         /// The stop string that ended it.
         stop: Option<String>,
-        /// It ended before a text that must not be sent.
+        /// Whether it ended before a text that must not be sent.
         is_filtered: bool,
         /// When what happened.
         timing: Timing,

@@ -83,10 +83,10 @@ impl Prepared {
     }
 }
 
-/// Who asks, and what is to be said to whom while the request is prepared.
+/// Tenant, memory and abandonment of a request while it is prepared.
 #[derive(Debug)]
 pub(crate) struct PrepareContext<'a> {
-    /// Who asks.
+    /// Tenant of the request.
     pub tenant: TenantId,
     /// Where memory is reserved.
     pub memory: &'a Arc<MemoryBudget>,
@@ -242,7 +242,7 @@ fn source_bytes(constraint: Option<&OutputForm>) -> usize {
 pub(crate) struct EncodedConversation {
     /// The prompt.
     pub tokens: Vec<TokenId>,
-    /// It ends inside the model's reasoning.
+    /// Whether it ends inside the model's reasoning.
     pub in_reasoning: bool,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Turns {
 pub(crate) enum NoTurn {
     /// Too many wait already.
     Full,
-    /// It did not come in time.
+    /// The turn did not come in time.
     TimedOut,
 }
 
@@ -61,7 +61,7 @@ struct State {
     n_free: usize,
     next_id: u64,
     n_waiting: usize,
-    /// Those who wait, by tenant, in order of arrival. No list is empty.
+    /// Waiting requests by tenant, in order of arrival. No list is empty.
     waiting: BTreeMap<TenantId, VecDeque<Waiting>>,
     /// The tenants in `waiting`, the one whose turn is next first.
     order: VecDeque<TenantId>,

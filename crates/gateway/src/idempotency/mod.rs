@@ -60,7 +60,7 @@ impl Repeatable {
         route: &str,
         body: &[u8],
     ) -> Result<Option<Self>, ApiError> {
-        let store = app.ledger.as_ref().and_then(|ledger| ledger.store());
+        let store = app.policy.ledger.as_ref().and_then(|ledger| ledger.store());
         let Some((store, value)) = store.zip(headers.get(HEADER)) else { return Ok(None) };
         let is_one = headers.get_all(HEADER).iter().count() == 1;
         let key = value.to_str().unwrap_or_default();
@@ -97,7 +97,7 @@ impl Repeatable {
             tokio::spawn(async move { store.forget_answers(now_unix_s()).await.map(drop) });
         }
         let (told, answer) = oneshot::channel();
-        let recording = Recording::new(self.store, self.claim, &app.memory);
+        let recording = Recording::new(self.store, self.claim, &app.work.memory);
         tokio::spawn(recording.record(run, told));
         answer.await.unwrap_or_else(|_| Err(ApiError::internal_error("unknown")))
     }

@@ -49,7 +49,7 @@ pub struct MetricSpec {
 /// Asks for the value of a metric.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct GetMetricsRequest {
-    /// Who asks.
+    /// Scaled object.
     #[prost(message, optional, tag = "1")]
     pub scaled_object_ref: Option<ScaledObjectRef>,
     /// The metric.

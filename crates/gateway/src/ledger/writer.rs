@@ -54,7 +54,7 @@ impl Pace {
         Instant::now() >= self.next
     }
 
-    /// It was begun at this time.
+    /// Time at which it was begun.
     fn done(&mut self, began: Instant) {
         let now = Instant::now();
         self.next = now + self.interval.max((now - began) * READING_SHARE).min(MAX_INTERVAL);

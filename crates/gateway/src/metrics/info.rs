@@ -51,7 +51,7 @@ pub(crate) struct ModelInfoLabels {
 pub(super) struct InfoCollector(AtScrape<ModelInfoLabels>);
 
 impl InfoCollector {
-    /// Of these models.
+    /// Creates the collector of these models.
     pub fn new(models: AtScrape<ModelInfoLabels>) -> Self {
         Self(models)
     }

@@ -14,7 +14,7 @@ use super::AtScrape;
 /// What is known of Redis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RedisState {
-    /// It answered the last question in time.
+    /// Whether it answered the last question in time.
     pub is_answering: bool,
     /// When its last answer came.
     pub last_answer: Option<SystemTime>,

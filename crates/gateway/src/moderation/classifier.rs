@@ -37,7 +37,7 @@ pub(crate) struct Classifier {
 /// What it says of one text: the category that the text must not belong to, if it does to one.
 pub(crate) type Judgement = Option<String>;
 
-/// It gave no answer in time, and what is not judged is not allowed.
+/// The classifier gave no answer in time, and unjudged texts are not allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unavailable;
 
@@ -54,7 +54,7 @@ struct Judged {
 }
 
 impl Classifier {
-    /// As the operator set it.
+    /// Configuration.
     ///
     /// # Errors
     /// What is wrong with the setting.

@@ -44,7 +44,7 @@ pub(crate) struct TenantRules {
 pub(crate) struct Rules {
     /// What is looked for.
     pub set: Arc<RuleSet>,
-    /// Of each rule.
+    /// Counts of each rule.
     categories: Vec<String>,
 }
 

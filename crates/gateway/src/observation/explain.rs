@@ -109,7 +109,7 @@ struct Chunk {
 }
 
 impl<'a> Summary<'a> {
-    /// Of this request.
+    /// Identifies the request.
     pub fn new(report: &'a RequestReport) -> Self {
         let generation = report.generation.as_ref();
         let of = |value: fn(&GenerationReport) -> u64| generation.map(value);
@@ -131,7 +131,7 @@ impl<'a> Summary<'a> {
 }
 
 impl<'a> Explanation<'a> {
-    /// Of this request.
+    /// Identifies the request.
     pub fn new(report: &'a RequestReport) -> Self {
         let phases = report.phases().into_iter().map(|phase| Phase {
             name: phase.name,

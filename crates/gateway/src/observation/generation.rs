@@ -45,7 +45,7 @@ pub(crate) struct GenerationRecord {
 }
 
 impl GenerationRecord {
-    /// Of a request to `model` that has just been submitted, `read` after its arrival.
+    /// Creates the record of a request to `model` that has just been submitted, `read` after its arrival.
     pub fn new(model: &str, n_choices: usize, prompt_tokens: usize, read: Duration) -> Self {
         Self {
             model: model.to_owned(),
@@ -57,7 +57,7 @@ impl GenerationRecord {
         }
     }
 
-    /// Of a request that a foreign engine has answered: prompt, cached and output tokens as it told or as they were counted.
+    /// Creates the record of a request that an upstream engine has answered: prompt, cached and output tokens as it reported or as they were counted.
     pub fn of_upstream(
         model: &str,
         n_choices: usize,

@@ -23,7 +23,7 @@ pub trait RequestObserver: Debug + Send + Sync {
     fn finished(&self, report: &RequestReport);
 }
 
-/// Who is told of finished requests.
+/// Observers of finished requests.
 #[derive(Debug, Default)]
 pub(crate) struct Observation {
     /// The latest ones.

@@ -29,7 +29,7 @@ pub struct RequestReport {
     pub status: Option<u16>,
     /// The `code` of the error that it was answered with.
     pub error_code: Option<&'static str>,
-    /// Who asked; `None` without a valid key, where keys are needed.
+    /// Tenant; `None` without a valid key, where keys are needed.
     pub tenant: Option<String>,
     /// The prefix of the stored key.
     pub key: Option<String>,

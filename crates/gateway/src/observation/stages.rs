@@ -8,9 +8,9 @@ use std::time::Duration;
 pub(crate) enum Stage {
     /// Its body had arrived.
     Body,
-    /// It was its turn to be parsed and tokenized.
+    /// The turn to be parsed and tokenized came.
     Turn,
-    /// It was tokenized.
+    /// The prompt was tokenized.
     Tokenized,
 }
 

@@ -87,7 +87,7 @@ impl OverloadControl {
     /// Whether the shortest request could enter now.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// Returns those of [`Self::start`].
     pub fn check(
         &self,
         tenant: &TenantId,

@@ -14,7 +14,7 @@ use crate::ledger::{Audited, Ledger};
 pub(super) struct Bound {
     /// The only regions that it may go to.
     pub regions: Arc<[Region]>,
-    /// Who asks; `none` for a client without an organisation.
+    /// Organisation; `none` for a client without one.
     pub organisation: Box<str>,
     /// The request's id.
     pub request: Box<str>,

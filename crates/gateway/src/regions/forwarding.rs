@@ -13,7 +13,7 @@ const MAX_HOPS: u8 = 1;
 /// The headers of a client's request that this gateway forwards, bound to these regions.
 ///
 /// # Errors
-/// As [`check_hops`].
+/// Returns those of [`check_hops`].
 pub(crate) fn forwarding(
     destination: &Destination,
     regions: Option<&[Region]>,

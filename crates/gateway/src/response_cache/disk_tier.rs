@@ -32,7 +32,7 @@ struct Waiting {
 }
 
 impl DiskTier {
-    /// As the operator set it; `None` without a folder.
+    /// Creates the tier of the configuration; `None` without a folder.
     ///
     /// # Errors
     /// When the folder cannot be used, or there is no cache in memory over it.

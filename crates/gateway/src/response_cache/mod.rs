@@ -43,13 +43,13 @@ const TYPICAL_ANSWER_BYTES: usize = 16 << 10;
 /// Where the tokens of an answer come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CacheUse {
-    /// They were kept.
+    /// Tokens of a kept answer.
     Hit,
-    /// They were kept for a question that means the same.
+    /// Tokens that were kept for a question that means the same.
     Similar,
-    /// They are generated for an equal request too.
+    /// Tokens that are generated for an equal request too.
     Coalesced,
-    /// They are generated for this request first.
+    /// Tokens that are generated for this request first.
     Miss,
 }
 
@@ -57,7 +57,7 @@ impl CacheUse {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Hit, Self::Similar, Self::Coalesced, Self::Miss];
 
-    /// As the header `x-cache`, the log and the metrics say it.
+    /// Name in the header `x-cache`, the log and the metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hit => "hit",

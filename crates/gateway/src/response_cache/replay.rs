@@ -35,12 +35,12 @@ pub(super) fn event_bytes(event: &ReplicaEvent) -> usize {
 pub(super) struct Replay {
     answer: Arc<KeptAnswer>,
     n_read: usize,
-    /// Of each continuation: its tokens that were read, and whether the reader needs no more of them.
+    /// For each continuation, its tokens that were read, and whether the reader needs no more of them.
     continuations: Vec<(u32, bool)>,
 }
 
 impl Replay {
-    /// Of an answer with `n` continuations, from its beginning.
+    /// Replays an answer with `n` continuations from its beginning.
     pub fn new(answer: Arc<KeptAnswer>, n: u32) -> Self {
         Self { answer, n_read: 0, continuations: vec![(0, false); n as usize] }
     }

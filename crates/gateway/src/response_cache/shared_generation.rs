@@ -91,7 +91,7 @@ pub(super) struct Step {
 }
 
 impl SharedGeneration {
-    /// Of a request with `n` continuations, with its first reader, number 0.
+    /// Creates the generation of a request with `n` continuations, with its first reader, number 0.
     pub fn new(starting: Starting, n: u32, bound: Arc<LogBound>) -> Self {
         let n = n as usize;
         let state = State {

@@ -19,7 +19,7 @@ pub(super) async fn load(State(app): AppState, body: JsonBody) -> Result<Respons
         let LoadAdapterRequest { name, path, in_place, model, ignored } = request;
         let route = app.find_model(&key_holder, model.as_deref())?;
         let has_adapter = |route: &crate::router::Route| route.model.adapters.has(&name);
-        let elsewhere = app.router.routes().iter().any(|other| {
+        let elsewhere = app.models.router.routes().iter().any(|other| {
             let is_other = other.model.served.id() != route.model.served.id();
             other.model.served.names.contains(&name) || is_other && has_adapter(other)
         });
@@ -40,7 +40,7 @@ pub(super) async fn unload(State(app): AppState, body: JsonBody) -> Result<Respo
     answer(app, body, |app, body| {
         let key_holder = body.caller.key_holder();
         let (UnloadAdapterRequest { name, ignored }, _memory) = body.read(UnloadAdapterRequest::parse)?;
-        let routes = app.router.routes();
+        let routes = app.models.router.routes();
         let route = routes.iter().find(|route| route.model.adapters.has(&name)).or(routes.first());
         let route = route.ok_or_else(|| ApiError::adapter_not_found(&name))?;
         if !key_holder.permits(route.model.served.id(), route) {
@@ -62,6 +62,6 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     let (caller, state) = (body.caller.clone(), app.clone());
     let (text, ignored) =
-        on_blocking_thread(&app.turns, &caller, body.n_bytes(), move |_| work(&state, body)).await?;
+        on_blocking_thread(&app.work.turns, &caller, body.n_bytes(), move |_| work(&state, body)).await?;
     Ok(with_ignored(&app, text, &ignored))
 }

@@ -21,8 +21,16 @@ pub(super) fn upstream_setting(
     if app.is_draining() {
         return Err(ApiError::shutting_down(retry_after_s()));
     }
-    let App { config, turns, metrics, limits, ledger, memory, phase, .. } = app;
-    Ok(upstream::Setting { exchange, config, turns, metrics, limits, ledger: ledger.as_ref(), memory, phase })
+    Ok(upstream::Setting {
+        exchange,
+        config: &app.config,
+        turns: &app.work.turns,
+        metrics: &app.observed.metrics,
+        limits: &app.policy.limits,
+        ledger: app.policy.ledger.as_ref(),
+        memory: &app.work.memory,
+        phase: &app.lifecycle.phase,
+    })
 }
 
 /// The answer of the engine whose model the request names, or whose model is the only one; else the request.
@@ -31,9 +39,9 @@ pub(super) async fn answer_by_engine(
     body: JsonBody,
     endpoint: Endpoint,
 ) -> ControlFlow<Result<Response, ApiError>, JsonBody> {
-    let mut model = app.foreign.asked_for(None, body.bytes());
-    if model.is_none() && app.router.routes().is_empty() && named_model(body.bytes()).is_none() {
-        model = app.foreign.only();
+    let mut model = app.models.upstreams.asked_for(None, body.bytes());
+    if model.is_none() && app.models.router.routes().is_empty() && named_model(body.bytes()).is_none() {
+        model = app.models.upstreams.only();
     }
     let Some(model) = model else { return ControlFlow::Continue(body) };
     let Received { body, caller, exchange } = body.into_received();

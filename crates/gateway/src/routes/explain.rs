@@ -32,9 +32,10 @@ pub(super) async fn latest(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Arc<Caller>>,
 ) -> Response {
-    let reports = app.recent.latest(visible_to(&caller.key_holder()), MAX_LISTED);
+    let reports = app.observed.recent.latest(visible_to(&caller.key_holder()), MAX_LISTED);
     let data = reports.iter().map(|report| Summary::new(report)).collect();
-    Json(List { object: "list", data, active_tenants: app.recent.n_active_tenants() }).into_response()
+    Json(List { object: "list", data, active_tenants: app.observed.recent.n_active_tenants() })
+        .into_response()
 }
 
 /// Whose requests are shown; `None`: everyone's.
@@ -48,7 +49,7 @@ pub(super) async fn request(
     Extension(caller): Extension<Arc<Caller>>,
     PathText(id): PathText,
 ) -> Result<Response, Rejection> {
-    let found = app.recent.find(visible_to(&caller.key_holder()), &id);
+    let found = app.observed.recent.find(visible_to(&caller.key_holder()), &id);
     let report = found.ok_or_else(|| ApiError::request_not_found(&id))?;
     Ok(Json(Explanation::new(&report)).into_response())
 }

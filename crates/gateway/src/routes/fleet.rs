@@ -43,12 +43,12 @@ struct Worker {
 
 /// All workers in the order in which they came, and the engines of each foreign model.
 pub(super) async fn workers(State(app): State<Arc<App>>) -> Response {
-    let links = app.workers.now();
-    let models = app.foreign.now();
+    let links = app.models.workers.now();
+    let models = app.models.upstreams.now();
     let engines = models.iter().flat_map(|model| {
         model.replicas().into_iter().map(|replica| engine(model, &replica)).collect::<Vec<_>>()
     });
-    let idle = app.foreign.idle();
+    let idle = app.models.upstreams.idle();
     let idle = idle.iter().map(|upstream| idle_engine(upstream));
     Json(Workers { workers: links.iter().map(worker).chain(engines).chain(idle).collect() }).into_response()
 }

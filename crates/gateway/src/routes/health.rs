@@ -27,11 +27,11 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     if app.is_draining() {
         return reject(ApiError::shutting_down(retry_after_s()));
     }
-    if let Some(progress) = &app.loading {
+    if let Some(progress) = &app.models.loading {
         return progress.health();
     }
-    let is_ready = app.router.routes().iter().all(|route| route.status() == Status::Ready)
-        && app.foreign.now().iter().all(|model| model.dispatcher.is_ready());
+    let is_ready = app.models.router.routes().iter().all(|route| route.status() == Status::Ready)
+        && app.models.upstreams.now().iter().all(|model| model.dispatcher.is_ready());
     if !is_ready {
         return reject(ApiError::no_healthy_worker(retry_after_s()));
     }
@@ -41,7 +41,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
 /// Requests are answered. What else of the server does not work is in the body, which is empty where everything does: a database that cannot
 /// be written stops no request, so that the server stays in service.
 fn ok(app: &App) -> Response {
-    let fault = app.ledger.as_ref().and_then(|ledger| ledger.write_fault());
+    let fault = app.policy.ledger.as_ref().and_then(|ledger| ledger.write_fault());
     let Some(fault) = fault else { return StatusCode::OK.into_response() };
     let told = json!({"status": "degraded", "database": format!("cannot be written: {fault}")});
     (StatusCode::OK, Json(told)).into_response()

@@ -81,7 +81,7 @@ impl JsonBody {
     /// # Errors
     /// 503 when there is no memory for it.
     pub fn internal(app: &App, tenant: &str, headers: &HeaderMap, bytes: Bytes) -> Result<Self, ApiError> {
-        let memory = app.memory.reserve(Part::Bodies, bytes.len()).map_err(memory_full)?;
+        let memory = app.work.memory.reserve(Part::Bodies, bytes.len()).map_err(memory_full)?;
         let caller = Caller::new(headers, "");
         let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
         caller.set_tenant(Tenant::without_key(TenantId(Arc::from(tenant))));
@@ -92,7 +92,7 @@ impl JsonBody {
     /// The same bytes in the name of `tenant`, as [`Self::internal`].
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn of_nobody(&self, app: &App, tenant: &str, headers: &HeaderMap) -> Result<Self, ApiError> {
         Self::internal(app, tenant, headers, self.body.bytes.clone())
     }
@@ -114,7 +114,9 @@ impl JsonBody {
     /// # Errors
     /// 503 where it does not come in time.
     pub async fn bring_model(&self, app: &Arc<App>, target: Option<&str>) -> Result<(), ApiError> {
-        let Some(models) = app.on_demand.as_ref().filter(|_| !app.is_draining()) else { return Ok(()) };
+        let Some(models) = app.models.on_demand.as_ref().filter(|_| !app.is_draining()) else {
+            return Ok(());
+        };
         let name = target.map(Cow::Borrowed).or_else(|| named_model(self.bytes()));
         let place: Arc<dyn Serving> = app.clone();
         match name.filter(|name| self.caller.key_holder().permits_name_of(name, &[])) {
@@ -149,7 +151,7 @@ impl FromRequestParts<Arc<App>> for JsonBody {
             check_type(&parts.headers)?;
         }
         let timeout = Duration::from_secs(app.config.server.body_timeout_s);
-        let read = exchange.read_body(app.config.api.max_body_bytes, timeout, &app.memory, ending(app));
+        let read = exchange.read_body(app.config.api.max_body_bytes, timeout, &app.work.memory, ending(app));
         let body = read.await.map_err(body_not_read)?;
         caller.received_body(&body.bytes);
         let options = read_options(&app.config);
@@ -166,7 +168,7 @@ fn extension<T: Send + Sync + 'static>(parts: &Parts) -> Result<Arc<T>, ApiError
 /// Completes when a request that is still being sent can no longer be answered otherwise than that the server
 /// ends.
 async fn ending(app: &App) {
-    let mut phase = app.phase.subscribe();
+    let mut phase = app.lifecycle.phase.subscribe();
     let _ = phase.wait_for(|phase| *phase >= Phase::Draining).await;
     tokio::time::sleep(HALF_SENT_GRACE).await;
 }
@@ -223,7 +225,7 @@ fn is_utf8_or_other(parameter: &[u8]) -> bool {
 pub(super) fn with_ignored(app: &App, response: impl IntoResponse, ignored: &IgnoredParameters) -> Response {
     let mut response = response.into_response();
     if let Some(value) = ignored.header_value().and_then(|names| HeaderValue::try_from(names).ok()) {
-        app.ignored.note(ignored);
+        app.observed.ignored.note(ignored);
         response.headers_mut().insert("x-throng-ignored", value);
     }
     response

@@ -37,7 +37,7 @@ use throng_api::anthropic::Messages;
 use throng_api::openai::ChatCompletions;
 use throng_api::{ApiError, Dialect};
 
-/// Who may use a route.
+/// Permission that a route needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Anyone.
@@ -68,7 +68,7 @@ pub(crate) struct Route {
     pub path: &'static str,
     /// The methods it answers to, as the `Allow` header says them.
     pub allow: &'static str,
-    /// Who may use it.
+    /// Permission that it needs.
     pub access: Access,
     /// The API whose form its errors have.
     dialect: &'static dyn Dialect,
@@ -201,14 +201,14 @@ async fn authorize(
     next: Next,
 ) -> Response {
     let access = route_of(&path).map_or(Access::Admin, |route| route.access);
-    let found = app.keys.authenticate(request.headers());
+    let found = app.policy.keys.authenticate(request.headers());
     let mut response = match found.and_then(|tenant| permit(&app, audience, access, tenant)) {
         Err(error) if access != Access::Open => reject(error),
         tenant => {
             if let Ok(tenant) = tenant {
                 caller.set_tenant(tenant);
             }
-            match &app.loading {
+            match &app.models.loading {
                 Some(progress) if route_of(&path).is_some_and(Route::needs_models) => {
                     reject(progress.refusal())
                 }
@@ -222,13 +222,13 @@ async fn authorize(
 
 /// The same tenant, if this listener lets it use such a route.
 fn permit(app: &App, audience: Audience, access: Access, tenant: Tenant) -> Result<Tenant, ApiError> {
-    let needs_no_key = app.keys.is_open();
+    let needs_no_key = app.policy.keys.is_open();
     match (audience, access) {
         _ if access == Access::Open => Ok(tenant),
         (Audience::Clients, Access::Shared) => Ok(tenant),
         (Audience::Clients, Access::Key) if !tenant.is_operator => Ok(tenant),
         (Audience::Clients, Access::Key) => Err(ApiError::not_for_the_operator()),
-        (Audience::Clients, _) if needs_no_key && !app.keys.knows_operator() => Ok(tenant),
+        (Audience::Clients, _) if needs_no_key && !app.policy.keys.knows_operator() => Ok(tenant),
         _ if tenant.is_operator => Ok(tenant),
         _ if needs_no_key => Err(ApiError::missing_api_key()),
         (Audience::Operator, _) => Err(ApiError::invalid_api_key()),

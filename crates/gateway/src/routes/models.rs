@@ -24,7 +24,7 @@ pub(super) async fn list(
     headers: HeaderMap,
 ) -> Response {
     let key_holder = caller.key_holder();
-    let routes = app.router.routes();
+    let routes = app.models.router.routes();
     let adapters: Vec<_> = routes.iter().map(|route| route.model.adapters.list()).collect();
     let cards = routes.iter().zip(&adapters).flat_map(|(route, adapters)| {
         let permitted = |name: &str| key_holder.permits(name, route);
@@ -33,15 +33,15 @@ pub(super) async fn list(
         let names = names.map(|name| card_of(&app, route, name));
         names.chain(adapters.map(|(name, path)| adapter_card(&app, route, name, path)))
     });
-    let foreign = app.foreign.now();
+    let foreign = app.models.upstreams.now();
     let names = foreign.iter().flat_map(|model| model.names.iter().map(move |name| (model, name)));
     let permitted = names.filter(|(model, name)| key_holder.permits_name_of(name, &model.names));
     let cards = cards.chain(permitted.map(|(model, name)| foreign_card(&app, model, name)));
     let aliases =
         app.config.routing.aliases.iter().filter(|alias| key_holder.permits_name_of(&alias.name, &[]));
     let cards = cards.chain(aliases.map(|alias| alias_card(&app, alias)));
-    let states = app.on_demand.iter().flat_map(|models| models.states());
-    let is_listed = |name: &str| app.router.get(name).is_some();
+    let states = app.models.on_demand.iter().flat_map(|models| models.states());
+    let is_listed = |name: &str| app.models.router.get(name).is_some();
     let absent = states.filter(|(name, _)| !is_listed(name) && key_holder.permits_name_of(name, &[]));
     let cards = cards.chain(absent.map(|(name, state)| on_demand_card(&app, name, state)));
     // Anthropic's clients ask at the same place for another form.
@@ -59,14 +59,14 @@ pub(super) async fn card(
     PathText(id): PathText,
 ) -> Result<Response, Rejection> {
     let key_holder = caller.key_holder();
-    if let Some(model) = app.foreign.find(&id) {
+    if let Some(model) = app.models.upstreams.find(&id) {
         let is_permitted = key_holder.permits_name_of(&id, &model.names);
         let card = || Json(foreign_card(&app, &model, &id)).into_response();
         return is_permitted.then(card).ok_or_else(|| app.not_permitted(&key_holder, &id).into());
     }
-    let state = app.on_demand.as_ref().and_then(|models| models.state(&id));
+    let state = app.models.on_demand.as_ref().and_then(|models| models.state(&id));
     if let Some(state) =
-        state.filter(|_| key_holder.permits_name_of(&id, &[]) && app.router.get(&id).is_none())
+        state.filter(|_| key_holder.permits_name_of(&id, &[]) && app.models.router.get(&id).is_none())
     {
         return Ok(Json(on_demand_card(&app, &id, state)).into_response());
     }
@@ -81,29 +81,29 @@ pub(super) async fn card(
 fn card_of<'a>(app: &App, route: &'a Route, name: &'a str) -> ModelCard<'a> {
     let served = &route.model.served;
     let parent = (name != served.id()).then(|| served.id());
-    ModelCard::new(name, &served.root, parent, app.started_unix_s, Some(served.max_model_len))
+    ModelCard::new(name, &served.root, parent, app.lifecycle.started_unix_s, Some(served.max_model_len))
         .with_notice(served.notice.as_deref())
-        .with_state(app.on_demand.as_ref().and_then(|models| models.state(served.id())))
+        .with_state(app.models.on_demand.as_ref().and_then(|models| models.state(served.id())))
 }
 
 /// A model that is not in memory. What it is made of is known when it has been loaded.
 fn on_demand_card<'a>(app: &App, name: &'a str, state: &'static str) -> ModelCard<'a> {
-    ModelCard::new(name, name, None, app.started_unix_s, None).with_state(Some(state))
+    ModelCard::new(name, name, None, app.lifecycle.started_unix_s, None).with_state(Some(state))
 }
 
 /// An alias stands for its first target, as far as is told.
 fn alias_card<'a>(app: &App, alias: &'a ModelAlias) -> ModelCard<'a> {
     let root = alias.targets.first().map_or("", |target| &target.model);
-    ModelCard::new(&alias.name, root, Some(root), app.started_unix_s, None)
+    ModelCard::new(&alias.name, root, Some(root), app.lifecycle.started_unix_s, None)
 }
 
 /// What a foreign engine loaded is not known here.
 fn foreign_card<'a>(app: &App, model: &'a UpstreamModel, name: &'a str) -> ModelCard<'a> {
     let parent = (name != model.id()).then(|| model.id());
-    ModelCard::new(name, model.id(), parent, app.started_unix_s, None)
+    ModelCard::new(name, model.id(), parent, app.lifecycle.started_unix_s, None)
 }
 
 fn adapter_card<'a>(app: &App, route: &'a Route, name: &'a str, path: &'a str) -> ModelCard<'a> {
     let served = &route.model.served;
-    ModelCard::new(name, path, Some(served.id()), app.started_unix_s, Some(served.max_model_len))
+    ModelCard::new(name, path, Some(served.id()), app.lifecycle.started_unix_s, Some(served.max_model_len))
 }

@@ -17,10 +17,10 @@ use throng_api::openai::moderation::{ModerationRequest, ModerationResponse, Mode
 pub(super) async fn moderations(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     let caller = body.caller.clone();
     let state = app.clone();
-    let searched = on_blocking_thread(&app.turns, &caller, body.n_bytes(), move |_| {
+    let searched = on_blocking_thread(&app.work.turns, &caller, body.n_bytes(), move |_| {
         let tenant = body.caller.key_holder();
         let (request, memory) = body.read(ModerationRequest::parse)?;
-        let rules = state.moderation.of(&tenant);
+        let rules = state.policy.moderation.of(&tenant);
         let found: Vec<BTreeSet<String>> = request
             .inputs
             .iter()
@@ -29,7 +29,7 @@ pub(super) async fn moderations(State(app): AppState, body: JsonBody) -> Result<
         Ok((request, memory, found))
     });
     let (request, _memory, mut found) = searched.await?;
-    let judgements: Vec<Judgement> = match app.moderation.classifier() {
+    let judgements: Vec<Judgement> = match app.policy.moderation.classifier() {
         Some(classifier) => {
             let judged = classifier.judge(&request.inputs).await;
             judged.map_err(|Unavailable| ApiError::moderation_unavailable(retry_after_s()))?
@@ -42,12 +42,12 @@ pub(super) async fn moderations(State(app): AppState, body: JsonBody) -> Result<
     let response = ModerationResponse {
         id: format!("modr-{}", uuid::Uuid::new_v4().simple()),
         model: request.model.as_deref().unwrap_or("throng-rules"),
-        results: found.iter().map(|found| result(app.moderation.categories(), found)).collect(),
+        results: found.iter().map(|found| result(app.policy.moderation.categories(), found)).collect(),
     };
     Ok(with_ignored(&app, axum::Json(response).into_response(), &request.ignored))
 }
 
-/// Of all categories that there are rules for, and those of the classifier that were found.
+/// Results of all categories that there are rules for, and those of the classifier that were found.
 fn result<'a>(all: impl Iterator<Item = &'a str>, found: &'a BTreeSet<String>) -> ModerationResult<'a> {
     let names: BTreeSet<&str> = all.chain(found.iter().map(String::as_str)).collect();
     ModerationResult {

@@ -37,7 +37,7 @@ pub(super) struct Load {
 
 /// Sequences that run or wait, over all models.
 pub(super) async fn load(State(app): State<Arc<App>>) -> Json<Load> {
-    let routes = app.router.routes();
+    let routes = app.models.router.routes();
     let loads = routes.iter().flat_map(|route| route.loads());
     let server_load = loads.map(|load| load.n_sequences()).sum();
     Json(Load { server_load })
@@ -51,7 +51,7 @@ pub(super) async fn metrics(
 ) -> Response {
     let exposition = Exposition::of_request(&headers);
     let fields = [(header::CONTENT_TYPE, exposition.content_type()), (header::VARY, "accept")];
-    match app.metrics.encode(exposition) {
+    match app.observed.metrics.encode(exposition) {
         Some(text) => (fields, text).into_response(),
         None => reject(ApiError::internal_error(caller.id_text())),
     }

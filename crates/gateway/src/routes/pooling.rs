@@ -52,7 +52,7 @@ enum Form {
         prompt_name: Option<String>,
     },
     Classes,
-    /// Of so many pairs.
+    /// Scores of pairs.
     Scores {
         n_first: usize,
     },
@@ -162,7 +162,7 @@ impl Reading<'_> {
         let pooling = pooling_of(&route)?.clone();
         form.check(&pooling)?;
         self.caller.set_user(options.user.as_deref());
-        let key_holder = (&self.caller.tenant(), &self.app.memory, self.abandoned);
+        let key_holder = (&self.caller.tenant(), &self.app.work.memory, self.abandoned);
         let before = match &form {
             Form::Embeddings { prompt_name, .. } => pooling.prompt(prompt_name.as_deref())?,
             _ => "",
@@ -223,17 +223,16 @@ async fn answer(
         ControlFlow::Continue(body) => body,
     };
     let (caller, state) = (body.caller.clone(), app.clone());
-    let job = on_blocking_thread(&app.turns, &caller, body.n_bytes(), move |abandoned| {
+    let job = on_blocking_thread(&app.work.turns, &caller, body.n_bytes(), move |abandoned| {
         let caller = body.caller.clone();
         read(&Reading { app: &state, caller: &caller, abandoned }, body)
     })
     .await?;
     let Job { route, prepared, param, model, pooling, form, gives_logits, ignored } = job;
     let n_tokens = prepared.requests.iter().map(|request| request.prompt.len() as u64).sum();
-    let counting = (&app.limits, app.ledger.as_ref());
-    let session = admit(&route, prepared, param, &caller, counting, (&app.cache, &app.moderation)).await?;
-    let memory = app.memory.reservation(Part::Answers);
-    let phase = app.phase.subscribe();
+    let session = admit(&route, prepared, param, &caller, &app.policy).await?;
+    let memory = app.work.memory.reservation(Part::Answers);
+    let phase = app.lifecycle.phase.subscribe();
     let (mut vectors, held) = collect_vectors(session, memory, phase, caller.id_text()).await?;
     if let (Form::Embeddings { dimensions: Some(n), .. }, Some(first)) = (&form, vectors.first())
         && *n > first.len()
@@ -247,7 +246,7 @@ async fn answer(
         let _held = held;
         write((&model, &pooling), &form, &mut vectors, (gives_logits, usage), out)
     };
-    let frames = app.writing.write(&caller, n_bytes, writing).await?;
+    let frames = app.work.writing.write(&caller, n_bytes, writing).await?;
     let fields = [(header::CONTENT_TYPE, "application/json")];
     Ok(with_ignored(&app, (fields, Body::new(frames)), &ignored))
 }

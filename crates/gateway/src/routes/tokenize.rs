@@ -35,11 +35,11 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
         let tokens = match &mut request.input {
             TokenizeInput::Text { prompt, add_special_tokens } => {
                 let tokenizer = tokenizer_of(model, "prompt")?;
-                encode_text(model, tokenizer, prompt, *add_special_tokens, &app.memory, abandoned)?
+                encode_text(model, tokenizer, prompt, *add_special_tokens, &app.work.memory, abandoned)?
             }
             TokenizeInput::Conversation(conversation) => {
                 let tokenizer = tokenizer_of(model, "messages")?;
-                encode_conversation(model, tokenizer, conversation, "messages", &app.memory, abandoned)?
+                encode_conversation(model, tokenizer, conversation, "messages", &app.work.memory, abandoned)?
                     .tokens
             }
         };
@@ -69,7 +69,7 @@ pub(super) async fn count(State(app): AppState, body: JsonBody) -> Result<Respon
         conversation.ignore_unread_variables(|name| model.template_reads(name));
         let tokenizer = tokenizer_of(model, "messages")?;
         let encoded =
-            encode_conversation(model, tokenizer, conversation, "messages", &app.memory, abandoned)?;
+            encode_conversation(model, tokenizer, conversation, "messages", &app.work.memory, abandoned)?;
         drop(memory);
         let count = serde_json::json!({"input_tokens": encoded.tokens.len()});
         Ok((writer(app).json(&count)?, request.ignored))
@@ -102,7 +102,7 @@ pub(super) async fn detokenize(State(app): AppState, body: JsonBody) -> Result<R
 }
 
 fn writer(app: &App) -> FrameWriter {
-    FrameWriter::new(app.config.api.max_answer_bytes, app.memory.reservation(Part::Answers))
+    FrameWriter::new(app.config.api.max_answer_bytes, app.work.memory.reservation(Part::Answers))
 }
 
 /// `GET /tokenizer_info`.
@@ -134,7 +134,7 @@ async fn answer(
         ControlFlow::Continue(body) => body,
     };
     let (caller, state) = (body.caller.clone(), app.clone());
-    let (frames, ignored) = on_blocking_thread(&app.turns, &caller, body.n_bytes(), move |abandoned| {
+    let (frames, ignored) = on_blocking_thread(&app.work.turns, &caller, body.n_bytes(), move |abandoned| {
         work(&state, body, abandoned)
     })
     .await?;

@@ -47,7 +47,8 @@ async fn answer(
     RawQuery(query): RawQuery,
     headers: &HeaderMap,
 ) -> Result<Response, ApiError> {
-    let store = app.ledger.as_deref().and_then(|ledger| ledger.store()).ok_or_else(ApiError::no_ledger)?;
+    let store =
+        app.policy.ledger.as_deref().and_then(|ledger| ledger.store()).ok_or_else(ApiError::no_ledger)?;
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let accepts_csv = accepts.trim_start().starts_with("text/csv");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

@@ -29,7 +29,7 @@ pub(crate) const MAX_CLIENT_STREAMS: u32 = 128;
 pub(crate) struct Service {
     /// What answers requests at present.
     pub served: watch::Receiver<Served>,
-    /// As the operator set it.
+    /// Configuration.
     pub config: GatewayConfig,
     /// How far the server is on its way to its end.
     pub phase: watch::Sender<Phase>,
@@ -39,7 +39,7 @@ pub(crate) struct Service {
     pub tls: Option<Arc<Tls>>,
     /// Streams of an HTTP/2 connection at a time.
     pub max_streams: u32,
-    /// Who is told of finished requests.
+    /// Observers of finished requests.
     pub observation: Arc<Observation>,
 }
 

@@ -28,7 +28,7 @@ struct Window {
     n_unlogged: u64,
 }
 
-/// Who sent a request, and the names by which it addressed the server.
+/// Client of a request, and the names by which it addressed the server.
 #[derive(Debug)]
 pub(super) struct Sender {
     client: String,
@@ -37,7 +37,7 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// Of a request of `client`, from its head. HTTP/2 has the host in the target.
+    /// Reads the sender of a request of `client` from its head. HTTP/2 has the host in the target.
     pub fn new(client: &str, parts: &Parts) -> Self {
         let authority = || HeaderValue::from_str(parts.uri.authority()?.as_str()).ok();
         let host = parts.headers.get(header::HOST).cloned().or_else(authority);

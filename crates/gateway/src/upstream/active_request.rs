@@ -117,7 +117,7 @@ impl ActiveRequest {
         self.n_ended >= self.n_choices
     }
 
-    /// It has ended well.
+    /// Notes that it has ended well.
     pub fn end(&mut self) {
         self.outcome = if self.at_length { Outcome::Length } else { Outcome::Stop };
     }

@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 pub(crate) struct Setting<'a> {
     /// The request on its connection.
     pub exchange: Arc<Exchange>,
-    /// As the operator set it.
+    /// Configuration.
     pub config: &'a GatewayConfig,
     /// Bounds how many bodies are read at a time.
     pub turns: &'a Turns,

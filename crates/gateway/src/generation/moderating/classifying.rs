@@ -45,7 +45,7 @@ impl std::fmt::Debug for OutputClassifying {
 }
 
 impl OutputClassifying {
-    /// Of a request with `n` choices; `None` where the classifier does not judge answers.
+    /// Creates the judgement of a request with `n` choices; `None` where the classifier does not judge answers.
     pub fn new(classifier: &Arc<Classifier>, n: usize) -> Option<Self> {
         Some(Self {
             classifier: classifier.clone(),

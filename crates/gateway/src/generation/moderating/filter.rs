@@ -29,7 +29,7 @@ struct Choice {
 }
 
 impl OutputFilter {
-    /// Of a request with `n` choices.
+    /// Creates the filter of a request with `n` choices.
     pub fn new(rules: &Arc<RuleSet>, n: usize) -> Self {
         let choice = || Choice {
             filter: TextFilter::new(rules.clone()),

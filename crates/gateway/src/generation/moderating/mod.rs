@@ -22,7 +22,7 @@ pub(super) struct Moderating {
 }
 
 impl Moderating {
-    /// Of a tenant's request with `n` choices; `None` where all may be sent.
+    /// Creates the moderation of a tenant's request with `n` choices; `None` where all may be sent.
     pub fn new(moderation: &Arc<Moderation>, tenant: &Tenant, n: usize) -> Option<Self> {
         let filter = moderation.of(tenant).output().map(|rules| OutputFilter::new(&rules.set, n));
         let classifying =

@@ -21,7 +21,7 @@ pub(super) struct Index<K> {
 #[derive(Debug)]
 struct Entry<K> {
     number: u64,
-    /// Of length one.
+    /// Embedding of length one.
     embedding: Box<[f32]>,
     answer: K,
 }

@@ -34,7 +34,7 @@ impl LookUp {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Hit, Self::Reported, Self::Miss, Self::Failed];
 
-    /// As the metrics say it.
+    /// Name in the metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -60,7 +60,7 @@ pub(crate) struct Question {
     pub request_id: String,
     /// The prompt with any other question in its place.
     pub frame: Arc<[TokenId]>,
-    /// As it was asked for; its default depends on the length of the prompt.
+    /// Requested most output tokens; the default depends on the length of the prompt.
     pub max_tokens: Option<u32>,
     /// Its embedding, which is made when this is awaited; `None` when it could not be made.
     pub embedding: BoxFuture<'static, Option<Vec<f32>>>,
@@ -96,7 +96,7 @@ impl SemanticCache {
         Self { config, index, counts: Default::default() }
     }
 
-    /// As the operator set it.
+    /// Configuration.
     pub fn config(&self) -> &SemanticCacheConfig {
         &self.config
     }

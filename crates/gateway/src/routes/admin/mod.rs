@@ -84,12 +84,12 @@ pub(super) async fn limit(State(app): AppState, body: JsonBody) -> Result<Json<V
 
 /// `POST /admin/drain`: the server refuses new requests, finishes what runs and ends, as after SIGTERM.
 pub(super) async fn drain(State(app): AppState) -> (StatusCode, Json<Value>) {
-    app.ending.notify_one();
+    app.lifecycle.ending.notify_one();
     (StatusCode::ACCEPTED, Json(json!({"status": "draining"})))
 }
 
 fn store(app: &App) -> Result<&Arc<dyn Store>, ApiError> {
-    app.ledger.as_deref().and_then(|ledger| ledger.store()).ok_or_else(ApiError::no_database)
+    app.policy.ledger.as_deref().and_then(|ledger| ledger.store()).ok_or_else(ApiError::no_database)
 }
 
 async fn changed(app: &App, key: &ApiKey) -> Value {
@@ -99,7 +99,7 @@ async fn changed(app: &App, key: &ApiKey) -> Value {
 
 /// A change holds at once for this server; should the database fail now, within a second after it answers again.
 async fn refresh(app: &App) {
-    if let (Some(keys), Ok(store)) = (app.keys.stored(), store(app)) {
+    if let (Some(keys), Ok(store)) = (app.policy.keys.stored(), store(app)) {
         let _ = keys.refresh(&**store).await;
     }
 }

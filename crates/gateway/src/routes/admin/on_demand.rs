@@ -39,7 +39,7 @@ pub(in crate::routes) async fn unload(
 
 /// `GET /admin/models`: those that come and go, with their states.
 pub(in crate::routes) async fn list(State(app): AppState) -> Json<Value> {
-    let states = app.on_demand.iter().flat_map(|models| models.states());
+    let states = app.models.on_demand.iter().flat_map(|models| models.states());
     let data: Vec<Value> = states.map(|(model, state)| json!({"model": model, "state": state})).collect();
     Json(json!({"object": "list", "data": data}))
 }
@@ -49,5 +49,5 @@ fn place(app: &Arc<App>) -> Arc<dyn Serving> {
 }
 
 fn models<'a>(app: &'a App, name: &str) -> Result<&'a Arc<OnDemandModels>, ApiError> {
-    app.on_demand.as_ref().ok_or_else(|| ApiError::model_not_found(name))
+    app.models.on_demand.as_ref().ok_or_else(|| ApiError::model_not_found(name))
 }

@@ -98,7 +98,8 @@ impl BeginRollout {
 
 /// `GET /admin/rollouts`: the latest roll-out of each alias.
 pub(in crate::routes) async fn list(State(app): AppState) -> Json<Value> {
-    let data: Vec<Value> = app.aliases.iter().filter_map(|alias| Some(shown(&*alias.rollout()?))).collect();
+    let data: Vec<Value> =
+        app.models.aliases.iter().filter_map(|alias| Some(shown(&*alias.rollout()?))).collect();
     Json(json!({"object": "list", "data": data}))
 }
 
@@ -107,7 +108,8 @@ pub(in crate::routes) async fn begin(State(app): AppState, body: JsonBody) -> Re
     let (body, _memory) = body.read(bodies::parse::<BeginRollout>)?;
     let plan = body.plan()?;
     let BeginRollout { alias, model, golden, .. } = body;
-    let alias = app.aliases.find(&alias).ok_or_else(|| ApiError::not_found("There is no such alias"))?;
+    let alias =
+        app.models.aliases.find(&alias).ok_or_else(|| ApiError::not_found("There is no such alias"))?;
     if !generate::is_usable(&app, &model) {
         return Err(ApiError::refused_change(format!("the model {model:?} cannot be used now")).into());
     }
@@ -124,7 +126,7 @@ pub(in crate::routes) async fn roll_back(
     State(app): AppState,
     PathText(name): PathText,
 ) -> Result<Json<Value>, Rejection> {
-    let rollout = app.aliases.find(&name).and_then(|alias| alias.rollout());
+    let rollout = app.models.aliases.find(&name).and_then(|alias| alias.rollout());
     let rollout = rollout.ok_or_else(|| ApiError::not_found("There is no roll-out of this alias"))?;
     rollout.abort();
     Ok(Json(shown(&rollout)))

@@ -28,7 +28,7 @@ struct Head<'a> {
 /// Answers a request: by the models that its alias stands for, if it names one.
 ///
 /// # Errors
-/// Those of the last model that was asked.
+/// Returns those of the last model that was asked.
 pub(super) async fn answer(
     app: Arc<App>,
     body: JsonBody,
@@ -50,7 +50,7 @@ pub(super) async fn answer(
         if models.peek().is_none() {
             return answer_as(app, body, endpoint, Target::Last(model)).await;
         }
-        let copy = body.copy(&app.memory)?;
+        let copy = body.copy(&app.work.memory)?;
         match answer_as(app.clone(), copy, endpoint, Target::Replaceable(model.clone())).await {
             Err(error) if is_of_the_model(&error) && !app.is_draining() => {
                 let request = caller.id_text();
@@ -79,11 +79,11 @@ fn is_of_the_model(error: &ApiError) -> bool {
 
 /// The alias that a body names, and which models its request goes to: those that can be used now, or else the one that was chosen.
 fn choose(app: &App, caller: &Caller, body: &[u8]) -> Option<(Arc<Alias>, Choice)> {
-    if app.aliases.is_empty() {
+    if app.models.aliases.is_empty() {
         return None;
     }
     let Head { model, user } = serde_json::from_slice(body).ok()?;
-    let alias = app.aliases.find(&model)?;
+    let alias = app.models.aliases.find(&model)?;
     let tenant = caller.key_holder();
     let session = caller.destination.session().or(user.as_deref());
     let point = match session {
@@ -112,7 +112,7 @@ fn point_of(parts: &[&str]) -> u64 {
 
 /// Whether a model would take a request now.
 pub(in crate::routes) fn is_usable(app: &App, model: &str) -> bool {
-    match (app.router.get(model), app.foreign.find(model)) {
+    match (app.models.router.get(model), app.models.upstreams.find(model)) {
         (Some(route), _) => route.status() == Status::Ready && route.check_room().is_ok(),
         (None, Some(model)) => model.dispatcher.is_ready(),
         (None, None) => false,

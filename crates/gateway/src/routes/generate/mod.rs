@@ -102,7 +102,7 @@ async fn answer_as(
 ) -> Result<Response, ApiError> {
     body.caller.set_replaceable(matches!(target, Target::Replaceable(_)));
     body.bring_model(&app, target.model()).await?;
-    if let Some(model) = app.foreign.asked_for(target.model(), body.bytes()) {
+    if let Some(model) = app.models.upstreams.asked_for(target.model(), body.bytes()) {
         let endpoint_there = endpoint.upstream.ok_or_else(|| {
             let reason = "Models of upstream engines have no such API here; use /v1/chat/completions.";
             ApiError::unsupported_by_model("model", reason)
@@ -136,10 +136,10 @@ fn answer_by_stream(
         caller,
         exchange,
         route,
-        phase: app.phase.subscribe(),
+        phase: app.lifecycle.phase.subscribe(),
         ping_interval: Duration::from_secs(app.config.api.ping_interval_s.max(1)),
         slow_reader_timeout: Duration::from_secs(app.config.server.slow_reader_timeout_s),
-        memory: app.memory.clone(),
+        memory: app.work.memory.clone(),
     };
     let response = with_ignored(app, (timing, stream(answer, writer, setting)), &ignored);
     with_cache_use(response, cache_use)
@@ -152,6 +152,6 @@ async fn answer_whole(app: &App, caller: &Caller, mut started: StartedRequest) -
     let (collected, writer) = started.collect(app).await?;
     let (timing, n_bytes) = (timing(&collected.answer, caller), collected.json_bytes);
     let write = move |frames: FrameWriter| frames.fill(|out| writer.whole(&collected.answer, out));
-    let frames = app.writing.write(caller, n_bytes, write).await?;
+    let frames = app.work.writing.write(caller, n_bytes, write).await?;
     Ok(with_cache_use(with_ignored(app, (timing, JSON, Body::new(frames)), &ignored), cache_use))
 }

@@ -32,6 +32,8 @@ const OPERATOR: &[&str] = &[
 const OF_A_MODEL: &[&str] = &[
     "/v1/chat/completions",
     "/v1/completions",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
     "/v1/models/{id}",
     "/tokenize",
     "/detokenize",
@@ -171,6 +173,10 @@ async fn ask_at(
     let body = match route {
         "/v1/chat/completions" => crate::harness::chat(json!({"max_tokens": 1})).to_string(),
         "/v1/completions" => crate::harness::completion(json!({"max_tokens": 1})).to_string(),
+        "/v1/messages" | "/v1/messages/count_tokens" => {
+            json!({"model": "paper", "max_tokens": 1, "messages": [{"role": "user", "content": "a"}]})
+                .to_string()
+        }
         "/tokenize" => json!({"prompt": "a"}).to_string(),
         "/detokenize" => json!({"tokens": [1]}).to_string(),
         // Nothing that would change a key or end the server.
