@@ -102,9 +102,9 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
         .on_thread_start(move || {
             // The runtime starts the threads for connections first, all of them at once.
             if n_started.fetch_add(1, Ordering::Relaxed) < N_TALKING {
-                throng_kernels::threads::run_soon();
+                throng_os::priority::set_latency_slice();
             } else {
-                throng_kernels::threads::step_back();
+                throng_os::priority::lower_priority();
             }
         })
         .max_blocking_threads(N_WORKING.max(n_processors))

@@ -11,12 +11,13 @@ use super::Finding;
 /// For each crate, the crates it may import: only from lower layers.
 const EDGES: &[(&str, &[&str])] = &[
     ("throng-core", &[]),
-    ("throng-kernels", &[]),
+    ("throng-os", &[]),
+    ("throng-kernels", &["throng-os"]),
     ("throng-text", &[]),
     ("throng-store", &[]),
     ("throng-http", &[]),
     ("throng-engine", &["throng-core"]),
-    ("throng-model", &["throng-core", "throng-kernels"]),
+    ("throng-model", &["throng-core", "throng-kernels", "throng-os"]),
     ("throng-wire", &["throng-core"]),
     (
         "throng-gateway",
@@ -27,6 +28,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "throng-cli",
         &[
             "throng-core",
+            "throng-os",
             "throng-kernels",
             "throng-model",
             "throng-text",
