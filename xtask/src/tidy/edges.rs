@@ -38,6 +38,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-wire",
         ],
     ),
+    ("throng-bench", &["throng-cli", "throng-core", "throng-engine", "throng-gateway", "throng-store"]),
     ("xtask", &[]),
 ];
 
