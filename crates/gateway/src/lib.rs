@@ -22,7 +22,6 @@ mod generation;
 mod held_bytes;
 mod http_error;
 mod idempotency;
-mod keda;
 mod ledger;
 mod limits;
 mod loading;
