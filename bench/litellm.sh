@@ -1,5 +1,5 @@
 #!/bin/sh
-# LiteLLM's proxy before one server, for `throng bench gateway --router "litellm=bench/litellm.sh {upstream} {port}"`.
+# LiteLLM's proxy before one server, for `cargo run --release -p throng-bench -- --router "litellm=bench/litellm.sh {upstream} {port}"`.
 # Needs `pip install 'litellm[proxy]'`; LITELLM names the program if it is not on the path.
 set -eu
 upstream=$1 port=$2

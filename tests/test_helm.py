@@ -67,7 +67,7 @@ def rendered(helm, values):
 
 
 ALL = {
-    "autoscaling": {"workers": {"enabled": True}},
+    "autoscaling": {"workers": {"enabled": True, "scaler": "hpa"}},
     "worker": {
         "model": "s3://bucket/model/",
         "args": ["--threads", "4"],
@@ -77,6 +77,7 @@ ALL = {
     },
     "gateway": {"args": ["--strict-parameters"], "env": [{"name": "THRONG_LOG", "value": "info"}]},
 }
+KEDA = {"autoscaling": {"workers": {"enabled": True, "minReplicas": 0}}, "gateway": {"service": {"port": 8080}}, "secret": "keys"}
 LEAST = {"autoscaling": {"gateways": {"enabled": False}}, "networkPolicy": {"enabled": False}}
 
 
@@ -85,16 +86,18 @@ def test_helm_finds_no_fault(helm):
     assert told["passed"], told
 
 
-@pytest.mark.parametrize(("values", "n_documents"), [({}, 11), (ALL, 12), (LEAST, 9)], ids=["defaults", "all", "least"])
+@pytest.mark.parametrize(("values", "n_documents"), [({}, 11), (ALL, 12), (KEDA, 13), (LEAST, 9)], ids=["defaults", "all", "keda", "least"])
 def test_kubernetes_accepts_what_is_rendered(helm, values, n_documents):
     checker = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
     documents = rendered(helm, values)
     assert len(documents) == n_documents
     for document in documents.values():
+        if document["apiVersion"].startswith("keda.sh/"):
+            continue  # A resource of KEDA's own.
         checker.validate(document, checker.latest_version(), strict=True)
 
 
-@pytest.mark.parametrize("values", [{}, ALL], ids=["defaults", "all"])
+@pytest.mark.parametrize("values", [{}, ALL, KEDA], ids=["defaults", "all", "keda"])
 def test_the_parts_belong_together(helm, values, binary):
     documents = rendered(helm, values)
     worker, gateway = documents["StatefulSet", "demo-worker"], documents["Deployment", "demo-gateway"]
@@ -108,7 +111,8 @@ def test_the_parts_belong_together(helm, values, binary):
         flags = {argument for argument in arguments if argument.startswith("--")}
         assert flags <= set(re.findall(r"--[a-z-]+", known))
         # Who is scaled has no number of its own, which would undo each change.
-        assert ("replicas" in document["spec"]) != (("HorizontalPodAutoscaler", name) in documents)
+        scaled = {("HorizontalPodAutoscaler", name), ("ScaledObject", name)} & documents.keys()
+        assert len(scaled) == ("replicas" not in document["spec"])
     container = gateway["spec"]["template"]["spec"]["containers"][0]
     replica = next(one["value"] for one in container["env"] if one["name"] == "THRONG_REPLICA")
     assert replica == "kubernetes://models/demo-worker:throng"
@@ -126,3 +130,14 @@ def test_the_parts_belong_together(helm, values, binary):
         assert scaler["metrics"][0]["external"]["metric"]["name"] == "throng_desired_replicas"
         pod = worker["spec"]["template"]["spec"]
         assert pod["nodeSelector"] == {"disk": "fast"} and "s3://bucket/model/" in pod["containers"][0]["args"]
+    if values is KEDA:
+        scaler, authentication = documents["ScaledObject", "demo-worker"]["spec"], documents["TriggerAuthentication", "demo-metrics"]
+        assert scaler["scaleTargetRef"]["name"] == "demo-worker" and scaler["minReplicaCount"] == 0
+        [trigger] = scaler["triggers"]
+        assert trigger["type"] == "metrics-api" and trigger["authenticationRef"]["name"] == "demo-metrics"
+        port = documents["Service", "demo"]["spec"]["ports"][0]["port"]
+        assert trigger["metadata"]["url"] == f"http://demo.models.svc:{port}/metrics" and port == 8080
+        assert (trigger["metadata"]["valueLocation"], trigger["metadata"]["targetValue"]) == ("throng_desired_replicas", "1")
+        [secret] = authentication["spec"]["secretTargetRef"]
+        key = next(one for one in container["env"] if one["name"] == "THRONG_API_KEY")["valueFrom"]["secretKeyRef"]
+        assert (secret["parameter"], secret["name"], secret["key"]) == ("token", key["name"], key["key"])

@@ -58,14 +58,6 @@ pub const ANSWER_TOKENS: RangeInclusive<u32> = 1..=u32::MAX;
 pub const BENCH_TOKENS: RangeInclusive<u32> = 1..=1 << 24;
 /// Rounds of a comparison.
 pub const BENCH_ROUNDS: RangeInclusive<u32> = 1..=1000;
-/// Requests a second of `throng bench gateway`.
-pub const BENCH_RATE: RangeInclusive<u32> = 1..=100_000;
-/// Seconds of one of its measurements.
-pub const BENCH_SECONDS: RangeInclusive<u32> = 1..=3600;
-/// Its connections.
-pub const BENCH_CONNECTIONS: RangeInclusive<u32> = 1..=10_000;
-/// Its open streams.
-pub const BENCH_STREAMS: RangeInclusive<u32> = 0..=8_000;
 /// Adapters that are measured.
 pub const BENCH_ADAPTERS: RangeInclusive<u32> = 0..=1024;
 /// Sampling temperatures.

@@ -1,12 +1,8 @@
 //! The `throng` binary: runs the command and sets the exit status.
 
-use std::io;
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use throng_cli::args::{Command, CommandLine, LogFormat};
 use throng_cli::commands::{
     bench, chat, config, explain, fleet, gateway, generate, handover, inspect, keys, models, pull, serve,
@@ -15,7 +11,7 @@ use throng_cli::commands::{
 use throng_cli::process::line_queue::LineFormat;
 use throng_cli::process::logging;
 use throng_cli::process::output::OutputError;
-use throng_cli::process::signals;
+use throng_cli::process::{runtime, signals};
 use throng_cli::usage_error::UsageError;
 
 #[global_allocator]
@@ -54,7 +50,7 @@ fn log_format(line: &CommandLine) -> LineFormat {
 }
 
 fn run(line: CommandLine) -> Result<()> {
-    let runtime = runtime()?;
+    let runtime = runtime::start()?;
     let ended = runtime.block_on(async {
         signals::outlive_file_size_limit();
         match line.command {
@@ -82,48 +78,4 @@ fn run(line: CommandLine) -> Result<()> {
     // The process ends without waiting for its other threads.
     runtime.shutdown_background();
     ended
-}
-
-/// Threads that serve connections.
-const N_TALKING: usize = 2;
-/// Threads for blocking work, at least as many as processors: the allocator keeps some megabytes for each.
-const N_WORKING: usize = 8;
-/// Such a thread ends after this time without work.
-const WORKING_KEEP_ALIVE: Duration = Duration::from_secs(1);
-
-/// Two threads serve all connections: a token takes them microseconds, and they get the processor soon.
-/// Longer work runs on other threads, at a lower priority than the compute threads.
-fn runtime() -> Result<tokio::runtime::Runtime> {
-    has_threads(N_TALKING).context("cannot start a thread")?;
-    let n_started = AtomicUsize::new(0);
-    let n_processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let built = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(N_TALKING)
-        .on_thread_start(move || {
-            // The runtime starts the threads for connections first, all of them at once.
-            if n_started.fetch_add(1, Ordering::Relaxed) < N_TALKING {
-                throng_kernels::threads::run_soon();
-            } else {
-                throng_kernels::threads::step_back();
-            }
-        })
-        .max_blocking_threads(N_WORKING.max(n_processors))
-        .thread_keep_alive(WORKING_KEEP_ALIVE)
-        .enable_all()
-        .build();
-    built.context("cannot start the runtime")
-}
-
-/// Whether this many threads can be started at once. tokio's builder does not return if it cannot start its
-/// own threads.
-fn has_threads(n: usize) -> io::Result<()> {
-    let all_started = Mutex::new(());
-    let held = all_started.lock();
-    std::thread::scope(|scope| {
-        let wait = || drop(all_started.lock());
-        let started =
-            (0..n).try_for_each(|_| std::thread::Builder::new().spawn_scoped(scope, wait).map(drop));
-        drop(held);
-        started
-    })
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use throng_kernels::mapped_file::open_regular;
+use throng_os::mapped_file::open_regular;
 
 use crate::usage_error::UsageError;
 

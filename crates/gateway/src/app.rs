@@ -279,11 +279,6 @@ impl App {
         route
     }
 
-    /// How many workers each model that workers compute should have, by the model's id.
-    pub fn desired_replicas(&self) -> Vec<(String, u32)> {
-        decided(&self.models.router)
-    }
-
     /// Whether a model may answer without a restart of the process, now or later.
     pub fn is_live(&self) -> bool {
         let routes = self.models.router.routes();

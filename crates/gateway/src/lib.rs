@@ -17,7 +17,6 @@ mod generation;
 mod held_bytes;
 mod idempotency;
 mod ignored_log;
-mod keda;
 mod learned_model;
 mod ledger;
 mod limits;

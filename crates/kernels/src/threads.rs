@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use throng_os::{affinity, priority};
+
 use crate::float_env::FlushToZero;
 use crate::simd::Isa;
-use crate::{affinity, priority};
 
 /// How long an idle worker, or a caller whose own share is done, spins before it parks.
 const SPIN: Duration = Duration::from_micros(50);
@@ -218,7 +219,7 @@ impl Drop for ThreadPool {
 /// Marks the thread as working, also when the share unwinds.
 fn run_share(share: &(dyn Fn(usize) + Sync), idx: usize) -> Result<(), Box<dyn Any + Send>> {
     if !COMPUTES.replace(true) {
-        priority::run_long();
+        priority::set_default_slice();
     }
     WORKING.set(true);
     let result = catch_unwind(AssertUnwindSafe(|| share(idx)));
@@ -287,22 +288,4 @@ impl Shared {
         *lock(&self.caller) = Some(std::thread::current());
         self.spin_then(finished, &self.caller_asleep);
     }
-}
-
-/// The default number of compute threads: the physical cores that this process may use (two hyperthreads share one core's
-/// arithmetic units), at most the CPU quota of the container.
-pub fn default_threads() -> usize {
-    let granted = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
-    affinity::Cores::allowed().n_physical.min(granted)
-}
-
-/// Lowers the priority of the calling thread below that of compute threads, for long work such as tokenization.
-pub fn step_back() {
-    priority::step_back();
-}
-
-/// Asks for short time slices for the calling thread and those that it starts: it needs the processor for microseconds at a time, and then soon.
-/// Threads that share a run of a [`ThreadPool`] get slices of the usual length again. Where the system knows no such thing nothing changes.
-pub fn run_soon() {
-    priority::run_soon();
 }

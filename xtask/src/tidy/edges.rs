@@ -11,12 +11,13 @@ use super::Finding;
 /// For each crate, the crates it may import: only from lower layers.
 const EDGES: &[(&str, &[&str])] = &[
     ("throng-core", &[]),
-    ("throng-kernels", &[]),
+    ("throng-os", &[]),
+    ("throng-kernels", &["throng-os"]),
     ("throng-text", &[]),
     ("throng-store", &[]),
     ("throng-http", &[]),
     ("throng-engine", &["throng-core"]),
-    ("throng-model", &["throng-core", "throng-kernels"]),
+    ("throng-model", &["throng-core", "throng-kernels", "throng-os"]),
     ("throng-wire", &["throng-core"]),
     ("throng-api", &["throng-core", "throng-text"]),
     (
@@ -42,6 +43,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "throng-api",
             "throng-core",
+            "throng-os",
             "throng-kernels",
             "throng-model",
             "throng-text",
@@ -52,6 +54,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-wire",
         ],
     ),
+    ("throng-bench", &["throng-cli", "throng-core", "throng-engine", "throng-gateway", "throng-store"]),
     ("xtask", &[]),
 ];
 

@@ -34,7 +34,7 @@ use recommended::parse_recommended;
 use values::{model_place, parse_bytes, parse_isa, parse_variables};
 
 pub use adapters::{AdapterArgs, LoraModule};
-pub use bench::{BenchArgs, BenchConstraint, BenchGatewayArgs, BenchInstead, BenchMachineArgs, PaperServer};
+pub use bench::{BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs};
 pub use fleet::{FleetArgs, FleetCommand, GatewayArgs, WorkerArgs};
 pub use foreign::ForeignArgs;
 pub use inspect::{InspectArgs, PullArgs};

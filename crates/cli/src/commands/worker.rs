@@ -83,7 +83,11 @@ fn url(place: &str, arguments: &WorkerArgs) -> String {
     format!("{scheme}://{place}")
 }
 
-pub(super) fn worker_model(
+/// A running model with what a worker tells its gateways.
+///
+/// # Errors
+/// When what it tells cannot be read from the model's files.
+pub fn worker_model(
     running: RunningModel,
     section: &ModelSection,
     adapters: AdapterSettings,

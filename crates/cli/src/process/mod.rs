@@ -10,6 +10,7 @@ pub mod line_queue;
 pub mod logging;
 pub mod memory;
 pub mod output;
+pub mod runtime;
 pub mod signals;
 pub mod systemd;
 pub mod wrapping;

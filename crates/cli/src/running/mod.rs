@@ -15,11 +15,11 @@ use throng_core::executor::{Executor, ExecutorError};
 use throng_core::scheduler::SchedulerConfig;
 use throng_engine::{Engine, EngineConfig, EngineError, EngineHandle};
 use throng_kernels::Isa;
-use throng_kernels::threads::default_threads;
 use throng_model::decoder::weights::LoadProgress;
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::{BackendKind, LoadOptions, LoadedModel, RunnerOptions};
 use throng_model::quantization::{CacheUse, Quantization, QuantizeOptions, QuantizeReport};
+use throng_os::affinity::default_threads;
 use throng_text::{ChatTemplate, Tokenizer};
 
 use crate::args;
@@ -342,7 +342,7 @@ pub fn n_threads(section: &ModelSection) -> usize {
 fn engine_config(section: &EngineSection, scheduler: SchedulerConfig) -> EngineConfig {
     let default = EngineConfig::default();
     EngineConfig {
-        lower_priority: Some(throng_kernels::threads::step_back),
+        lower_priority: Some(throng_os::priority::lower_priority),
         scheduler,
         step_timeout_ms: section.step_timeout_s.map_or(default.step_timeout_ms, |s| s.saturating_mul(1000)),
         queue_timeout_ms: section.queue_timeout_ms.unwrap_or(default.queue_timeout_ms),
@@ -362,7 +362,7 @@ pub fn start_engine(
     // On a thread of its own, from which the engine's inherit this. Set last, as the executor's first computations undo it.
     let make_executor = move || {
         let made = make_executor();
-        throng_kernels::threads::run_soon();
+        throng_os::priority::set_latency_slice();
         made
     };
     let starting = std::thread::spawn(move || Engine::start(config, make_executor));

@@ -1,11 +1,8 @@
 //! What an operator can set about the number of replicas that a gateway asks for. Does not know replicas.
 
-use std::net::SocketAddr;
-
 use serde::{Deserialize, Serialize};
 use throng_core::autoscale::AutoscaleConfig;
 use throng_core::time::Nanos;
-use throng_http::TlsConfig;
 
 /// Bounds and targets of the number of workers of each model.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
@@ -27,10 +24,6 @@ pub struct AutoscaleSection {
     pub down_cooldown_s: u64,
     /// Seconds without a request after which a model may have no worker.
     pub idle_s: u64,
-    /// The address on which KEDA's external scaler (gRPC) is served. It has no keys: choose one of a private network.
-    pub keda_listen: Option<SocketAddr>,
-    /// The certificate and key with which that listener uses TLS; without them, connections are not encrypted.
-    pub keda_tls: Option<TlsConfig>,
 }
 
 impl Default for AutoscaleSection {
@@ -46,8 +39,6 @@ impl Default for AutoscaleSection {
             up_cooldown_s: seconds(of.up_cooldown),
             down_cooldown_s: seconds(of.down_cooldown),
             idle_s: seconds(of.idle),
-            keda_listen: None,
-            keda_tls: None,
         }
     }
 }
@@ -71,12 +62,6 @@ impl AutoscaleSection {
                 "above 0 and at most 1",
             ),
             ("target_wait_ms", self.target_wait_ms > 0, self.target_wait_ms.to_string(), "at least 1"),
-            (
-                "keda_tls",
-                self.keda_tls.is_none() || self.keda_listen.is_some(),
-                "set".to_owned(),
-                "without keda_listen not set",
-            ),
         ];
         let fault = checks.into_iter().find(|(_, is_right, ..)| !is_right);
         fault.map_or(Ok(()), |(name, _, value, expected)| Err((name, value, expected)))

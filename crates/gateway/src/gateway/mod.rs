@@ -14,7 +14,6 @@ use tokio::sync::{oneshot, watch};
 use crate::app::{App, Shared};
 use crate::auth::ApiKeys;
 use crate::config::{AccessConfig, GatewayConfig};
-use crate::keda;
 use crate::ledger::PriceTable;
 use crate::loading::Progress;
 use crate::metrics::ProcessFacts;
@@ -51,7 +50,6 @@ pub struct Loading {
     served_to_operator: Arc<watch::Sender<Served>>,
     loaded: Arc<OnceLock<Arc<App>>>,
     tls: Option<Arc<Tls>>,
-    keda_tls: Option<Arc<Tls>>,
 }
 
 impl Gateway {
@@ -105,7 +103,6 @@ impl Gateway {
             expected,
         })?;
         let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
-        let keda_tls = config.autoscale.keda_tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
         let mut shared = Shared::new(&config, process);
         shared.moderation = Arc::new(Moderation::new(&config.moderation).map_err(GatewayError::Moderation)?);
         shared.disk = DiskTier::of(&config.response_cache).map_err(GatewayError::Cache)?;
@@ -115,7 +112,7 @@ impl Gateway {
         let sender = |served| Arc::new(watch::Sender::new(served));
         let (served, served_to_operator) = (sender(served), sender(served_to_operator));
         let loaded = Arc::default();
-        let loading = Loading { config, shared, progress, served, served_to_operator, loaded, tls, keda_tls };
+        let loading = Loading { config, shared, progress, served, served_to_operator, loaded, tls };
         let gateway = Self { loading: loading.clone(), observers: Vec::new(), admin_listener: None };
         Ok((gateway, loading))
     }
@@ -144,9 +141,8 @@ impl Gateway {
         shutdown: impl Future<Output = impl Into<Shutdown> + Send> + Send,
     ) -> Result<(), GatewayError> {
         let listener = listener.into();
-        let Loading { config, shared, served, served_to_operator, tls, keda_tls, loaded, .. } = self.loading;
+        let Loading { config, shared, served, served_to_operator, tls, .. } = self.loading;
         check_bind(&config.access, listener.is_local(), &listener.place())?;
-        let _scaler = keda::start(config.autoscale.keda_listen, keda_tls, loaded);
         let shutdown = {
             let ending = shared.ending.clone();
             async move {

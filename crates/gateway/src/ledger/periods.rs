@@ -1,42 +1,35 @@
 //! Calendar days and months (UTC) of points in time.
 
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use throng_core::limits::Periods;
 
 const DAY_S: u64 = 86_400;
 
 /// The day and the month of a second since the epoch.
 pub fn at(unix_s: u64) -> Periods {
-    let day = unix_s / DAY_S;
-    Periods { day, month: year_and_month(day).0 }
+    let date = date_of(unix_s);
+    let (year, month) = (date.year().unsigned_abs(), date.month().unsigned_abs());
+    Periods { day: unix_s / DAY_S, month: u64::from(year) * 12 + u64::from(month) }
 }
 
 /// The first day of a day's month.
 pub fn first_of_month(day: u64) -> u64 {
-    day - year_and_month(day).1
+    day + 1 - u64::from(date_of(day * DAY_S).day().unsigned_abs())
 }
 
 /// The date on which the day or the month of a second ends and its budgets begin anew, as `2026-12-01`.
 pub fn reset_date(unix_s: u64, is_daily: bool) -> String {
-    let today = unix_s / DAY_S;
-    // The first day of the next month is at most 31 days away.
-    let next = if is_daily { today + 1 } else { first_of_month(first_of_month(today) + 31) };
-    let (month, of_month) = year_and_month(next);
-    // Months are counted from March.
-    let (year, month) = (month / 12, month % 12);
-    let (year, month) = if month < 10 { (year, month + 3) } else { (year + 1, month - 9) };
-    format!("{year:04}-{month:02}-{:02}", of_month + 1)
+    let today = date_of(unix_s);
+    let last = if is_daily { today } else { today.last_of_month() };
+    last.tomorrow().unwrap_or(Date::MAX).to_string()
 }
 
-/// The number of the month, and the days since its beginning. The algorithm is `civil_from_days` of Howard Hinnant's
-/// "chrono-Compatible Low-Level Date Algorithms", in which years begin with March.
-fn year_and_month(day: u64) -> (u64, u64) {
-    let shifted = day + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * of_year + 2) / 153;
-    let of_month = of_year - (153 * month + 2) / 5;
-    ((era * 400 + year_of_era) * 12 + month, of_month)
+/// The date of a second since the epoch; the last date there is for a later one.
+fn date_of(unix_s: u64) -> Date {
+    let time = i64::try_from(unix_s).ok().and_then(|second| Timestamp::from_second(second).ok());
+    time.unwrap_or(Timestamp::MAX).to_zoned(TimeZone::UTC).date()
 }
 
 #[cfg(test)]

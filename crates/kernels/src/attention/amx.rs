@@ -6,9 +6,10 @@
 
 use std::ops::Range;
 
+use throng_os::memory::AlignedBytes;
+
 use super::kv::{BLOCK_TOKENS, KEY_STEP, KvShape, VALUE_STEP};
 use super::tiles::{SPLIT, SPLIT_BLOCKS};
-use crate::memory::AlignedBytes;
 use crate::quant::BLOCK;
 use crate::simd::{
     AmxIsa, AmxKernel, CheckedKernel, Isa, Kernel, KeyRun, SimdIsa, TileConfig, ValueRun, prefetch_bytes,

@@ -4,8 +4,10 @@
 //! the matmul, so that one vector yields sixteen scores; values are stored [token][dimension]. In bf16 (for AMX), dimensions
 //! `d` and `d + 16` of each 32 are interleaved in pairs for keys, and neighbouring tokens for values.
 
+use throng_os::memory::{AlignedBytes, Pages, SMALL_PAGE};
+
 use super::KvDtype;
-use crate::memory::{AlignedBytes, Disjoint, Pages, SMALL_PAGE};
+use crate::disjoint::Disjoint;
 use crate::quant::BLOCK;
 use crate::reference::AttentionShape;
 use crate::simd::{AmxIsa, AmxKernel, CheckedKernel, Kernel, SimdIsa};

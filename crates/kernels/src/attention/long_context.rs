@@ -8,7 +8,7 @@ use super::shared_prefix::rows_of;
 use super::split_attention::{SplitAttention, TileRow, blocks_of};
 use super::tiles::{SPLIT, Softmax, TILE};
 use super::{BLOCK_TOKENS, Call, ROOM, SharedPrefixGroups, locate};
-use crate::memory::Disjoint;
+use crate::disjoint::Disjoint;
 use crate::simd::TileConfig;
 use crate::threads::ThreadPool;
 

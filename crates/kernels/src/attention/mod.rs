@@ -20,8 +20,8 @@ pub use shared_prefix::SharedPrefixGroups;
 use std::cell::RefCell;
 use std::ops::Range;
 
+use crate::disjoint::Disjoint;
 use crate::layout::RECORD;
-use crate::memory::Disjoint;
 use crate::quant::BLOCK;
 use crate::reference::AttentionShape;
 use crate::simd::{Isa, TileConfig};

@@ -9,9 +9,9 @@ mod registers;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-pub use crate::memory::Pages;
 pub use read::ReadBuffer;
 pub use registers::{Arithmetic, RegisterLoop};
+pub use throng_os::memory::Pages;
 
 use crate::threads::ThreadPool;
 

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::memory::{AlignedBytes, Disjoint, Pages};
+use throng_os::memory::{AlignedBytes, Pages};
+
+use crate::disjoint::Disjoint;
 use crate::simd::{CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 

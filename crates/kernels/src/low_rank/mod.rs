@@ -13,7 +13,7 @@ pub use row_groups::RowGroups;
 
 use std::cell::RefCell;
 
-use crate::memory::Disjoint;
+use crate::disjoint::Disjoint;
 use crate::rows::{load_part, store_part};
 use crate::simd::{Kernel, SimdIsa, prefetch_bytes, sum};
 use crate::threads::ThreadPool;

@@ -10,12 +10,13 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
+use throng_os::memory::AlignedBytes;
+
 use super::activation_rows::{GROUP, Rows};
 use super::activations_bf16::Round;
 use super::activations_int8::Quantize;
 use crate::formats::Elements;
 use crate::layout::{RECORD, ROW_BYTES};
-use crate::memory::AlignedBytes;
 use crate::quant::{BLOCK, Format};
 use crate::rows::{InverseRms, Scale, WORTH_FORKING};
 use crate::simd::Isa;

@@ -3,7 +3,8 @@
 
 use std::cell::RefCell;
 
-use crate::memory::AlignedBytes;
+use throng_os::memory::AlignedBytes;
+
 use crate::quant::{PANEL, PackedMatrix, Unpack, Unpacked, unpacked_block_bytes};
 use crate::simd::Isa;
 

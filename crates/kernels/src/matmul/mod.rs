@@ -24,9 +24,9 @@ use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use crate::disjoint::Disjoint;
 use crate::formats::Elements;
 use crate::layout::{CodeLayout, PANEL};
-use crate::memory::Disjoint;
 use crate::quant::{PackedMatrix, Unpacked};
 use crate::simd::Isa;
 use crate::threads::ThreadPool;

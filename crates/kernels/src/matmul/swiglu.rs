@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::activation_rows::{GROUP, Rows};
 use super::amx::gemm::FEW_GROUPS;
 use super::{Activations, Forms, Product, Target, WORK_SPLIT, check_operands, in_tiles, multiply};
-use crate::memory::Disjoint;
+use crate::disjoint::Disjoint;
 use crate::quant::{BLOCK, PANEL, PackedMatrix};
 use crate::rows::{Activation, Glu};
 use crate::simd::Isa;

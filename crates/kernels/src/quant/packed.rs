@@ -2,11 +2,13 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use throng_os::memory::{AlignedBytes, Pages};
+
 use super::pair_scale::PairScale;
 use super::{Format, e4m3};
+use crate::disjoint::Disjoint;
 use crate::formats::{BlockCodes, Elements};
 use crate::layout::{BLOCK, CodeLayout, PANEL, PanelLayout, ScaleKind};
-use crate::memory::{AlignedBytes, Disjoint, Pages};
 use crate::threads::ThreadPool;
 
 /// A matrix `[rows, cols]` repacked losslessly from its stored format into panels of sixteen rows: its elements are those of

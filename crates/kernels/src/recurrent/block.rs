@@ -27,7 +27,7 @@ use std::ops::Range;
 use super::block_tiles::{Products, advance, multiply};
 use super::keys::{BlockKeys, KeyProducts, KeyRows};
 use super::state::{BLOCK, COLUMNS, StateLayerShape};
-use crate::memory::Disjoint;
+use crate::disjoint::Disjoint;
 use crate::rows::{load_part, store_part};
 use crate::simd::{Kernel, SimdIsa, prefetch_bytes};
 

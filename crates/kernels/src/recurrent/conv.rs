@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::state::{COLUMNS, StateLayer, StateSpan, sequences};
-use crate::memory::Disjoint;
+use crate::disjoint::Disjoint;
 use crate::reference::ConvWeights;
 use crate::rows::{load_part, store_part};
 use crate::simd::{Kernel, SimdIsa, silu};

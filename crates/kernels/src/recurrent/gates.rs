@@ -2,7 +2,7 @@
 //! know states.
 
 use super::keys::KeyProducts;
-use crate::memory::Disjoint;
+use crate::disjoint::Disjoint;
 use crate::reference::{DeltaWeights, L2_EPS, StateSpaceShape, StateSpaceWeights, sigmoid, softplus};
 use crate::rows::{InverseRms, for_each_row, load_part, store_part};
 use crate::simd::{self, CheckedKernel, Kernel, SimdIsa};

@@ -2,7 +2,7 @@
 //! Does not know decays, values and matrices.
 
 use super::state::{BLOCK, COLUMNS, StateSpan};
-use crate::memory::Disjoint;
+use crate::disjoint::Disjoint;
 use crate::rows::load_part;
 use crate::simd::{Kernel, SimdIsa, sum};
 

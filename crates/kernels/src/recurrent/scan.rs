@@ -6,7 +6,7 @@ use super::block::{HeadRows, HeadRun, HeadState};
 use super::gates::GateScratch;
 use super::keys::{BlockKeys, KeyProducts, MultiplyKeys};
 use super::state::{BLOCK, StateLayer, StateLayerShape, StateSpan, StateWriter, sequences};
-use crate::memory::Disjoint;
+use crate::disjoint::Disjoint;
 use crate::rows::for_each_row;
 use crate::threads::ThreadPool;
 

@@ -3,7 +3,9 @@
 
 use std::ops::Range;
 
-use crate::memory::{AlignedBytes, Disjoint, Pages};
+use throng_os::memory::{AlignedBytes, Pages};
+
+use crate::disjoint::Disjoint;
 
 /// Columns of a group: a vector.
 pub(super) const COLUMNS: usize = 16;

@@ -1,7 +1,7 @@
 //! Gates of a sigmoid. Does not know what is gated.
 
 use super::{for_each_row, load_part, store_part};
-use crate::memory::Disjoint;
+use crate::disjoint::Disjoint;
 use crate::simd::{CheckedKernel, Kernel, SimdIsa, exp};
 use crate::threads::ThreadPool;
 

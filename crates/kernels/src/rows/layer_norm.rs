@@ -1,7 +1,7 @@
 //! Layer norm of rows. Does not know what follows it.
 
 use super::{for_each_row, load_part, store_part};
-use crate::memory::Disjoint;
+use crate::disjoint::Disjoint;
 use crate::simd::{self, CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 

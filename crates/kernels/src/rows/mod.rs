@@ -10,7 +10,7 @@ pub use gate::gate_columns;
 pub use layer_norm::layer_norm;
 pub use rope::rope;
 
-use crate::memory::Disjoint;
+use crate::disjoint::Disjoint;
 use crate::reference::AttentionShape;
 use crate::simd::{self, CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;

@@ -23,22 +23,8 @@ pub(super) fn is_available() -> bool {
             && is_x86_feature_detected!("avx512fp16");
         // Leaf 7: bit 22 is AMX-BF16, bit 24 AMX-TILE.
         let tiles = __cpuid_count(7, 0).edx & (1 << 22 | 1 << 24) == (1 << 22 | 1 << 24);
-        vectors && tiles && is_permitted()
+        vectors && tiles && throng_os::tile_registers::request()
     })
-}
-
-/// Requests the tile state from Linux (`ARCH_REQ_XCOMP_PERM`), which saves it only for processes that did.
-#[cfg(target_os = "linux")]
-fn is_permitted() -> bool {
-    const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
-    const XFEATURE_XTILEDATA: libc::c_long = 18;
-    // SAFETY: the call takes two numbers and touches no memory of ours.
-    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn is_permitted() -> bool {
-    false
 }
 
 /// The operand of LDTILECFG.

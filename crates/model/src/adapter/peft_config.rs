@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use serde_json::{Map, Value};
-use throng_kernels::mapped_file::open_regular;
+use throng_os::mapped_file::open_regular;
 
 use super::AdapterError;
 

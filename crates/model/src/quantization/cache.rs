@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
-use throng_kernels::mapped_file::MappedFile;
 use throng_kernels::quant::{Format, QUANTIZER_VERSION};
+use throng_os::mapped_file::MappedFile;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
 use super::Quantization;

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 
-use throng_kernels::mapped_file::{FileStamp, MappedFile};
+use throng_os::mapped_file::{FileStamp, MappedFile};
 
 use super::FileChanged;
 

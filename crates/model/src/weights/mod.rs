@@ -9,8 +9,8 @@ pub mod safetensors;
 
 use std::path::PathBuf;
 
-use throng_kernels::mapped_file::FileStamp;
 use throng_kernels::quant::{Format, dequantize_row};
+use throng_os::mapped_file::FileStamp;
 
 use quantized::{DecodeError, DecodedMatrix, EncodedWeight, Encoding, ExpertRows};
 use safetensors::RawTensor;

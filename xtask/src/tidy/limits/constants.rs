@@ -8,7 +8,7 @@ use super::super::{SourceFile, source};
 use super::value::{Value, evaluate};
 
 /// Crates whose constants are not limits of a server: test code, and tile sizes.
-const EXCEPT: &[&str] = &["testkit", "kernels"];
+const EXCEPT: &[&str] = &["bench", "kernels", "testkit"];
 /// Module of the measuring commands.
 const BENCH: &str = "commands::bench";
 

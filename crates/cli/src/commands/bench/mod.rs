@@ -2,7 +2,6 @@
 //! prints each figure beside its share of the machine's limits. Does not know how limits are measured.
 
 mod constraint;
-mod gateway;
 mod limits;
 mod machine;
 mod phases;
@@ -47,7 +46,6 @@ struct Bench<'a> {
 pub async fn run(arguments: &BenchArgs) -> Result<()> {
     match &arguments.instead {
         Some(BenchInstead::Machine(arguments)) => return machine::run(arguments),
-        Some(BenchInstead::Gateway(arguments)) => return gateway::run(arguments).await,
         None => {}
     }
     if arguments.prompt_tokens == 0 || arguments.generate_tokens < 2 {

@@ -41,10 +41,7 @@ impl AdapterLoader for ModelAdapters {
 ///
 /// # Errors
 /// When one is broken, does not fit the model, or has the model's name.
-pub(in crate::commands) fn settings(
-    running: &RunningModel,
-    section: &AdapterSection,
-) -> Result<AdapterSettings> {
+pub fn settings(running: &RunningModel, section: &AdapterSection) -> Result<AdapterSettings> {
     let (model, backend) = (Arc::clone(&running.model), running.backend);
     let loader = ModelAdapters { model, backend, limits: section.limits() };
     let mut modules = Vec::new();

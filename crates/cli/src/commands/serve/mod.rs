@@ -1,7 +1,7 @@
 //! `throng serve`: answers requests over HTTP until a signal ends it.
 
-pub(super) mod adapters;
-pub(super) mod database;
+pub mod adapters;
+pub mod database;
 pub(super) mod issuer;
 pub(super) mod limits;
 pub(super) mod listen;
@@ -177,7 +177,7 @@ async fn get_ready(
 }
 
 /// What the metrics report about this process.
-pub(super) fn process_facts(isa: String) -> ProcessFacts {
+pub fn process_facts(isa: String) -> ProcessFacts {
     let commit =
         option_env!("THRONG_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown").to_owned();
     ProcessFacts { commit, isa, n_log_lines_dropped: logging::n_dropped }
@@ -209,7 +209,7 @@ pub(super) async fn load(
 }
 
 /// Limits the number of connections to what the limit of descriptors allows.
-pub(super) fn fit_connections(server: &mut ServerConfig) {
+pub fn fit_connections(server: &mut ServerConfig) {
     let limit = descriptors::raise_limit();
     let n_allowed = descriptors::connections_within(limit, server.max_connections);
     if n_allowed < server.max_connections {
@@ -221,7 +221,8 @@ pub(super) fn fit_connections(server: &mut ServerConfig) {
     }
 }
 
-pub(super) fn served_model(running: RunningModel, section: &ModelSection) -> ServedModel {
+/// A running model with what the gateway needs to serve it.
+pub fn served_model(running: RunningModel, section: &ModelSection) -> ServedModel {
     let recommended = match section.generation_config {
         GenerationConfigSource::Auto => running.model.generation_defaults,
         GenerationConfigSource::Vllm => Default::default(),

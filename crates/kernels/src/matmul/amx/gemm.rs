@@ -12,6 +12,8 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use throng_os::memory::AlignedBytes;
+
 use super::gemm_small_batch::{RING_STEPS, Stream};
 use super::product::{AmxGemm, TILE, add_products};
 use crate::layout::PAIRS_BYTES;
@@ -19,7 +21,6 @@ use crate::matmul::Target;
 use crate::matmul::activation_rows::{GROUP, Rows};
 use crate::matmul::activations::{Activations, Form};
 use crate::matmul::k_block::ahead;
-use crate::memory::AlignedBytes;
 use crate::quant::{AmxUnpacker, BLOCK, PANEL, WithUnpacker};
 use crate::simd::{AmxIsa, AmxKernel, TileConfig};
 

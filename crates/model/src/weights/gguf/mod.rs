@@ -14,7 +14,7 @@ pub use error::GgufError;
 pub use header::{GgufHeader, GgufTensor};
 pub use value::{GgufArray, GgufMetadata, GgufStrings, GgufValue};
 
-use throng_kernels::mapped_file::FileStamp;
+use throng_os::mapped_file::FileStamp;
 
 use crate::weights::file_bytes::FileBytes;
 use crate::weights::{FileChanged, TensorSource, TensorView, no_model};

@@ -10,8 +10,8 @@ mod scheme;
 mod stacked;
 
 use safetensors::Dtype;
-use throng_kernels::mapped_file::FileStamp;
 use throng_kernels::quant::Format;
+use throng_os::mapped_file::FileStamp;
 
 use super::safetensors::{RawTensor, SafetensorsFolder};
 use super::{ByteTensor, FileChanged, TensorSource, TensorView};

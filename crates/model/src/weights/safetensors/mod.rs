@@ -9,7 +9,7 @@ pub use error::SafetensorsError;
 pub use header::{SafetensorsEntry, parse_header, parse_index};
 pub use safetensors::Dtype;
 
-use throng_kernels::mapped_file::FileStamp;
+use throng_os::mapped_file::FileStamp;
 
 use crate::weights::file_bytes::FileBytes;
 use crate::weights::{ByteTensor, FileChanged, TensorSource, TensorView};

@@ -5,9 +5,9 @@ use anyhow::Result;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::load::find;
-use super::paper::MODEL;
-use crate::process::output;
+use crate::load::find;
+use crate::paper::MODEL;
+use throng_cli::process::output;
 
 /// A head and its body together.
 const MAX_REQUEST_BYTES: usize = 1 << 20;

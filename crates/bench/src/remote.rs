@@ -7,11 +7,11 @@ use anyhow::Result;
 use throng_gateway::{GatewayConfig, Loading, ReplicaConfig, Secret, Worker};
 use tokio::net::TcpListener;
 
-use super::paper::{self, MODEL};
-use crate::commands::serve::adapters;
-use crate::commands::worker::worker_model;
-use crate::config::{AdapterSection, ModelSection};
-use crate::process::output;
+use crate::paper::{self, MODEL};
+use throng_cli::commands::serve::adapters;
+use throng_cli::commands::worker::worker_model;
+use throng_cli::config::{AdapterSection, ModelSection};
+use throng_cli::process::output;
 
 /// Both are of this run only and on the loopback address.
 const TOKEN: &str = "bench";

@@ -11,11 +11,11 @@ use memmap2::UncheckedAdvice;
 
 use crate::bus_fault::Guard;
 
-/// A whole file mapped read-only. Its pages come from disk when they are first read and can be given back by the
-/// system at any time, so a model file costs no memory of its own.
+/// A whole file mapped read-only. Its pages come from disk when they are first read and can be given back by
+/// the system at any time, so a model file costs no memory of its own.
 ///
-/// Where another process shortens the file meanwhile, zeros are read behind the new end: whoever has read says afterwards
-/// whether that happened, with [`Self::check_unchanged`].
+/// Where another process shortens the file meanwhile, zeros are read behind the new end: whoever has read
+/// says afterwards whether that happened, with [`Self::check_unchanged`].
 #[derive(Debug)]
 pub struct MappedFile {
     /// Before the map, so that the addresses are given back before they are unmapped.
@@ -79,9 +79,9 @@ impl MappedFile {
         let file = open_regular(path)?;
         let stamp = FileStamp::of(&file.metadata()?);
         // SAFETY: the mapping is private and read-only, so nothing in this process can change what the slice
-        // shows. Another process that writes to the file meanwhile changes bytes, which are plain `u8`: any value is
-        // valid, and no check is trusted that was made before on bytes that are read again. One that truncates it leaves
-        // zeros, by the guard.
+        // shows. Another process that writes to the file meanwhile changes bytes, which are plain `u8`: any
+        // value is valid, and no check is trusted that was made before on bytes that are read again. One that
+        // truncates it leaves zeros, by the guard.
         let map = unsafe { Mmap::map(&file)? };
         let start = map.as_ptr() as usize;
         Ok(Self { guard: Guard::new(start..start + map.len()), map, file, stamp })
@@ -112,8 +112,8 @@ impl MappedFile {
         self.stamp
     }
 
-    /// Tells the system that these bytes are not read again soon: their whole pages no longer count as this process's
-    /// memory, and come from the system's cache or from disk if they are read after all.
+    /// Tells the system that these bytes are not read again soon: their whole pages no longer count as this
+    /// process's memory, and come from the system's cache or from disk if they are read after all.
     ///
     /// # Panics
     /// When the range is outside the file.
@@ -125,8 +125,8 @@ impl MappedFile {
             // A page that is shared with a neighbour stays.
             let (start, end) = (bytes.start.next_multiple_of(PAGE), bytes.end / PAGE * PAGE);
             if start < end {
-                // SAFETY: pages of a read-only mapping of a file come back from the file with the same bytes. Where
-                // pages are larger than this the call is refused, which does no harm.
+                // SAFETY: pages of a read-only mapping of a file come back from the file with the same bytes.
+                // Where pages are larger than this the call is refused, which does no harm.
                 let _ =
                     unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start) };
             }

@@ -13,10 +13,10 @@ use throng_gateway::{Gateway, GatewayConfig, Loading, ServedModel};
 use throng_store::{LimitKind, Limits, NewKey, open};
 use tokio::net::TcpListener;
 
-use crate::commands::serve::{database, fit_connections, process_facts, served_model};
-use crate::config::{EngineSection, ModelSection};
-use crate::process::output;
-use crate::running::{self, RunningModel};
+use throng_cli::commands::serve::{database, fit_connections, process_facts, served_model};
+use throng_cli::config::{EngineSection, ModelSection};
+use throng_cli::process::output;
+use throng_cli::running::{self, RunningModel};
 
 /// What the model is called.
 pub const MODEL: &str = "paper";

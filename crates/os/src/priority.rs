@@ -1,39 +1,46 @@
-//! How the system's scheduler treats a thread: the length of its time slices, and its priority. No effect on systems without these calls.
+//! How the system's scheduler treats a thread: the length of its time slices, and its priority. No effect on
+//! systems without these calls.
+
+#[cfg(target_os = "linux")]
+use rustix::process::{getpriority_process, setpriority_process};
 
 /// Added to the niceness of a low-priority thread: next to a compute thread it gets a quarter of a core.
 #[cfg(target_os = "linux")]
-const STEP_BACK: i32 = 5;
+const LOWERED_BY: i32 = 5;
 
 /// Nanoseconds of a short time slice: the least that Linux takes.
 #[cfg(target_os = "linux")]
-pub(crate) const SHORT_SLICE_NS: u64 = 100_000;
+const SHORT_SLICE_NS: u64 = 100_000;
 
-/// Asks for short time slices. The scheduler runs a thread that has become ready before one that computes if its slice would end earlier: with
-/// slices of equal length (2.8 ms) it may wait for the rest of the other's. Its share of the processor stays the same. Threads that it starts
-/// inherit this. From Linux 6.12 (`sched_attr.sched_runtime` of sched_setattr(2)).
-pub(crate) fn run_soon() {
+/// Asks for short time slices for the calling thread and those that it starts: it needs the processor for
+/// microseconds at a time, and then soon. The scheduler runs a thread that has become ready before one that
+/// computes if its slice would end earlier: with slices of equal length (2.8 ms) it may wait for the rest of
+/// the other's. Its share of the processor stays the same. From Linux 6.12 (`sched_attr.sched_runtime` of
+/// sched_setattr(2)).
+pub fn set_latency_slice() {
     #[cfg(target_os = "linux")]
     set_slice(SHORT_SLICE_NS);
 }
 
 /// Asks for time slices of the usual length.
-pub(crate) fn run_long() {
+pub fn set_default_slice() {
     #[cfg(target_os = "linux")]
     set_slice(0);
 }
 
-/// Lowers the calling thread's priority below that of compute threads, without starving it.
-pub(crate) fn step_back() {
-    run_long();
-    // SAFETY: reads and sets the priority of the calling thread (on Linux a thread's own); no memory is passed.
+/// Lowers the priority of the calling thread below that of compute threads, without starving it: for long
+/// work such as tokenization.
+pub fn lower_priority() {
+    set_default_slice();
+    // On Linux both calls concern the calling thread alone. A refusal leaves it as it was.
     #[cfg(target_os = "linux")]
-    unsafe {
-        let niceness = libc::getpriority(libc::PRIO_PROCESS, 0);
-        libc::setpriority(libc::PRIO_PROCESS, 0, niceness + STEP_BACK);
+    if let Ok(niceness) = getpriority_process(None) {
+        let _ = setpriority_process(None, niceness + LOWERED_BY);
     }
 }
 
-/// Changes the time slice of the calling thread, in nanoseconds; 0: as long as the system's. Leaves threads of real-time policies alone.
+/// Changes the time slice of the calling thread, in nanoseconds; 0: as long as the system's. Leaves threads
+/// of real-time policies alone.
 #[cfg(target_os = "linux")]
 fn set_slice(ns: u64) {
     let Some(mut attributes) = attributes() else { return };
@@ -41,15 +48,16 @@ fn set_slice(ns: u64) {
         return;
     }
     attributes.sched_runtime = ns;
-    // SAFETY: the call reads as many bytes as `size` says, which are all in the struct. A refusal leaves the thread as it was.
+    // SAFETY: the call reads as many bytes as `size` says, which are all in the struct. A refusal leaves the
+    // thread as it was.
     unsafe {
         libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
     }
 }
 
-/// What the scheduler knows of the calling thread; `None` where the system does not say.
+/// The scheduler's attributes of the calling thread; `None` where the system does not say.
 #[cfg(target_os = "linux")]
-pub(crate) fn attributes() -> Option<libc::sched_attr> {
+fn attributes() -> Option<libc::sched_attr> {
     let size = size_of::<libc::sched_attr>();
     // SAFETY: a struct of integers may be all zeros; the call fills at most `size` bytes of it.
     unsafe {
@@ -82,19 +90,19 @@ mod tests {
             eprintln!("skipped: this kernel has no slices for single threads (Linux 6.12 has)");
             return;
         }
-        assert_eq!(slice_after(run_soon), SHORT_SLICE_NS);
+        assert_eq!(slice_after(set_latency_slice), SHORT_SLICE_NS);
         let inherited =
             || std::thread::spawn(|| attributes().map(|it| it.sched_runtime)).join().expect("no panic");
         let child = std::thread::spawn(move || {
-            run_soon();
+            set_latency_slice();
             inherited()
         });
         assert_eq!(child.join().expect("no panic"), Some(SHORT_SLICE_NS));
-        for (back, lowered_by) in [(run_long as fn(), 0), (step_back, STEP_BACK)] {
+        for (back, lowered_by) in [(set_default_slice as fn(), 0), (lower_priority, LOWERED_BY)] {
             let niceness = || attributes().map(|attributes| attributes.sched_nice);
             let before = niceness();
             let thread = std::thread::spawn(move || {
-                run_soon();
+                set_latency_slice();
                 back();
                 (attributes().map(|attributes| attributes.sched_runtime), niceness())
             });

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
-use super::load::{self, Target, find};
+use crate::load::{self, Target, find};
 
 /// A stream whose first token takes longer has failed.
 const OPEN_LIMIT: Duration = Duration::from_secs(120);

@@ -1,6 +1,7 @@
-//! Keeps the process alive when a file is truncated while it is mapped. The system answers a read behind the new end of
-//! the file with SIGBUS; the handler here puts pages of zeros in the place of those that are gone and notes that the
-//! mapping is damaged, so that whoever reads goes on and can be told afterwards. Does not know what is in files.
+//! Keeps the process alive when a file is truncated while it is mapped. The system answers a read behind the
+//! new end of the file with SIGBUS; the handler here puts pages of zeros in the place of those that are gone
+//! and notes that the mapping is damaged, so that whoever reads goes on and can be told afterwards. Does not
+//! know what is in files.
 
 use std::ops::Range;
 
@@ -60,8 +61,9 @@ mod unix {
     #[cfg(any(target_vendor = "apple", target_os = "freebsd"))]
     use libc::__error as errno_location;
 
-    /// One mapping. A region is never freed and never changes its addresses, since a handler may be reading it. A later
-    /// mapping of the same addresses uses it again, which is the usual case; any other one costs another 50 bytes.
+    /// One mapping. A region is never freed and never changes its addresses, since a handler may be reading
+    /// it. A later mapping of the same addresses uses it again, which is the usual case; any other one costs
+    /// another 50 bytes.
     #[derive(Debug)]
     pub(super) struct Region {
         addresses: Range<usize>,
@@ -77,7 +79,7 @@ mod unix {
     static REGIONS: AtomicPtr<Region> = AtomicPtr::new(ptr::null_mut());
     /// Held by whoever changes the list.
     static CHANGING: Mutex<()> = Mutex::new(());
-    /// Who handled the signal before: the standard library, which looks for overflown stacks.
+    /// The handler that was there before: that of the standard library, which looks for overflown stacks.
     static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
     pub(super) fn register(addresses: Range<usize>) -> &'static Region {
@@ -120,8 +122,8 @@ mod unix {
 
     fn install() {
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_fault;
-        // SAFETY: both structures are plain data for which zeros are valid; the handler has the signature that SA_SIGINFO
-        // asks for and does only what a handler may (see there).
+        // SAFETY: both structures are plain data for which zeros are valid; the handler has the signature
+        // that SA_SIGINFO asks for and does only what a handler may (see there).
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             if libc::sigaction(libc::SIGBUS, ptr::null(), &mut before) != 0 {
@@ -166,9 +168,9 @@ mod unix {
 
     /// Puts zeros in the place of the pages from that of `address` on: the rest of the file is gone too.
     fn replace(address: usize, end: usize) -> bool {
-        // SAFETY: `sysconf` has no conditions. The pages lie in a registered mapping, which is private and read-only and
-        // stays one; its owner unmaps them all the same. `mmap` is a plain system call here. The interrupted code may be
-        // about to read this thread's `errno`, so it is put back.
+        // SAFETY: `sysconf` has no conditions. The pages lie in a registered mapping, which is private and
+        // read-only and stays one; its owner unmaps them all the same. `mmap` is a plain system call here.
+        // The interrupted code may be about to read this thread's `errno`, so it is put back.
         unsafe {
             let errno = *errno_location();
             let page = usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).unwrap_or(4096);

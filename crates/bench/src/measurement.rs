@@ -1,12 +1,5 @@
-//! `throng bench gateway`: how much time a gateway adds to a request, with keys, limits and the ledger, in
-//! front of an engine that answers at once; other routers in the same run. Does not know how requests are
-//! sent and answered.
-
-mod bare;
-mod load;
-mod paper;
-mod remote;
-mod streams;
+//! How much time a gateway adds to a request, with keys, limits and the ledger, in front of an engine that
+//! answers at once; other routers in the same run. Does not know how requests are sent and answered.
 
 use std::net::TcpListener;
 use std::process::Stdio;
@@ -15,15 +8,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
 use serde::Serialize;
+use throng_cli::process::{descriptors, output};
+use throng_cli::usage_error::UsageError;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::args::{BenchGatewayArgs, PaperServer};
-use crate::process::descriptors;
-use crate::process::output;
-use crate::usage_error::UsageError;
-use load::{Load, Measured, Target};
-use streams::OpenStreams;
+use crate::arguments::{Arguments, PaperServer};
+use crate::load::{self, Load, Measured, Target};
+use crate::streams::{self, OpenStreams};
+use crate::{bare, paper, remote};
 
 /// How long a router may take until it answers.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -62,7 +55,7 @@ struct MeasuredGateway {
 ///
 /// # Errors
 /// When a server cannot be started or does not answer.
-pub async fn run(arguments: &BenchGatewayArgs) -> Result<()> {
+pub async fn run(arguments: &Arguments) -> Result<()> {
     let step = Duration::from_millis(arguments.step_ms);
     match arguments.serve {
         Some(PaperServer::Bare) => return bare::serve().await,
@@ -108,7 +101,7 @@ pub async fn run(arguments: &BenchGatewayArgs) -> Result<()> {
 }
 
 /// Measures and prints the memory of open streams.
-async fn open_streams(arguments: &BenchGatewayArgs) -> Result<()> {
+async fn open_streams(arguments: &Arguments) -> Result<()> {
     descriptors::raise_limit();
     let gateway = gateway(arguments.remote, STREAM_STEP_MS).await?;
     let process_id = gateway.server.process.id().context("the gateway has ended")?;
@@ -148,7 +141,7 @@ async fn measure(load: &Load, target: &Target) -> Result<Measured> {
 
 fn push(
     lines: &mut Vec<Line>,
-    arguments: &BenchGatewayArgs,
+    arguments: &Arguments,
     (name, round): (String, u32),
     measured: Measured,
     base: Measured,
@@ -180,7 +173,7 @@ fn parse(router: &str) -> Result<(String, String)> {
 async fn own_server(role: PaperServer, arguments: &[String]) -> Result<Server> {
     let program = std::env::current_exe().context("this program's file is not known")?;
     let mut command = Command::new(program);
-    command.args(["bench", "gateway", "--serve", role.name()]).args(arguments);
+    command.args(["--serve", role.name()]).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut process = command.kill_on_drop(true).spawn().context("cannot start a server")?;
     let stdout = process.stdout.take().context("a server without output")?;

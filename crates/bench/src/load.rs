@@ -122,7 +122,7 @@ fn request(target: &Target) -> Vec<u8> {
     post(
         target,
         &serde_json::json!({
-            "model": super::paper::MODEL,
+            "model": crate::paper::MODEL,
             "messages": [{"role": "system", "content": "You answer briefly."}, {"role": "user", "content": question}],
             "max_tokens": 1,
             "temperature": 0,
@@ -135,7 +135,7 @@ pub fn stream_request(target: &Target, max_tokens: u32) -> Vec<u8> {
     post(
         target,
         &serde_json::json!({
-            "model": super::paper::MODEL,
+            "model": crate::paper::MODEL,
             "messages": [{"role": "user", "content": "Who of this crowd has waited for the longest time?"}],
             "max_tokens": max_tokens,
             "ignore_eos": true,
@@ -193,7 +193,7 @@ fn whole_answer(answer: &[u8]) -> Option<u16> {
 }
 
 /// Where `part` begins.
-pub(super) fn find(bytes: &[u8], part: &[u8]) -> Option<usize> {
+pub fn find(bytes: &[u8], part: &[u8]) -> Option<usize> {
     bytes.windows(part.len()).position(|window| window == part)
 }
 
