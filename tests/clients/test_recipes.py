@@ -13,7 +13,7 @@ RECIPES = re.findall(r"### (\S+)\n\n```python\n(.*?)```", PAGE.read_text(), re.S
 
 
 def test_the_page_has_recipes():
-    assert [name for name, _ in RECIPES] == ["Anthropic", "LangChain", "LlamaIndex", "LiteLLM", "pydantic-ai", "instructor"]
+    assert [name for name, _ in RECIPES] == ["Anthropic", "Ollama", "LangChain", "LlamaIndex", "LiteLLM", "pydantic-ai", "instructor"]
 
 
 @pytest.mark.parametrize(("name", "code"), RECIPES, ids=[name for name, _ in RECIPES])

@@ -18,7 +18,6 @@ use utoipa::openapi::schema::{
 use utoipa::openapi::{ContentBuilder, InfoBuilder, OpenApiBuilder, Ref, RefOr, Required, ResponseBuilder};
 
 use self::operations::{JSON, OPERATIONS, Operation};
-use crate::anthropic;
 use crate::field::{Field, Shape};
 use crate::openai::adapters::{LOAD_ADAPTER_FIELDS, UNLOAD_ADAPTER_FIELDS};
 use crate::openai::chat::CHAT_FIELDS;
@@ -30,6 +29,7 @@ use crate::openai::pooling::{
     CLASSIFY_FIELDS, EMBEDDING_FIELDS, POOLING_FIELDS, RERANK_FIELDS, SCORE_FIELDS,
 };
 use crate::openai::tokenize::{DETOKENIZE_FIELDS, TOKENIZE_FIELDS};
+use crate::{anthropic, ollama};
 
 /// The document as JSON.
 pub fn document() -> &'static str {
@@ -70,10 +70,17 @@ impl Operation {
             };
             answer = answer.content(self.content_type, content);
         }
+        if matches!(self.path, "/api/chat" | "/api/generate") {
+            answer = answer.content("application/x-ndjson", any.clone());
+        }
         if self.body.is_some() && (self.path.ends_with("/completions") || self.path == "/v1/messages") {
             answer = answer.content("text/event-stream", any);
         }
-        let error = if self.path.starts_with("/v1/messages") { "MessageError" } else { "Error" };
+        let error = match self.path {
+            path if path.starts_with("/v1/messages") => "MessageError",
+            path if path.starts_with("/api/") => "OllamaError",
+            _ => "Error",
+        };
         let error = ContentBuilder::new().schema(Some(Ref::from_schema_name(error))).build();
         let refusal = ResponseBuilder::new().description("What went wrong.").content(JSON, error);
         let mut operation = OperationBuilder::new()
@@ -119,7 +126,13 @@ fn components() -> ComponentsBuilder {
     });
     let message = with_fields(object(), anthropic::FIELDS, &["model", "messages", "max_tokens"]);
     let count = with_fields(object(), anthropic::FIELDS, &["model", "messages"]);
+    let common = || with_fields(object(), ollama::COMMON_FIELDS, &["model"]);
+    let chat_of_ollama = with_fields(common(), ollama::CHAT_FIELDS, &["messages"]);
+    let generate = with_fields(common(), ollama::GENERATE_FIELDS, &["prompt"]);
     admin_components()
+        .schema("OllamaChatRequest", chat_of_ollama.build())
+        .schema("OllamaGenerateRequest", generate.build())
+        .schema("OllamaError", ollama_error().build())
         .schema("MessageRequest", message.build())
         .schema("CountTokensRequest", count.build())
         .schema("ChatCompletionRequest", chat.build())
@@ -135,6 +148,11 @@ fn components() -> ComponentsBuilder {
         .schema("UnloadAdapterRequest", unload.build())
         .schema("MessageError", message_error().build())
         .schema("Error", object().property("error", fault.build()).required("error").build())
+}
+
+/// An error in Ollama's form.
+fn ollama_error() -> ObjectBuilder {
+    object().property("error", of_type(Type::String)).required("error")
 }
 
 /// An error in Anthropic's form.

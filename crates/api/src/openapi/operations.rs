@@ -96,6 +96,16 @@ pub(super) const OPERATIONS: &[Operation] = &[
         "Answer a conversation as Anthropic's API does; with stream by events.",
     ),
     post("/v1/messages/count_tokens", "CountTokensRequest", "The number of a conversation's tokens."),
+    post(
+        "/api/chat",
+        "OllamaChatRequest",
+        "Answer a conversation as Ollama's API does, line by line unless stream is false.",
+    ),
+    post("/api/generate", "OllamaGenerateRequest", "Answer a prompt as Ollama's API does."),
+    post("/api/show", "NamedModelRequest", "What a model can do, in Ollama's form."),
+    get("/api/tags", "The models, in Ollama's form."),
+    get("/api/ps", "The models in memory, in Ollama's form."),
+    get("/api/version", "The version of this server."),
     post("/tokenize", "TokenizeRequest", "The tokens of a text or of a conversation.").gives("Tokens"),
     post("/detokenize", "DetokenizeRequest", "The text of tokens.").gives("Text"),
     post("/v1/moderations", "ModerationRequest", "Which of the operator's rules texts match.")

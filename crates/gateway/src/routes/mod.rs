@@ -12,6 +12,7 @@ mod health;
 mod json_body;
 mod models;
 mod moderations;
+mod ollama;
 mod operations;
 mod page;
 mod path_text;
@@ -34,6 +35,7 @@ use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::rejection::reject;
 use throng_api::anthropic::Messages;
+use throng_api::ollama::Chat;
 use throng_api::openai::ChatCompletions;
 use throng_api::{ApiError, Dialect};
 
@@ -127,6 +129,7 @@ pub(crate) const ROUTES: &[Route] = &[
     open("/health/ready", || get(health::ready)),
     open("/ping", || get(health::ready)),
     open("/version", || get(operations::version)),
+    open("/api/version", || get(ollama::version)),
     of(Operator, "/load", GET, || get(operations::load)),
     of(Shared, "/openapi.json", GET, || get(operations::openapi)),
     of(Operator, "/metrics", GET, || get(operations::metrics)),
@@ -137,6 +140,11 @@ pub(crate) const ROUTES: &[Route] = &[
     keyed("/v1/completions", "POST", || post(generate::completions)),
     keyed("/v1/messages", "POST", || post(generate::messages)).in_form_of(&Messages),
     keyed("/v1/messages/count_tokens", "POST", || post(tokenize::count)).in_form_of(&Messages),
+    keyed("/api/chat", "POST", || post(generate::ollama_chat)).in_form_of(&Chat),
+    keyed("/api/generate", "POST", || post(generate::ollama_generate)).in_form_of(&Chat),
+    keyed("/api/tags", GET, || get(ollama::tags)).in_form_of(&Chat),
+    keyed("/api/ps", GET, || get(ollama::running)).in_form_of(&Chat),
+    keyed("/api/show", "POST", || post(ollama::show)).in_form_of(&Chat),
     keyed("/v1/moderations", "POST", || post(moderations::moderations)),
     keyed("/v1/embeddings", "POST", || post(pooling::embeddings)),
     keyed("/v1/rerank", "POST", || post(pooling::rerank)),
@@ -170,7 +178,8 @@ pub(crate) const ROUTES: &[Route] = &[
     of(Admin, "/admin/drain", "POST", || post(admin::drain)),
 ];
 
-/// The routes of a listener as a service. A request brings its [`Caller`] as an extension; its response brings its
+/// The routes of a listener as a service. A request brings its [`Caller`] as an extension; its response
+/// brings its
 /// [`MatchedPath`].
 pub(crate) fn router(app: Arc<App>, audience: Audience) -> axum::Router {
     let mut router = axum::Router::new();
@@ -249,8 +258,17 @@ mod tests {
     use super::*;
 
     /// The routes that the documentation lists as open. Who may use the others is tested over sockets, in `tests/route_access.rs`.
-    const OPEN: &[&str] =
-        &["/", "/dashboard", "/ui/{file}", "/health", "/health/live", "/health/ready", "/ping", "/version"];
+    const OPEN: &[&str] = &[
+        "/",
+        "/dashboard",
+        "/ui/{file}",
+        "/health",
+        "/health/live",
+        "/health/ready",
+        "/ping",
+        "/version",
+        "/api/version",
+    ];
 
     #[test]
     fn no_other_routes_are_open_than_those_that_are_listed() {

@@ -27,6 +27,7 @@ use crate::generation::{FrameWriter, StreamSetting, stream};
 use crate::rejection::Rejection;
 use crate::upstream;
 use throng_api::anthropic::Messages;
+use throng_api::ollama;
 use throng_api::openai::{ChatCompletions, Completions};
 use throng_api::{ApiError, Dialect};
 
@@ -48,6 +49,10 @@ const CHAT: TextEndpoint = TextEndpoint { dialect: &ChatCompletions, upstream: S
 const COMPLETIONS: TextEndpoint =
     TextEndpoint { dialect: &Completions, upstream: Some(Endpoint::Completions) };
 
+/// Ollama's chats.
+const OLLAMA_CHAT: TextEndpoint = TextEndpoint { dialect: &ollama::Chat, upstream: None };
+/// Ollama's generate.
+const OLLAMA_GENERATE: TextEndpoint = TextEndpoint { dialect: &ollama::Generate, upstream: None };
 /// Anthropic's messages.
 const MESSAGES: TextEndpoint = TextEndpoint { dialect: &Messages, upstream: None };
 
@@ -59,6 +64,16 @@ pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Respons
 /// `POST /v1/completions`.
 pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer_once(app, body, COMPLETIONS).await.map_err(Rejection::from)
+}
+
+/// `POST /api/chat`.
+pub(super) async fn ollama_chat(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
+    answer_once(app, body, OLLAMA_CHAT).await.map_err(Rejection::from)
+}
+
+/// `POST /api/generate`.
+pub(super) async fn ollama_generate(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
+    answer_once(app, body, OLLAMA_GENERATE).await.map_err(Rejection::from)
 }
 
 /// `POST /v1/messages`.

@@ -1,7 +1,6 @@
 //! Requests and answers: what is read, what is refused, what is written.
 
 mod answers;
-mod anthropic;
 mod clients;
 mod constraint_faults;
 mod endings;
@@ -10,6 +9,7 @@ mod ignored;
 mod large_answers;
 mod moderation;
 mod moderation_classifier;
+mod other_apis;
 mod past_calls;
 mod refusals;
 mod several_answers;

@@ -9,7 +9,8 @@ use throng_gateway::Secret;
 use throng_store::{CreatedKey, NewKey, Store, open};
 
 /// What opens without a key.
-const OPEN: &[&str] = &["/", "/dashboard", "/health", "/health/live", "/health/ready", "/ping", "/version"];
+const OPEN: &[&str] =
+    &["/", "/dashboard", "/health", "/health/live", "/health/ready", "/ping", "/version", "/api/version"];
 /// What clients and the operator may use.
 const SHARED: &[&str] = &[
     "/openapi.json",
@@ -33,6 +34,9 @@ const OF_A_MODEL: &[&str] = &[
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/messages",
+    "/api/chat",
+    "/api/generate",
+    "/api/show",
     "/v1/messages/count_tokens",
     "/v1/models/{id}",
     "/tokenize",
@@ -173,7 +177,10 @@ async fn ask_at(
     let body = match route {
         "/v1/chat/completions" => crate::harness::chat(json!({"max_tokens": 1})).to_string(),
         "/v1/completions" => crate::harness::completion(json!({"max_tokens": 1})).to_string(),
-        "/v1/messages" | "/v1/messages/count_tokens" => {
+        "/api/generate" | "/api/show" => {
+            json!({"model": "paper", "prompt": "a", "stream": false}).to_string()
+        }
+        "/api/chat" | "/v1/messages" | "/v1/messages/count_tokens" => {
             json!({"model": "paper", "max_tokens": 1, "messages": [{"role": "user", "content": "a"}]})
                 .to_string()
         }
@@ -285,7 +292,12 @@ async fn check(place: &Place, name: &str, address: SocketAddr, has: (bool, bool)
 /// The code of an error; empty for anything else.
 fn code_of(reply: &Reply) -> String {
     match reply.header("content-type") {
-        Some("application/json") => reply.json()["error"]["code"].as_str().unwrap_or_default().to_owned(),
+        Some("application/json") => {
+            let body = reply.json();
+            // Ollama's errors are texts, with the code beside them.
+            let code = body["error"]["code"].as_str().or_else(|| body["code"].as_str());
+            code.unwrap_or_default().to_owned()
+        }
         _ => String::new(),
     }
 }

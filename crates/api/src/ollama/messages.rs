@@ -1,0 +1,112 @@
+//! Messages of a chat, as neutral messages. Ollama's calls have no ids: results belong to calls by name or by
+//! order.
+
+use crate::error::ApiError;
+use crate::json::{JsonType, Node, TreeBudget};
+use crate::spec::{ContentPart, MAX_MESSAGES, MAX_NAME_BYTES, Message, Role, ToolCall};
+
+const ROLES: &[&str] = &["system", "user", "assistant", "tool"];
+/// Most calls of tools in one message.
+const MAX_CALLS: usize = 128;
+/// Values of a call in a template's tree, its arguments apart.
+const VALUES_OF_A_CALL: usize = 5;
+
+/// Reads `messages`.
+///
+/// # Errors
+/// A 400 that names the path.
+pub(super) fn read_messages(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Vec<Message>, ApiError> {
+    let mut messages = Vec::new();
+    // Names and ids of calls that wait for their results.
+    let mut open: Vec<(String, String)> = Vec::new();
+    node.elements(MAX_MESSAGES, |idx, element| {
+        let mut message = read_message(&element, idx, budget)?;
+        match message.role {
+            Role::Tool => {
+                let named = message.name.take();
+                let by_name = open.iter().position(|(name, _)| Some(name) == named.as_ref());
+                let Some(at) = by_name.or((!open.is_empty()).then_some(0)) else {
+                    let reason = "The message before has no call of a tool that waits for its result.";
+                    return Err(ApiError::invalid_value(element.path(), reason));
+                };
+                message.tool_call_id = Some(open.remove(at).1);
+            }
+            Role::Assistant => {
+                let calls = message.tool_calls.iter();
+                open = calls.map(|call| (call.name.clone(), call.id.clone())).collect();
+            }
+            _ => {}
+        }
+        messages.push(message);
+        Ok(())
+    })?;
+    Ok(messages)
+}
+
+fn read_message(node: &Node<'_, '_>, idx: usize, budget: &mut TreeBudget) -> Result<Message, ApiError> {
+    const KEYS: &[&str] = &["role", "content", "thinking", "images", "tool_calls", "tool_name", "name"];
+    let mut role = None;
+    let mut message = Message::new(Role::User, Vec::new());
+    budget.take(3, node)?;
+    node.known_members(KEYS, |key, value| {
+        let text = || value.string(usize::MAX).map(|text| text.into_owned());
+        match key {
+            "role" => role = Some(ROLES[value.one_of(ROLES)?]),
+            _ if value.is_null() => {}
+            "content" => message.content = Some(vec![ContentPart::Text(text()?)]),
+            "thinking" => message.reasoning = Some(text()?).filter(|text| !text.is_empty()),
+            "tool_calls" => message.tool_calls = read_calls(&value, idx, budget)?,
+            "tool_name" | "name" => message.name = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
+            _ if value.is_empty_container() => {}
+            _ => return Err(ApiError::unsupported_parameter(value.path(), "This model takes only text.")),
+        }
+        Ok(())
+    })?;
+    message.role = match role.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("role")))? {
+        "system" => Role::System,
+        "assistant" => Role::Assistant,
+        "tool" => Role::Tool,
+        _ => Role::User,
+    };
+    if message.role != Role::Assistant && !message.tool_calls.is_empty() {
+        let reason = "Only messages of the assistant have 'tool_calls'.";
+        return Err(ApiError::invalid_value(node.path_of("tool_calls"), reason));
+    }
+    if message.role != Role::Assistant {
+        message.reasoning = None;
+    }
+    Ok(message)
+}
+
+fn read_calls(
+    node: &Node<'_, '_>,
+    message_idx: usize,
+    budget: &mut TreeBudget,
+) -> Result<Vec<ToolCall>, ApiError> {
+    let mut calls = Vec::new();
+    node.elements(MAX_CALLS, |idx, call| {
+        budget.take(VALUES_OF_A_CALL, &call)?;
+        let (mut name, mut arguments) = (None, "{}".to_owned());
+        call.known_members(&["function", "id", "type"], |key, value| {
+            if key != "function" {
+                return Ok(());
+            }
+            value.known_members(&["name", "arguments", "index"], |key, value| {
+                match key {
+                    "name" => name = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
+                    "arguments" if value.json_type() == JsonType::Object => {
+                        budget.take_tree(&value)?;
+                        arguments = value.text().to_owned();
+                    }
+                    "arguments" if !value.is_null() => return Err(value.wrong_type("an object")),
+                    _ => {}
+                }
+                Ok(())
+            })
+        })?;
+        let name = name.ok_or_else(|| ApiError::missing_required_parameter(call.path_of("function.name")))?;
+        calls.push(ToolCall { id: format!("call_{message_idx}_{idx}"), name, arguments });
+        Ok(())
+    })?;
+    Ok(calls)
+}

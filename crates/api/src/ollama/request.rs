@@ -1,0 +1,272 @@
+//! The bodies of `POST /api/chat` and `POST /api/generate`.
+
+use serde_json::Value;
+use throng_text::grammar::ConstraintSpec;
+
+use super::messages::read_messages;
+use crate::error::ApiError;
+use crate::field::Kind::{Boolean, Custom, Ignored, Refused};
+use crate::field::{Bound, Field, Range, ReadOptions, Shape, field, read_body};
+use crate::json::{JsonType, MAX_TREE_VALUES, Node, TreeBudget};
+use crate::spec::{
+    ChatInput, ContentPart, Conversation, GenerationOptions, GenerationSpec, Input, MAX_MESSAGES, MAX_TOOLS,
+    Message, ParamNames, Prompt, PromptsInput, Role, check_replies, model_name, read_function,
+};
+
+/// Most stop strings of a request.
+const MAX_STOPS: usize = 64;
+/// Most bytes of a stop string.
+const MAX_STOP_BYTES: usize = 1024;
+const EFFORTS: &[&str] = &["low", "medium", "high", "max"];
+const FUNCTION_KEYS: &[&str] = &["name", "description", "parameters", "strict"];
+
+/// A request as it is read.
+#[derive(Debug, Default)]
+pub struct Body {
+    options: GenerationOptions,
+    messages: Vec<Message>,
+    tools: Vec<Value>,
+    system: Option<String>,
+    prompt: Option<String>,
+    raw: Option<bool>,
+    thinks: Option<bool>,
+    effort: Option<&'static str>,
+    budget: TreeBudget,
+}
+
+/// The parameters of both endpoints.
+pub const COMMON_FIELDS: &[Field<Body>] = &[
+    field(
+        "model",
+        Custom(Shape::Text(512), |b, node, _| {
+            b.options.model = Some(model_name(node)?);
+            Ok(())
+        }),
+        "The model to use.",
+    ),
+    field("stream", Boolean(|b| &mut b.options.stream), "Answer line by line; true unless said."),
+    field(
+        "format",
+        Custom(Shape::AnyOf(&[Shape::Text(16), Shape::Object]), |b, node, _| read_format(b, node)),
+        "The form of the answer: json, or a JSON Schema.",
+    ),
+    field(
+        "think",
+        Custom(Shape::AnyOf(&[Shape::Boolean, Shape::Choice(EFFORTS)]), |b, node, _| {
+            if node.json_type() == JsonType::String {
+                b.effort = Some(EFFORTS[node.one_of(EFFORTS)?]);
+                b.thinks = Some(true);
+            } else {
+                b.thinks = Some(node.boolean()?);
+            }
+            Ok(())
+        }),
+        "Whether the model thinks before it answers, or how much.",
+    ),
+    field(
+        "options",
+        Custom(Shape::Object, |b, node, _| read_options(&mut b.options, node)),
+        "Sampling: temperature, top_k, top_p, min_p, seed, num_predict, repeat_penalty, presence_penalty, frequency_penalty, stop.",
+    ),
+    field(
+        "keep_alive",
+        Ignored(Shape::AnyOf(&[Shape::Text(64), Shape::Number(Range::closed(f64::MIN, f64::MAX))])),
+        "Has no effect: the operator decides which models stay in memory.",
+    ),
+    field("logprobs", Refused(Shape::Boolean, |node| node.text() == "false"), "Not supported."),
+    field("top_logprobs", Refused(Shape::Integer(0, 20), |node| node.text() == "0"), "Not supported."),
+];
+
+/// The parameters that only chats have.
+pub const CHAT_FIELDS: &[Field<Body>] = &[
+    field(
+        "messages",
+        Custom(Shape::Array(MAX_MESSAGES, &Shape::Object), |b, node, _| {
+            b.messages = read_messages(node, &mut b.budget)?;
+            check_replies(&b.messages, |_, _| node.path())
+        }),
+        "The conversation: role (system, user, assistant, tool) and content.",
+    ),
+    field(
+        "tools",
+        Custom(Shape::Array(MAX_TOOLS, &Shape::Object), |b, node, _| read_tools(b, node)),
+        "Tools that the model may call.",
+    ),
+];
+
+/// The parameters that only generate has.
+pub const GENERATE_FIELDS: &[Field<Body>] = &[
+    field(
+        "prompt",
+        Custom(Shape::Text(usize::MAX), |b, node, _| {
+            b.prompt = Some(node.string(usize::MAX)?.into_owned());
+            Ok(())
+        }),
+        "What the model answers.",
+    ),
+    field(
+        "system",
+        Custom(Shape::Text(usize::MAX), |b, node, _| {
+            b.system = Some(node.string(usize::MAX)?.into_owned());
+            Ok(())
+        }),
+        "Instructions before it.",
+    ),
+    field("raw", Boolean(|b| &mut b.raw), "Give the model the prompt as it is, without its chat template."),
+    field("context", Ignored(Shape::Array(1 << 20, &Shape::Any)), "Has no effect here."),
+    field("suffix", Refused(Shape::Text(usize::MAX), |node| node.text() == "\"\""), "Not supported."),
+    field("template", Refused(Shape::Text(usize::MAX), |node| node.text() == "\"\""), "Not supported."),
+    field(
+        "images",
+        Refused(Shape::Array(64, &Shape::Any), |node| node.is_empty_container()),
+        "Not supported.",
+    ),
+];
+
+/// Reads and checks the body of a chat.
+///
+/// # Errors
+/// A 400 that names the parameter.
+pub(super) fn parse_chat(body: &[u8], options: &ReadOptions) -> Result<GenerationSpec, ApiError> {
+    let mut body = read(body, CHAT_FIELDS, "messages", options)?;
+    if body.messages.is_empty() {
+        return Err(ApiError::missing_required_parameter("messages"));
+    }
+    let messages = std::mem::take(&mut body.messages);
+    Ok(body.into_spec(messages))
+}
+
+/// Reads and checks the body of generate.
+///
+/// # Errors
+/// A 400 that names the parameter.
+pub(super) fn parse_generate(body: &[u8], options: &ReadOptions) -> Result<GenerationSpec, ApiError> {
+    let mut body = read(body, GENERATE_FIELDS, "prompt", options)?;
+    let prompt = body.prompt.take().ok_or_else(|| ApiError::missing_required_parameter("prompt"))?;
+    if body.raw == Some(true) {
+        let prompts = vec![Prompt::Text(prompt)];
+        let input = PromptsInput { prompts, add_special_tokens: true, repeats_texts: false };
+        return Ok(GenerationSpec { options: body.options, input: Input::Prompts(input) });
+    }
+    let message = |role, text| Message::new(role, vec![ContentPart::Text(text)]);
+    let system = body.system.take().map(|text| message(Role::System, text));
+    let messages = system.into_iter().chain([message(Role::User, prompt)]).collect();
+    Ok(body.into_spec(messages))
+}
+
+fn read(
+    bytes: &[u8],
+    fields: &'static [Field<Body>],
+    prompt: &'static str,
+    options: &ReadOptions,
+) -> Result<Body, ApiError> {
+    let mut common = Body::default();
+    let mut own = Body::default();
+    let ignored = read_body(
+        bytes,
+        &mut [
+            &mut Bound { fields: COMMON_FIELDS, target: &mut common },
+            &mut Bound { fields, target: &mut own },
+        ],
+        options,
+    )?;
+    let mut generation = common.options;
+    generation.names = ParamNames { prompt, max_tokens: "options.num_predict", ..ParamNames::default() };
+    generation.stream = Some(generation.stream.unwrap_or(true));
+    generation.settle(ignored, options);
+    generation.check_together(false)?;
+    Ok(Body { options: generation, thinks: common.thinks, effort: common.effort, ..own })
+}
+
+impl Body {
+    fn into_spec(self, messages: Vec<Message>) -> GenerationSpec {
+        let conversation = Conversation {
+            messages,
+            enable_thinking: self.thinks,
+            reasoning_effort: self.effort,
+            tools: self.tools,
+            budget: self.budget,
+            ..Conversation::default()
+        };
+        let chat = ChatInput {
+            calls_tools: !conversation.tools.is_empty(),
+            shows_reasoning: self.thinks != Some(false),
+            conversation,
+            ..ChatInput::default()
+        };
+        GenerationSpec { options: self.options, input: Input::Chat(Box::new(chat)) }
+    }
+}
+
+fn read_format(body: &mut Body, node: &Node<'_, '_>) -> Result<(), ApiError> {
+    if node.json_type() == JsonType::Object {
+        node.check_complexity(MAX_TREE_VALUES)?;
+        return body.options.constrain(node.path(), ConstraintSpec::JsonSchema(node.exact_tree()?));
+    }
+    match node.one_of(&["", "json"])? {
+        0 => Ok(()),
+        _ => body.options.constrain(node.path(), ConstraintSpec::JsonObject),
+    }
+}
+
+fn read_tools(body: &mut Body, node: &Node<'_, '_>) -> Result<(), ApiError> {
+    node.elements(MAX_TOOLS, |_, tool| {
+        let mut is_function = false;
+        tool.known_members(&["type", "function"], |key, value| {
+            match key {
+                "type" if !value.is_null() => drop(value.one_of(&["function"])?),
+                "function" => {
+                    read_function(&value, FUNCTION_KEYS)?;
+                    is_function = true;
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        if is_function { Ok(()) } else { Err(ApiError::missing_required_parameter(tool.path_of("function"))) }
+    })?;
+    body.budget.take_tree(node)?;
+    node.elements(MAX_TOOLS, |_, tool| {
+        let mut tree = tool.exact_tree()?;
+        if let Some(function) = tree.get_mut("function").and_then(Value::as_object_mut) {
+            function.retain(|key, value| FUNCTION_KEYS.contains(&key.as_str()) && !value.is_null());
+        }
+        tree["type"] = "function".into();
+        body.tools.push(tree);
+        Ok(())
+    })
+}
+
+/// Reads `options`. Those that concern loading belong to the operator and have no effect.
+fn read_options(options: &mut GenerationOptions, node: &Node<'_, '_>) -> Result<(), ApiError> {
+    let penalty = Range::closed(-2.0, 2.0);
+    node.members(64, |key, value| {
+        if value.is_null() {
+            return Ok(());
+        }
+        match key {
+            "seed" => options.seed = Some(value.integer(i64::MIN, i64::MAX)?),
+            // A negative number: as many as fit.
+            "num_predict" => {
+                options.max_tokens = Some(value.integer(-2, i32::MAX.into())?).filter(|n| *n > 0);
+            }
+            "top_k" => options.top_k = Some(value.integer(-1, i32::MAX.into())?),
+            "top_p" => options.top_p = Some(Range::above(0.0, 1.0).read_f32(&value)?),
+            "min_p" => options.min_p = Some(Range::closed(0.0, 1.0).read_f32(&value)?),
+            "temperature" => options.temperature = Some(Range::closed(0.0, 2.0).read_f32(&value)?),
+            "repeat_penalty" => options.repetition_penalty = Some(Range::above(0.0, 100.0).read_f32(&value)?),
+            "presence_penalty" => options.presence_penalty = Some(penalty.read_f32(&value)?),
+            "frequency_penalty" => options.frequency_penalty = Some(penalty.read_f32(&value)?),
+            "stop" => value.elements(MAX_STOPS, |_, element| {
+                let text = element.string(MAX_STOP_BYTES)?;
+                if text.is_empty() {
+                    return Err(ApiError::invalid_value(element.path(), "A stop string must not be empty."));
+                }
+                options.stop.push(text.into_owned());
+                Ok(())
+            })?,
+            _ => value.ignore(),
+        }
+        Ok(())
+    })
+}

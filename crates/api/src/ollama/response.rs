@@ -1,0 +1,152 @@
+//! The objects of answers and of lists of models.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// A line of an answer, or all of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Line<'a> {
+    pub model: &'a str,
+    pub created_at: &'a str,
+    #[serde(flatten)]
+    pub said: Said<'a>,
+    pub done: bool,
+    #[serde(flatten)]
+    pub end: Option<End>,
+}
+
+/// What a line says: a message of a chat, or the text of generate.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Said<'a> {
+    Chat {
+        message: Message<'a>,
+    },
+    Generate {
+        response: &'a str,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        thinking: &'a str,
+    },
+}
+
+/// A piece of a message, or a whole one.
+#[derive(Debug, Serialize)]
+pub(super) struct Message<'a> {
+    pub role: &'static str,
+    pub content: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub thinking: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall<'a>>,
+}
+
+/// A whole call of a tool.
+#[derive(Debug, Serialize)]
+pub(super) struct ToolCall<'a> {
+    pub function: Function<'a>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Function<'a> {
+    pub name: &'a str,
+    pub arguments: Value,
+}
+
+impl<'a> ToolCall<'a> {
+    /// A call; arguments that are no object, such as cut ones, are wrapped.
+    pub fn new(name: &'a str, arguments: &str) -> Self {
+        let arguments = match serde_json::from_str(arguments) {
+            Ok(Value::Object(object)) => Value::Object(object),
+            _ if arguments.trim().is_empty() => Value::Object(serde_json::Map::new()),
+            _ => serde_json::json!({"INVALID_JSON": arguments}),
+        };
+        Self { function: Function { name, arguments } }
+    }
+}
+
+/// How an answer ended. Times are in nanoseconds.
+#[derive(Debug, Serialize)]
+pub(super) struct End {
+    pub done_reason: &'static str,
+    pub total_duration: u64,
+    pub load_duration: u64,
+    pub prompt_eval_count: u64,
+    pub prompt_eval_duration: u64,
+    pub eval_count: u64,
+    pub eval_duration: u64,
+}
+
+/// The models of `GET /api/tags` and `GET /api/ps`.
+#[derive(Debug, Serialize)]
+pub struct ModelList<'a> {
+    /// One for each name.
+    pub models: Vec<ModelEntry<'a>>,
+}
+
+/// A model in a list. What is not known is empty or 0.
+#[derive(Debug, Serialize)]
+pub struct ModelEntry<'a> {
+    name: &'a str,
+    model: &'a str,
+    modified_at: &'static str,
+    expires_at: &'static str,
+    size: u64,
+    size_vram: u64,
+    digest: &'static str,
+    details: Details,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_length: Option<u32>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Details {
+    parent_model: &'static str,
+    format: &'static str,
+    family: &'static str,
+    families: Option<Vec<String>>,
+    parameter_size: &'static str,
+    quantization_level: &'static str,
+}
+
+impl<'a> ModelEntry<'a> {
+    /// The entry of the name `name`, with `context_length` in tokens where it is known.
+    pub fn new(name: &'a str, context_length: Option<u32>) -> Self {
+        Self {
+            name,
+            model: name,
+            modified_at: "1970-01-01T00:00:00Z",
+            expires_at: "9999-12-31T23:59:59Z",
+            size: 0,
+            size_vram: 0,
+            digest: "",
+            details: Details::default(),
+            context_length,
+        }
+    }
+}
+
+/// The model of `POST /api/show`.
+#[derive(Debug, Serialize)]
+pub struct ModelDescription<'a> {
+    modified_at: &'static str,
+    modelfile: &'static str,
+    parameters: &'static str,
+    template: &'static str,
+    details: Details,
+    model_info: BTreeMap<&'static str, Value>,
+    capabilities: Vec<&'a str>,
+}
+
+impl<'a> ModelDescription<'a> {
+    /// The description of a model with these capabilities and this many tokens of context.
+    pub fn new(capabilities: Vec<&'a str>, context_length: u32) -> Self {
+        let model_info = BTreeMap::from([
+            ("general.architecture", Value::from("throng")),
+            ("throng.context_length", Value::from(context_length)),
+        ]);
+        let (modified_at, details) = ("1970-01-01T00:00:00Z", Details::default());
+        Self { modified_at, modelfile: "", parameters: "", template: "", details, model_info, capabilities }
+    }
+}

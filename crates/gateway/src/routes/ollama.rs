@@ -1,0 +1,78 @@
+//! Ollama's lists and descriptions of models.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde::Deserialize;
+use throng_api::ApiError;
+use throng_api::ollama::{ModelDescription, ModelEntry, ModelList};
+
+use super::json_body::{AppState, JsonBody};
+use crate::app::App;
+use crate::caller::Caller;
+use crate::rejection::Rejection;
+
+/// `GET /api/tags`: all models that the key permits.
+pub(super) async fn tags(State(app): AppState, Extension(caller): Extension<Arc<Caller>>) -> Response {
+    let key_holder = caller.key_holder();
+    let upstreams = app.models.upstreams.now();
+    let names = upstreams.iter().flat_map(|model| model.names.iter().map(move |name| (model, name)));
+    let permitted = names.filter(|(model, name)| key_holder.permits_name_of(name, &model.names));
+    let mut list = served(&app, &caller);
+    list.extend(permitted.map(|(_, name)| (name.clone(), None)));
+    answer(&list)
+}
+
+/// `GET /api/ps`: the models in memory that the key permits.
+pub(super) async fn running(State(app): AppState, Extension(caller): Extension<Arc<Caller>>) -> Response {
+    answer(&served(&app, &caller))
+}
+
+fn answer(names: &[(String, Option<u32>)]) -> Response {
+    let models = names.iter().map(|(name, length)| ModelEntry::new(name, *length)).collect();
+    Json(ModelList { models }).into_response()
+}
+
+/// The names of served models that the key permits, with their tokens of context.
+fn served(app: &App, caller: &Caller) -> Vec<(String, Option<u32>)> {
+    let key_holder = caller.key_holder();
+    let mut names = Vec::new();
+    for route in app.models.router.routes().iter() {
+        let served = &route.model.served;
+        let permitted = served.names.iter().filter(|name| key_holder.permits(name, route));
+        names.extend(permitted.map(|name| (name.clone(), Some(served.max_model_len))));
+    }
+    names
+}
+
+/// `GET /api/version`.
+pub(super) async fn version() -> Response {
+    Json(serde_json::json!({"version": env!("CARGO_PKG_VERSION")})).into_response()
+}
+
+#[derive(Deserialize)]
+struct ShowRequest {
+    #[serde(alias = "name")]
+    model: String,
+}
+
+/// `POST /api/show`.
+pub(super) async fn show(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
+    let key_holder = body.caller.key_holder();
+    let request: ShowRequest =
+        serde_json::from_slice(body.bytes()).map_err(|_| ApiError::missing_required_parameter("model"))?;
+    let route = app.find_model(&key_holder, Some(&request.model))?;
+    let served = &route.model.served;
+    let capabilities = match served.pooling {
+        Some(_) => vec!["embedding"],
+        None => {
+            let format = &served.answer_format;
+            let tools = format.tool_calls.map(|_| "tools");
+            let thinking = format.reasoning.map(|_| "thinking");
+            ["completion"].into_iter().chain(tools).chain(thinking).collect()
+        }
+    };
+    Ok(Json(ModelDescription::new(capabilities, served.max_model_len)).into_response())
+}

@@ -1,0 +1,4 @@
+//! The APIs beside OpenAI's.
+
+mod anthropic;
+mod ollama;
