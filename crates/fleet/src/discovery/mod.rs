@@ -17,7 +17,7 @@ pub use kubernetes::KubernetesApi;
 
 /// Shortest pause between two attempts to read a source that failed.
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
-/// Longest pause between them.
+/// Longest pause between two attempts to read a source that failed.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Whether workers are found, or upstream engines.

@@ -16,7 +16,7 @@ use crate::upstream::Upstream;
 
 /// How long an engine may say nothing, unless it is set.
 const DEFAULT_TIMEOUT_S: u64 = 120;
-/// The longest that may be set.
+/// Longest timeout that may be set.
 const MAX_TIMEOUT_S: u64 = 3_600;
 
 /// What engines must be shown and what is known of them before they are asked.

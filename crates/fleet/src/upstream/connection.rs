@@ -22,7 +22,7 @@ use super::forwarding::Forwarding;
 use super::reason::is_of_request;
 use super::trouble::Trouble;
 
-/// For the way to the engine.
+/// Timeout of the way to the engine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an idle connection is kept.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);

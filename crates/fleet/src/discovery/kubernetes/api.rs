@@ -17,7 +17,7 @@ use crate::client_tls::client_tls;
 
 /// After so many seconds the API server ends a watch, and it is begun again.
 pub(super) const WATCH_S: u64 = 240;
-/// For the head of an answer, and for a list.
+/// Timeout of the head of an answer, and of a list.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// A watch that does not end by itself is given up after this time without a line.
 const MAX_SILENCE: Duration = Duration::from_secs(WATCH_S + 30);

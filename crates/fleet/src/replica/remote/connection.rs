@@ -23,9 +23,9 @@ use tokio_rustls::TlsConnector;
 use super::WorkerAddress;
 use super::request_body::RequestBody;
 
-/// For the way to the worker and the handshakes.
+/// Timeout of the way to the worker and the handshakes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// For the head of an answer to a small request, and for a document.
+/// Timeout of the head of an answer to a small request, and of a document.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection on which nothing came for so long is asked for a sign of life.
 const PING_INTERVAL: Duration = Duration::from_millis(500);
