@@ -29,7 +29,7 @@ pub struct LoadedAdapter {
     pub held: Arc<dyn Any + Send + Sync>,
 }
 
-/// Why an adapter was not loaded. The texts are for the operator and the client.
+/// Reasons for which an adapter is not loaded. The texts are for the operator and the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdapterFault {
     /// The adapter is broken or does not fit.
@@ -38,14 +38,14 @@ pub enum AdapterFault {
     Full(String),
 }
 
-/// Why an adapter is not loaded or unloaded at run time.
+/// Reasons for which an adapter is not loaded or unloaded at run time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdapterError {
     /// The operator does not allow it.
     UpdatesDisabled,
     /// Another adapter has the name.
     NameTaken,
-    /// There are as many adapters as there may be, which is this many.
+    /// The model has its largest number of adapters, which is this.
     TooMany(usize),
     /// No adapter has the name.
     NotFound,
@@ -56,7 +56,7 @@ pub enum AdapterError {
 /// An adapter by name.
 #[derive(Debug, Clone)]
 pub struct AdapterModule {
-    /// What requests call it.
+    /// Name by which requests ask for it.
     pub name: String,
     /// Its folder.
     pub path: String,
@@ -67,7 +67,7 @@ pub struct AdapterModule {
 /// The adapters of a model, as the operator set them.
 #[derive(Debug, Clone)]
 pub struct AdapterSettings {
-    /// What loads them.
+    /// Loader of adapters.
     pub loader: Arc<dyn AdapterLoader>,
     /// Adapters that are there from the start.
     pub modules: Vec<AdapterModule>,

@@ -11,7 +11,7 @@ use throng_wire::LineBuffer;
 /// The memory of such a line is given back once it has been taken.
 const LONG_BYTES: usize = 16 << 10;
 
-/// Why there is no next line.
+/// Reasons for which there is no next line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LinesError {
     /// The body was broken off.
@@ -20,7 +20,7 @@ pub enum LinesError {
     /// A line is longer than it may be.
     #[error("a line is too long")]
     TooLong,
-    /// There is no memory for it at present.
+    /// No memory for the line at present.
     #[error("there is no memory for it")]
     NoMemory,
 }

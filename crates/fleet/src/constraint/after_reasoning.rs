@@ -11,13 +11,13 @@ use throng_text::{AnswerFormat, ReasoningFormat, ThinkingBudget, Tokenizer};
 /// The tokens around a model's reasoning and before its answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReasoningTokens {
-    /// What opens the reasoning; empty where the prompt has opened it.
+    /// Tokens that open the reasoning; empty where the prompt has opened it.
     pub open: Vec<TokenId>,
-    /// What closes it.
+    /// Tokens that close it.
     pub close: Vec<TokenId>,
-    /// What stands between the reasoning and what is constrained.
+    /// Tokens between the reasoning and the constrained part.
     pub lead: Vec<TokenId>,
-    /// What stands before it in an output without reasoning.
+    /// Tokens before the constrained part of an output without reasoning.
     pub direct: Vec<TokenId>,
 }
 
@@ -60,19 +60,19 @@ pub(super) struct AfterReasoning {
     pub budget: Option<u32>,
     /// The tokens that end an output.
     pub end_tokens: Vec<TokenId>,
-    /// What is constrained.
+    /// Constraint of the answer.
     pub answer: Arc<dyn TokenConstraint>,
 }
 
-/// Where an output has come to.
+/// Part of an output that comes next.
 enum Place<'o> {
-    /// At its beginning: it may become reasoning or the answer.
+    /// The beginning: it may become reasoning or the answer.
     Start,
-    /// In the reasoning; this token must come next.
+    /// The reasoning; this token must come next.
     Reasoning(Option<TokenId>),
-    /// Between reasoning and answer: these must come next.
+    /// Tokens between reasoning and answer: these must come next.
     Lead(&'o [TokenId]),
-    /// In the answer, which is this so far.
+    /// The answer, which is this so far.
     Answer(&'o [TokenId]),
 }
 

@@ -11,16 +11,16 @@ use throng_text::grammar::{ConstraintSpec, GrammarError};
 use super::ModelGrammars;
 use super::after_reasoning::{AfterReasoning, BoundedReasoning, ReasoningTokens};
 
-/// What outputs are held to, compiled and as its source.
+/// Constraint of a request's outputs, compiled and as its source.
 #[derive(Debug, Clone)]
 pub struct OutputForm {
-    /// For replicas of this process.
+    /// Compiled form, for replicas of this process.
     pub compiled: Arc<dyn TokenConstraint>,
-    /// For others; `None` where there are none.
+    /// Source, for replicas of other processes; `None` where there are none.
     pub source: Option<Arc<ConstraintSource>>,
 }
 
-/// What a constraint is compiled from.
+/// Source that a constraint is compiled from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConstraintSource {
     /// The form of the answer; `None`: only the reasoning is bounded.

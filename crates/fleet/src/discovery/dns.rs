@@ -18,7 +18,7 @@ use crate::replica::WorkerAddress;
 /// The shortest and the longest time between two questions, whatever time to live the answer has.
 const INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// What is asked for, and whom.
+/// A question to DNS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Question {
     /// The server to ask; those of the system without.
@@ -46,7 +46,7 @@ impl Question {
         is_valid.then(|| Self { server, name: name.to_owned(), port, is_encrypted })
     }
 
-    /// What is found, and until when that holds.
+    /// Workers that are found, and until when that holds.
     async fn ask(&self, resolver: &TokioResolver) -> Result<(Vec<Found>, Instant), NetError> {
         let found = |host: String, port, server_name: &str| Found {
             address: WorkerAddress::new(host, port, self.is_encrypted),

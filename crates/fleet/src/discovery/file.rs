@@ -10,9 +10,9 @@ use tokio::io::AsyncReadExt;
 use super::{Found, Kind, Teller, Trouble};
 use crate::replica::WorkerAddress;
 
-/// Between two looks at the file.
+/// Interval between two looks at the file.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Most bytes of it.
+/// Most bytes of a file that lists workers or engines.
 const MAX_BYTES: u64 = 1 << 20;
 
 pub(super) async fn follow(path: &Path, kind: Kind, teller: Teller) {

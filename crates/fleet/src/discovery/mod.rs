@@ -17,7 +17,7 @@ pub use kubernetes::KubernetesApi;
 
 /// Shortest pause between two attempts to read a source that failed.
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
-/// Longest pause between them.
+/// Longest pause between two attempts to read a source that failed.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Whether workers are found, or upstream engines.
@@ -29,7 +29,7 @@ pub enum Kind {
     Engines,
 }
 
-/// Where workers or engines are found.
+/// A place that tells workers or engines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// One worker.
@@ -47,7 +47,7 @@ pub enum Source {
 /// A worker or an engine as a source tells it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Found {
-    /// Where it listens.
+    /// Its address.
     pub address: WorkerAddress,
     /// The name that its certificate must have, if not that of the address.
     pub server_name: Option<String>,
@@ -140,7 +140,7 @@ impl Teller {
     }
 }
 
-/// How reading a source failed last.
+/// The latest failure to read a source.
 #[derive(Debug)]
 struct Trouble {
     reason: Option<String>,

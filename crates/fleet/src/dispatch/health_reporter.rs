@@ -31,14 +31,14 @@ impl HealthReporter {
         inner.router.forget_cache(self.id);
     }
 
-    /// What it says of itself: its load, the number of its steps, whether it has anything to do.
+    /// Notes its report: load, number of steps, and whether it has anything to do.
     pub fn report(&self, load: LoadReport, n_steps: u64, has_work: bool) {
         let (mut inner, now) = self.dispatcher.lock();
         inner.router.report(self.id, load, now);
         inner.board.heartbeat(self.id, n_steps, has_work, now);
     }
 
-    /// What it says of its prefix cache.
+    /// Notes its report of its prefix cache.
     pub fn follow_cache(&self, news: &CacheNews) {
         self.dispatcher.follow_cache(self.id, news);
     }
@@ -69,7 +69,7 @@ impl HealthReporter {
         self.dispatcher.probed(probe, answered);
     }
 
-    /// How it is, and why.
+    /// Its state, and the cause.
     pub fn state(&self) -> (State, Option<Cause>) {
         self.dispatcher.state(self.id)
     }

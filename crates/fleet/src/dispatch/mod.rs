@@ -40,7 +40,7 @@ pub struct Dispatcher {
     residency: Residency,
     has_region: bool,
     origin: Instant,
-    /// Told when a replica has answered a probe.
+    /// Notified when a replica has answered a probe.
     answered: Notify,
 }
 
@@ -53,7 +53,7 @@ struct Inner {
     n_running: BTreeMap<ReplicaId, usize>,
 }
 
-/// What is asked for.
+/// Facts of a request that a choice depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     /// Tokens of the prompt, with those already generated.
@@ -62,14 +62,14 @@ pub struct Wanted<'a> {
     pub blocks: &'a [BlockKey],
     /// The name of the only replica that the client wants.
     pub pinned: Option<&'a str>,
-    /// What a residency rule binds it to.
+    /// The regions that a residency rule binds it to.
     pub bound: Option<&'a dyn RegionBound>,
     /// Replicas that are no longer asked.
     pub tried: &'a [ReplicaId],
 }
 
 impl Dispatcher {
-    /// Without replicas.
+    /// Creates a dispatcher without replicas.
     pub fn new(routing: &RoutingSettings, health: HealthConfig) -> Arc<Self> {
         let inner = Inner {
             router: Router::new(routing.policy, fastrand::u64(..)).at(routing.region.clone()),
@@ -140,13 +140,13 @@ impl Dispatcher {
         inner.board.remove(id);
     }
 
-    /// What a replica says about its load.
+    /// Notes a replica's report of its load.
     pub fn report(&self, id: ReplicaId, load: LoadReport) {
         let (mut inner, now) = self.lock();
         inner.router.report(id, load, now);
     }
 
-    /// What a replica says about its prefix cache.
+    /// Notes a replica's report of its prefix cache.
     pub fn follow_cache(&self, id: ReplicaId, news: &CacheNews) {
         self.lock().0.router.follow_cache(id, news);
     }
@@ -243,13 +243,13 @@ impl Dispatcher {
         self.lock().0.board.ready()
     }
 
-    /// How a replica is, and why.
+    /// State of a replica, and its cause.
     pub fn state(&self, id: ReplicaId) -> (State, Option<Cause>) {
         let (inner, _) = self.lock();
         (inner.board.state(id).unwrap_or(State::Starting), inner.board.cause(id))
     }
 
-    /// How many attempts run at a replica.
+    /// Number of attempts that run at a replica.
     pub fn n_running(&self, id: ReplicaId) -> usize {
         self.lock().0.n_running.get(&id).copied().unwrap_or(0)
     }

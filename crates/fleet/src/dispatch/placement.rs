@@ -46,7 +46,7 @@ impl Placement {
         self
     }
 
-    /// Where it goes.
+    /// The replica that it goes to.
     pub fn replica(&self) -> ReplicaId {
         self.choice.replica
     }
@@ -96,7 +96,7 @@ impl Drop for Placement {
     }
 }
 
-/// How long it took, in parts of what was predicted.
+/// Delay in parts of the predicted one.
 fn relative(took: Duration, predicted: Nanos) -> Nanos {
     let scale = PREDICTED.0 as f64 / predicted.0.max(1) as f64;
     Nanos((took.as_nanos() as f64 * scale) as u64)

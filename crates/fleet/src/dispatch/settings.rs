@@ -7,12 +7,12 @@ use throng_core::routing::{Policy, Region, Residency};
 /// Settings of the routing between a gateway and the replicas of its models.
 #[derive(Debug, Clone, Default)]
 pub struct RoutingSettings {
-    /// How one of a model's replicas is chosen.
+    /// Policy by which one of a model's replicas is chosen.
     pub policy: Policy,
     /// The region of this gateway, if it is set.
     pub region: Option<Region>,
     /// Regions that the requests of organisations are restricted to.
     pub residency: Residency,
-    /// How long a started request waits for a replica to come back when the last one is lost.
+    /// Time for which a started request waits for a replica when the last one is lost.
     pub patience: Duration,
 }

@@ -8,7 +8,7 @@ use throng_wire::{ARTIFACTS, Artifact, ArtifactKind, Description, MAX_ARTIFACT_B
 
 use crate::replica::Connection;
 
-/// For each artifact.
+/// Timeout of fetching one artifact.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Asks a worker for what is needed besides its description.

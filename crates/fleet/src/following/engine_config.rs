@@ -14,23 +14,23 @@ use super::replica_config::{FleetError, ReplicaConfig};
 use crate::discovery::{Found, Kind, Source};
 use crate::upstream::Upstream;
 
-/// How long an engine may say nothing, unless it is set.
+/// Default of the time for which an engine may say nothing.
 const DEFAULT_TIMEOUT_S: u64 = 120;
-/// The longest that may be set.
+/// Longest timeout that may be set.
 const MAX_TIMEOUT_S: u64 = 3_600;
 
-/// What engines must be shown and what is known of them before they are asked.
+/// Credentials of engines, and facts that are known before they are asked.
 #[derive(Debug, Clone)]
 pub(super) struct EngineSettings {
     authorization: Option<HeaderValue>,
     timeout: Duration,
     tls: Option<rustls::ClientConfig>,
     region: Option<Region>,
-    /// What follows host and port of those that are found.
+    /// Path after host and port of those that are found.
     path: String,
     /// The model as they call it; without, all models that they tell.
     model: Option<String>,
-    /// What clients call it, if otherwise.
+    /// Names by which clients ask for it, if they differ.
     names: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ impl ReplicaConfig {
         !self.is_engine() && self.engine_path.is_some()
     }
 
-    /// Where it is, and what it must be shown.
+    /// The engine, and its settings.
     ///
     /// # Errors
     /// When something cannot be used.

@@ -14,7 +14,7 @@ use super::roster::{MAX_DRAIN, Serve};
 use crate::discovery::Found;
 use crate::upstream::{self, Upstream};
 
-/// Between two looks at whether an engine that is no longer listed still runs something.
+/// Interval between two looks at whether an engine that is no longer listed still runs something.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Serves engines.

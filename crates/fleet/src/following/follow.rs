@@ -21,7 +21,7 @@ const ROUND_TRIP_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_ROUND_TRIP: Duration = Duration::from_millis(1250);
 /// Shortest pause between two attempts to reach a worker.
 const MIN_BACKOFF: Duration = Duration::from_millis(50);
-/// Longest pause between them.
+/// Longest pause between two attempts to reach a worker.
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
 /// Interval between log lines about a worker that does not answer.

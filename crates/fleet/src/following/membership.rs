@@ -44,7 +44,7 @@ impl Member {
 }
 
 impl Membership {
-    /// Without models.
+    /// Creates a membership without models.
     pub fn new(gateway: Arc<dyn FleetModels>) -> Self {
         Self { gateway, models: Mutex::default() }
     }

@@ -31,7 +31,7 @@ use workers::Workers;
 pub use models::{FleetModels, RemoteModel};
 pub use replica_config::{FleetError, ReplicaConfig};
 
-/// Between two looks at what has settled.
+/// Interval between two looks at whether the fleet has settled.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The workers and upstream engines of a gateway; they are followed until it is dropped.
@@ -90,13 +90,13 @@ impl Fleet {
         let _ = tokio::time::timeout(limit, settling).await;
     }
 
-    /// How many workers and engines are named, and how many sources tell more of them.
+    /// Numbers of workers and engines that are named, and of sources that tell more of them.
     pub fn n_replicas(&self) -> (usize, usize) {
         (self.n_replicas, self.n_sources)
     }
 }
 
-/// Where workers or engines are found, and what is said of all of them.
+/// A source of workers or engines, with the settings of all of them.
 type Finding<'a, Settings> = (&'a ReplicaConfig, (Source, Settings));
 
 /// Whether no worker or source of workers is named twice, and no name is.

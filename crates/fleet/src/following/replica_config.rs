@@ -25,7 +25,7 @@ pub struct ReplicaConfig {
     /// come and go: `file:///path`, `dns://name:port`, `srv://name` or `kubernetes://namespace/service:port`.
     /// An engine with OpenAI's API: the address before `/chat/completions`, as `https://host/v1`.
     pub url: String,
-    /// What it is called in logs, metrics and the header by which clients ask for it; host and port without.
+    /// Name in logs, metrics and the header by which clients ask for it; host and port without.
     /// Not for workers that come and go.
     #[serde(default)]
     pub name: Option<String>,
@@ -39,7 +39,7 @@ pub struct ReplicaConfig {
     /// The model of an engine, as the engine calls it; without, all models that it tells.
     #[serde(default)]
     pub model: Option<String>,
-    /// What clients call that model; without, as the engine does.
+    /// Names by which clients ask for that model; without, the engine's.
     #[serde(default)]
     pub names: Vec<String>,
     /// Seconds after which an engine that says nothing has failed.
@@ -67,7 +67,7 @@ pub struct ReplicaConfig {
     pub kubernetes_api: Option<KubernetesApi>,
 }
 
-/// What the workers of a source must be shown, and where they are.
+/// Credentials for the workers of a source, and their region.
 #[derive(Debug, Clone)]
 pub(super) struct Credentials {
     authorization: Option<HeaderValue>,
@@ -87,7 +87,7 @@ impl Credentials {
     }
 }
 
-/// Why workers cannot be followed.
+/// Reasons for which workers cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     /// An address that is none.
@@ -127,7 +127,7 @@ impl ReplicaConfig {
         Self { url: url.into(), ..Self::default() }
     }
 
-    /// Where workers are found and what they must be shown.
+    /// The source of workers, and their credentials.
     ///
     /// # Errors
     /// When something cannot be used.

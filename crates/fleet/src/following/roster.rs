@@ -17,11 +17,11 @@ pub(super) const MAX_REPLICAS: usize = 1024;
 /// One that is no longer listed may finish its requests for so long.
 pub(super) const MAX_DRAIN: Duration = Duration::from_secs(300);
 
-/// How members of a roster are told apart and served.
+/// Keys of a roster's members, and the task that serves each.
 pub(super) trait Serve {
-    /// What holds for all that one source tells.
+    /// Settings of all members of one source.
     type Settings;
-    /// What tells a member from all others, whatever source lists it.
+    /// Identity of a member, whatever source lists it.
     type Key: Clone + Eq + Hash;
     /// The members, for the log.
     const NAME: &'static str;
@@ -47,10 +47,10 @@ pub(super) struct Roster<S: Serve> {
     serving: JoinSet<()>,
 }
 
-/// What one source told last.
+/// The latest list of one source.
 #[derive(Debug)]
 pub(super) struct SourceState<Settings> {
-    /// What holds for all of them.
+    /// Settings of all of them.
     pub settings: Settings,
     /// Members that it lists.
     pub found: Vec<Found>,

@@ -7,27 +7,27 @@ use throng_core::admission::Refusal;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ReplicaError {
-    /// What happened.
+    /// Kind of failure.
     pub kind: ReplicaErrorKind,
     /// Whether another replica may succeed with the same request, where this one failed.
     pub retryable: bool,
-    /// What the replica reported, for operators.
+    /// The replica's report, for operators.
     pub message: String,
 }
 
-/// What happened to a request that has no (more) result.
+/// Kinds of failure of a request that has no (more) result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaErrorKind {
     /// The scheduler refused it: it can never run there, or too much waits.
     Refused(Refusal),
     /// Too much is ahead of it.
     Overloaded {
-        /// When it may be tried again.
+        /// Milliseconds after which it may be tried again.
         retry_after_ms: u64,
     },
     /// Its deadline is too short for it, however little is ahead.
     DeadlineTooShort {
-        /// What it would take.
+        /// Milliseconds that it would take.
         needed_ms: u64,
     },
     /// The request waited too long for its first step.

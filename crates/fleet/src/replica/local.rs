@@ -99,7 +99,7 @@ fn engine_request(request: ReplicaRequest, id: RequestId) -> Request {
     Request { id, tenant, cache_salt, prompt, outputs_so_far, n, priority, sampling, constraint, adapter }
 }
 
-/// How many indices there are up to the last continuation that runs, and the outputs at theirs.
+/// Number of indices up to the last continuation that runs, and the outputs at theirs.
 fn by_index(resumed: Vec<ResumedContinuation>) -> (u32, Vec<Option<Arc<[TokenId]>>>) {
     let n = resumed.iter().map(|continuation| continuation.index + 1).max().unwrap_or(0);
     let mut outputs = vec![None; n as usize];

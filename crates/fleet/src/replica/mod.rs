@@ -53,7 +53,7 @@ pub trait Replica: Debug + Send + Sync {
     /// As [`Self::generate`].
     fn check_room(&self) -> Result<(), ReplicaError>;
 
-    /// How busy it is, as far as is known without waiting.
+    /// Its load, as far as is known without waiting.
     fn load(&self) -> Load;
 
     /// Whether it answers, as far as is known without waiting.
@@ -88,7 +88,7 @@ pub trait Generation: Stream<Item = ReplicaEvent> + Unpin + Debug + Send {
         self.abort_continuation(index);
     }
 
-    /// Where the account of its time is found, if there is one.
+    /// Source of the account of its time, if there is one.
     fn trace(&self) -> Option<Arc<dyn TraceSource>> {
         None
     }

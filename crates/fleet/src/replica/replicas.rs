@@ -12,7 +12,7 @@ use throng_core::time::Nanos;
 use super::{Replica, Status};
 use crate::dispatch::{Dispatcher, HealthReporter, Placement, RoutingSettings, Wanted};
 
-/// What answers a model's requests. Replicas come and go, and all clones see it.
+/// The replicas of a model. They come and go, and all clones see it.
 #[derive(Debug, Clone)]
 pub struct Replicas(Arc<Inner>);
 
@@ -29,7 +29,7 @@ struct Inner {
 struct Member {
     id: ReplicaId,
     replica: Arc<dyn Replica>,
-    /// How far its prefix cache is known; for those that do not tell by themselves.
+    /// Changes of its prefix cache that are known, of a replica that does not report them.
     cursor: Arc<Mutex<CacheCursor>>,
 }
 
@@ -86,7 +86,7 @@ impl Replicas {
         gone.iter().for_each(|member| self.0.dispatcher.remove(member.id));
     }
 
-    /// What counts their requests and retries.
+    /// The dispatcher, which counts their requests and retries.
     pub fn dispatcher(&self) -> &Arc<Dispatcher> {
         &self.0.dispatcher
     }
@@ -135,7 +135,8 @@ impl Replicas {
         self.placed(&members, dispatcher.place_among(wanted, &ready)?)
     }
 
-    /// How long a request that has begun waits for a replica to come back; those of this process do not.
+    /// Time for which a started request waits for a replica to come back; `None` for replicas of this
+    /// process.
     pub fn patience(&self) -> Option<Duration> {
         self.0.are_judged.then_some(self.0.patience)
     }

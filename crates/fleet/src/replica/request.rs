@@ -15,18 +15,18 @@ pub struct ReplicaRequest {
     pub tenant: TenantId,
     /// Further separates cached prefixes within the tenant.
     pub cache_salt: Option<Arc<str>>,
-    /// Which of the tenant's requests goes first.
+    /// Order among the tenant's requests.
     pub priority: Priority,
     /// The prompt, at least one token.
     pub prompt: Arc<[TokenId]>,
-    /// How tokens are chosen and when a continuation ends.
+    /// Choice of tokens, and end of continuations.
     pub sampling: Arc<SamplingParams>,
     /// What restricts the output, if anything. A pure function of the output, so any replica may evaluate it;
     /// another process compiles it again from its source.
     pub constraint: Option<OutputForm>,
     /// The adapter to apply to the model's weights, if any.
     pub adapter: Option<RequestedAdapter>,
-    /// What is generated.
+    /// The continuations to generate.
     pub continuations: Continuations,
 }
 
@@ -44,7 +44,7 @@ pub struct RequestedAdapter {
 pub enum Continuations {
     /// Continuations of a request that has not run anywhere: indices 0 to `n` − 1, `n` at least 1.
     New {
-        /// How many.
+        /// Their number.
         n: u32,
     },
     /// Continuations of a request whose prompt another replica has computed and reported: those that have not
@@ -53,7 +53,7 @@ pub enum Continuations {
 }
 
 impl ReplicaRequest {
-    /// How many continuations are generated.
+    /// Number of continuations to generate.
     pub fn n_continuations(&self) -> u32 {
         match &self.continuations {
             Continuations::New { n } => *n,

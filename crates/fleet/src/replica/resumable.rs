@@ -40,7 +40,7 @@ pub struct Resumable {
     is_prompt_reported: bool,
     continuations: Vec<Progress>,
     arrived: Instant,
-    /// When the replica that runs it now was asked.
+    /// Time at which the replica that runs it now was asked.
     submitted: Instant,
 }
 
@@ -54,7 +54,7 @@ enum State {
     Ended,
 }
 
-/// What has been passed on of one continuation.
+/// Output of one continuation that has been passed on.
 #[derive(Debug)]
 struct Progress {
     index: u32,

@@ -40,12 +40,12 @@ pub enum UpstreamAnswer {
     Stream {
         /// Events that came, and the beginning of the next.
         first: Vec<(Bytes, EventKind)>,
-        /// What came after them.
+        /// Bytes that came after them.
         splitter: EventSplitter,
         /// The rest.
         body: Incoming,
     },
-    /// That the request is wrong.
+    /// Rejection of the request, with status and body.
     Rejected(StatusCode, Bytes),
 }
 
@@ -67,7 +67,7 @@ pub struct Submission<'a> {
     pub model: &'a UpstreamModel,
     /// The endpoint that is asked.
     pub endpoint: Endpoint,
-    /// What is asked.
+    /// The request's body, as far as it was read.
     pub request: &'a UpstreamRequest,
     /// The request's id, for the log.
     pub request_id: &'a str,
@@ -77,13 +77,13 @@ pub struct Submission<'a> {
     pub pinned: Option<&'a str>,
     /// The regions that it is bound to, if there are some.
     pub bound: Option<&'a dyn RegionBound>,
-    /// What the next gateway is told, should the engine be one.
+    /// Headers for the next gateway, should the engine be one.
     pub forwarding: &'a Forwarding,
     /// Most bytes of a whole answer.
     pub max_answer_bytes: usize,
 }
 
-/// Why no engine has answered.
+/// Reasons for which no engine has answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unanswered {
     /// The engine does not have this endpoint; its own words.

@@ -22,9 +22,9 @@ use super::forwarding::Forwarding;
 use super::reason::is_of_request;
 use super::trouble::Trouble;
 
-/// For the way to the engine.
+/// Timeout of the way to the engine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long an idle connection is kept.
+/// Time for which an idle connection is kept.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Most idle connections.
 const MAX_IDLE_CONNECTIONS: usize = 64;
@@ -87,7 +87,7 @@ impl Upstream {
         Self { name, region, url, bases, base_idx, is_base_known, authorization, timeout, trouble, client }
     }
 
-    /// Where it is, for operators.
+    /// Its address, for operators.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -107,7 +107,7 @@ impl Upstream {
         self.bases.get(idx).map_or(&self.url, |base| base)
     }
 
-    /// How many bases are still possible.
+    /// Number of bases that are still possible.
     pub(super) fn n_bases(&self) -> usize {
         if self.is_base_known.load(Ordering::Acquire) { 1 } else { self.bases.len() }
     }
@@ -201,7 +201,7 @@ fn bases_of(url: &str) -> Vec<Arc<str>> {
     }
 }
 
-/// What an answer says is wrong.
+/// Reads the body of an error.
 async fn read_error(answer: Response<Incoming>, timeout: Duration) -> Result<Bytes, Fault> {
     let read = within(timeout, read_all(answer.into_body(), MAX_ERROR_BYTES));
     read.await.unwrap_or(Err(Fault::Silent))
@@ -216,7 +216,7 @@ pub(super) async fn read_all(body: Incoming, max_bytes: usize) -> Result<Bytes, 
     Ok(Limited::new(body, max_bytes).collect().await.map_err(fault)?.to_bytes())
 }
 
-/// With the chain of causes: hyper's own sentence does not say what happened.
+/// Fault with the chain of causes: hyper's own sentence does not say what happened.
 fn broken(error: &hyper_util::client::legacy::Error) -> Fault {
     let mut sentence = error.to_string();
     let mut source = std::error::Error::source(error);

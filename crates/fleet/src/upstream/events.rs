@@ -80,7 +80,7 @@ impl EventSplitter {
     }
 }
 
-/// What an event says, as far as it must be known.
+/// Kinds of events, with as much of their content as must be known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     /// A comment, or a kind of event that is not known.
@@ -93,7 +93,7 @@ pub enum EventKind {
         n_ended: u32,
         /// One of them at its bound of tokens.
         at_length: bool,
-        /// What was used, where it says so.
+        /// Usage, if the event reports it.
         usage: Option<ReportedUsage>,
         /// Whether it says nothing else.
         is_only_usage: bool,

@@ -8,10 +8,10 @@ use super::reason::{Reason, is_of_request};
 /// Longest word of an engine in a line for operators, in characters.
 const MAX_WORDS_CHARS: usize = 200;
 
-/// Why an attempt came to nothing.
+/// Faults of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// There is no connection to it.
+    /// No connection to the engine.
     Unreachable(String),
     /// The connection broke after the request was sent.
     Broken(String),

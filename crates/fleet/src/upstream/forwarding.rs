@@ -4,7 +4,7 @@
 use http::HeaderValue;
 use throng_core::routing::Region;
 
-/// How many gateways have forwarded the request so far.
+/// Header: number of gateways that have forwarded the request so far.
 pub const HOPS_HEADER: &str = "x-throng-hops";
 /// The only regions that a request may go to, separated by commas. It narrows a residency rule and never
 /// widens one.

@@ -26,7 +26,7 @@ pub struct UpstreamModels {
 /// A model that upstream engines serve.
 #[derive(Debug)]
 pub struct UpstreamModel {
-    /// What clients call it; the first is its id.
+    /// Names by which clients ask for it; the first is its id.
     pub names: Vec<String>,
     /// Distributes its requests.
     pub dispatcher: Arc<Dispatcher>,
@@ -40,11 +40,11 @@ pub struct UpstreamReplica {
     pub id: ReplicaId,
     /// The engine.
     pub upstream: Arc<Upstream>,
-    /// What it calls the model.
+    /// The model's name at the engine.
     pub model_there: String,
     /// The kind of request that it has answered a probe of, if any.
     pub(super) probe: AtomicUsize,
-    /// What went wrong last, for operators.
+    /// The latest fault, for operators.
     last_fault: Mutex<Option<String>>,
 }
 
@@ -199,7 +199,7 @@ impl UpstreamReplica {
         *self.last_fault.lock().unwrap_or_else(PoisonError::into_inner) = told;
     }
 
-    /// What went wrong last.
+    /// The latest fault.
     pub fn last_fault(&self) -> Option<String> {
         self.last_fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

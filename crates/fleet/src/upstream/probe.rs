@@ -21,17 +21,17 @@ use super::model::{MAX_MODELS, UpstreamModel, UpstreamModels, UpstreamReplica};
 use super::request::Endpoint;
 use super::smallest_request::smallest_request;
 
-/// Between two looks at which probes are due.
+/// Interval between two looks at which probes are due.
 const PROBE_TICK: Duration = Duration::from_millis(100);
-/// For the answer to a probe.
+/// Timeout of the answer to a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
-/// From the end of one measurement of the round trips to all engines to the next.
+/// Pause between two measurements of the round trips to all engines.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(2);
-/// For the answer of one engine in a measurement.
+/// Timeout of the answer of one engine in a measurement.
 const MEASURE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Engines that are measured at a time.
 const MAX_MEASURED: usize = 16;
-/// Between two attempts to learn the models of an engine.
+/// Pause between two attempts to learn the models of an engine.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
 /// Most bytes of a list of models, and of the answer to a probe.
 const MAX_BYTES: usize = 1 << 20;

@@ -97,14 +97,14 @@ impl Endpoint {
     }
 }
 
-/// What was read of a request.
+/// A request's body, as far as it was read.
 #[derive(Debug)]
 pub struct UpstreamRequest {
     /// Whether the answer is an event stream.
     pub is_streaming: bool,
     /// Whether the client wants usage in the stream.
     pub wants_usage: bool,
-    /// How many answers it asks for.
+    /// Number of answers that it asks for.
     pub n: u64,
     /// Output tokens of each, or what is assumed of them.
     pub max_tokens: u64,

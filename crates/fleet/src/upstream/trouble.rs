@@ -17,7 +17,7 @@ pub struct Trouble(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     present: Option<(String, Instant)>,
-    /// When each kind was in the log last.
+    /// Time at which each kind was in the log last.
     logged: BTreeMap<&'static str, Instant>,
 }
 

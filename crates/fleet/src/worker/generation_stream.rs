@@ -24,7 +24,7 @@ pub struct GenerationStream {
     generation: Option<Box<dyn Generation>>,
     /// `None` once no more can come.
     commands: Option<BodyLines>,
-    /// What has not been given.
+    /// Bytes that the reader has not taken.
     chunk: Vec<u8>,
     _held: (Option<LoadedAdapter>, Reservation),
 }

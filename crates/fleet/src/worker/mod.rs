@@ -27,17 +27,17 @@ const MAX_PREPARING: usize = 2;
 /// A model to serve to gateways.
 #[derive(Debug)]
 pub struct WorkerModel {
-    /// What gateways are told of it; the list of artifacts is made from `artifacts`.
+    /// Description for gateways; the list of artifacts is made from `artifacts`.
     pub description: Description,
-    /// What a gateway needs besides: vocabulary and chat templates.
+    /// Files that a gateway needs besides: vocabulary and chat templates.
     pub artifacts: Vec<(ArtifactKind, Vec<u8>)>,
-    /// What computes it.
+    /// Engine that computes it.
     pub engine: EngineHandle,
-    /// For constraints; none are taken without a tokenizer.
+    /// Grammars for constraints; none are accepted without a tokenizer.
     pub grammars: Option<ModelGrammars>,
     /// The formats of reasoning and tool calls in its answers.
     pub answer_format: Arc<AnswerFormat>,
-    /// What loads adapters over it.
+    /// Adapters over it, and their loader.
     pub adapters: Option<AdapterSettings>,
 }
 
@@ -79,7 +79,7 @@ impl WorkerService {
         }
     }
 
-    /// What gateways are told of the model.
+    /// Description of the model for gateways.
     pub fn description(&self) -> &Description {
         &self.description
     }

@@ -44,8 +44,8 @@ struct Watch {
     worker: Arc<WorkerService>,
     beat: Interval,
     phase: channel::Receiver<Phase>,
-    /// Has been told that it drains.
+    /// Whether the last line said that it drains.
     says_draining: bool,
-    /// How far it has been told what is cached.
+    /// Changes of the prefix cache that were told.
     cursor: CacheCursor,
 }

@@ -87,7 +87,7 @@ impl FleetModels for Loading {
     ) -> Result<(), String> {
         if self.config.moderation != ModerationConfig::default() {
             return Err(
-                "moderation is on, which prompts and answers of foreign engines do not pass".to_owned()
+                "moderation is on, which prompts and answers of upstream engines do not pass".to_owned()
             );
         }
         let app = self.app();
@@ -106,7 +106,7 @@ impl FleetModels for Loading {
             return Err(format!("the name {name:?} is empty, or another model has it"));
         }
         if known.len() >= MAX_MODELS {
-            return Err(format!("there are {MAX_MODELS} models of foreign engines already"));
+            return Err(format!("there are {MAX_MODELS} models of upstream engines already"));
         }
         // Its counters are there, at 0, before the first request.
         let _ = app.observed.metrics.of_upstream(&names[0]);

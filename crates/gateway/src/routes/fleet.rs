@@ -41,7 +41,7 @@ struct Worker {
     round_trip_ms: Option<f64>,
 }
 
-/// All workers in the order in which they came, and the engines of each foreign model.
+/// All workers in the order in which they came, and the upstream engines of each model.
 pub(super) async fn workers(State(app): State<Arc<App>>) -> Response {
     let links = app.models.workers.now();
     let models = app.models.upstreams.now();

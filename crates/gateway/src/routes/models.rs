@@ -33,10 +33,10 @@ pub(super) async fn list(
         let names = names.map(|name| card_of(&app, route, name));
         names.chain(adapters.map(|(name, path)| adapter_card(&app, route, name, path)))
     });
-    let foreign = app.models.upstreams.now();
-    let names = foreign.iter().flat_map(|model| model.names.iter().map(move |name| (model, name)));
+    let upstreams = app.models.upstreams.now();
+    let names = upstreams.iter().flat_map(|model| model.names.iter().map(move |name| (model, name)));
     let permitted = names.filter(|(model, name)| key_holder.permits_name_of(name, &model.names));
-    let cards = cards.chain(permitted.map(|(model, name)| foreign_card(&app, model, name)));
+    let cards = cards.chain(permitted.map(|(model, name)| upstream_card(&app, model, name)));
     let aliases =
         app.config.routing.aliases.iter().filter(|alias| key_holder.permits_name_of(&alias.name, &[]));
     let cards = cards.chain(aliases.map(|alias| alias_card(&app, alias)));
@@ -61,7 +61,7 @@ pub(super) async fn card(
     let key_holder = caller.key_holder();
     if let Some(model) = app.models.upstreams.find(&id) {
         let is_permitted = key_holder.permits_name_of(&id, &model.names);
-        let card = || Json(foreign_card(&app, &model, &id)).into_response();
+        let card = || Json(upstream_card(&app, &model, &id)).into_response();
         return is_permitted.then(card).ok_or_else(|| app.not_permitted(&key_holder, &id).into());
     }
     let state = app.models.on_demand.as_ref().and_then(|models| models.state(&id));
@@ -97,8 +97,8 @@ fn alias_card<'a>(app: &App, alias: &'a ModelAlias) -> ModelCard<'a> {
     ModelCard::new(&alias.name, root, Some(root), app.lifecycle.started_unix_s, None)
 }
 
-/// What a foreign engine loaded is not known here.
-fn foreign_card<'a>(app: &App, model: &'a UpstreamModel, name: &'a str) -> ModelCard<'a> {
+/// What an upstream engine loaded is not known here.
+fn upstream_card<'a>(app: &App, model: &'a UpstreamModel, name: &'a str) -> ModelCard<'a> {
     let parent = (name != model.id()).then(|| model.id());
     ModelCard::new(name, model.id(), parent, app.lifecycle.started_unix_s, None)
 }

@@ -15,9 +15,9 @@ use super::KubernetesApi;
 use crate::body_lines::BodyLines;
 use crate::client_tls::client_tls;
 
-/// After so many seconds the API server ends a watch, and it is begun again.
+/// Seconds after which the API server ends a watch, and it is begun again.
 pub(super) const WATCH_S: u64 = 240;
-/// For the head of an answer, and for a list.
+/// Timeout of the head of an answer, and of a list.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// A watch that does not end by itself is given up after this time without a line.
 const MAX_SILENCE: Duration = Duration::from_secs(WATCH_S + 30);
@@ -26,10 +26,10 @@ const MAX_LIST_BYTES: usize = 8 << 20;
 /// Most bytes of a token.
 const MAX_TOKEN_BYTES: usize = 64 << 10;
 
-/// Why there is no answer.
+/// Reasons for which there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiFault {
-    /// What is asked for is no longer known: list again.
+    /// The resource version is no longer known: list again.
     #[error("the resource version is too old")]
     Gone,
     /// Something else.

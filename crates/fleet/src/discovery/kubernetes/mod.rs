@@ -15,16 +15,16 @@ use super::{Teller, Trouble};
 use api::{Api, ApiFault};
 use slices::{Event, Slices};
 
-/// Where a pod finds its service account.
+/// Folder of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Between two watches that ended by themselves.
+/// Pause between two watches that ended by themselves.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How the API server is reached.
+/// Address and credentials of the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KubernetesApi {
-    /// Where it is, as `https://10.0.0.1:443`.
+    /// Its address, as `https://10.0.0.1:443`.
     pub url: String,
     /// The file with the token of the service account, which is read for each request: tokens expire.
     #[serde(default)]
@@ -35,7 +35,7 @@ pub struct KubernetesApi {
 }
 
 impl KubernetesApi {
-    /// That of a pod's environment variables `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`.
+    /// Server of a pod's environment variables `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`.
     pub fn of_pod(host: &str, port: &str) -> Self {
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         let file = |name: &str| Some(PathBuf::from(SERVICE_ACCOUNT).join(name));

@@ -19,7 +19,7 @@ pub(super) struct Slices {
     version: String,
 }
 
-/// What came of an event.
+/// Outcomes of an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// The event is applied.

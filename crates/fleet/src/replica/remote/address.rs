@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use http::uri::Authority;
 
-/// Where a worker listens.
+/// Address at which a worker listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkerAddress {
     host: String,

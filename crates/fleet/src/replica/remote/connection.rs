@@ -23,9 +23,9 @@ use tokio_rustls::TlsConnector;
 use super::WorkerAddress;
 use super::request_body::RequestBody;
 
-/// For the way to the worker and the handshakes.
+/// Timeout of the way to the worker and the handshakes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// For the head of an answer to a small request, and for a document.
+/// Timeout of the head of an answer to a small request, and of a document.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection on which nothing came for so long is asked for a sign of life.
 const PING_INTERVAL: Duration = Duration::from_millis(500);
@@ -36,18 +36,18 @@ const STREAM_WINDOW_BYTES: u32 = 32 << 10;
 /// Bytes of all streams that wait: streams whose readers are behind hold up no others.
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 
-/// Where a worker is, and what it must be shown.
+/// Address and credentials of a worker.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    /// Where it listens.
+    /// Its address.
     pub address: WorkerAddress,
-    /// What its operator calls it, if anything.
+    /// Its operator's name for it, if any.
     pub name: Option<String>,
     /// The name that its certificate must have, if not that of the address.
     pub server_name: Option<String>,
     /// The value of the header with the token.
     pub authorization: Option<HeaderValue>,
-    /// How connections are encrypted.
+    /// Encryption of its connections.
     pub tls: Option<Arc<rustls::ClientConfig>>,
     /// Its region, if the gateway's operator says so; else the worker does.
     pub region: Option<Region>,
@@ -84,7 +84,7 @@ impl Endpoint {
         self.name.clone().unwrap_or_else(|| self.address.authority())
     }
 
-    /// What it is called in logs and metrics: its name, else its address.
+    /// Name in logs and metrics: its own, else its address.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.address.to_string())
     }

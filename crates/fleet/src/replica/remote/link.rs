@@ -18,14 +18,14 @@ use crate::replica::{Load, ReplicaError, ReplicaErrorKind, Status, received_erro
 /// One worker as it is known at present.
 #[derive(Debug)]
 pub struct Link {
-    /// Where it is.
+    /// Address and credentials of the worker.
     pub endpoint: Endpoint,
     known: Mutex<Known>,
     /// Sequences of this gateway that it runs.
     n_own: AtomicUsize,
     /// Where it stands for requests of each model that it ever had: told how it is while it has the model.
     reporters: Mutex<Vec<(Identity, HealthReporter)>>,
-    /// Told when there are none.
+    /// Notified when there are none.
     idle: Notify,
     /// Whether it is no longer listed: what it runs may end, and nothing else begins.
     is_leaving: AtomicBool,
@@ -37,7 +37,7 @@ pub struct Link {
 pub struct Identity {
     /// The model's first name.
     pub model: Arc<str>,
-    /// Where the worker is.
+    /// The worker's region.
     pub region: Option<Region>,
 }
 
@@ -53,24 +53,24 @@ struct Known {
     load: Load,
     /// Sequences that it had from others when it last said how it is.
     n_others: usize,
-    /// Why it refuses new requests.
+    /// Error with which it refuses new requests.
     refuses: Option<ReplicaError>,
 }
 
 #[derive(Debug)]
 enum LinkState {
-    /// There is no connection, or no description yet.
+    /// No connection, or no description yet.
     Down { reason: String },
     /// Connected, with a model.
     Up { connection: Connection, identity: Identity, status: Status },
 }
 
-/// How a worker is, for people.
+/// State of a worker, for people.
 #[derive(Debug, Clone)]
 pub struct LinkReport {
     /// A word for its state.
     pub state: &'static str,
-    /// Why it is not ready.
+    /// Reason for which it is not ready.
     pub reason: Option<String>,
     /// Since when it is connected or not.
     pub since: Instant,
@@ -78,7 +78,7 @@ pub struct LinkReport {
     pub names: Vec<String>,
     /// Equal where answers are equal to the bit.
     pub fingerprint: Arc<str>,
-    /// How busy it is.
+    /// Its load.
     pub load: Load,
     /// Whether it gets requests, if it is connected.
     pub health: Option<State>,
@@ -253,7 +253,7 @@ impl Link {
         }
     }
 
-    /// Why it refuses new requests.
+    /// Error with which it refuses new requests.
     pub(super) fn refusal(&self) -> Option<ReplicaError> {
         self.known().refuses.clone()
     }
@@ -292,7 +292,7 @@ impl Link {
         self.known().load.totals.steps
     }
 
-    /// How it is, for people.
+    /// Report of its state, for people.
     pub fn report(&self) -> LinkReport {
         let (load, reporter) = (self.load(), self.reporter());
         let health = reporter.as_ref().map(HealthReporter::state);

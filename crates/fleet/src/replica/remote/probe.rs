@@ -16,7 +16,7 @@ use super::submit;
 use crate::dispatch::HealthReporter;
 use crate::replica::{Continuations, ReplicaErrorKind, ReplicaEvent, ReplicaRequest};
 
-/// For the answer to a probe.
+/// Timeout of the answer to a probe.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Link {

@@ -14,7 +14,7 @@ use http_body::{Body, Frame};
 #[derive(Debug)]
 pub struct RequestBody {
     first: Bytes,
-    /// There are seldom any: a channel that holds nothing while it is empty.
+    /// Commands, of which there are seldom any: a channel that holds nothing while it is empty.
     commands: Option<mpsc::UnboundedReceiver<Bytes>>,
 }
 

@@ -1,4 +1,4 @@
-//! How workers and foreign engines are, read at each scrape. Keeps nothing.
+//! How workers and upstream engines are, read at each scrape. Keeps nothing.
 
 use std::fmt;
 
@@ -42,7 +42,7 @@ struct StateLabels {
 impl Collector for EngineStatusCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let engines = self.0.list();
-        let help = "1 for the state that a worker or a foreign engine is in";
+        let help = "1 for the state that a worker or an upstream engine is in";
         let mut states = encoder.encode_descriptor("throng_replica_state", help, None, MetricType::Gauge)?;
         for EngineStatus { model_name, replica, state, .. } in &engines {
             for known in State::ALL {
@@ -51,7 +51,7 @@ impl Collector for EngineStatusCollector {
                 states.encode_family(&labels)?.encode_gauge(&i64::from(*state == known))?;
             }
         }
-        let help = "Sequences that a worker, or requests that a foreign engine runs for this gateway";
+        let help = "Sequences that a worker, or requests that an upstream engine runs for this gateway";
         let mut running = encoder.encode_descriptor(
             "throng_replica_num_requests_running",
             help,

@@ -1,7 +1,7 @@
 //! Replicas, workers and engines of others: where requests go and what happens when one fails.
 
 mod failover;
-mod foreign;
+mod upstream_engines;
 mod gateways;
 mod gray_failures;
 mod health;

@@ -13,7 +13,7 @@ use throng_store::{CreatedKey, Journal, LimitKind, Limits, NewKey, Store, UsageQ
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// A gateway over foreign engines.
+/// A gateway over upstream engines.
 struct Place {
     address: SocketAddr,
     key: Option<CreatedKey>,
