@@ -1,7 +1,7 @@
 //! AMX-BF16 tiles: sixteen tokens times sixteen weight rows over a block of columns in one instruction, with exact products
-//! accumulated in f32. Written in assembly, since Rust has no stable AMX intrinsics. Accumulators stay in tile registers between these
-//! functions. The compiler does not promise that; it holds because it never allocates tile registers and no code in between uses
-//! them, and the kernels' tests compare all shapes of accumulation bit by bit.
+//! accumulated in f32. Written in assembly, since Rust has no stable AMX intrinsics. Each block of assembly loads the tiles that it
+//! needs and stores its accumulators: no tile lives from one block to another, since the compiler promises nothing about registers
+//! in between. Only the configuration of the tiles, which no compiled code changes, stays loaded from [`configure`] to [`release`].
 //!
 //! For each output, TDPBF16PS sums the even and the odd elements of the record in separate chains of fused multiply-adds, first pair
 //! to last, and adds both (Intel 64 manual). A token's row does not depend on the other rows.
@@ -10,7 +10,7 @@ use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
 use std::sync::OnceLock;
 
-use super::{KeyRun, ValueRun};
+use super::{KeyRun, ProductRun, ValueRun};
 use crate::layout::PAIRS_BYTES;
 use crate::layout::ROW_BYTES;
 
@@ -120,34 +120,24 @@ macro_rules! products {
     };
 }
 
-/// See [`super::SimdIsa::zero_sums`].
+/// See [`super::AmxIsa::add_products`].
 ///
 /// # Safety
-/// The tile configuration is loaded.
-#[inline(always)]
-pub(super) unsafe fn zero_sums() {
-    // SAFETY: no memory is touched.
-    unsafe {
-        asm!(
-            "tilezero tmm0; tilezero tmm1; tilezero tmm2; tilezero tmm3",
-            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-            options(nostack, nomem, preserves_flags),
-        );
-    }
-}
-
-/// See [`super::SimdIsa::add_products`].
-///
-/// # Safety
-/// The tile configuration is loaded for the groups' tokens; each of `x` points to a record, each of `w` to an unpacked block.
+/// The tile configuration is loaded for the groups' tokens; memory is valid as [`ProductRun`] says.
 #[inline(always)]
 pub(super) unsafe fn add_products<const G: usize, const P: usize, const X: usize, const W: usize>(
-    x: [*const u8; 2],
-    w: [*const u8; 2],
+    run: &ProductRun,
 ) {
-    // SAFETY: reads what the caller guarantees; all registers that change are named.
+    // SAFETY: reads and writes what the caller guarantees; all registers that change are named.
     unsafe {
         asm!(
+            "test {adds:e}, {adds:e}",
+            "jz 3f",
+            load_sums!("{line}", "1024"),
+            "jmp 2f",
+            "3:",
+            "tilezero tmm0; tilezero tmm1; tilezero tmm2; tilezero tmm3",
+            "2:",
             "tileloadd tmm4, [{x0} + {row}*1]",
             "tileloadd tmm6, [{w0} + {line}*1]",
             ".if {g} > 1; tileloadd tmm5, [{x1} + {row}*1]; .endif",
@@ -165,10 +155,20 @@ pub(super) unsafe fn add_products<const G: usize, const P: usize, const X: usize
             ".if {p} > 1; tileloadd tmm7, [{w1} + {line}*1 + {w_part}]; .endif",
             products!(),
             ".endif",
-            x0 = in(reg) x[0],
-            x1 = in(reg) x[1],
-            w0 = in(reg) w[0],
-            w1 = in(reg) w[1],
+            "add {x0}, {x_step}; add {x1}, {x_step}; add {w0}, {w_step}; add {w1}, {w_step}",
+            "dec {n_blocks}",
+            "jnz 2b",
+            store_sums!("{line}", "1024"),
+            x0 = inout(reg) run.x[0] => _,
+            x1 = inout(reg) run.x[1] => _,
+            w0 = inout(reg) run.w[0] => _,
+            w1 = inout(reg) run.w[1] => _,
+            x_step = in(reg) run.x_step,
+            w_step = in(reg) run.w_step,
+            n_blocks = inout(reg) run.n_blocks => _,
+            s0 = in(reg) run.sums[0],
+            s1 = in(reg) run.sums[1],
+            adds = in(reg) u32::from(run.adds),
             row = in(reg) X * ROW_BYTES,
             line = in(reg) 64usize,
             g = const G,
@@ -179,53 +179,12 @@ pub(super) unsafe fn add_products<const G: usize, const P: usize, const X: usize
             w_part = const PAIRS_BYTES,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _, out("tmm4") _, out("tmm5") _, out("tmm6") _,
             out("tmm7") _,
-            options(nostack, readonly, preserves_flags),
+            options(nostack),
         );
     }
 }
 
-/// See [`super::SimdIsa::load_sums`].
-///
-/// # Safety
-/// The tile configuration is loaded for the groups' tokens, and each of `sums` has `P` tiles.
-#[inline(always)]
-pub(super) unsafe fn load_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
-    // SAFETY: reads what the caller guarantees; all registers that change are named.
-    unsafe {
-        asm!(
-            load_sums!("{line}", "1024"),
-            s0 = in(reg) sums[0],
-            s1 = in(reg) sums[1],
-            line = in(reg) 64usize,
-            g = const G,
-            p = const P,
-            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
-}
-
-/// See [`super::SimdIsa::store_sums`].
-///
-/// # Safety
-/// The tile configuration is loaded for the groups' tokens, and each of `sums` has room for `P` tiles.
-#[inline(always)]
-pub(super) unsafe fn store_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
-    // SAFETY: writes what the caller guarantees.
-    unsafe {
-        asm!(
-            store_sums!("{line}", "1024"),
-            s0 = in(reg) sums[0],
-            s1 = in(reg) sums[1],
-            line = in(reg) 64usize,
-            g = const G,
-            p = const P,
-            options(nostack, preserves_flags),
-        );
-    }
-}
-
-/// See [`super::SimdIsa::key_dots`].
+/// See [`super::AmxIsa::key_dots`].
 ///
 /// # Safety
 /// The tile configuration is loaded for the groups' query heads; memory is valid as [`KeyRun`] says.
@@ -266,7 +225,7 @@ pub(super) unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun) {
     }
 }
 
-/// See [`super::SimdIsa::value_dots`].
+/// See [`super::AmxIsa::value_dots`].
 ///
 /// # Safety
 /// The tile configuration is loaded for the groups' query heads and blocks of sixteen tokens; memory is valid as [`ValueRun`] says.

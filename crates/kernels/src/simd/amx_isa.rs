@@ -1,7 +1,7 @@
 //! What an ISA with AMX tiles of bf16 offers beside [`SimdIsa`], and the kernels that need it. Compiles on every architecture; one
 //! without AMX has no implementation.
 
-use super::{KeyRun, SimdIsa, ValueRun};
+use super::{KeyRun, ProductRun, SimdIsa, ValueRun};
 use crate::layout::ScaleKind;
 
 /// A kernel that needs AMX tiles; otherwise like [`super::Kernel`].
@@ -37,19 +37,9 @@ pub(crate) trait AmxIsa: SimdIsa {
     unsafe fn byte_pairs(has_min: bool, codes: Self::B, scale: [Self::B; 2]) -> [Self::B; 2];
     /// The same for two 4-bit codes in each byte (value + 8, or the value if there is a min): the low nibbles, then the high ones.
     unsafe fn nibble_pairs(has_min: bool, codes: Self::B, scale: [Self::B; 2]) -> [[Self::B; 2]; 2];
-    /// Zeroes the accumulator tiles. Their contents persist from here, or from [`Self::load_sums`], to [`Self::store_sums`]: compilers do
-    /// not use tile registers.
-    unsafe fn zero_sums();
-    /// Adds one block of `G` groups of tokens times `P` panels to the accumulator tiles. Activations have `X` bf16 parts, weights `W`,
-    /// the high part first; all products of parts are added except low × low.
-    unsafe fn add_products<const G: usize, const P: usize, const X: usize, const W: usize>(
-        x: [*const u8; 2],
-        w: [*const u8; 2],
-    );
-    /// Loads each group's accumulators, [panel][16 tokens][16 rows], from memory.
-    unsafe fn load_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]);
-    /// Stores them.
-    unsafe fn store_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]);
+    /// Adds the products of a run of blocks to its accumulators. Activations have `X` bf16 parts, weights `W`, the high part first; all
+    /// products of parts are added except low × low.
+    unsafe fn add_products<const G: usize, const P: usize, const X: usize, const W: usize>(run: &ProductRun);
 
     /// Rounds to bf16 (nearest even).
     unsafe fn store_bf16(p: *mut u16, x: Self::F);

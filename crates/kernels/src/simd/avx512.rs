@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::avx512_pair_tile::pair_tile;
 use super::frame::align_frame;
-use super::{AmxIsa, AmxKernel, Kernel, KeyRun, PairBlock, SimdIsa, ValueRun};
+use super::{AmxIsa, AmxKernel, Kernel, KeyRun, PairBlock, ProductRun, SimdIsa, ValueRun};
 use super::{amx, amx_operands, amx_scales};
 use crate::layout::ScaleKind;
 
@@ -163,27 +163,9 @@ impl AmxIsa for Avx512 {
         unsafe { amx_operands::nibble_pairs(codes, scale, has_min.then_some(min)) }
     }
     #[inline(always)]
-    unsafe fn zero_sums() {
-        // SAFETY: the tiles are configured, by the contract of `AmxIsa`.
-        unsafe { amx::zero_sums() }
-    }
-    #[inline(always)]
-    unsafe fn add_products<const G: usize, const P: usize, const X: usize, const W: usize>(
-        x: [*const u8; 2],
-        w: [*const u8; 2],
-    ) {
-        // SAFETY: the tiles are configured, and records and blocks are valid, by the contract of `AmxIsa`.
-        unsafe { amx::add_products::<G, P, X, W>(x, w) }
-    }
-    #[inline(always)]
-    unsafe fn load_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
-        // SAFETY: the tiles are configured, and `sums` has `P` tiles, by the contract of `AmxIsa`.
-        unsafe { amx::load_sums::<G, P>(sums) }
-    }
-    #[inline(always)]
-    unsafe fn store_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
-        // SAFETY: the tiles are configured, and `sums` has room for `P` tiles, by the contract of `AmxIsa`.
-        unsafe { amx::store_sums::<G, P>(sums) }
+    unsafe fn add_products<const G: usize, const P: usize, const X: usize, const W: usize>(run: &ProductRun) {
+        // SAFETY: the tiles are configured, and the run's memory is valid, by the contract of `AmxIsa`.
+        unsafe { amx::add_products::<G, P, X, W>(run) }
     }
     #[inline(always)]
     unsafe fn store_bf16(p: *mut u16, x: __m512) {

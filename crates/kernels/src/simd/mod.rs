@@ -32,7 +32,7 @@ mod tiles;
 
 pub(crate) use amx_isa::{AmxIsa, AmxKernel};
 pub(crate) use math::{exp, gelu, gelu_tanh, silu, sum, tanh};
-pub(crate) use tile_operands::{KeyRun, TILE_DOTS_BY, ValueRun};
+pub(crate) use tile_operands::{KeyRun, ProductRun, TILE_DOTS_BY, ValueRun};
 pub(crate) use tiles::TileConfig;
 
 /// The instruction sets that the kernels know, slowest first.

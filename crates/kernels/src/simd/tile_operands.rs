@@ -8,6 +8,25 @@ pub(crate) const TILE_DOTS_BY: f32 = f32::from_bits((127 + 112 - 56) << 23);
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no other ISA has tiles"))]
 pub(crate) const ACTIVATIONS_BY: f32 = f32::from_bits((127 + 56) << 23);
 
+/// Products of `G` groups of tokens with `P` panels over consecutive blocks, for [`super::AmxIsa::add_products`].
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by x86's tiles only"))]
+pub(crate) struct ProductRun {
+    /// Each group's record of the first block.
+    pub(crate) x: [*const u8; 2],
+    /// Bytes from a record to that of the next block.
+    pub(crate) x_step: usize,
+    /// Each panel's first unpacked block.
+    pub(crate) w: [*const u8; 2],
+    /// Bytes from an unpacked block to the panel's next one.
+    pub(crate) w_step: usize,
+    /// Number of blocks, at least one.
+    pub(crate) n_blocks: usize,
+    /// Each group's accumulators, [panel][16 tokens][16 rows].
+    pub(crate) sums: [*mut f32; 2],
+    /// Continues from the accumulators in memory instead of zeros.
+    pub(crate) adds: bool,
+}
+
 /// `q · k` of `G` groups of query heads, each in two bf16 parts, with `P` blocks of keys.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by x86's tiles only"))]
 pub(crate) struct KeyRun {

@@ -1,11 +1,11 @@
 //! GEMM in AMX tiles of bf16. Does not know quantization formats.
 //!
 //! Weights are unpacked to bf16 with their scales applied, so that an output is one chain of additions along K: in one tile register
-//! or, between two K blocks, in memory. An output's bits depend on its own weight row and token only. 16-bit floats are not
+//! or, between two runs of blocks, in memory. An output's bits depend on its own weight row and token only. 16-bit floats are not
 //! rounded: weights and activations are split into as many bf16 parts as that takes.
 //!
 //! Gate and up projections of a gated linear unit are computed together, their panels alternating, and combined in the epilogue.
-//! With few tokens each block of weights is multiplied as soon as it is unpacked: see [`super::gemm_small_batch`]. With more, a K
+//! With few tokens a few blocks of weights are multiplied as soon as they are unpacked: see [`super::gemm_small_batch`]. With more, a K
 //! block of several panels is unpacked into L2 and multiplied with all tokens.
 
 use std::cell::RefCell;
@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use throng_os::memory::AlignedBytes;
 
-use super::gemm_small_batch::{RING_STEPS, Stream};
+use super::gemm_small_batch::{RING_BLOCKS, Stream};
 use super::product::{AmxGemm, TILE, add_products};
 use crate::layout::PAIRS_BYTES;
 use crate::matmul::Target;
@@ -22,7 +22,7 @@ use crate::matmul::activation_rows::{GROUP, Rows};
 use crate::matmul::activations::{Activations, Form};
 use crate::matmul::k_block::ahead;
 use crate::quant::{AmxUnpacker, BLOCK, PANEL, WithUnpacker};
-use crate::simd::{AmxIsa, AmxKernel, TileConfig};
+use crate::simd::{AmxIsa, AmxKernel, ProductRun, TileConfig};
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { pairs: None, sums: None }) };
@@ -98,7 +98,7 @@ impl OfPanels<'_> {
         target: Target<'_>,
         scratch: &mut Scratch,
     ) {
-        let ring = AlignedBytes::at_least(&mut scratch.pairs, RING_STEPS * 2 * U::PARTS * PAIRS_BYTES);
+        let ring = AlignedBytes::at_least(&mut scratch.pairs, RING_BLOCKS * 2 * U::PARTS * PAIRS_BYTES);
         let is_pair = groups.len() == 2;
         // A pair of groups uses whole tiles: accumulators of absent tokens are computed and ignored.
         let n_tokens = if is_pair { GROUP } else { self.of.n_tokens(groups.start) };
@@ -216,12 +216,20 @@ impl<U: AmxUnpacker> Together<'_, U> {
         let w = [slot, slot + P - 1].map(|slot| self.pairs[slot * n_bytes..][..n_bytes].as_ptr());
         let sums_at = [self.sums_at(group, slot), self.sums_at(group + G - 1, slot)];
         let sums = sums_at.map(|at| self.sums[at..][..P * TILE].as_mut_ptr());
-        let adds = blocks.start > 0;
+        let run = ProductRun {
+            x,
+            x_step: U::TOKEN_PARTS * Form::Bf16.record(GROUP),
+            w,
+            w_step: U::PARTS * PAIRS_BYTES,
+            n_blocks: blocks.len(),
+            sums,
+            adds: blocks.start > 0,
+        };
         let unpacker = PhantomData::<U>;
-        // SAFETY: the ISA has tiles; records, unpacked weights and accumulators are as long as the kernel says.
+        // SAFETY: the ISA has tiles; there are a record and an unpacked block for each block, and accumulators of `P` panels.
         unsafe {
             self.tiles.shape(self.of.n_tokens(group), BLOCK / 2);
-            self.of.isa.run_amx(Dots::<U, G, P> { unpacker, x, w, n_blocks: blocks.len(), sums, adds });
+            self.of.isa.run_amx(Dots::<U, G, P> { unpacker, run });
         }
     }
 
@@ -280,16 +288,10 @@ impl<U: AmxUnpacker> AmxKernel for UnpackBlocks<'_, U> {
     }
 }
 
-/// Multiplies `G` groups with `P` panels over `n_blocks` consecutive records and unpacked blocks.
+/// Multiplies `G` groups with `P` panels over a run of blocks.
 struct Dots<U, const G: usize, const P: usize> {
     unpacker: PhantomData<U>,
-    x: [*const u8; 2],
-    w: [*const u8; 2],
-    n_blocks: usize,
-    /// Each group's accumulators, [panel][16 tokens][16 rows].
-    sums: [*mut f32; 2],
-    /// Continues from the accumulators in memory instead of zeros.
-    adds: bool,
+    run: ProductRun,
 }
 
 impl<U: AmxUnpacker, const G: usize, const P: usize> AmxKernel for Dots<U, G, P> {
@@ -297,20 +299,7 @@ impl<U: AmxUnpacker, const G: usize, const P: usize> AmxKernel for Dots<U, G, P>
 
     #[inline(always)]
     unsafe fn run<S: AmxIsa>(self) {
-        let Self { mut x, mut w, sums, .. } = self;
         // SAFETY: the tiles are shaped and memory is valid, by the caller.
-        unsafe {
-            if self.adds {
-                S::load_sums::<G, P>(sums);
-            } else {
-                S::zero_sums();
-            }
-            for _ in 0..self.n_blocks {
-                add_products::<S, U, G, P>(x, w);
-                x = x.map(|x| x.wrapping_add(U::TOKEN_PARTS * Form::Bf16.record(GROUP)));
-                w = w.map(|w| w.wrapping_add(U::PARTS * PAIRS_BYTES));
-            }
-            S::store_sums::<G, P>(sums);
-        }
+        unsafe { add_products::<S, U, G, P>(&self.run) }
     }
 }

@@ -1,4 +1,4 @@
-//! One matrix product in AMX tiles: its operands by group, panel and slot, and the multiplication of one block. Does not know the
+//! One matrix product in AMX tiles: its operands by group, panel and slot, and the multiplication of a run of blocks. Does not know the
 //! order of the blocks.
 
 use std::ops::Range;
@@ -7,7 +7,7 @@ use crate::matmul::Product;
 use crate::matmul::activation_rows::GROUP;
 use crate::matmul::activations::Form;
 use crate::quant::{AmxUnpacker, PANEL, PackedMatrix};
-use crate::simd::{AmxIsa, Isa};
+use crate::simd::{AmxIsa, Isa, ProductRun};
 
 /// Elements of an accumulator tile.
 pub(in crate::matmul) const TILE: usize = GROUP * PANEL;
@@ -59,18 +59,20 @@ impl<'a> AmxGemm<'a> {
     }
 }
 
-/// Adds the products of one block, all bf16 parts of it, to the tile accumulators.
+/// Adds the products of a run of blocks, all bf16 parts of them, to its accumulators.
+///
+/// # Safety
+/// The tiles are shaped; memory is valid as [`ProductRun`] says.
 #[inline(always)]
 pub(in crate::matmul) unsafe fn add_products<S: AmxIsa, U: AmxUnpacker, const G: usize, const P: usize>(
-    x: [*const u8; 2],
-    w: [*const u8; 2],
+    run: &ProductRun,
 ) {
     // SAFETY: by the caller.
     unsafe {
         match (U::TOKEN_PARTS, U::PARTS) {
-            (1, _) => S::add_products::<G, P, 1, 1>(x, w),
-            (_, 1) => S::add_products::<G, P, 2, 1>(x, w),
-            _ => S::add_products::<G, P, 2, 2>(x, w),
+            (1, _) => S::add_products::<G, P, 1, 1>(run),
+            (_, 1) => S::add_products::<G, P, 2, 1>(run),
+            _ => S::add_products::<G, P, 2, 2>(run),
         }
     }
 }
