@@ -10,7 +10,7 @@ use throng_cli::args::CommandLine;
 use crate::process::throng;
 
 /// Flags of cargo, docker, curl and other programs that the pages name.
-const OTHER_PROGRAMS: [&str; 20] = [
+const OTHER_PROGRAMS: [&str; 21] = [
     "--bench",
     "--build-arg",
     "--core",
@@ -24,13 +24,14 @@ const OTHER_PROGRAMS: [&str; 20] = [
     "--publish",
     "--read-only",
     "--release",
+    "--router",
     "--set",
     "--tag",
     "--time",
     "--unix-socket",
     "--volume",
-    "--workspace",
     "--worker-urls",
+    "--workspace",
 ];
 
 fn root() -> PathBuf {

@@ -1,12 +1,12 @@
 //! Replicas, workers and engines of others: where requests go and what happens when one fails.
 
 mod failover;
-mod upstream_engines;
 mod gateways;
 mod gray_failures;
 mod health;
 mod loading;
 mod lost_workers;
 mod regions;
+mod upstream_engines;
 mod upstreams;
 mod workers;
