@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use throng_core::request::AdapterId;
+use throng_core::request::Adapter;
 
 use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
@@ -26,8 +26,8 @@ pub trait AdapterLoader: Debug + Send + Sync {
 /// An adapter in memory. Its memory is freed after the last clone has been dropped.
 #[derive(Debug, Clone)]
 pub struct LoadedAdapter {
-    /// Its number in the executors; a number is never given to another adapter.
-    pub id: AdapterId,
+    /// Its number in the executors, which is never given to another adapter, and its digest.
+    pub adapter: Adapter,
     /// Frees it when dropped.
     pub held: Arc<dyn Any + Send + Sync>,
 }
@@ -240,6 +240,8 @@ fn refusal(param: &str, fault: AdapterFault) -> ApiError {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use throng_core::request::AdapterId;
+
     use super::*;
 
     /// Holds up to two adapters.
@@ -257,8 +259,8 @@ mod tests {
             if Arc::strong_count(&self.held) > 2 {
                 return Err(AdapterFault::Full("2 are loaded".to_owned()));
             }
-            let id = AdapterId(self.next.fetch_add(1, Ordering::Relaxed));
-            Ok(LoadedAdapter { id, held: Arc::new(self.held.clone()) })
+            let adapter = Adapter::numbered(AdapterId(self.next.fetch_add(1, Ordering::Relaxed)));
+            Ok(LoadedAdapter { adapter, held: Arc::new(self.held.clone()) })
         }
     }
 
@@ -271,7 +273,7 @@ mod tests {
     }
 
     fn id(lease: &Option<LoadedAdapter>) -> Option<u32> {
-        lease.as_ref().map(|loaded| loaded.id.0)
+        lease.as_ref().map(|loaded| loaded.adapter.id.0)
     }
 
     #[test]

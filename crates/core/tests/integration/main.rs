@@ -1,6 +1,7 @@
 //! The tests of `throng-core` as one program, which is linked once. Tests that need a process of their own are programs
 //! beside it.
 
+mod blocks_elsewhere;
 mod fleet;
 mod fuzz;
 mod light_tenants;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use throng_core::request::AdapterId;
+use throng_core::request::{Adapter, AdapterId};
 use throng_text::{AnswerFormat, ChatTemplate, GgufEncoderKeys, GgufVocabulary, Tokenizer};
 use throng_wire::{
     ARTIFACTS, Artifact, ArtifactKind, Description, EncoderKeys, MAX_ARTIFACT_BYTES, Vocabulary,
@@ -142,8 +142,8 @@ struct RemoteAdapters {
 
 impl AdapterLoader for RemoteAdapters {
     fn load(&self, _path: &str) -> Result<LoadedAdapter, AdapterFault> {
-        let id = AdapterId(self.n_named.fetch_add(1, Ordering::Relaxed));
-        Ok(LoadedAdapter { id, held: Arc::new(()) })
+        let adapter = Adapter::numbered(AdapterId(self.n_named.fetch_add(1, Ordering::Relaxed)));
+        Ok(LoadedAdapter { adapter, held: Arc::new(()) })
     }
 }
 

@@ -11,6 +11,7 @@ use throng_core::batch::TokenLogprob;
 use throng_core::block_hash::BlockKey;
 use throng_core::block_pool::CacheNews;
 use throng_core::overload::Machine;
+use throng_core::prompt_media::{ContentDigest, PromptMedia, PromptSpan, RotaryPosition, SpanKind};
 use throng_core::replica::{self, Load, ResumedContinuation, StepTokens, Timing, TokenReport, Totals};
 use throng_core::request::{
     BeamSearch, EarlyStopping, FinishReason, GenerationDefaults, Priority, SamplingParams, TenantId,
@@ -79,6 +80,7 @@ fn recorded_descriptions() {
         reasoning_parser: Some("qwen3".into()),
         adapters: vec!["poet".into()],
         pooling: Some(pooling),
+        takes_media: false,
         region: Some("eu".into()),
         notice: Some("For research.".into()),
         artifacts: [
@@ -170,6 +172,7 @@ fn recorded_requests() {
         cache_salt: Some("salt".into()),
         priority: Priority(-5),
         prompt: [0, 1, u32::MAX].into(),
+        media: None,
         sampling: sampling.into(),
         constraint: None,
         adapter: Some("poet".into()),
@@ -185,6 +188,18 @@ fn recorded_requests() {
     );
     check("generate", &requests);
     check("command", &[Command::Abort { index: 3 }]);
+}
+
+#[test]
+fn recorded_media() {
+    let span = |start, kind| PromptSpan { start, len: 2, digest: ContentDigest([start as u8; 32]), kind };
+    let spans = vec![span(1, SpanKind::Image), span(3, SpanKind::Video), span(5, SpanKind::Audio)];
+    let positions = vec![RotaryPosition::of_text(0), RotaryPosition([1, 2, u32::MAX])];
+    let request = |media: PromptMedia| Generate { media: Some(media.into()), n: 1, ..Generate::default() };
+    let text_positions = request(PromptMedia { spans: spans.clone(), positions: Vec::new() });
+    check("media", &[request(PromptMedia { spans, positions }), text_positions]);
+    let newer = r#"{"media": {"spans": [{"start": 0, "len": 1, "digest": [], "kind": "smell"}]}}"#;
+    assert!(serde_json::from_str::<Generate>(newer).is_err(), "a kind that is not known is not passed over");
 }
 
 #[test]
