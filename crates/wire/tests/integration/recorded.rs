@@ -8,7 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use throng_core::batch::TokenLogprob;
-use throng_core::block_hash::BlockKey;
+use throng_core::block_exchange::BlockLayout;
+use throng_core::block_hash::{BlockHash, BlockKey, BlockTokens};
 use throng_core::block_pool::CacheNews;
 use throng_core::overload::Machine;
 use throng_core::prompt_media::{ContentDigest, PromptMedia, PromptSpan, RotaryPosition, SpanKind};
@@ -19,8 +20,9 @@ use throng_core::request::{
 use throng_core::routing::StepTime;
 use throng_core::time::Nanos;
 use throng_wire::{
-    Artifact, ArtifactKind, Command, Constraint, Description, EncoderKeys, ErrorKind, Event, Form, Generate,
-    Pooling, Reasoning, Status, ToolCalls, Versions, Vocabulary, WireError,
+    Artifact, ArtifactKind, BlockFrame, Command, Constraint, Description, EncoderKeys, ErrorKind, Event,
+    Form, Frame, FrameBuffer, Generate, Pooling, Reasoning, Status, ToolCalls, Versions, Vocabulary,
+    WireError,
 };
 
 const RECORDED: &str = include_str!("../fixtures/version_1.txt");
@@ -334,4 +336,34 @@ fn recorded_statuses() {
     let full = Status { health: replica::Status::Ready, load, refuses: errors().last(), cache: Some(cache) };
     let bare = |health| Status { health, load: Load::default(), refuses: None, cache: None };
     check("status", &[full, bare(replica::Status::Stalled), bare(replica::Status::Lost)]);
+}
+
+/// Binary frames of the first format, one of them of a kind that this build does not know.
+#[test]
+fn recorded_frames() {
+    let recorded = include_bytes!("../fixtures/frames_1.bin");
+    let layout = BlockLayout {
+        model: "f".repeat(32).into(),
+        kv_type: "f16".into(),
+        name: "throng-cpu-panels-1".into(),
+        n_bytes: 48,
+    };
+    let root = BlockHash::from_bytes(std::array::from_fn(|i| i as u8));
+    let mut tokens: BlockTokens = std::array::from_fn(|i| 100 + i as u32);
+    tokens[15] = u32::MAX;
+    let first = BlockFrame { hash: root.child(&tokens), parent: root, tokens, bytes: (0..48).collect() };
+    let (hash, bytes) = (first.hash.child(&tokens), vec![255; 48]);
+    let second = BlockFrame { hash, parent: first.hash, tokens, bytes };
+    let frames =
+        [Frame::Layout(layout), Frame::Block(first.into()), Frame::Unknown, Frame::Block(second.into())];
+    let mut buffer = FrameBuffer::default();
+    buffer.push(recorded);
+    let mut written = Vec::new();
+    for expected in &frames {
+        assert_eq!(buffer.next_frame(), Ok(Some(expected.clone())));
+        // The frame of another kind is not written again.
+        written.extend(expected.to_bytes().unwrap_or_else(|_| b"\x06\0\0\0\xc8newer".to_vec()));
+    }
+    assert!(!buffer.is_inside_frame());
+    assert_eq!(written, recorded);
 }
