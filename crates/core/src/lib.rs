@@ -18,6 +18,7 @@ pub mod engine;
 pub mod exact;
 pub mod executor;
 pub mod fleet;
+pub mod forward_work;
 pub mod health;
 pub mod limits;
 pub mod masks;

@@ -13,10 +13,10 @@ mod speculation;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
+use throng_core::forward_work::{ForwardWork, Work};
 use throng_core::request::{Request, SamplingParams, TokenId};
 use throng_engine::{StreamEvent, TokenStream};
 use throng_model::adapter::{AdapterLimits, LoadedAdapter, RandomAdapter};
-use throng_model::roofline::{ForwardWork, Work};
 
 use crate::args::{BenchArgs, BenchInstead};
 use crate::config::{EngineSection, ModelSection};
