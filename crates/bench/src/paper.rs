@@ -132,6 +132,7 @@ impl Executor for PaperEngine {
             n_state_slots: 0,
             max_steps_in_flight: 1,
             takes_whole_prompts: false,
+            takes_media: false,
         }
     }
 

@@ -35,6 +35,9 @@ pub enum Refusal {
         /// Blocks there are.
         n_blocks: usize,
     },
+    /// The prompt has spans or positions that the executor does not read, or that do not fit it.
+    #[error("the prompt has parts that the model does not read")]
+    UnreadableMedia,
     /// Too much waits already.
     #[error("the queue is full: {n_requests} requests, {n_tokens} prompt tokens")]
     QueueFull {
@@ -85,6 +88,11 @@ impl Admission {
     pub fn check(&self, request: &Request) -> Result<(), Refusal> {
         if request.prompt.is_empty() || request.continuations().next().is_none() {
             return Err(Refusal::Empty);
+        }
+        if let Some(media) = &request.media
+            && !(self.capacity.takes_media && media.fits(request.prompt.len()))
+        {
+            return Err(Refusal::UnreadableMedia);
         }
         let longest_output = request.continuations().map(|(_, output)| output.len()).max().unwrap_or(0);
         let n_first = usize::from(request.sampling.max_tokens > 0);
@@ -164,5 +172,40 @@ impl QueueBound {
     /// Their prompt tokens.
     pub fn n_tokens(&self) -> usize {
         self.n_tokens
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::prompt_media::{ContentDigest, PromptMedia, PromptSpan, SpanKind};
+    use crate::request::{RequestId, SamplingParams};
+
+    #[test]
+    fn an_image_enters_where_it_is_read_and_fits_its_prompt() {
+        let capacity = ExecutorCapacity {
+            n_blocks: 4,
+            max_batch_tokens: 64,
+            max_batch_sequences: 1,
+            max_sequence_tokens: 64,
+            vocabulary_size: 10,
+            n_state_slots: 0,
+            max_steps_in_flight: 1,
+            takes_whole_prompts: false,
+            takes_media: true,
+        };
+        let check = |takes_media, len| {
+            let span = PromptSpan { start: 2, len, digest: ContentDigest([1; 32]), kind: SpanKind::Image };
+            let media = PromptMedia { spans: vec![span], positions: Vec::new() };
+            let text = Request::plain(RequestId(1), vec![1; 8], SamplingParams::default());
+            let admission = Admission::new(ExecutorCapacity { takes_media, ..capacity });
+            assert_eq!(admission.check(&text), Ok(()));
+            admission.check(&Request { media: Some(Arc::new(media)), ..text })
+        };
+        assert_eq!(check(true, 6), Ok(()));
+        assert_eq!(check(true, 7), Err(Refusal::UnreadableMedia), "it ends after the prompt");
+        assert_eq!(check(false, 6), Err(Refusal::UnreadableMedia));
     }
 }

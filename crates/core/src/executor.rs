@@ -1,6 +1,7 @@
 //! The extension point for what runs a batch. Does not know requests, scheduling and time.
 
-use crate::batch::{ScheduledBatch, StepOutput};
+use crate::batch::{BlockId, BlockMove, ScheduledBatch, StepOutput, Tier};
+use crate::block_exchange::{BlockExchangeError, BlockLayout, ExportedBlocks};
 
 /// Most steps that may be in flight on any executor: one that runs, and one that begins as soon as that has ended.
 pub const MAX_STEPS_IN_FLIGHT: usize = 2;
@@ -14,6 +15,12 @@ pub const MAX_STEPS_IN_FLIGHT: usize = 2;
 pub trait Executor: Send {
     /// What it can hold.
     fn capacity(&self) -> ExecutorCapacity;
+
+    /// Blocks that it has room for in a tier, whose indices are below this. Batches may move blocks between
+    /// the tiers where there are any; [`ExecutorError::UnsupportedMove`] answers any other move.
+    fn n_blocks_in(&self, tier: Tier) -> u32 {
+        if tier == Tier::Device { self.capacity().n_blocks } else { 0 }
+    }
 
     /// Begins a step and does not wait for it, nor for the steps before. No more steps are submitted and not collected than
     /// [`ExecutorCapacity::max_steps_in_flight`]. A token of `batch` may be [carried](crate::batch::ScheduledSequence::carried) from the step
@@ -32,6 +39,32 @@ pub trait Executor: Send {
     /// When the whole step failed; no sequence then has a result. One sequence's fault is told with
     /// [`StepOutput::fail_sequence`] instead.
     fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError>;
+
+    /// The layout of its blocks in [`Self::export_blocks`]; `None`: it exchanges none.
+    fn block_layout(&self) -> Option<BlockLayout> {
+        None
+    }
+
+    /// Copies the bytes of blocks, in this order, when no step is in flight.
+    ///
+    /// # Errors
+    /// When it exchanges no blocks, a step is in flight, or a block does not exist.
+    fn export_blocks(&mut self, _blocks: &[BlockId]) -> Result<ExportedBlocks, BlockExchangeError> {
+        Err(BlockExchangeError::Unsupported)
+    }
+
+    /// Makes exported bytes those of its blocks `to`, one after the other, when no step is in flight.
+    ///
+    /// # Errors
+    /// As [`Self::export_blocks`], and when the bytes are of another model, type of keys and values, layout
+    /// or size.
+    fn import_blocks(
+        &mut self,
+        _exported: &ExportedBlocks,
+        _to: &[BlockId],
+    ) -> Result<(), BlockExchangeError> {
+        Err(BlockExchangeError::Unsupported)
+    }
 
     /// Runs a step from its beginning to its end, when no other is in flight.
     ///
@@ -64,6 +97,8 @@ pub struct ExecutorCapacity {
     /// Whether all tokens of a sequence are computed in one step, none of them from the cache, because they see each other in both
     /// directions. No request of it asks for more than one output token, which stands for a vector.
     pub takes_whole_prompts: bool,
+    /// Whether prompts may have spans that are not text, and positions in several sections.
+    pub takes_media: bool,
 }
 
 /// Why a whole step failed.
@@ -72,6 +107,9 @@ pub enum ExecutorError {
     /// A device or its driver failed.
     #[error("the device failed: {0}")]
     Device(String),
+    /// The batch moves a block from or to a tier that the executor does not have.
+    #[error("blocks cannot move from {} to {}", .0.from.tier, .0.to.tier)]
+    UnsupportedMove(BlockMove),
     /// The executor could not allocate what the step needs.
     #[error("out of memory: {0}")]
     OutOfMemory(String),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::constraint::TokenConstraint;
 use crate::exact;
+use crate::prompt_media::PromptMedia;
 pub use crate::token::TokenId;
 
 /// One request, unique within an engine's life.
@@ -50,6 +51,29 @@ pub struct Priority(pub i32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdapterId(pub u32);
 
+/// SHA-256 of all numbers of an adapter: equal in all processes for equal adapters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AdapterDigest(pub [u8; 32]);
+
+/// The adapter of a request: its number names it to the executor, its digest names what it computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Adapter {
+    /// Its number in the executors of this process.
+    pub id: AdapterId,
+    /// What it is.
+    pub digest: AdapterDigest,
+}
+
+impl Adapter {
+    /// An adapter of which this process knows nothing but its number, so that the names of its blocks mean
+    /// nothing elsewhere.
+    pub fn numbered(id: AdapterId) -> Self {
+        let mut digest = [0; 32];
+        digest[..4].copy_from_slice(&id.0.to_le_bytes());
+        Self { id, digest: AdapterDigest(digest) }
+    }
+}
+
 /// What a client asked; immutable once submitted.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -61,6 +85,8 @@ pub struct Request {
     pub cache_salt: Option<Arc<str>>,
     /// The prompt, at least one token.
     pub prompt: Arc<[TokenId]>,
+    /// What the prompt has beside its tokens; none: text only.
+    pub media: Option<Arc<PromptMedia>>,
     /// Empty for a new request. A resumed request has an entry for each continuation: the output tokens that were
     /// generated before, which it goes on from, or `None` if the continuation has ended and does not run again. They
     /// are output in every respect (penalties, `min_tokens`, `max_tokens`, random numbers, timeline), but events report
@@ -75,7 +101,7 @@ pub struct Request {
     /// What restricts the output tokens of each continuation, if anything. Applies before all of `sampling`.
     pub constraint: Option<Arc<dyn TokenConstraint>>,
     /// The adapter that computes prompt and output; none: the model as it is.
-    pub adapter: Option<AdapterId>,
+    pub adapter: Option<Adapter>,
 }
 
 /// Beam search instead of sampling: of all continuations of the beams by one token, the most likely ones are the next beams.
@@ -113,6 +139,7 @@ impl Request {
             tenant: TenantId::anonymous(),
             cache_salt: None,
             prompt: prompt.into(),
+            media: None,
             outputs_so_far: Vec::new(),
             n: 1,
             priority: Priority::default(),

@@ -17,6 +17,7 @@ const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     n_state_slots: 0,
     max_steps_in_flight: 1,
     takes_whole_prompts: false,
+    takes_media: false,
 };
 
 #[test]

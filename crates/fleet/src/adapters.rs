@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use throng_core::request::AdapterId;
+use throng_core::request::Adapter;
 
 /// Most adapters that a model has names for, in memory or not.
 const MAX_NAMES: usize = 1024;
@@ -23,8 +23,8 @@ pub trait AdapterLoader: Debug + Send + Sync {
 /// An adapter in memory. Its memory is freed after the last clone has been dropped.
 #[derive(Debug, Clone)]
 pub struct LoadedAdapter {
-    /// Its number in the executors; a number is never given to another adapter.
-    pub id: AdapterId,
+    /// Its number in the executors, which is never given to another adapter, and its digest.
+    pub adapter: Adapter,
     /// Frees it when dropped.
     pub held: Arc<dyn Any + Send + Sync>,
 }
@@ -239,6 +239,8 @@ impl Adapters {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use throng_core::request::AdapterId;
+
     use super::*;
 
     /// Holds up to two adapters.
@@ -256,8 +258,8 @@ mod tests {
             if Arc::strong_count(&self.held) > 2 {
                 return Err(AdapterFault::Full("2 are loaded".to_owned()));
             }
-            let id = AdapterId(self.next.fetch_add(1, Ordering::Relaxed));
-            Ok(LoadedAdapter { id, held: Arc::new(self.held.clone()) })
+            let adapter = Adapter::numbered(AdapterId(self.next.fetch_add(1, Ordering::Relaxed)));
+            Ok(LoadedAdapter { adapter, held: Arc::new(self.held.clone()) })
         }
     }
 
@@ -270,7 +272,7 @@ mod tests {
     }
 
     fn id(lease: &Option<LoadedAdapter>) -> Option<u32> {
-        lease.as_ref().map(|loaded| loaded.id.0)
+        lease.as_ref().map(|loaded| loaded.adapter.id.0)
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
-use throng_core::request::AdapterId;
+use throng_core::request::{Adapter, AdapterId};
 use throng_fleet::adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
 use throng_text::{AnswerFormat, ChatTemplate, GgufEncoderKeys, GgufVocabulary, Tokenizer};
 use throng_wire::{ArtifactKind, Description, EncoderKeys, Vocabulary};
@@ -116,8 +116,8 @@ struct RemoteAdapters {
 
 impl AdapterLoader for RemoteAdapters {
     fn load(&self, _path: &str) -> Result<LoadedAdapter, AdapterFault> {
-        let id = AdapterId(self.n_named.fetch_add(1, Ordering::Relaxed));
-        Ok(LoadedAdapter { id, held: Arc::new(()) })
+        let adapter = Adapter::numbered(AdapterId(self.n_named.fetch_add(1, Ordering::Relaxed)));
+        Ok(LoadedAdapter { adapter, held: Arc::new(()) })
     }
 }
 

@@ -2,7 +2,7 @@
 //! slots of recurrent state, each holds such a digest, and a step goes on from it only if it is the digest of
 //! the blocks that the sequence has. Does not know how tokens are chosen.
 
-use throng_core::batch::{StateCopy, StateShare, StateSlot, TokenLogprob};
+use throng_core::batch::{MemorySlot, SlotCopy, StateShare, TokenLogprob};
 use throng_core::request::TokenId;
 
 use crate::beam_reference::PaperToken;
@@ -49,7 +49,7 @@ impl PaperStates {
         Self((0..u64::from(n_slots)).map(|slot| Seen(mix(slot, 0xbeef))).collect())
     }
 
-    pub(crate) fn copy(&mut self, copies: &[StateCopy]) {
+    pub(crate) fn copy(&mut self, copies: &[SlotCopy]) {
         for copy in copies {
             self.0[copy.to.0 as usize] = self.0[copy.from.0 as usize];
         }
@@ -60,7 +60,7 @@ impl PaperStates {
     pub(crate) fn before(&self, share: Option<StateShare>, of_blocks: Seen) -> Seen {
         assert_eq!(share.is_some(), !self.0.is_empty(), "a state for every sequence, or none for all");
         let Some(share) = share else { return of_blocks };
-        let state = share.from.map_or_else(Seen::default, |StateSlot(slot)| self.0[slot as usize]);
+        let state = share.from.map_or_else(Seen::default, |MemorySlot(slot)| self.0[slot as usize]);
         if state == of_blocks { state } else { Seen(mix(state.0, of_blocks.0)) }
     }
 

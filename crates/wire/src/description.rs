@@ -73,6 +73,9 @@ pub struct Description {
     /// What its vectors are, where it answers with vectors.
     #[serde(default)]
     pub pooling: Option<Pooling>,
+    /// Whether it reads prompts with parts that are not text.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_media: bool,
     /// The region where it is.
     #[serde(default)]
     pub region: Option<String>,

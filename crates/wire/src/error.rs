@@ -30,6 +30,8 @@ pub enum ErrorKind {
     TooLong { n_tokens: u64, limit: u64 },
     /// More blocks than there are.
     NeverFits { needed_blocks: u64, n_blocks: u64 },
+    /// Parts of the prompt that are not read.
+    UnreadableMedia,
     /// Too much waits already.
     QueueFull { n_requests: u64, n_tokens: u64 },
     /// It waited for its first step for longer than it may.
@@ -60,6 +62,7 @@ impl From<Refusal> for ErrorKind {
             Refusal::NeverFits { needed_blocks, n_blocks } => {
                 Self::NeverFits { needed_blocks: needed_blocks as u64, n_blocks: n_blocks as u64 }
             }
+            Refusal::UnreadableMedia => Self::UnreadableMedia,
             Refusal::QueueFull { n_requests, n_tokens } => {
                 Self::QueueFull { n_requests: n_requests as u64, n_tokens: n_tokens as u64 }
             }
@@ -80,6 +83,7 @@ impl ErrorKind {
             Self::NeverFits { needed_blocks, n_blocks } => {
                 Refusal::NeverFits { needed_blocks: size(needed_blocks), n_blocks: size(n_blocks) }
             }
+            Self::UnreadableMedia => Refusal::UnreadableMedia,
             Self::QueueFull { n_requests, n_tokens } => {
                 Refusal::QueueFull { n_requests: size(n_requests), n_tokens: size(n_tokens) }
             }
@@ -99,6 +103,7 @@ mod tests {
             Refusal::InvalidToken { token: 7, vocabulary_size: 5 },
             Refusal::TooLong { n_tokens: 9, limit: 8 },
             Refusal::NeverFits { needed_blocks: 3, n_blocks: 2 },
+            Refusal::UnreadableMedia,
             Refusal::QueueFull { n_requests: 1, n_tokens: 2 },
         ] {
             let error = WireError { kind: refusal.into(), retryable: true, message: "m".into() };

@@ -1,5 +1,6 @@
-//! The protocol between gateways and workers: tokens in, tokens out, as lines of JSON over HTTP/2. Its messages are
-//! made of the types of `core`; does not know sockets, text and who answers.
+//! The protocol between gateways and workers: tokens in, tokens out, as lines of JSON over HTTP/2, and KV
+//! blocks as binary frames. Its messages are made of the types of `core`; does not know sockets, text and who
+//! answers.
 //!
 //! Compatibility: fields that are not known are ignored, fields that are missing have defaults, and what has no meaning here
 //! (an event, a status, a kind of error) is read as the variant that says so. A change beyond that is a new version: both
@@ -11,6 +12,7 @@ mod constraint;
 mod description;
 mod error;
 mod event;
+mod frames;
 mod lines;
 mod request;
 mod status;
@@ -20,6 +22,7 @@ pub use constraint::{Constraint, Form, Reasoning, ToolCalls};
 pub use description::{Description, NEWEST_VERSION, OLDEST_VERSION, Pooling, Versions};
 pub use error::{ErrorKind, WireError};
 pub use event::Event;
+pub use frames::{BlockFrame, Frame, FrameBuffer, FrameError};
 pub use lines::{LineBuffer, LineTooLong, line};
 pub use request::{Command, Generate};
 pub use status::{MAX_CACHE_NAMES, Status};
@@ -41,6 +44,8 @@ pub const ARTIFACTS: &str = "/worker/artifacts/";
 pub const VERSION_HEADER: &str = "throng-protocol";
 /// Most bytes of a line. Log-probabilities of a long prompt are one.
 pub const MAX_LINE_BYTES: usize = 32 << 20;
+/// Most bytes of a frame without its length. A block of the largest models takes some megabytes.
+pub const MAX_FRAME_BYTES: usize = 64 << 20;
 /// Most bytes of a description or a status.
 pub const MAX_DOCUMENT_BYTES: usize = 1 << 20;
 /// Most bytes of an artifact.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use throng_core::prompt_media::PromptMedia;
 use throng_core::replica::ResumedContinuation;
 use throng_core::request::{Priority, SamplingParams, TenantId, TokenId};
 
@@ -20,6 +21,10 @@ pub struct Generate {
     pub priority: Priority,
     /// The prompt.
     pub prompt: Arc<[TokenId]>,
+    /// What the prompt has beside its tokens; absent: text only. Not sent to a worker whose
+    /// [`Description`](crate::Description) does not say that it reads this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub media: Option<Arc<PromptMedia>>,
     /// How tokens are chosen and when a continuation ends.
     pub sampling: Arc<SamplingParams>,
     /// What the outputs are held to.

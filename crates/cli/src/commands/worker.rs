@@ -97,6 +97,7 @@ pub fn worker_model(
     let context_tokens = running.model.config.max_sequence_tokens as u64;
     let artifacts = artifacts(&running, section)?;
     let engine = running.engine.clone();
+    let takes_media = engine.capacity().takes_media;
     let served = served_model(running, section);
     let ServedModel { names, tokenizer, answer_format, eos_token_ids, max_model_len, .. } = served;
     Ok(WorkerModel {
@@ -115,6 +116,7 @@ pub fn worker_model(
             reasoning_parser: section.reasoning_parser.clone(),
             adapters: adapters.modules.iter().map(|module| module.name.clone()).collect(),
             pooling: served.pooling.map(Into::into),
+            takes_media,
             region: None,
             notice: served.notice,
             artifacts: Vec::new(),

@@ -1,6 +1,7 @@
 //! One step in flight: what the scheduler hands to an executor and what comes back. Flat buffers that are
 //! reused from step to step, so that a steady state allocates nothing. Does not know how either side decides.
 
+mod block_move;
 mod state;
 
 use std::ops::Range;
@@ -8,9 +9,11 @@ use std::sync::Arc;
 
 use crate::constraint::TokenConstraint;
 use crate::masks::SequenceMasks;
+use crate::prompt_media::{PromptMedia, RotaryPosition};
 use crate::request::{AdapterId, SamplingParams, SequenceId, TokenId};
 pub use crate::step_output::{ChosenToken, DraftPass, SequenceError, StepOutput, TokenLogprob};
-pub use state::{StateCopy, StateSave, StateShare, StateSlot};
+pub use block_move::{BlockLocation, BlockMove, Tier};
+pub use state::{MemorySlot, SlotCopy, StateSave, StateShare};
 
 /// Tokens in one KV block.
 pub const BLOCK_TOKENS: usize = 16;
@@ -43,18 +46,9 @@ pub struct ScheduledBatch {
     blocks: Vec<BlockId>,
     history: Vec<TokenId>,
     output: Vec<TokenId>,
-    copies: Vec<BlockCopy>,
-    state_copies: Vec<StateCopy>,
+    moves: Vec<BlockMove>,
+    state_copies: Vec<SlotCopy>,
     has_others: bool,
-}
-
-/// A block whose keys and values are copied into another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockCopy {
-    /// The block that is read.
-    pub from: BlockId,
-    /// The block that is overwritten; none that a copy of the same step reads.
-    pub to: BlockId,
 }
 
 /// One sequence's share of a step.
@@ -87,6 +81,8 @@ pub struct ScheduledSequence {
     pub masks: Option<Arc<SequenceMasks>>,
     /// The adapter to apply to the model's weights, if any.
     pub adapter: Option<AdapterId>,
+    /// What its prompt has beside tokens; none: text only.
+    pub media: Option<Arc<PromptMedia>>,
     /// What the step does with its recurrent state; none where the model has no recurrent layers.
     pub state: Option<StateShare>,
     tokens: Range<usize>,
@@ -134,7 +130,7 @@ impl ScheduledBatch {
         self.blocks.clear();
         self.history.clear();
         self.output.clear();
-        self.copies.clear();
+        self.moves.clear();
         self.state_copies.clear();
         self.has_others = false;
     }
@@ -150,23 +146,23 @@ impl ScheduledBatch {
     }
 
     /// Adds a copy of a recurrent state, which comes before all that the step computes.
-    pub fn push_state_copy(&mut self, copy: StateCopy) {
+    pub fn push_state_copy(&mut self, copy: SlotCopy) {
         self.state_copies.push(copy);
     }
 
     /// The recurrent states to copy before anything is computed, in this order.
-    pub fn state_copies(&self) -> &[StateCopy] {
+    pub fn state_copies(&self) -> &[SlotCopy] {
         &self.state_copies
     }
 
-    /// Adds a copy of a block, which comes before all that the step computes.
-    pub fn push_copy(&mut self, copy: BlockCopy) {
-        self.copies.push(copy);
+    /// Adds a move of a block, which comes after those before it and before all that the step computes.
+    pub fn push_move(&mut self, block_move: BlockMove) {
+        self.moves.push(block_move);
     }
 
-    /// The blocks to copy before anything is computed.
-    pub fn copies(&self) -> &[BlockCopy] {
-        &self.copies
+    /// The blocks to move before anything is computed, in this order.
+    pub fn moves(&self) -> &[BlockMove] {
+        &self.moves
     }
 
     /// Adds a sequence.
@@ -201,6 +197,7 @@ impl ScheduledBatch {
             constraint: new.constraint,
             masks,
             adapter: new.adapter,
+            media: None,
             state: None,
             tokens: append_both(&mut self.tokens, new.tokens, new.drafts),
             blocks: append_both(&mut self.blocks, new.blocks, &[]),
@@ -253,6 +250,16 @@ impl ScheduledBatch {
         sequence.state = Some(state);
     }
 
+    /// Says what the prompt of the sequence that was added last has beside tokens.
+    ///
+    /// # Panics
+    /// When it does not fit the prompt.
+    pub fn set_media(&mut self, media: Arc<PromptMedia>) {
+        let sequence = self.sequences.last_mut().expect("a sequence was added");
+        assert!(media.fits(sequence.n_prompt as usize), "spans or positions of another prompt");
+        sequence.media = Some(media);
+    }
+
     /// Leaves the one new token of the sequence that was added last to the executor: it is the token that is chosen for sequence
     /// `sequence_idx` of the batch submitted before this one.
     ///
@@ -286,6 +293,7 @@ impl ScheduledBatch {
             self.set_masks(Arc::clone(masks));
         }
         scheduled.state.into_iter().for_each(|state| self.set_state(state));
+        scheduled.media.iter().for_each(|media| self.set_media(Arc::clone(media)));
         if let Some(sequence_idx) = scheduled.carried {
             self.carry_token(sequence_idx);
         }
@@ -356,6 +364,13 @@ impl ScheduledSequence {
     /// How many of the new tokens are known.
     pub fn n_known(&self) -> usize {
         self.tokens.len() - self.n_drafts
+    }
+
+    /// The rotary position of the token at `position`: the same in all sections, unless the request says
+    /// something else.
+    pub fn rotary_position(&self, position: u32) -> RotaryPosition {
+        let text = RotaryPosition::of_text(position);
+        self.media.as_ref().map_or(text, |media| media.rotary_position(position))
     }
 
     /// The sequence's new tokens as a range of [`ScheduledBatch::all_tokens`].

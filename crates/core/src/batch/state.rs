@@ -1,9 +1,10 @@
 //! What a step does with recurrent states: which slot a sequence's state is read from, which one it is written to, and where copies
 //! are kept on the way. Does not know what a state consists of.
 
-/// An index into an executor's slots of recurrent state. A slot holds what all recurrent layers remember of one sequence.
+/// An index into an executor's slots of one kind of memory beside KV blocks. A slot of recurrent state holds
+/// what all recurrent layers remember of one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StateSlot(pub u32);
+pub struct MemorySlot(pub u32);
 
 /// The recurrent state of one sequence in a step.
 ///
@@ -11,9 +12,9 @@ pub struct StateSlot(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateShare {
     /// The slot with the state before the first new token; none: that of a sequence without tokens, all zeros.
-    pub from: Option<StateSlot>,
+    pub from: Option<MemorySlot>,
     /// The slot that holds the state after the last new token when the step has ended. May be `from`.
-    pub to: StateSlot,
+    pub to: MemorySlot,
     /// Where the state is kept besides, in increasing order of tokens.
     pub saves: [Option<StateSave>; 2],
 }
@@ -24,14 +25,14 @@ pub struct StateSave {
     /// After how many of the sequence's new tokens; at least 1.
     pub n_tokens: u32,
     /// The slot that gets it.
-    pub slot: StateSlot,
+    pub slot: MemorySlot,
 }
 
-/// A state that is copied into another slot before anything is computed.
+/// A slot that is copied into another one before anything is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StateCopy {
+pub struct SlotCopy {
     /// The slot that is read.
-    pub from: StateSlot,
+    pub from: MemorySlot,
     /// The slot that is overwritten.
-    pub to: StateSlot,
+    pub to: MemorySlot,
 }

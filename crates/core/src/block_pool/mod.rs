@@ -2,15 +2,17 @@
 //! name) or free. Does not know sequences and bytes.
 
 mod cache_events;
-mod states;
+mod dropped;
 
 use std::collections::HashMap;
 
 use crate::batch::BlockId;
 use crate::block_hash::{BlockHash, BlockKey, BlockTokens};
+use crate::slot_pool::SlotPool;
 use cache_events::CacheEvents;
 pub use cache_events::{CacheCursor, CacheEvent, CacheLog, CacheNews};
-pub use states::StatePool;
+pub use dropped::DroppedBlock;
+use dropped::DroppedBlocks;
 
 /// The end of a list.
 const NONE: u32 = u32::MAX;
@@ -26,8 +28,9 @@ pub struct BlockPool {
     oldest: u32,
     newest: u32,
     n_cached: usize,
-    states: StatePool,
+    states: SlotPool<BlockHash>,
     events: CacheEvents,
+    dropped: DroppedBlocks,
 }
 
 #[derive(Debug, Clone)]
@@ -58,24 +61,25 @@ impl BlockPool {
             oldest: NONE,
             newest: NONE,
             n_cached: 0,
-            states: StatePool::default(),
+            states: SlotPool::default(),
             events: CacheEvents::default(),
+            dropped: DroppedBlocks::default(),
         }
     }
 
     /// The same pool with slots of recurrent state: a sequence of a model with recurrent layers needs one beside its blocks.
     #[must_use]
     pub fn with_states(self, n_slots: u32) -> Self {
-        Self { states: StatePool::new(n_slots), ..self }
+        Self { states: SlotPool::new(n_slots), ..self }
     }
 
     /// The slots of recurrent state.
-    pub fn states(&self) -> &StatePool {
+    pub fn states(&self) -> &SlotPool<BlockHash> {
         &self.states
     }
 
     /// The slots of recurrent state.
-    pub fn states_mut(&mut self) -> &mut StatePool {
+    pub fn states_mut(&mut self) -> &mut SlotPool<BlockHash> {
         &mut self.states
     }
 
@@ -109,7 +113,8 @@ impl BlockPool {
         self.slots[block.0 as usize].n_references
     }
 
-    /// A block with one reference: a free one, else the least recently used cached one, which is forgotten.
+    /// A block with one reference: a free one, else the least recently used cached one, whose content is
+    /// dropped ([`Self::take_dropped`] tells).
     pub fn allocate(&mut self) -> Option<BlockId> {
         let block = match self.free.pop() {
             Some(block) => block,
@@ -117,7 +122,7 @@ impl BlockPool {
             None => {
                 let block = BlockId(self.oldest);
                 self.unlink(block);
-                self.forget(block);
+                self.drop_content(block);
                 block
             }
         };
@@ -185,6 +190,7 @@ impl BlockPool {
         }
         self.by_hash.clear();
         self.states.forget();
+        self.dropped.take();
         self.note(CacheEvent::Cleared);
     }
 
@@ -203,6 +209,18 @@ impl BlockPool {
     /// What was published and forgotten since the last call.
     pub fn take_cache_events(&mut self) -> Vec<CacheEvent> {
         self.events.take()
+    }
+
+    /// Has [`Self::allocate`] tell from now on which cached content it drops.
+    pub fn record_dropped(&mut self) {
+        self.dropped.begin();
+    }
+
+    /// The cached content that was dropped since the last call, in the order in which it was dropped. Its
+    /// bytes are still in the blocks until a step that was planned afterwards writes to them: a
+    /// [`BlockMove`](crate::batch::BlockMove) of that step can save them.
+    pub fn take_dropped(&mut self) -> Vec<DroppedBlock> {
+        self.dropped.take()
     }
 
     /// Checks that every block is in exactly one state and that the counts agree.
@@ -256,10 +274,12 @@ impl BlockPool {
         &mut self.slots[block.0 as usize]
     }
 
-    fn forget(&mut self, block: BlockId) {
-        if let Some(identity) = self.slot_mut(block).identity.take() {
-            self.by_hash.remove(&identity.hash);
-            self.note(CacheEvent::Removed(identity.hash.key()));
+    fn drop_content(&mut self, block: BlockId) {
+        if let Some(Identity { hash, parent, tokens }) = self.slot_mut(block).identity.take() {
+            self.by_hash.remove(&hash);
+            self.note(CacheEvent::Removed(hash.key()));
+            let n_blocks = self.n_total();
+            self.dropped.note(DroppedBlock { block, hash, parent, tokens }, n_blocks);
         }
     }
 
@@ -383,6 +403,26 @@ mod tests {
         stored.sort();
         assert_eq!(log.read(&mut CacheCursor::default()).stored, stored);
         others.into_iter().for_each(|block| pool.release(block));
+    }
+
+    #[test]
+    fn what_gives_way_is_told_to_whoever_asks() {
+        let mut pool = BlockPool::new(2);
+        let blocks = [publish(&mut pool, 1), publish(&mut pool, 2)];
+        blocks.into_iter().for_each(|block| pool.release(block));
+        pool.allocate().expect("a cached block gives way");
+        assert_eq!(pool.take_dropped(), [], "nobody asked");
+        pool.record_dropped();
+        let again = pool.allocate().expect("a cached block gives way");
+        let [hash, parent] = [root().child(&[2; BLOCK_TOKENS]), root()];
+        let dropped = DroppedBlock { block: blocks[1], hash, parent, tokens: [2; BLOCK_TOKENS] };
+        assert_eq!((again, pool.take_dropped()), (blocks[1], vec![dropped]));
+        assert_eq!(pool.take_dropped(), [], "told once");
+        for token in 3..100 {
+            pool.release(again);
+            publish(&mut pool, token);
+        }
+        assert!(pool.take_dropped().len() <= pool.n_total(), "a list that nobody takes is bounded");
     }
 
     #[test]

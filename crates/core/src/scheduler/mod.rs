@@ -162,7 +162,8 @@ impl Scheduler {
         self.n_arrivals += 1;
         let priority = self.priority(&request);
         let root = if self.config.prefix_caching {
-            BlockHash::root(&request.tenant, request.cache_salt.as_deref(), request.adapter)
+            let adapter = request.adapter.map(|adapter| adapter.digest);
+            BlockHash::root(&request.tenant, request.cache_salt.as_deref(), adapter)
         } else {
             BlockHash::private_root(request.id)
         };

@@ -347,7 +347,7 @@ impl Scheduler {
                 Some(search) => (search.beams.step_sampling(), &None),
                 None => (&request.sampling, &request.constraint),
             };
-            sequence.copy().into_iter().for_each(|copy| batch.push_copy(copy));
+            sequence.copy().into_iter().for_each(|copy| batch.push_move(copy));
             let sample = end >= tokens.len() && sampling.max_tokens > 0;
             batch.push(NewSequence {
                 id: sequence.id(),
@@ -357,13 +357,14 @@ impl Scheduler {
                 sample,
                 sampling: Arc::clone(sampling),
                 constraint: constraint.clone().filter(|_| sample),
-                adapter: sequence.request.adapter,
+                adapter: sequence.request.adapter.map(|adapter| adapter.id),
                 tokens: if carried_from.is_some() { &[CARRIED] } else { &tokens[start..end] },
                 drafts: if n_to_draft > 0 { &[] } else { &sequence.drafts()[..n_drafts] },
                 blocks: &sequence.blocks()[..blocks_for(end + n_drafts)],
                 history: if sample && sampling.reads_history() { tokens } else { &[] },
                 output: if sample && constraint.is_some() { &tokens[sequence.n_prompt()..] } else { &[] },
             });
+            request.media.iter().for_each(|media| batch.set_media(Arc::clone(media)));
             if n_to_draft > 0 {
                 batch.ask_for_drafts(n_drafts);
             }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{Rank, Running, Sequence, Waiting};
-use crate::batch::{BLOCK_TOKENS, BlockCopy, BlockId};
+use crate::batch::{BLOCK_TOKENS, BlockId, BlockMove};
 use crate::block_pool::BlockPool;
 use crate::request::TokenId;
 
@@ -58,9 +58,9 @@ impl Sequence<Running> {
     }
 
     /// The copy to make before its next token is computed, if any.
-    pub fn copy(&self) -> Option<BlockCopy> {
+    pub fn copy(&self) -> Option<BlockMove> {
         let to = *self.blocks().get(self.state.n_computed / BLOCK_TOKENS)?;
-        self.state.copied_block.map(|from| BlockCopy { from, to })
+        self.state.copied_block.map(|from| BlockMove::within_device(from, to))
     }
 
     pub(super) fn forget_copy(&mut self, pool: &mut BlockPool) {

@@ -14,6 +14,7 @@ use crate::block_hash::{BlockHash, BlockTokens};
 use crate::block_pool::BlockPool;
 use crate::block_table::{BlockTable, blocks_for};
 use crate::executor::MAX_STEPS_IN_FLIGHT;
+use crate::prompt_media::PromptMedia;
 use crate::request::{FinishReason, Priority, Request, SequenceId, TokenId};
 use crate::speculation::{DraftSource, Speculation};
 use crate::time::Timestamp;
@@ -133,11 +134,25 @@ impl<S> Sequence<S> {
     fn block_name(&mut self, block_idx: usize) -> (BlockHash, BlockHash, BlockTokens) {
         while self.hashes.len() <= block_idx {
             let parent = self.hashes.last().copied().unwrap_or(self.root);
-            let hash = parent.child(&self.block_tokens(self.hashes.len()));
+            let idx = self.hashes.len();
+            let hash = parent.child_with(&self.block_tokens(idx), self.request.media.as_deref(), idx);
             self.hashes.push(hash);
         }
         let parent = if block_idx == 0 { self.root } else { self.hashes[block_idx - 1] };
         (self.hashes[block_idx], parent, self.block_tokens(block_idx))
+    }
+
+    /// Whether the first `n_tokens` tokens are equal, and all that stands for something beside text.
+    fn begins_like<T>(&self, other: &Sequence<T>, n_tokens: usize) -> bool {
+        let has_equal_media = match (&self.request.media, &other.request.media) {
+            (None, None) => true,
+            (own, other) => {
+                let text = PromptMedia::default();
+                let [own, other] = [own, other].map(|media| media.as_deref().unwrap_or(&text));
+                own.is_equal_before(other, n_tokens)
+            }
+        };
+        has_equal_media && other.tokens().get(..n_tokens) == self.tokens().get(..n_tokens)
     }
 
     fn block_tokens(&self, block_idx: usize) -> BlockTokens {
@@ -185,7 +200,7 @@ impl Sequence<Waiting> {
         self.root == other.root
             && self.tokens().len() > end
             && other.n_computed() < end
-            && other.tokens.get(..end) == self.tokens().get(..end)
+            && self.begins_like(other, end)
     }
 
     /// Starts with the blocks of its tokens' beginning, of which it becomes one more holder. It will not have

@@ -2,22 +2,22 @@
 //! others (checkpoints). Does not know what a state consists of.
 
 use super::{Running, Sequence, Waiting};
-use crate::batch::{BLOCK_TOKENS, BlockId, StateCopy, StateSave, StateShare, StateSlot};
+use crate::batch::{BLOCK_TOKENS, BlockId, MemorySlot, SlotCopy, StateSave, StateShare};
 use crate::block_pool::BlockPool;
 
 /// What a running sequence holds of the slots of recurrent state.
 #[derive(Debug)]
 pub(super) struct RecurrentState {
     /// Its own slot.
-    slot: StateSlot,
+    slot: MemorySlot,
     /// What its next step reads; none: zeros.
-    from: Option<StateSlot>,
+    from: Option<MemorySlot>,
     /// The checkpoint that it began from, until a step has read it.
-    reading: Option<StateSlot>,
+    reading: Option<MemorySlot>,
     /// After how many tokens its state is kept; 0: none. Multiples of a block's tokens, in increasing order.
     checkpoints: [usize; 2],
     /// Slots that steps in flight fill, by the number of tokens.
-    saves: [Option<(usize, StateSlot)>; 2],
+    saves: [Option<(usize, MemorySlot)>; 2],
 }
 
 impl RecurrentState {
@@ -74,11 +74,8 @@ impl Sequence<Waiting> {
     /// the model has recurrent layers; none if it has not.
     pub(super) fn could_share_state(&self, n_hits: usize, other: &Sequence<Running>) -> Option<bool> {
         let state = other.state.recurrent.as_ref()?;
-        let is_shared = |end: usize| {
-            self.root == other.root
-                && self.tokens().len() > end
-                && other.tokens.get(..end) == self.tokens().get(..end)
-        };
+        let is_shared =
+            |end: usize| self.root == other.root && self.tokens().len() > end && self.begins_like(other, end);
         let n_tokens = other.n_computed().max(n_hits * BLOCK_TOKENS);
         Some(state.next_checkpoint(n_tokens).is_some_and(is_shared))
     }
@@ -134,7 +131,7 @@ impl Sequence<Running> {
     /// Goes on from the state of `parent`, which has computed as many tokens, as soon as the next step has copied it.
     pub(super) fn take_state_of(&mut self, parent: &Self, pool: &mut BlockPool) {
         if let (Some(state), Some(parent)) = (&mut self.state.recurrent, &parent.state.recurrent) {
-            pool.states_mut().copy_later(StateCopy { from: parent.slot, to: state.slot });
+            pool.states_mut().copy_later(SlotCopy { from: parent.slot, to: state.slot });
         }
     }
 

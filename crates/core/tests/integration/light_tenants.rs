@@ -20,6 +20,7 @@ const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     n_state_slots: 0,
     max_steps_in_flight: 1,
     takes_whole_prompts: false,
+    takes_media: false,
 };
 
 const N_QUIET_REQUESTS: usize = 200;

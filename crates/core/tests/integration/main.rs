@@ -1,9 +1,11 @@
 //! The tests of `throng-core` as one program, which is linked once. Tests that need a process of their own are programs
 //! beside it.
 
+mod blocks_elsewhere;
 mod fleet;
 mod fuzz;
 mod light_tenants;
+mod recorded_load;
 mod replica_health;
 mod resumed;
 mod rollout;

@@ -24,6 +24,7 @@ const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     n_state_slots: 0,
     max_steps_in_flight: 1,
     takes_whole_prompts: false,
+    takes_media: false,
 };
 
 /// What a continuation was reported to have done.
@@ -69,6 +70,7 @@ fn random_request(rng: &mut Rng, id: u64) -> Request {
             .map(|i| i % 7)
             .chain(tokens(rng, n_prompt.div_ceil(2)))
             .collect(),
+        media: None,
         outputs_so_far: Vec::new(),
         n,
         priority: Priority::default(),

@@ -34,10 +34,10 @@ impl PlacementHints {
         bound: Option<Arc<dyn RegionBound>>,
         is_last_resort: bool,
     ) -> Self {
-        // Adapters have other numbers in other processes, and with them their blocks other names.
+        // Blocks are named by what an adapter is, of which a gateway of workers knows the name only.
         let blocks = if replicas.need_blocks() && request.adapter.is_none() {
             let root = BlockHash::root(&request.tenant, request.cache_salt.as_deref(), None);
-            BlockHash::keys_of(root, &request.prompt)
+            BlockHash::keys_of(root, &request.prompt, request.media.as_deref())
         } else {
             Vec::new()
         };

@@ -52,7 +52,9 @@ impl ReplicaErrorKind {
     /// A short name for logs and labels of metrics.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Refused(Refusal::Empty | Refusal::InvalidToken { .. }) => "invalid",
+            Self::Refused(Refusal::Empty | Refusal::InvalidToken { .. } | Refusal::UnreadableMedia) => {
+                "invalid"
+            }
             Self::Refused(Refusal::TooLong { .. }) => "too_long",
             Self::Refused(Refusal::NeverFits { .. }) => "never_fits",
             Self::Refused(Refusal::QueueFull { .. }) => "queue_full",

@@ -89,14 +89,36 @@ impl Replica for LocalReplica {
 }
 
 fn engine_request(request: ReplicaRequest, id: RequestId) -> Request {
-    let ReplicaRequest { tenant, cache_salt, priority, prompt, sampling, constraint, adapter, continuations } =
-        request;
+    let ReplicaRequest {
+        tenant,
+        cache_salt,
+        priority,
+        prompt,
+        media,
+        sampling,
+        constraint,
+        adapter,
+        continuations,
+    } = request;
     let (n, outputs_so_far) = match continuations {
         Continuations::New { n } => (n, Vec::new()),
         Continuations::Resumed(resumed) => by_index(resumed),
     };
-    let (constraint, adapter) = (constraint.map(|form| form.compiled), adapter.map(|adapter| adapter.id));
-    Request { id, tenant, cache_salt, prompt, outputs_so_far, n, priority, sampling, constraint, adapter }
+    let (constraint, adapter) =
+        (constraint.map(|form| form.compiled), adapter.map(|adapter| adapter.adapter));
+    Request {
+        id,
+        tenant,
+        cache_salt,
+        prompt,
+        media,
+        outputs_so_far,
+        n,
+        priority,
+        sampling,
+        constraint,
+        adapter,
+    }
 }
 
 /// Number of indices up to the last continuation that runs, and the outputs at theirs.

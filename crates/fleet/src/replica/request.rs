@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use throng_core::prompt_media::PromptMedia;
 use throng_core::replica::ResumedContinuation;
-use throng_core::request::{AdapterId, Priority, SamplingParams, TenantId, TokenId};
+use throng_core::request::{Adapter, Priority, SamplingParams, TenantId, TokenId};
 
 use crate::constraint::OutputForm;
 
@@ -19,6 +20,8 @@ pub struct ReplicaRequest {
     pub priority: Priority,
     /// The prompt, at least one token.
     pub prompt: Arc<[TokenId]>,
+    /// What the prompt has beside its tokens; none: text only.
+    pub media: Option<Arc<PromptMedia>>,
     /// Choice of tokens, and end of continuations.
     pub sampling: Arc<SamplingParams>,
     /// What restricts the output, if anything. A pure function of the output, so any replica may evaluate it;
@@ -30,11 +33,11 @@ pub struct ReplicaRequest {
     pub continuations: Continuations,
 }
 
-/// An adapter: its number in this process's executors, and the name by which other processes know it.
+/// An adapter: as this process's executors know it, and the name by which other processes know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestedAdapter {
-    /// Its number here.
-    pub id: AdapterId,
+    /// Its number here, and its digest.
+    pub adapter: Adapter,
     /// Its name everywhere.
     pub name: Arc<str>,
 }

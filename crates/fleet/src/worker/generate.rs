@@ -103,9 +103,10 @@ async fn begin(worker: &Arc<WorkerService>, mut request: Generate) -> Result<Beg
     if constraint.is_some() || adapter.is_some() {
         let prepared = prepare(worker, &request, constraint, adapter).await?;
         (request.constraint, loaded) = prepared;
-        request.adapter = loaded
-            .as_ref()
-            .map(|adapter: &LoadedAdapter| RequestedAdapter { id: adapter.id, name: Arc::from("") });
+        request.adapter = loaded.as_ref().map(|adapter: &LoadedAdapter| RequestedAdapter {
+            adapter: adapter.adapter,
+            name: Arc::from(""),
+        });
     }
     let generation = worker.replica.generate(request).await?;
     Ok((generation, loaded))

@@ -36,6 +36,9 @@ pub(super) fn client_error(
             Refusal::NeverFits { needed_blocks, n_blocks } => {
                 ApiError::prompt_exceeds_capacity(prompt_param, needed_blocks as u64, n_blocks as u64)
             }
+            Refusal::UnreadableMedia => {
+                ApiError::invalid_value(prompt_param, "This model reads text only.".to_owned())
+            }
             Refusal::QueueFull { .. } => ApiError::overloaded("The server's queue is full.", retry_after_s()),
         },
         ReplicaErrorKind::Overloaded { retry_after_ms } => {

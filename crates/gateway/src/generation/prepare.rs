@@ -71,7 +71,8 @@ impl Prepared {
 
     /// The same request, computed by the adapter of this name.
     pub fn with_adapter(mut self, name: &str, adapter: Option<LoadedAdapter>) -> Self {
-        let requested = |adapter: &LoadedAdapter| RequestedAdapter { id: adapter.id, name: name.into() };
+        let requested =
+            |adapter: &LoadedAdapter| RequestedAdapter { adapter: adapter.adapter, name: name.into() };
         let requested = adapter.as_ref().map(requested);
         self.requests.iter_mut().for_each(|request| request.adapter.clone_from(&requested));
         Self { adapter, ..self }
@@ -381,6 +382,7 @@ fn replica_request(
         constraint,
         adapter: None,
         prompt: prompt.into(),
+        media: None,
         priority: generation.priority(),
         sampling: Arc::new(sampling),
         continuations: Continuations::New { n: generation.n_continuations() },

@@ -71,6 +71,7 @@ pub(crate) fn prepare(
             constraint: None,
             adapter: None,
             prompt: tokens.into(),
+            media: None,
             priority: Priority::default(),
             sampling: Arc::clone(&sampling),
             continuations: Continuations::New { n: 1 },

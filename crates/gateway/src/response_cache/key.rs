@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
+use throng_core::prompt_media::{PromptMedia, PromptSpan};
 use throng_core::request::{BeamSearch, EarlyStopping, Priority, SamplingParams, TenantId};
 use throng_fleet::replica::{Continuations, ReplicaRequest, RequestedAdapter};
 use throng_text::DetokenizeOptions;
@@ -48,6 +49,7 @@ impl CacheKey {
             cache_salt,
             priority: _,
             prompt,
+            media,
             sampling,
             constraint,
             adapter,
@@ -60,12 +62,14 @@ impl CacheKey {
         fields.numbers(prompt);
         fields.number(u64::from(*n));
         fields.optional(constraint.transpose().ok()?, |fields, identity| fields.bytes(&identity.0));
-        fields.optional(adapter.as_ref(), |fields, RequestedAdapter { id, name }| {
-            fields.number(u64::from(id.0));
+        fields.optional(adapter.as_ref(), |fields, RequestedAdapter { adapter, name }| {
+            fields.number(u64::from(adapter.id.0));
             fields.bytes(name.as_bytes());
         });
         fields.sampling(sampling);
         fields.optional(text.filter(|text| !text.stop.is_empty()), Fields::stops);
+        // Nothing where there is nothing: answers that are kept on disk keep their names.
+        media.iter().for_each(|media| fields.media(media));
         let digest = fields.0.finalize().into();
         Some(Self { tenant: tenant.clone(), model, digest, fingerprint: None })
     }
@@ -188,6 +192,16 @@ impl Fields {
             EarlyStopping::WhenUnlikelyToImprove => 1,
             EarlyStopping::WhenUnableToImprove => 2,
         });
+    }
+
+    fn media(&mut self, media: &PromptMedia) {
+        let PromptMedia { spans, positions } = media;
+        self.number(spans.len() as u64);
+        for PromptSpan { start, len, digest, kind } in spans {
+            [*start, *len, *kind as u32].into_iter().for_each(|number| self.number(number.into()));
+            self.bytes(&digest.0);
+        }
+        self.numbers(&positions.iter().flat_map(|position| position.0).collect::<Vec<_>>());
     }
 
     /// What decides where a stop string ends the text.

@@ -139,8 +139,31 @@ impl KvLayer {
     /// When a block does not exist.
     pub fn copy_block(&mut self, from: u32, to: u32) {
         assert!((from.max(to) as usize) < self.shape.n_blocks, "a block beyond the cache");
-        let n = self.shape.panel_bytes() * self.shape.n_panels() * self.shape.n_kv_heads;
+        let n = self.block_bytes();
         self.bytes.as_mut_slice().copy_within(from as usize * n..(from as usize + 1) * n, to as usize * n);
+    }
+
+    /// Bytes of one block.
+    pub fn block_bytes(&self) -> usize {
+        self.shape.panel_bytes() * self.shape.n_panels() * self.shape.n_kv_heads
+    }
+
+    /// The bytes of a block: the panels of all heads.
+    ///
+    /// # Panics
+    /// When the block does not exist.
+    pub fn block(&self, block: u32) -> &[u8] {
+        let n = self.block_bytes();
+        &self.bytes.as_slice()[block as usize * n..][..n]
+    }
+
+    /// The same, to be overwritten.
+    ///
+    /// # Panics
+    /// When the block does not exist.
+    pub fn block_mut(&mut self, block: u32) -> &mut [u8] {
+        let n = self.block_bytes();
+        &mut self.bytes.as_mut_slice()[block as usize * n..][..n]
     }
 
     pub(super) fn keys(&self, block: u32, kv_head: usize) -> &[u8] {

@@ -16,6 +16,8 @@ pub use store::{AdapterLimits, AdapterStore, LoadedAdapter};
 
 pub(crate) use peft::PeftAdapter;
 
+use sha2::{Digest, Sha256};
+use throng_core::request::AdapterDigest;
 use throng_kernels::low_rank::{LowRank, LowRankPart};
 use throng_kernels::quant::Format;
 
@@ -70,16 +72,18 @@ fn size_of(source: &dyn AdapterSource, config: &DecoderConfig, format: Format) -
 }
 
 impl<B: DeviceMemory> AdapterWeights<B> {
-    /// Copies an adapter to a device.
+    /// Copies an adapter to a device, and names what it computes.
     fn new(
         backend: &B,
         config: &DecoderConfig,
         source: &dyn AdapterSource,
         format: Format,
-    ) -> Result<Self, AdapterError> {
-        let layer = |layer_idx: usize| {
+    ) -> Result<(Self, AdapterDigest), AdapterError> {
+        let mut hasher = Sha256::new_with_prefix(b"throng adapter");
+        hasher.update(format.name());
+        let mut layer = |layer_idx: usize| {
             let targets = targets::of_layer(config, layer_idx);
-            let of = |linear: Linear| -> Result<Option<B::LowRank>, AdapterError> {
+            let mut of = |linear: Linear| -> Result<Option<B::LowRank>, AdapterError> {
                 let of_linear = targets.iter().filter(|target| target.linear == linear);
                 let mut pairs: Vec<(&Target, Pair)> =
                     of_linear.filter_map(|target| Some((target, source.pair(layer_idx, target)?))).collect();
@@ -103,6 +107,7 @@ impl<B: DeviceMemory> AdapterWeights<B> {
                         scale: pair.scale,
                     })
                     .collect();
+                parts.iter().for_each(|part| absorb(&mut hasher, (layer_idx, linear), part));
                 Ok(Some(backend.low_rank(first.cols, &parts, format)?))
             };
             Ok(LayerAdapter {
@@ -112,7 +117,16 @@ impl<B: DeviceMemory> AdapterWeights<B> {
                 down: of(Linear::Down)?,
             })
         };
-        let layers = (0..config.layers.len()).map(layer).collect::<Result<_, AdapterError>>()?;
-        Ok(Self { layers })
+        let layers = (0..config.layers.len()).map(&mut layer).collect::<Result<_, AdapterError>>()?;
+        Ok((Self { layers }, AdapterDigest(hasher.finalize().into())))
     }
+}
+
+/// Feeds a pair of matrices with its place, so that no two adapters read the same.
+fn absorb(hasher: &mut Sha256, (layer_idx, linear): (usize, Linear), part: &LowRankPart<'_>) {
+    let numbers = [layer_idx, linear as usize, part.first_col, part.rank, part.a.len(), part.b.len()];
+    numbers.into_iter().for_each(|number| hasher.update((number as u64).to_le_bytes()));
+    hasher.update(part.scale.to_le_bytes());
+    hasher.update(bytemuck::cast_slice::<f32, u8>(part.a));
+    hasher.update(bytemuck::cast_slice::<f32, u8>(part.b));
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use throng_core::request::AdapterId;
+use throng_core::request::{Adapter, AdapterDigest, AdapterId};
 use throng_kernels::quant::Format;
 
 use super::{AdapterError, AdapterSource, AdapterWeights, PeftAdapter, RandomAdapter, size_of};
@@ -55,12 +55,21 @@ struct Entry<B: DeviceMemory> {
 pub struct LoadedAdapter {
     /// Its number.
     pub id: AdapterId,
+    /// SHA-256 of its numbers, as they are held.
+    pub digest: AdapterDigest,
     /// The largest rank of its matrices.
     pub rank: usize,
     /// What it takes.
     pub n_bytes: usize,
     /// Frees it when dropped.
     pub held: Arc<dyn Any + Send + Sync>,
+}
+
+impl LoadedAdapter {
+    /// The adapter as requests name it.
+    pub fn adapter(&self) -> Adapter {
+        Adapter { id: self.id, digest: self.digest }
+    }
 }
 
 /// Frees an adapter when dropped.
@@ -146,11 +155,11 @@ impl<B: DeviceMemory> AdapterStore<B> {
         // From here on, dropping `held` gives the reservation back.
         let held = Held { store: Arc::clone(self), id };
         check()?;
-        let weights = Arc::new(AdapterWeights::new(backend, config, source, format)?);
+        let (weights, digest) = AdapterWeights::new(backend, config, source, format)?;
         if let Some(entry) = self.write().held.get_mut(&id) {
-            entry.weights = Some(weights);
+            entry.weights = Some(Arc::new(weights));
         }
-        Ok(LoadedAdapter { id, rank, n_bytes, held: Arc::new(held) })
+        Ok(LoadedAdapter { id, digest, rank, n_bytes, held: Arc::new(held) })
     }
 
     fn reserve(&self, n_bytes: usize, limits: AdapterLimits) -> Result<AdapterId, AdapterError> {

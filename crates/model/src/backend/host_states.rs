@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use throng_core::batch::StateCopy;
+use throng_core::batch::SlotCopy;
 
 use super::BackendError;
 use crate::batch_input::StateSpan;
@@ -36,7 +36,7 @@ impl HostStates {
     }
 
     /// Copies states over all layers, one copy after the other.
-    pub fn copy(&mut self, copies: &[StateCopy]) {
+    pub fn copy(&mut self, copies: &[SlotCopy]) {
         for layer in &mut self.layers {
             let n = layer.len() / self.n_slots;
             for copy in copies {

@@ -87,6 +87,38 @@ pub trait DeviceMemory: Send + Sized + 'static {
     /// Copies keys and values of whole blocks over all layers, one copy after the other.
     fn copy_blocks(&mut self, cache: &mut Self::KvCache, copies: &[BlockCopy]);
 
+    /// The layout of a block's bytes in [`Self::export_block`]; `None`: blocks cannot leave this device.
+    fn block_layout(&self, _cache: &Self::KvCache) -> Option<DeviceBlockLayout> {
+        None
+    }
+
+    /// Appends keys and values of a block over all layers to `bytes`, once all operations before have
+    /// finished.
+    ///
+    /// # Errors
+    /// When blocks cannot leave this device, or an earlier operation failed on it.
+    fn export_block(
+        &mut self,
+        _cache: &Self::KvCache,
+        _block: u32,
+        _bytes: &mut Vec<u8>,
+    ) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported("blocks that leave the device".to_owned()))
+    }
+
+    /// Makes exported bytes, as many as [`DeviceBlockLayout::n_bytes`], the keys and values of a block.
+    ///
+    /// # Errors
+    /// As [`Self::export_block`].
+    fn import_block(
+        &mut self,
+        _cache: &mut Self::KvCache,
+        _block: u32,
+        _bytes: &[u8],
+    ) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported("blocks from elsewhere".to_owned()))
+    }
+
     /// An empty batch.
     ///
     /// # Errors
@@ -142,6 +174,15 @@ pub struct BlockCopy {
     pub from: u32,
     /// The block that is overwritten.
     pub to: u32,
+}
+
+/// The bytes of a block as a device exports them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceBlockLayout {
+    /// Name and version of the layout. Devices whose layouts have one name read each other's blocks.
+    pub name: &'static str,
+    /// Bytes of a block over all layers.
+    pub n_bytes: usize,
 }
 
 /// One expert.

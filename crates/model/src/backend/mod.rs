@@ -32,7 +32,7 @@ pub use throng_kernels::rows::Columns;
 use crate::sampler::SamplingInput;
 
 use host::{HostThreads, OneThread, PackedWeights};
-pub use memory::{BlockCopy, DeviceMemory, Expert, Linear, MatrixRole};
+pub use memory::{BlockCopy, DeviceBlockLayout, DeviceMemory, Expert, Linear, MatrixRole};
 pub use operands::{AttentionQueries, GatedMlp, HeadColumns, MlpScratch, Norm, Router, Scratch};
 pub use ops::DeviceOps;
 pub use recurrent::{

@@ -1,6 +1,6 @@
 //! What a device must do for layers with a recurrent state: hold the states and run tokens through them. Does not know attention.
 
-use throng_core::batch::StateCopy;
+use throng_core::batch::SlotCopy;
 pub use throng_kernels::reference::{
     ConvWeights, DeltaShape, DeltaWeights, StateSpaceShape, StateSpaceWeights,
 };
@@ -22,7 +22,7 @@ pub trait RecurrentOps: DeviceMemory {
     fn states(&self, layout: &StateLayout) -> Result<Self::States, BackendError>;
 
     /// Copies states over all layers, one copy after the other.
-    fn copy_states(&mut self, states: &mut Self::States, copies: &[StateCopy]);
+    fn copy_states(&mut self, states: &mut Self::States, copies: &[SlotCopy]);
 
     /// The gated short convolution: `[n, 3 * channels] → [n, channels]`.
     fn short_conv(

@@ -8,7 +8,7 @@ use throng_kernels::quant::{Format, PackedMatrix};
 use super::{CpuBackend, CpuMatrix};
 use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
-use crate::backend::{BackendError, BlockCopy, DeviceMemory, Expert, MatrixRole};
+use crate::backend::{BackendError, BlockCopy, DeviceBlockLayout, DeviceMemory, Expert, MatrixRole};
 use crate::batch_input::BatchInput;
 use crate::config::RopeTable;
 use crate::kv_cache::KvLayout;
@@ -21,6 +21,10 @@ const _: () =
 const TOUCHED_TOKENS: usize = 2048;
 /// The most memory that is zeroed at the start.
 const TOUCHED_BYTES: usize = 256 << 20;
+
+/// The name of the layout of exported blocks: the panels of `throng_kernels::attention::KvLayer`, layer after
+/// layer. A change of these panels gets another number.
+const BLOCK_LAYOUT: &str = "throng-cpu-panels-1";
 
 /// A batch with what the kernels read of it in their own form.
 #[derive(Debug, Default)]
@@ -96,6 +100,35 @@ impl DeviceMemory for CpuBackend {
         self.each(cache.iter_mut().flatten(), |layer| {
             copies.iter().for_each(|copy| layer.copy_block(copy.from, copy.to));
         });
+    }
+
+    fn block_layout(&self, cache: &Vec<Option<KvLayer>>) -> Option<DeviceBlockLayout> {
+        let n_bytes = cache.iter().flatten().map(KvLayer::block_bytes).sum();
+        Some(DeviceBlockLayout { name: BLOCK_LAYOUT, n_bytes })
+    }
+
+    fn export_block(
+        &mut self,
+        cache: &Vec<Option<KvLayer>>,
+        block: u32,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), BackendError> {
+        cache.iter().flatten().for_each(|layer| bytes.extend_from_slice(layer.block(block)));
+        Ok(())
+    }
+
+    fn import_block(
+        &mut self,
+        cache: &mut Vec<Option<KvLayer>>,
+        block: u32,
+        mut bytes: &[u8],
+    ) -> Result<(), BackendError> {
+        for layer in cache.iter_mut().flatten() {
+            let (of_layer, rest) = bytes.split_at(layer.block_bytes());
+            layer.block_mut(block).copy_from_slice(of_layer);
+            bytes = rest;
+        }
+        Ok(())
     }
 
     fn batch(&self) -> Result<CpuBatch, BackendError> {

@@ -1,6 +1,6 @@
 //! Recurrent layers on the processor. Does not know what is around them.
 
-use throng_core::batch::StateCopy;
+use throng_core::batch::SlotCopy;
 use throng_kernels::recurrent::{self, StateLayer};
 
 use super::{CpuBackend, CpuBatch};
@@ -23,7 +23,7 @@ impl RecurrentOps for CpuBackend {
         layout.layers.iter().map(|shape| shape.map(layer).transpose()).collect()
     }
 
-    fn copy_states(&mut self, states: &mut Self::States, copies: &[StateCopy]) {
+    fn copy_states(&mut self, states: &mut Self::States, copies: &[SlotCopy]) {
         self.each(states.iter_mut().flatten(), |layer| {
             copies.iter().for_each(|copy| layer.copy(copy.from.0, copy.to.0));
         });

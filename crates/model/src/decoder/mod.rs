@@ -14,7 +14,7 @@ pub mod weights;
 use std::ops::Range;
 use std::sync::Arc;
 
-use throng_core::batch::StateCopy;
+use throng_core::batch::SlotCopy;
 
 use crate::adapter::{LayerAdapter, StepAdapters};
 use crate::backend::{Backend, BackendError, Columns, Norm, Scratch, StepShape};
@@ -178,7 +178,7 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Copies recurrent states between slots, one copy after the other.
-    pub fn copy_states(&mut self, backend: &mut B, copies: &[StateCopy]) {
+    pub fn copy_states(&mut self, backend: &mut B, copies: &[SlotCopy]) {
         backend.copy_states(&mut self.workspace.recurrent.states, copies);
     }
 

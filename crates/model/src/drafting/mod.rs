@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use throng_core::batch::{
-    BLOCK_TOKENS, DraftPass, NewSequence, ScheduledBatch, ScheduledSequence, StepOutput,
+    BLOCK_TOKENS, BlockMove, DraftPass, NewSequence, ScheduledBatch, ScheduledSequence, StepOutput,
 };
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{SamplingParams, TokenId};
@@ -253,7 +253,9 @@ impl Executor for DraftingExecutor {
     }
 
     fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
-        batch.copies().iter().for_each(|copy| self.slots.copy(copy));
+        // The model refuses moves from and to other tiers.
+        let within_device = batch.moves().iter().filter_map(BlockMove::device_blocks);
+        within_device.for_each(|(from, to)| self.slots.copy(from, to));
         for scheduled in batch.sequences() {
             self.slots.note(batch.blocks(scheduled), scheduled.start as usize, batch.tokens(scheduled));
         }
@@ -267,7 +269,7 @@ impl Executor for DraftingExecutor {
             }
         }
         self.filled.clear();
-        batch.copies().iter().for_each(|&copy| self.filled.push_copy(copy));
+        batch.moves().iter().for_each(|&block_move| self.filled.push_move(block_move));
         for (scheduled, drafted) in batch.sequences().iter().zip(&self.drafted) {
             self.filled.push_drafted(batch, scheduled, &drafted.drafts);
         }

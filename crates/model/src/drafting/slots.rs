@@ -1,7 +1,7 @@
 //! Which token stands in each slot of the KV cache, and how far the draft model has followed. Does not know sequences, only
 //! their blocks.
 
-use throng_core::batch::{BLOCK_TOKENS, BlockCopy, BlockId};
+use throng_core::batch::{BLOCK_TOKENS, BlockId};
 use throng_core::request::TokenId;
 
 /// The tokens behind the model's keys and values, slot by slot, and in how many leading slots of each block the draft model has keys
@@ -43,8 +43,8 @@ impl DraftSlots {
     }
 
     /// Notes that a block is copied. Only the model's keys and values are: the draft model computes its own again.
-    pub(super) fn copy(&mut self, copy: &BlockCopy) {
-        let (from, to) = (copy.from.0 as usize, copy.to.0 as usize);
+    pub(super) fn copy(&mut self, from: BlockId, to: BlockId) {
+        let (from, to) = (from.0 as usize, to.0 as usize);
         self.tokens.copy_within(from * BLOCK_TOKENS..(from + 1) * BLOCK_TOKENS, to * BLOCK_TOKENS);
         self.n_followed[to] = 0;
     }
@@ -157,7 +157,7 @@ mod tests {
         let mut slots = DraftSlots::new(5);
         slots.note(&BLOCKS, 0, &[7; 20]);
         slots.follow(&BLOCKS, 0, 20);
-        slots.copy(&BlockCopy { from: BlockId(1), to: BlockId(3) });
+        slots.copy(BlockId(1), BlockId(3));
         let copied = [BlockId(4), BlockId(3)];
         assert_eq!(slots.first_missing(&copied, 20), 16);
         let mut tokens = Vec::new();

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use throng_core::executor::Executor;
+use throng_core::forward_work::ForwardWork;
 use throng_core::request::GenerationDefaults;
 use throng_kernels::Isa;
 use throng_kernels::quant::Format;
@@ -31,7 +32,7 @@ use crate::decoder::weights::{DecoderWeights, LoadProgress, TensorError};
 use crate::kv_cache::{KvDtype, KvLayout};
 use crate::pooling::{Pooler, PoolingRunner};
 use crate::quantization::{CachePlace, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeReport};
-use crate::roofline::{ForwardWork, HeldTensor};
+use crate::roofline::{HeldTensor, forward_work};
 use crate::runner::{ModelRunner, RunnerLimits};
 use crate::tensor_role::{TensorRole, tensor_roles};
 use crate::weights::gguf::{Gguf, GgufError};
@@ -344,7 +345,7 @@ impl LoadedModel {
                 n_bytes: self.held_bytes(&tensor),
             })
         });
-        ForwardWork::new(&self.config, tensors, kv_dtype)
+        forward_work(&self.config, tensors, kv_dtype)
     }
 
     /// The format in which a tensor is held: its own, or what it is quantized to.

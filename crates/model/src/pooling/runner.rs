@@ -63,6 +63,7 @@ impl<B: Backend> PoolingRunner<B> {
             n_state_slots: n_state_slots as u32,
             max_steps_in_flight: 1,
             takes_whole_prompts,
+            takes_media: false,
         };
         let decoder_limits = DecoderLimits {
             max_tokens: limits.max_batch_tokens as usize,

@@ -1,6 +1,6 @@
 //! Recurrent layers in plain loops.
 
-use throng_core::batch::StateCopy;
+use throng_core::batch::SlotCopy;
 use throng_kernels::reference;
 
 use super::ReferenceBackend;
@@ -17,7 +17,7 @@ impl RecurrentOps for ReferenceBackend {
         HostStates::new(layout)
     }
 
-    fn copy_states(&mut self, states: &mut HostStates, copies: &[StateCopy]) {
+    fn copy_states(&mut self, states: &mut HostStates, copies: &[SlotCopy]) {
         states.copy(copies);
     }
 

@@ -1,13 +1,15 @@
 //! The executor of a model: batch in, tokens and log-probabilities out. Does not know requests and scheduling; of time it reports
 //! only how long choosing tokens took.
 
+mod blocks;
 mod step;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use throng_core::batch::{BLOCK_TOKENS, ScheduledBatch, ScheduledSequence, StepOutput};
+use throng_core::batch::{BLOCK_TOKENS, BlockId, ScheduledBatch, ScheduledSequence, StepOutput};
+use throng_core::block_exchange::{BlockExchangeError, BlockLayout, ExportedBlocks};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::TokenId;
 use throng_core::time::Nanos;
@@ -49,6 +51,9 @@ pub struct ModelRunner<B: Backend> {
     cache: B::KvCache,
     answers: BatchSampler,
     adapters: Arc<AdapterStore<B>>,
+    /// Names the model to those who take its blocks over; none: its blocks stay.
+    fingerprint: Option<Arc<str>>,
+    kv_dtype: KvDtype,
     tap: Option<FeatureTap<B>>,
     /// The steps that were submitted and not collected, the oldest first.
     in_flight: VecDeque<RunnerStep<B>>,
@@ -95,6 +100,7 @@ impl<B: Backend> ModelRunner<B> {
                 as u32,
             max_steps_in_flight: backend.max_steps_in_flight() as u32,
             takes_whole_prompts: false,
+            takes_media: false,
         };
         let max_sequence_tokens = capacity.max_sequence_tokens as usize;
         let decoder_limits = DecoderLimits {
@@ -113,6 +119,8 @@ impl<B: Backend> ModelRunner<B> {
             cache,
             answers,
             adapters: Arc::default(),
+            fingerprint: None,
+            kv_dtype: limits.kv_dtype,
             tap: None,
             in_flight: VecDeque::new(),
             spare_steps: Vec::new(),
@@ -127,6 +135,13 @@ impl<B: Backend> ModelRunner<B> {
     #[must_use]
     pub fn with_adapters(self, store: Arc<AdapterStore<B>>) -> Self {
         Self { adapters: store, ..self }
+    }
+
+    /// The same runner, which exchanges blocks with runners of the same fingerprint: equal for models whose
+    /// outputs are equal to the bit.
+    #[must_use]
+    pub fn with_fingerprint(self, fingerprint: Arc<str>) -> Self {
+        Self { fingerprint: Some(fingerprint), ..self }
     }
 
     /// The same runner, which keeps what a head reads of its steps. The host computes that, so steps run one at a time.
@@ -238,6 +253,18 @@ impl<B: Backend> Executor for ModelRunner<B> {
         self.capacity
     }
 
+    fn block_layout(&self) -> Option<BlockLayout> {
+        self.exchanged_layout()
+    }
+
+    fn export_blocks(&mut self, blocks: &[BlockId]) -> Result<ExportedBlocks, BlockExchangeError> {
+        self.export(blocks)
+    }
+
+    fn import_blocks(&mut self, exported: &ExportedBlocks, to: &[BlockId]) -> Result<(), BlockExchangeError> {
+        self.import(exported, to)
+    }
+
     /// Begins the step, if steps may be in flight and the one before has left its tokens on the device. Else it begins when that one
     /// has been collected: where the host chooses tokens, the buffers are in use until then.
     fn submit(&mut self, batch: &ScheduledBatch) -> Result<(), ExecutorError> {
@@ -251,7 +278,7 @@ impl<B: Backend> Executor for ModelRunner<B> {
             "a recurrent state for each sequence, or for none"
         );
         let mut step = self.spare_steps.pop().unwrap_or_else(RunnerStep::new);
-        step.prepare(batch, &self.adapters);
+        step.prepare(batch, &self.adapters)?;
         let before = self.in_flight.pop_back();
         let mut begun = Ok(());
         if self.capacity.max_steps_in_flight > 1

@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-use throng_core::batch::{ScheduledBatch, ScheduledSequence, StateCopy};
+use throng_core::batch::{ScheduledBatch, ScheduledSequence, SlotCopy};
+use throng_core::executor::ExecutorError;
 use throng_core::request::TokenId;
 
 use crate::adapter::{AdapterStore, StepAdapters};
@@ -20,7 +21,7 @@ pub(super) struct RunnerStep<B: Backend> {
     /// When its forward pass began.
     pub(super) begun: Instant,
     pub(super) copies: Vec<BlockCopy>,
-    pub(super) state_copies: Vec<StateCopy>,
+    pub(super) state_copies: Vec<SlotCopy>,
     /// Its tokens that are carried, and the sequences of the step before that they are from.
     carried: Vec<(usize, usize)>,
     pub(super) progress: Progress,
@@ -54,7 +55,14 @@ impl<B: Backend> RunnerStep<B> {
     }
 
     /// Fills it from a batch, but for the tokens that are carried.
-    pub(super) fn prepare(&mut self, batch: &ScheduledBatch, adapters: &AdapterStore<B>) {
+    ///
+    /// # Errors
+    /// When the batch moves blocks from or to another tier than the device.
+    pub(super) fn prepare(
+        &mut self,
+        batch: &ScheduledBatch,
+        adapters: &AdapterStore<B>,
+    ) -> Result<(), ExecutorError> {
         self.progress = Progress::Prepared;
         self.adapters.fill(batch, adapters);
         self.wanted.clear();
@@ -74,7 +82,11 @@ impl<B: Backend> RunnerStep<B> {
             |scheduled: &ScheduledSequence| Some((scheduled.token_range().start, scheduled.carried?));
         self.carried.extend(batch.sequences().iter().filter_map(carried));
         self.copies.clear();
-        self.copies.extend(batch.copies().iter().map(|copy| BlockCopy { from: copy.from.0, to: copy.to.0 }));
+        for block_move in batch.moves() {
+            let (from, to) = block_move.device_blocks().ok_or(ExecutorError::UnsupportedMove(*block_move))?;
+            self.copies.push(BlockCopy { from: from.0, to: to.0 });
+        }
+        Ok(())
     }
 
     /// Says where the carried tokens come from: they are on the device where the step `before` is in flight, else `collected`, one

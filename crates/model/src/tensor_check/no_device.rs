@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::ops::Range;
 
-use throng_core::batch::StateCopy;
+use throng_core::batch::SlotCopy;
 use throng_kernels::low_rank::LowRankPart;
 use throng_kernels::quant::Format;
 
@@ -227,7 +227,7 @@ impl RecurrentOps for NoDevice {
         nothing()
     }
 
-    fn copy_states(&mut self, states: &mut Infallible, _copies: &[StateCopy]) {
+    fn copy_states(&mut self, states: &mut Infallible, _copies: &[SlotCopy]) {
         match *states {}
     }
 

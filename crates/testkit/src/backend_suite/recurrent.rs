@@ -2,7 +2,7 @@
 //! states between them.
 
 use fastrand::Rng;
-use throng_core::batch::{StateCopy, StateSlot};
+use throng_core::batch::{MemorySlot, SlotCopy};
 use throng_model::backend::{Backend, Conv, DeltaNet, DeltaShape, LayerStates, StateSpace, StateSpaceShape};
 use throng_model::batch_input::{BatchInput, StateSpan};
 use throng_model::config::Mixer;
@@ -147,7 +147,7 @@ impl Op for RecurrentOp {
         let first = self.step(backend, &mut states, (&rows, spans));
         let copies: Vec<_> = items
             .iter()
-            .map(|&item| StateCopy { from: StateSlot(slot(item, 1)), to: StateSlot(slot(item, 2)) })
+            .map(|&item| SlotCopy { from: MemorySlot(slot(item, 1)), to: MemorySlot(slot(item, 2)) })
             .collect();
         backend.copy_states(&mut states, &copies);
         let (mut rows, mut spans) = (Vec::new(), Vec::new());

@@ -18,8 +18,9 @@ use throng_core::request::TokenId;
 use throng_kernels::quant::{Format, dequantize_row};
 use throng_model::backend::rotations::Rotations;
 use throng_model::backend::{
-    AttentionQueries, AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps,
-    Expert, HeadColumns, LowRankPart, MatrixRole, NO_TOKEN, Norm, Router, RowGroups, Ticket,
+    AttentionQueries, AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceBlockLayout,
+    DeviceMemory, DeviceOps, Expert, HeadColumns, LowRankPart, MatrixRole, NO_TOKEN, Norm, Router, RowGroups,
+    Ticket,
 };
 use throng_model::batch_input::BatchInput;
 use throng_model::config::{Activation, RopeStyle, RopeTable};
@@ -159,6 +160,38 @@ impl DeviceMemory for ExampleBackend {
                 part.copy_within(from..from + block, copy.to as usize * block);
             }
         }
+    }
+
+    fn block_layout(&self, (n_blocks, layers): &(usize, KvCache)) -> Option<DeviceBlockLayout> {
+        let n_elements: usize = layers.iter().flatten().map(Vec::len).sum();
+        Some(DeviceBlockLayout { name: "example-rows-1", n_bytes: n_elements / n_blocks * size_of::<f32>() })
+    }
+
+    fn export_block(
+        &mut self,
+        (n_blocks, layers): &(usize, KvCache),
+        block: u32,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), BackendError> {
+        for part in layers.iter().flatten() {
+            let n = part.len() / n_blocks;
+            bytes.extend(part[block as usize * n..][..n].iter().flat_map(|x| x.to_le_bytes()));
+        }
+        Ok(())
+    }
+
+    fn import_block(
+        &mut self,
+        (n_blocks, layers): &mut (usize, KvCache),
+        block: u32,
+        bytes: &[u8],
+    ) -> Result<(), BackendError> {
+        let mut numbers = bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        for part in layers.iter_mut().flatten() {
+            let n = part.len() / *n_blocks;
+            part[block as usize * n..][..n].iter_mut().zip(&mut numbers).for_each(|(to, x)| *to = x);
+        }
+        Ok(())
     }
 
     fn batch(&self) -> Result<BatchInput, BackendError> {

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use throng_core::batch::StateCopy;
+use throng_core::batch::SlotCopy;
 use throng_kernels::reference;
 use throng_model::backend::host_states::HostStates;
 use throng_model::backend::{BackendError, Conv, DeltaNet, LayerStates, RecurrentOps, StateSpace};
@@ -25,7 +25,7 @@ impl RecurrentOps for ExampleBackend {
         HostStates::new(layout)
     }
 
-    fn copy_states(&mut self, states: &mut HostStates, copies: &[StateCopy]) {
+    fn copy_states(&mut self, states: &mut HostStates, copies: &[SlotCopy]) {
         states.copy(copies);
     }
 

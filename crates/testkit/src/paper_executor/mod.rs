@@ -6,9 +6,14 @@
 mod rules;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::batch::{BLOCK_TOKENS, BlockId, DraftPass, ScheduledBatch, ScheduledSequence, StepOutput};
+use throng_core::batch::{
+    BLOCK_TOKENS, BlockId, BlockLocation, BlockMove, DraftPass, ScheduledBatch, ScheduledSequence,
+    StepOutput, Tier,
+};
+use throng_core::block_exchange::{BlockExchangeError, BlockLayout, ExportedBlocks, check_blocks};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{FinishReason, Request, TokenId};
 use throng_core::time::Nanos;
@@ -16,7 +21,7 @@ use throng_core::time::Nanos;
 pub use crate::beam_reference::PaperToken;
 use crate::beam_reference::reference_beam_search;
 use crate::paper_states::{PaperStates, Seen, mix};
-use rules::{Rules, digest};
+use rules::{Computed, Rules, digest};
 
 /// What stands before the first slot.
 const BEFORE_FIRST: u64 = 0x5bd1_e995_9d1b_58c7;
@@ -29,6 +34,8 @@ const PASS_TIME: Nanos = Nanos(1_000);
 pub struct PaperExecutor {
     capacity: ExecutorCapacity,
     slots: Vec<u64>,
+    /// Blocks of the host's tier, as many slots each.
+    host_slots: Vec<u64>,
     states: PaperStates,
     /// Proposes drafts, up to so many a sequence; none: no drafts.
     drafts: Option<(Rng, usize)>,
@@ -48,6 +55,7 @@ impl PaperExecutor {
         Self {
             capacity,
             slots: (0..n_slots).map(|slot| mix(slot, 0xdead)).collect(),
+            host_slots: Vec::new(),
             states: PaperStates::new(capacity.n_state_slots),
             drafts: None,
             late_masks: None,
@@ -60,6 +68,12 @@ impl PaperExecutor {
     /// is asked for.
     pub fn with_drafts(self, rng: Rng, most: usize) -> Self {
         Self { drafts: Some((rng, most)), ..self }
+    }
+
+    /// Has room for `n` blocks in the host's tier.
+    pub fn with_host_blocks(self, n: u32) -> Self {
+        let n_slots = u64::from(n) * BLOCK_TOKENS as u64;
+        Self { host_slots: (0..n_slots).map(|slot| mix(slot, 0x4057)).collect(), ..self }
     }
 
     /// Leaves sequences out of a step now and then whose masks are not evaluated.
@@ -79,10 +93,25 @@ impl PaperExecutor {
         blocks[position / BLOCK_TOKENS].0 as usize * BLOCK_TOKENS + position % BLOCK_TOKENS
     }
 
+    /// The slots of a block in a tier that the executor has.
+    fn block_mut(&mut self, location: BlockLocation) -> &mut [u64] {
+        let slots = if location.tier == Tier::Host { &mut self.host_slots } else { &mut self.slots };
+        &mut slots[location.block.0 as usize * BLOCK_TOKENS..][..BLOCK_TOKENS]
+    }
+
+    /// The layout of its blocks, if these exist and no step is in flight.
+    fn idle_layout(&self, blocks: &[BlockId]) -> Result<BlockLayout, BlockExchangeError> {
+        if !self.in_flight.is_empty() {
+            return Err(BlockExchangeError::StepInFlight);
+        }
+        check_blocks(blocks, self.capacity.n_blocks)?;
+        self.block_layout().ok_or(BlockExchangeError::Unsupported)
+    }
+
     fn run(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) {
-        for copy in batch.copies() {
-            let from = Self::slot(&[copy.from], 0);
-            self.slots.copy_within(from..from + BLOCK_TOKENS, Self::slot(&[copy.to], 0));
+        for BlockMove { from, to } in batch.moves() {
+            let block: [u64; BLOCK_TOKENS] = self.block_mut(*from).try_into().expect("the slots of a block");
+            self.block_mut(*to).copy_from_slice(&block);
         }
         self.states.copy(batch.state_copies());
         let (mut filled, mut all_drafts) = (ScheduledBatch::default(), Vec::new());
@@ -134,7 +163,7 @@ impl PaperExecutor {
                 0 => BEFORE_FIRST,
                 _ => self.slots[Self::slot(blocks, position - 1)],
             };
-            let slot = digest(before, token, scheduled.adapter);
+            let slot = digest(before, (position, token), rules.computed);
             self.slots[Self::slot(blocks, position)] = slot;
             seen.read(slot);
             self.states.note(scheduled.state, (i + 1, tokens.len()), seen);
@@ -211,7 +240,7 @@ impl PaperExecutor {
     ) {
         let Some((rng, most)) = &mut self.drafts else { return };
         let n = rng.usize(0..=*most);
-        let slot = digest(slot, token, rules.adapter);
+        let slot = digest(slot, (position, token), rules.computed);
         seen.read(slot);
         let (history, so_far) = ([history, &[token]].concat(), [so_far, &[token]].concat());
         let drafts = self.guess(rules, (seen, slot), (position + 1, history, so_far), n);
@@ -236,7 +265,7 @@ impl PaperExecutor {
                 _ => next.chosen.token,
             };
             drafts.push(token);
-            slot = digest(slot, token, rules.adapter);
+            slot = digest(slot, (position, token), rules.computed);
             seen.read(slot);
             history.push(token);
             so_far.push(token);
@@ -253,11 +282,11 @@ impl PaperExecutor {
             slot = self.slots[Self::slot(batch.blocks(scheduled), position)];
             seen.read(slot);
         }
-        for &token in batch.tokens(scheduled) {
-            slot = digest(slot, token, scheduled.adapter);
+        let rules = Rules::of_sequence(scheduled, self.capacity.vocabulary_size);
+        for (position, &token) in (start..).zip(batch.tokens(scheduled)) {
+            slot = digest(slot, (position, token), rules.computed);
             seen.read(slot);
         }
-        let rules = Rules::of_sequence(scheduled, self.capacity.vocabulary_size);
         let place =
             (start + n_known, batch.history(scheduled, 0).to_vec(), batch.output(scheduled, 0).to_vec());
         let mut drafts = self.guess(&rules, (seen, slot), place, scheduled.n_to_draft);
@@ -272,8 +301,48 @@ impl Executor for PaperExecutor {
         self.capacity
     }
 
+    fn n_blocks_in(&self, tier: Tier) -> u32 {
+        match tier {
+            Tier::Device => self.capacity.n_blocks,
+            Tier::Host => (self.host_slots.len() / BLOCK_TOKENS) as u32,
+            Tier::Disk | Tier::Remote => 0,
+        }
+    }
+
+    fn block_layout(&self) -> Option<BlockLayout> {
+        Some(BlockLayout {
+            model: Arc::from("paper"),
+            kv_type: Arc::from("digest"),
+            name: Arc::from("paper-1"),
+            n_bytes: BLOCK_TOKENS * size_of::<u64>(),
+        })
+    }
+
+    fn export_blocks(&mut self, blocks: &[BlockId]) -> Result<ExportedBlocks, BlockExchangeError> {
+        let layout = self.idle_layout(blocks)?;
+        let slots = blocks.iter().flat_map(|block| self.block_mut(BlockLocation::device(*block)).to_vec());
+        Ok(ExportedBlocks { layout, bytes: slots.flat_map(u64::to_le_bytes).collect() })
+    }
+
+    fn import_blocks(&mut self, exported: &ExportedBlocks, to: &[BlockId]) -> Result<(), BlockExchangeError> {
+        let layout = self.idle_layout(to)?;
+        exported.check(&layout, to.len())?;
+        for (block, bytes) in to.iter().zip(exported.bytes.chunks_exact(layout.n_bytes)) {
+            let slots = bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+            self.block_mut(BlockLocation::device(*block))
+                .iter_mut()
+                .zip(slots)
+                .for_each(|(to, slot)| *to = slot);
+        }
+        Ok(())
+    }
+
     /// Computes the step at once; the engine sees its answer when it collects it.
     fn submit(&mut self, batch: &ScheduledBatch) -> Result<(), ExecutorError> {
+        let has = |location: BlockLocation| location.block.0 < self.n_blocks_in(location.tier);
+        if let Some(other) = batch.moves().iter().find(|other| !has(other.from) || !has(other.to)) {
+            return Err(ExecutorError::UnsupportedMove(*other));
+        }
         let mut output = StepOutput::default();
         self.run(batch, &mut output);
         let last = |sequence_idx| output.sampled(sequence_idx).last().map(|token| token.chosen.token);
@@ -309,10 +378,12 @@ pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnsw
     let (vocabulary_size, sampling) = (capacity.vocabulary_size, &*request.sampling);
     let n_blocks_tokens = capacity.n_blocks as usize * BLOCK_TOKENS;
     let limit = n_blocks_tokens.min(capacity.max_sequence_tokens as usize);
+    let adapter = request.adapter.map(|adapter| adapter.id);
+    let computed = Computed { adapter, media: request.media.as_deref() };
     let mut answer = PaperAnswer { prompt: Vec::new(), sequences: Vec::new(), beams: Vec::new() };
     let (mut slot, mut of_prompt) = (BEFORE_FIRST, Seen::default());
     for (i, &token) in request.prompt.iter().enumerate() {
-        slot = digest(slot, token, request.adapter);
+        slot = digest(slot, (i, token), computed);
         of_prompt.read(slot);
         if let (Some(n_top), Some(&next)) = (sampling.prompt_logprobs, request.prompt.get(i + 1)) {
             answer.prompt.push(of_prompt.report(next, Some(n_top), vocabulary_size));
@@ -323,8 +394,8 @@ pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnsw
         let beams = reference_beam_search(&search, sampling, n_most, |output| {
             let (mut slot, mut seen) = (slot, of_prompt);
             answer.beams.push(output.to_vec());
-            for &token in output {
-                slot = digest(slot, token, request.adapter);
+            for (position, &token) in (request.prompt.len()..).zip(output) {
+                slot = digest(slot, (position, token), computed);
                 seen.read(slot);
             }
             seen.report(0, Some(vocabulary_size), vocabulary_size).top
@@ -337,8 +408,7 @@ pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnsw
     for index in 0..request.n {
         let constraint = request.constraint.as_deref();
         let n_prompt = request.prompt.len();
-        let adapter = request.adapter;
-        let rules = Rules { sampling, constraint, adapter, index, n_prompt, vocabulary_size };
+        let rules = Rules { sampling, constraint, computed, index, n_prompt, vocabulary_size };
         let (mut slot, mut seen) = (slot, of_prompt);
         let (mut history, mut chosen) = (request.prompt.to_vec(), Vec::new());
         let reason = loop {
@@ -357,7 +427,7 @@ pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnsw
             if history.len() >= limit {
                 break FinishReason::Length;
             }
-            slot = digest(slot, id, request.adapter);
+            slot = digest(slot, (history.len() - 1, id), computed);
             seen.read(slot);
         };
         answer.sequences.push((chosen, reason));

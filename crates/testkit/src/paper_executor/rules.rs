@@ -3,17 +3,25 @@
 
 use throng_core::batch::{ScheduledSequence, SequenceError};
 use throng_core::constraint::{TokenConstraint, TokenMask};
+use throng_core::prompt_media::{PromptMedia, RotaryPosition};
 use throng_core::request::{AdapterId, SamplingParams, TokenId};
 
 use super::PaperToken;
 use crate::paper_states::{Seen, mix};
+
+/// What decides, beside the tokens, which slots a sequence has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Computed<'a> {
+    pub(super) adapter: Option<AdapterId>,
+    pub(super) media: Option<&'a PromptMedia>,
+}
 
 /// What decides, beside what was read, which token is chosen.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules<'a> {
     pub(super) sampling: &'a SamplingParams,
     pub(super) constraint: Option<&'a dyn TokenConstraint>,
-    pub(super) adapter: Option<AdapterId>,
+    pub(super) computed: Computed<'a>,
     /// Which continuation of the request.
     pub(super) index: u32,
     pub(super) n_prompt: usize,
@@ -24,8 +32,8 @@ impl<'a> Rules<'a> {
     pub(super) fn of_sequence(scheduled: &'a ScheduledSequence, vocabulary_size: u32) -> Self {
         let (index, n_prompt) = (scheduled.id.index, scheduled.n_prompt as usize);
         let constraint = scheduled.constraint.as_deref();
-        let adapter = scheduled.adapter;
-        Self { sampling: &scheduled.sampling, constraint, adapter, index, n_prompt, vocabulary_size }
+        let computed = Computed { adapter: scheduled.adapter, media: scheduled.media.as_deref() };
+        Self { sampling: &scheduled.sampling, constraint, computed, index, n_prompt, vocabulary_size }
     }
 
     /// The token at `position` after `seen`, under those rules that decide what may be chosen at all.
@@ -81,7 +89,17 @@ impl<'a> Rules<'a> {
 }
 
 /// The slot of a token. An adapter computes other keys and values at every position.
-pub(super) fn digest(before: u64, token: TokenId, adapter: Option<AdapterId>) -> u64 {
+pub(super) fn digest(before: u64, (position, token): (usize, TokenId), computed: Computed<'_>) -> u64 {
     let slot = mix(before, 1 + u64::from(token));
-    adapter.map_or(slot, |adapter| mix(slot, 1 + u64::from(adapter.0)))
+    let slot = computed.adapter.map_or(slot, |adapter| mix(slot, 1 + u64::from(adapter.0)));
+    let Some(media) = computed.media else { return slot };
+    let position = position as u32;
+    let of_span = media.span_at(position).map_or(slot, |span| {
+        let numbers = [span.start, span.len, span.kind as u32].map(u64::from);
+        numbers.into_iter().chain(span.digest.0.map(u64::from)).fold(slot, mix)
+    });
+    match media.rotary_position(position) {
+        text if text == RotaryPosition::of_text(position) => of_span,
+        other => other.0.into_iter().map(u64::from).fold(of_span, mix),
+    }
 }

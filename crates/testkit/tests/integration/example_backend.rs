@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use safetensors::SafeTensors;
-use throng_core::batch::{BlockId, NewSequence, ScheduledBatch, StateShare, StateSlot, StepOutput};
+use throng_core::batch::{BlockId, MemorySlot, NewSequence, ScheduledBatch, StateShare, StepOutput};
 use throng_core::executor::Executor;
 use throng_core::request::{RequestId, SamplingParams, SequenceId, TokenId};
 use throng_kernels::quant::Format;
@@ -93,7 +93,7 @@ fn run(
             adapter: None,
         });
         if executor.capacity().n_state_slots > 0 {
-            let (from, to) = ((start > 0).then_some(StateSlot(1)), StateSlot(1));
+            let (from, to) = ((start > 0).then_some(MemorySlot(1)), MemorySlot(1));
             batch.set_state(StateShare { from, to, saves: [None; 2] });
         }
         executor.execute(&batch, &mut output).unwrap();

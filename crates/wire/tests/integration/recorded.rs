@@ -8,9 +8,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use throng_core::batch::TokenLogprob;
-use throng_core::block_hash::BlockKey;
+use throng_core::block_exchange::BlockLayout;
+use throng_core::block_hash::{BlockHash, BlockKey, BlockTokens};
 use throng_core::block_pool::CacheNews;
 use throng_core::overload::Machine;
+use throng_core::prompt_media::{ContentDigest, PromptMedia, PromptSpan, RotaryPosition, SpanKind};
 use throng_core::replica::{self, Load, ResumedContinuation, StepTokens, Timing, TokenReport, Totals};
 use throng_core::request::{
     BeamSearch, EarlyStopping, FinishReason, GenerationDefaults, Priority, SamplingParams, TenantId,
@@ -18,8 +20,9 @@ use throng_core::request::{
 use throng_core::routing::StepTime;
 use throng_core::time::Nanos;
 use throng_wire::{
-    Artifact, ArtifactKind, Command, Constraint, Description, EncoderKeys, ErrorKind, Event, Form, Generate,
-    Pooling, Reasoning, Status, ToolCalls, Versions, Vocabulary, WireError,
+    Artifact, ArtifactKind, BlockFrame, Command, Constraint, Description, EncoderKeys, ErrorKind, Event,
+    Form, Frame, FrameBuffer, Generate, Pooling, Reasoning, Status, ToolCalls, Versions, Vocabulary,
+    WireError,
 };
 
 const RECORDED: &str = include_str!("../fixtures/version_1.txt");
@@ -79,6 +82,7 @@ fn recorded_descriptions() {
         reasoning_parser: Some("qwen3".into()),
         adapters: vec!["poet".into()],
         pooling: Some(pooling),
+        takes_media: false,
         region: Some("eu".into()),
         notice: Some("For research.".into()),
         artifacts: [
@@ -170,6 +174,7 @@ fn recorded_requests() {
         cache_salt: Some("salt".into()),
         priority: Priority(-5),
         prompt: [0, 1, u32::MAX].into(),
+        media: None,
         sampling: sampling.into(),
         constraint: None,
         adapter: Some("poet".into()),
@@ -185,6 +190,18 @@ fn recorded_requests() {
     );
     check("generate", &requests);
     check("command", &[Command::Abort { index: 3 }]);
+}
+
+#[test]
+fn recorded_media() {
+    let span = |start, kind| PromptSpan { start, len: 2, digest: ContentDigest([start as u8; 32]), kind };
+    let spans = vec![span(1, SpanKind::Image), span(3, SpanKind::Video), span(5, SpanKind::Audio)];
+    let positions = vec![RotaryPosition::of_text(0), RotaryPosition([1, 2, u32::MAX])];
+    let request = |media: PromptMedia| Generate { media: Some(media.into()), n: 1, ..Generate::default() };
+    let text_positions = request(PromptMedia { spans: spans.clone(), positions: Vec::new() });
+    check("media", &[request(PromptMedia { spans, positions }), text_positions]);
+    let newer = r#"{"media": {"spans": [{"start": 0, "len": 1, "digest": [], "kind": "smell"}]}}"#;
+    assert!(serde_json::from_str::<Generate>(newer).is_err(), "a kind that is not known is not passed over");
 }
 
 #[test]
@@ -319,4 +336,34 @@ fn recorded_statuses() {
     let full = Status { health: replica::Status::Ready, load, refuses: errors().last(), cache: Some(cache) };
     let bare = |health| Status { health, load: Load::default(), refuses: None, cache: None };
     check("status", &[full, bare(replica::Status::Stalled), bare(replica::Status::Lost)]);
+}
+
+/// Binary frames of the first format, one of them of a kind that this build does not know.
+#[test]
+fn recorded_frames() {
+    let recorded = include_bytes!("../fixtures/frames_1.bin");
+    let layout = BlockLayout {
+        model: "f".repeat(32).into(),
+        kv_type: "f16".into(),
+        name: "throng-cpu-panels-1".into(),
+        n_bytes: 48,
+    };
+    let root = BlockHash::from_bytes(std::array::from_fn(|i| i as u8));
+    let mut tokens: BlockTokens = std::array::from_fn(|i| 100 + i as u32);
+    tokens[15] = u32::MAX;
+    let first = BlockFrame { hash: root.child(&tokens), parent: root, tokens, bytes: (0..48).collect() };
+    let (hash, bytes) = (first.hash.child(&tokens), vec![255; 48]);
+    let second = BlockFrame { hash, parent: first.hash, tokens, bytes };
+    let frames =
+        [Frame::Layout(layout), Frame::Block(first.into()), Frame::Unknown, Frame::Block(second.into())];
+    let mut buffer = FrameBuffer::default();
+    buffer.push(recorded);
+    let mut written = Vec::new();
+    for expected in &frames {
+        assert_eq!(buffer.next_frame(), Ok(Some(expected.clone())));
+        // The frame of another kind is not written again.
+        written.extend(expected.to_bytes().unwrap_or_else(|_| b"\x06\0\0\0\xc8newer".to_vec()));
+    }
+    assert!(!buffer.is_inside_frame());
+    assert_eq!(written, recorded);
 }

@@ -2,11 +2,11 @@
 //! know how the work is done.
 
 use serde::Serialize;
+use throng_core::forward_work::Work;
 use throng_kernels::limits::{
     Arithmetic, Pages, ReadBuffer, RegisterLoop, bytes_per_second, operations_per_second,
 };
 use throng_kernels::threads::ThreadPool;
-use throng_model::roofline::Work;
 
 use crate::process::memory;
 

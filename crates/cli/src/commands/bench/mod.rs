@@ -12,10 +12,10 @@ mod speculation;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
+use throng_core::forward_work::{ForwardWork, Work};
 use throng_core::request::{Request, SamplingParams, TokenId};
 use throng_engine::{StreamEvent, TokenStream};
 use throng_model::adapter::{AdapterLimits, LoadedAdapter, RandomAdapter};
-use throng_model::roofline::{ForwardWork, Work};
 
 use crate::args::{BenchArgs, BenchInstead};
 use crate::config::{EngineSection, ModelSection};
@@ -115,7 +115,7 @@ impl Bench<'_> {
         for user in 0..concurrency as usize {
             let own = (n_shared..arguments.prompt_tokens).map(|_| draw.u32(0..vocabulary));
             let prompt: Vec<TokenId> = shared.iter().copied().chain(own).collect();
-            let adapter = self.adapters.get(user % self.adapters.len().max(1)).map(|adapter| adapter.id);
+            let adapter = self.adapters.get(user % self.adapters.len().max(1)).map(LoadedAdapter::adapter);
             let mut request = Request { adapter, ..request(running, prompt, arguments) };
             request.constraint = self.form.as_ref().map(Form::of_request).transpose()?;
             let stream = running.engine.submit(request)?;

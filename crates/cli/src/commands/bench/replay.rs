@@ -59,6 +59,7 @@ impl Executor for Replay {
             n_state_slots: 0,
             max_steps_in_flight: 1,
             takes_whole_prompts: false,
+            takes_media: false,
         };
         self.draft_model.as_ref().map_or(any, |model| model.capacity())
     }

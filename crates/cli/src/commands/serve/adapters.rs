@@ -29,7 +29,7 @@ impl std::fmt::Debug for ModelAdapters {
 impl AdapterLoader for ModelAdapters {
     fn load(&self, path: &str) -> Result<LoadedAdapter, AdapterFault> {
         match self.model.load_adapter(self.backend, Path::new(path), self.limits) {
-            Ok(loaded) => Ok(LoadedAdapter { id: loaded.id, held: loaded.held }),
+            Ok(loaded) => Ok(LoadedAdapter { adapter: loaded.adapter(), held: loaded.held }),
             Err(error) if error.is_full() => Err(AdapterFault::Full(error.to_string())),
             Err(error) => Err(AdapterFault::Invalid(error.to_string())),
         }

@@ -48,6 +48,7 @@ mod tests {
             n_state_slots: 0,
             max_steps_in_flight: 1,
             takes_whole_prompts: false,
+            takes_media: false,
         };
         let mut scheduler = Scheduler::new(SchedulerConfig::default(), capacity);
         assert_eq!(scheduler.machine(), None);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use throng_core::batch::{BLOCK_TOKENS, ChosenToken, ScheduledBatch, StepOutput};
 use throng_core::executor::ExecutorCapacity;
-use throng_core::request::{AdapterId, FinishReason, Request, RequestId, SequenceId, TokenId};
+use throng_core::prompt_media::{PromptMedia, PromptSpan};
+use throng_core::request::{Adapter, FinishReason, Request, RequestId, SequenceId, TokenId};
 use throng_core::scheduler::{Event, SchedulerConfig};
 use throng_testkit::paper_executor::{PaperAnswer, PaperToken, paper_answer};
 
@@ -45,7 +46,7 @@ pub struct Ledger {
 }
 
 /// Who may share a prefix: a tenant with a salt and an adapter, or with caching off one request.
-type Owner = (Arc<str>, Option<Arc<str>>, Option<AdapterId>, Option<RequestId>);
+type Owner = (Arc<str>, Option<Arc<str>>, Option<Adapter>, Option<RequestId>);
 
 struct Account {
     request: Request,
@@ -141,7 +142,7 @@ impl Ledger {
 
     /// Checks a planned batch.
     pub fn check_batch(&mut self, batch: &ScheduledBatch) {
-        self.n_copied += batch.copies().len();
+        self.n_copied += batch.moves().len();
         for scheduled in batch.sequences() {
             if let Err(problem) = self.check_sequence(batch, scheduled) {
                 self.problem.get_or_insert(format!("sequence of {}: {problem}", scheduled.id));
@@ -167,7 +168,10 @@ impl Ledger {
             account.check_beam(batch, scheduled, &self.computed)?;
             for known in account.beams_up_to(scheduled.start as usize + scheduled.n_known()) {
                 let owner = &account.owner;
-                self.computed.extend(prefixes(&known).map(|(_, prefix)| (owner.clone(), prefix)));
+                self.computed.extend(
+                    prefixes(&known, account.request.media.as_deref())
+                        .map(|(_, prefix)| (owner.clone(), prefix)),
+                );
             }
             return Ok(());
         }
@@ -233,7 +237,7 @@ impl Ledger {
             if start % BLOCK_TOKENS != 0 || (start > 0 && needs_prompt) {
                 return Err(format!("it begins at {start}"));
             }
-            for (n_tokens, prefix) in prefixes(&known[..start]) {
+            for (n_tokens, prefix) in prefixes(&known[..start], account.request.media.as_deref()) {
                 if !self.computed.contains(&(account.owner.clone(), prefix)) {
                     return Err(format!(
                         "a hit on {n_tokens} tokens nobody computed for {:?}",
@@ -267,7 +271,7 @@ impl Ledger {
             known.extend_from_slice(&drafts[..n_accepted]);
             self.n_own_drafts += own_drafts.len();
             self.n_accepted_own += if own_drafts.is_empty() { 0 } else { n_accepted };
-            for (_, prefix) in prefixes(&known) {
+            for (_, prefix) in prefixes(&known, account.request.media.as_deref()) {
                 self.computed.insert((account.owner.clone(), prefix));
             }
             let sequence = &mut account.sequences[scheduled.id.index as usize];
@@ -383,7 +387,7 @@ impl Account {
         }
         let (start, end) = (scheduled.start as usize, scheduled.start as usize + scheduled.n_known());
         let is_computed = |known: &Vec<TokenId>| {
-            let mut prefixes = prefixes(&known[..start]);
+            let mut prefixes = prefixes(&known[..start], self.request.media.as_deref());
             prefixes.all(|(_, prefix)| computed.contains(&(self.owner.clone(), prefix)))
         };
         let mut fitting = self.beams_up_to(end).filter(|known| known[start..] == *batch.tokens(scheduled));
@@ -440,11 +444,20 @@ fn repeats(tokens: &[TokenId], min_match: usize, drafts: &[TokenId]) -> bool {
         .any(|end| text[end - min_match..end] == tokens[start..] && text[end..].starts_with(drafts))
 }
 
-/// The prefixes of `tokens` that end at a block boundary: their length and a hash of them.
-fn prefixes(tokens: &[TokenId]) -> impl Iterator<Item = (usize, u64)> {
+/// The prefixes of `tokens` that end at a block boundary: their length and a hash of them, and of what they
+/// stand for.
+fn prefixes(tokens: &[TokenId], media: Option<&PromptMedia>) -> impl Iterator<Item = (usize, u64)> {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let media = media.cloned().unwrap_or_default();
     tokens.iter().enumerate().filter_map(move |(i, &token)| {
-        hash = (hash ^ u64::from(token)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
+        let mut mix = |number: u32| {
+            hash = (hash ^ u64::from(number)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
+        };
+        mix(token);
+        if let Some(PromptSpan { start, len, digest, .. }) = media.span_at(i as u32) {
+            [1 + start, *len, u32::from(digest.0[0])].into_iter().for_each(&mut mix);
+        }
+        media.rotary_position(i as u32).0.into_iter().for_each(mix);
         ((i + 1) % BLOCK_TOKENS == 0).then_some((i + 1, hash))
     })
 }

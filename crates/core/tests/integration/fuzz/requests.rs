@@ -5,8 +5,10 @@ use std::sync::Arc;
 use fastrand::Rng;
 use throng_core::constraint::TokenConstraint;
 use throng_core::executor::ExecutorCapacity;
+use throng_core::prompt_media::{ContentDigest, PromptMedia, PromptSpan, RotaryPosition, SpanKind};
 use throng_core::request::{
-    AdapterId, BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams, TenantId, TokenId,
+    Adapter, AdapterId, BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams, TenantId,
+    TokenId,
 };
 use throng_testkit::paper_constraint::PaperConstraint;
 
@@ -45,6 +47,7 @@ impl RequestSource {
         if one_in(rng, 500) {
             prompt.push(self.vocabulary_size);
         }
+        let n_prompt = prompt.len();
         let mut sampling = self.sampling(rng);
         let mut n = if one_in(rng, 5) { rng.u32(2..=5) } else { 1 };
         if one_in(rng, 20) {
@@ -57,7 +60,8 @@ impl RequestSource {
             n,
             priority: Priority(if one_in(rng, 3) { rng.i32(-2..=2) } else { 0 }),
             constraint: one_in(rng, 4).then(|| self.constraint(rng)).filter(|_| sampling.beams.is_none()),
-            adapter: one_in(rng, 4).then(|| AdapterId(rng.u32(0..2))),
+            media: one_in(rng, 4).then(|| Arc::new(media(rng, n_prompt))),
+            adapter: one_in(rng, 4).then(|| Adapter::numbered(AdapterId(rng.u32(0..2)))),
             ..Request::plain(RequestId(self.n_made), prompt, sampling)
         }
     }
@@ -130,4 +134,19 @@ pub fn one_in(rng: &mut Rng, n: u32) -> bool {
 
 fn tokens(rng: &mut Rng, n: usize, vocabulary_size: u32) -> Vec<TokenId> {
     (0..n).map(|_| rng.u32(0..vocabulary_size)).collect()
+}
+
+/// Up to two images of few contents at few places, and positions as images have them.
+fn media(rng: &mut Rng, n_prompt: usize) -> PromptMedia {
+    let mut media = PromptMedia::default();
+    for start in [2, 30] {
+        let (len, digest) = (rng.u32(1..3) * 9, ContentDigest([rng.u8(0..2); 32]));
+        if start as usize + len as usize <= n_prompt && !one_in(rng, 3) {
+            media.spans.push(PromptSpan { start, len, digest, kind: SpanKind::Image });
+        }
+    }
+    if one_in(rng, 2) {
+        media.positions = (0..n_prompt as u32).map(|i| RotaryPosition([i.min(20), i, i])).collect();
+    }
+    media
 }

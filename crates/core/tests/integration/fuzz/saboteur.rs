@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use throng_core::batch::{
-    BLOCK_TOKENS, BlockCopy, BlockId, NewSequence, ScheduledBatch, StateSave, StateShare, StateSlot,
-    StepOutput,
+    BLOCK_TOKENS, BlockId, BlockLocation, BlockMove, MemorySlot, NewSequence, ScheduledBatch, StateSave,
+    StateShare, StepOutput,
 };
 use throng_core::block_hash::BlockHash;
 use throng_core::request::{AdapterId, Request, SamplingParams, SequenceId, TenantId, TokenId};
@@ -68,6 +68,10 @@ pub enum Bug {
     AdapterLostLater,
     /// A beam is computed with another adapter.
     AdapterOfAnother,
+    /// Prefixes are named without what stands in them beside text.
+    HashWithoutMedia,
+    /// A sequence is computed without what stands in its prompt beside text.
+    MediaLost,
     /// Prefixes are named without their adapter.
     HashWithoutAdapter,
     /// Drafts are looked up although speculation is off.
@@ -136,7 +140,7 @@ impl Memory {
 }
 
 impl Bug {
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 45] = [
         Self::WrongBlock,
         Self::StaleTable,
         Self::OffByOneStart,
@@ -163,6 +167,8 @@ impl Bug {
         Self::AdapterLostLater,
         Self::AdapterOfAnother,
         Self::HashWithoutAdapter,
+        Self::HashWithoutMedia,
+        Self::MediaLost,
         Self::SpeculationNotOff,
         Self::ShortMatch,
         Self::CopyLost,
@@ -206,6 +212,7 @@ impl Bug {
                 Request { sampling: Arc::new(sampling), ..request }
             }
             Self::HashWithoutAdapter => Request { adapter: None, ..request },
+            Self::HashWithoutMedia => Request { media: None, ..request },
             _ => request,
         }
     }
@@ -216,7 +223,7 @@ impl Bug {
         if self != Self::UnverifiedHit {
             return;
         }
-        let root = BlockHash::root(&request.tenant, request.cache_salt.as_deref(), request.adapter);
+        let root = root_of(request);
         let (name, pool) = (root.child(tokens), scheduler.pool_mut());
         if pool.find(name, root, tokens).is_some() || pool.n_free() == 0 {
             return;
@@ -264,7 +271,7 @@ impl Bug {
             let Some((request, mut tokens)) = ledger.tokens_of(scheduled.id) else { continue };
             let n_known = tokens.len();
             tokens.extend_from_slice(batch.drafts(scheduled));
-            let root = BlockHash::root(&request.tenant, request.cache_salt.as_deref(), request.adapter);
+            let root = root_of(request);
             let (mut parent, mut pool) = (root, scheduler.pool_mut());
             for (tokens, (i, &block)) in
                 tokens.as_chunks().0.iter().zip(batch.blocks(scheduled).iter().enumerate())
@@ -287,14 +294,14 @@ impl Bug {
         n_blocks: u32,
     ) -> ScheduledBatch {
         let mut spoilt = ScheduledBatch::default();
-        for &copy in batch.copies() {
+        for &copy in batch.moves() {
             match self {
                 Self::CopyLost => {}
                 Self::WrongCopy => {
-                    let from = BlockId((copy.from.0 + 1) % n_blocks);
-                    spoilt.push_copy(BlockCopy { from, ..copy });
+                    let from = BlockLocation::device(BlockId((copy.from.block.0 + 1) % n_blocks));
+                    spoilt.push_move(BlockMove { from, ..copy });
                 }
-                _ => spoilt.push_copy(copy),
+                _ => spoilt.push_move(copy),
             }
         }
         if self != Self::StateCopyLost {
@@ -308,7 +315,7 @@ impl Bug {
             let (mut output, mut constraint) = (batch.output(scheduled, 0), scheduled.constraint.clone());
             let mut adapter = scheduled.adapter;
             if self == Self::HashWithoutAdapter {
-                adapter = ledger.tokens_of(sequence).and_then(|(request, _)| request.adapter);
+                adapter = ledger.tokens_of(sequence).and_then(|(request, _)| Some(request.adapter?.id));
             }
             if self == Self::RejectedDraftCounted
                 && let Some(&draft) = memory.rejected.get(&sequence)
@@ -351,6 +358,13 @@ impl Bug {
                 blocks: &blocks,
                 history,
             });
+            let request = ledger.tokens_of(sequence).map(|(request, _)| request);
+            let media = match self {
+                Self::HashWithoutMedia => request.and_then(|request| request.media.clone()),
+                Self::MediaLost if one_in(rng, 20) => None,
+                _ => scheduled.media.clone(),
+            };
+            media.into_iter().for_each(|media| spoilt.set_media(media));
             if scheduled.n_to_draft > 0 {
                 spoilt.ask_for_drafts(scheduled.n_to_draft);
             }
@@ -376,7 +390,7 @@ impl Bug {
         let is_spoilt = one_in(rng, 20);
         match self {
             Self::WrongState if is_spoilt && state.from.is_some() => {
-                StateShare { from: Some(StateSlot(rng.u32(0..=state.to.0))), ..state }
+                StateShare { from: Some(MemorySlot(rng.u32(0..=state.to.0))), ..state }
             }
             Self::StateForgotten if is_spoilt => StateShare { from: None, ..state },
             Self::StateSavedTooEarly => {
@@ -395,4 +409,10 @@ impl Bug {
             _ => sequence_idx,
         }
     }
+}
+
+/// The root of the names of a request's blocks.
+fn root_of(request: &Request) -> BlockHash {
+    let adapter = request.adapter.map(|adapter| adapter.digest);
+    BlockHash::root(&request.tenant, request.cache_salt.as_deref(), adapter)
 }

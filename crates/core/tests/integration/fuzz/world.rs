@@ -160,6 +160,7 @@ impl World {
             n_state_slots: if rng.bool() { 0 } else { rng.u32(1..50) },
             max_steps_in_flight: rng.u32(1..=2),
             takes_whole_prompts: false,
+            takes_media: true,
         };
         let config = SchedulerConfig {
             max_batch_tokens: if one_in(rng, 3) { rng.u32(1..20) } else { 1_000 },

@@ -123,6 +123,7 @@ impl World {
             n_state_slots: if rng.bool() { 0 } else { rng.u32(1..50) },
             max_steps_in_flight: rng.u32(1..=2),
             takes_whole_prompts: false,
+            takes_media: false,
         };
         let scheduler = SchedulerConfig {
             inter_token_target_ms: rng.u32(0..40),

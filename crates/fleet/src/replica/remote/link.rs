@@ -50,6 +50,7 @@ struct Known {
     /// Names of the model that it described last.
     names: Vec<String>,
     fingerprint: Arc<str>,
+    takes_media: bool,
     load: Load,
     /// Sequences that it had from others when it last said how it is.
     n_others: usize,
@@ -112,6 +113,7 @@ impl Link {
             since: Instant::now(),
             names: Vec::new(),
             fingerprint: Arc::from(""),
+            takes_media: false,
             load: Load::default(),
             n_others: 0,
             refuses: None,
@@ -151,10 +153,17 @@ impl Link {
         (known.since, known.refuses) = (Instant::now(), None);
         known.names.clone_from(&description.names);
         known.fingerprint = description.fingerprint.as_str().into();
+        known.takes_media = description.takes_media;
         drop(known);
         if let Some(reporter) = self.reporter() {
             reporter.start_again();
         }
+    }
+
+    /// Whether it reads prompts with parts that are not text. One that does not know of them would pass them
+    /// over.
+    pub fn takes_media(&self) -> bool {
+        self.known().takes_media
     }
 
     /// Notes a round trip to it.

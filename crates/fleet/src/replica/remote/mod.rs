@@ -18,6 +18,7 @@ use futures_channel::mpsc;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use http::{Request, StatusCode};
+use throng_core::admission::Refusal;
 use throng_http::awake::within;
 use throng_wire::{Event, GENERATE, NEWEST_VERSION, VERSION_HEADER};
 
@@ -61,6 +62,11 @@ impl Replica for RemoteReplica {
         let Some(connection) = self.link.connection(&self.identity) else {
             return ready(Err(lost("the worker is not connected"))).boxed();
         };
+        if request.media.is_some() && !self.link.takes_media() {
+            let kind = ReplicaErrorKind::Refused(Refusal::UnreadableMedia);
+            let message = "the worker reads text only".to_owned();
+            return ready(Err(ReplicaError { kind, retryable: true, message })).boxed();
+        }
         let counted = self.link.begin(request.n_continuations() as usize);
         async move {
             let accepted = within(ACCEPT_TIMEOUT, submit(connection, request, counted)).await;

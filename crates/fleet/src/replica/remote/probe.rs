@@ -46,6 +46,7 @@ async fn one_token(link: &Arc<Link>, connection: Connection) -> bool {
         cache_salt: None,
         priority: Priority::default(),
         prompt: Arc::from([0]),
+        media: None,
         sampling: Arc::new(SamplingParams { max_tokens: 1, ..SamplingParams::default() }),
         constraint: None,
         adapter: None,

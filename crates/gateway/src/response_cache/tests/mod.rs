@@ -9,7 +9,10 @@ use std::task::{Context, Poll, Waker};
 use fastrand::Rng;
 use futures_util::{FutureExt, Stream, StreamExt};
 use throng_core::batch::TokenLogprob;
-use throng_core::request::{AdapterId, BeamSearch, FinishReason, Priority, SamplingParams, TenantId};
+use throng_core::prompt_media::{ContentDigest, PromptMedia, PromptSpan, RotaryPosition, SpanKind};
+use throng_core::request::{
+    Adapter, AdapterId, BeamSearch, FinishReason, Priority, SamplingParams, TenantId,
+};
 use throng_fleet::constraint::OutputForm;
 use throng_text::DetokenizeOptions;
 
@@ -121,6 +124,15 @@ fn answer(
     }
 }
 
+/// An image or a sound in the place of a prompt token, at a position of text or another one.
+fn random_media(rng: &mut Rng) -> PromptMedia {
+    let (start, digest) = (rng.u32(..2), ContentDigest([rng.u8(..2); 32]));
+    let kind = if rng.bool() { SpanKind::Image } else { SpanKind::Audio };
+    let position = RotaryPosition([0, 0, rng.u32(..2)]);
+    let positions = if rng.bool() { vec![position; 3] } else { Vec::new() };
+    PromptMedia { spans: vec![PromptSpan { start, len: 1, digest, kind }], positions }
+}
+
 /// A request with few values for each field, so that equal ones are frequent, and all that may decide about its answer.
 fn random_request(rng: &mut Rng) -> (ReplicaRequest, DetokenizeOptions, String) {
     let mut sampling = SamplingParams { seed: 7, ..SamplingParams::default() };
@@ -129,6 +141,7 @@ fn random_request(rng: &mut Rng) -> (ReplicaRequest, DetokenizeOptions, String) 
         cache_salt: None,
         priority: Priority(rng.i32(..2)),
         prompt: Arc::from([1, 2, 3]),
+        media: None,
         sampling: Arc::new(SamplingParams::default()),
         constraint: None,
         adapter: None,
@@ -136,7 +149,7 @@ fn random_request(rng: &mut Rng) -> (ReplicaRequest, DetokenizeOptions, String) 
     };
     let mut text = DetokenizeOptions::default();
     for _ in 0..rng.usize(..3) {
-        match rng.u8(..26) {
+        match rng.u8(..27) {
             0 => sampling.temperature = 0.5,
             1 => sampling.temperature = 0.0,
             2 => sampling.top_k = 3,
@@ -165,9 +178,11 @@ fn random_request(rng: &mut Rng) -> (ReplicaRequest, DetokenizeOptions, String) 
             22 => request.prompt = Arc::from(&[1, 2, 3, 4][..rng.usize(2..5)]),
             23 => {
                 let name = Arc::from(["x", "y"][rng.usize(..2)]);
-                request.adapter = Some(RequestedAdapter { id: AdapterId(rng.u32(..2)), name });
+                let adapter = Adapter::numbered(AdapterId(rng.u32(..2)));
+                request.adapter = Some(RequestedAdapter { adapter, name });
             }
             24 => request.continuations = Continuations::New { n: 2 },
+            25 => request.media = Some(Arc::new(random_media(rng))),
             _ => text.stop.push("x".repeat(rng.usize(1..3))),
         }
     }
@@ -175,10 +190,11 @@ fn random_request(rng: &mut Rng) -> (ReplicaRequest, DetokenizeOptions, String) 
     let drawn = (sampling.temperature > 0.0 && sampling.beams.is_none()).then_some(sampling.seed);
     let decides = SamplingParams { seed: drawn.unwrap_or(0), max_draft_tokens: 0, ..sampling.clone() };
     request.sampling = Arc::new(sampling);
-    let ReplicaRequest { tenant, cache_salt, prompt, adapter, continuations, .. } = &request;
+    let ReplicaRequest { tenant, cache_salt, prompt, media, adapter, continuations, .. } = &request;
     let stop = &text.stop;
-    let content =
-        format!("{tenant:?} {cache_salt:?} {prompt:?} {adapter:?} {continuations:?} {decides:?} {stop:?}");
+    let content = format!(
+        "{tenant:?} {cache_salt:?} {prompt:?} {media:?} {adapter:?} {continuations:?} {decides:?} {stop:?}"
+    );
     (request, text, content)
 }
 

@@ -66,6 +66,7 @@ impl Default for Setup {
                 n_state_slots: 0,
                 max_steps_in_flight: 1,
                 takes_whole_prompts: false,
+                takes_media: false,
             },
             engine: EngineConfig::default(),
             step_time: Duration::ZERO,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::harness::{Client, PATIENCE, Server, Setup, chat, completion, post_bytes};
 use serde_json::{Value, json};
-use throng_core::request::AdapterId;
+use throng_core::request::{Adapter, AdapterId};
 use throng_gateway::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter, Secret};
 
 /// Room for two adapters; their folders are only named.
@@ -34,8 +34,8 @@ impl AdapterLoader for Shelf {
             return Err(AdapterFault::Full("2 adapters are loaded".into()));
         }
         self.loads.lock().expect("no panic").push(path.to_owned());
-        let id = AdapterId(self.next.fetch_add(1, Ordering::Relaxed));
-        Ok(LoadedAdapter { id, held: Arc::new(self.place.clone()) })
+        let adapter = Adapter::numbered(AdapterId(self.next.fetch_add(1, Ordering::Relaxed)));
+        Ok(LoadedAdapter { adapter, held: Arc::new(self.place.clone()) })
     }
 }
 

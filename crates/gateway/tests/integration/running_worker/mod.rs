@@ -79,6 +79,7 @@ impl RunningWorker {
             reasoning_parser: None,
             adapters: Vec::new(),
             pooling: None,
+            takes_media: false,
             region: None,
             notice: None,
             artifacts: Vec::new(),

@@ -276,3 +276,23 @@ fn a_broken_adapter_is_refused_by_the_name_of_its_tensor() {
     std::fs::write(folder.path().join("adapter_model.safetensors"), [7; 40]).unwrap();
     assert!(load().to_string().contains("adapter_model.safetensors: "));
 }
+
+/// Names of blocks depend on what an adapter is, not on its number.
+#[test]
+fn an_adapter_has_one_digest_however_often_it_is_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tiny.gguf");
+    TinyModel { n_layers: 2, ..Default::default() }.write_gguf(Format::F32, &path).unwrap();
+    let model = open(&path);
+    let load = |backend, rank, seed| {
+        model.load_random_adapter(backend, RandomAdapter { rank, seed }, AdapterLimits::default()).unwrap()
+    };
+    let first = load(BackendKind::Cpu, 8, 1);
+    let again = load(BackendKind::Cpu, 8, 1);
+    assert_ne!(again.id, first.id);
+    assert_eq!(again.digest, first.digest);
+    assert_eq!(load(BackendKind::Reference, 8, 1).digest, first.digest);
+    for (rank, seed) in [(8, 2), (4, 1)] {
+        assert_ne!(load(BackendKind::Cpu, rank, seed).digest, first.digest, "rank {rank}, seed {seed}");
+    }
+}

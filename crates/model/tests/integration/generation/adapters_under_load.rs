@@ -12,7 +12,7 @@ use crate::models;
 use fastrand::Rng;
 use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
-use throng_core::request::{AdapterId, Request, RequestId, SamplingParams};
+use throng_core::request::{Adapter, AdapterId, Request, RequestId, SamplingParams};
 use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_kernels::quant::Format;
@@ -62,7 +62,7 @@ fn prompt(idx: usize) -> Vec<u32> {
     (0..34 + idx as u32).map(|i| (i * 5 + if i < 32 { idx as u32 % 2 } else { idx as u32 }) % 64).collect()
 }
 
-fn request(id: u64, prompt_idx: usize, adapter: Option<AdapterId>) -> Request {
+fn request(id: u64, prompt_idx: usize, adapter: Option<Adapter>) -> Request {
     Request {
         adapter,
         ..Request::plain(
@@ -120,10 +120,14 @@ impl World<'_> {
         let lease = name.and_then(|name| self.lease(name));
         let name = name.filter(|_| lease.is_some());
         let prompt_idx = self.rng.usize(..8);
-        let mut request = request(id, prompt_idx, lease.as_ref().map(|loaded| loaded.id));
+        let mut request = request(id, prompt_idx, lease.as_ref().map(LoadedAdapter::adapter));
         match (self.bug, name) {
-            (Some(Bug::PrefixShared), Some(_)) => request.adapter = Some(AdapterId(u32::MAX)),
-            (Some(Bug::PrefixByName), Some(name)) => request.adapter = Some(AdapterId(name as u32)),
+            (Some(Bug::PrefixShared), Some(_)) => {
+                request.adapter = Some(Adapter::numbered(AdapterId(u32::MAX)))
+            }
+            (Some(Bug::PrefixByName), Some(name)) => {
+                request.adapter = Some(Adapter::numbered(AdapterId(name as u32)))
+            }
             _ => {}
         }
         scheduler.submit(request, now).unwrap();
@@ -246,7 +250,7 @@ impl Alone {
             let mut runner = runner(model, 16);
             let mut scheduler = Scheduler::new(SchedulerConfig::default(), runner.capacity());
             let (mut tokens, mut output, now) = (Vec::new(), StepOutput::default(), Timestamp::default());
-            scheduler.submit(request(0, kind.0, adapter.as_ref().map(|loaded| loaded.id)), now).unwrap();
+            scheduler.submit(request(0, kind.0, adapter.as_ref().map(LoadedAdapter::adapter)), now).unwrap();
             let mut emit = |event: Event<'_>| {
                 if let Event::Token { token, .. } = event {
                     tokens.push(token.chosen.token);

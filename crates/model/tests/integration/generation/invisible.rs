@@ -13,7 +13,7 @@ use fastrand::Rng;
 use throng_core::batch::StepOutput;
 use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{
-    AdapterId, BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams,
+    Adapter, AdapterId, BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams,
 };
 use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
@@ -156,7 +156,7 @@ fn requests(rng: &mut Rng) -> Vec<Request> {
         })
         .collect();
     let request = |(i, prompt): (usize, Vec<u32>)| Request {
-        adapter: (i % 5 < 2).then_some(AdapterId((i % N_ADAPTERS) as u32)),
+        adapter: (i % 5 < 2).then_some(Adapter::numbered(AdapterId((i % N_ADAPTERS) as u32))),
         n: if i % 11 == 5 { 3 } else { 1 },
         priority: Priority((i % 3) as i32),
         ..Request::plain(RequestId(0), prompt, sampling(i, rng))

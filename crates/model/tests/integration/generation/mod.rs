@@ -4,6 +4,7 @@ mod adapters;
 mod adapters_under_load;
 mod backend_suite;
 mod beams;
+mod blocks;
 mod constraints;
 mod draft_model;
 mod drafts;

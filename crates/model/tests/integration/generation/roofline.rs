@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Mutex;
 
+use throng_core::forward_work::{Steps, Work};
 use throng_kernels::quant::Format;
 use throng_model::arch::Architecture;
 use throng_model::decoder::weights::DecoderWeights;
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::load_bytes;
 use throng_model::reference_backend::ReferenceBackend;
-use throng_model::roofline::{Steps, Work};
 use throng_model::tensor_role::{TensorRole, tensor_roles};
 use throng_model::weights::gguf::Gguf;
 use throng_model::weights::safetensors::SafetensorsFolder;

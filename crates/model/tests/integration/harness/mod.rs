@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use safetensors::SafeTensors;
 use throng_core::batch::{
-    BLOCK_TOKENS, BlockId, ChosenToken, NewSequence, ScheduledBatch, StateShare, StateSlot, StepOutput,
+    BLOCK_TOKENS, BlockId, ChosenToken, MemorySlot, NewSequence, ScheduledBatch, StateShare, StepOutput,
 };
 use throng_core::executor::Executor;
 use throng_core::request::{AdapterId, RequestId, SamplingParams, SequenceId};
@@ -103,7 +103,7 @@ impl OneSequence {
         });
         if executor.capacity().n_state_slots > 0 {
             // The state goes back and forth between two slots.
-            let (from, to) = (StateSlot(self.n_steps % 2), StateSlot((self.n_steps + 1) % 2));
+            let (from, to) = (MemorySlot(self.n_steps % 2), MemorySlot((self.n_steps + 1) % 2));
             let from = (self.n_computed > 0).then_some(from);
             self.batch.set_state(StateShare { from, to, saves: [None; 2] });
             self.n_steps += 1;

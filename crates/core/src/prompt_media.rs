@@ -1,0 +1,162 @@
+//! Parts of a prompt that are not text: which tokens stand for them, a digest of their content, and the
+//! positions of their tokens. Does not know how they are encoded.
+
+use serde::{Deserialize, Serialize};
+
+/// SHA-256 of the content that a span stands for, as the encoder reads it: equal digests mean equal
+/// embeddings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ContentDigest(pub [u8; 32]);
+
+/// What the content of a span is. A kind that is not known is an error: an image must not be passed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpanKind {
+    /// A still image.
+    Image,
+    /// Frames of a video.
+    Video,
+    /// Sound.
+    Audio,
+}
+
+/// Prompt tokens that stand for something else than text: their ids only keep the place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PromptSpan {
+    /// The first of the tokens.
+    pub start: u32,
+    /// How many there are, at least one.
+    pub len: u32,
+    /// What they stand for.
+    pub digest: ContentDigest,
+    /// What that is.
+    pub kind: SpanKind,
+}
+
+impl PromptSpan {
+    /// The token after the last.
+    pub fn end(&self) -> u64 {
+        u64::from(self.start) + u64::from(self.len)
+    }
+}
+
+/// The position of a token in the three sections of a multimodal rotary embedding (arXiv:2409.12191): time,
+/// height, width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RotaryPosition(pub [u32; 3]);
+
+impl RotaryPosition {
+    /// The position of a token of text: the same in all sections.
+    pub const fn of_text(position: u32) -> Self {
+        Self([position; 3])
+    }
+}
+
+/// What a prompt has beside its token ids.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PromptMedia {
+    /// In increasing order; they do not overlap.
+    pub spans: Vec<PromptSpan>,
+    /// One for each prompt token; empty: every token has the position of a token of text.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub positions: Vec<RotaryPosition>,
+}
+
+impl PromptMedia {
+    /// Whether it fits a prompt of so many tokens.
+    pub fn fits(&self, n_prompt: usize) -> bool {
+        let n_positions = self.positions.len();
+        let mut end = 0;
+        let in_order = self.spans.iter().all(|span| {
+            let follows = u64::from(span.start) >= end && span.len > 0;
+            end = span.end();
+            follows
+        });
+        in_order && end <= n_prompt as u64 && (n_positions == 0 || n_positions == n_prompt)
+    }
+
+    /// The rotary position of the token at `position`. Output tokens follow the largest position of the
+    /// prompt.
+    pub fn rotary_position(&self, position: u32) -> RotaryPosition {
+        if let Some(explicit) = self.positions.get(position as usize) {
+            return *explicit;
+        }
+        let largest = self.positions.iter().flat_map(|position| position.0).max();
+        let n_after = position.saturating_sub(self.positions.len() as u32);
+        RotaryPosition::of_text(
+            largest.map_or(position, |largest| largest.saturating_add(1).saturating_add(n_after)),
+        )
+    }
+
+    /// The span that the token at `position` is part of.
+    pub fn span_at(&self, position: u32) -> Option<&PromptSpan> {
+        let n_before = self.spans.partition_point(|span| span.end() <= u64::from(position));
+        self.spans.get(n_before).filter(|span| span.start <= position)
+    }
+
+    /// The same for the first `n_tokens` tokens: what these tokens depend on.
+    pub fn is_equal_before(&self, other: &Self, n_tokens: usize) -> bool {
+        let n_spans = |media: &Self| media.spans.partition_point(|span| (span.start as usize) < n_tokens);
+        let n_positions = |media: &Self| media.positions.len().min(n_tokens);
+        self.spans[..n_spans(self)] == other.spans[..n_spans(other)]
+            && self.positions[..n_positions(self)] == other.positions[..n_positions(other)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(start: u32, len: u32) -> PromptSpan {
+        PromptSpan { start, len, digest: ContentDigest([len as u8; 32]), kind: SpanKind::Image }
+    }
+
+    fn media(spans: &[PromptSpan]) -> PromptMedia {
+        PromptMedia { spans: spans.to_vec(), positions: Vec::new() }
+    }
+
+    #[test]
+    fn spans_are_in_order_and_within_the_prompt() {
+        let fits = |spans: &[PromptSpan]| media(spans).fits(20);
+        assert!(fits(&[]) && fits(&[span(0, 20)]) && fits(&[span(1, 4), span(5, 15)]));
+        assert!(!fits(&[span(1, 5), span(5, 2)]) && !fits(&[span(5, 2), span(1, 2)]));
+        assert!(!fits(&[span(10, 11)]) && !fits(&[span(3, 0)]) && !fits(&[span(u32::MAX, u32::MAX)]));
+        let positions = |n| PromptMedia { spans: vec![], positions: vec![RotaryPosition([0; 3]); n] };
+        assert!(positions(20).fits(20) && !positions(19).fits(20));
+    }
+
+    #[test]
+    fn positions_go_on_after_the_largest() {
+        let text = media(&[span(0, 2)]);
+        assert_eq!(text.rotary_position(7), RotaryPosition([7; 3]));
+        let positions = [[0, 0, 0], [1, 1, 1], [1, 1, 2], [1, 2, 1], [1, 2, 2]].map(RotaryPosition).to_vec();
+        let image = PromptMedia { spans: vec![span(1, 4)], positions };
+        assert_eq!(image.rotary_position(2), RotaryPosition([1, 1, 2]));
+        assert_eq!(
+            [5, 6].map(|position| image.rotary_position(position)),
+            [3, 4].map(RotaryPosition::of_text)
+        );
+    }
+
+    #[test]
+    fn a_token_has_at_most_one_span() {
+        let two = media(&[span(1, 4), span(5, 2)]);
+        let starts: Vec<_> = (0..8).map(|position| two.span_at(position).map(|span| span.start)).collect();
+        assert_eq!(starts, [None, Some(1), Some(1), Some(1), Some(1), Some(5), Some(5), None]);
+    }
+
+    #[test]
+    fn equal_beginnings_are_found() {
+        let (one, two) = (media(&[span(1, 4)]), media(&[span(1, 4), span(10, 2)]));
+        assert!(one.is_equal_before(&two, 10) && !one.is_equal_before(&two, 11));
+        assert!(!one.is_equal_before(&media(&[span(1, 5)]), 2), "an image is seen as a whole");
+        let at = |third: u32| PromptMedia {
+            positions: [0, 1, third].map(RotaryPosition::of_text).to_vec(),
+            ..PromptMedia::default()
+        };
+        assert!(at(2).is_equal_before(&at(3), 2) && !at(2).is_equal_before(&at(3), 3));
+        assert!(!at(2).is_equal_before(&one, 1));
+    }
+}

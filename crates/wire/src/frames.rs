@@ -1,0 +1,255 @@
+//! Binary frames out of pieces of a body, each at most as long as it may be: the bytes of KV blocks, beside
+//! the lines of JSON. Does not know who sends blocks and where they go.
+//!
+//! A frame is the length of what follows as a 32-bit number, a byte for its kind, and its payload. Numbers
+//! are little-endian. Kinds: 1, a [`BlockLayout`] as JSON, which the blocks after it have; 2, a block: its
+//! name and the name of the prefix before it (32 bytes each), its 16 tokens (32-bit numbers), its bytes.
+//! Frames of other kinds are passed over.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use throng_core::batch::BLOCK_TOKENS;
+use throng_core::block_exchange::BlockLayout;
+use throng_core::block_hash::{BlockHash, BlockTokens};
+
+use crate::MAX_FRAME_BYTES;
+
+const LAYOUT: u8 = 1;
+const BLOCK: u8 = 2;
+/// Bytes of a block's frame before the block's own: its kind, two names, its tokens.
+const BLOCK_HEAD_BYTES: usize = 1 + 2 * 32 + 4 * BLOCK_TOKENS;
+
+/// A binary message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// How the blocks after it are laid out.
+    Layout(BlockLayout),
+    /// A block.
+    Block(Box<BlockFrame>),
+    /// What a newer build sends: to be passed over.
+    Unknown,
+}
+
+/// A block with all that a prefix cache needs to find it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockFrame {
+    /// Its name.
+    pub hash: BlockHash,
+    /// The name of the prefix before it.
+    pub parent: BlockHash,
+    /// Its tokens.
+    pub tokens: BlockTokens,
+    /// Its keys and values, in the layout that was sent before.
+    pub bytes: Vec<u8>,
+}
+
+/// Why a frame was not written or read. A connection with such a frame has no next one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// The frame is longer than it may be.
+    #[error("a frame of {n_bytes} bytes, of at most {MAX_FRAME_BYTES}")]
+    TooLong {
+        /// Its length without the four bytes that say it.
+        n_bytes: usize,
+    },
+    /// The frame has no kind.
+    #[error("an empty frame")]
+    Empty,
+    /// The payload is not one of its kind.
+    #[error("a malformed frame of kind {kind}: {reason}")]
+    Malformed {
+        /// The kind.
+        kind: u8,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// [`BlockLayout`] as JSON.
+#[derive(Serialize, Deserialize)]
+struct LayoutMessage {
+    model: Arc<str>,
+    kv_type: Arc<str>,
+    layout: Arc<str>,
+    n_bytes: usize,
+}
+
+impl Frame {
+    /// The frame as bytes.
+    ///
+    /// # Errors
+    /// When it would be too long, or is [`Self::Unknown`], which has no bytes here.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, FrameError> {
+        let mut frame = vec![0; 4];
+        match self {
+            Self::Layout(BlockLayout { model, kv_type, name, n_bytes }) => {
+                let (model, kv_type, layout) = (model.clone(), kv_type.clone(), name.clone());
+                let message = LayoutMessage { model, kv_type, layout, n_bytes: *n_bytes };
+                frame.push(LAYOUT);
+                serde_json::to_writer(&mut frame, &message).map_err(|error| malformed(LAYOUT, error))?;
+            }
+            Self::Block(block) => {
+                let n_bytes = BLOCK_HEAD_BYTES + block.bytes.len();
+                if n_bytes > MAX_FRAME_BYTES {
+                    return Err(FrameError::TooLong { n_bytes });
+                }
+                frame.reserve_exact(n_bytes);
+                frame.push(BLOCK);
+                frame.extend_from_slice(block.hash.as_bytes());
+                frame.extend_from_slice(block.parent.as_bytes());
+                block.tokens.iter().for_each(|token| frame.extend_from_slice(&token.to_le_bytes()));
+                frame.extend_from_slice(&block.bytes);
+            }
+            Self::Unknown => return Err(FrameError::Empty),
+        }
+        let n_bytes = frame.len() - 4;
+        match u32::try_from(n_bytes) {
+            Ok(length) if n_bytes <= MAX_FRAME_BYTES => frame[..4].copy_from_slice(&length.to_le_bytes()),
+            _ => return Err(FrameError::TooLong { n_bytes }),
+        }
+        Ok(frame)
+    }
+
+    /// A frame without its length.
+    fn read(frame: &[u8]) -> Result<Self, FrameError> {
+        let (&kind, payload) = frame.split_first().ok_or(FrameError::Empty)?;
+        match kind {
+            LAYOUT => {
+                let message: LayoutMessage =
+                    serde_json::from_slice(payload).map_err(|error| malformed(kind, error))?;
+                let LayoutMessage { model, kv_type, layout: name, n_bytes } = message;
+                Ok(Self::Layout(BlockLayout { model, kv_type, name, n_bytes }))
+            }
+            BLOCK => {
+                let block = read_block(payload).ok_or_else(|| malformed(kind, "it is too short"))?;
+                Ok(Self::Block(Box::new(block)))
+            }
+            _ => Ok(Self::Unknown),
+        }
+    }
+}
+
+fn read_block(payload: &[u8]) -> Option<BlockFrame> {
+    let (hash, rest) = payload.split_first_chunk()?;
+    let (parent, rest) = rest.split_first_chunk()?;
+    let (tokens, bytes) = rest.split_first_chunk::<{ 4 * BLOCK_TOKENS }>()?;
+    let mut block = BlockFrame {
+        hash: BlockHash::from_bytes(*hash),
+        parent: BlockHash::from_bytes(*parent),
+        tokens: [0; BLOCK_TOKENS],
+        bytes: bytes.to_vec(),
+    };
+    for (token, bytes) in block.tokens.iter_mut().zip(tokens.as_chunks().0) {
+        *token = u32::from_le_bytes(*bytes);
+    }
+    Some(block)
+}
+
+fn malformed(kind: u8, reason: impl ToString) -> FrameError {
+    FrameError::Malformed { kind, reason: reason.to_string() }
+}
+
+/// Pieces of a body that have not become frames yet.
+#[derive(Debug, Default)]
+pub struct FrameBuffer {
+    bytes: Vec<u8>,
+    /// Where the first frame that was not taken begins.
+    start: usize,
+}
+
+impl FrameBuffer {
+    /// Adds a piece. Whole frames are to be taken before the next one comes.
+    pub fn push(&mut self, piece: &[u8]) {
+        self.bytes.drain(..self.start);
+        self.start = 0;
+        self.bytes.extend_from_slice(piece);
+    }
+
+    /// The next whole frame.
+    ///
+    /// # Errors
+    /// When it is too long, which its first bytes tell, or malformed.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
+        let Some((length, rest)) = self.bytes[self.start..].split_first_chunk() else { return Ok(None) };
+        let n_bytes = u32::from_le_bytes(*length) as usize;
+        if n_bytes > MAX_FRAME_BYTES {
+            return Err(FrameError::TooLong { n_bytes });
+        }
+        let Some(frame) = rest.get(..n_bytes) else { return Ok(None) };
+        let frame = Frame::read(frame)?;
+        self.start += 4 + n_bytes;
+        Ok(Some(frame))
+    }
+
+    /// Whether a frame has begun that has not ended.
+    pub fn is_inside_frame(&self) -> bool {
+        self.start < self.bytes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames() -> Vec<Frame> {
+        let layout =
+            BlockLayout { model: "m".into(), kv_type: "f16".into(), name: "panels-1".into(), n_bytes: 5 };
+        let hash = BlockHash::from_bytes([1; 32]);
+        let block = |bytes: &[u8]| BlockFrame {
+            hash: hash.child(&[7; BLOCK_TOKENS]),
+            parent: hash,
+            tokens: [7; BLOCK_TOKENS],
+            bytes: bytes.to_vec(),
+        };
+        vec![Frame::Layout(layout), Frame::Block(block(b"hello").into()), Frame::Block(block(b"").into())]
+    }
+
+    #[test]
+    fn frames_do_not_depend_on_the_pieces() {
+        let seed = fastrand::get_seed();
+        println!("seed {seed}");
+        let all: Vec<u8> = frames().iter().flat_map(|frame| frame.to_bytes().expect("short")).collect();
+        for _ in 0..200 {
+            let (mut buffer, mut read, mut rest) = (FrameBuffer::default(), Vec::new(), &all[..]);
+            while !rest.is_empty() {
+                let (piece, after) = rest.split_at(fastrand::usize(1..=rest.len().min(99)));
+                rest = after;
+                buffer.push(piece);
+                while let Some(frame) = buffer.next_frame().expect("well formed") {
+                    read.push(frame);
+                }
+            }
+            assert_eq!(read, frames());
+            assert!(!buffer.is_inside_frame());
+        }
+    }
+
+    #[test]
+    fn frames_that_cannot_be_read_say_why() {
+        let read = |bytes: &[u8]| {
+            let mut buffer = FrameBuffer::default();
+            buffer.push(bytes);
+            buffer.next_frame()
+        };
+        let too_long = MAX_FRAME_BYTES + 1;
+        assert_eq!(
+            read(&(too_long as u32).to_le_bytes()),
+            Err(FrameError::TooLong { n_bytes: too_long }),
+            "before its payload comes"
+        );
+        assert_eq!(read(&[0; 4]), Err(FrameError::Empty));
+        assert!(matches!(read(&[2, 0, 0, 0, LAYOUT, b'{']), Err(FrameError::Malformed { kind: LAYOUT, .. })));
+        let mut short = frames()[2].to_bytes().expect("short");
+        short.pop();
+        short[..4].copy_from_slice(&(BLOCK_HEAD_BYTES as u32 - 1).to_le_bytes());
+        assert!(matches!(read(&short), Err(FrameError::Malformed { kind: BLOCK, .. })));
+        assert_eq!(read(&[1, 0, 0, 0, 99]), Ok(Some(Frame::Unknown)));
+        assert_eq!(read(&[1, 0, 0]), Ok(None));
+        assert_eq!(Frame::Unknown.to_bytes(), Err(FrameError::Empty));
+        let Frame::Block(mut block) = frames().remove(1) else { panic!("the second is a block") };
+        block.bytes = vec![0; MAX_FRAME_BYTES];
+        let n_bytes = MAX_FRAME_BYTES + BLOCK_HEAD_BYTES;
+        assert_eq!(Frame::Block(block).to_bytes(), Err(FrameError::TooLong { n_bytes }));
+    }
+}
