@@ -7,7 +7,11 @@ import pytest
 
 
 # A worker has one connection for all streams of a gateway.
-@pytest.mark.parametrize(("place", "n_streams"), [([], 40), (["--remote"], 4200)], ids=["one process", "a worker"])
+REMOTE = pytest.param(["--remote"], 4200, id="a worker", marks=pytest.mark.nightly)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(("place", "n_streams"), [pytest.param([], 40, id="one process"), REMOTE])
 def test_the_gateway_is_measured_beside_a_server_without_one(binary, place, n_streams):
     command = ["bench", "gateway", "--rate", "50", "--seconds", "1", "--connections", "4", "--open-streams", str(n_streams), "--json"]
     ran = subprocess.run([binary, *command, *place], capture_output=True, text=True, timeout=240, check=False)

@@ -5,8 +5,9 @@ import sys
 import httpx
 import pytest
 from certificates import self_signed
+from ports import free_port
 from test_fleet_of_models import TOKEN, gateway
-from test_foreign_engines import free_port, process, wait_for
+from test_foreign_engines import process, wait_for
 
 grpc = pytest.importorskip("grpc")
 
