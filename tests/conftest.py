@@ -25,7 +25,16 @@ def pytest_addoption(parser):
     parser.addoption("--axe", help="axe.min.js of axe-core; without it, its test is skipped")
     parser.addoption("--llama-server", help="llama.cpp's server; without it and --gguf, its test is skipped")
     parser.addoption("--gguf", help="a model for it")
+    parser.addoption("--nightly", action="store_true", help="also what takes long and seldom fails")
     parser.addoption("--prometheus", help="a Prometheus that scrapes it; without one, its test is skipped")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out the tests marked `nightly` unless they are asked for."""
+    if not config.getoption("--nightly"):
+        nightly = [item for item in items if item.get_closest_marker("nightly")]
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=nightly)
 
 
 def pytest_runtest_logreport(report):

@@ -61,6 +61,7 @@ def test_bench_prints_each_figures_share_of_the_limit(binary):
     assert not {"limits", "prefill_limit", "decode_limit"} & without.keys()
 
 
+@pytest.mark.alone
 def test_bench_machine_measures_without_a_model(binary):
     answer = throng(binary, "bench", "machine", "--threads", "2", "--json")
     assert answer.returncode == 0, answer.stderr

@@ -9,7 +9,8 @@ import requests
 from conftest import ROOT
 from documented import Document
 from encoder_folder import with_tokenizer
-from test_foreign_engines import free_port, process, wait_for
+from ports import free_port
+from test_foreign_engines import process, wait_for
 
 FIXTURES = ROOT / "crates/model/tests/fixtures"
 TOKEN = {"THRONG_WORKER_TOKEN": "the-token"}

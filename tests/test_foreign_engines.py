@@ -10,7 +10,6 @@ import importlib.util
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -20,14 +19,9 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
+from ports import free_port
 
 LIMIT_S = 120
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def wait_for(condition, what):

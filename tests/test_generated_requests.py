@@ -10,7 +10,7 @@ import pytest
 import requests
 from documented import Document
 
-N_REQUESTS = int(os.environ.get("THRONG_GENERATED_REQUESTS", "1500"))
+N_REQUESTS = int(os.environ.get("THRONG_GENERATED_REQUESTS", "300"))
 SEEDS = (1, 2)
 
 
@@ -39,6 +39,7 @@ def test_an_answer_of_another_form_is_found(server):
     assert list(document.faults_of_form("ChatCompletion", answer)) != []
 
 
+@pytest.mark.nightly
 def test_schemathesis_finds_nothing(server, tmp_path):
     program = Path(sys.executable).with_name("st")
     command = [program, "run", f"{server.url}/openapi.json", "--max-examples", "10", "--phases", "examples,coverage,fuzzing"]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.nightly
+
 CHART = Path(__file__).resolve().parent.parent / "packaging/helm/throng"
 
 

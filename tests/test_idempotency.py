@@ -14,7 +14,7 @@ import time
 
 import httpx
 
-N_KILLS = int(os.environ.get("THRONG_GATEWAY_KILLS", "4"))
+N_KILLS = int(os.environ.get("THRONG_GATEWAY_KILLS", "2"))
 N_CLIENTS = 3
 PATIENCE_S = 120
 

@@ -2,9 +2,10 @@
 format of Prometheus, one sample."""
 
 import httpx
+from ports import free_port
 from prometheus_client.parser import text_string_to_metric_families
 from test_fleet_of_models import TOKEN, gateway
-from test_foreign_engines import free_port, process, wait_for
+from test_foreign_engines import process, wait_for
 
 METRIC = "throng_desired_replicas"
 KEY = "key-of-keda"

@@ -2,7 +2,6 @@
 answers queries."""
 
 import json
-import socket
 import subprocess
 import time
 import urllib.error
@@ -10,6 +9,7 @@ import urllib.parse
 import urllib.request
 
 import pytest
+from ports import free_port
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open_metrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
@@ -61,8 +61,7 @@ def prometheus(request, busy, tmp_path_factory):
         "authorization": {"credentials_file": str(folder / "key")},
     }
     (folder / "prometheus.yml").write_text(json.dumps({"scrape_configs": [scrape_config]}))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     arguments = [
         f"--config.file={folder / 'prometheus.yml'}",
         f"--storage.tsdb.path={folder / 'data'}",
@@ -93,6 +92,7 @@ def prometheus(request, busy, tmp_path_factory):
     process.wait(30)
 
 
+@pytest.mark.nightly
 def test_a_real_prometheus_scrapes_and_answers(prometheus):
     assert prometheus('up{job="throng"} == 1') == [1]
     assert prometheus("sum(vllm:request_success_total)") == [3]

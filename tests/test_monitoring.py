@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from test_metrics import busy, prometheus  # noqa: F401: fixtures
 
+pytestmark = pytest.mark.nightly
+
 FOLDER = Path(__file__).resolve().parent.parent / "packaging/monitoring"
 #: What has no sample while nothing goes wrong: the label sets come with the first error, refusal or cached prompt.
 ABSENT_WHEN_WELL = {"vllm:admission_rejections_total"}

@@ -39,6 +39,7 @@ def first_answer(way, packages):
     return json.loads(run.stdout.splitlines()[-1])["ways"][way]["answer"]
 
 
+@pytest.mark.nightly
 def test_the_archive_has_the_binary_manual_completions_and_the_right_sum(packages):
     (archive,) = packages.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
@@ -63,10 +64,12 @@ def test_the_archive_has_the_binary_manual_completions_and_the_right_sum(package
     assert len(sums) == 2
 
 
+@pytest.mark.nightly
 def test_the_archive_answers(packages):
     assert first_answer("archive", packages)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="dpkg-deb is not there to read the package")
 def test_dpkg_reads_the_package(packages):
     (package,) = packages.glob("*.deb")
@@ -77,6 +80,8 @@ def test_dpkg_reads_the_package(packages):
         assert path in listed
 
 
+@pytest.mark.nightly
+@pytest.mark.alone
 @pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("dpkg") or not shutil.which("setpriv"),
     reason="installing a package needs root, dpkg and setpriv",

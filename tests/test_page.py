@@ -1,10 +1,10 @@
 """The page at `/` in a headless browser: chatting, and what it says when something is wrong."""
 
 import os
-import socket
 from pathlib import Path
 
 import pytest
+from ports import free_port
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -147,8 +147,7 @@ def test_a_missing_and_a_wrong_key_are_told_apart(desktop, start):
 
 
 def test_a_dead_server_says_so_and_the_message_is_sent_when_it_is_back(desktop, start):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with start("--port", str(port)) as server:
         url = server.url
         open_page(desktop, url)

@@ -24,6 +24,8 @@ def entries():
 @pytest.fixture
 def inspect(binary, tmp_path):
     """Runs `throng inspect` on the folder of an entry, with changes to its configuration and its tensors."""
+    if not CONFIGS.exists():
+        pytest.skip("../shared/configs is absent")
     if str(CONFIGS) not in sys.path:
         sys.path.insert(0, str(CONFIGS))
     import sparse_checkpoint

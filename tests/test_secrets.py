@@ -7,7 +7,8 @@ import time
 import httpx
 import pytest
 import requests
-from test_foreign_engines import free_port, wait_for
+from ports import free_port
+from test_foreign_engines import wait_for
 
 PROMPT = "marker-of-the-prompt-5d1f"
 SECRETS = {

@@ -12,7 +12,7 @@ from typing import Literal, Union
 
 import pydantic
 
-N_OUTPUTS = int(os.environ.get("THRONG_N_CONSTRAINED", "48"))
+N_OUTPUTS = int(os.environ.get("THRONG_N_CONSTRAINED", "24"))
 N_AT_ONCE = 16
 
 

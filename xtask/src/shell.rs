@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -35,33 +35,32 @@ pub fn run_with<S: AsRef<OsStr>>(
     let line: Vec<_> = arguments.iter().map(|a| a.as_ref().to_string_lossy()).collect();
     let line = format!("{} {}", program.to_string_lossy(), line.join(" "));
     println!("$ {line}");
-    let child = Command::new(program)
+    let mut child = Command::new(program)
         .args(arguments)
         .envs(variables.iter().map(|(name, value)| (name, value)))
         .current_dir(workspace())
         .stdin(Stdio::null())
         .spawn()
         .with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
-    let status = wait(child, &line)?;
+    let status = waiting(&line, || child.wait())?;
     if !status.success() {
         bail!("{line} failed ({status})");
     }
     Ok(())
 }
 
-/// Waits for a program; a line every [`PROGRESS`] says that it still runs.
-fn wait(mut child: Child, line: &str) -> Result<ExitStatus> {
-    let (ended, begun) = (channel::<()>(), Instant::now());
-    let (tell, told) = ended;
+/// Returns what `wait` does; until then a line every [`PROGRESS`] says that `what` still runs.
+pub fn waiting<T>(what: &str, wait: impl FnOnce() -> T) -> T {
+    let (begun, (end, ended)) = (Instant::now(), channel::<()>());
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            while told.recv_timeout(PROGRESS) == Err(RecvTimeoutError::Timeout) {
-                println!("  [{} s] {line}", begun.elapsed().as_secs());
+            while ended.recv_timeout(PROGRESS) == Err(RecvTimeoutError::Timeout) {
+                println!("  [{} s] {what}", begun.elapsed().as_secs());
             }
         });
-        let status = child.wait();
-        drop(tell);
-        Ok(status?)
+        let result = wait();
+        drop(end);
+        result
     })
 }
 

@@ -5,41 +5,58 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{machine, skipped};
+use super::{Extent, machine, rust, tests_at_once};
 use crate::shell::{cargo, run as start, run_with, workspace};
 
 /// Installs what the end-to-end tests need.
 ///
 /// # Errors
 /// When something of it cannot be had.
-pub fn prepare() -> Result<()> {
+pub fn prepare(extent: Extent) -> Result<()> {
     machine::browser()?;
     machine::python()?;
-    machine::prometheus()?;
+    if extent == Extent::Nightly {
+        machine::prometheus()?;
+    }
     machine::axe().map(drop)
 }
 
-/// Builds the binary and runs `tests/` against it.
-pub fn run() -> Result<()> {
+/// Builds the binary and runs `tests/` against it: several tests at once, then those that must be alone on
+/// the machine.
+///
+/// # Errors
+/// When one of them fails.
+pub fn run(extent: Extent) -> Result<()> {
     machine::browser()?;
     let python = machine::python()?;
     for scripts in ["starter", "bench"] {
         start(&python, &["-m", "unittest", "discover", "-s", scripts])?;
     }
-    // As the tests build it, so that the dependencies are not compiled twice, with other features.
-    cargo(&["test", "--workspace", "--lib", "--bins", "--tests", "--no-run"])?;
+    rust::build_only()?;
     let binary = workspace().join("target/debug/throng");
     let binary = binary.to_string_lossy();
-    let (prometheus, axe) = (machine::prometheus()?, machine::axe()?);
+    let variables: Vec<_> = extent.variables().collect();
+    let n_processes = tests_at_once().to_string();
     let mut line = vec!["-m", "pytest", "-q", "tests", "--throng", &binary];
-    if let Some(prometheus) = prometheus.as_deref() {
-        line.extend(["--prometheus", prometheus]);
-    }
+    let axe = machine::axe()?;
     if let Some(axe) = axe.as_deref() {
         line.extend(["--axe", axe]);
     }
-    run_with(&python, &line, &[(skipped::VARIABLE, skipped::file())])?;
-    start(&python, &["tests/attacks/run.py", "--quick", "--binary", &binary])
+    let prometheus = if extent == Extent::Nightly { machine::prometheus()? } else { None };
+    if let Some(prometheus) = prometheus.as_deref() {
+        line.extend(["--prometheus", prometheus]);
+    }
+    if extent == Extent::Nightly {
+        line.push("--nightly");
+    }
+    let together: &[&str] = &["-m", "not alone", "--numprocesses", &n_processes, "--dist", "loadfile"];
+    for phase in [together, &["-m", "alone"]] {
+        run_with(&python, &[&line, phase].concat(), &variables)?;
+    }
+    match extent {
+        Extent::Ordinary => start(&python, &["tests/attacks/run.py", "--quick", "--binary", &binary]),
+        Extent::Nightly => crate::attack::run(&[]),
+    }
 }
 
 /// Runs `tests/clients/`: the libraries that others have built on the official one, and its JavaScript

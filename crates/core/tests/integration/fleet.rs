@@ -8,8 +8,8 @@ use fastrand::Rng;
 use throng_core::health::{Delivery, Epoch, Ownership, RetryBudget, StreamId};
 use throng_core::routing::{Knowledge, Policy, Query, Region, ReplicaId, Router, Ticket};
 use throng_core::time::Timestamp;
+use throng_testkit::nightly::amount;
 
-const N_SCHEDULES: u64 = 100_000;
 const RESERVE: u32 = 2;
 
 /// Mistakes that a user of these structs could make, and that this test must find.
@@ -236,7 +236,7 @@ impl World {
 #[test]
 fn streams_outlive_replicas() {
     let only = std::env::var("THRONG_FLEET_SEED").ok().map(|seed| seed.parse().expect("a number"));
-    for seed in only.map_or(0..N_SCHEDULES, |seed: u64| seed..seed + 1) {
+    for seed in only.map_or(0..amount(10_000, 100_000), |seed: u64| seed..seed + 1) {
         if let Err(problem) = World::new(seed, None).run() {
             panic!(
                 "seed {seed}: {problem}\nrerun: THRONG_FLEET_SEED={seed} cargo test -p throng-core --test integration fleet streams"

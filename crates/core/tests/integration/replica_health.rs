@@ -7,8 +7,7 @@ use fastrand::Rng;
 use throng_core::health::{Board, Cause, HealthConfig, Probe, State};
 use throng_core::routing::ReplicaId;
 use throng_core::time::{Nanos, Timestamp};
-
-const N_SCHEDULES: u64 = 100_000;
+use throng_testkit::nightly::amount;
 
 /// Mistakes that a user of the board could make, and that this test must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,7 +223,7 @@ impl World {
 #[test]
 fn whoever_is_out_gets_nothing_and_comes_back() {
     let only = std::env::var("THRONG_HEALTH_SEED").ok().map(|seed| seed.parse().expect("a number"));
-    for seed in only.map_or(0..N_SCHEDULES, |seed: u64| seed..seed + 1) {
+    for seed in only.map_or(0..amount(10_000, 100_000), |seed: u64| seed..seed + 1) {
         if let Err(problem) = World::new(seed, None).run() {
             panic!(
                 "seed {seed}: {problem}\nrerun: THRONG_HEALTH_SEED={seed} cargo test --workspace --test integration replica_health whoever"

@@ -15,6 +15,8 @@ use throng_model::backend::Backend;
 use throng_model::batch_input::BatchInput;
 use throng_model::reference_backend::ReferenceBackend;
 
+use crate::nightly::amount;
+
 /// An operation on some inputs. Items are what must not influence each other: rows of a buffer, or sequences.
 trait Op {
     /// What messages call it.
@@ -76,11 +78,12 @@ fn check_op<B: Backend>(backends: &mut [B], op: &impl Op) {
 /// The items of `n` that are computed alone too: all of a few. Of many, which are rows of one width, a spread
 /// over all places of a tile with the first and the last, because each makes a backend pack its weights anew.
 fn items_alone(n: usize) -> Vec<usize> {
-    const MOST: usize = 12;
-    if n <= MOST {
+    const FEW: usize = 12;
+    if n <= FEW {
         return (0..n).collect();
     }
-    (0..n - 1).step_by(n.div_ceil(MOST - 1)).chain([n - 1]).collect()
+    let most = amount(5, FEW);
+    (0..n - 1).step_by(n.div_ceil(most - 1)).chain([n - 1]).collect()
 }
 
 fn same_bits(a: &[f32], b: &[f32]) -> bool {

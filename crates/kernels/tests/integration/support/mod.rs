@@ -2,6 +2,12 @@
 
 use throng_kernels::quant::{Format, quantize_row};
 
+/// Whether this is the run of `cargo xtask test --nightly`. The crate `throng-testkit` says so too, but needs
+/// the model crate.
+pub fn is_nightly() -> bool {
+    std::env::var_os("THRONG_NIGHTLY").is_some()
+}
+
 /// A splitmix64 stream; every test names its seed.
 pub struct Random(pub u64);
 
