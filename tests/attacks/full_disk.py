@@ -152,6 +152,23 @@ def fill_and_free(target, gateway, disk, round):
     )
 
 
+def fill_twice(target, gateway, disk):
+    for round in range(2):
+        fill_and_free(target, gateway, disk, round)
+
+    def is_complete():
+        return gateway.n_written() + gateway.metric("throng_ledger_lost_entries_total") == gateway.n_answered
+
+    is_whole = within(RECOVERY_LIMIT_S, is_complete)
+    n_lost = int(gateway.metric("throng_ledger_lost_entries_total"))
+    target.claim(
+        is_whole, f"of {gateway.n_answered} answers {gateway.n_written()} are in the ledger, {n_lost} are counted as lost"
+    )
+    # Between the first entry without room and the refusal that follows: those of keys without a budget.
+    target.claim(n_lost <= 2 * 20, f"{n_lost} entries of keys without a budget are lost")
+    return target.claim(gateway.server.stop() == 0, "exit status 0")
+
+
 @attack("full_disk", alone=True, limit_s=180)
 def full_disk(target):
     """The disk of the database and the journal fills up and gets room, twice: no acknowledged entry is lost."""
@@ -160,17 +177,8 @@ def full_disk(target):
         if disk is None:
             return target.claim(True, "not run: no file system can be mounted here (only root can)")
         gateway = Gateway(target, folder)
-        for round in range(2):
-            fill_and_free(target, gateway, disk, round)
-
-        def is_complete():
-            return gateway.n_written() + gateway.metric("throng_ledger_lost_entries_total") == gateway.n_answered
-
-        is_whole = within(RECOVERY_LIMIT_S, is_complete)
-        n_lost = int(gateway.metric("throng_ledger_lost_entries_total"))
-        target.claim(
-            is_whole, f"of {gateway.n_answered} answers {gateway.n_written()} are in the ledger, {n_lost} are counted as lost"
-        )
-        # Between the first entry without room and the refusal that follows: those of keys without a budget.
-        target.claim(n_lost <= 2 * 20, f"{n_lost} entries of keys without a budget are lost")
-        return target.claim(gateway.server.stop() == 0, "exit status 0")
+        try:
+            return fill_twice(target, gateway, disk)
+        finally:
+            if gateway.server.is_running():
+                gateway.server.kill()
