@@ -86,7 +86,7 @@ impl Role {
 pub struct Message {
     /// Author of the message.
     pub role: Role,
-    /// Text; text parts are joined by line breaks. `None` only beside `tool_calls` or reasoning.
+    /// Text; text parts are joined by line breaks. `None` only for answers without any.
     pub content: Option<String>,
     /// The name of the speaker or function.
     pub name: Option<String>,
@@ -230,9 +230,9 @@ impl Parts {
         let reasoning =
             reasoning.or(thought.flatten().map(|thought| thought.text).filter(|text| !text.is_empty()));
         let content = content.or(refusal);
-        // An answer that was cut while the model thought has nothing else.
-        let is_thought = role == Role::Assistant && reasoning.is_some();
-        if content.is_none() && tool_calls.is_empty() && !is_thought {
+        // An answer that was cut while the model thought has no content, and clients drop its reasoning.
+        let may_say_nothing = role == Role::Assistant && (reasoning.is_some() || !node.is_strict());
+        if content.is_none() && tool_calls.is_empty() && !may_say_nothing {
             return Err(missing("content"));
         }
         Ok(Message { role, content, name, tool_calls, tool_call_id, reasoning })
