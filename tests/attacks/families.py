@@ -6,6 +6,7 @@ import browsers  # noqa: F401
 import connections  # noqa: F401
 import files  # noqa: F401
 import framing  # noqa: F401
+import full_disk  # noqa: F401
 import grammars  # noqa: F401
 import half_close  # noqa: F401
 import http2  # noqa: F401

@@ -48,6 +48,8 @@ class LlamaCpp:
         parameters = xllamacpp.CommonParams()
         parameters.model.path = str(path)
         parameters.n_ctx, parameters.n_parallel, parameters.warmup = n_context, 1, False
+        # Its threads wait for each other in loops: beside other programs, two are far slower than one.
+        parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
         # Its server always listens; port 0 lets the system choose.
         parameters.port = 0
         self._server = xllamacpp.Server(parameters)

@@ -31,5 +31,12 @@ def gemma3_path():
 
 
 @pytest.fixture(scope="session")
+def gemma3(start, gemma3_path):
+    """A server with Gemma 3 270M as the package has it."""
+    with start(gemma3_path, "--max-logprobs", N_REPORTED, "--served-model-name", "gemma3") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def minilm_path():
     return bring(packages.minilm)

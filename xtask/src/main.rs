@@ -3,7 +3,6 @@
 //! and the machine lacks. `cargo xtask attack` attacks the server, `cargo xtask kill` kills workers, and
 //! `cargo xtask dist` packs the binary.
 
-mod attack;
 mod dist;
 mod kill;
 mod shell;
@@ -34,7 +33,7 @@ fn main() -> Result<()> {
         ["tidy"] => tidy::run(),
         ["limits"] => tidy::write_limits(),
         ["test", flags @ ..] => test::run(flags),
-        ["attack", arguments @ ..] => attack::run(arguments),
+        ["attack", arguments @ ..] => test::attack::run(arguments),
         ["kill", arguments @ ..] => kill::run(arguments),
         ["dist", arguments @ ..] => dist::run(arguments),
         _ => bail!("{USAGE}"),

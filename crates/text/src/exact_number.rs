@@ -9,6 +9,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
+use crate::decimal::Decimal;
+
 /// The name of the member that holds the digits.
 const KEY: &str = "$throng.number";
 
@@ -127,22 +129,10 @@ fn is_changed(number: &str) -> bool {
     }
     match serde_json::from_str::<serde_json::Number>(number) {
         // Doubles are written with the fewest digits that tell them apart from others.
-        Ok(read) if read.is_f64() => significant(number) != significant(&read.to_string()),
+        Ok(read) if read.is_f64() => Decimal::parse(number) != Decimal::parse(&read.to_string()),
         // Integers that fit are kept, and the parser refuses what is no number at all.
         _ => false,
     }
-}
-
-/// The digits of a number without zeros at their ends, and the power of ten of the first.
-fn significant(number: &str) -> (Vec<u8>, i64) {
-    let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
-    let mantissa = mantissa.trim_start_matches('-');
-    let n_whole = mantissa.find('.').unwrap_or(mantissa.len());
-    let digits: Vec<u8> = mantissa.bytes().filter(u8::is_ascii_digit).collect();
-    let Some(first) = digits.iter().position(|b| *b != b'0') else { return (Vec::new(), 0) };
-    let last = digits.iter().rposition(|b| *b != b'0').unwrap_or(first);
-    let exponent: i64 = exponent.parse().unwrap_or(i64::MAX);
-    (digits[first..=last].to_vec(), exponent.saturating_add(n_whole as i64 - first as i64))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 mod answer_parser;
 mod chat_template;
+mod decimal;
 mod detokenizer;
 mod disguise;
 mod error;

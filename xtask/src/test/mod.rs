@@ -1,5 +1,6 @@
 //! Runs everything a change must pass, the fastest checks first.
 
+pub mod attack;
 mod clients;
 mod dependencies;
 mod machine;

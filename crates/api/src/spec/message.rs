@@ -47,7 +47,7 @@ impl Role {
 pub struct Message {
     /// Author of the message.
     pub role: Role,
-    /// The parts of its content. `None` only beside `tool_calls` or reasoning.
+    /// The parts of its content. `None` only for answers without any.
     pub content: Option<Vec<ContentPart>>,
     /// The name of the speaker or function.
     pub name: Option<String>,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::{CacheArgs, ModelsArgs, ModelsCommand};
 use crate::hub::HubSettings;
@@ -30,6 +30,13 @@ struct CachedModel {
     folder: PathBuf,
 }
 
+impl CachedModel {
+    fn to_json(&self) -> Value {
+        let Self { name, n_bytes, is_partial, folder } = self;
+        json!({"name": name, "bytes": n_bytes, "partial": is_partial, "folder": folder})
+    }
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -46,9 +53,8 @@ fn list(arguments: &CacheArgs) -> Result<()> {
     let cache = cache_folder(arguments);
     let models = models_in(&cache)?;
     if arguments.json {
-        for CachedModel { name, n_bytes, is_partial, folder } in &models {
-            let line = json!({"name": name, "bytes": n_bytes, "partial": is_partial, "folder": folder});
-            output::line(line)?;
+        for model in &models {
+            output::line(model.to_json())?;
         }
         return Ok(());
     }
@@ -89,7 +95,11 @@ fn remove(names: &[String], arguments: &CacheArgs) -> Result<()> {
     for model in chosen {
         fs::remove_dir_all(&model.folder)
             .with_context(|| format!("cannot remove {}", model.folder.display()))?;
-        output::line(format!("removed {} ({})", model.name, size(model.n_bytes)))?;
+        if arguments.json {
+            output::line(model.to_json())?;
+        } else {
+            output::line(format!("removed {} ({})", model.name, size(model.n_bytes)))?;
+        }
     }
     Ok(())
 }

@@ -337,7 +337,7 @@ fn a_format_names_the_file_and_the_cache_is_listed_and_cleared() {
     assert!(status == Some(1) && told.contains("org/other is not in the cache"), "{told}");
     let (_, out, _) = run(&["models"]);
     assert!(out.contains("org/name"), "nothing is removed beside an error: {out}");
-    let (status, out, _) = run(&["models", "remove", "org/name"]);
-    assert!(status == Some(0) && out.starts_with("removed org/name ("), "{out}");
+    let (status, out, _) = run(&["models", "remove", "org/name", "--json"]);
+    assert!(status == Some(0) && out.starts_with('{') && out.contains("\"name\":\"org/name\""), "{out}");
     assert!(!home.path().join("hub/models--org--name").exists());
 }

@@ -46,6 +46,10 @@ pub(crate) struct EventSink {
     skips_blank: bool,
     has_reasoning: bool,
     has_content: bool,
+    /// A call has come, and nothing but blank text since.
+    is_after_call: bool,
+    /// Text for the user is dropped: the answer ends with the beginning of a further call.
+    drops_content: bool,
     n_calls: u32,
     in_call: bool,
     /// The open call has arguments.
@@ -67,6 +71,9 @@ impl EventSink {
 
     /// A character for the user.
     pub(crate) fn content(&mut self, c: char) {
+        if self.drops_content {
+            return;
+        }
         if c.is_whitespace() {
             if !self.skips_blank {
                 self.blank.push(c);
@@ -75,6 +82,7 @@ impl EventSink {
         }
         self.skips_blank = false;
         self.has_content = true;
+        self.is_after_call = false;
         let mut text = std::mem::take(&mut self.blank);
         text.push(c);
         match self.events.last_mut() {
@@ -136,6 +144,7 @@ impl EventSink {
         self.end_call();
         self.blank.clear();
         self.in_call = true;
+        self.is_after_call = true;
         self.has_arguments = false;
         self.n_calls += 1;
         let id = self.ids.next(name, written_id);
@@ -178,6 +187,13 @@ impl EventSink {
             self.events.push(AnswerEvent::ToolCallEnd { index: self.n_calls - 1 });
         }
         self.in_call = false;
+    }
+
+    /// The answer ends here, perhaps inside of a marker: what was held back right after a call is the
+    /// beginning
+    /// of what stands around calls, and no text.
+    pub(crate) fn begin_end(&mut self) {
+        self.drops_content = self.is_after_call;
     }
 
     /// The answer has ended.

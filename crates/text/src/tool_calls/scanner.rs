@@ -88,6 +88,7 @@ impl Scanner {
 
     /// Gives the machine what is held back, and the end.
     pub(crate) fn end(&mut self, machine: &mut dyn Machine, out: &mut EventSink) {
+        out.begin_end();
         self.drain(machine, out, true);
         machine.end(out);
     }

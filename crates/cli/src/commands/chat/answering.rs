@@ -9,7 +9,7 @@ use throng_core::request::FinishReason;
 use throng_engine::SubmitError;
 
 use super::answer::{Answer, ContextFull};
-use super::remote::Server;
+use super::remote::{Piece, Server};
 use crate::args::ChatArgs;
 use crate::config::{EngineSection, ModelSection};
 use crate::process::output;
@@ -90,7 +90,7 @@ impl Answering {
     }
 }
 
-/// Text that a server has sent and that is not printed yet, in pieces.
+/// Pieces that a server has sent and that are not printed yet.
 const MAX_PIECES: usize = 64;
 
 /// Asks a server on a thread of its own, so that the wait can be given up. The request ends with the next
@@ -101,14 +101,16 @@ async fn of_server(
     arguments: &ChatArgs,
     mut on_text: impl FnMut(&str) -> bool,
 ) -> Result<Answer> {
-    let (tell, mut pieces) = tokio::sync::mpsc::channel::<String>(MAX_PIECES);
+    let (tell, mut pieces) = tokio::sync::mpsc::channel(MAX_PIECES);
     let (server, messages, sampling) = (server.clone(), messages.to_vec(), arguments.sampling.clone());
     let asking = tokio::task::spawn_blocking(move || {
-        server.answer(&messages, &sampling, |piece| tell.blocking_send(piece.to_owned()).is_ok())
+        server.answer(&messages, &sampling, |piece| tell.blocking_send(piece).is_ok())
     });
     while let Some(piece) = pieces.recv().await {
-        if !on_text(&piece) {
-            break;
+        match piece {
+            Piece::Text(text) if !on_text(&text) => break,
+            Piece::Text(_) => {}
+            Piece::Reasoning(text) => output::aside(&text),
         }
     }
     drop(pieces);

@@ -10,7 +10,6 @@ use ureq::http::Response;
 
 use super::answer::{Answer, ContextFull};
 use crate::args::SamplingArgs;
-use crate::process::output;
 
 /// A server that does not accept a connection within this time is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -18,6 +17,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_BODY_BYTES: u64 = 1 << 20;
 /// Most bytes of one event of a stream.
 const MAX_EVENT_BYTES: u64 = 1 << 20;
+
+/// A piece of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// Text of the answer.
+    Text(String),
+    /// Text of the model's reasoning.
+    Reasoning(String),
+}
 
 /// A server with the model to chat with.
 pub struct Server {
@@ -55,7 +63,8 @@ impl Server {
         serde_json::from_str(&text).context("the server's list of models is no JSON")
     }
 
-    /// Answers a conversation; see [`super::answering::Answering::answer`].
+    /// Answers a conversation and passes it to `on_piece`, which returns false to stop; see
+    /// [`super::answering::Answering::answer`].
     ///
     /// # Errors
     /// [`ContextFull`], or what the server or the connection says.
@@ -63,7 +72,7 @@ impl Server {
         &self,
         messages: &[Value],
         sampling: &SamplingArgs,
-        mut on_text: impl FnMut(&str) -> bool,
+        on_piece: impl FnMut(Piece) -> bool,
     ) -> Result<Answer> {
         let mut body = json!({
             "model": self.model,
@@ -87,8 +96,7 @@ impl Server {
         }
         let response = request.header("content-type", "application/json").send(body.to_string());
         let stream = accepted(response.with_context(|| format!("cannot reach {}", self.base))?)?;
-        let stream = BufReader::new(stream);
-        read_stream(stream, sampling.max_tokens as usize, &mut on_text, &mut output::aside)
+        read_stream(BufReader::new(stream), sampling.max_tokens as usize, on_piece)
     }
 }
 
@@ -157,8 +165,7 @@ fn error_of(error: &Value) -> Option<anyhow::Error> {
 fn read_stream(
     mut stream: impl BufRead,
     max_tokens: usize,
-    on_text: &mut impl FnMut(&str) -> bool,
-    on_reasoning: &mut impl FnMut(&str),
+    mut on_piece: impl FnMut(Piece) -> bool,
 ) -> Result<Answer> {
     let (mut n_pieces, mut n_tokens, mut ended_by_length, mut has_ended) = (0, None, false, false);
     let mut is_thinking = false;
@@ -189,13 +196,17 @@ fn read_stream(
         let reasoning = [&delta["reasoning"], &delta["reasoning_content"]];
         let reasoning = reasoning.into_iter().filter_map(Value::as_str).find(|text| !text.is_empty());
         n_pieces += usize::from(!text.is_empty() || reasoning.is_some());
+        let mut goes_on = true;
         if let Some(reasoning) = reasoning {
             is_thinking = true;
-            on_reasoning(reasoning);
+            goes_on = on_piece(Piece::Reasoning(reasoning.to_owned()));
         } else if !text.is_empty() && std::mem::take(&mut is_thinking) {
-            on_reasoning("\n");
+            goes_on = on_piece(Piece::Reasoning("\n".to_owned()));
         }
-        if !text.is_empty() && !on_text(text) {
+        if !text.is_empty() {
+            goes_on &= on_piece(Piece::Text(text.to_owned()));
+        }
+        if !goes_on {
             return Ok(Answer { n_tokens: n_pieces, context_is_full: false });
         }
     }
@@ -209,11 +220,13 @@ mod tests {
 
     fn read(stream: &str) -> (String, Result<Answer>) {
         let mut text = String::new();
-        let mut on_text = |piece: &str| {
-            text.push_str(piece);
+        let on_piece = |piece: Piece| {
+            if let Piece::Text(piece) = piece {
+                text.push_str(&piece);
+            }
             true
         };
-        let answer = read_stream(stream.as_bytes(), 8, &mut on_text, &mut |_| {});
+        let answer = read_stream(stream.as_bytes(), 8, on_piece);
         (text, answer)
     }
 
@@ -233,6 +246,16 @@ mod tests {
             let thought = format!("data: {{\"choices\": [{{\"delta\": {{\"{name}\": \"hm\"}}}}]}}\n");
             let (text, answer) = read(&[&thought, &piece("a"), end].concat());
             assert_eq!((text.as_str(), answer.expect("whole").n_tokens), ("a", 2), "{name}");
+            let mut pieces = Vec::new();
+            let stop = |piece: Piece| {
+                pieces.push(piece);
+                false
+            };
+            let answer = read_stream([thought.as_str(), &piece("a")].concat().as_bytes(), 8, stop);
+            assert_eq!(
+                (pieces, answer.expect("stopped").n_tokens),
+                (vec![Piece::Reasoning("hm".to_owned())], 1)
+            );
         }
         let (_, answer) = read(&piece("a"));
         assert!(answer.expect_err("broken").to_string().contains("broke off"));

@@ -122,6 +122,7 @@ fn strict_servers_know_only_what_is_documented() {
             "messages[0].content[0].type",
         ),
         (body(&assistant(r#""content":["a"]"#), ""), "messages[0].content[0]"),
+        (body(&assistant(r#""content":null"#), ""), "messages[0].content"),
         (body(user, r#","verbosity":"low""#), "verbosity"),
         (body(user, r#","prediction":{"type":"content"}"#), "prediction"),
         (body(user, &with_tools(r#""any""#)), "tool_choice"),

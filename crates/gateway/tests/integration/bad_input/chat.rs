@@ -234,7 +234,10 @@ fn add_replies(t: &mut Table, call: &str, reply: &str) {
     let one = r#"{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}"#;
     t.messages_ok(0, &calls(&format!("[{one}]")));
     t.messages(0, &calls(&format!("[{one},{one}]")), "messages[0].tool_calls[1].id", "invalid_value");
-    t.messages(0, &calls("[]"), "messages[0].content", "missing_required_parameter");
+    t.messages(0, &calls("[]"), "messages[1].tool_call_id", "invalid_value");
+    for silent in ["", r#","content":null"#, r#","content":null,"tool_calls":[]"#] {
+        t.messages_ok(0, &format!(r#"[{user},{{"role":"assistant"{silent}}},{user}]"#));
+    }
     t.messages_ok(0, r#"[{"role":"assistant","content":"x","tool_calls":[]},{"role":"user","content":"y"}]"#);
     t.messages(0, &calls("{}"), "messages[0].tool_calls", "invalid_type");
     t.messages(0, &calls("[1]"), "messages[0].tool_calls[0]", "invalid_type");

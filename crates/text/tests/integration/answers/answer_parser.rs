@@ -235,6 +235,23 @@ fn answers_say_the_same_however_they_are_cut() {
 }
 
 #[test]
+fn an_answer_that_ends_inside_a_marker_after_a_call_has_no_text_of_it() {
+    let tokenizer = tokenizer(&[]);
+    let mut n_checked = 0;
+    for case in CASES.iter().chain(TAGS_IN_VALUES) {
+        let format = format_of(case, &tokenizer);
+        for (end, _) in case.answer.char_indices() {
+            let parts = parse(case, &format, [Piece::Text(&case.answer[..end])]);
+            if !parts.calls.is_empty() {
+                assert!(case.content.starts_with(&parts.content), "{:?}: {parts:?}", &case.answer[..end]);
+                n_checked += 1;
+            }
+        }
+    }
+    assert!(n_checked > 1_000, "{n_checked}");
+}
+
+#[test]
 fn answers_say_the_same_where_markers_are_control_tokens() {
     let tokenizer = tokenizer(MARKERS);
     // There, a marker inside of a string is no text of the model's.

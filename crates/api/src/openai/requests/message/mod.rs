@@ -175,9 +175,9 @@ impl Parts {
         let reasoning =
             reasoning.or(thought.flatten().map(|thought| thought.text).filter(|text| !text.is_empty()));
         let content = content.or(refusal.map(|text| vec![ContentPart::Text(text)]));
-        // An answer that was cut while the model thought has nothing else.
-        let is_thought = role == Role::Assistant && reasoning.is_some();
-        if content.is_none() && tool_calls.is_empty() && !is_thought {
+        // An answer that was cut while the model thought has no content, and clients drop its reasoning.
+        let may_say_nothing = role == Role::Assistant && (reasoning.is_some() || !node.is_strict());
+        if content.is_none() && tool_calls.is_empty() && !may_say_nothing {
             return Err(missing("content"));
         }
         Ok(Message { role, content, name, tool_calls, tool_call_id, reasoning })

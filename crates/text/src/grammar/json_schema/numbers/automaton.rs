@@ -3,7 +3,7 @@
 
 use llguidance::derivre::RegexAst;
 
-use super::decimal::Decimal;
+use crate::decimal::Decimal;
 
 /// One or more alternatives.
 fn any(mut options: Vec<RegexAst>) -> RegexAst {

@@ -7,7 +7,6 @@
 //! which conditions these are. [`super::intersections`] keeps products within its 32 bits.
 
 mod automaton;
-mod decimal;
 mod lexer;
 mod lowering;
 mod set;

@@ -3,7 +3,7 @@
 use llguidance::derivre::RegexAst;
 
 use super::automaton::{self, Kind};
-use super::decimal::{Decimal, Fault};
+use crate::decimal::{Decimal, Fault};
 
 /// Largest coefficient of a `multipleOf`, its zeros left out: an automaton counts to it.
 pub(super) const MAX_COEFFICIENT: u64 = 10_000;

@@ -7,7 +7,7 @@ const MAX_EXPONENT: i64 = 400;
 
 /// A finite decimal number. Equal numbers have equal values, whatever their spelling was.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Decimal {
+pub(crate) struct Decimal {
     is_negative: bool,
     /// ASCII digits without zeros at either end; empty for zero.
     digits: Vec<u8>,
@@ -17,7 +17,7 @@ pub(super) struct Decimal {
 
 /// Why a text is no [`Decimal`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// The text is no number of JSON.
     Syntax,
     /// The number is too large, too small or too long to be written out.
@@ -25,12 +25,12 @@ pub(super) enum Fault {
 }
 
 impl Decimal {
-    pub(super) fn zero() -> Self {
+    pub(crate) fn zero() -> Self {
         Self { is_negative: false, digits: Vec::new(), point: 0 }
     }
 
     /// Reads a number of JSON.
-    pub(super) fn parse(text: &str) -> Result<Self, Fault> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
         let (is_negative, rest) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
         let (mantissa, exponent) = match rest.split_once(['e', 'E']) {
             Some((mantissa, exponent)) => (mantissa, Some(exponent)),
@@ -65,21 +65,21 @@ impl Decimal {
         Ok(Self { is_negative, digits, point })
     }
 
-    pub(super) fn is_zero(&self) -> bool {
+    pub(crate) fn is_zero(&self) -> bool {
         self.digits.is_empty()
     }
 
-    pub(super) fn is_negative(&self) -> bool {
+    pub(crate) fn is_negative(&self) -> bool {
         self.is_negative
     }
 
     /// The number without its sign.
-    pub(super) fn magnitude(&self) -> Self {
+    pub(crate) fn magnitude(&self) -> Self {
         Self { is_negative: false, ..self.clone() }
     }
 
     /// The digits before and after the point of the number without its sign: `"0"` and no zeros at the end.
-    pub(super) fn parts(&self) -> (Vec<u8>, Vec<u8>) {
+    pub(crate) fn parts(&self) -> (Vec<u8>, Vec<u8>) {
         let n = self.digits.len() as i64;
         let zeros = |n: i64| std::iter::repeat_n(b'0', usize::try_from(n).unwrap_or_default());
         let n_whole = usize::try_from(self.point.clamp(0, n)).unwrap_or_default();
@@ -92,7 +92,7 @@ impl Decimal {
     }
 
     /// The number without a power of ten.
-    pub(super) fn plain(&self) -> String {
+    pub(crate) fn plain(&self) -> String {
         let (whole, fraction) = self.parts();
         let mut text = String::from(if self.is_negative { "-" } else { "" });
         text.extend(whole.iter().map(|b| char::from(*b)));
@@ -105,7 +105,7 @@ impl Decimal {
 
     /// The coefficient without zeros at its end, and the power of ten it is multiplied with; `None` where
     /// the coefficient is above 2^63. Zero is 0 times 1.
-    pub(super) fn scaled(&self) -> Option<(u64, i64)> {
+    pub(crate) fn scaled(&self) -> Option<(u64, i64)> {
         if self.is_zero() {
             return Some((0, 0));
         }
@@ -115,7 +115,7 @@ impl Decimal {
 
     /// Whether it is `coefficient` times ten to the power `exponent` times an integer. The coefficient has
     /// no zeros at its end.
-    pub(super) fn is_multiple_of(&self, coefficient: u64, exponent: i64) -> bool {
+    pub(crate) fn is_multiple_of(&self, coefficient: u64, exponent: i64) -> bool {
         if self.is_zero() {
             return true;
         }
