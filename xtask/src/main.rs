@@ -4,6 +4,7 @@
 //! `cargo xtask dist` packs the binary.
 
 mod dist;
+mod attack;
 mod kill;
 mod shell;
 mod test;
@@ -33,7 +34,7 @@ fn main() -> Result<()> {
         ["tidy"] => tidy::run(),
         ["limits"] => tidy::write_limits(),
         ["test", flags @ ..] => test::run(flags),
-        ["attack", arguments @ ..] => test::attack::run(arguments),
+        ["attack", arguments @ ..] => attack::run(arguments),
         ["kill", arguments @ ..] => kill::run(arguments),
         ["dist", arguments @ ..] => dist::run(arguments),
         _ => bail!("{USAGE}"),

@@ -55,7 +55,7 @@ pub fn run(extent: Extent) -> Result<()> {
     }
     match extent {
         Extent::Ordinary => start(&python, &["tests/attacks/run.py", "--quick", "--binary", &binary]),
-        Extent::Nightly => super::attack::run(&[]),
+        Extent::Nightly => cargo(&["xtask", "attack"]),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Runs everything a change must pass, the fastest checks first.
 
-pub mod attack;
 mod clients;
 mod dependencies;
 mod machine;

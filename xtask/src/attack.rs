@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::python;
+use crate::test::python;
 use crate::shell::{cargo, run as start, workspace};
 
 const PROGRAM: &str = "tests/attacks/run.py";
