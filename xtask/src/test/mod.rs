@@ -3,6 +3,7 @@
 mod clients;
 mod dependencies;
 mod machine;
+mod sanitizers;
 mod skipped;
 
 use anyhow::Result;
@@ -25,6 +26,8 @@ pub enum Part {
     OtherClients,
     /// Quantized checkpoints against the libraries that write them, which takes an even larger one.
     Checkpoints,
+    /// The crates with `unsafe` or threads of their own, under sanitizers.
+    Sanitizers,
 }
 
 /// Runs that part and fails at the first failure. The last lines say what was skipped.
@@ -39,6 +42,7 @@ fn run_part(part: Part) -> Result<()> {
     match part {
         Part::OtherClients => return clients::run_others(),
         Part::Checkpoints => return clients::run_checkpoints(),
+        Part::Sanitizers => return sanitizers::run(),
         Part::All | Part::Rust | Part::EndToEnd => {}
     }
     // While clippy works, what the end-to-end tests need comes over the network. One of them at a time may use apt-get.
