@@ -22,6 +22,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test --e2e      only the clients and the browser against the real binary
   test --clients  a dozen more client libraries against the real binary; installs 1.2 GB under target/
   test --checkpoints  quantized checkpoints against the libraries that write them; installs 6 GB under target/
+  test --sanitizers  kernels and threads under AddressSanitizer and ThreadSanitizer, which must find planted faults first
   attack          every attack on the release binary; --only NAME, --seed N, --quick, --soak MINUTES, --binary PATH,
                   --list, --help
   kill            kills and stops workers of a fleet in the middle of streams; --rounds N, --stops N, --seed N, --release

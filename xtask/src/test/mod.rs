@@ -4,6 +4,7 @@ mod clients;
 mod dependencies;
 mod machine;
 mod rust;
+mod sanitizers;
 mod skipped;
 
 use std::path::PathBuf;
@@ -28,6 +29,8 @@ pub enum Part {
     OtherClients,
     /// Quantized checkpoints against the libraries that write them, which takes an even larger one.
     Checkpoints,
+    /// The crates with `unsafe` or threads of their own, under sanitizers.
+    Sanitizers,
 }
 
 /// How much the nightly run does of what the ordinary one does a few times.
@@ -73,7 +76,8 @@ pub fn run(flags: &[&str]) -> Result<()> {
             "--e2e" => part = Part::EndToEnd,
             "--clients" => part = Part::OtherClients,
             "--checkpoints" => part = Part::Checkpoints,
-            _ => bail!("{flag}: the flags are --nightly, --rust, --e2e, --clients, --checkpoints"),
+            "--sanitizers" => part = Part::Sanitizers,
+            _ => bail!("{flag}: the flags are --nightly, --rust, --e2e, --clients, --checkpoints, --sanitizers"),
         }
     }
     skipped::forget()?;
@@ -86,6 +90,7 @@ fn run_part(part: Part, extent: Extent) -> Result<()> {
     match part {
         Part::OtherClients => return clients::run_others(),
         Part::Checkpoints => return clients::run_checkpoints(),
+        Part::Sanitizers => return sanitizers::run(),
         Part::All | Part::Rust | Part::EndToEnd => {}
     }
     // While clippy works, what the end-to-end tests need comes over the network. One of them at a time may use apt-get.
