@@ -44,8 +44,9 @@ pub use step::{StepShape, Ticket};
 /// A device that runs a decoder. Every method has a default body, which is right for a device that runs each operation at once
 /// and leaves sampling to the host.
 pub trait Backend: DeviceOps + RecurrentOps {
-    /// How many steps may be submitted and not collected, at most 2. More than 1 is for devices that run operations later and choose
-    /// tokens: then the host plans the next step while the device runs one.
+    /// How many steps may be submitted and not collected, at most
+    /// [`MAX_STEPS_IN_FLIGHT`](throng_core::executor::MAX_STEPS_IN_FLIGHT). More than 1 is for devices that
+    /// run operations later and choose tokens: then the host plans the next step while the device runs one.
     fn max_steps_in_flight(&self) -> usize {
         1
     }

@@ -1,6 +1,6 @@
 //! A device backend as a crate outside `throng-model` writes one: the required operations in plain loops over
-//! f32, no fusions, greedy sampling on the device with two steps in flight, and row-parallel products that
-//! are summed late. It passes the backend suite and the golden tests. Does not know architectures; it is
+//! f32, no fusions, greedy sampling on the device with several steps in flight, and row-parallel products
+//! that are summed late. It passes the backend suite and the golden tests. Does not know architectures; it is
 //! slow.
 
 mod attention;
@@ -32,9 +32,10 @@ pub use low_rank::LowRank;
 use norm::normalize;
 
 /// The device.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ExampleBackend {
     halves_partial_products: bool,
+    max_steps_in_flight: usize,
     /// Tokens chosen since the last ticket.
     chosen: Vec<TokenId>,
     /// The steps that were submitted and not collected, oldest first.
@@ -42,7 +43,24 @@ pub struct ExampleBackend {
     n_submitted: u64,
 }
 
+impl Default for ExampleBackend {
+    fn default() -> Self {
+        Self::with_steps_in_flight(2)
+    }
+}
+
 impl ExampleBackend {
+    /// A device with up to `n` steps that are submitted and not collected.
+    pub fn with_steps_in_flight(n: usize) -> Self {
+        Self {
+            halves_partial_products: false,
+            max_steps_in_flight: n,
+            chosen: Vec::new(),
+            in_flight: VecDeque::new(),
+            n_submitted: 0,
+        }
+    }
+
     /// A device that halves products with row-parallel matrices until they are summed "over devices", which
     /// doubles them. Both are exact, so a product that is not summed, or twice, or too late, changes results.
     pub fn with_halved_partial_products() -> Self {
@@ -353,7 +371,7 @@ impl DeviceOps for ExampleBackend {
 
 impl Backend for ExampleBackend {
     fn max_steps_in_flight(&self) -> usize {
-        2
+        self.max_steps_in_flight
     }
 
     /// Takes over rows that only want the most likely token.
@@ -381,7 +399,7 @@ impl Backend for ExampleBackend {
     }
 
     fn submit(&mut self) -> Ticket {
-        assert!(self.in_flight.len() < 2, "two steps are in flight");
+        assert!(self.in_flight.len() < self.max_steps_in_flight, "too many steps are in flight");
         self.n_submitted += 1;
         let ticket = Ticket(self.n_submitted);
         self.in_flight.push_back((ticket, std::mem::take(&mut self.chosen)));

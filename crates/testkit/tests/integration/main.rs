@@ -2,4 +2,4 @@
 //! are programs beside it.
 
 mod example_backend;
-mod two_steps_in_flight;
+mod steps_in_flight;

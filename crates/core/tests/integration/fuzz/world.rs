@@ -158,7 +158,7 @@ impl World {
             max_sequence_tokens: rng.u32(2..400),
             vocabulary_size: rng.u32(8..40),
             n_state_slots: if rng.bool() { 0 } else { rng.u32(1..50) },
-            max_steps_in_flight: rng.u32(1..=2),
+            max_steps_in_flight: rng.u32(1..=4),
             takes_whole_prompts: false,
         };
         let config = SchedulerConfig {
