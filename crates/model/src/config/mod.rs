@@ -3,6 +3,7 @@
 
 mod mixer;
 mod rope;
+mod stage;
 
 use throng_kernels::reference::AttentionShape;
 pub use throng_kernels::reference::RopeStyle;
@@ -10,6 +11,7 @@ pub use throng_kernels::rows::Activation;
 
 pub use mixer::{AttentionConfig, DeltaShape, LatentConfig, Mixer, QkNorm, StateSpaceShape};
 pub use rope::{RopeGrowth, RopeTable, ShortRope};
+pub use stage::{Stage, StageError};
 
 /// A transformer: a decoder, or an encoder, whose tokens see each other in both directions.
 #[derive(Debug, Clone, PartialEq)]

@@ -19,7 +19,8 @@ use throng_core::batch::StateCopy;
 use crate::adapter::{LayerAdapter, StepAdapters};
 use crate::backend::{Backend, BackendError, Columns, Norm, Scratch, StepShape};
 use crate::batch_input::BatchInput;
-use crate::config::{DecoderConfig, FeedForward, Mixer, NormPlacement};
+use crate::config::{DecoderConfig, FeedForward, Mixer, NormPlacement, Stage};
+use crate::state_cache::StateLayout;
 
 use attention::{AttentionBuffers, attend};
 use encoder::{Lookup, embed_segments};
@@ -29,7 +30,7 @@ use per_layer::{PerLayerBuffers, add_per_layer, embed_for_layers};
 use recurrent::{RecurrentBuffers, run_recurrent};
 use weights::{DecoderWeights, MixerWeights, NormWeights};
 
-/// A model on a device, with the buffers of its forward pass.
+/// A model on a device, or a [`Stage`](crate::config::Stage) of it, with the buffers of its forward pass.
 pub struct Decoder<B: Backend> {
     config: Arc<DecoderConfig>,
     weights: Arc<DecoderWeights<B>>,
@@ -98,7 +99,7 @@ impl<B: Backend> Decoder<B> {
         weights: Arc<DecoderWeights<B>>,
         limits: &DecoderLimits,
     ) -> Result<Self, BackendError> {
-        let workspace = Workspace::new(backend, &config, limits)?;
+        let workspace = Workspace::new(backend, &config, &weights.stage, limits)?;
         Ok(Self { config, weights, workspace })
     }
 
@@ -109,6 +110,9 @@ impl<B: Backend> Decoder<B> {
 
     /// Runs all layers over a step's tokens: writes their keys and values and keeps the residual stream for
     /// [`Self::logits`].
+    ///
+    /// # Panics
+    /// When this is a stage without the embedding, as the other functions that begin with tokens.
     pub fn forward(&mut self, backend: &mut B, cache: &mut B::KvCache, input: &BatchInput) {
         self.forward_with(backend, cache, input, &StepAdapters::default());
     }
@@ -133,22 +137,64 @@ impl<B: Backend> Decoder<B> {
         adapters: &StepAdapters<B>,
         observe: &mut dyn FnMut(&mut B, usize, &B::Buffer),
     ) {
-        let (config, weights, ws) = (&*self.config, &*self.weights, &mut self.workspace);
-        backend.begin_step(StepShape::of(input));
-        backend.upload(input, &mut ws.batch);
-        ws.set_rows(backend, input.n_tokens());
-        match &weights.encoder {
-            None => backend.embed(&weights.embedding, &ws.batch, config.embedding_scale, &mut ws.residual),
-            Some(encoder) => embed_segments(backend, config, (&weights.embedding, encoder), input, ws),
+        self.begin(backend, input);
+        let (config, ws) = (&*self.config, &mut self.workspace);
+        let embedding = self.weights.embedding.as_ref().expect("the stage embeds tokens");
+        match &embedding.encoder {
+            None => backend.embed(&embedding.table, &ws.batch, config.embedding_scale, &mut ws.residual),
+            Some(encoder) => embed_segments(backend, config, (&embedding.table, encoder), input, ws),
         }
-        if let Some(gain) = &weights.embedding_norm {
+        if let Some(gain) = &embedding.norm {
             let whole = Columns { first: 0, n_groups: 1, width: config.hidden_size };
             backend.norm_columns(&mut ws.residual, whole, Norm::rms(gain, config.norm_eps));
         }
-        if let Some(per_layer) = &weights.per_layer {
+        if let Some(per_layer) = &embedding.per_layer {
             embed_for_layers(backend, config, per_layer, ws);
         }
-        for (layer_idx, (layer, weights)) in config.layers.iter().zip(&weights.layers).enumerate() {
+        self.run_layers(backend, cache, adapters, observe);
+    }
+
+    /// Runs the layers of a stage without the embedding over the residual stream of the stage before,
+    /// `[tokens, hidden]`.
+    pub fn forward_from(
+        &mut self,
+        backend: &mut B,
+        cache: &mut B::KvCache,
+        input: &BatchInput,
+        residual: &[f32],
+        adapters: &StepAdapters<B>,
+    ) {
+        self.begin(backend, input);
+        backend.write_rows(&mut self.workspace.residual, residual);
+        self.run_layers(backend, cache, adapters, &mut |_, _, _| {});
+    }
+
+    /// The residual stream after the last layer of a stage, `[tokens, hidden]`: the input of the next one.
+    /// The caller may overwrite it; its contents on the device are unspecified afterwards.
+    ///
+    /// # Errors
+    /// When an operation of the step failed on the device.
+    pub fn residual(&mut self, backend: &mut B) -> Result<&mut [f32], BackendError> {
+        backend.download(&mut self.workspace.residual)
+    }
+
+    /// Brings a step's input to the device.
+    fn begin(&mut self, backend: &mut B, input: &BatchInput) {
+        backend.begin_step(StepShape::of(input));
+        backend.upload(input, &mut self.workspace.batch);
+        self.workspace.set_rows(backend, input.n_tokens());
+    }
+
+    fn run_layers(
+        &mut self,
+        backend: &mut B,
+        cache: &mut B::KvCache,
+        adapters: &StepAdapters<B>,
+        observe: &mut dyn FnMut(&mut B, usize, &B::Buffer),
+    ) {
+        let (config, ws, stage) = (&*self.config, &mut self.workspace, &self.weights.stage);
+        for (layer_idx, weights) in stage.layers.clone().zip(&self.weights.layers) {
+            let layer = &config.layers[layer_idx];
             let adapters = LayerAdapters { step: adapters, layer_idx };
             observe(backend, layer_idx, &ws.residual);
             match (&layer.mixer, &weights.mixer) {
@@ -185,14 +231,17 @@ impl<B: Backend> Decoder<B> {
     /// Computes the logits of the tokens number `wanted` among those that the last step's input wants, `[wanted, vocabulary]`,
     /// and leaves them on the device: [`Backend::choose`] or [`DeviceMemory::download`](crate::backend::DeviceMemory::download)
     /// take them from there.
+    ///
+    /// # Panics
+    /// When this is a stage without the head.
     pub fn logits(&mut self, backend: &mut B, wanted: Range<usize>) -> &mut B::Buffer {
-        let (config, weights, ws) = (&*self.config, &*self.weights, &mut self.workspace);
+        let (config, ws, head) = (&*self.config, &mut self.workspace, self.weights.head());
         for buffer in [&mut ws.wanted, &mut ws.logits] {
             backend.set_rows(buffer, wanted.len());
         }
         backend.gather_logit_rows(&ws.residual, &ws.batch, wanted, &mut ws.wanted);
-        let output = weights.output.as_ref().unwrap_or(&weights.embedding);
-        match norm(config, &weights.final_norm) {
+        let output = head.output.as_ref().unwrap_or_else(|| self.weights.embedding_table());
+        match norm(config, &head.norm) {
             None => backend.matmul(&ws.wanted, output, None, &mut ws.logits),
             Some(norm) => {
                 backend.norm_matmul(&ws.wanted, norm, output, None, &mut ws.scratch, &mut ws.logits)
@@ -210,10 +259,10 @@ impl<B: Backend> Decoder<B> {
         wanted: Range<usize>,
         [gathered, normed]: [&'a mut B::Buffer; 2],
     ) -> &'a mut B::Buffer {
-        let (config, weights, ws) = (&*self.config, &*self.weights, &self.workspace);
+        let (config, ws, head) = (&*self.config, &self.workspace, self.weights.head());
         backend.set_rows(gathered, wanted.len());
         backend.gather_logit_rows(&ws.residual, &ws.batch, wanted.clone(), gathered);
-        let Some(norm) = norm(config, &weights.final_norm) else { return gathered };
+        let Some(norm) = norm(config, &head.norm) else { return gathered };
         backend.set_rows(normed, wanted.len());
         backend.norm_rows(gathered, norm, normed);
         normed
@@ -304,9 +353,15 @@ fn add_output<B: Backend>(
 }
 
 impl<B: Backend> Workspace<B> {
-    fn new(backend: &B, config: &DecoderConfig, limits: &DecoderLimits) -> Result<Self, BackendError> {
-        let &DecoderLimits { max_tokens, max_logit_rows, max_sequence_tokens, n_positions, n_state_slots } =
-            limits;
+    fn new(
+        backend: &B,
+        config: &DecoderConfig,
+        stage: &Stage,
+        limits: &DecoderLimits,
+    ) -> Result<Self, BackendError> {
+        let &DecoderLimits { max_tokens, max_sequence_tokens, n_positions, n_state_slots, .. } = limits;
+        let max_logit_rows = if stage.has_head { limits.max_logit_rows } else { 0 };
+        let states = StateLayout::new(config, n_state_slots).of_layers(&stage.layers);
         let hidden = config.hidden_size;
         let mut routed = None;
         for layer in &config.layers {
@@ -347,7 +402,7 @@ impl<B: Backend> Workspace<B> {
             input: backend.buffer(max_tokens, hidden)?,
             output: backend.buffer(max_tokens, hidden)?,
             attention: AttentionBuffers::new(backend, config, max_tokens)?,
-            recurrent: RecurrentBuffers::new(backend, config, max_tokens, n_state_slots)?,
+            recurrent: RecurrentBuffers::new(backend, config, max_tokens, &states)?,
             latent: LatentBuffers::new(backend, config, max_tokens)?,
             per_layer: PerLayerBuffers::new(backend, config, max_tokens)?,
             routed,

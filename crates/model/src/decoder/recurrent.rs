@@ -24,7 +24,7 @@ impl<B: Backend> RecurrentBuffers<B> {
         backend: &B,
         config: &DecoderConfig,
         max_tokens: usize,
-        n_slots: usize,
+        layout: &StateLayout,
     ) -> Result<Self, BackendError> {
         let mut buffers: Vec<MixerBuffers<B>> = Vec::new();
         for widths in
@@ -36,7 +36,7 @@ impl<B: Backend> RecurrentBuffers<B> {
                 buffers.push(MixerBuffers { widths, input, output });
             }
         }
-        Ok(Self { states: backend.states(&StateLayout::new(config, n_slots))?, buffers })
+        Ok(Self { states: backend.states(layout)?, buffers })
     }
 
     pub(super) fn set_rows(&mut self, backend: &mut B, n_rows: usize) {

@@ -15,7 +15,7 @@ use throng_core::time::Nanos;
 use crate::adapter::AdapterStore;
 use crate::backend::{Backend, BackendError, Ticket};
 use crate::batch_sampler::{BatchSampler, Wanted, begin_sequences, mask_patience};
-use crate::config::DecoderConfig;
+use crate::config::{DecoderConfig, Stage};
 use crate::decoder::weights::DecoderWeights;
 use crate::decoder::{Decoder, DecoderLimits};
 use crate::device_sampling::{choose_on_device, may_choose_on_device, tell_chosen};
@@ -70,12 +70,16 @@ impl<B: Backend> ModelRunner<B> {
     ///
     /// # Errors
     /// When the memory of the device does not suffice or it does not support such a cache.
+    ///
+    /// # Panics
+    /// When the weights are those of a stage alone.
     pub fn new(
         backend: B,
         config: Arc<DecoderConfig>,
         weights: Arc<DecoderWeights<B>>,
         limits: &RunnerLimits,
     ) -> Result<Self, BackendError> {
+        assert_eq!(*weights.stage(), Stage::whole(&config), "a runner of a whole model");
         let layout = KvLayout::new(&config, limits.kv_dtype, limits.n_blocks as usize);
         if layout.bytes().is_none() {
             let heads: BTreeSet<_> = config.cache_shapes().map(|shape| shape.head_dim).collect();

@@ -2,4 +2,5 @@
 //! are programs beside it.
 
 mod example_backend;
+mod stages;
 mod steps_in_flight;
