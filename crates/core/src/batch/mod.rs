@@ -1,6 +1,7 @@
 //! One step in flight: what the scheduler hands to an executor and what comes back. Flat buffers that are
 //! reused from step to step, so that a steady state allocates nothing. Does not know how either side decides.
 
+mod message;
 mod state;
 
 use std::ops::Range;
@@ -10,6 +11,7 @@ use crate::constraint::TokenConstraint;
 use crate::masks::SequenceMasks;
 use crate::request::{AdapterId, SamplingParams, SequenceId, TokenId};
 pub use crate::step_output::{ChosenToken, DraftPass, SequenceError, StepOutput, TokenLogprob};
+pub use message::{ConstraintOf, MalformedStep, StepMessage};
 pub use state::{StateCopy, StateSave, StateShare, StateSlot};
 
 /// Tokens in one KV block.

@@ -15,6 +15,7 @@ use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::PaperExecutor;
 
 use super::ledger::Ledger;
+use super::message;
 use super::requests::{RequestSource, one_in};
 use super::saboteur::{Bug, Memory};
 use super::states::States;
@@ -105,6 +106,9 @@ const METHODS: [SpeculationMethod; 4] = [
     SpeculationMethod::DraftModel,
     SpeculationMethod::DraftModelAndPromptLookup,
 ];
+
+/// So many batches are not sent as messages for one that is.
+const ONE_IN_STEPS_SENT: u32 = 8;
 
 pub struct World {
     rng: Rng,
@@ -387,6 +391,9 @@ impl World {
         self.n_sequences += batch.sequences().len();
         self.ledger.check_batch(&batch);
         self.states.check(&batch, self.capacity.n_state_slots)?;
+        if one_in(&mut self.rng, ONE_IN_STEPS_SENT) {
+            message::check(&batch)?;
+        }
         self.verdict()?;
         let mut output = StepOutput::default();
         if let Some(bug) = self.bug {
