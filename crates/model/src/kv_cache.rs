@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use throng_core::batch::BLOCK_TOKENS;
-pub use throng_kernels::attention::{KvDtype, KvShape, UnknownKvDtype};
 
 use crate::config::DecoderConfig;
+pub use crate::shapes::{KvDtype, KvShape, UnknownKvDtype};
 
 /// The shape of a KV cache.
 #[derive(Debug, Clone, PartialEq, Eq)]

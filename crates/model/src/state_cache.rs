@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-pub use throng_kernels::recurrent::StateLayerShape;
-
 use crate::config::DecoderConfig;
+pub use crate::shapes::StateLayerShape;
 
 /// The shape of the recurrent states of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,9 +5,8 @@ mod mixer;
 mod rope;
 mod stage;
 
-use throng_kernels::reference::AttentionShape;
-pub use throng_kernels::reference::RopeStyle;
-pub use throng_kernels::rows::Activation;
+use crate::shapes::AttentionShape;
+pub use crate::shapes::{Activation, RopeStyle};
 
 pub use mixer::{AttentionConfig, DeltaShape, LatentConfig, Mixer, QkNorm, StateSpaceShape};
 pub use rope::{RopeGrowth, RopeTable, ShortRope};

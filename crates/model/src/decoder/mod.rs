@@ -17,7 +17,7 @@ use std::sync::Arc;
 use throng_core::batch::StateCopy;
 
 use crate::adapter::{LayerAdapter, StepAdapters};
-use crate::backend::{Backend, BackendError, Columns, Norm, Scratch, StepShape};
+use crate::backend::{Backend, BackendError, Columns, DeviceMemory, Norm, Scratch, StepShape};
 use crate::batch_input::BatchInput;
 use crate::config::{DecoderConfig, FeedForward, Mixer, NormPlacement, Stage};
 use crate::state_cache::StateLayout;
@@ -36,6 +36,9 @@ pub struct Decoder<B: Backend> {
     weights: Arc<DecoderWeights<B>>,
     workspace: Workspace<B>,
 }
+
+/// Reads the residual stream before a layer, `[tokens, hidden]`, given the layer's index.
+pub type Observe<'a, B> = dyn FnMut(&mut B, usize, &<B as DeviceMemory>::Buffer) + 'a;
 
 /// How large the steps of a decoder are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +128,8 @@ impl<B: Backend> Decoder<B> {
         input: &BatchInput,
         adapters: &StepAdapters<B>,
     ) {
-        self.forward_observed(backend, cache, input, adapters, &mut |_, _, _| {});
+        let shape = self.embed(backend, input);
+        self.run_layers(backend, cache, (adapters, shape), None);
     }
 
     /// [`Self::forward_with`], showing `observe` the residual stream before each layer, `[tokens, hidden]`, with the layer's index.
@@ -135,8 +139,14 @@ impl<B: Backend> Decoder<B> {
         cache: &mut B::KvCache,
         input: &BatchInput,
         adapters: &StepAdapters<B>,
-        observe: &mut dyn FnMut(&mut B, usize, &B::Buffer),
+        observe: &mut Observe<'_, B>,
     ) {
+        let shape = self.embed(backend, input);
+        self.run_layers(backend, cache, (adapters, shape), Some(observe));
+    }
+
+    /// Makes the residual stream of a step's tokens.
+    fn embed(&mut self, backend: &mut B, input: &BatchInput) -> StepShape {
         self.begin(backend, input);
         let (config, ws) = (&*self.config, &mut self.workspace);
         let embedding = self.weights.embedding.as_ref().expect("the stage embeds tokens");
@@ -151,7 +161,7 @@ impl<B: Backend> Decoder<B> {
         if let Some(per_layer) = &embedding.per_layer {
             embed_for_layers(backend, config, per_layer, ws);
         }
-        self.run_layers(backend, cache, adapters, observe);
+        StepShape::of(input)
     }
 
     /// Runs the layers of a stage without the embedding over the residual stream of the stage before,
@@ -166,7 +176,7 @@ impl<B: Backend> Decoder<B> {
     ) {
         self.begin(backend, input);
         backend.write_rows(&mut self.workspace.residual, residual);
-        self.run_layers(backend, cache, adapters, &mut |_, _, _| {});
+        self.run_layers(backend, cache, (adapters, StepShape::of(input)), None);
     }
 
     /// The residual stream after the last layer of a stage, `[tokens, hidden]`: the input of the next one.
@@ -180,7 +190,6 @@ impl<B: Backend> Decoder<B> {
 
     /// Brings a step's input to the device.
     fn begin(&mut self, backend: &mut B, input: &BatchInput) {
-        backend.begin_step(StepShape::of(input));
         backend.upload(input, &mut self.workspace.batch);
         self.workspace.set_rows(backend, input.n_tokens());
     }
@@ -189,14 +198,22 @@ impl<B: Backend> Decoder<B> {
         &mut self,
         backend: &mut B,
         cache: &mut B::KvCache,
-        adapters: &StepAdapters<B>,
-        observe: &mut dyn FnMut(&mut B, usize, &B::Buffer),
+        (adapters, shape): (&StepAdapters<B>, StepShape),
+        mut observe: Option<&mut Observe<'_, B>>,
     ) {
         let (config, ws, stage) = (&*self.config, &mut self.workspace, &self.weights.stage);
+        // Encoders and norms of sums exchange buffers.
+        let has_fixed_buffers = config.encoder.is_none() && config.norms != NormPlacement::PostSum;
+        let is_announced = has_fixed_buffers && observe.is_none() && adapters.is_empty();
+        if is_announced && backend.begin_layers(shape) {
+            return;
+        }
         for (layer_idx, weights) in stage.layers.clone().zip(&self.weights.layers) {
             let layer = &config.layers[layer_idx];
             let adapters = LayerAdapters { step: adapters, layer_idx };
-            observe(backend, layer_idx, &ws.residual);
+            if let Some(observe) = &mut observe {
+                observe(backend, layer_idx, &ws.residual);
+            }
             match (&layer.mixer, &weights.mixer) {
                 (Mixer::Attention(attention), MixerWeights::Attention(of_attention)) => {
                     let weights = (weights, of_attention);
@@ -221,16 +238,20 @@ impl<B: Backend> Decoder<B> {
                 backend.scale_and_cap(&mut ws.residual, scalar, None);
             }
         }
+        if is_announced {
+            backend.end_layers();
+        }
     }
 
     /// Copies recurrent states between slots, one copy after the other.
     pub fn copy_states(&mut self, backend: &mut B, copies: &[StateCopy]) {
-        backend.copy_states(&mut self.workspace.recurrent.states, copies);
+        if let Some(states) = &mut self.workspace.recurrent.states {
+            backend.copy_states(states, copies);
+        }
     }
 
     /// Computes the logits of the tokens number `wanted` among those that the last step's input wants, `[wanted, vocabulary]`,
-    /// and leaves them on the device: [`Backend::choose`] or [`DeviceMemory::download`](crate::backend::DeviceMemory::download)
-    /// take them from there.
+    /// and leaves them on the device: [`Backend::sample`] or [`DeviceMemory::download`] take them from there.
     ///
     /// # Panics
     /// When this is a stage without the head.
@@ -247,7 +268,9 @@ impl<B: Backend> Decoder<B> {
                 backend.norm_matmul(&ws.wanted, norm, output, None, &mut ws.scratch, &mut ws.logits)
             }
         }
-        backend.scale_and_cap(&mut ws.logits, config.logits_scale, config.logits_softcap);
+        if config.logits_scale != 1.0 || config.logits_softcap.is_some() {
+            backend.scale_and_cap(&mut ws.logits, config.logits_scale, config.logits_softcap);
+        }
         &mut ws.logits
     }
 

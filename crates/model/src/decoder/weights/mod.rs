@@ -175,7 +175,8 @@ impl<B: Backend> DecoderWeights<B> {
     /// Checks all tensors and copies them to the device.
     ///
     /// # Errors
-    /// When a tensor is missing or has another shape than the configuration says, or the memory of the device does not suffice.
+    /// When the device does not support the model, a tensor is missing or has another shape than the
+    /// configuration says, or the memory of the device does not suffice.
     pub fn load(
         backend: &B,
         architecture: &Architecture,
@@ -210,6 +211,7 @@ impl<B: Backend> DecoderWeights<B> {
     ) -> Result<Self, TensorError> {
         let config = &architecture.config;
         stage.check(config)?;
+        backend.supports(config)?;
         let names = source.names();
         let sizes =
             names.iter().filter_map(|name| source.tensor(name)).map(|tensor| tensor.data.len() as u64);
