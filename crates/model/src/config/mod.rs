@@ -3,6 +3,7 @@
 
 mod mixer;
 mod rope;
+mod shard;
 mod stage;
 
 use crate::shapes::AttentionShape;
@@ -10,6 +11,7 @@ pub use crate::shapes::{Activation, RopeStyle};
 
 pub use mixer::{AttentionConfig, DeltaShape, LatentConfig, Mixer, QkNorm, StateSpaceShape};
 pub use rope::{RopeGrowth, RopeTable, ShortRope};
+pub use shard::ShardError;
 pub use stage::{Stage, StageError};
 
 /// A transformer: a decoder, or an encoder, whose tokens see each other in both directions.
