@@ -3,8 +3,8 @@
 
 use anyhow::Result;
 
-use crate::test::python;
 use crate::shell::{cargo, run as start, workspace};
+use crate::test::python;
 
 const PROGRAM: &str = "tests/attacks/run.py";
 

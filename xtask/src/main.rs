@@ -3,8 +3,8 @@
 //! and the machine lacks. `cargo xtask attack` attacks the server, `cargo xtask kill` kills workers, and
 //! `cargo xtask dist` packs the binary.
 
-mod dist;
 mod attack;
+mod dist;
 mod kill;
 mod shell;
 mod test;

@@ -3,8 +3,9 @@
 use crate::batch::{BlockId, BlockMove, ScheduledBatch, StepOutput, Tier};
 use crate::block_exchange::{BlockExchangeError, BlockLayout, ExportedBlocks};
 
-/// Most steps that may be in flight on any executor: one that runs, and one that begins as soon as that has ended.
-pub const MAX_STEPS_IN_FLIGHT: usize = 2;
+/// Upper bound of the steps in flight on any executor, whatever its capacity says. Two keep one device busy;
+/// a pipeline of devices keeps one for each of its stages.
+pub const MAX_STEPS_IN_FLIGHT: usize = 8;
 
 /// Runs batches. It remembers nothing between steps but the bytes of the KV cache and of the recurrent states: the batch carries tokens,
 /// drafts, blocks, slots of state, sampling parameters, constraints and history, so abort, preemption and restart send it no message.
@@ -91,8 +92,8 @@ pub struct ExecutorCapacity {
     pub vocabulary_size: u32,
     /// Slots of recurrent state, of which each running sequence needs one; 0 where the model has no recurrent layers.
     pub n_state_slots: u32,
-    /// Most steps that are submitted and not collected, of [`MAX_STEPS_IN_FLIGHT`]. With 2, the next step is planned while one
-    /// runs, which pays where the device would else wait for the host.
+    /// Most steps that are submitted and not collected, at most [`MAX_STEPS_IN_FLIGHT`]. With 2, the next
+    /// step is planned while one runs, which pays where the device would else wait for the host.
     pub max_steps_in_flight: u32,
     /// Whether all tokens of a sequence are computed in one step, none of them from the cache, because they see each other in both
     /// directions. No request of it asks for more than one output token, which stands for a vector.

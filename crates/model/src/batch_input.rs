@@ -2,8 +2,8 @@
 //! sequences these are.
 
 use throng_core::batch::{BLOCK_TOKENS, ScheduledBatch, StateShare};
-pub use throng_kernels::attention::QuerySpan;
-pub use throng_kernels::recurrent::StateSpan;
+
+pub use crate::shapes::{QuerySpan, StateSpan};
 
 /// One step's input. Buffers are reused from step to step.
 #[derive(Debug, Clone, Default)]

@@ -1,6 +1,6 @@
-//! Answers the logits of many positions on all of a backend's host threads. An answer depends on the logits, parameters and
-//! history of its position only, so which thread computes it and beside which others does not matter. Does not know where
-//! logits come from.
+//! Answers the logits of many positions on all of a backend's host threads, but for those that the device has
+//! answered. An answer depends on the logits, parameters and history of its position only, so which thread
+//! computes it and beside which others does not matter. Does not know where logits come from.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use throng_core::constraint::ConstraintError;
 use throng_core::masks::{EvaluatedMasks, MaskPace, SequenceMasks};
 use throng_core::request::TokenId;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, NO_TOKEN, SampledRows};
 use crate::sampler::{Sampler, SamplingInput};
 
 /// Part of a forward pass that a step waits for masks where it holds up other tenants.
@@ -36,6 +36,17 @@ pub(crate) struct Wanted {
     pub(crate) next_prompt_token: Option<TokenId>,
     /// How many of the row's drafts stand before the token to choose.
     pub(crate) n_drafts_before: usize,
+}
+
+/// Rows of logits that are answered together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WantedRows<'a> {
+    pub(crate) batch: &'a ScheduledBatch,
+    pub(crate) wanted: &'a [Wanted],
+    /// Sequences that fail.
+    pub(crate) unknown: &'a [usize],
+    /// Whether the device has answered; one a row.
+    pub(crate) on_device: &'a [bool],
 }
 
 /// The samplers and the answers that wait to be told in order. Buffers live from step to step.
@@ -88,20 +99,30 @@ impl BatchSampler {
         }
     }
 
-    /// Answers rows of `logits`, `[wanted, vocabulary]`, into `output`, beginning the batch's rows as they come. Of a row's
-    /// output tokens it tells those up to the first that differs from the draft in its place. The sequences in `unknown` fail. Those
-    /// whose masks are not there after `patience` are left out.
-    pub(crate) fn answer<B: Backend>(
+    /// Takes the answers of the device.
+    pub(crate) fn take_sampled(&self, on_device: &[bool], sampled: &SampledRows) {
+        let slots = self.slots.iter().zip(on_device).filter(|&(_, &is_sampled)| is_sampled);
+        for ((slot, _), ChosenToken { chosen, top }) in slots.zip(sampled.iter()) {
+            let mut slot = lock(slot);
+            slot.top.clear();
+            slot.top.extend_from_slice(top);
+            let is_chosen = chosen.token != NO_TOKEN;
+            slot.chosen = if is_chosen { Ok(chosen) } else { Err(SequenceError::InvalidLogits.into()) };
+        }
+    }
+
+    /// Answers the rows of `logits`, `[wanted, vocabulary]`, that the device has not answered. Those whose
+    /// masks are not there after `patience` are left out.
+    pub(crate) fn sample<B: Backend>(
         &self,
         backend: &B,
-        batch: &ScheduledBatch,
-        (unknown, patience): (&[usize], Duration),
-        wanted: &[Wanted],
+        WantedRows { batch, wanted, on_device, .. }: WantedRows<'_>,
+        patience: Duration,
         logits: &mut [f32],
-        output: &mut StepOutput,
     ) {
         let vocabulary = logits.len() / wanted.len();
-        let rows = Mutex::new(wanted.iter().zip(logits.chunks_exact_mut(vocabulary)).zip(&self.slots));
+        let rows = wanted.iter().zip(logits.chunks_exact_mut(vocabulary)).zip(&self.slots).zip(on_device);
+        let rows = Mutex::new(rows.filter(|&(_, &is_sampled)| !is_sampled).map(|(row, _)| row));
         let (without_masks, deadline) = (Mutex::new(Vec::new()), Instant::now() + patience);
         backend.host_threads().run(&|thread_idx| {
             let mut sampler = lock(&self.samplers[thread_idx]);
@@ -126,6 +147,15 @@ impl BatchSampler {
                 });
             }
         });
+    }
+
+    /// Tells the answers of all rows, beginning the batch's sequences as they come. Of a sequence's output
+    /// tokens it tells those up to the first that differs from the draft in its place.
+    pub(crate) fn tell(
+        &self,
+        WantedRows { batch, wanted, unknown, .. }: WantedRows<'_>,
+        output: &mut StepOutput,
+    ) {
         for (wanted, slot) in wanted.iter().zip(&self.slots) {
             begin_sequences(unknown, wanted.sequence_idx + 1, output);
             let scheduled = &batch.sequences()[wanted.sequence_idx];
@@ -156,7 +186,7 @@ pub(crate) fn begin_sequences(unknown: &[usize], n_sequences: usize, output: &mu
 }
 
 /// Whether the drafts before the wanted token were accepted, so that it is the next one of its row.
-pub(crate) fn is_reached(
+fn is_reached(
     batch: &ScheduledBatch,
     scheduled: &ScheduledSequence,
     wanted: &Wanted,
@@ -246,16 +276,23 @@ fn choose<'a>(
     if let Some(token) = wanted.next_prompt_token {
         return Ok(sampler.logprobs(logits, token, scheduled.sampling.prompt_logprobs.unwrap_or(0))?);
     }
+    let mask = masks.map(|masks| masks.after(wanted.n_drafts_before)).transpose()?;
+    let input = SamplingInput { mask, ..sampling_input(batch, wanted) };
+    Ok(sampler.sample(logits, &input)?)
+}
+
+/// How the token after a row is chosen, but for the mask.
+pub(crate) fn sampling_input<'a>(batch: &'a ScheduledBatch, wanted: &Wanted) -> SamplingInput<'a> {
+    let scheduled = &batch.sequences()[wanted.sequence_idx];
     let n_before = wanted.n_drafts_before;
-    let input = SamplingInput {
+    SamplingInput {
         params: &scheduled.sampling,
-        mask: masks.map(|masks| masks.after(n_before)).transpose()?,
+        mask: None,
         history: batch.history(scheduled, n_before),
         n_prompt: scheduled.n_prompt,
         sequence_index: scheduled.id.index,
         position: scheduled.start + (scheduled.n_known() + n_before) as u32,
-    };
-    Ok(sampler.sample(logits, &input)?)
+    }
 }
 
 /// Panics are contained before a lock is dropped, so what a lock guards is whole.

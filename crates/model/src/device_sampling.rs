@@ -1,66 +1,39 @@
-//! Lets a device choose tokens, so that logits need not reach the host. Does not know how a device chooses.
+//! Lets a device answer the rows of logits that it can, so that these need not reach the host. Does not know
+//! how a device chooses.
 
-use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput, TokenLogprob};
-use throng_core::request::TokenId;
+use throng_core::batch::ScheduledBatch;
 
-use crate::backend::{Backend, NO_TOKEN, Ticket};
-use crate::batch_sampler::{Wanted, begin_sequences, is_reached};
-use crate::sampler::SamplingInput;
+use crate::backend::{Backend, SamplingRow, WantedToken};
+use crate::batch_sampler::{Wanted, sampling_input};
 
-/// Lets the device choose the tokens, if it can for all of these rows of logits, and ends the step there. `None`: nothing was
-/// chosen.
-pub(crate) fn choose_on_device<B: Backend>(
+/// Has the device answer the rows of `logits` that it can. Which these are is noted in `on_device`; the
+/// number of them.
+pub(crate) fn sample_on_device<B: Backend>(
     backend: &mut B,
     batch: &ScheduledBatch,
     wanted: &[Wanted],
     logits: &mut B::Buffer,
-) -> Option<Ticket> {
-    let mut rows = wanted.iter().map(|wanted| sampling_input(batch, wanted));
-    backend.choose(logits, &mut rows).then(|| backend.submit())
-}
-
-/// Whether the device may choose these tokens: log-probabilities and masks are the host's, their rows need the logits there.
-pub(crate) fn may_choose_on_device(batch: &ScheduledBatch, wanted: &[Wanted]) -> bool {
-    wanted.iter().all(|wanted| {
-        let scheduled = &batch.sequences()[wanted.sequence_idx];
-        wanted.next_prompt_token.is_none()
-            && scheduled.sampling.logprobs.is_none()
-            && scheduled.constraint.is_none()
-    })
-}
-
-/// Tells the tokens that the device chose, one for each wanted row; the sequences in `unknown` fail.
-pub(crate) fn tell_chosen(
-    batch: &ScheduledBatch,
-    (wanted, unknown): (&[Wanted], &[usize]),
-    chosen: &[TokenId],
-    output: &mut StepOutput,
-) {
-    for (wanted, &token) in wanted.iter().zip(chosen) {
-        begin_sequences(unknown, wanted.sequence_idx + 1, output);
-        let scheduled = &batch.sequences()[wanted.sequence_idx];
-        if output.error(wanted.sequence_idx).is_some() || !is_reached(batch, scheduled, wanted, output) {
-            continue;
-        }
-        match token {
-            // The tokens before stand; the next step comes to this position again, without drafts before it.
-            NO_TOKEN if wanted.n_drafts_before > 0 => {}
-            NO_TOKEN => output.fail_sequence(SequenceError::InvalidLogits),
-            _ => output.push_sampled(TokenLogprob { token, logprob: 0.0, rank: 0 }, &[]),
-        }
+    on_device: &mut Vec<bool>,
+) -> usize {
+    let row = |(row_idx, wanted): (usize, &Wanted)| row_of(batch, wanted, row_idx);
+    on_device.clear();
+    on_device
+        .extend(wanted.iter().enumerate().map(|each| row(each).is_some_and(|row| backend.samples(&row))));
+    let n_sampled = on_device.iter().filter(|&&is_sampled| is_sampled).count();
+    if n_sampled > 0 {
+        let mut rows = wanted.iter().enumerate().filter(|(row_idx, _)| on_device[*row_idx]).filter_map(row);
+        backend.sample(logits, &mut rows);
     }
+    n_sampled
 }
 
-/// How the token after a row is chosen.
-fn sampling_input<'a>(batch: &'a ScheduledBatch, wanted: &Wanted) -> SamplingInput<'a> {
+/// A row as a device sees it; `None` for rows under a constraint, whose masks are on the host.
+fn row_of<'a>(batch: &'a ScheduledBatch, wanted: &Wanted, row_idx: usize) -> Option<SamplingRow<'a>> {
     let scheduled = &batch.sequences()[wanted.sequence_idx];
-    let n_before = wanted.n_drafts_before;
-    SamplingInput {
-        params: &scheduled.sampling,
-        mask: None,
-        history: batch.history(scheduled, n_before),
-        n_prompt: scheduled.n_prompt,
-        sequence_index: scheduled.id.index,
-        position: scheduled.start + (scheduled.n_known() + n_before) as u32,
+    if let Some(token) = wanted.next_prompt_token {
+        let logprobs = Some(scheduled.sampling.prompt_logprobs.unwrap_or(0));
+        return Some(SamplingRow { row_idx, token: WantedToken::Prompt(token), logprobs });
     }
+    let input = scheduled.constraint.is_none().then(|| sampling_input(batch, wanted))?;
+    Some(SamplingRow { row_idx, token: WantedToken::Sampled(input), logprobs: scheduled.sampling.logprobs })
 }

@@ -1,9 +1,11 @@
 //! Sizes of the KV cache: how many bytes the keys and values of a token take. Does not know where they lie and who owns a block.
 
+use std::ops::Range;
+
 use throng_core::batch::BLOCK_TOKENS;
-pub use throng_kernels::attention::{KvDtype, KvShape, UnknownKvDtype};
 
 use crate::config::DecoderConfig;
+pub use crate::shapes::{KvDtype, KvShape, UnknownKvDtype};
 
 /// The shape of a KV cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +22,14 @@ impl KvLayout {
         let layer =
             config.layers.iter().map(|layer| Some(KvShape::of(&layer.mixer.cache_shape()?, n_blocks, dtype)));
         Self { n_blocks, layers: layer.collect() }
+    }
+
+    /// The same cache for these layers alone.
+    #[must_use]
+    pub fn of_layers(mut self, layers: &Range<usize>) -> Self {
+        let others = self.layers.iter_mut().enumerate().filter(|(layer_idx, _)| !layers.contains(layer_idx));
+        others.for_each(|(_, layer)| *layer = None);
+        self
     }
 
     /// Bytes that one token takes over all layers; `None` when a dtype cannot hold such heads or it overflows.

@@ -22,6 +22,7 @@ pub mod reference_backend;
 pub mod roofline;
 pub mod runner;
 pub mod sampler;
+pub mod shapes;
 pub mod state_cache;
 pub mod tensor_check;
 pub mod tensor_role;

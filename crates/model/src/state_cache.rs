@@ -1,8 +1,9 @@
 //! Sizes of recurrent states: how many bytes the state of a sequence takes. Does not know where states lie and who owns a slot.
 
-pub use throng_kernels::recurrent::StateLayerShape;
+use std::ops::Range;
 
 use crate::config::DecoderConfig;
+pub use crate::shapes::StateLayerShape;
 
 /// The shape of the recurrent states of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +19,14 @@ impl StateLayout {
     pub fn new(config: &DecoderConfig, n_slots: usize) -> Self {
         let layers = config.layers.iter().map(|layer| layer.mixer.state(config.hidden_size)).collect();
         Self { n_slots: if config.is_recurrent() { n_slots } else { 0 }, layers }
+    }
+
+    /// The same states for these layers alone.
+    #[must_use]
+    pub fn of_layers(mut self, layers: &Range<usize>) -> Self {
+        let others = self.layers.iter_mut().enumerate().filter(|(layer_idx, _)| !layers.contains(layer_idx));
+        others.for_each(|(_, layer)| *layer = None);
+        self
     }
 
     /// Bytes of one sequence's state over all layers; `None` when they overflow.

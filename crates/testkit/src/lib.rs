@@ -6,6 +6,7 @@ pub mod backend_suite;
 pub mod beam_reference;
 pub mod example_backend;
 pub mod fault_proxy;
+pub mod llama_backend;
 pub mod nightly;
 pub mod paper_constraint;
 pub mod paper_executor;

@@ -77,7 +77,9 @@ pub fn run(flags: &[&str]) -> Result<()> {
             "--clients" => part = Part::OtherClients,
             "--checkpoints" => part = Part::Checkpoints,
             "--sanitizers" => part = Part::Sanitizers,
-            _ => bail!("{flag}: the flags are --nightly, --rust, --e2e, --clients, --checkpoints, --sanitizers"),
+            _ => bail!(
+                "{flag}: the flags are --nightly, --rust, --e2e, --clients, --checkpoints, --sanitizers"
+            ),
         }
     }
     skipped::forget()?;

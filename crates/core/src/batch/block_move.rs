@@ -3,10 +3,12 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::BlockId;
 
 /// A kind of memory that can hold the bytes of blocks, the nearest to the executor first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Tier {
     /// The memory from which the executor computes. Its blocks are those of the `BlockPool`.
     Device,
@@ -31,7 +33,7 @@ impl fmt::Display for Tier {
 
 /// A place for the bytes of one block: keys and values of [`BLOCK_TOKENS`](super::BLOCK_TOKENS) tokens over
 /// all layers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BlockLocation {
     /// The kind of memory.
     pub tier: Tier,
@@ -53,7 +55,7 @@ impl BlockLocation {
 
 /// The bytes of one block that become those of another place. Those at `from` stay until something overwrites
 /// them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BlockMove {
     /// The place that is read.
     pub from: BlockLocation,

@@ -2,10 +2,13 @@
 //! reused from step to step, so that a steady state allocates nothing. Does not know how either side decides.
 
 mod block_move;
+mod message;
 mod state;
 
 use std::ops::Range;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::constraint::TokenConstraint;
 use crate::masks::SequenceMasks;
@@ -13,13 +16,14 @@ use crate::prompt_media::{PromptMedia, RotaryPosition};
 use crate::request::{AdapterId, SamplingParams, SequenceId, TokenId};
 pub use crate::step_output::{ChosenToken, DraftPass, SequenceError, StepOutput, TokenLogprob};
 pub use block_move::{BlockLocation, BlockMove, Tier};
+pub use message::{ConstraintOf, MalformedStep, StepMessage};
 pub use state::{MemorySlot, SlotCopy, StateSave, StateShare};
 
 /// Tokens in one KV block.
 pub const BLOCK_TOKENS: usize = 16;
 
 /// An index into the KV cache, in blocks of [`BLOCK_TOKENS`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BlockId(pub u32);
 
 /// One step's work over several sequences.

@@ -31,7 +31,7 @@ use crate::batch::{BlockId, ScheduledBatch};
 use crate::block_hash::BlockHash;
 use crate::block_pool::{BlockPool, CacheEvent};
 use crate::block_table::blocks_for;
-use crate::executor::{ExecutorCapacity, MAX_STEPS_IN_FLIGHT};
+use crate::executor::ExecutorCapacity;
 use crate::request::{FinishReason, Priority, Request, RequestId, SequenceId};
 use crate::sequence::{Finished, Paused, Rank, Running, Sequence, Waiting};
 use crate::time::Timestamp;
@@ -71,8 +71,9 @@ pub struct Scheduler {
     last_step_ended: Timestamp,
     n_arrivals: u64,
     counters: Counters,
-    /// The buffers of the latest steps, to be used again once nobody reads them.
-    batches: [Arc<ScheduledBatch>; MAX_STEPS_IN_FLIGHT],
+    /// The buffers of the latest steps, to be used again once nobody reads them: as many as there may be
+    /// steps in flight.
+    batches: Vec<Arc<ScheduledBatch>>,
     /// Sequences whose end is still to be reported.
     ended: Vec<Sequence<Finished>>,
     /// Emptied after each use.
@@ -115,8 +116,10 @@ impl Scheduler {
         let config = config.within(&capacity);
         let capacity = ExecutorCapacity { max_batch_tokens: config.max_batch_tokens, ..capacity };
         let max_queued_tokens = usize::try_from(config.max_queued_tokens).unwrap_or(usize::MAX);
+        let admission = Admission::new(capacity);
+        let batches = (0..admission.max_steps_in_flight()).map(|_| Arc::default()).collect();
         Self {
-            admission: Admission::new(capacity),
+            admission,
             queue: QueueBound::new(config.max_queued_requests as usize, max_queued_tokens),
             pool: BlockPool::new(capacity.n_blocks).with_states(capacity.n_state_slots),
             waiting: WaitingQueue::default(),
@@ -134,7 +137,7 @@ impl Scheduler {
             last_step_ended: Timestamp::default(),
             n_arrivals: 0,
             counters: Counters::default(),
-            batches: Default::default(),
+            batches,
             hits: Vec::new(),
             deferred: Vec::new(),
             failed: Vec::new(),

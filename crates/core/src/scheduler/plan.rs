@@ -327,7 +327,8 @@ impl Scheduler {
         }
         let number = self.n_planned;
         let ahead = Ahead::new(&self.config, &self.admission);
-        let shared = &mut self.batches[number as usize % self.admission.max_steps_in_flight()];
+        let n_buffers = self.batches.len() as u64;
+        let shared = &mut self.batches[(number % n_buffers) as usize];
         if Arc::get_mut(shared).is_none() {
             // An executor that hangs still reads it.
             *shared = Arc::default();
@@ -336,7 +337,11 @@ impl Scheduler {
         batch.clear();
         batch.set_has_others(has_others(&self.running));
         self.pool.states_mut().take_copies().for_each(|copy| batch.push_state_copy(copy));
-        for sequence in self.running.iter_mut().filter(|sequence| sequence.state.n_scheduled > 0) {
+        for sequence in &mut self.running {
+            if sequence.state.n_scheduled == 0 {
+                sequence.pass_step();
+                continue;
+            }
             let (tokens, start) = (sequence.tokens(), sequence.n_planned());
             let carried_from = sequence.carried_from();
             let (n_drafts, n_to_draft) = (sequence.state.n_scheduled_drafts, sequence.state.n_to_draft);

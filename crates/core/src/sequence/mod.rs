@@ -13,7 +13,6 @@ use crate::batch::{BLOCK_TOKENS, BlockId};
 use crate::block_hash::{BlockHash, BlockTokens};
 use crate::block_pool::BlockPool;
 use crate::block_table::{BlockTable, blocks_for};
-use crate::executor::MAX_STEPS_IN_FLIGHT;
 use crate::prompt_media::PromptMedia;
 use crate::request::{FinishReason, Priority, Request, SequenceId, TokenId};
 use crate::speculation::{DraftSource, Speculation};
@@ -64,7 +63,7 @@ pub struct Running {
     /// The masks of its constraint.
     masks: MaskState,
     /// What it computes in steps in flight, the oldest first.
-    shares: [Option<Share>; MAX_STEPS_IN_FLIGHT],
+    shares: Vec<Share>,
     /// New tokens in the step that is being planned, drafts included; 0: no share in it.
     pub(crate) n_scheduled: usize,
     /// How many of them are drafts.
@@ -240,7 +239,7 @@ impl Sequence<Waiting> {
             copied_block: None,
             recurrent,
             masks: MaskState::default(),
-            shares: [None; MAX_STEPS_IN_FLIGHT],
+            shares: Vec::new(),
             n_scheduled: 0,
             n_scheduled_drafts: 0,
             is_light: false,

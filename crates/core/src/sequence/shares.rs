@@ -26,17 +26,17 @@ impl Sequence<Running> {
 
     /// Tokens whose keys and values stand in the blocks once the steps in flight have ended: where its next share begins.
     pub fn n_planned(&self) -> usize {
-        self.state.n_computed + self.state.shares.iter().flatten().map(|share| share.n_tokens).sum::<usize>()
+        self.state.n_computed + self.state.shares.iter().map(|share| share.n_tokens).sum::<usize>()
     }
 
-    /// Tokens that its next share may compute: those that it lacks, and the one that a step in flight chooses, if it can be
-    /// carried. 0 for a beam that waits for the others, and for a sequence that waits for the step in flight. The last token of a
-    /// sequence that waits for its masks is not among them.
+    /// Tokens that its next share may compute: those that it lacks, and those that steps in flight choose, if
+    /// they can be carried. 0 for a beam that waits for the others, and for a sequence that waits for the
+    /// step in flight. The last token of a sequence that waits for its masks is not among them.
     pub fn n_missing(&self) -> usize {
         let n = match self.newest_share() {
             None => self.tokens.len() - self.state.n_computed,
             Some(share) if !share.may_be_followed => 0,
-            Some(share) => self.tokens.len() + usize::from(share.chooses) - self.n_planned(),
+            Some(_) => self.tokens.len() + self.n_to_come() - self.n_planned(),
         };
         n.saturating_sub(usize::from(self.awaits_masks_since().is_some()))
     }
@@ -48,13 +48,12 @@ impl Sequence<Running> {
 
     /// Whether it has a share in step `number`.
     pub(crate) fn is_in_step(&self, number: u64) -> bool {
-        self.state.shares.iter().flatten().any(|share| share.step == number)
+        self.state.shares.iter().any(|share| share.step == number)
     }
 
     /// Turns what was scheduled for it into a share of a step.
     pub(crate) fn join_step(&mut self, share: Share) {
-        let free = self.state.shares.iter_mut().find(|share| share.is_none());
-        *free.expect("no more steps are in flight than there may be") = Some(share);
+        self.state.shares.push(share);
         self.state.n_scheduled = 0;
         self.state.n_scheduled_drafts = 0;
         self.state.n_to_draft = 0;
@@ -62,16 +61,23 @@ impl Sequence<Running> {
 
     /// Has no share in step `number` any more.
     pub(crate) fn leave_step(&mut self, number: u64) {
-        let [oldest, newest] = &mut self.state.shares;
-        if newest.is_some_and(|share| share.step == number) {
-            *newest = None;
-        } else if oldest.is_some_and(|share| share.step == number) {
-            *oldest = newest.take();
+        self.state.shares.retain(|share| share.step != number);
+    }
+
+    /// Has no share in the step that was planned last. A token is carried from one step to the next, not
+    /// further.
+    pub(crate) fn pass_step(&mut self) {
+        if let Some(newest) = self.state.shares.last_mut() {
+            newest.may_be_followed &= !newest.chooses;
         }
     }
 
+    /// Tokens that steps in flight choose.
+    fn n_to_come(&self) -> usize {
+        self.state.shares.iter().filter(|share| share.chooses).count()
+    }
+
     fn newest_share(&self) -> Option<Share> {
-        let [oldest, newest] = self.state.shares;
-        newest.or(oldest)
+        self.state.shares.last().copied()
     }
 }

@@ -57,6 +57,11 @@ impl<B: DeviceMemory> StepAdapters<B> {
         Some(self.ids.len() - 1)
     }
 
+    /// Whether no adapter changes anything in the step.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
     /// Sequences whose adapter is not there, increasing.
     pub fn unknown(&self) -> &[usize] {
         &self.unknown

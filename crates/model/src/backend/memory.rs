@@ -3,7 +3,7 @@
 use throng_kernels::low_rank::LowRankPart;
 use throng_kernels::quant::Format;
 
-use super::BackendError;
+use super::{BackendError, Capability};
 use crate::batch_input::BatchInput;
 use crate::config::RopeTable;
 use crate::kv_cache::KvLayout;
@@ -15,7 +15,8 @@ pub trait DeviceMemory: Send + Sized + 'static {
     type Buffer: Send;
     /// A weight matrix `[out, in]`, possibly stacked of parts in different formats, in the device's own layout.
     type Matrix: Send + Sync;
-    /// All experts of one layer.
+    /// All experts of one layer; [`Infallible`](std::convert::Infallible) on a device without them, as the
+    /// types of other optional capabilities.
     type Experts: Send + Sync;
     /// A row of f32 weights (the gain of a norm, the bias of a projection).
     type Vector: Send + Sync;
@@ -50,8 +51,10 @@ pub trait DeviceMemory: Send + Sized + 'static {
     /// The experts of one layer as one object, of matrices made with [`MatrixRole::Expert`].
     ///
     /// # Errors
-    /// When memory does not suffice.
-    fn experts(&self, experts: Vec<Expert<Self>>) -> Result<Self::Experts, BackendError>;
+    /// When memory does not suffice, or the device has no mixtures of experts.
+    fn experts(&self, _experts: Vec<Expert<Self>>) -> Result<Self::Experts, BackendError> {
+        Err(BackendError::lacks(Capability::Experts))
+    }
 
     /// A vector.
     ///
@@ -63,13 +66,15 @@ pub trait DeviceMemory: Send + Sized + 'static {
     /// output. `format`, F32 or BF16, is how exactly the numbers must be held.
     ///
     /// # Errors
-    /// When memory does not suffice.
+    /// When memory does not suffice, or the device has no adapters.
     fn low_rank(
         &self,
-        cols: usize,
-        parts: &[LowRankPart<'_>],
-        format: Format,
-    ) -> Result<Self::LowRank, BackendError>;
+        _cols: usize,
+        _parts: &[LowRankPart<'_>],
+        _format: Format,
+    ) -> Result<Self::LowRank, BackendError> {
+        Err(BackendError::lacks(Capability::Adapters))
+    }
 
     /// Tables of these rotary embeddings for the positions below `n_positions`, made once;
     /// [`Rotations`](super::rotations::Rotations) computes them on the host.
@@ -161,7 +166,7 @@ pub enum MatrixRole {
     /// Attention output and down projection: split by columns. The products of the devices are summed by
     /// [`DeviceOps::all_reduce`](super::DeviceOps::all_reduce); one of the devices adds the bias.
     RowParallel,
-    /// A matrix of one expert, gate stacked on up or down: experts are split over devices.
+    /// A matrix of one expert, gate stacked on up or down: each expert is split as a network of its own.
     Expert,
     /// Chooses or weighs experts, or projects to what they work on and back: every device has all of it.
     Router,

@@ -1,19 +1,26 @@
-//! The extension point for devices: the operations of one device over its own buffers. The forward pass above it is written
-//! once. A backend knows shapes; it does not know architectures, requests and files.
+//! The extension point for devices: the operations of one device over its own buffers. The forward pass above
+//! it is written once. A backend knows shapes; it does not know architectures, requests and files.
 //!
 //! A backend implements four traits, in this order:
 //! - [`DeviceMemory`]: buffers, weights, keys and values, and the copies between host and device;
-//! - [`DeviceOps`]: the operations. Most are required; the fusions among them have default bodies made of the required ones;
-//! - [`RecurrentOps`]: states and operations of recurrent layers;
-//! - [`Backend`]: steps, sampling on the device, and what a backend may add whose memory is the host's. All of it is optional.
+//! - [`DeviceOps`]: the operations. Those that a Llama needs are required; fusions have default bodies made
+//!   of these, and the others have none to speak of: a device that lacks them says so when it is asked
+//!   whether it [supports](Backend::supports) a decoder;
+//! - [`RecurrentOps`]: states and operations of recurrent layers, all of them optional;
+//! - [`Backend`]: what the device supports, steps, recorded layers, sampling on the device, and what a
+//!   backend may add whose memory is the host's. All of it is optional.
 //!
-//! Host memory crosses this interface in four places: weights and batches going in, logits and chosen tokens coming out.
-//! Operations report no errors, because a device runs them later: its faults are reported by [`DeviceMemory::download`] and
-//! [`Backend::collect`]. Shapes that do not fit are a bug of the caller and panic.
+//! The plain numbers among the arguments are those of [`crate::shapes`].
 //!
-//! Batch invariance is part of the contract: the result of an operation for one row of a buffer (one token) has the same bits
-//! whatever the other rows are, and on any number of threads.
+//! Host memory crosses this interface in four places: weights and batches going in, logits and chosen tokens
+//! coming out. Operations report no errors, because a device runs them later: its faults are reported by
+//! [`DeviceMemory::download`] and [`Backend::collect`]. Shapes that do not fit are a bug of the caller and
+//! panic.
+//!
+//! Batch invariance is part of the contract: the result of an operation for one row of a buffer (one token)
+//! has the same bits whatever the other rows are, and on any number of threads.
 
+mod capability;
 pub mod host;
 pub mod host_states;
 pub mod host_tensor;
@@ -22,62 +29,91 @@ mod operands;
 mod ops;
 mod recurrent;
 pub mod rotations;
+mod sampling;
 mod step;
 
+use std::collections::BTreeSet;
+
 use throng_core::request::TokenId;
-pub use throng_kernels::low_rank::{LowRankPart, RowGroups};
-pub use throng_kernels::reference::AttentionShape;
-pub use throng_kernels::rows::Columns;
+pub use throng_kernels::low_rank::LowRankPart;
 
-use crate::sampler::SamplingInput;
+use crate::config::DecoderConfig;
+pub use crate::shapes::{AttentionShape, Columns, HeadColumns, RowGroups, StepShape};
 
+pub use capability::Capability;
 use host::{HostThreads, OneThread, PackedWeights};
 pub use memory::{BlockCopy, DeviceBlockLayout, DeviceMemory, Expert, Linear, MatrixRole};
-pub use operands::{AttentionQueries, GatedMlp, HeadColumns, MlpScratch, Norm, Router, Scratch};
+pub use operands::{AttentionQueries, GatedMlp, MlpScratch, Norm, Router, Scratch};
 pub use ops::DeviceOps;
 pub use recurrent::{
-    Conv, ConvWeights, DeltaNet, DeltaShape, DeltaWeights, LayerStates, RecurrentOps, StateSpace,
-    StateSpaceShape, StateSpaceWeights,
+    Conv, ConvWeights, DeltaNet, DeltaWeights, LayerStates, RecurrentOps, StateSpace, StateSpaceWeights,
 };
-pub use step::{StepShape, Ticket};
+pub use sampling::{SampledRows, SamplingRow, WantedToken};
+pub use step::Ticket;
 
-/// A device that runs a decoder. Every method has a default body, which is right for a device that runs each operation at once
-/// and leaves sampling to the host.
+/// A device that runs a decoder. Every method has a default body, which is right for a device that runs a
+/// Llama, each operation at once, and leaves sampling to the host.
 pub trait Backend: DeviceOps + RecurrentOps {
-    /// How many steps may be submitted and not collected, at most 2. More than 1 is for devices that run operations later and choose
-    /// tokens: then the host plans the next step while the device runs one.
+    /// Whether the device has a capability that not every decoder needs.
+    fn has(&self, _capability: Capability) -> bool {
+        false
+    }
+
+    /// Whether the device can run a decoder, which is asked before any of its weights is read.
+    ///
+    /// # Errors
+    /// With what the device lacks.
+    fn supports(&self, config: &DecoderConfig) -> Result<(), BackendError> {
+        let mut lacking = Capability::needed_by(config);
+        lacking.retain(|&capability| !self.has(capability));
+        if lacking.is_empty() { Ok(()) } else { Err(BackendError::Lacks(lacking)) }
+    }
+
+    /// How many steps may be submitted and not collected, at most
+    /// [`MAX_STEPS_IN_FLIGHT`](throng_core::executor::MAX_STEPS_IN_FLIGHT). More than 1 is for devices that
+    /// run operations later and choose tokens: then the host plans the next step while the device runs one.
     fn max_steps_in_flight(&self) -> usize {
         1
     }
 
-    /// Announces the next step, before its first operation. From there to the last layer, all steps of one shape are the same
-    /// operations on the same buffers, with no more rows than the shape says: a device may capture them once and replay them.
-    fn begin_step(&mut self, _shape: StepShape) {}
-
-    /// Chooses one token from each row of `logits`, in order, and keeps the tokens on the device; `true` when it has done so for
-    /// all rows. `rows` says how, with the rules and the random numbers of [`crate::sampler`]. Rows whose log-probabilities are
-    /// reported, or that have a constraint, are never given. A row with a NaN, or without a token that may be chosen, gets
-    /// [`NO_TOKEN`]. `false` leaves all rows to the host, and `logits` as they were.
-    fn choose(
-        &mut self,
-        _logits: &mut Self::Buffer,
-        _rows: &mut dyn ExactSizeIterator<Item = SamplingInput<'_>>,
-    ) -> bool {
+    /// Announces the layers of a step, whose operations follow up to [`Self::end_layers`]. For all steps of
+    /// one shape that are announced they are the same operations on the same buffers, with no more rows than
+    /// the shape says. So a device may record them and, at a later step, run them again and say `true`: then
+    /// neither the operations nor `end_layers` follow. Layers with adapters, or that something reads on the
+    /// way, are not announced.
+    fn begin_layers(&mut self, _shape: StepShape) -> bool {
         false
     }
 
-    /// Ends the step that the operations since the last call belong to, and never waits. The next step may read the tokens that it
-    /// chose before the host has collected them, see [`CarriedToken`](crate::batch_input::CarriedToken).
+    /// Ends what [`Self::begin_layers`] began.
+    fn end_layers(&mut self) {}
+
+    /// Whether the device answers such a row, with the rules and the random numbers of [`crate::sampler`].
+    /// The other rows of a step are the host's, which downloads their logits.
+    fn samples(&self, _row: &SamplingRow<'_>) -> bool {
+        false
+    }
+
+    /// Answers some rows of `logits`, in increasing order, which are all rows that it
+    /// [samples](Self::samples), and keeps the answers on the device. The other rows are as they were then. A
+    /// row with a NaN, or without a token that may be chosen, gets [`NO_TOKEN`].
+    fn sample(&mut self, _logits: &mut Self::Buffer, _rows: &mut dyn Iterator<Item = SamplingRow<'_>>) {
+        unreachable!("a device that samples no row was given some");
+    }
+
+    /// Ends the step that the operations since the last call belong to, and never waits. If the device
+    /// answered all rows of the step, the next one may read its tokens before the host has collected them,
+    /// see [`CarriedToken`](crate::batch_input::CarriedToken).
     fn submit(&mut self) -> Ticket {
         Ticket::default()
     }
 
-    /// Waits until the step has finished and appends the tokens that [`Self::choose`] chose in it to `chosen`. Tickets are
-    /// collected in the order in which they were given.
+    /// Waits until the step has finished and appends the answers of [`Self::sample`] in it to `sampled`.
+    /// Tickets are collected in the order in which they were given.
     ///
     /// # Errors
     /// When an operation of the step or of one before it failed on the device.
-    fn collect(&mut self, _ticket: Ticket, _chosen: &mut Vec<TokenId>) -> Result<(), BackendError> {
+    fn collect(&mut self, _ticket: Ticket, _sampled: &mut SampledRows) -> Result<(), BackendError> {
         Ok(())
     }
 
@@ -106,10 +142,24 @@ pub enum BackendError {
         /// How much of it.
         n_bytes: usize,
     },
+    /// The decoder needs capabilities that the device does not have.
+    #[error("this backend has no {}", listed(.0))]
+    Lacks(BTreeSet<Capability>),
     /// The backend cannot hold or compute this.
     #[error("this backend cannot do {0}")]
     Unsupported(String),
     /// The device or its driver failed.
     #[error("the device failed: {0}")]
     Device(String),
+}
+
+impl BackendError {
+    /// The device lacks one capability.
+    pub fn lacks(capability: Capability) -> Self {
+        Self::Lacks(BTreeSet::from([capability]))
+    }
+}
+
+fn listed(capabilities: &BTreeSet<Capability>) -> String {
+    capabilities.iter().map(Capability::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -71,15 +71,6 @@ impl<B: DeviceMemory> Clone for AttentionQueries<'_, B> {
 
 impl<B: DeviceMemory> Copy for AttentionQueries<'_, B> {}
 
-/// Equally wide groups of columns at equal distances.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeadColumns {
-    /// The first column of the first one.
-    pub first: usize,
-    /// From one to the next.
-    pub stride: usize,
-}
-
 /// A gated feed-forward network (SwiGLU, GeGLU; arXiv:2002.05202), or one without gates.
 pub struct GatedMlp<B: DeviceMemory> {
     /// Rows of gate, and of up.

@@ -2,13 +2,12 @@
 
 use std::ops::Range;
 
-use super::{
-    AttentionQueries, AttentionShape, Columns, DeviceMemory, GatedMlp, HeadColumns, MlpScratch, Norm, Router,
-    RowGroups, Scratch,
-};
-use crate::config::{Activation, RopeStyle};
+use super::{AttentionQueries, Capability, DeviceMemory, GatedMlp, MlpScratch, Norm, Router, Scratch};
+use crate::shapes::{Activation, AttentionShape, Columns, HeadColumns, RopeStyle, RowGroups};
 
-/// The operations that a decoder needs of a device. Rows of a buffer are tokens unless said otherwise.
+/// The operations that a decoder needs of a device. Rows of a buffer are tokens unless said otherwise. A
+/// Llama needs those without a default body; a device without one of the others does not have the
+/// [`Capability`] of that name.
 pub trait DeviceOps: DeviceMemory {
     /// `out[i] = table[token_i] * scale` for every token of the batch.
     fn embed(&mut self, table: &Self::Matrix, batch: &Self::Batch, scale: f32, out: &mut Self::Buffer);
@@ -28,18 +27,22 @@ pub trait DeviceOps: DeviceMemory {
     fn norm_rows(&mut self, x: &Self::Buffer, norm: Norm<'_, Self>, out: &mut Self::Buffer);
 
     /// A root mean square norm in place over groups of columns, one gain for all: the heads of queries or keys, or their whole width.
-    fn norm_columns(&mut self, x: &mut Self::Buffer, columns: Columns, norm: Norm<'_, Self>);
+    fn norm_columns(&mut self, _x: &mut Self::Buffer, _columns: Columns, _norm: Norm<'_, Self>) {
+        Capability::ColumnNorm.is_missing()
+    }
 
     /// Adds the products of adapters (LoRA, arXiv:2106.09685) to the output of a linear layer: for the rows of every group that `of`
     /// has matrices for, and for each of their parts, `out += scale * (x · aᵀ) · bᵀ` in the part's columns. A row's sums have one
     /// order whatever the other rows are, and rows in no group are not touched.
     fn add_low_rank<'a>(
         &mut self,
-        x: &Self::Buffer,
-        groups: &'a RowGroups,
-        of: &dyn Fn(usize) -> Option<&'a Self::LowRank>,
-        out: &mut Self::Buffer,
-    );
+        _x: &Self::Buffer,
+        _groups: &'a RowGroups,
+        _of: &dyn Fn(usize) -> Option<&'a Self::LowRank>,
+        _out: &mut Self::Buffer,
+    ) {
+        Capability::Adapters.is_missing()
+    }
 
     /// Rotary embedding in place over heads (arXiv:2104.09864), by the angles that table number `table_idx` has for the position
     /// of each token. Only the first `2 * table width` elements of each head are rotated.
@@ -87,37 +90,47 @@ pub trait DeviceOps: DeviceMemory {
     /// Copies `width` columns of each of `n` groups from `x` to `out`.
     fn copy_columns(
         &mut self,
-        x: (&Self::Buffer, HeadColumns),
-        out: (&mut Self::Buffer, HeadColumns),
-        n: usize,
-        width: usize,
-    );
+        _x: (&Self::Buffer, HeadColumns),
+        _out: (&mut Self::Buffer, HeadColumns),
+        _n: usize,
+        _width: usize,
+    ) {
+        Capability::ColumnCopy.is_missing()
+    }
 
     /// A product of each head with a matrix of its own: the columns of head `h` in `out` are those of head `h` in `x` times
     /// `w[h]ᵀ`. Sums have one order as in [`Self::matmul`].
     fn matmul_heads(
         &mut self,
-        x: (&Self::Buffer, HeadColumns),
-        w: &[Self::Matrix],
-        out: (&mut Self::Buffer, HeadColumns),
-    );
+        _x: (&Self::Buffer, HeadColumns),
+        _w: &[Self::Matrix],
+        _out: (&mut Self::Buffer, HeadColumns),
+    ) {
+        Capability::LatentAttention.is_missing()
+    }
 
     /// `x[i] *= sigmoid(gate[i])`, a gate of one column.
-    fn gate_rows(&mut self, x: &mut Self::Buffer, gate: &Self::Buffer);
+    fn gate_rows(&mut self, _x: &mut Self::Buffer, _gate: &Self::Buffer) {
+        Capability::RowGate.is_missing()
+    }
 
     /// `x[i] *= sigmoid(gates[i])`, whose gates begin at this column and are as many as the columns of `x`.
-    fn gate_columns(&mut self, x: &mut Self::Buffer, gates: &Self::Buffer, first_col: usize);
+    fn gate_columns(&mut self, _x: &mut Self::Buffer, _gates: &Self::Buffer, _first_col: usize) {
+        Capability::ColumnGate.is_missing()
+    }
 
     /// A routed mixture of experts: for every row the experts that the [router](Router) chooses, each a gated feed-forward network,
     /// summed with their weights in increasing index.
     fn mixture_of_experts(
         &mut self,
-        x: &Self::Buffer,
-        router: Router<'_, Self>,
-        experts: &Self::Experts,
-        activation: Activation,
-        out: &mut Self::Buffer,
-    );
+        _x: &Self::Buffer,
+        _router: Router<'_, Self>,
+        _experts: &Self::Experts,
+        _activation: Activation,
+        _out: &mut Self::Buffer,
+    ) {
+        Capability::Experts.is_missing()
+    }
 
     /// `out[i] = x[token]` for the tokens number `wanted` among those of the batch whose logits are wanted.
     fn gather_logit_rows(
@@ -129,7 +142,9 @@ pub trait DeviceOps: DeviceMemory {
     );
 
     /// `x = x * scale`, then, with a cap, `cap * tanh(x / cap)`.
-    fn scale_and_cap(&mut self, x: &mut Self::Buffer, scale: f32, softcap: Option<f32>);
+    fn scale_and_cap(&mut self, _x: &mut Self::Buffer, _scale: f32, _softcap: Option<f32>) {
+        Capability::ScaleAndCap.is_missing()
+    }
 
     /// Sums a product with a [row-parallel](super::MatrixRole::RowParallel) matrix over the devices that have a part of the
     /// matrix. Every such product passes here once before anything is done with it; on one device it is the sum already.

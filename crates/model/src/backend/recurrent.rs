@@ -1,16 +1,16 @@
 //! What a device must do for layers with a recurrent state: hold the states and run tokens through them. Does not know attention.
 
 use throng_core::batch::SlotCopy;
-pub use throng_kernels::reference::{
-    ConvWeights, DeltaShape, DeltaWeights, StateSpaceShape, StateSpaceWeights,
-};
+pub use throng_kernels::reference::{ConvWeights, DeltaWeights, StateSpaceWeights};
 
-use super::{BackendError, DeviceMemory};
+use super::{BackendError, Capability, DeviceMemory};
+use crate::shapes::{DeltaShape, StateSpaceShape};
 use crate::state_cache::StateLayout;
 
-/// States and operations of recurrent layers. An operation runs the tokens of each sequence in order through its state, as the spans of
-/// the batch say ([`BatchInput::states`](crate::batch_input::BatchInput::states)); the result has the same bits however tokens were
-/// divided into steps and spans. The formulas are those of [`throng_kernels::reference`].
+/// States and operations of recurrent layers. An operation runs the tokens of each sequence in order through
+/// its state, as the spans of the batch say ([`BatchInput::states`](crate::batch_input::BatchInput::states));
+/// the result has the same bits however tokens were divided into steps and spans. The formulas are those of
+/// [`throng_kernels::reference`]. A device that runs no such layers implements nothing here.
 pub trait RecurrentOps: DeviceMemory {
     /// The states of all layers.
     type States: Send;
@@ -19,40 +19,50 @@ pub trait RecurrentOps: DeviceMemory {
     ///
     /// # Errors
     /// When memory does not suffice or the device does not support the layout.
-    fn states(&self, layout: &StateLayout) -> Result<Self::States, BackendError>;
+    fn states(&self, _layout: &StateLayout) -> Result<Self::States, BackendError> {
+        Err(BackendError::Unsupported("recurrent states".to_owned()))
+    }
 
     /// Copies states over all layers, one copy after the other.
-    fn copy_states(&mut self, states: &mut Self::States, copies: &[SlotCopy]);
+    fn copy_states(&mut self, _states: &mut Self::States, _copies: &[SlotCopy]) {
+        unreachable!("a device without recurrent states was given some");
+    }
 
     /// The gated short convolution: `[n, 3 * channels] → [n, channels]`.
     fn short_conv(
         &mut self,
-        states: LayerStates<'_, Self>,
-        batch: &Self::Batch,
-        x: &Self::Buffer,
-        conv: &Conv<Self>,
-        out: &mut Self::Buffer,
-    );
+        _states: LayerStates<'_, Self>,
+        _batch: &Self::Batch,
+        _x: &Self::Buffer,
+        _conv: &Conv<Self>,
+        _out: &mut Self::Buffer,
+    ) {
+        Capability::ShortConv.is_missing()
+    }
 
     /// A gated delta net: `[n, shape.input_width()] → [n, shape.value_width()]`. The contents of `x` are unspecified afterwards.
     fn gated_delta_net(
         &mut self,
-        states: LayerStates<'_, Self>,
-        batch: &Self::Batch,
-        x: &mut Self::Buffer,
-        net: &DeltaNet<Self>,
-        out: &mut Self::Buffer,
-    );
+        _states: LayerStates<'_, Self>,
+        _batch: &Self::Batch,
+        _x: &mut Self::Buffer,
+        _net: &DeltaNet<Self>,
+        _out: &mut Self::Buffer,
+    ) {
+        Capability::GatedDelta.is_missing()
+    }
 
     /// A state space model: `[n, shape.input_width()] → [n, shape.width()]`. The contents of `x` are unspecified afterwards.
     fn state_space(
         &mut self,
-        states: LayerStates<'_, Self>,
-        batch: &Self::Batch,
-        x: &mut Self::Buffer,
-        model: &StateSpace<Self>,
-        out: &mut Self::Buffer,
-    );
+        _states: LayerStates<'_, Self>,
+        _batch: &Self::Batch,
+        _x: &mut Self::Buffer,
+        _model: &StateSpace<Self>,
+        _out: &mut Self::Buffer,
+    ) {
+        Capability::StateSpace.is_missing()
+    }
 }
 
 /// The states of one layer among those of all.

@@ -1,20 +1,7 @@
 //! Steps as a device sees them: their sizes and their tickets. Does not know scheduling.
 
 use crate::batch_input::BatchInput;
-
-/// The sizes of a step, each rounded up to a power of two, so that many steps have the same shape: the key under which a device
-/// keeps a captured step.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct StepShape {
-    /// Most new tokens of all sequences.
-    pub n_tokens: usize,
-    /// Most sequences.
-    pub n_sequences: usize,
-    /// Most tokens whose logits are wanted.
-    pub n_logits: usize,
-    /// Most KV blocks of one sequence.
-    pub n_blocks: usize,
-}
+use crate::shapes::StepShape;
 
 impl StepShape {
     /// The shape of a step with this input.

@@ -3,13 +3,16 @@
 
 mod mixer;
 mod rope;
+mod shard;
+mod stage;
 
-use throng_kernels::reference::AttentionShape;
-pub use throng_kernels::reference::RopeStyle;
-pub use throng_kernels::rows::Activation;
+use crate::shapes::AttentionShape;
+pub use crate::shapes::{Activation, RopeStyle};
 
 pub use mixer::{AttentionConfig, DeltaShape, LatentConfig, Mixer, QkNorm, StateSpaceShape};
 pub use rope::{RopeGrowth, RopeTable, ShortRope};
+pub use shard::ShardError;
+pub use stage::{Stage, StageError};
 
 /// A transformer: a decoder, or an encoder, whose tokens see each other in both directions.
 #[derive(Debug, Clone, PartialEq)]

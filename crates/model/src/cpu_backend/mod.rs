@@ -20,7 +20,7 @@ use throng_kernels::threads::ThreadPool;
 
 use crate::backend::host::{HostThreads, PackedWeights};
 use crate::backend::host_tensor::HostTensor;
-use crate::backend::{Backend, BackendError, MatrixRole};
+use crate::backend::{Backend, BackendError, Capability, MatrixRole};
 use crate::weights::TensorView;
 
 use experts::ExpertsScratch;
@@ -79,6 +79,10 @@ impl CpuBackend {
 }
 
 impl Backend for CpuBackend {
+    fn has(&self, _capability: Capability) -> bool {
+        true
+    }
+
     fn host_threads(&self) -> &dyn HostThreads {
         &*self.pool
     }

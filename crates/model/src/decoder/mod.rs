@@ -17,9 +17,10 @@ use std::sync::Arc;
 use throng_core::batch::SlotCopy;
 
 use crate::adapter::{LayerAdapter, StepAdapters};
-use crate::backend::{Backend, BackendError, Columns, Norm, Scratch, StepShape};
+use crate::backend::{Backend, BackendError, Columns, DeviceMemory, Norm, Scratch, StepShape};
 use crate::batch_input::BatchInput;
-use crate::config::{DecoderConfig, FeedForward, Mixer, NormPlacement};
+use crate::config::{DecoderConfig, FeedForward, Mixer, NormPlacement, Stage};
+use crate::state_cache::StateLayout;
 
 use attention::{AttentionBuffers, attend};
 use encoder::{Lookup, embed_segments};
@@ -29,12 +30,15 @@ use per_layer::{PerLayerBuffers, add_per_layer, embed_for_layers};
 use recurrent::{RecurrentBuffers, run_recurrent};
 use weights::{DecoderWeights, MixerWeights, NormWeights};
 
-/// A model on a device, with the buffers of its forward pass.
+/// A model on a device, or a [`Stage`](crate::config::Stage) of it, with the buffers of its forward pass.
 pub struct Decoder<B: Backend> {
     config: Arc<DecoderConfig>,
     weights: Arc<DecoderWeights<B>>,
     workspace: Workspace<B>,
 }
+
+/// Reads the residual stream before a layer, `[tokens, hidden]`, given the layer's index.
+pub type Observe<'a, B> = dyn FnMut(&mut B, usize, &<B as DeviceMemory>::Buffer) + 'a;
 
 /// How large the steps of a decoder are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +102,7 @@ impl<B: Backend> Decoder<B> {
         weights: Arc<DecoderWeights<B>>,
         limits: &DecoderLimits,
     ) -> Result<Self, BackendError> {
-        let workspace = Workspace::new(backend, &config, limits)?;
+        let workspace = Workspace::new(backend, &config, &weights.stage, limits)?;
         Ok(Self { config, weights, workspace })
     }
 
@@ -109,6 +113,9 @@ impl<B: Backend> Decoder<B> {
 
     /// Runs all layers over a step's tokens: writes their keys and values and keeps the residual stream for
     /// [`Self::logits`].
+    ///
+    /// # Panics
+    /// When this is a stage without the embedding, as the other functions that begin with tokens.
     pub fn forward(&mut self, backend: &mut B, cache: &mut B::KvCache, input: &BatchInput) {
         self.forward_with(backend, cache, input, &StepAdapters::default());
     }
@@ -121,7 +128,8 @@ impl<B: Backend> Decoder<B> {
         input: &BatchInput,
         adapters: &StepAdapters<B>,
     ) {
-        self.forward_observed(backend, cache, input, adapters, &mut |_, _, _| {});
+        let shape = self.embed(backend, input);
+        self.run_layers(backend, cache, (adapters, shape), None);
     }
 
     /// [`Self::forward_with`], showing `observe` the residual stream before each layer, `[tokens, hidden]`, with the layer's index.
@@ -131,26 +139,81 @@ impl<B: Backend> Decoder<B> {
         cache: &mut B::KvCache,
         input: &BatchInput,
         adapters: &StepAdapters<B>,
-        observe: &mut dyn FnMut(&mut B, usize, &B::Buffer),
+        observe: &mut Observe<'_, B>,
     ) {
-        let (config, weights, ws) = (&*self.config, &*self.weights, &mut self.workspace);
-        backend.begin_step(StepShape::of(input));
-        backend.upload(input, &mut ws.batch);
-        ws.set_rows(backend, input.n_tokens());
-        match &weights.encoder {
-            None => backend.embed(&weights.embedding, &ws.batch, config.embedding_scale, &mut ws.residual),
-            Some(encoder) => embed_segments(backend, config, (&weights.embedding, encoder), input, ws),
+        let shape = self.embed(backend, input);
+        self.run_layers(backend, cache, (adapters, shape), Some(observe));
+    }
+
+    /// Makes the residual stream of a step's tokens.
+    fn embed(&mut self, backend: &mut B, input: &BatchInput) -> StepShape {
+        self.begin(backend, input);
+        let (config, ws) = (&*self.config, &mut self.workspace);
+        let embedding = self.weights.embedding.as_ref().expect("the stage embeds tokens");
+        match &embedding.encoder {
+            None => backend.embed(&embedding.table, &ws.batch, config.embedding_scale, &mut ws.residual),
+            Some(encoder) => embed_segments(backend, config, (&embedding.table, encoder), input, ws),
         }
-        if let Some(gain) = &weights.embedding_norm {
+        if let Some(gain) = &embedding.norm {
             let whole = Columns { first: 0, n_groups: 1, width: config.hidden_size };
             backend.norm_columns(&mut ws.residual, whole, Norm::rms(gain, config.norm_eps));
         }
-        if let Some(per_layer) = &weights.per_layer {
+        if let Some(per_layer) = &embedding.per_layer {
             embed_for_layers(backend, config, per_layer, ws);
         }
-        for (layer_idx, (layer, weights)) in config.layers.iter().zip(&weights.layers).enumerate() {
+        StepShape::of(input)
+    }
+
+    /// Runs the layers of a stage without the embedding over the residual stream of the stage before,
+    /// `[tokens, hidden]`.
+    pub fn forward_from(
+        &mut self,
+        backend: &mut B,
+        cache: &mut B::KvCache,
+        input: &BatchInput,
+        residual: &[f32],
+        adapters: &StepAdapters<B>,
+    ) {
+        self.begin(backend, input);
+        backend.write_rows(&mut self.workspace.residual, residual);
+        self.run_layers(backend, cache, (adapters, StepShape::of(input)), None);
+    }
+
+    /// The residual stream after the last layer of a stage, `[tokens, hidden]`: the input of the next one.
+    /// The caller may overwrite it; its contents on the device are unspecified afterwards.
+    ///
+    /// # Errors
+    /// When an operation of the step failed on the device.
+    pub fn residual(&mut self, backend: &mut B) -> Result<&mut [f32], BackendError> {
+        backend.download(&mut self.workspace.residual)
+    }
+
+    /// Brings a step's input to the device.
+    fn begin(&mut self, backend: &mut B, input: &BatchInput) {
+        backend.upload(input, &mut self.workspace.batch);
+        self.workspace.set_rows(backend, input.n_tokens());
+    }
+
+    fn run_layers(
+        &mut self,
+        backend: &mut B,
+        cache: &mut B::KvCache,
+        (adapters, shape): (&StepAdapters<B>, StepShape),
+        mut observe: Option<&mut Observe<'_, B>>,
+    ) {
+        let (config, ws, stage) = (&*self.config, &mut self.workspace, &self.weights.stage);
+        // Encoders and norms of sums exchange buffers.
+        let has_fixed_buffers = config.encoder.is_none() && config.norms != NormPlacement::PostSum;
+        let is_announced = has_fixed_buffers && observe.is_none() && adapters.is_empty();
+        if is_announced && backend.begin_layers(shape) {
+            return;
+        }
+        for (layer_idx, weights) in stage.layers.clone().zip(&self.weights.layers) {
+            let layer = &config.layers[layer_idx];
             let adapters = LayerAdapters { step: adapters, layer_idx };
-            observe(backend, layer_idx, &ws.residual);
+            if let Some(observe) = &mut observe {
+                observe(backend, layer_idx, &ws.residual);
+            }
             match (&layer.mixer, &weights.mixer) {
                 (Mixer::Attention(attention), MixerWeights::Attention(of_attention)) => {
                     let weights = (weights, of_attention);
@@ -175,30 +238,39 @@ impl<B: Backend> Decoder<B> {
                 backend.scale_and_cap(&mut ws.residual, scalar, None);
             }
         }
+        if is_announced {
+            backend.end_layers();
+        }
     }
 
     /// Copies recurrent states between slots, one copy after the other.
     pub fn copy_states(&mut self, backend: &mut B, copies: &[SlotCopy]) {
-        backend.copy_states(&mut self.workspace.recurrent.states, copies);
+        if let Some(states) = &mut self.workspace.recurrent.states {
+            backend.copy_states(states, copies);
+        }
     }
 
     /// Computes the logits of the tokens number `wanted` among those that the last step's input wants, `[wanted, vocabulary]`,
-    /// and leaves them on the device: [`Backend::choose`] or [`DeviceMemory::download`](crate::backend::DeviceMemory::download)
-    /// take them from there.
+    /// and leaves them on the device: [`Backend::sample`] or [`DeviceMemory::download`] take them from there.
+    ///
+    /// # Panics
+    /// When this is a stage without the head.
     pub fn logits(&mut self, backend: &mut B, wanted: Range<usize>) -> &mut B::Buffer {
-        let (config, weights, ws) = (&*self.config, &*self.weights, &mut self.workspace);
+        let (config, ws, head) = (&*self.config, &mut self.workspace, self.weights.head());
         for buffer in [&mut ws.wanted, &mut ws.logits] {
             backend.set_rows(buffer, wanted.len());
         }
         backend.gather_logit_rows(&ws.residual, &ws.batch, wanted, &mut ws.wanted);
-        let output = weights.output.as_ref().unwrap_or(&weights.embedding);
-        match norm(config, &weights.final_norm) {
+        let output = head.output.as_ref().unwrap_or_else(|| self.weights.embedding_table());
+        match norm(config, &head.norm) {
             None => backend.matmul(&ws.wanted, output, None, &mut ws.logits),
             Some(norm) => {
                 backend.norm_matmul(&ws.wanted, norm, output, None, &mut ws.scratch, &mut ws.logits)
             }
         }
-        backend.scale_and_cap(&mut ws.logits, config.logits_scale, config.logits_softcap);
+        if config.logits_scale != 1.0 || config.logits_softcap.is_some() {
+            backend.scale_and_cap(&mut ws.logits, config.logits_scale, config.logits_softcap);
+        }
         &mut ws.logits
     }
 
@@ -210,10 +282,10 @@ impl<B: Backend> Decoder<B> {
         wanted: Range<usize>,
         [gathered, normed]: [&'a mut B::Buffer; 2],
     ) -> &'a mut B::Buffer {
-        let (config, weights, ws) = (&*self.config, &*self.weights, &self.workspace);
+        let (config, ws, head) = (&*self.config, &self.workspace, self.weights.head());
         backend.set_rows(gathered, wanted.len());
         backend.gather_logit_rows(&ws.residual, &ws.batch, wanted.clone(), gathered);
-        let Some(norm) = norm(config, &weights.final_norm) else { return gathered };
+        let Some(norm) = norm(config, &head.norm) else { return gathered };
         backend.set_rows(normed, wanted.len());
         backend.norm_rows(gathered, norm, normed);
         normed
@@ -304,9 +376,15 @@ fn add_output<B: Backend>(
 }
 
 impl<B: Backend> Workspace<B> {
-    fn new(backend: &B, config: &DecoderConfig, limits: &DecoderLimits) -> Result<Self, BackendError> {
-        let &DecoderLimits { max_tokens, max_logit_rows, max_sequence_tokens, n_positions, n_state_slots } =
-            limits;
+    fn new(
+        backend: &B,
+        config: &DecoderConfig,
+        stage: &Stage,
+        limits: &DecoderLimits,
+    ) -> Result<Self, BackendError> {
+        let &DecoderLimits { max_tokens, max_sequence_tokens, n_positions, n_state_slots, .. } = limits;
+        let max_logit_rows = if stage.has_head { limits.max_logit_rows } else { 0 };
+        let states = StateLayout::new(config, n_state_slots).of_layers(&stage.layers);
         let hidden = config.hidden_size;
         let mut routed = None;
         for layer in &config.layers {
@@ -347,7 +425,7 @@ impl<B: Backend> Workspace<B> {
             input: backend.buffer(max_tokens, hidden)?,
             output: backend.buffer(max_tokens, hidden)?,
             attention: AttentionBuffers::new(backend, config, max_tokens)?,
-            recurrent: RecurrentBuffers::new(backend, config, max_tokens, n_state_slots)?,
+            recurrent: RecurrentBuffers::new(backend, config, max_tokens, &states)?,
             latent: LatentBuffers::new(backend, config, max_tokens)?,
             per_layer: PerLayerBuffers::new(backend, config, max_tokens)?,
             routed,

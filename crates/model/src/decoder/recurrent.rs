@@ -8,7 +8,8 @@ use crate::state_cache::StateLayout;
 
 /// The states of a model, and the buffers of its recurrent layers, one pair for each pair of widths.
 pub(super) struct RecurrentBuffers<B: Backend> {
-    pub(super) states: B::States,
+    /// `None` for a model without recurrent layers.
+    pub(super) states: Option<B::States>,
     buffers: Vec<MixerBuffers<B>>,
 }
 
@@ -24,7 +25,7 @@ impl<B: Backend> RecurrentBuffers<B> {
         backend: &B,
         config: &DecoderConfig,
         max_tokens: usize,
-        n_slots: usize,
+        layout: &StateLayout,
     ) -> Result<Self, BackendError> {
         let mut buffers: Vec<MixerBuffers<B>> = Vec::new();
         for widths in
@@ -36,7 +37,8 @@ impl<B: Backend> RecurrentBuffers<B> {
                 buffers.push(MixerBuffers { widths, input, output });
             }
         }
-        Ok(Self { states: backend.states(&StateLayout::new(config, n_slots))?, buffers })
+        let states = config.is_recurrent().then(|| backend.states(layout)).transpose()?;
+        Ok(Self { states, buffers })
     }
 
     pub(super) fn set_rows(&mut self, backend: &mut B, n_rows: usize) {
@@ -64,7 +66,8 @@ pub(super) fn run_recurrent<B: Backend>(
         None => backend.matmul(residual, weight, bias, input),
         Some(norm) => backend.norm_matmul(residual, norm, weight, bias, scratch, input),
     }
-    let states = LayerStates { all: &mut recurrent.states, layer_idx };
+    let all = recurrent.states.as_mut().expect("a model with recurrent layers has states");
+    let states = LayerStates { all, layer_idx };
     match &of_mixer.core {
         RecurrentCore::ShortConv(conv) => backend.short_conv(states, batch, input, conv, output),
         RecurrentCore::GatedDelta(net) => backend.gated_delta_net(states, batch, input, net, output),

@@ -115,7 +115,7 @@ impl<B: Backend> Head<B> {
         ];
         buffers.into_iter().for_each(|buffer| backend.set_rows(buffer, input.n_tokens()));
 
-        let table = weights.embedding.as_ref().unwrap_or(&self.model.embedding);
+        let table = weights.embedding.as_ref().unwrap_or_else(|| self.model.embedding_table());
         backend.embed(table, &self.batch, 1.0, &mut self.embedded);
         let linear = &weights.query_key_value_of_token;
         let bias = linear.bias.as_ref();

@@ -14,7 +14,7 @@ use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 
 use crate::backend::{Backend, BackendError};
 use crate::batch_input::BatchInput;
-use crate::batch_sampler::{BatchSampler, Wanted, begin_sequences};
+use crate::batch_sampler::{BatchSampler, Wanted, WantedRows, begin_sequences};
 use crate::decoder::DecoderLimits;
 use crate::decoder::weights::DecoderWeights;
 use crate::kv_cache::{KvDtype, KvLayout};
@@ -143,8 +143,10 @@ impl<B: Backend> HeadRunner<B> {
             }
             drop(shared);
             self.read_logits(n_wanted)?;
-            let (wanted, logits) = (&self.wanted, &mut self.logits);
-            self.answers.answer(&self.backend, batch, (&[], Duration::ZERO), wanted, logits, output);
+            let on_device = vec![false; n_wanted];
+            let rows = WantedRows { batch, wanted: &self.wanted, unknown: &[], on_device: &on_device };
+            self.answers.sample(&self.backend, rows, Duration::ZERO, &mut self.logits);
+            self.answers.tell(rows, output);
         }
         begin_sequences(&[], batch.sequences().len(), output);
         Ok(())

@@ -27,7 +27,7 @@ use throng_kernels::quant::Format;
 
 use crate::arch::{Architecture, ConfigError};
 use crate::backend::{Backend, BackendError};
-use crate::config::DecoderConfig;
+use crate::config::{DecoderConfig, Stage};
 use crate::decoder::weights::{DecoderWeights, LoadProgress, TensorError};
 use crate::kv_cache::{KvDtype, KvLayout};
 use crate::pooling::{Pooler, PoolingRunner};
@@ -285,6 +285,19 @@ impl LoadedModel {
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Arc<DecoderWeights<B>>, LoadError> {
         Ok(Arc::new(self.unprepared().load(backend, progress)?.0))
+    }
+
+    /// The weights of a stage on a backend, for any number of [`Decoder`](crate::decoder::Decoder)s.
+    ///
+    /// # Errors
+    /// As [`Self::weights_on`], and when the model has no such stage.
+    pub fn stage_on<B: Backend>(
+        &self,
+        backend: &B,
+        stage: &Stage,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Arc<DecoderWeights<B>>, LoadError> {
+        Ok(Arc::new(self.unprepared().load_stage(backend, stage, progress)?.0))
     }
 
     /// An executor on a backend, of whatever crate, with weights and a KV cache of its own.

@@ -11,7 +11,7 @@ use super::{BackendKind, LoadError, LoadedModel, RunnerOptions};
 use crate::adapter::{AdapterError, AdapterLimits, AdapterStore, LoadedAdapter, RandomAdapter};
 use crate::arch::Architecture;
 use crate::backend::Backend;
-use crate::config::DecoderConfig;
+use crate::config::{DecoderConfig, Stage};
 use crate::cpu_backend::CpuBackend;
 use crate::decoder::weights::{DecoderWeights, LoadProgress};
 use crate::pooling::{Pooler, PoolingRunner};
@@ -35,9 +35,21 @@ impl UnpreparedWeights<'_> {
         backend: &B,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<(DecoderWeights<B>, Option<QuantizeReport>), LoadError> {
-        let mut quantizer = self.quantize.map(|plan| Quantizer::new(plan, self.cache, backend));
+        self.load_stage(backend, &Stage::whole(&self.architecture.config), progress)
+    }
+
+    /// The same of a stage. What is kept on disk is the whole model.
+    pub(super) fn load_stage<B: Backend>(
+        &self,
+        backend: &B,
+        stage: &Stage,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<(DecoderWeights<B>, Option<QuantizeReport>), LoadError> {
         let (architecture, tensors) = (self.architecture, self.tensors);
-        let weights = DecoderWeights::load_with(backend, architecture, tensors, quantizer.as_mut(), progress);
+        let cache = self.cache.filter(|_| *stage == Stage::whole(&architecture.config));
+        let mut quantizer = self.quantize.map(|plan| Quantizer::new(plan, cache, backend));
+        let quantizing = quantizer.as_mut();
+        let weights = DecoderWeights::load_with(backend, architecture, tensors, stage, quantizing, progress);
         // Before anything that was read is used or kept.
         tensors.check_unchanged()?;
         Ok((weights?, quantizer.map(Quantizer::finish)))

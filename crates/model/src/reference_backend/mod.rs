@@ -15,8 +15,8 @@ use throng_kernels::reference;
 use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
 use crate::backend::{
-    AttentionQueries, AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps,
-    Expert, HeadColumns, LowRankPart, MatrixRole, Norm, Router, RowGroups,
+    AttentionQueries, AttentionShape, Backend, BackendError, BlockCopy, Capability, Columns, DeviceMemory,
+    DeviceOps, Expert, HeadColumns, LowRankPart, MatrixRole, Norm, Router, RowGroups,
 };
 use crate::batch_input::BatchInput;
 use crate::config::{Activation, RopeStyle, RopeTable};
@@ -67,7 +67,11 @@ struct KvLayer {
     values: Vec<f32>,
 }
 
-impl Backend for ReferenceBackend {}
+impl Backend for ReferenceBackend {
+    fn has(&self, _capability: Capability) -> bool {
+        true
+    }
+}
 
 impl DeviceMemory for ReferenceBackend {
     type Buffer = HostTensor;

@@ -15,12 +15,12 @@ use throng_core::request::TokenId;
 use throng_core::time::Nanos;
 
 use crate::adapter::AdapterStore;
-use crate::backend::{Backend, BackendError, Ticket};
-use crate::batch_sampler::{BatchSampler, Wanted, begin_sequences, mask_patience};
-use crate::config::DecoderConfig;
+use crate::backend::{Backend, BackendError, SampledRows, Ticket};
+use crate::batch_sampler::{BatchSampler, WantedRows, begin_sequences, mask_patience};
+use crate::config::{DecoderConfig, Stage};
 use crate::decoder::weights::DecoderWeights;
 use crate::decoder::{Decoder, DecoderLimits};
-use crate::device_sampling::{choose_on_device, may_choose_on_device, tell_chosen};
+use crate::device_sampling::sample_on_device;
 use crate::eagle::FeatureTap;
 use crate::kv_cache::{KvDtype, KvLayout};
 use crate::state_cache::StateLayout;
@@ -59,8 +59,8 @@ pub struct ModelRunner<B: Backend> {
     in_flight: VecDeque<RunnerStep<B>>,
     /// The buffers of steps that were collected.
     spare_steps: Vec<RunnerStep<B>>,
-    /// Tokens that the device chose.
-    chosen: Vec<TokenId>,
+    /// The answers of the device.
+    sampled: SampledRows,
     /// The last token of each sequence of the step that was collected last; 0 where there is none.
     collected: Vec<TokenId>,
     capacity: ExecutorCapacity,
@@ -75,12 +75,16 @@ impl<B: Backend> ModelRunner<B> {
     ///
     /// # Errors
     /// When the memory of the device does not suffice or it does not support such a cache.
+    ///
+    /// # Panics
+    /// When the weights are those of a stage alone.
     pub fn new(
         backend: B,
         config: Arc<DecoderConfig>,
         weights: Arc<DecoderWeights<B>>,
         limits: &RunnerLimits,
     ) -> Result<Self, BackendError> {
+        assert_eq!(*weights.stage(), Stage::whole(&config), "a runner of a whole model");
         let layout = KvLayout::new(&config, limits.kv_dtype, limits.n_blocks as usize);
         if layout.bytes().is_none() {
             let heads: BTreeSet<_> = config.cache_shapes().map(|shape| shape.head_dim).collect();
@@ -124,7 +128,7 @@ impl<B: Backend> ModelRunner<B> {
             tap: None,
             in_flight: VecDeque::new(),
             spare_steps: Vec::new(),
-            chosen: Vec::new(),
+            sampled: SampledRows::default(),
             collected: Vec::new(),
             capacity,
             max_logit_rows,
@@ -181,61 +185,64 @@ impl<B: Backend> ModelRunner<B> {
         tap.keep(backend, &step.input)
     }
 
-    /// Has the tokens of a step chosen on the device, if that can choose all of them.
-    fn choose(&mut self, step: &mut RunnerStep<B>, batch: &ScheduledBatch) {
-        if step.wanted.is_empty() {
-            step.progress = Progress::Chosen(self.backend.submit());
-        } else if step.wanted.len() <= self.max_logit_rows && may_choose_on_device(batch, &step.wanted) {
-            let logits = self.decoder.logits(&mut self.backend, 0..step.wanted.len());
-            step.progress = match choose_on_device(&mut self.backend, batch, &step.wanted, logits) {
-                Some(ticket) => Progress::Chosen(ticket),
-                None => Progress::Logits,
+    /// Begins the logits of a step, if there is room for them, and has the device answer the rows that it
+    /// can.
+    fn begin_logits(&mut self, step: &mut RunnerStep<B>, batch: &ScheduledBatch) {
+        let Self { backend, decoder, max_logit_rows, .. } = self;
+        let n_rows = step.wanted.len();
+        if n_rows == 0 {
+            step.on_device.clear();
+            step.progress = Progress::Sampled(backend.submit());
+        } else if n_rows <= *max_logit_rows {
+            let logits = decoder.logits(backend, 0..n_rows);
+            step.progress = match sample_on_device(backend, batch, &step.wanted, logits, &mut step.on_device)
+            {
+                0 => Progress::Logits(None),
+                n if n == n_rows => Progress::Sampled(backend.submit()),
+                _ => Progress::Logits(Some(backend.submit())),
             };
         }
     }
 
-    /// Answers a step whose tokens the device chooses.
-    fn answer_chosen(
+    /// Answers rows whose logits were begun.
+    fn answer(
         &mut self,
-        (batch, wanted, unknown): (&ScheduledBatch, &[Wanted], &[usize]),
-        ticket: Ticket,
+        rows: WantedRows<'_>,
+        ticket: Option<Ticket>,
+        begun: Instant,
         output: &mut StepOutput,
     ) -> Result<(), BackendError> {
-        self.chosen.clear();
-        self.backend.collect(ticket, &mut self.chosen)?;
-        tell_chosen(batch, (wanted, unknown), &self.chosen, output);
+        if let Some(ticket) = ticket {
+            self.sampled.clear();
+            self.backend.collect(ticket, &mut self.sampled)?;
+            self.answers.take_sampled(rows.on_device, &self.sampled);
+        }
+        if rows.on_device.contains(&false) {
+            let logits = self.backend.download(self.decoder.latest_logits())?;
+            let choosing = Instant::now();
+            let patience = mask_patience(rows.batch, begun.elapsed());
+            self.answers.sample(&self.backend, rows, patience, logits);
+            output.choosing.0 += Nanos::from(choosing.elapsed()).0;
+        }
+        self.answers.tell(rows, output);
         Ok(())
     }
 
-    /// Answers a step whose tokens the host chooses, or which has to be answered in pieces.
-    fn answer_from_logits(
+    /// Answers a step whose logits have no room at once.
+    fn answer_in_pieces(
         &mut self,
-        step: &RunnerStep<B>,
+        step: &mut RunnerStep<B>,
         batch: &ScheduledBatch,
         output: &mut StepOutput,
     ) -> Result<(), BackendError> {
-        let unknown = step.adapters.unknown();
         for first in (0..step.wanted.len()).step_by(self.max_logit_rows) {
             let piece = first..step.wanted.len().min(first + self.max_logit_rows);
-            let wanted = &step.wanted[piece.clone()];
-            let logits = match step.progress {
-                Progress::Logits => self.decoder.latest_logits(),
-                _ => {
-                    let logits = self.decoder.logits(&mut self.backend, piece);
-                    if may_choose_on_device(batch, wanted)
-                        && let Some(ticket) = choose_on_device(&mut self.backend, batch, wanted, logits)
-                    {
-                        self.answer_chosen((batch, wanted, unknown), ticket, output)?;
-                        continue;
-                    }
-                    logits
-                }
-            };
-            let logits = self.backend.download(logits)?;
-            let begun = Instant::now();
-            let patience = mask_patience(batch, step.begun.elapsed());
-            self.answers.answer(&self.backend, batch, (unknown, patience), wanted, logits, output);
-            output.choosing.0 += Nanos::from(begun.elapsed()).0;
+            let (wanted, on_device) = (&step.wanted[piece.clone()], &mut step.on_device);
+            let logits = self.decoder.logits(&mut self.backend, piece);
+            let n_sampled = sample_on_device(&mut self.backend, batch, wanted, logits, on_device);
+            let ticket = (n_sampled > 0).then(|| self.backend.submit());
+            let rows = WantedRows { batch, wanted, unknown: step.adapters.unknown(), on_device };
+            self.answer(rows, ticket, step.begun, output)?;
         }
         Ok(())
     }
@@ -282,10 +289,10 @@ impl<B: Backend> Executor for ModelRunner<B> {
         let before = self.in_flight.pop_back();
         let mut begun = Ok(());
         if self.capacity.max_steps_in_flight > 1
-            && before.as_ref().is_none_or(|before| matches!(before.progress, Progress::Chosen(_)))
+            && before.as_ref().is_none_or(|before| matches!(before.progress, Progress::Sampled(_)))
         {
             begun = self.forward(&mut step, before.as_ref()).map_err(executor_error);
-            self.choose(&mut step, batch);
+            self.begin_logits(&mut step, batch);
         }
         self.in_flight.extend(before);
         self.in_flight.push_back(step);
@@ -301,15 +308,22 @@ impl<B: Backend> Executor for ModelRunner<B> {
             self.forward(&mut step, None).map_err(executor_error)?;
         }
         if let Progress::Forward = step.progress {
-            self.choose(&mut step, batch);
+            self.begin_logits(&mut step, batch);
         }
-        let unknown = step.adapters.unknown();
-        let answered = match step.progress {
-            Progress::Chosen(ticket) => self.answer_chosen((batch, &step.wanted, unknown), ticket, output),
-            _ => self.answer_from_logits(&step, batch, output),
+        let ticket = match step.progress {
+            Progress::Sampled(ticket) => Some(Some(ticket)),
+            Progress::Logits(ticket) => Some(ticket),
+            Progress::Prepared | Progress::Forward => None,
+        };
+        let answered = match ticket {
+            Some(ticket) => {
+                let (unknown, RunnerStep { wanted, on_device, .. }) = (step.adapters.unknown(), &step);
+                self.answer(WantedRows { batch, wanted, unknown, on_device }, ticket, step.begun, output)
+            }
+            None => self.answer_in_pieces(&mut step, batch, output),
         };
         answered.map_err(executor_error)?;
-        begin_sequences(unknown, batch.sequences().len(), output);
+        begin_sequences(step.adapters.unknown(), batch.sequences().len(), output);
         self.note_collected(output);
         if let Some(mut next) = self.in_flight.pop_front() {
             if let Progress::Prepared = next.progress {
@@ -332,6 +346,6 @@ pub fn n_state_slots(max_batch_sequences: u32) -> usize {
 fn executor_error(error: BackendError) -> ExecutorError {
     match error {
         BackendError::OutOfMemory { .. } => ExecutorError::OutOfMemory(error.to_string()),
-        BackendError::Unsupported(_) | BackendError::Device(_) => ExecutorError::Device(error.to_string()),
+        _ => ExecutorError::Device(error.to_string()),
     }
 }

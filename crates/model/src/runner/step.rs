@@ -17,6 +17,8 @@ pub(super) struct RunnerStep<B: Backend> {
     pub(super) input: BatchInput,
     /// What the logits that it wants are for, in the order of `input.logit_tokens`.
     pub(super) wanted: Vec<Wanted>,
+    /// Which of them the device answers, once their logits were begun.
+    pub(super) on_device: Vec<bool>,
     pub(super) adapters: StepAdapters<B>,
     /// When its forward pass began.
     pub(super) begun: Instant,
@@ -34,10 +36,10 @@ pub(super) enum Progress {
     Prepared,
     /// The forward pass was begun, its logits were not.
     Forward,
-    /// All logits that it wants were begun; the host is to choose from them.
-    Logits,
-    /// The device chooses its tokens.
-    Chosen(Ticket),
+    /// All logits that it wants were begun; the host is to answer those rows that the device does not.
+    Logits(Option<Ticket>),
+    /// The device answers all rows.
+    Sampled(Ticket),
 }
 
 impl<B: Backend> RunnerStep<B> {
@@ -45,6 +47,7 @@ impl<B: Backend> RunnerStep<B> {
         Self {
             input: BatchInput::default(),
             wanted: Vec::new(),
+            on_device: Vec::new(),
             adapters: StepAdapters::default(),
             begun: Instant::now(),
             copies: Vec::new(),

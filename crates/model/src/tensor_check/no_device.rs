@@ -4,19 +4,13 @@
 use std::convert::Infallible;
 use std::ops::Range;
 
-use throng_core::batch::SlotCopy;
-use throng_kernels::low_rank::LowRankPart;
-use throng_kernels::quant::Format;
-
 use crate::backend::{
-    AttentionQueries, AttentionShape, Backend, BackendError, BlockCopy, Columns, Conv, DeltaNet,
-    DeviceMemory, DeviceOps, Expert, HeadColumns, LayerStates, MatrixRole, Norm, RecurrentOps, Router,
-    RowGroups, StateSpace,
+    AttentionQueries, AttentionShape, Backend, BackendError, BlockCopy, Capability, Columns, DeviceMemory,
+    DeviceOps, Expert, MatrixRole, Norm, RecurrentOps,
 };
 use crate::batch_input::BatchInput;
 use crate::config::{Activation, RopeStyle, RopeTable};
 use crate::kv_cache::KvLayout;
-use crate::state_cache::StateLayout;
 use crate::weights::TensorView;
 
 /// The device.
@@ -60,15 +54,6 @@ impl DeviceMemory for NoDevice {
         Ok(())
     }
 
-    fn low_rank(
-        &self,
-        _cols: usize,
-        _parts: &[LowRankPart<'_>],
-        _format: Format,
-    ) -> Result<Infallible, BackendError> {
-        nothing()
-    }
-
     fn rope_tables(&self, _ropes: &[RopeTable], _n_positions: usize) -> Result<Infallible, BackendError> {
         nothing()
     }
@@ -108,20 +93,6 @@ impl DeviceOps for NoDevice {
     }
 
     fn norm_rows(&mut self, x: &Infallible, _norm: Norm<'_, Self>, _out: &mut Infallible) {
-        match *x {}
-    }
-
-    fn norm_columns(&mut self, x: &mut Infallible, _columns: Columns, _norm: Norm<'_, Self>) {
-        match *x {}
-    }
-
-    fn add_low_rank<'a>(
-        &mut self,
-        x: &Infallible,
-        _groups: &'a RowGroups,
-        _of: &dyn Fn(usize) -> Option<&'a Infallible>,
-        _out: &mut Infallible,
-    ) {
         match *x {}
     }
 
@@ -167,44 +138,6 @@ impl DeviceOps for NoDevice {
         match *x {}
     }
 
-    fn copy_columns(
-        &mut self,
-        (x, _): (&Infallible, HeadColumns),
-        _out: (&mut Infallible, HeadColumns),
-        _n: usize,
-        _width: usize,
-    ) {
-        match *x {}
-    }
-
-    fn matmul_heads(
-        &mut self,
-        (x, _): (&Infallible, HeadColumns),
-        _w: &[()],
-        _out: (&mut Infallible, HeadColumns),
-    ) {
-        match *x {}
-    }
-
-    fn gate_rows(&mut self, x: &mut Infallible, _gate: &Infallible) {
-        match *x {}
-    }
-
-    fn gate_columns(&mut self, x: &mut Infallible, _gates: &Infallible, _first_col: usize) {
-        match *x {}
-    }
-
-    fn mixture_of_experts(
-        &mut self,
-        x: &Infallible,
-        _router: Router<'_, Self>,
-        _experts: &(),
-        _activation: Activation,
-        _out: &mut Infallible,
-    ) {
-        match *x {}
-    }
-
     fn gather_logit_rows(
         &mut self,
         x: &Infallible,
@@ -214,55 +147,15 @@ impl DeviceOps for NoDevice {
     ) {
         match *x {}
     }
-
-    fn scale_and_cap(&mut self, x: &mut Infallible, _scale: f32, _softcap: Option<f32>) {
-        match *x {}
-    }
 }
 
 impl RecurrentOps for NoDevice {
     type States = Infallible;
-
-    fn states(&self, _layout: &StateLayout) -> Result<Infallible, BackendError> {
-        nothing()
-    }
-
-    fn copy_states(&mut self, states: &mut Infallible, _copies: &[SlotCopy]) {
-        match *states {}
-    }
-
-    fn short_conv(
-        &mut self,
-        _states: LayerStates<'_, Self>,
-        batch: &Infallible,
-        _x: &Infallible,
-        _conv: &Conv<Self>,
-        _out: &mut Infallible,
-    ) {
-        match *batch {}
-    }
-
-    fn gated_delta_net(
-        &mut self,
-        _states: LayerStates<'_, Self>,
-        batch: &Infallible,
-        _x: &mut Infallible,
-        _net: &DeltaNet<Self>,
-        _out: &mut Infallible,
-    ) {
-        match *batch {}
-    }
-
-    fn state_space(
-        &mut self,
-        _states: LayerStates<'_, Self>,
-        batch: &Infallible,
-        _x: &mut Infallible,
-        _model: &StateSpace<Self>,
-        _out: &mut Infallible,
-    ) {
-        match *batch {}
-    }
 }
 
-impl Backend for NoDevice {}
+impl Backend for NoDevice {
+    /// Weights of any kind.
+    fn has(&self, _capability: Capability) -> bool {
+        true
+    }
+}

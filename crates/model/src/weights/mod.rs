@@ -30,7 +30,7 @@ pub struct TensorView<'a> {
 
 impl TensorView<'_> {
     /// All elements as f32; zeros where the data is left out, as it is in a check of shapes.
-    pub(crate) fn numbers(&self) -> Vec<f32> {
+    pub fn numbers(&self) -> Vec<f32> {
         let mut numbers = vec![0.0; self.shape.iter().product()];
         if !self.data.is_empty() {
             dequantize_row(self.format, self.data, &mut numbers);

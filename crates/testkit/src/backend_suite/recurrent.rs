@@ -3,9 +3,10 @@
 
 use fastrand::Rng;
 use throng_core::batch::{MemorySlot, SlotCopy};
-use throng_model::backend::{Backend, Conv, DeltaNet, DeltaShape, LayerStates, StateSpace, StateSpaceShape};
+use throng_model::backend::{Backend, Conv, DeltaNet, LayerStates, StateSpace};
 use throng_model::batch_input::{BatchInput, StateSpan};
 use throng_model::config::Mixer;
+use throng_model::shapes::{DeltaShape, StateSpaceShape};
 use throng_model::state_cache::StateLayout;
 
 use super::{Op, batch, buffer, check_op, download, output, random};

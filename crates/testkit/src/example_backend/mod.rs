@@ -1,6 +1,6 @@
 //! A device backend as a crate outside `throng-model` writes one: the required operations in plain loops over
-//! f32, no fusions, greedy sampling on the device with two steps in flight, and row-parallel products that
-//! are summed late. It passes the backend suite and the golden tests. Does not know architectures; it is
+//! f32, no fusions, greedy sampling on the device with several steps in flight, and row-parallel products
+//! that are summed late. It passes the backend suite and the golden tests. Does not know architectures; it is
 //! slow.
 
 mod attention;
@@ -13,19 +13,18 @@ mod recurrent;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use throng_core::batch::BLOCK_TOKENS;
-use throng_core::request::TokenId;
+use throng_core::batch::{BLOCK_TOKENS, ChosenToken, TokenLogprob};
 use throng_kernels::quant::{Format, dequantize_row};
 use throng_model::backend::rotations::Rotations;
 use throng_model::backend::{
-    AttentionQueries, AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceBlockLayout,
-    DeviceMemory, DeviceOps, Expert, HeadColumns, LowRankPart, MatrixRole, NO_TOKEN, Norm, Router, RowGroups,
-    Ticket,
+    AttentionQueries, AttentionShape, Backend, BackendError, BlockCopy, Capability, Columns,
+    DeviceBlockLayout, DeviceMemory, DeviceOps, Expert, HeadColumns, LowRankPart, MatrixRole, NO_TOKEN, Norm,
+    Router, RowGroups, SampledRows, SamplingRow, Ticket, WantedToken,
 };
 use throng_model::batch_input::BatchInput;
 use throng_model::config::{Activation, RopeStyle, RopeTable};
 use throng_model::kv_cache::{KvLayout, KvShape};
-use throng_model::sampler::SamplingInput;
+use throng_model::sampler::Sampler;
 use throng_model::weights::TensorView;
 
 use experts::hidden;
@@ -33,23 +32,54 @@ pub use low_rank::LowRank;
 use norm::normalize;
 
 /// The device.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ExampleBackend {
     halves_partial_products: bool,
-    /// Tokens chosen since the last ticket.
-    chosen: Vec<TokenId>,
+    max_steps_in_flight: usize,
+    samples_nothing: bool,
+    sampler: Sampler,
+    /// The answers since the last ticket, each with the most likely tokens.
+    sampled: Vec<Sampled>,
     /// The steps that were submitted and not collected, oldest first.
-    in_flight: VecDeque<(Ticket, Vec<TokenId>)>,
+    in_flight: VecDeque<(Ticket, Vec<Sampled>)>,
     n_submitted: u64,
 }
 
+impl Default for ExampleBackend {
+    fn default() -> Self {
+        Self::with_steps_in_flight(2)
+    }
+}
+
 impl ExampleBackend {
+    /// A device with up to `n` steps that are submitted and not collected.
+    pub fn with_steps_in_flight(n: usize) -> Self {
+        Self {
+            halves_partial_products: false,
+            max_steps_in_flight: n,
+            samples_nothing: false,
+            sampler: Sampler::new(),
+            sampled: Vec::new(),
+            in_flight: VecDeque::new(),
+            n_submitted: 0,
+        }
+    }
+
+    /// The same device, which leaves all rows of logits to the host.
+    #[must_use]
+    pub fn without_sampling(self) -> Self {
+        Self { samples_nothing: true, ..self }
+    }
+
     /// A device that halves products with row-parallel matrices until they are summed "over devices", which
     /// doubles them. Both are exact, so a product that is not summed, or twice, or too late, changes results.
     pub fn with_halved_partial_products() -> Self {
         Self { halves_partial_products: true, ..Self::default() }
     }
 }
+
+/// The token of a row, and the most likely ones.
+type Sampled = (TokenLogprob, Vec<TokenLogprob>);
 
 /// Activations in the memory of the device.
 #[derive(Debug)]
@@ -201,8 +231,8 @@ impl DeviceMemory for ExampleBackend {
     fn upload(&mut self, input: &BatchInput, batch: &mut BatchInput) {
         batch.copy_from(input);
         for carried in &input.carried {
-            let (_, chosen) = self.in_flight.back().expect("a step was submitted");
-            let token = chosen[carried.chosen_idx as usize];
+            let (_, sampled) = self.in_flight.back().expect("a step was submitted");
+            let token = sampled[carried.chosen_idx as usize].0.token;
             batch.tokens[carried.token_idx as usize] = if token == NO_TOKEN { 0 } else { token };
         }
     }
@@ -385,46 +415,52 @@ impl DeviceOps for ExampleBackend {
 }
 
 impl Backend for ExampleBackend {
-    fn max_steps_in_flight(&self) -> usize {
-        2
-    }
-
-    /// Takes over rows that only want the most likely token.
-    fn choose(
-        &mut self,
-        logits: &mut Rows,
-        rows: &mut dyn ExactSizeIterator<Item = SamplingInput<'_>>,
-    ) -> bool {
-        let is_plain = |row: SamplingInput<'_>| {
-            let params = row.params;
-            let is_free = params.logit_bias.is_empty() && params.allowed_token_ids.is_none();
-            is_free && params.is_greedy() && !params.reads_history() && row.n_output() >= params.min_tokens
-        };
-        for row in rows {
-            if !is_plain(row) {
-                return false;
-            }
-        }
-        for row in logits.iter() {
-            let better = |best: usize, other: usize| if row[other] > row[best] { other } else { best };
-            let best = (0..row.len()).reduce(better).filter(|_| row.iter().all(|logit| !logit.is_nan()));
-            self.chosen.push(best.map_or(NO_TOKEN, |token| token as TokenId));
-        }
+    fn has(&self, _: Capability) -> bool {
         true
     }
 
+    fn max_steps_in_flight(&self) -> usize {
+        self.max_steps_in_flight
+    }
+
+    /// Takes over prompt tokens, and rows that only want the most likely token.
+    fn samples(&self, row: &SamplingRow<'_>) -> bool {
+        if self.samples_nothing {
+            return false;
+        }
+        let WantedToken::Sampled(input) = row.token else { return true };
+        let params = input.params;
+        let is_free = params.logit_bias.is_empty() && params.allowed_token_ids.is_none();
+        is_free && params.is_greedy() && !params.reads_history() && input.n_output() >= params.min_tokens
+    }
+
+    fn sample(&mut self, logits: &mut Rows, rows: &mut dyn Iterator<Item = SamplingRow<'_>>) {
+        let cols = logits.cols;
+        for row in rows {
+            let logits = &mut logits.data[row.row_idx * cols..][..cols];
+            let answer = match row.token {
+                WantedToken::Sampled(input) => self.sampler.sample(logits, &input),
+                WantedToken::Prompt(token) => self.sampler.logprobs(logits, token, row.logprobs.unwrap_or(0)),
+            };
+            let none =
+                ChosenToken { chosen: TokenLogprob { token: NO_TOKEN, logprob: 0.0, rank: 0 }, top: &[] };
+            let ChosenToken { chosen, top } = answer.unwrap_or(none);
+            self.sampled.push((chosen, top.to_vec()));
+        }
+    }
+
     fn submit(&mut self) -> Ticket {
-        assert!(self.in_flight.len() < 2, "two steps are in flight");
+        assert!(self.in_flight.len() < self.max_steps_in_flight, "too many steps are in flight");
         self.n_submitted += 1;
         let ticket = Ticket(self.n_submitted);
-        self.in_flight.push_back((ticket, std::mem::take(&mut self.chosen)));
+        self.in_flight.push_back((ticket, std::mem::take(&mut self.sampled)));
         ticket
     }
 
-    fn collect(&mut self, ticket: Ticket, chosen: &mut Vec<TokenId>) -> Result<(), BackendError> {
-        let (oldest, tokens) = self.in_flight.pop_front().expect("a step was submitted");
+    fn collect(&mut self, ticket: Ticket, sampled: &mut SampledRows) -> Result<(), BackendError> {
+        let (oldest, answers) = self.in_flight.pop_front().expect("a step was submitted");
         assert_eq!(oldest, ticket, "tickets are collected in order");
-        chosen.extend(tokens);
+        answers.iter().for_each(|(chosen, top)| sampled.push(*chosen, top));
         Ok(())
     }
 }

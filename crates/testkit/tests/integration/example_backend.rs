@@ -1,109 +1,24 @@
 //! The example backend, which is written outside the model crate: it passes the backend suite, the golden
 //! models run on it, and what it adds to the required operations is used as the interface says.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use safetensors::SafeTensors;
-use throng_core::batch::{BlockId, MemorySlot, NewSequence, ScheduledBatch, StateShare, StepOutput};
+use throng_core::batch::{BlockId, NewSequence, ScheduledBatch, StepOutput, TokenLogprob};
 use throng_core::executor::Executor;
 use throng_core::request::{RequestId, SamplingParams, SequenceId, TokenId};
 use throng_kernels::quant::Format;
-use throng_model::backend::{Backend, DeviceMemory};
+use throng_model::backend::{Backend, DeviceMemory, SampledRows, SamplingRow, WantedToken};
 use throng_model::batch_input::{BatchInput, CarriedToken, QuerySpan};
 use throng_model::decoder::{Decoder, DecoderLimits};
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::load_bytes;
 use throng_model::runner::RunnerLimits;
 use throng_model::sampler::SamplingInput;
-use throng_model::{LoadOptions, LoadedModel, load};
 use throng_testkit::backend_suite;
 use throng_testkit::example_backend::ExampleBackend;
 use throng_testkit::tiny_model::TinyModel;
 
-const LIMITS: RunnerLimits = RunnerLimits {
-    n_blocks: 8,
-    kv_dtype: KvDtype::F32,
-    max_batch_tokens: 64,
-    max_batch_sequences: 1,
-    max_sequence_tokens: None,
-};
-
-fn options() -> LoadOptions {
-    LoadOptions { prepare: None, n_threads: 1, quantize: None }
-}
-
-/// A golden model with what transformers gives for a prompt.
-struct Golden {
-    model: LoadedModel,
-    prompt: Vec<TokenId>,
-    greedy: Vec<TokenId>,
-    /// `[prompt, vocabulary]`.
-    logits: Vec<f32>,
-}
-
-fn golden() -> Vec<Golden> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/fixtures");
-    let folders = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
-    let mut folders: Vec<PathBuf> =
-        folders.filter(|path| path.join("expected.safetensors").exists()).collect();
-    folders.sort();
-    assert!(folders.len() >= 29);
-    let open = |folder: PathBuf| {
-        let bytes = std::fs::read(folder.join("expected.safetensors")).unwrap();
-        let tensors = SafeTensors::deserialize(&bytes).unwrap();
-        let ids = |name| -> Vec<TokenId> {
-            let data = tensors.tensor(name).unwrap().data().to_vec();
-            data.as_chunks::<8>().0.iter().map(|id| i64::from_le_bytes(*id) as TokenId).collect()
-        };
-        let logits = tensors.tensor("logits").unwrap().data().to_vec();
-        let logits = logits.as_chunks::<4>().0.iter().map(|logit| f32::from_le_bytes(*logit)).collect();
-        let model = load(&folder, &options(), &mut |_| {}).unwrap();
-        Golden { model, prompt: ids("input_ids"), greedy: ids("greedy"), logits }
-    };
-    folders.into_iter().map(open).collect()
-}
-
-/// One sequence run by hand, in chunks of the prompt and then token by token.
-fn run(
-    executor: &mut dyn Executor,
-    prompt: &[TokenId],
-    n_output: usize,
-    sampling: &Arc<SamplingParams>,
-    mut report: impl FnMut(&StepOutput),
-) -> Vec<TokenId> {
-    let (mut batch, mut output) = (ScheduledBatch::default(), StepOutput::default());
-    let (mut tokens, mut start) = (prompt.to_vec(), 0);
-    while tokens.len() < prompt.len() + n_output {
-        let end = tokens.len().min(start + 29);
-        batch.clear();
-        batch.push(NewSequence {
-            id: SequenceId { request: RequestId(1), index: 0 },
-            start: start as u32,
-            n_prompt: prompt.len() as u32,
-            next_prompt_token: tokens.get(end).copied(),
-            sample: end == tokens.len(),
-            sampling: Arc::clone(sampling),
-            tokens: &tokens[start..end],
-            blocks: &[5, 2, 7, 0, 1, 6, 4, 3].map(BlockId),
-            history: &[],
-            output: &[],
-            drafts: &[],
-            constraint: None,
-            adapter: None,
-        });
-        if executor.capacity().n_state_slots > 0 {
-            let (from, to) = ((start > 0).then_some(MemorySlot(1)), MemorySlot(1));
-            batch.set_state(StateShare { from, to, saves: [None; 2] });
-        }
-        executor.execute(&batch, &mut output).unwrap();
-        assert_eq!(output.error(0), None);
-        report(&output);
-        start = end;
-        tokens.extend(output.sampled(0).map(|token| token.chosen.token));
-    }
-    tokens.split_off(prompt.len())
-}
+use crate::golden::{Golden, LIMITS, OPTIONS, golden, run};
 
 #[test]
 fn it_passes_the_suite() {
@@ -112,29 +27,8 @@ fn it_passes_the_suite() {
 
 #[test]
 fn golden_logits_and_tokens_are_those_of_transformers() {
-    for Golden { model, prompt, greedy, logits } in golden() {
-        let vocabulary = model.config.vocabulary_size;
-        let all = Some(vocabulary as u32);
-        let sampling =
-            SamplingParams { temperature: 0.0, logprobs: all, prompt_logprobs: all, ..Default::default() };
-        let mut runner = model.runner_with(ExampleBackend::default(), &LIMITS).unwrap();
-        let mut worst = 0.0_f64;
-        let mut expected = logits.chunks_exact(vocabulary);
-        run(&mut runner, &prompt, 1, &Arc::new(sampling), |output| {
-            for report in output.prompt(0).chain(output.sampled(0)) {
-                let logits = expected.next().unwrap();
-                let sum: f64 = logits.iter().map(|&logit| f64::from(logit).exp()).sum();
-                for top in report.top {
-                    let expected = f64::from(logits[top.token as usize]) - sum.ln();
-                    worst = worst.max((f64::from(top.logprob) - expected).abs());
-                }
-            }
-        });
-        assert!(expected.next().is_none() && worst < 2e-4, "{}: off by {worst:.2e}", model.name);
-        // Greedy without reports: the device chooses.
-        let sampling = Arc::new(SamplingParams { temperature: 0.0, ignore_eos: true, ..Default::default() });
-        let output = run(&mut runner, &prompt, greedy.len(), &sampling, |_| {});
-        assert_eq!(output, greedy, "{}", model.name);
+    for golden in golden() {
+        golden.check(ExampleBackend::default());
     }
 }
 
@@ -184,7 +78,7 @@ fn drafts_are_verified_by_tokens_that_the_device_chooses() {
 #[test]
 fn every_row_parallel_product_is_summed_over_devices_once_and_in_time() {
     let tiny = TinyModel { architecture: "qwen3moe", experts: (4, 2), ..TinyModel::default() };
-    let experts = load_bytes("experts", &tiny.gguf(Format::F32), &options(), &mut |_| {}).unwrap();
+    let experts = load_bytes("experts", &tiny.gguf(Format::F32), &OPTIONS, &mut |_| {}).unwrap();
     let models = golden().into_iter().map(|golden| golden.model).chain([experts]);
     for model in models {
         let prompt: Vec<TokenId> = (1..20).collect();
@@ -219,7 +113,7 @@ fn a_step_reads_the_token_of_the_one_before_while_that_is_in_flight() {
     let mut decoder = Decoder::new(&backend, Arc::clone(&model.config), weights, &limits).unwrap();
     let mut cache = backend.kv_cache(&model.kv_layout(KvDtype::F32, 8)).unwrap();
     let params = SamplingParams { temperature: 0.0, ..Default::default() };
-    let (mut tickets, mut chosen, mut most_in_flight) = (Vec::new(), Vec::new(), 0);
+    let (mut tickets, mut sampled, mut most_in_flight) = (Vec::new(), SampledRows::default(), 0);
     for step in 0..greedy.len() {
         let start = if step == 0 { 0 } else { prompt.len() + step - 1 };
         // After the prompt, the host knows no token that it gives to the device.
@@ -244,13 +138,69 @@ fn a_step_reads_the_token_of_the_one_before_while_that_is_in_flight() {
             sequence_index: 0,
             position,
         };
-        assert!(backend.choose(logits, &mut std::iter::once(row)));
+        let row = SamplingRow { row_idx: 0, token: WantedToken::Sampled(row), logprobs: None };
+        assert!(backend.samples(&row));
+        backend.sample(logits, &mut std::iter::once(row));
         tickets.push(backend.submit());
         most_in_flight = most_in_flight.max(tickets.len());
         if tickets.len() == 2 {
-            backend.collect(tickets.remove(0), &mut chosen).unwrap();
+            backend.collect(tickets.remove(0), &mut sampled).unwrap();
         }
     }
-    backend.collect(tickets.remove(0), &mut chosen).unwrap();
+    backend.collect(tickets.remove(0), &mut sampled).unwrap();
+    let chosen: Vec<TokenId> = sampled.iter().map(|token| token.chosen.token).collect();
     assert_eq!((most_in_flight, chosen), (2, greedy));
+}
+
+/// Sequences of one step, each with the sampling parameters that decide who answers it.
+#[test]
+fn device_and_host_share_the_rows_of_a_step() {
+    let Golden { model, prompt, .. } = golden().swap_remove(0);
+    let greedy = SamplingParams { temperature: 0.0, ignore_eos: true, ..Default::default() };
+    let drawn = SamplingParams { temperature: 0.9, seed: 5, ..greedy.clone() };
+    let reported = SamplingParams { logprobs: Some(3), prompt_logprobs: Some(2), ..greedy.clone() };
+    let penalized = SamplingParams { repetition_penalty: 1.3, ..reported.clone() };
+    let all = [greedy.clone(), drawn, reported, penalized, greedy].map(Arc::new);
+    let n = 5.min(prompt.len());
+    let step = |of: &[Arc<SamplingParams>], backend: ExampleBackend| {
+        let limits = RunnerLimits { max_batch_sequences: 64, ..LIMITS };
+        let mut runner = model.runner_with(backend, &limits).unwrap();
+        let (mut batch, mut output) = (ScheduledBatch::default(), StepOutput::default());
+        for (index, sampling) in of.iter().enumerate() {
+            batch.push(NewSequence {
+                id: SequenceId { request: RequestId(1), index: index as u32 },
+                start: 0,
+                n_prompt: n as u32,
+                next_prompt_token: None,
+                sample: true,
+                sampling: Arc::clone(sampling),
+                constraint: None,
+                adapter: None,
+                tokens: &prompt[..n],
+                drafts: &[],
+                blocks: &[BlockId(index as u32)],
+                history: if sampling.reads_history() { &prompt[..n] } else { &[] },
+                output: &[],
+            });
+        }
+        runner.execute(&batch, &mut output).unwrap();
+        let answer = |sequence_idx| {
+            assert_eq!(output.error(sequence_idx), None);
+            let reports = output.prompt(sequence_idx).chain(output.sampled(sequence_idx));
+            let bits = |token: &TokenLogprob| (token.token, token.logprob.to_bits(), token.rank);
+            reports
+                .map(|report| (bits(&report.chosen), report.top.iter().map(bits).collect::<Vec<_>>()))
+                .collect()
+        };
+        (0..of.len()).map(answer).collect::<Vec<Vec<_>>>()
+    };
+    let on_host = step(&all, ExampleBackend::default().without_sampling());
+    assert!(on_host[2].len() == n && on_host[2][0].1.len() == 2 && on_host[2][n - 1].1.len() == 3);
+    assert_eq!(step(&all, ExampleBackend::default()), on_host, "rows of both in one step");
+    for (sequence_idx, sampling) in all.iter().enumerate() {
+        let alone = step(std::slice::from_ref(sampling), ExampleBackend::default());
+        if sequence_idx != 1 {
+            assert_eq!(alone[0], on_host[sequence_idx], "sequence {sequence_idx} in a step of its own");
+        }
+    }
 }

@@ -2,4 +2,7 @@
 //! are programs beside it.
 
 mod example_backend;
-mod two_steps_in_flight;
+mod golden;
+mod llama_backend;
+mod stages;
+mod steps_in_flight;

@@ -191,9 +191,10 @@ impl Ledger {
             if request.constraint.is_some() || sampling.reads_history() {
                 return Err("its next token depends on one that the host does not know".into());
             }
-            if start != known.len()
+            // It is the output token after those that are known and those that further steps in flight choose.
+            if start < known.len()
                 || start != sequence.n_computed
-                || sequence.tokens.len() + 1 >= sampling.max_tokens as usize
+                || start + 1 - n_prompt >= sampling.max_tokens as usize
             {
                 return Err("no token of it is to be carried".into());
             }
@@ -226,7 +227,7 @@ impl Ledger {
         }
         self.n_drafts += scheduled.n_drafts;
         self.n_constrained += usize::from(scheduled.constraint.is_some());
-        let n_to_come = usize::from(scheduled.carried.is_some());
+        let n_to_come = if scheduled.carried.is_some() { start + 1 - known.len() } else { 0 };
         let wants_sample = start + n == known.len() + n_to_come && account.request.sampling.max_tokens > 0;
         if scheduled.sample != wants_sample || scheduled.n_prompt as usize != n_prompt {
             return Err("it samples too early or too late".into());

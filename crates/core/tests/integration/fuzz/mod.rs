@@ -3,6 +3,7 @@
 //! command that repeats it.
 
 mod ledger;
+mod message;
 mod requests;
 mod saboteur;
 mod states;

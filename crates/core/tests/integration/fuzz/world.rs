@@ -15,6 +15,7 @@ use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::PaperExecutor;
 
 use super::ledger::Ledger;
+use super::message;
 use super::requests::{RequestSource, one_in};
 use super::saboteur::{Bug, Memory};
 use super::states::States;
@@ -106,6 +107,9 @@ const METHODS: [SpeculationMethod; 4] = [
     SpeculationMethod::DraftModelAndPromptLookup,
 ];
 
+/// So many batches are not sent as messages for one that is.
+const ONE_IN_STEPS_SENT: u32 = 8;
+
 pub struct World {
     rng: Rng,
     bug: Option<Bug>,
@@ -158,7 +162,7 @@ impl World {
             max_sequence_tokens: rng.u32(2..400),
             vocabulary_size: rng.u32(8..40),
             n_state_slots: if rng.bool() { 0 } else { rng.u32(1..50) },
-            max_steps_in_flight: rng.u32(1..=2),
+            max_steps_in_flight: rng.u32(1..=4),
             takes_whole_prompts: false,
             takes_media: true,
         };
@@ -388,6 +392,9 @@ impl World {
         self.n_sequences += batch.sequences().len();
         self.ledger.check_batch(&batch);
         self.states.check(&batch, self.capacity.n_state_slots)?;
+        if one_in(&mut self.rng, ONE_IN_STEPS_SENT) {
+            message::check(&batch)?;
+        }
         self.verdict()?;
         let mut output = StepOutput::default();
         if let Some(bug) = self.bug {

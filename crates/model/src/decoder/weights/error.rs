@@ -1,6 +1,7 @@
 //! Why tensors are refused, and how far loading them is. Does not know files.
 
 use crate::backend::BackendError;
+use crate::config::StageError;
 
 /// Why a model's tensors were refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +45,9 @@ pub enum TensorError {
         /// What is wrong.
         what: String,
     },
+    /// The decoder has no such stage.
+    #[error(transparent)]
+    Stage(#[from] StageError),
     /// The device refused it.
     #[error(transparent)]
     Backend(#[from] BackendError),

@@ -3,6 +3,7 @@
 
 mod attention;
 mod encoder;
+mod ends;
 mod error;
 mod experts;
 mod feed_forward;
@@ -14,7 +15,7 @@ mod stored_rows;
 
 use crate::arch::{Architecture, LayerNames};
 use crate::backend::{Backend, BackendError, Conv, DeltaNet, GatedMlp, Linear, MatrixRole, Norm, StateSpace};
-use crate::config::{DecoderConfig, FeedForward, LayerConfig, Mixer};
+use crate::config::{DecoderConfig, FeedForward, LayerConfig, Mixer, Stage};
 use crate::quantization::Quantizer;
 use crate::weights::{ByteTensor, TensorSource, TensorView};
 
@@ -23,17 +24,29 @@ pub(crate) use latent::{LatentQuery, LatentWeights};
 use stored_rows::StoredRows;
 pub(crate) use stored_rows::{encoded_name, has_weight};
 
-/// The weights of a model on a device.
+/// The weights of a model on a device, or of a stage of it.
 pub struct DecoderWeights<B: Backend> {
-    pub(crate) embedding: B::Matrix,
+    pub(crate) stage: Stage,
+    pub(crate) embedding: Option<EmbeddingWeights<B>>,
+    /// Those of the stage's layers.
+    pub(crate) layers: Vec<LayerWeights<B>>,
+    pub(crate) head: Option<HeadWeights<B>>,
+}
+
+/// What makes the residual stream of tokens.
+pub(crate) struct EmbeddingWeights<B: Backend> {
+    pub(crate) table: B::Matrix,
     /// A gain of ones, where embeddings are normed.
-    pub(crate) embedding_norm: Option<B::Vector>,
+    pub(crate) norm: Option<B::Vector>,
     pub(crate) encoder: Option<EncoderWeights<B>>,
     pub(crate) per_layer: Option<PerLayerEmbedding<B>>,
-    pub(crate) final_norm: Option<NormWeights<B>>,
-    /// Absent where the embedding table is also the output projection.
+}
+
+/// What makes logits of the residual stream.
+pub(crate) struct HeadWeights<B: Backend> {
+    pub(crate) norm: Option<NormWeights<B>>,
+    /// Absent where the embedding table of the same stage is also the output projection.
     pub(crate) output: Option<B::Matrix>,
-    pub(crate) layers: Vec<LayerWeights<B>>,
 }
 
 /// A norm of whole rows.
@@ -162,14 +175,29 @@ impl<B: Backend> DecoderWeights<B> {
     /// Checks all tensors and copies them to the device.
     ///
     /// # Errors
-    /// When a tensor is missing or has another shape than the configuration says, or the memory of the device does not suffice.
+    /// When the device does not support the model, a tensor is missing or has another shape than the
+    /// configuration says, or the memory of the device does not suffice.
     pub fn load(
         backend: &B,
         architecture: &Architecture,
         source: &dyn TensorSource,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Self, TensorError> {
-        Self::load_with(backend, architecture, source, None, progress)
+        Self::load_stage(backend, architecture, source, &Stage::whole(&architecture.config), progress)
+    }
+
+    /// The same of the tensors that a stage needs.
+    ///
+    /// # Errors
+    /// As [`Self::load`], and when the model has no such stage.
+    pub fn load_stage(
+        backend: &B,
+        architecture: &Architecture,
+        source: &dyn TensorSource,
+        stage: &Stage,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Self, TensorError> {
+        Self::load_with(backend, architecture, source, stage, None, progress)
     }
 
     /// The same, with matrices quantized by `quantizer`.
@@ -177,10 +205,13 @@ impl<B: Backend> DecoderWeights<B> {
         backend: &B,
         architecture: &Architecture,
         source: &dyn TensorSource,
+        stage: &Stage,
         quantizer: Option<&mut Quantizer>,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Self, TensorError> {
         let config = &architecture.config;
+        stage.check(config)?;
+        backend.supports(config)?;
         let names = source.names();
         let sizes =
             names.iter().filter_map(|name| source.tensor(name)).map(|tensor| tensor.data.len() as u64);
@@ -196,24 +227,39 @@ impl<B: Backend> DecoderWeights<B> {
             progress,
             state: LoadProgress { done_bytes: 0, total_bytes: sizes.chain(bytes).sum::<u64>() + encoded },
         };
+        // Kept files have the matrices in this order: the table, the head, an encoder's tables, the layers, and their embeddings.
         let names = architecture.names;
-        let (vocabulary, hidden) = (config.vocabulary_size, config.hidden_size);
-        let untied = !config.tied_embeddings && loader.has(&weight(names.output));
-        let role = if untied { MatrixRole::Embedding } else { MatrixRole::Output };
-        let embedding = loader.matrix(role, &[(names.embedding, vocabulary)], hidden)?;
-        let output = || loader.matrix(MatrixRole::Output, &[(names.output, vocabulary)], hidden);
-        let output = untied.then(output).transpose()?;
-        let final_norm = || loader.row_norm(names.final_norm, hidden, config.final_norm_gain_offset);
-        let final_norm = config.has_final_norm.then(final_norm).transpose()?;
-        let encoder = config.encoder.map(|encoder| loader.encoder_embedding(names, encoder)).transpose()?;
-        let layers = (0..config.layers.len())
+        let table = stage.embeds.then(|| loader.embedding_table(names, stage)).transpose()?;
+        let head = stage.has_head.then(|| loader.head(names, stage)).transpose()?;
+        let encoder = config.encoder.filter(|_| stage.embeds);
+        let encoder = encoder.map(|encoder| loader.encoder_embedding(names, encoder)).transpose()?;
+        let layers = stage.layers.clone();
+        let layers = layers
             .map(|layer_idx| loader.layer(&format!("{}{layer_idx}.", names.layer_prefix), layer_idx))
             .collect::<Result<_, _>>()?;
-        let ones = || backend.vector(&vec![1.0; hidden]);
-        let embedding_norm = config.normalizes_embeddings.then(ones).transpose()?;
-        let per_layer = config.per_layer_width.map(|width| loader.per_layer_embedding(names, width));
-        let per_layer = per_layer.transpose()?;
-        Ok(Self { embedding, embedding_norm, encoder, per_layer, final_norm, output, layers })
+        let embedding = table.map(|table| loader.embedding(names, table, encoder)).transpose()?;
+        Ok(Self { stage: stage.clone(), embedding, layers, head })
+    }
+
+    /// The part of the model that they are of.
+    pub fn stage(&self) -> &Stage {
+        &self.stage
+    }
+
+    /// The head.
+    ///
+    /// # Panics
+    /// When the weights are those of a stage without it.
+    pub(crate) fn head(&self) -> &HeadWeights<B> {
+        self.head.as_ref().expect("the stage has the head")
+    }
+
+    /// The embedding table.
+    ///
+    /// # Panics
+    /// When the weights are those of a stage without it.
+    pub(crate) fn embedding_table(&self) -> &B::Matrix {
+        &self.embedding.as_ref().expect("the stage embeds tokens").table
     }
 }
 

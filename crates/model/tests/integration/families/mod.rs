@@ -6,5 +6,6 @@ mod gguf_families;
 mod golden;
 mod golden_embeddings;
 mod longrope;
+mod shards;
 mod spellings;
 mod truncated;

@@ -1,9 +1,10 @@
-//! Two steps in flight on a real model: the bits of every request's tokens and log-probabilities are those of
-//! one step at a time, where the device chooses the tokens, where the host does, and where both take turns.
+//! Several steps in flight on a real model: the bits of every request's tokens and log-probabilities are
+//! those of one step at a time, where the device chooses the tokens, where the host does, and where both take
+//! turns.
 
 use fastrand::Rng;
 use throng_core::batch::StepOutput;
-use throng_core::executor::{Executor, ExecutorCapacity};
+use throng_core::executor::Executor;
 use throng_core::request::{Request, RequestId, SamplingParams};
 use throng_core::scheduler::{Scheduler, SchedulerConfig, SpeculationMethod, Step};
 use throng_core::time::{Nanos, Timestamp};
@@ -58,8 +59,10 @@ fn request(id: u64, rng: &mut Rng, chooser: Chooser) -> Request {
 
 /// What all requests get with so many steps in flight, and how many tokens were carried.
 fn run(model: &LoadedModel, chooser: Chooser, max_steps_in_flight: u32) -> (Answers, usize) {
-    let mut runner = model.runner_with(ExampleBackend::default(), &LIMITS).expect("it fits");
-    let capacity = ExecutorCapacity { max_steps_in_flight, ..runner.capacity() };
+    let backend = ExampleBackend::with_steps_in_flight(max_steps_in_flight as usize);
+    let mut runner = model.runner_with(backend, &LIMITS).expect("it fits");
+    assert_eq!(runner.capacity().max_steps_in_flight, max_steps_in_flight);
+    let capacity = runner.capacity();
     let config = SchedulerConfig { speculation: SpeculationMethod::None, ..SchedulerConfig::default() };
     let mut scheduler = Scheduler::new(config, capacity);
     let (mut answers, mut n_carried, mut now) = (Answers::default(), 0, Timestamp::default());
@@ -90,15 +93,17 @@ fn run(model: &LoadedModel, chooser: Chooser, max_steps_in_flight: u32) -> (Answ
 }
 
 #[test]
-fn two_steps_in_flight_give_the_bits_of_one() {
+fn several_steps_in_flight_give_the_bits_of_one() {
     let tiny = TinyModel::default().gguf(Format::F32);
     let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
     let model = load_bytes("tiny", &tiny, &options, &mut |_| {}).expect("it loads");
     for chooser in [Chooser::Device, Chooser::Host, Chooser::Mixed] {
         let (alone, none) = run(&model, chooser, 1);
-        let (ahead, n_carried) = run(&model, chooser, 2);
-        assert!(ahead == alone, "{chooser:?}");
         assert_eq!(none, 0);
-        assert!(n_carried > 50, "{chooser:?}: {n_carried} tokens were carried");
+        for n_steps in [2, 3, 5] {
+            let (ahead, n_carried) = run(&model, chooser, n_steps);
+            assert!(ahead == alone, "{chooser:?}, {n_steps} steps");
+            assert!(n_carried > 50, "{chooser:?}, {n_steps} steps: {n_carried} tokens were carried");
+        }
     }
 }

@@ -1,0 +1,150 @@
+//! Capabilities that a device may have beyond those that a Llama needs, and which of them a decoder needs.
+//! Does not know which devices there are.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::config::{
+    Activation, AttentionConfig, DecoderConfig, FeedForward, LayerConfig, Mixer, NormKind, QkNorm,
+    SharedExpert,
+};
+
+/// A capability that not every decoder needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Capability {
+    /// Norms with a bias in [`norm_rows`](super::DeviceOps::norm_rows).
+    LayerNorm,
+    /// [`norm_columns`](super::DeviceOps::norm_columns).
+    ColumnNorm,
+    /// [`scale_and_cap`](super::DeviceOps::scale_and_cap).
+    ScaleAndCap,
+    /// [`copy_columns`](super::DeviceOps::copy_columns).
+    ColumnCopy,
+    /// [`gate_columns`](super::DeviceOps::gate_columns).
+    ColumnGate,
+    /// [`gate_rows`](super::DeviceOps::gate_rows).
+    RowGate,
+    /// Feed-forward networks without gates.
+    UngatedMlp,
+    /// Activations other than SiLU.
+    OtherActivation,
+    /// Attention within a sliding window.
+    Window,
+    /// Attention within chunks.
+    Chunk,
+    /// Attention with sinks.
+    Sinks,
+    /// Capped attention scores.
+    ScoreCap,
+    /// Attention in both directions.
+    Bidirectional,
+    /// Attention whose values are elements of the keys, and [`matmul_heads`](super::DeviceOps::matmul_heads).
+    LatentAttention,
+    /// [`mixture_of_experts`](super::DeviceOps::mixture_of_experts).
+    Experts,
+    /// [`short_conv`](super::RecurrentOps::short_conv).
+    ShortConv,
+    /// [`gated_delta_net`](super::RecurrentOps::gated_delta_net).
+    GatedDelta,
+    /// [`state_space`](super::RecurrentOps::state_space).
+    StateSpace,
+    /// [`add_low_rank`](super::DeviceOps::add_low_rank); needed by adapters, not by a decoder.
+    Adapters,
+}
+
+impl Capability {
+    /// What a decoder needs.
+    pub fn needed_by(config: &DecoderConfig) -> BTreeSet<Self> {
+        let scales =
+            config.logits_scale != 1.0 || config.logits_softcap.is_some() || config.has_layer_scalars;
+        let has_rows_per_layer = config.per_layer_width.is_some();
+        let of_decoder = [
+            (Self::LayerNorm, config.norm_kind == NormKind::Layer),
+            (Self::ColumnNorm, config.normalizes_embeddings || has_rows_per_layer),
+            (Self::ScaleAndCap, scales || has_rows_per_layer),
+            (Self::ColumnCopy, has_rows_per_layer),
+            (Self::UngatedMlp, !config.has_gates),
+            (Self::OtherActivation, config.activation != Activation::Silu),
+        ];
+        let mut needed = BTreeSet::new();
+        note(&mut needed, of_decoder);
+        for layer in &config.layers {
+            note_layer(&mut needed, layer);
+        }
+        needed
+    }
+
+    /// The default body of an operation that needs it: [`Backend::supports`](super::Backend::supports) has
+    /// said that the device does not have it.
+    pub(super) fn is_missing(self) -> ! {
+        panic!("the device has no {self}, which it is asked before a model is loaded")
+    }
+}
+
+fn note<const N: usize>(needed: &mut BTreeSet<Capability>, capabilities: [(Capability, bool); N]) {
+    needed.extend(
+        capabilities.into_iter().filter(|&(_, is_needed)| is_needed).map(|(capability, _)| capability),
+    );
+}
+
+fn note_layer(needed: &mut BTreeSet<Capability>, layer: &LayerConfig) {
+    if let FeedForward::Experts { shared, .. } = layer.feed_forward {
+        let is = |of: fn(&SharedExpert) -> bool| shared.as_ref().is_some_and(of);
+        let of_experts = [
+            (Capability::Experts, true),
+            (Capability::RowGate, is(|shared| shared.is_gated)),
+            (Capability::ColumnNorm, is(|shared| shared.has_norms)),
+        ];
+        note(needed, of_experts);
+    }
+    match &layer.mixer {
+        Mixer::Attention(attention) => note_attention(needed, attention),
+        Mixer::Latent(_) => {
+            needed.extend([Capability::LatentAttention, Capability::ColumnNorm, Capability::ColumnCopy]);
+        }
+        Mixer::ShortConv { .. } => note(needed, [(Capability::ShortConv, true)]),
+        Mixer::GatedDelta(_) => note(needed, [(Capability::GatedDelta, true)]),
+        Mixer::StateSpace(_) => note(needed, [(Capability::StateSpace, true)]),
+        Mixer::None => {}
+    }
+}
+
+fn note_attention(needed: &mut BTreeSet<Capability>, attention: &AttentionConfig) {
+    let norms_heads = attention.qk_norm != QkNorm::None || attention.normalizes_values;
+    let of_attention = [
+        (Capability::ColumnNorm, norms_heads),
+        (Capability::ColumnGate, attention.has_output_gate || attention.is_gated),
+        (Capability::Window, attention.sliding_window.is_some()),
+        (Capability::Chunk, attention.chunk.is_some()),
+        (Capability::Sinks, attention.has_sinks),
+        (Capability::ScoreCap, attention.softcap.is_some()),
+        (Capability::Bidirectional, attention.is_bidirectional),
+    ];
+    note(needed, of_attention);
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LayerNorm => "layer norms",
+            Self::ColumnNorm => "norms of columns",
+            Self::ScaleAndCap => "scaling and caps",
+            Self::ColumnCopy => "copies of columns",
+            Self::ColumnGate => "gates of columns",
+            Self::RowGate => "gates of rows",
+            Self::UngatedMlp => "feed-forward networks without gates",
+            Self::OtherActivation => "activations other than SiLU",
+            Self::Window => "sliding windows",
+            Self::Chunk => "chunked attention",
+            Self::Sinks => "attention sinks",
+            Self::ScoreCap => "capped attention scores",
+            Self::Bidirectional => "attention in both directions",
+            Self::LatentAttention => "latent attention",
+            Self::Experts => "mixtures of experts",
+            Self::ShortConv => "short convolutions",
+            Self::GatedDelta => "gated delta nets",
+            Self::StateSpace => "state space models",
+            Self::Adapters => "adapters",
+        })
+    }
+}

@@ -1,0 +1,100 @@
+//! A decoder in parts, one after the other: which layers a part has, and whether the embedding and the head
+//! are its own. Does not know where the parts run.
+
+use std::ops::Range;
+
+use super::DecoderConfig;
+
+/// A part of a decoder. The parts of a pipeline, run one after the other, are the decoder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stage {
+    /// Whether it begins with the tokens, which it embeds; else with the residual stream of the stage before.
+    pub embeds: bool,
+    /// Its layers, as they are numbered in the whole decoder.
+    pub layers: Range<usize>,
+    /// Whether it ends with logits; else with its residual stream.
+    pub has_head: bool,
+}
+
+/// Why a decoder has no such stage.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StageError {
+    /// The range is not one of layers.
+    #[error("layers {} to {} of a model with {n_layers}", layers.start, layers.end)]
+    Layers {
+        /// The range.
+        layers: Range<usize>,
+        /// Layers of the decoder.
+        n_layers: usize,
+    },
+    /// A pipeline has at least one stage and at most one for each layer.
+    #[error("{n_stages} stages of a model with {n_layers} layers")]
+    Stages {
+        /// The number of stages.
+        n_stages: usize,
+        /// Layers of the decoder.
+        n_layers: usize,
+    },
+    /// Layers read embeddings of the tokens, which only a stage with all layers and the embedding has.
+    #[error("the layers of {family} read embeddings of the tokens, so they cannot be divided")]
+    EmbeddingsForLayers {
+        /// The family of the decoder.
+        family: &'static str,
+    },
+    /// A layer reads the keys and values of a layer in an earlier stage.
+    #[error("layer {layer_idx} reads the keys of layer {kv_layer_idx}, which is in an earlier stage")]
+    SharedKeys {
+        /// The layer that reads.
+        layer_idx: usize,
+        /// The layer that has the keys and values.
+        kv_layer_idx: usize,
+    },
+}
+
+impl Stage {
+    /// The whole decoder.
+    pub fn whole(config: &DecoderConfig) -> Self {
+        Self { embeds: true, layers: 0..config.layers.len(), has_head: true }
+    }
+
+    /// The stages of a pipeline of `n_stages`, with equal numbers of layers as far as these divide.
+    ///
+    /// # Errors
+    /// When there are more stages than layers, or none, or the decoder cannot be divided there.
+    pub fn split(config: &DecoderConfig, n_stages: usize) -> Result<Vec<Self>, StageError> {
+        let n_layers = config.layers.len();
+        if n_stages == 0 || n_stages > n_layers {
+            return Err(StageError::Stages { n_stages, n_layers });
+        }
+        let first = |stage_idx: usize| stage_idx * n_layers / n_stages;
+        let stage = |stage_idx: usize| {
+            let layers = first(stage_idx)..first(stage_idx + 1);
+            let stage = Self { embeds: stage_idx == 0, layers, has_head: stage_idx + 1 == n_stages };
+            stage.check(config).map(|()| stage)
+        };
+        (0..n_stages).map(stage).collect()
+    }
+
+    /// Checks that the decoder has such a stage.
+    ///
+    /// # Errors
+    /// When it has not.
+    pub fn check(&self, config: &DecoderConfig) -> Result<(), StageError> {
+        let (layers, n_layers) = (self.layers.clone(), config.layers.len());
+        if layers.start > layers.end || layers.end > n_layers {
+            return Err(StageError::Layers { layers, n_layers });
+        }
+        let has_all = self.embeds && layers == (0..n_layers);
+        if config.per_layer_width.is_some() && !has_all && !layers.is_empty() {
+            return Err(StageError::EmbeddingsForLayers { family: config.family });
+        }
+        for layer_idx in layers.clone() {
+            let attention = config.layers[layer_idx].attention();
+            let kv_layer_idx = attention.and_then(|attention| attention.kv_layer_idx);
+            if let Some(kv_layer_idx) = kv_layer_idx.filter(|idx| !layers.contains(idx)) {
+                return Err(StageError::SharedKeys { layer_idx, kv_layer_idx });
+            }
+        }
+        Ok(())
+    }
+}
