@@ -14,17 +14,17 @@ pub struct AdapterArgs {
     #[arg(long, num_args = 1.., value_name = "NAME=PATH", value_parser = lora_module)]
     pub lora_modules: Vec<LoraModule>,
     /// Most adapters in memory, 32 when absent; others make room for those that requests name
-    #[arg(long, hide_short_help = true, value_name = "N", value_parser = within(bounds::ADAPTERS))]
+    #[arg(long, value_name = "N", value_parser = within(bounds::ADAPTERS))]
     pub max_loras: Option<usize>,
     /// The largest rank of an adapter, 64 when absent
-    #[arg(long, hide_short_help = true, value_name = "N", value_parser = within(bounds::ADAPTER_RANK))]
+    #[arg(long, value_name = "N", value_parser = within(bounds::ADAPTER_RANK))]
     pub max_lora_rank: Option<usize>,
     /// Most memory of all adapters, for example 2GiB
-    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub max_lora_memory: Option<u64>,
     /// Let everyone with a key load adapters from any folder of this machine, and unload them, while the
     /// server runs
-    #[arg(long, hide_short_help = true, env = "THRONG_ALLOW_RUNTIME_LORA_UPDATING")]
+    #[arg(long, env = "THRONG_ALLOW_RUNTIME_LORA_UPDATING")]
     pub allow_runtime_lora_updating: bool,
 }
 

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use throng_gateway::RoutingPolicy;
 
 use super::values::parse_bytes;
-use super::{AdapterArgs, LogFormat, ModelArgs, NetworkArgs, ObservabilityArgs, ServeArgs};
+use super::{AdapterArgs, LogFormat, ModelArgs, NetworkArgs, ObservabilityArgs, Profile, ServeArgs};
 use crate::bounds::{self, within};
 
 /// `throng worker`.
@@ -23,7 +23,7 @@ pub struct WorkerArgs {
     #[arg(long, env = "THRONG_WORKER_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub worker_token: Option<String>,
     /// The region where this worker is
-    #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = bounds::region)]
+    #[arg(long, value_name = "NAME", value_parser = bounds::region)]
     pub region: Option<String>,
     /// Names to serve the model under, instead of its own; stands after the model
     #[arg(long, num_args = 1.., value_name = "NAME", value_parser = bounds::model_name)]
@@ -31,29 +31,32 @@ pub struct WorkerArgs {
     /// A TOML file with these settings and more; flags override it
     #[arg(long, env = "THRONG_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Defaults for a kind of machine: desktop, service (many clients) or edge (little memory)
+    #[arg(long, value_enum, value_name = "PROFILE")]
+    pub profile: Option<Profile>,
     /// Encrypt connections with this certificate (PEM, followed by its chain); read again when it changes
-    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "ssl_keyfile")]
+    #[arg(long, value_name = "FILE", requires = "ssl_keyfile")]
     pub ssl_certfile: Option<PathBuf>,
     /// The certificate's private key (PEM, not encrypted)
-    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "ssl_certfile")]
+    #[arg(long, value_name = "FILE", requires = "ssl_certfile")]
     pub ssl_keyfile: Option<PathBuf>,
     /// Demand certificates of gateways that come from these (PEM)
-    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "ssl_certfile")]
+    #[arg(long, value_name = "FILE", requires = "ssl_certfile")]
     pub ssl_ca_certs: Option<PathBuf>,
     /// How the model writes tool calls, by vLLM's names (hermes, llama3_json, mistral, openai, ...), or none
-    #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = bounds::tool_call_parser)]
+    #[arg(long, value_name = "NAME", value_parser = bounds::tool_call_parser)]
     pub tool_call_parser: Option<String>,
     /// How the model marks its reasoning, by vLLM's names (qwen3, deepseek_r1, openai_gptoss, ...), or none
-    #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = bounds::reasoning_parser)]
+    #[arg(long, value_name = "NAME", value_parser = bounds::reasoning_parser)]
     pub reasoning_parser: Option<String>,
     /// Adapters over the model.
     #[command(flatten)]
     pub adapters: AdapterArgs,
     /// The format of the log on standard error: text, or json with one object a line
-    #[arg(long, hide_short_help = true, env = "THRONG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
+    #[arg(long, env = "THRONG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
     /// On SIGTERM, seconds for running requests to finish
-    #[arg(long, hide_short_help = true, value_name = "SECONDS", value_parser = within(bounds::SHUTDOWN_TIMEOUT_S))]
+    #[arg(long, value_name = "SECONDS", value_parser = within(bounds::SHUTDOWN_TIMEOUT_S))]
     pub shutdown_timeout: Option<u64>,
 }
 
@@ -67,6 +70,7 @@ impl WorkerArgs {
             port: Some(this.listen.port()),
             served_model_name: this.served_model_name,
             config: this.config,
+            profile: this.profile,
             tool_call_parser: this.tool_call_parser,
             reasoning_parser: this.reasoning_parser,
             adapters: this.adapters,
@@ -94,7 +98,7 @@ pub struct GatewayArgs {
     #[arg(long, value_name = "POLICY")]
     pub routing: Option<RoutingPolicy>,
     /// The region where this gateway is; replicas of the same region are the nearest
-    #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = bounds::region)]
+    #[arg(long, value_name = "NAME", value_parser = bounds::region)]
     pub region: Option<String>,
     /// The token that the workers ask for
     #[arg(long, env = "THRONG_WORKER_TOKEN", hide_env_values = true, value_name = "TOKEN")]
@@ -103,13 +107,13 @@ pub struct GatewayArgs {
     #[arg(long, env = "THRONG_REPLICA_API_KEY", hide_env_values = true, value_name = "KEY")]
     pub replica_api_key: Option<String>,
     /// The certificates that those of throngs:// workers and https:// engines must come from (PEM)
-    #[arg(long, hide_short_help = true, value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub replica_ca: Option<PathBuf>,
     /// The certificate to show to workers (PEM)
-    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "replica_key")]
+    #[arg(long, value_name = "FILE", requires = "replica_key")]
     pub replica_cert: Option<PathBuf>,
     /// Its private key (PEM, not encrypted)
-    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "replica_cert")]
+    #[arg(long, value_name = "FILE", requires = "replica_cert")]
     pub replica_key: Option<PathBuf>,
     /// The address to listen on
     #[arg(long, env = "THRONG_HOST")]
@@ -123,14 +127,17 @@ pub struct GatewayArgs {
     /// A TOML file with these settings and more; flags override it
     #[arg(long, env = "THRONG_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Defaults for a kind of machine: desktop, service (many clients) or edge (little memory)
+    #[arg(long, value_enum, value_name = "PROFILE")]
+    pub profile: Option<Profile>,
     /// Serve on an address that other machines can reach although no key is set
-    #[arg(long, hide_short_help = true)]
+    #[arg(long)]
     pub allow_unauthenticated: bool,
     /// Maximum memory that all requests hold together, for example 144MiB; further requests get 503
-    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub max_request_memory: Option<u64>,
     /// Refuse unknown parameters with 400 instead of ignoring them
-    #[arg(long, hide_short_help = true)]
+    #[arg(long)]
     pub strict_parameters: bool,
     /// How the gateway is reached.
     #[command(flatten)]
@@ -139,10 +146,10 @@ pub struct GatewayArgs {
     #[command(flatten)]
     pub observability: ObservabilityArgs,
     /// The format of the log on standard error: text, or json with one object a line
-    #[arg(long, hide_short_help = true, env = "THRONG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
+    #[arg(long, env = "THRONG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
     /// On SIGTERM, seconds for running streams to finish
-    #[arg(long, hide_short_help = true, value_name = "SECONDS", value_parser = within(bounds::SHUTDOWN_TIMEOUT_S))]
+    #[arg(long, value_name = "SECONDS", value_parser = within(bounds::SHUTDOWN_TIMEOUT_S))]
     pub shutdown_timeout: Option<u64>,
 }
 
@@ -155,6 +162,7 @@ impl GatewayArgs {
             port: this.port,
             api_key: this.api_key,
             config: this.config,
+            profile: this.profile,
             allow_unauthenticated: this.allow_unauthenticated,
             max_request_memory: this.max_request_memory,
             strict_parameters: this.strict_parameters,

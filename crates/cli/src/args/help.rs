@@ -6,100 +6,109 @@ use throng_core::scheduler::SchedulerConfig;
 use throng_engine::EngineConfig;
 use throng_gateway::GatewayConfig;
 
-/// The groups of flags by the ids of their arguments. What is in no group stands under "Options".
-const GROUPS: &[(&str, &[&str])] = &[
-    (
-        "Model",
-        &[
+/// A group of flags by the ids of their arguments. What is in no group stands under "Options".
+struct Group {
+    heading: &'static str,
+    /// The flags that most servers need; `-h` shows these alone.
+    common: &'static [&'static str],
+    /// All others.
+    further: &'static [&'static str],
+}
+
+/// The groups in the order in which `--help` shows them.
+const GROUPS: &[Group] = &[
+    Group {
+        heading: "Model",
+        common: &[
             "served_model_name",
             "revision",
             "download_dir",
-            "tokenizer",
             "max_model_len",
             "quantize",
             "quantize_cache",
-            "strict_config",
             "chat_template",
             "tool_call_parser",
             "reasoning_parser",
-            "generation_config",
             "override_generation_config",
             "default_chat_template_kwargs",
         ],
-    ),
-    (
-        "Server",
-        &[
+        further: &["tokenizer", "strict_config", "generation_config"],
+    },
+    Group {
+        heading: "Server",
+        common: &[
             "host",
             "port",
             "config",
+            "profile",
             "api_key",
             "database",
+            "admin_key",
+            "allow_unauthenticated",
+            "allowed_origins",
+            "root_path",
+            "ssl_certfile",
+            "ssl_keyfile",
+            "access_log",
+            "log_format",
+        ],
+        further: &[
             "ledger_journal",
             "redis",
             "redis_ca",
             "redis_gateways",
-            "admin_key",
             "admin_key_file",
             "admin_listen",
             "jwt_issuer",
             "jwt_audience",
             "jwt_jwks_url",
-            "allow_unauthenticated",
             "allowed_hosts",
-            "allowed_origins",
             "allowed_methods",
             "allowed_headers",
             "allow_credentials",
-            "root_path",
             "uds",
-            "ssl_certfile",
-            "ssl_keyfile",
             "ssl_ca_certs",
             "ssl_cert_reqs",
             "enable_tokenizer_info_endpoint",
-            "log_format",
-            "access_log",
             "access_log_bodies",
             "otlp_traces_endpoint",
-            "max_explained_requests",
-            "shutdown_timeout",
         ],
-    ),
-    (
-        "Memory and speed",
-        &[
-            "threads",
-            "kv_cache_dtype",
-            "kv_cache_memory",
+    },
+    Group {
+        heading: "Workers",
+        common: &["listen", "worker_token", "replica", "replica_api_key", "routing"],
+        further: &["region", "replica_ca", "replica_cert", "replica_key"],
+    },
+    Group {
+        heading: "Memory and speed",
+        common: &["threads", "kv_cache_dtype", "kv_cache_memory", "draft_model"],
+        further: &["no_enable_prefix_caching", "speculative_config", "no_speculation", "reference", "isa"],
+    },
+    Group { heading: "Adapters", common: &["lora_modules"], further: &["allow_runtime_lora_updating"] },
+    Group {
+        heading: "Requests",
+        common: &[],
+        further: &["scheduling_policy", "most_urgent_priority", "strict_parameters"],
+    },
+    Group {
+        heading: "Expert",
+        common: &[],
+        further: &[
             "max_num_batched_tokens",
             "max_num_seqs",
             "inter_token_target_ms",
-            "no_enable_prefix_caching",
-            "speculative_config",
-            "draft_model",
-            "no_speculation",
-            "isa",
-            "reference",
-        ],
-    ),
-    (
-        "Adapters",
-        &["lora_modules", "max_loras", "max_lora_rank", "max_lora_memory", "allow_runtime_lora_updating"],
-    ),
-    (
-        "Requests",
-        &[
             "max_num_queued_reqs",
             "max_num_queued_tokens",
             "max_request_memory",
-            "scheduling_policy",
-            "most_urgent_priority",
             "max_logprobs",
-            "strict_parameters",
+            "max_loras",
+            "max_lora_rank",
+            "max_lora_memory",
+            "max_explained_requests",
             "step_timeout",
+            "shutdown_timeout",
         ],
-    ),
+    },
 ];
 
 /// The program's own usage: the flags of `serve` are in its own help.
@@ -110,23 +119,36 @@ const EXAMPLES: &str = "Examples:
   throng serve /models/model.gguf  serve a file, a folder or a hub id
   throng COMMAND --help            all flags of a command";
 
+/// The last lines of the short help of commands that serve, and of their long help.
+const MORE: &str = "--help lists all flags, those for sizes, bounds and timeouts under Expert.";
+const FILE: &str = "The file of --config has the same settings and more: docs/configuration.md lists them.";
+
 /// Puts flags into groups and says their defaults.
 pub fn arranged(command: Command) -> Command {
     let defaults = defaults();
-    let arrange = |arg: Arg| with_default(in_group(arg), &defaults);
     command
         .override_usage(USAGE)
         .after_help(EXAMPLES)
         .mut_args(|arg| arg.hide(true))
-        .mut_subcommands(|command| command.mut_args(arrange))
+        .mut_subcommands(|command| in_groups(command).mut_args(|arg| with_default(arg, &defaults)))
 }
 
-fn in_group(arg: Arg) -> Arg {
-    let id = arg.get_id().as_str();
-    match GROUPS.iter().find(|(_, ids)| ids.contains(&id)) {
-        Some((heading, _)) if !arg.is_positional() => arg.help_heading(*heading),
-        _ => arg,
+/// Puts the flags of a command into groups. An argument that is changed by its id becomes the command's last,
+/// so the groups follow each other as in [`GROUPS`].
+fn in_groups(mut command: Command) -> Command {
+    let is_flag = |arg: &&Arg| !arg.is_positional();
+    let ids: Vec<String> =
+        command.get_arguments().filter(is_flag).map(|arg| arg.get_id().to_string()).collect();
+    if ids.iter().any(|id| id == "profile") {
+        command = command.after_help(MORE).after_long_help(FILE);
     }
+    for Group { heading, common, further } in GROUPS {
+        for id in common.iter().chain(*further).filter(|id| ids.iter().any(|other| other == *id)) {
+            let is_further = further.contains(id);
+            command = command.mut_arg(id, |arg| arg.help_heading(*heading).hide_short_help(is_further));
+        }
+    }
+    command
 }
 
 fn with_default(arg: Arg, defaults: &[(&str, String)]) -> Arg {
@@ -177,17 +199,43 @@ mod tests {
     use crate::args::CommandLine;
 
     #[test]
-    fn each_flag_of_serve_has_a_group_and_each_default_a_flag() {
+    fn each_flag_of_a_server_has_a_group_and_each_default_a_flag() {
         let command = CommandLine::command();
-        let serve = command.find_subcommand("serve").expect("a command");
+        let servers =
+            ["serve", "worker", "gateway"].map(|name| command.find_subcommand(name).expect("a command"));
         let shown = |arg: &&Arg| !arg.is_hide_set() && !arg.is_positional();
-        let ids: Vec<&str> = serve.get_arguments().filter(shown).map(|arg| arg.get_id().as_str()).collect();
+        let flags = servers.iter().flat_map(|server| server.get_arguments().filter(shown));
+        let ids: Vec<&str> = flags.map(|arg| arg.get_id().as_str()).collect();
+        let named: Vec<&str> =
+            GROUPS.iter().flat_map(|group| [group.common, group.further].concat()).collect();
         for id in &ids {
-            assert!(GROUPS.iter().any(|(_, group)| group.contains(id)), "{id} is in no group of GROUPS");
+            assert_eq!(
+                named.iter().filter(|named| *named == id).count(),
+                1,
+                "{id} is not in one group of GROUPS"
+            );
         }
-        let named = GROUPS.iter().flat_map(|(_, group)| group.iter().copied());
-        for id in named.chain(defaults().iter().map(|(id, _)| *id)) {
-            assert!(ids.contains(&id), "{id} is no flag of serve");
+        for id in named.into_iter().chain(defaults().iter().map(|(id, _)| *id)) {
+            assert!(ids.contains(&id), "{id} is no flag of a server");
+        }
+    }
+
+    #[test]
+    fn the_short_help_of_a_server_has_few_flags_and_the_long_one_ends_with_those_for_experts() {
+        for server in ["serve", "worker", "gateway"] {
+            let mut command = CommandLine::described();
+            let command = command.find_subcommand_mut(server).expect("a command");
+            let is_flag =
+                |line: &&str| line.trim_start().starts_with('-') && !line.trim_start().starts_with("- ");
+            let flags = |help: &str| help.lines().filter(is_flag).count();
+            let (short, long) = (command.render_help().to_string(), command.render_long_help().to_string());
+            let n_flags = flags(&short);
+            // The last line names the long help.
+            assert!((15..=36).contains(&n_flags), "{server}: {n_flags}: {short}");
+            assert!(short.contains(MORE) && !short.contains("Expert:"), "{server}: {short}");
+            let (_, last) = long.split_once("\nExpert:\n").expect("a group");
+            assert!(!last.contains(":\n") && last.contains("--shutdown-timeout"), "{server}: {last}");
+            assert!(flags(&long) > n_flags, "{server}: {long}");
         }
     }
 

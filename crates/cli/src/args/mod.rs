@@ -165,13 +165,13 @@ pub struct ModelArgs {
     #[arg(long = "model", short = 'm', alias = "hf-repo", hide = true, conflicts_with = "model", value_name = "MODEL", value_parser = model_place)]
     pub model_flag: Option<String>,
     /// The branch, tag or commit of a hub id
-    #[arg(long, hide_short_help = true, value_name = "REVISION")]
+    #[arg(long, value_name = "REVISION")]
     pub revision: Option<String>,
     /// The folder for models from the hub, instead of the cache that HF_HUB_CACHE or HF_HOME names
-    #[arg(long, hide_short_help = true, value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     pub download_dir: Option<PathBuf>,
     /// A folder or a tokenizer.json whose tokenizer is used instead of the model's own
-    #[arg(long, hide_short_help = true, value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     pub tokenizer: Option<PathBuf>,
     /// Maximum tokens of one conversation (32768, 32k), or auto: as many as the model and the KV cache allow
     #[arg(long, short_alias = 'c', visible_alias = "context-length", alias = "ctx-size", value_name = "TOKENS",
@@ -194,33 +194,33 @@ pub struct ModelArgs {
     #[arg(long, visible_alias = "kv-cache-memory-bytes", value_name = "BYTES", value_parser = parse_bytes)]
     pub kv_cache_memory: Option<u64>,
     /// Maximum new tokens computed in one step
-    #[arg(long, hide_short_help = true, value_name = "TOKENS", value_parser = within(bounds::STEP_TOKENS))]
+    #[arg(long, value_name = "TOKENS", value_parser = within(bounds::STEP_TOKENS))]
     pub max_num_batched_tokens: Option<u32>,
     /// Maximum sequences in one step
-    #[arg(long, alias = "parallel", hide_short_help = true, value_name = "N", value_parser = within(bounds::STEP_ROWS))]
+    #[arg(long, alias = "parallel", value_name = "N", value_parser = within(bounds::STEP_ROWS))]
     pub max_num_seqs: Option<u32>,
     /// Speculative decoding in vLLM's form:
     /// {"method":"ngram","num_speculative_tokens":16,"prompt_lookup_min":3}; no result depends on it
-    #[arg(long, hide_short_help = true, value_name = "JSON", value_parser = speculation::parse)]
+    #[arg(long, value_name = "JSON", value_parser = speculation::parse)]
     pub speculative_config: Option<SpeculationSection>,
     /// A smaller model with the same vocabulary, or an EAGLE-3 head, that guesses the next tokens: a folder,
     /// a .gguf file or a hub id
     #[arg(long, alias = "model-draft", value_name = "MODEL", value_parser = model_place)]
     pub draft_model: Option<String>,
     /// Compute no guesses of the next tokens (prompt lookup is on when absent)
-    #[arg(long, hide_short_help = true, conflicts_with_all = ["speculative_config", "draft_model"])]
+    #[arg(long, conflicts_with_all = ["speculative_config", "draft_model"])]
     pub no_speculation: bool,
     /// A file whose chat template is used instead of the model's own
-    #[arg(long, alias = "chat-template-file", hide_short_help = true, value_name = "FILE")]
+    #[arg(long, alias = "chat-template-file", value_name = "FILE")]
     pub chat_template: Option<PathBuf>,
     /// Refuse a config.json with a key that nothing reads, or with the model_type of no known family
-    #[arg(long, hide_short_help = true)]
+    #[arg(long)]
     pub strict_config: bool,
     /// Compute with the reference backend, in plain loops with unquantized activations: slow, for checking
-    #[arg(long, hide_short_help = true)]
+    #[arg(long)]
     pub reference: bool,
     /// Use this instruction set instead of the processor's best one, for measuring: scalar, avx2, and so on
-    #[arg(long, hide_short_help = true, conflicts_with = "reference", value_name = "NAME", value_parser = parse_isa)]
+    #[arg(long, conflicts_with = "reference", value_name = "NAME", value_parser = parse_isa)]
     pub isa: Option<Isa>,
 }
 
@@ -253,57 +253,60 @@ pub struct ServeArgs {
     /// A TOML file with the same settings; flags override it
     #[arg(long, env = "THRONG_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Defaults for a kind of machine: desktop, service (many clients) or edge (little memory)
+    #[arg(long, value_enum, value_name = "PROFILE")]
+    pub profile: Option<Profile>,
     /// Serve on an address that other machines can reach although no key is set
-    #[arg(long, hide_short_help = true)]
+    #[arg(long)]
     pub allow_unauthenticated: bool,
     /// Maximum waiting requests; further ones get 503
-    #[arg(long, hide_short_help = true, value_name = "N", value_parser = within(bounds::QUEUED_REQUESTS))]
+    #[arg(long, value_name = "N", value_parser = within(bounds::QUEUED_REQUESTS))]
     pub max_num_queued_reqs: Option<u32>,
     /// Maximum waiting prompt tokens; further requests get 503
-    #[arg(long, hide_short_help = true, value_name = "TOKENS", value_parser = within(bounds::QUEUED_TOKENS))]
+    #[arg(long, value_name = "TOKENS", value_parser = within(bounds::QUEUED_TOKENS))]
     pub max_num_queued_tokens: Option<u64>,
     /// Maximum memory that all requests hold together, for example 144MiB; further requests get 503
-    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub max_request_memory: Option<u64>,
     /// Order of the requests of one key: fcfs (by arrival) or priority (the smaller number first)
-    #[arg(long, hide_short_help = true, value_enum)]
+    #[arg(long, value_enum)]
     pub scheduling_policy: Option<SchedulingPolicy>,
     /// The smallest priority a request may have; a smaller one is raised to it
-    #[arg(long, hide_short_help = true, allow_negative_numbers = true, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_name = "N")]
     pub most_urgent_priority: Option<i32>,
     /// The time between two tokens of a stream that long prompts must not exceed, in milliseconds
-    #[arg(long, hide_short_help = true, value_name = "MS", value_parser = within(bounds::INTER_TOKEN_MS))]
+    #[arg(long, value_name = "MS", value_parser = within(bounds::INTER_TOKEN_MS))]
     pub inter_token_target_ms: Option<u32>,
     /// Disable prefix caching
-    #[arg(long, hide_short_help = true)]
+    #[arg(long)]
     pub no_enable_prefix_caching: bool,
     /// Maximum log-probabilities a request may ask for; -1: as many as the vocabulary
-    #[arg(long, hide_short_help = true, value_name = "N", value_parser = within(bounds::LOGPROBS))]
+    #[arg(long, value_name = "N", value_parser = within(bounds::LOGPROBS))]
     pub max_logprobs: Option<i64>,
     /// Where default sampling settings come from: auto (the model's generation_config.json) or vllm (neutral)
-    #[arg(long, hide_short_help = true, value_name = "SOURCE")]
+    #[arg(long, value_name = "SOURCE")]
     pub generation_config: Option<GenerationConfigSource>,
     /// Sampling settings for requests that say nothing: {"temperature": 0.6, "top_p": 0.95, "max_new_tokens":
     /// 1024}
-    #[arg(long, hide_short_help = true, value_name = "JSON", value_parser = parse_recommended)]
+    #[arg(long, value_name = "JSON", value_parser = parse_recommended)]
     pub override_generation_config: Option<RecommendedSampling>,
     /// Variables for the chat template where a request does not set them: {"enable_thinking": false}
-    #[arg(long, hide_short_help = true, value_name = "JSON", value_parser = parse_variables)]
+    #[arg(long, value_name = "JSON", value_parser = parse_variables)]
     pub default_chat_template_kwargs: Option<Variables>,
     /// How the model writes tool calls, by vLLM's names (hermes, llama3_json, mistral, openai, ...), or none
-    #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = bounds::tool_call_parser)]
+    #[arg(long, value_name = "NAME", value_parser = bounds::tool_call_parser)]
     pub tool_call_parser: Option<String>,
     /// How the model marks its reasoning, by vLLM's names (qwen3, deepseek_r1, openai_gptoss, ...), or none
-    #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = bounds::reasoning_parser)]
+    #[arg(long, value_name = "NAME", value_parser = bounds::reasoning_parser)]
     pub reasoning_parser: Option<String>,
     /// Answer GET /tokenizer_info with the tokenizer's configuration and chat template
-    #[arg(long, hide_short_help = true)]
+    #[arg(long)]
     pub enable_tokenizer_info_endpoint: bool,
     /// Refuse unknown parameters with 400 instead of ignoring them
-    #[arg(long, hide_short_help = true)]
+    #[arg(long)]
     pub strict_parameters: bool,
     /// The format of the log on standard error: text, or json with one object a line
-    #[arg(long, hide_short_help = true, env = "THRONG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
+    #[arg(long, env = "THRONG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
     /// How the server is reached.
     #[command(flatten)]
@@ -312,10 +315,10 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub observability: ObservabilityArgs,
     /// On SIGTERM, seconds for running streams to finish
-    #[arg(long, hide_short_help = true, value_name = "SECONDS", value_parser = within(bounds::SHUTDOWN_TIMEOUT_S))]
+    #[arg(long, value_name = "SECONDS", value_parser = within(bounds::SHUTDOWN_TIMEOUT_S))]
     pub shutdown_timeout: Option<u64>,
     /// Fail a step that takes longer than this many seconds
-    #[arg(long, visible_alias = "watchdog-timeout", hide_short_help = true, value_name = "SECONDS", value_parser = within(bounds::STEP_TIMEOUT_S))]
+    #[arg(long, visible_alias = "watchdog-timeout", value_name = "SECONDS", value_parser = within(bounds::STEP_TIMEOUT_S))]
     pub step_timeout: Option<u64>,
     /// Adapters over the model.
     #[command(flatten)]
@@ -350,6 +353,18 @@ pub enum KvDtype {
     BF16,
     #[value(name = "q8_0")]
     Q8_0,
+}
+
+/// Defaults for a kind of machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    /// One person or a few: the defaults.
+    Desktop,
+    /// A server for many clients.
+    Service,
+    /// A machine with little memory.
+    Edge,
 }
 
 /// The scheduling policy.

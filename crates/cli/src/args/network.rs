@@ -14,68 +14,50 @@ pub struct NetworkArgs {
     #[arg(long, env = "THRONG_DATABASE", value_name = "DATABASE")]
     pub database: Option<String>,
     /// The beginning of the names of the files in which entries of the ledger wait for the database
-    #[arg(long, hide_short_help = true, value_name = "PATH", requires = "database")]
+    #[arg(long, value_name = "PATH", requires = "database")]
     pub ledger_journal: Option<PathBuf>,
     /// A Redis through which several gateways keep the limits of keys together: redis://… or rediss://…
-    #[arg(long, hide_short_help = true, env = "THRONG_REDIS", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "THRONG_REDIS", hide_env_values = true, value_name = "URL")]
     pub redis: Option<String>,
     /// The certificates (PEM) that the Redis' own must come from, for rediss://; the system's when absent
-    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "redis")]
+    #[arg(long, value_name = "FILE", requires = "redis")]
     pub redis_ca: Option<PathBuf>,
     /// How many gateways share limits through Redis at least: each uses its part of them where Redis has
     /// never answered
-    #[arg(long, hide_short_help = true, value_name = "N", requires = "redis", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", requires = "redis", value_parser = clap::value_parser!(u32).range(1..))]
     pub redis_gateways: Option<u32>,
     /// The operator's key, for /metrics, /load, /fleet, adapters and the operator's API
-    #[arg(
-        long,
-        hide_short_help = true,
-        env = "THRONG_ADMIN_KEY",
-        hide_env_values = true,
-        value_name = "KEY"
-    )]
+    #[arg(long, env = "THRONG_ADMIN_KEY", hide_env_values = true, value_name = "KEY")]
     pub admin_key: Option<String>,
     /// A file with the operator's key
-    #[arg(long, hide_short_help = true, value_name = "FILE", conflicts_with = "admin_key")]
+    #[arg(long, value_name = "FILE", conflicts_with = "admin_key")]
     pub admin_key_file: Option<PathBuf>,
     /// Serve the operator's API, with /admin, on this address besides: ADDRESS:PORT
-    #[arg(long, hide_short_help = true, env = "THRONG_ADMIN_LISTEN", value_name = "ADDRESS")]
+    #[arg(long, env = "THRONG_ADMIN_LISTEN", value_name = "ADDRESS")]
     pub admin_listen: Option<String>,
     /// Accept tokens (JWT) of this issuer beside keys: what their iss must be
-    #[arg(long, hide_short_help = true, value_name = "URL", requires = "jwt_audience")]
+    #[arg(long, value_name = "URL", requires = "jwt_audience")]
     pub jwt_issuer: Option<String>,
     /// What the aud of those tokens must have
-    #[arg(long, hide_short_help = true, value_name = "NAME", requires = "jwt_issuer")]
+    #[arg(long, value_name = "NAME", requires = "jwt_issuer")]
     pub jwt_audience: Option<String>,
     /// Where the issuer's keys are (JWK Set); found through the issuer's discovery document when absent
-    #[arg(long, hide_short_help = true, value_name = "URL", requires = "jwt_issuer")]
+    #[arg(long, value_name = "URL", requires = "jwt_issuer")]
     pub jwt_jwks_url: Option<String>,
     /// Listen on this Unix domain socket instead of host and port
-    #[arg(long, hide_short_help = true, value_name = "PATH", conflicts_with_all = ["host", "port"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["host", "port"])]
     pub uds: Option<PathBuf>,
     /// Encrypt connections with this certificate (PEM, followed by its chain); read again when it changes
-    #[arg(
-        long,
-        alias = "ssl-cert-file",
-        hide_short_help = true,
-        value_name = "FILE",
-        requires = "ssl_keyfile"
-    )]
+    #[arg(long, alias = "ssl-cert-file", value_name = "FILE", requires = "ssl_keyfile")]
     pub ssl_certfile: Option<PathBuf>,
     /// The certificate's private key (PEM, not encrypted)
-    #[arg(
-        long,
-        alias = "ssl-key-file",
-        hide_short_help = true,
-        value_name = "FILE",
-        requires = "ssl_certfile"
-    )]
+    #[arg(long, alias = "ssl-key-file", value_name = "FILE", requires = "ssl_certfile")]
     pub ssl_keyfile: Option<PathBuf>,
     /// Ask clients for certificates that come from these (PEM)
-    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "ssl_certfile")]
+    #[arg(long, value_name = "FILE", requires = "ssl_certfile")]
     pub ssl_ca_certs: Option<PathBuf>,
     /// Whether clients must have a certificate: 1 they may, 2 they must (with --ssl-ca-certs, 2 when absent)
-    #[arg(long, hide_short_help = true, value_name = "N", requires = "ssl_ca_certs",
+    #[arg(long, value_name = "N", requires = "ssl_ca_certs",
         value_parser = clap::value_parser!(u8).range(1..=2))]
     pub ssl_cert_reqs: Option<u8>,
     /// vLLM's flag for what always holds here.
@@ -83,22 +65,22 @@ pub struct NetworkArgs {
     pub enable_ssl_refresh: bool,
     /// The path under which a proxy shows the server, for example /llm; requests with and without it are
     /// answered
-    #[arg(long, hide_short_help = true, value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     pub root_path: Option<String>,
     /// Web origins whose pages may send requests: https://a.example,https://b.example or '["*"]'
-    #[arg(long, hide_short_help = true, value_name = "ORIGINS", value_parser = parse_words)]
+    #[arg(long, value_name = "ORIGINS", value_parser = parse_words)]
     pub allowed_origins: Vec<Words>,
     /// Methods that those pages may use; any when absent
-    #[arg(long, hide_short_help = true, value_name = "METHODS", value_parser = parse_words)]
+    #[arg(long, value_name = "METHODS", value_parser = parse_words)]
     pub allowed_methods: Vec<Words>,
     /// Request headers that those pages may send; any when absent
-    #[arg(long, hide_short_help = true, value_name = "HEADERS", value_parser = parse_words)]
+    #[arg(long, value_name = "HEADERS", value_parser = parse_words)]
     pub allowed_headers: Vec<Words>,
     /// Let those pages send cookies
-    #[arg(long, hide_short_help = true)]
+    #[arg(long)]
     pub allow_credentials: bool,
     /// Host names by which proxies and web pages may address this server, besides IP addresses and the name
     /// given with --host; "*" for any
-    #[arg(long, hide_short_help = true, value_name = "NAMES", value_parser = parse_words)]
+    #[arg(long, value_name = "NAMES", value_parser = parse_words)]
     pub allowed_hosts: Vec<Words>,
 }

@@ -11,16 +11,16 @@ use crate::bounds::{self, within};
 #[derive(Debug, Clone, Default, Args)]
 pub struct ObservabilityArgs {
     /// Append a line of JSON for each request to this file; - is standard output
-    #[arg(long, hide_short_help = true, value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub access_log: Option<PathBuf>,
     /// Put the beginning of each request's body into the access log, and with it what users wrote
-    #[arg(long, hide_short_help = true)]
+    #[arg(long)]
     pub access_log_bodies: bool,
     /// Send each request as a trace to this collector, by OTLP over HTTP: http://127.0.0.1:4318
-    #[arg(long, hide_short_help = true, value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     pub otlp_traces_endpoint: Option<String>,
     /// Finished requests that are kept for throng explain
-    #[arg(long, hide_short_help = true, value_name = "N", value_parser = within(bounds::EXPLAINED_REQUESTS))]
+    #[arg(long, value_name = "N", value_parser = within(bounds::EXPLAINED_REQUESTS))]
     pub max_explained_requests: Option<usize>,
 }
 

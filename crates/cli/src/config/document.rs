@@ -14,6 +14,8 @@ use crate::args::bytes_of;
 
 /// Most mistakes that are listed.
 const MAX_FAULTS: usize = 32;
+/// The place of what no file says.
+pub const NOWHERE: Range<usize> = 0..0;
 /// Tables whose keys are the operator's own: a text in them is never a size.
 const FREE_TABLES: [&str; 1] = ["model.default_chat_template_kwargs"];
 
@@ -24,6 +26,8 @@ pub struct Document<T> {
     pub settings: T,
     /// The mistakes in the order of their lines.
     pub faults: Vec<Fault>,
+    /// Descriptions of settings that are read and should be written otherwise.
+    pub warnings: Vec<Fault>,
     /// The lines of the settings, by their paths.
     pub lines: BTreeMap<String, usize>,
 }
@@ -35,6 +39,17 @@ pub struct Fault {
     pub line: usize,
     /// Description of the mistake, with the setting's path.
     pub text: String,
+}
+
+/// A mistake or a warning about the keys of a file, found before it is deserialized.
+#[derive(Debug)]
+pub struct Remark {
+    /// The bytes of the key.
+    pub span: Range<usize>,
+    /// The description, with the setting's path.
+    pub text: String,
+    /// Whether it is a mistake.
+    pub is_mistake: bool,
 }
 
 impl<T> Document<T> {
@@ -87,13 +102,21 @@ pub fn listed(place: &str, mistakes: &[String]) -> Option<String> {
     }
 }
 
-/// Reads a file. Never fails: what cannot be read is a fault.
-pub fn read<T: DeserializeOwned + Default>(text: &str) -> Document<T> {
-    let mut faults = Vec::new();
+/// Reads a file. Never fails: what cannot be read is a fault. `arrange` moves and adds settings before they
+/// are deserialized; what it adds has keys at [`NOWHERE`].
+pub fn read<T: DeserializeOwned + Default>(
+    text: &str,
+    arrange: impl FnOnce(&mut DeTable<'_>) -> Vec<Remark>,
+) -> Document<T> {
+    let (mut faults, mut warnings) = (Vec::new(), Vec::new());
     let text = with_sizes(text);
     let (mut root, errors) = DeTable::parse_recoverable(&text);
     let syntax = errors.iter().map(|error| fault_at(&text, error.span(), error.message().to_owned()));
     faults.extend(syntax.take(MAX_FAULTS));
+    for Remark { span, text: told, is_mistake } in arrange(root.get_mut()) {
+        let list = if is_mistake { &mut faults } else { &mut warnings };
+        list.push(fault_at(&text, Some(span), told));
+    }
     let mut lines = BTreeMap::new();
     list_lines(root.get_ref(), "", &text, &mut lines);
     let settings = loop {
@@ -115,7 +138,8 @@ pub fn read<T: DeserializeOwned + Default>(text: &str) -> Document<T> {
     };
     faults.sort();
     faults.dedup();
-    Document { settings, faults, lines }
+    warnings.sort();
+    Document { settings, faults, warnings, lines }
 }
 
 /// A setting that was taken out.
@@ -198,7 +222,8 @@ fn is_plain(value: &DeValue<'_>) -> bool {
     matches!(value, DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_))
 }
 
-fn joined(path: &str, key: &str) -> String {
+/// The path of a key in the table at `path`.
+pub fn joined(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
@@ -214,7 +239,9 @@ fn list_lines(table: &DeTable<'_>, path: &str, text: &str, lines: &mut BTreeMap<
             }
             _ => {}
         }
-        lines.insert(path, line_at(text, key.span().start));
+        if key.span() != NOWHERE {
+            lines.insert(path, line_at(text, key.span().start));
+        }
     }
 }
 
@@ -283,7 +310,7 @@ mod tests {
     fn sizes_have_units_where_bytes_are_counted() {
         let text = "[engine]\nmax_kv_bytes = \"64MiB\" # much\nport = 5\n[[replica]]\nurl = \"a\"\n\
                     cache_bytes = '1.5g'\n[[replica]]\nurl = \"64MiB\"\ncache_bytes = 7\n";
-        let read = read::<File>(text);
+        let read = read::<File>(text, |_| Vec::new());
         assert!(read.faults.is_empty(), "{:?}", read.faults);
         assert_eq!(read.settings.engine, Section { max_kv_bytes: 64 << 20, port: 5 });
         let items = read.settings.replica;
@@ -295,7 +322,7 @@ mod tests {
     fn every_mistake_is_told_with_its_line_and_the_rest_is_read() {
         let text = "[engine]\nprot = 1\nport = 70000\nmax_kv_bytes = \"64 elephants\"\n\n[[replica]]\n\
                     cache_bytes = 1\n[[replica]]\nurl = \"a\"\ncache_bytes = \"1KiB\"\n[unknown]\nx = 1\n";
-        let read = read::<File>(text);
+        let read = read::<File>(text, |_| Vec::new());
         let told: Vec<String> =
             read.faults.iter().map(|fault| format!("{}: {}", fault.line, fault.text)).collect();
         for (idx, words) in [
@@ -316,9 +343,9 @@ mod tests {
 
     #[test]
     fn mistakes_of_the_form_and_of_settings_come_together() {
-        let told = read::<File>("[engine]\nport = \nprot = 1\n").faults;
+        let told = read::<File>("[engine]\nport = \nprot = 1\n", |_| Vec::new()).faults;
         assert!(told.iter().any(|fault| fault.line == 2), "{told:?}");
         assert!(told.iter().any(|fault| fault.line == 3 && fault.text.contains("prot")), "{told:?}");
-        assert_eq!(read::<File>("[engine").faults.len(), 1);
+        assert_eq!(read::<File>("[engine", |_| Vec::new()).faults.len(), 1);
     }
 }

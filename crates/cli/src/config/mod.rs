@@ -5,15 +5,17 @@ mod adapters;
 mod checks;
 mod credentials;
 mod document;
+pub mod expert;
 pub mod fleet;
 mod on_demand;
+pub mod profiles;
 mod tips;
 
 pub use adapters::AdapterSection;
 pub use fleet::WorkerSection;
 pub use on_demand::OnDemandSection;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use self::document::Document;
 pub use self::document::listed;
@@ -26,7 +28,7 @@ use throng_gateway::{
 use throng_kernels::Isa;
 
 use crate::args::{
-    self, GenerationConfigSource, KvDtype, ModelArgs, ModelLength, NetworkArgs, ObservabilityArgs,
+    self, GenerationConfigSource, KvDtype, ModelArgs, ModelLength, NetworkArgs, ObservabilityArgs, Profile,
     RecommendedSampling, ServeArgs, Variables,
 };
 use crate::speculation::SpeculationSection;
@@ -37,6 +39,9 @@ use crate::usage_error::UsageError;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ConfigFile {
+    /// Read before the rest by [`profiles::fill`]; a name that is none is a mistake here.
+    #[serde(rename = "profile")]
+    _profile: Option<Profile>,
     model: ModelSection,
     engine: EngineSection,
     gateway: GatewayConfig,
@@ -141,7 +146,7 @@ pub struct Settings {
 
 impl Settings {
     /// Merges settings: flags (and the environment, which clap has read) override the file, which overrides
-    /// the defaults.
+    /// the profile and the defaults.
     ///
     /// # Errors
     /// When the file cannot be read, a flag asks for a feature that Throng lacks, or with all unknown keys
@@ -150,7 +155,7 @@ impl Settings {
         for notice in arguments.foreign.notices()? {
             tracing::warn!("{notice}");
         }
-        let mut document = arguments.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
+        let mut document = read_file(arguments)?;
         let file = std::mem::take(&mut document.settings);
         let mut model = file.model;
         model.overlay(&arguments.model);
@@ -175,11 +180,16 @@ impl Settings {
         let (worker, replicas, on_demand) = (file.worker, file.replica, file.on_demand);
         let mut settings = Self { model, engine, gateway, adapters, worker, replicas, on_demand };
         credentials::add(&mut settings)?;
+        let warnings = std::mem::take(&mut document.warnings);
         let faults = document.with(checks::check(&settings).0);
-        match document::told(arguments.config.as_deref(), &faults) {
-            Some(told) => Err(UsageError(told)),
-            None => Ok(settings),
+        let place = arguments.config.as_deref();
+        if let Some(told) = document::told(place, &faults) {
+            return Err(UsageError(told));
         }
+        for warning in warnings.chunks(1).filter_map(|warning| document::told(place, warning)) {
+            tracing::warn!("{warning}");
+        }
+        Ok(settings)
     }
 }
 
@@ -362,8 +372,14 @@ fn overlay_tls(tls: &mut Option<TlsConfig>, flags: &NetworkArgs) {
     });
 }
 
-fn read_file(path: &Path) -> Result<Document<ConfigFile>, UsageError> {
-    Ok(document::read(&text_file::read(path)?))
+/// Reads the file, if there is one, and what its profile or the flag's adds.
+fn read_file(arguments: &ServeArgs) -> Result<Document<ConfigFile>, UsageError> {
+    let text = arguments.config.as_deref().map(text_file::read).transpose()?.unwrap_or_default();
+    Ok(document::read(&text, |root| {
+        let remarks = expert::unfold(root);
+        profiles::fill(root, arguments.profile);
+        remarks
+    }))
 }
 
 #[cfg(test)]

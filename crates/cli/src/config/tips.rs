@@ -79,10 +79,14 @@ mod tests {
         let of_server = "unknown field `x`, expected one of `host`, `port`, `max_request_memory_bytes`";
         for (path, message, words) in [
             ("gateway.server.prot", of_server, "Did you mean port?"),
-            ("gateway.server.max_request_memory", of_server, "max_request_memory_bytes in [gateway.server]"),
+            (
+                "gateway.server.max_request_memory",
+                of_server,
+                "max_request_memory_bytes in [expert.gateway.server]",
+            ),
             ("gateway.port", "unknown field `port`, expected `server`", "port in [gateway.server]"),
             ("model.max_model_len", "unknown field `max_model_len`", "max_model_len_tokens in [model]"),
-            ("engine.max_num_seqs", "unknown field `max_num_seqs`", "max_batch_sequences in [engine]"),
+            ("engine.max_num_seqs", "unknown field `max_num_seqs`", "max_batch_sequences in [expert.engine]"),
             ("model.quantize", "unknown variant `q4k`, expected one of `q8_0`, `q4_k`", "\"q4_k\""),
             (
                 "gateway.api.max_body_bytes",

@@ -12,6 +12,7 @@ mod hub;
 mod parameter_docs;
 mod process;
 mod resumption;
+mod settings;
 mod signals;
 mod standard_streams;
 mod start;

@@ -193,7 +193,7 @@ fn every_mistake_of_a_file_is_told_at_once() {
     for words in [
         "line 2: ",
         "line 3: engine.step_timeout = 1: unknown field",
-        "step_timeout_s in [engine]",
+        "step_timeout_s in [expert.engine]",
         "line 5: ",
     ] {
         assert!(told.contains(words), "{words}: {told}");

@@ -91,7 +91,7 @@ impl Fleet {
         let mut command = throng(&["gateway", "--port", &port.to_string()]);
         // Workers start as slowly as a busy machine makes them.
         let config = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gateway-{port}.toml"));
-        std::fs::write(&config, "[gateway.routing]\nreplica_wait_s = 100\n").expect("written");
+        std::fs::write(&config, "[expert.gateway.routing]\nreplica_wait_s = 100\n").expect("written");
         command.arg("--config").arg(&config);
         for worker in &workers {
             command.args(["--replica", &format!("throng://{}", worker.address())]);
