@@ -60,8 +60,8 @@ impl Admission {
         Self { capacity }
     }
 
-    /// Most tokens of one sequence: what the model allows and the whole pool can hold. Every admitted sequence
-    /// can therefore run to its end, alone if need be.
+    /// Most tokens of one sequence: what the model allows and the whole pool can hold. Every admitted
+    /// sequence can therefore run to its end, alone if need be.
     pub fn max_sequence_tokens(&self) -> usize {
         (self.capacity.max_sequence_tokens as usize).min(self.capacity.n_blocks as usize * BLOCK_TOKENS)
     }
@@ -133,8 +133,8 @@ impl QueueBound {
         Self { max_requests, max_tokens, n_requests: 0, n_tokens: 0 }
     }
 
-    /// Whether a request with a prompt of `prompt_tokens` tokens may enter. A request longer than the bound still
-    /// enters an empty queue.
+    /// Whether a request with a prompt of `prompt_tokens` tokens may enter. A request longer than the bound
+    /// still enters an empty queue.
     ///
     /// # Errors
     /// [`Refusal::QueueFull`] with what waits already.

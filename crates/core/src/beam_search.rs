@@ -1,5 +1,5 @@
-//! The beams of one request: which continuations go on, which have finished, and when the search is over. As in `transformers`
-//! (`GenerationMixin._beam_search`). Does not know blocks, steps and time.
+//! The beams of one request: which continuations go on, which have finished, and when the search is over. As
+//! in `transformers` (`GenerationMixin._beam_search`). Does not know blocks, steps and time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::step_output::ChosenToken;
 /// The index of no token: what stands before the first.
 const NONE: u32 = u32::MAX;
 
-/// The beams of one request. Each beam that goes on is a sequence of the request; its tokens are here once more, as a tree, with what
-/// is reported of them.
+/// The beams of one request. Each beam that goes on is a sequence of the request; its tokens are here once
+/// more, as a tree, with what is reported of them.
 #[derive(Debug)]
 pub struct Beams {
     search: BeamSearch,
@@ -23,9 +23,9 @@ pub struct Beams {
     n_most: usize,
     /// Output tokens of each beam that goes on.
     n_output: usize,
-    /// Those that go on, the most likely first.
+    /// Beams that go on, the most likely first.
     live: Vec<Beam>,
-    /// Those that have finished, the best first; at most as many as beams.
+    /// Finished beams, the best first; at most as many as beams.
     finished: Vec<Finished>,
     /// The tokens of all beams that there were.
     tree: Vec<Node>,
@@ -80,7 +80,8 @@ pub struct NextBeam {
 }
 
 impl Beams {
-    /// The search at its beginning: the prompt is the only beam, with index 0. A beam has at most `n_most` output tokens.
+    /// The search at its beginning: the prompt is the only beam, with index 0. A beam has at most `n_most`
+    /// output tokens.
     pub fn new(search: BeamSearch, sampling: &Arc<SamplingParams>, n_most: usize) -> Self {
         let mut ends: Vec<TokenId> =
             sampling.eos_token_ids.iter().chain(&sampling.stop_token_ids).copied().collect();
@@ -141,8 +142,9 @@ impl Beams {
         self.live.iter().map(|beam| beam.index)
     }
 
-    /// Chooses the beams of the next step, once [`Self::is_step_complete`]; none when the search is over. The first continuation of a
-    /// beam keeps its index; the others take indices that become free, then unused ones.
+    /// Chooses the beams of the next step, once [`Self::is_step_complete`]; none when the search is over. The
+    /// first continuation of a beam keeps its index; the others take indices that become free, then unused
+    /// ones.
     pub fn advance(&mut self) -> Vec<NextBeam> {
         self.n_output += 1;
         let candidates = self.candidates();
@@ -166,12 +168,13 @@ impl Beams {
         self.replace_live(&chosen, &tops)
     }
 
-    /// Of all that have finished, the best ones first: their tokens with what is reported of each, and why they ended.
+    /// The finished beams, the best first: their tokens with what is reported of each, and why they ended.
     pub fn finished(&self) -> impl Iterator<Item = (Vec<ChosenToken<'_>>, FinishReason)> {
         self.finished.iter().map(|finished| (self.path(finished.newest), finished.reason))
     }
 
-    /// All continuations, the most likely first; equally likely ones in the order of their beams and their tokens' ranks.
+    /// All continuations, the most likely first; equally likely ones in the order of their beams and their
+    /// tokens' ranks.
     fn candidates(&self) -> Vec<Candidate> {
         let too_early = self.n_output <= self.sampling.min_tokens as usize;
         let mut all = Vec::new();

@@ -56,8 +56,8 @@ impl BlockName {
     }
 }
 
-/// The first eight bytes of a name: enough to choose a replica by what it has cached, where a mistake costs time. Never enough to
-/// share a block.
+/// The first eight bytes of a name: enough to choose a replica by what it has cached, where a mistake costs
+/// time. Never enough to share a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BlockKey(pub u64);
@@ -89,8 +89,8 @@ impl BlockHash {
         names.collect()
     }
 
-    /// The empty prefix of all requests of one tenant with one salt and one adapter, whose keys and values differ from those
-    /// of the model alone. No other root leads to the same names.
+    /// The empty prefix of all requests of one tenant with one salt and one adapter, whose keys and values
+    /// differ from those of the model alone. No other root leads to the same names.
     pub fn root(tenant: &TenantId, cache_salt: Option<&str>, adapter: Option<AdapterDigest>) -> Self {
         let mut hasher = Sha256::new_with_prefix(b"throng tenant");
         absorb(&mut hasher, tenant.0.as_bytes());

@@ -1,5 +1,5 @@
-//! The blocks of one sequence, in the order of its positions. It grows at its end and gives blocks back from its end. Does
-//! not know what the blocks hold.
+//! The blocks of one sequence, in the order of its positions. It grows at its end and gives blocks back from
+//! its end. Does not know what the blocks hold.
 
 use crate::batch::{BLOCK_TOKENS, BlockId};
 use crate::block_pool::BlockPool;
@@ -42,7 +42,8 @@ impl BlockTable {
         self.blocks.is_empty()
     }
 
-    /// Gives back the first blocks, as many as `others`, and has those in their place, whose references now belong to the table.
+    /// Gives back the first blocks, as many as `others`, and has those in their place, whose references now
+    /// belong to the table.
     pub fn replace_leading(&mut self, others: &[BlockId], pool: &mut BlockPool) {
         for (block, &other) in self.blocks.iter_mut().zip(others) {
             pool.release(std::mem::replace(block, other));

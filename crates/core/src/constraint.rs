@@ -1,45 +1,48 @@
-//! Token constraints: which tokens may come next, given the output so far (grammars, JSON schemas, choices). Does not
-//! know what tokens mean, when masks are evaluated, or on which thread.
+//! Token constraints: which tokens may come next, given the output so far (grammars, JSON schemas, choices).
+//! Does not know what tokens mean, when masks are evaluated, or on which thread.
 
 use std::fmt::Debug;
 
 use crate::token::TokenId;
 
-/// Restricts the tokens of an output. A pure function of the output so far: equal outputs give equal masks, whatever was
-/// asked before and on whichever thread, so that the tokens of a request do not depend on the schedule. Implementations
-/// may cache what they derive from an output (a parser's state), within a bound.
+/// Restricts the tokens of an output. A pure function of the output so far: equal outputs give equal masks,
+/// whatever was asked before and on whichever thread, so that the tokens of a request do not depend on the
+/// schedule. Implementations may cache what they derive from an output (a parser's state), within a bound.
 ///
-/// An executor asks for outputs of which each token was allowed by the mask before it. It may ask for outputs that are
-/// only drafted, for the same output more than once, for a shorter output after a longer one (a draft was rejected), and
-/// for several continuations (`n > 1`) in any order. It does not ask again after a token that ended the output; where
-/// `ignore_eos` is set, an end token may stand inside an output.
+/// An executor asks for outputs of which each token was allowed by the mask before it. It may ask for outputs
+/// that are only drafted, for the same output more than once, for a shorter output after a longer one (a
+/// draft was rejected), and for several continuations (`n > 1`) in any order. It does not ask again after a
+/// token that ended the output; where `ignore_eos` is set, an end token may stand inside an output.
 ///
 /// A sequence whose mask is not there sits out the step, and a mask that takes too long ends its request: see
 /// [`masks`](crate::masks).
 pub trait TokenConstraint: Send + Sync + Debug {
-    /// Marks in `mask` the tokens that may follow `output`, which is the output without the prompt. `mask` is empty
-    /// (allows nothing) when the call begins. End tokens are tokens as others: the mask allows them where the output may
-    /// end.
+    /// Marks in `mask` the tokens that may follow `output`, which is the output without the prompt. `mask` is
+    /// empty (allows nothing) when the call begins. End tokens are tokens as others: the mask allows them
+    /// where the output may end.
     ///
     /// # Errors
     /// When the mask cannot be told; the request then fails, and no other.
     fn mask(&self, output: &[TokenId], mask: &mut TokenMask) -> Result<(), ConstraintError>;
 
-    /// Appends to `forced` the tokens that must follow `output` one after the other, as far as the constraint alone
-    /// determines them; none by default. They are proposed as drafts, so that a wrong one costs time and does not change
-    /// the output. `forced` is empty when the call begins; the caller uses a bounded number of them.
+    /// Appends to `forced` the tokens that must follow `output` one after the other, as far as the constraint
+    /// alone determines them; none by default. They are proposed as drafts, so that a wrong one costs time
+    /// and does not change the output. `forced` is empty when the call begins; the caller uses a bounded
+    /// number of them.
     fn forced(&self, output: &[TokenId], forced: &mut Vec<TokenId>) {
         let _ = (output, forced);
     }
 
-    /// What tells the constraint from others over the same vocabulary: two with equal identities give equal masks for every
-    /// output. `None`: that is not known, and outputs under it are not shared between requests.
+    /// What tells the constraint from others over the same vocabulary: two with equal identities give equal
+    /// masks for every output. `None`: that is not known, and outputs under it are not shared between
+    /// requests.
     fn identity(&self) -> Option<ConstraintIdentity> {
         None
     }
 }
 
-/// A digest of what a constraint allows, made with a cryptographic hash: no two of different content are equal.
+/// A digest of what a constraint allows, made with a cryptographic hash: no two of different content are
+/// equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConstraintIdentity(pub [u8; 32]);
 
@@ -57,8 +60,8 @@ pub enum ConstraintError {
     Failed,
 }
 
-/// A set of token ids: one bit for each token of a vocabulary, token `t` at bit `t % 32` of word `t / 32`. Bits beyond the
-/// vocabulary are 0.
+/// A set of token ids: one bit for each token of a vocabulary, token `t` at bit `t % 32` of word `t / 32`.
+/// Bits beyond the vocabulary are 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenMask {
     words: Vec<u32>,
@@ -99,8 +102,8 @@ impl TokenMask {
         }
     }
 
-    /// Makes the set equal to `words`, in the layout of [`TokenMask`]. Words and bits beyond the vocabulary are ignored,
-    /// and where `words` is too short the tokens beyond it are not allowed.
+    /// Makes the set equal to `words`, in the layout of [`TokenMask`]. Words and bits beyond the vocabulary
+    /// are ignored, and where `words` is too short the tokens beyond it are not allowed.
     pub fn set_words(&mut self, words: &[u32]) {
         let n = words.len().min(self.words.len());
         self.words[..n].copy_from_slice(&words[..n]);

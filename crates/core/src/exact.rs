@@ -1,5 +1,5 @@
-//! Exact numbers in serialized form, for `#[serde(with = "…")]`: floats as the integers of their bits, since JSON has no NaN
-//! and no infinity, and durations in nanoseconds.
+//! Exact numbers in serialized form, for `#[serde(with = "…")]`: floats as the integers of their bits, since
+//! JSON has no NaN and no infinity, and durations in nanoseconds.
 
 use std::time::Duration;
 

@@ -7,12 +7,13 @@ use crate::block_exchange::{BlockExchangeError, BlockLayout, ExportedBlocks};
 /// a pipeline of devices keeps one for each of its stages.
 pub const MAX_STEPS_IN_FLIGHT: usize = 8;
 
-/// Runs batches. It remembers nothing between steps but the bytes of the KV cache and of the recurrent states: the batch carries tokens,
-/// drafts, blocks, slots of state, sampling parameters, constraints and history, so abort, preemption and restart send it no message.
+/// Runs batches. It remembers nothing between steps but the bytes of the KV cache and of the recurrent
+/// states: the batch carries tokens, drafts, blocks, slots of state, sampling parameters, constraints and
+/// history, so abort, preemption and restart send it no message.
 ///
-/// Steps run one after the other, in the order in which they were submitted: what a step writes to a block comes after all that the
-/// steps before it read and write there. So a block or a slot of state may be given to another sequence while a step in flight
-/// still uses it.
+/// Steps run one after the other, in the order in which they were submitted: what a step writes to a block
+/// comes after all that the steps before it read and write there. So a block or a slot of state may be given
+/// to another sequence while a step in flight still uses it.
 pub trait Executor: Send {
     /// What it can hold.
     fn capacity(&self) -> ExecutorCapacity;
@@ -23,9 +24,10 @@ pub trait Executor: Send {
         if tier == Tier::Device { self.capacity().n_blocks } else { 0 }
     }
 
-    /// Begins a step and does not wait for it, nor for the steps before. No more steps are submitted and not collected than
-    /// [`ExecutorCapacity::max_steps_in_flight`]. A token of `batch` may be [carried](crate::batch::ScheduledSequence::carried) from the step
-    /// submitted before. The default is for executors that run the step in [`Self::collect`].
+    /// Begins a step and does not wait for it, nor for the steps before. No more steps are submitted and not
+    /// collected than [`ExecutorCapacity::max_steps_in_flight`]. A token of `batch` may be
+    /// [carried](crate::batch::ScheduledSequence::carried) from the step submitted before. The default is for
+    /// executors that run the step in [`Self::collect`].
     ///
     /// # Errors
     /// When the step cannot be run. The steps before it are still to be collected.
@@ -33,8 +35,8 @@ pub trait Executor: Send {
         Ok(())
     }
 
-    /// Waits until the oldest step that was submitted has ended, which is that of `batch`, and answers each of its sequences, in
-    /// order, into `output` (which it clears first).
+    /// Waits until the oldest step that was submitted has ended, which is that of `batch`, and answers each
+    /// of its sequences, in order, into `output` (which it clears first).
     ///
     /// # Errors
     /// When the whole step failed; no sequence then has a result. One sequence's fault is told with
@@ -90,13 +92,15 @@ pub struct ExecutorCapacity {
     pub max_sequence_tokens: u32,
     /// Token ids are below this.
     pub vocabulary_size: u32,
-    /// Slots of recurrent state, of which each running sequence needs one; 0 where the model has no recurrent layers.
+    /// Slots of recurrent state, of which each running sequence needs one; 0 where the model has no recurrent
+    /// layers.
     pub n_state_slots: u32,
     /// Most steps that are submitted and not collected, at most [`MAX_STEPS_IN_FLIGHT`]. With 2, the next
     /// step is planned while one runs, which pays where the device would else wait for the host.
     pub max_steps_in_flight: u32,
-    /// Whether all tokens of a sequence are computed in one step, none of them from the cache, because they see each other in both
-    /// directions. No request of it asks for more than one output token, which stands for a vector.
+    /// Whether all tokens of a sequence are computed in one step, none of them from the cache, because they
+    /// see each other in both directions. No request of it asks for more than one output token, which stands
+    /// for a vector.
     pub takes_whole_prompts: bool,
     /// Whether prompts may have spans that are not text, and positions in several sections.
     pub takes_media: bool,

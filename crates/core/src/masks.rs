@@ -1,5 +1,5 @@
-//! The masks that one sequence needs in one step, as a value that threads share: one of them evaluates it, others read it, wait
-//! for it or do without. Does not know which threads these are.
+//! The masks that one sequence needs in one step, as a value that threads share: one of them evaluates it,
+//! others read it, wait for it or do without. Does not know which threads these are.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,8 +11,9 @@ use crate::request::{SamplingParams, SequenceId, TokenId};
 /// Most tokens that are proposed as drafts because a constraint forces them.
 const MAX_FORCED: usize = 32;
 
-/// The masks of one sequence: before its first draft, and after each draft that the masks before allow. What they are follows from
-/// the constraint and the output alone; when they are evaluated decides only in which step they are used.
+/// The masks of one sequence: before its first draft, and after each draft that the masks before allow. What
+/// they are follows from the constraint and the output alone; when they are evaluated decides only in which
+/// step they are used.
 #[derive(Debug)]
 pub struct SequenceMasks {
     sequence: SequenceId,
@@ -29,7 +30,7 @@ pub struct SequenceMasks {
 #[derive(Debug)]
 struct State {
     stage: Stage,
-    /// They were handed to a thread that evaluates them.
+    /// Whether they were handed to a thread that evaluates them.
     is_queued: bool,
     /// Whoever evaluates them has to report it.
     is_awaited: bool,
@@ -110,8 +111,8 @@ impl SequenceMasks {
         self.n_drafts
     }
 
-    /// Whether they are those of a step with `n_output` output tokens and these drafts, or fewer, as the output of one sequence
-    /// never changes.
+    /// Whether they are those of a step with `n_output` output tokens and these drafts, or fewer, as the
+    /// output of one sequence never changes.
     pub fn fit(&self, n_output: usize, drafts: &[TokenId]) -> bool {
         self.n_output() == n_output && self.output[n_output..].starts_with(drafts)
     }
@@ -129,8 +130,8 @@ impl SequenceMasks {
         self.lock().is_queued
     }
 
-    /// Evaluates them, unless that has begun: then there is nothing to do and the answer is `None`. `pace` is asked after each
-    /// mask. Says whether the evaluation has to be reported.
+    /// Evaluates them, unless that has begun: then there is nothing to do and the answer is `None`. `pace` is
+    /// asked after each mask. Says whether the evaluation has to be reported.
     pub fn evaluate(&self, vocabulary_size: u32, pace: impl Fn() -> MaskPace) -> Option<bool> {
         {
             let mut state = self.lock();
@@ -149,7 +150,8 @@ impl SequenceMasks {
         Some(self.publish(evaluated))
     }
 
-    /// Gives an error in place of masks, where nobody can evaluate them. Says whether that has to be reported.
+    /// Gives an error in place of masks, where nobody can evaluate them. Says whether that has to be
+    /// reported.
     pub fn fail(&self, error: ConstraintError) -> bool {
         self.publish(EvaluatedMasks { error: Some(error), ..EvaluatedMasks::default() })
     }

@@ -29,7 +29,7 @@ impl fmt::Display for SequenceId {
     }
 }
 
-/// Who asks. Fairness, limits and cached prefixes are kept apart by it; the empty name is the one tenant of a
+/// Tenant. Fairness, limits and cached prefixes are kept apart by it; the empty name is the one tenant of a
 /// server without keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -79,7 +79,7 @@ impl Adapter {
 pub struct Request {
     /// Unique within the engine.
     pub id: RequestId,
-    /// Who asks.
+    /// Tenant of the request.
     pub tenant: TenantId,
     /// Further separates cached prefixes within the tenant (the API's `cache_salt`).
     pub cache_salt: Option<Arc<str>>,
@@ -87,10 +87,10 @@ pub struct Request {
     pub prompt: Arc<[TokenId]>,
     /// What the prompt has beside its tokens; none: text only.
     pub media: Option<Arc<PromptMedia>>,
-    /// Empty for a new request. A resumed request has an entry for each continuation: the output tokens that were
-    /// generated before, which it goes on from, or `None` if the continuation has ended and does not run again. They
-    /// are output in every respect (penalties, `min_tokens`, `max_tokens`, random numbers, timeline), but events report
-    /// only new tokens and nothing about the prompt.
+    /// Empty for a new request. A resumed request has an entry for each continuation: the output tokens that
+    /// were generated before, which it goes on from, or `None` if the continuation has ended and does not run
+    /// again. They are output in every respect (penalties, `min_tokens`, `max_tokens`, random numbers,
+    /// timeline), but events report only new tokens and nothing about the prompt.
     pub outputs_so_far: Vec<Option<Arc<[TokenId]>>>,
     /// How many continuations, at least 1. All share the prompt's blocks.
     pub n: u32,
@@ -104,14 +104,15 @@ pub struct Request {
     pub adapter: Option<Adapter>,
 }
 
-/// Beam search instead of sampling: of all continuations of the beams by one token, the most likely ones are the next beams.
-/// The request's `n` continuations are the best of the finished beams, the best first. Choosing, length and stopping are those of
-/// `transformers` (`GenerationMixin._beam_search`).
+/// Beam search instead of sampling: of all continuations of the beams by one token, the most likely ones are
+/// the next beams. The request's `n` continuations are the best of the finished beams, the best first.
+/// Choosing, length and stopping are those of `transformers` (`GenerationMixin._beam_search`).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BeamSearch {
     /// How many beams there are, and how many finished ones are kept. At least the request's `n`.
     pub width: u32,
-    /// A finished beam of `l` output tokens, its end token included, has the score `log-probability / l^length_penalty`.
+    /// A finished beam of `l` output tokens, its end token included, has the score `log-probability /
+    /// l^length_penalty`.
     #[serde(with = "exact")]
     pub length_penalty: f64,
     /// When the search ends before `max_tokens`.
@@ -177,7 +178,8 @@ impl Request {
         self.beam_search().map_or(self.n, |search| search.width)
     }
 
-    /// Tokens with which the request counts while it waits for its first step: its prompt and all outputs so far.
+    /// Tokens with which the request counts while it waits for its first step: its prompt and all outputs so
+    /// far.
     pub fn n_queued_tokens(&self) -> usize {
         self.prompt.len() + self.continuations().map(|(_, output)| output.len()).sum::<usize>()
     }
@@ -185,9 +187,9 @@ impl Request {
 
 /// How tokens are chosen and when a continuation ends.
 ///
-/// The order in which they apply, after the request's constraint, is that of vLLM: `allowed_token_ids`, `bad_words`, `min_tokens`, `logit_bias`,
-/// the penalties, `temperature`, `min_p`, `top_k`, `top_p`. Log-probabilities are those of the model before any
-/// of these.
+/// The order in which they apply, after the request's constraint, is that of vLLM: `allowed_token_ids`,
+/// `bad_words`, `min_tokens`, `logit_bias`, the penalties, `temperature`, `min_p`, `top_k`, `top_p`.
+/// Log-probabilities are those of the model before any of these.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SamplingParams {
@@ -221,8 +223,8 @@ pub struct SamplingParams {
     pub bad_words: Vec<Vec<TokenId>>,
     /// No `eos_token_ids` or `stop_token_ids` before this many output tokens.
     pub min_tokens: u32,
-    /// The continuation ends with [`FinishReason::Length`] after this many output tokens. 0: only the prompt is
-    /// computed (for its log-probabilities).
+    /// The continuation ends with [`FinishReason::Length`] after this many output tokens. 0: only the prompt
+    /// is computed (for its log-probabilities).
     pub max_tokens: u32,
     /// The model's own end tokens; choosing one ends the continuation unless `ignore_eos`.
     pub eos_token_ids: Vec<TokenId>,
@@ -236,11 +238,11 @@ pub struct SamplingParams {
     pub logprobs: Option<u32>,
     /// Report the log-probability of each prompt token but the first and of this many most likely ones.
     pub prompt_logprobs: Option<u32>,
-    /// Search instead of choosing one token after the other. Then only `min_tokens`, what ends a continuation and what is reported
-    /// count of these parameters; the others and the request's constraint do not apply.
+    /// Search instead of choosing one token after the other. Then only `min_tokens`, what ends a continuation
+    /// and what is reported count of these parameters; the others and the request's constraint do not apply.
     pub beams: Option<BeamSearch>,
-    /// Most drafts of a continuation in one step, within the scheduler's own limit; 0: none. Nothing that is chosen depends on
-    /// it.
+    /// Most drafts of a continuation in one step, within the scheduler's own limit; 0: none. Nothing that is
+    /// chosen depends on it.
     pub max_draft_tokens: u32,
 }
 

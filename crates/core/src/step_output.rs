@@ -1,5 +1,5 @@
-//! What an executor answers to a batch: tokens, log-probabilities, faults of single sequences and drafts for the next step, in
-//! flat buffers that are reused. Does not know how tokens are chosen.
+//! What an executor answers to a batch: tokens, log-probabilities, faults of single sequences and drafts for
+//! the next step, in flat buffers that are reused. Does not know how tokens are chosen.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use crate::constraint::ConstraintError;
 use crate::request::TokenId;
 use crate::time::Nanos;
 
-/// A token with its log-probability and its rank (1 = the most likely). Serialized as a list of the three, with the bits of the
-/// log-probability.
+/// A token with its log-probability and its rank (1 = the most likely). Serialized as a list of the three,
+/// with the bits of the log-probability.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(from = "(TokenId, u32, u32)", into = "(TokenId, u32, u32)")]
 pub struct TokenLogprob {
@@ -37,8 +37,8 @@ impl From<(TokenId, u32, u32)> for TokenLogprob {
 /// What a step gave: one entry a sequence, in the batch's order, over flat buffers that are reused.
 #[derive(Debug, Default)]
 pub struct StepOutput {
-    /// How much of the step went into choosing tokens from logits, where the executor tells. For the record: nothing
-    /// may depend on it.
+    /// How much of the step went into choosing tokens from logits, where the executor tells. For the record:
+    /// nothing may depend on it.
     pub choosing: Nanos,
     /// The forward passes of a draft model in this step. Only the number of drafts may depend on them.
     pub draft_passes: Vec<DraftPass>,
@@ -130,8 +130,8 @@ impl StepOutput {
         self.sequences.push(SequenceRanges { prompt, sampled, drafts, own_drafts, error, is_left_out });
     }
 
-    /// Adds the log-probability of a prompt token (of the position after one of the sequence's new tokens) with the
-    /// most likely ones. In order of position, before anything sampled.
+    /// Adds the log-probability of a prompt token (of the position after one of the sequence's new tokens)
+    /// with the most likely ones. In order of position, before anything sampled.
     pub fn push_prompt(&mut self, chosen: TokenLogprob, top: &[TokenLogprob]) {
         self.push(chosen, top);
         let end = self.chosen.len();
@@ -148,8 +148,8 @@ impl StepOutput {
         self.sequences.last_mut().expect("begin_sequence comes first").sampled.end = end;
     }
 
-    /// Adds a vector in the place of an output token, as a pooling model answers: element `i` is the `logprob` of the `i`th of the
-    /// tokens in `top`, which is token `i`.
+    /// Adds a vector in the place of an output token, as a pooling model answers: element `i` is the
+    /// `logprob` of the `i`th of the tokens in `top`, which is token `i`.
     pub fn push_vector(&mut self, vector: &[f32]) {
         let first = self.top.len();
         let element = |(i, &logprob): (usize, &f32)| TokenLogprob { token: i as TokenId, logprob, rank: 0 };
@@ -160,8 +160,8 @@ impl StepOutput {
         self.sequences.last_mut().expect("begin_sequence comes first").sampled.end = end;
     }
 
-    /// Proposes a token for the sequence's next step: the draft after the tokens that were added and those drafts that were
-    /// pushed before. The scheduler uses as many as there is room for.
+    /// Proposes a token for the sequence's next step: the draft after the tokens that were added and those
+    /// drafts that were pushed before. The scheduler uses as many as there is room for.
     pub fn push_draft(&mut self, token: TokenId) {
         self.drafts.push(token);
         self.sequences.last_mut().expect("begin_sequence comes first").drafts.end = self.drafts.len();
@@ -177,8 +177,9 @@ impl StepOutput {
         self.sequences.last_mut().expect("begin_sequence comes first").error = Some(error);
     }
 
-    /// Marks the sequence as one whose masks were not there when its token was to be chosen, so that it has none. Its last token is
-    /// computed again once they are. Only where [`may_be_left_out`](crate::batch::ScheduledSequence::may_be_left_out) says so.
+    /// Marks the sequence as one whose masks were not there when its token was to be chosen, so that it has
+    /// none. Its last token is computed again once they are. Only where
+    /// [`may_be_left_out`](crate::batch::ScheduledSequence::may_be_left_out) says so.
     pub fn leave_out_sequence(&mut self) {
         self.sequences.last_mut().expect("begin_sequence comes first").is_left_out = true;
     }
@@ -193,7 +194,8 @@ impl StepOutput {
         self.view(self.sequences[sequence_idx].prompt.clone())
     }
 
-    /// The output tokens of sequence `sequence_idx`: where the sequence sampled, one more than drafts were accepted; else none.
+    /// The output tokens of sequence `sequence_idx`: where the sequence sampled, one more than drafts were
+    /// accepted; else none.
     pub fn sampled(&self, sequence_idx: usize) -> impl ExactSizeIterator<Item = ChosenToken<'_>> {
         self.view(self.sequences[sequence_idx].sampled.clone())
     }

@@ -1,5 +1,6 @@
-//! The engine thread: owns the clock and the channels, turns messages into inputs of the core and carries out its effects.
-//! Decides nothing itself and runs no foreign code: executors are made and run on threads of their own.
+//! The engine thread: owns the clock and the channels, turns messages into inputs of the core and carries out
+//! its effects. Decides nothing itself and runs no foreign code: executors are made and run on threads of
+//! their own.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +24,8 @@ use crate::shared::Shared;
 /// The engine thread shows this often that it gets on, also when nothing is to be done.
 const HEARTBEAT: Nanos = Nanos::from_ms(500);
 
-/// Marks an engine as unhealthy when its thread ends in any way but the foreseen one; after that it has no effect.
+/// Marks an engine as unhealthy when its thread ends in any way but the foreseen one; after that it has no
+/// effect.
 struct MarkOnExit(Arc<Shared>);
 
 impl Drop for MarkOnExit {
@@ -85,7 +87,8 @@ impl EngineThread {
         }
     }
 
-    /// Runs until drained. A panic in here is a bug; it ends the engine, whose streams then fail, not the process.
+    /// Runs until drained. A panic in here is a bug; it ends the engine, whose streams then fail, not the
+    /// process.
     pub fn run(mut self) {
         let mark = MarkOnExit(Arc::clone(&self.shared));
         let result = catch_unwind(AssertUnwindSafe(|| self.run_steps()));
@@ -124,8 +127,8 @@ impl EngineThread {
         }
     }
 
-    /// Waits for a message, no longer than until the next deadline or heartbeat, and takes in all there are. Whether there
-    /// was one.
+    /// Waits for a message, no longer than until the next deadline or heartbeat, and takes in all there are.
+    /// Whether there was one.
     fn take_messages(&mut self) -> bool {
         let now = self.shared.now();
         let patience =
@@ -261,8 +264,8 @@ impl EngineThread {
         }
     }
 
-    /// Lets the executor thread wait for the oldest step in flight. The next step was submitted before: it begins while the thread
-    /// waits.
+    /// Lets the executor thread wait for the oldest step in flight. The next step was submitted before: it
+    /// begins while the thread waits.
     fn collect_step(&mut self) {
         if let Some(executor) = &mut self.executor
             && executor.has_step_to_collect()

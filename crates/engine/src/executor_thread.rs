@@ -1,4 +1,5 @@
-//! The threads on which executors are made and run steps. The engine can leave one behind that hangs. Does not know requests.
+//! The threads on which executors are made and run steps. The engine can leave one behind that hangs. Does
+//! not know requests.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -46,7 +47,8 @@ enum Job {
 #[derive(Debug)]
 pub struct ExecutorThread {
     epoch: Epoch,
-    /// Holds all that may be on its way at a time: the steps in flight and the word to collect the oldest. Sending never waits.
+    /// Holds all that may be on its way at a time: the steps in flight and the word to collect the oldest.
+    /// Sending never waits.
     jobs: SyncSender<Job>,
     /// Steps that were submitted and whose end was not told.
     n_in_flight: usize,

@@ -63,7 +63,8 @@ impl Drop for StopOnDrop {
 }
 
 impl Engine {
-    /// Starts an engine. `make_executor` is called once now, and again, on a thread of its own, whenever an executor is lost.
+    /// Starts an engine. `make_executor` is called once now, and again, on a thread of its own, whenever an
+    /// executor is lost.
     ///
     /// # Errors
     /// When the first executor cannot be made, or there is no thread.
@@ -131,7 +132,8 @@ impl EngineHandle {
         }
     }
 
-    /// What it can hold. `max_sequence_tokens` is what a request may truly use: no more than all KV blocks hold.
+    /// What it can hold. `max_sequence_tokens` is what a request may truly use: no more than all KV blocks
+    /// hold.
     pub fn capacity(&self) -> ExecutorCapacity {
         let max_sequence_tokens = self.shared.intake().max_sequence_tokens() as u32;
         ExecutorCapacity { max_sequence_tokens, ..self.shared.capacity }
@@ -147,8 +149,8 @@ impl EngineHandle {
         }
     }
 
-    /// Whether it can run requests; a draining engine still can. Tells within two seconds that the engine thread has
-    /// died or does not get on.
+    /// Whether it can run requests; a draining engine still can. Tells within two seconds that the engine
+    /// thread has died or does not get on.
     pub fn is_healthy(&self) -> bool {
         let runs = matches!(self.state(), EngineState::Running | EngineState::Draining);
         runs && self.shared.silence() <= MAX_SILENCE
@@ -172,8 +174,8 @@ impl EngineHandle {
         stats
     }
 
-    /// What changed in the prefix cache since this reader read last: all there is for a new one. Changes are written down from the first
-    /// call on, at the end of each step.
+    /// What changed in the prefix cache since this reader read last: all there is for a new one. Changes are
+    /// written down from the first call on, at the end of each step.
     pub fn cache_news(&self, cursor: &mut CacheCursor) -> CacheNews {
         self.shared.follow_cache();
         self.shared.cache_log().read(cursor)

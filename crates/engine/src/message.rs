@@ -9,8 +9,8 @@ use throng_core::time::Timestamp;
 
 use crate::outbox::Outlet;
 
-/// The way to the engine thread. Bounded by what can be in it: requests that the intake has counted, an abort, a resumption
-/// or so for each open stream, the ends of the steps in flight.
+/// The way to the engine thread. Bounded by what can be in it: requests that the intake has counted, an
+/// abort, a resumption or so for each open stream, the ends of the steps in flight.
 pub type Inbox = Sender<Message>;
 
 /// What the engine thread is told.

@@ -1,5 +1,5 @@
-//! The engine's ends of all streams: gathers events until they are handed to their readers, and sees who is behind. Never waits
-//! for a reader. Does not know when a step runs.
+//! The engine's ends of all streams: gathers events until they are handed to their readers, and sees who is
+//! behind. Never waits for a reader. Does not know when a step runs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,19 +26,19 @@ pub struct StreamLink {
 }
 
 impl StreamLink {
-    /// The link of a stream whose reader is behind with events of weight `high_mark` waiting, and has caught up with half of
-    /// that.
+    /// The link of a stream whose reader is behind with events of weight `high_mark` waiting, and has caught
+    /// up with half of that.
     pub fn new(high_mark: usize) -> Self {
         let (n_waiting, is_behind) = (AtomicUsize::new(0), AtomicBool::new(false));
         Self { failure: OnceLock::new(), trace: OnceLock::new(), high_mark, n_waiting, is_behind }
     }
 
-    /// Notes that an event of this weight waits. The weight of all that waits, when the reader is behind and the engine does
-    /// not know that yet; the reader will then tell when it has caught up.
+    /// Notes that an event of this weight waits. The weight of all that waits, when the reader is behind and
+    /// the engine does not know that yet; the reader will then tell when it has caught up.
     ///
-    /// Sequentially consistent, as [`Self::taken`] is: the engine marks the reader as behind before it looks at what waits a
-    /// second time, and the reader takes an event before it looks at the mark. One of the two sees what the other did, so
-    /// that no request stays paused with nobody to resume it.
+    /// Sequentially consistent, as [`Self::taken`] is: the engine marks the reader as behind before it looks
+    /// at what waits a second time, and the reader takes an event before it looks at the mark. One of the two
+    /// sees what the other did, so that no request stays paused with nobody to resume it.
     fn sent(&self, weight: usize) -> Option<usize> {
         let n_waiting = self.n_waiting.fetch_add(weight, Ordering::SeqCst) + weight;
         if n_waiting < self.high_mark || self.is_behind.swap(true, Ordering::SeqCst) {
@@ -68,7 +68,7 @@ impl StreamLink {
 pub struct TraceSlot(Arc<StreamLink>);
 
 impl TraceSlot {
-    /// Of the stream with this link.
+    /// Creates the outbox of the stream with this link.
     pub(crate) fn new(link: &Arc<StreamLink>) -> Self {
         Self(Arc::clone(link))
     }
@@ -82,7 +82,8 @@ impl TraceSlot {
 /// The engine's end of one stream.
 #[derive(Debug)]
 pub struct Outlet {
-    /// Where the events go. Its bound is the high mark of the link, past which the request is paused, and what one step adds.
+    /// Where the events go. Its bound is the high mark of the link, past which the request is paused, and
+    /// what one step adds.
     pub events: mpsc::UnboundedSender<StreamEvent>,
     /// What is shared with the reader.
     pub link: Arc<StreamLink>,
@@ -139,8 +140,8 @@ impl Outbox {
         self.gathered.push((request, Gathered::End { failure, trace }));
     }
 
-    /// Hands over all that was added. A reader is woken by the first of its events: the others, as the end of a short answer, follow at
-    /// once, so that it finds them together.
+    /// Hands over all that was added. A reader is woken by the first of its events: the others, as the end of
+    /// a short answer, follow at once, so that it finds them together.
     pub fn hand_over(&mut self) {
         for (request, gathered) in self.gathered.drain(..) {
             match gathered {

@@ -1,5 +1,6 @@
-//! What handles, streams and the engine thread share: the clock's origin, the intake, the latest numbers and logs. No lock is
-//! held for longer than a step takes to plan or its end to note. Does not know how steps run.
+//! What handles, streams and the engine thread share: the clock's origin, the intake, the latest numbers and
+//! logs. No lock is held for longer than a step takes to plan or its end to note. Does not know how steps
+//! run.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,7 +34,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Of an engine that starts now.
+    /// Creates the state of an engine that starts now.
     pub fn new(config: &EngineConfig, capacity: ExecutorCapacity) -> Self {
         let max_bytes = usize::try_from(config.max_logged_input_bytes).unwrap_or(usize::MAX);
         Self {

@@ -1,4 +1,5 @@
-//! The way out: the events of one request, in order. Dropping the stream aborts the request. Does not know text.
+//! The way out: the events of one request, in order. Dropping the stream aborts the request. Does not know
+//! text.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};

@@ -1,4 +1,5 @@
-//! A log that hangs holds up the engine thread; a drain must end all the same. A program of its own: the log is global.
+//! A log that hangs holds up the engine thread; a drain must end all the same. A program of its own: the log
+//! is global.
 
 #[path = "integration/gate/mod.rs"]
 mod gate;

@@ -1,4 +1,5 @@
-//! A log that panics may end the engine; it must not hide that it did. A program of its own: the log is global.
+//! A log that panics may end the engine; it must not hide that it did. A program of its own: the log is
+//! global.
 
 #[path = "integration/gate/mod.rs"]
 mod gate;

@@ -1,5 +1,5 @@
-//! A model as the gateway serves it, made of what a worker tells of it: description, vocabulary, chat templates. Does not know
-//! which workers there are.
+//! A model as the gateway serves it, made of what a worker tells of it: description, vocabulary, chat
+//! templates. Does not know which workers there are.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,7 +1,7 @@
 //! The OpenAI-compatible gateway: one request's way from socket to tokens and back.
 //!
-//! A [`Gateway`] holds the models and answers on a socket until it is told to end. It does not know how models
-//! compute: it hands token ids to engines and gets token ids back.
+//! A [`Gateway`] holds the models and answers on a socket until it is told to end. It does not know how
+//! models compute: it hands token ids to engines and gets token ids back.
 #![forbid(unsafe_code)]
 
 mod adapter_errors;

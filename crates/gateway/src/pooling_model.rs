@@ -1,5 +1,5 @@
-//! What the vectors of a model are, and what becomes of them: probabilities, shorter embeddings, similarities. Does not know requests
-//! and how vectors are computed.
+//! What the vectors of a model are, and what becomes of them: probabilities, shorter embeddings,
+//! similarities. Does not know requests and how vectors are computed.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ pub struct PoolingModel {
     pub output: PoolingOutput,
     /// Whether embeddings are divided by their length.
     pub normalizes: bool,
-    /// Segments of tokens that it tells apart; a token of segment `s` has the id `token + s * segment_stride`.
+    /// Segments of tokens that it tells apart; a token of segment `s` has the id `token + s *
+    /// segment_stride`.
     pub n_segments: u32,
     /// See [`Self::n_segments`].
     pub segment_stride: u32,

@@ -27,8 +27,8 @@ impl IntoResponse for Rejection {
     }
 }
 
-/// Writes the error of a response, if it is one, as `dialect` does. Responses of handlers carry their error without a
-/// body until then.
+/// Writes the error of a response, if it is one, as `dialect` does. Responses of handlers carry their error
+/// without a body until then.
 pub(crate) fn write_error(response: &mut Response, dialect: &dyn Dialect) {
     if let Some(error) = response.extensions().get::<ApiError>().filter(|_| response.body().is_end_stream()) {
         *response.body_mut() = Body::from(dialect.error_body(error));

@@ -29,11 +29,11 @@ pub struct ServedModel {
     pub names: Vec<String>,
     /// The path or hub id that was loaded.
     pub root: String,
-    /// What computes it in this process, all with the same weights and limits; none if workers do. When one fails, another goes
-    /// on with its requests.
+    /// What computes it in this process, all with the same weights and limits; none if workers do. When one
+    /// fails, another goes on with its requests.
     pub engines: Vec<EngineHandle>,
-    /// Tells its build and weights from others beyond this process: answers are kept on disk under it. None for models that workers
-    /// compute, whose fingerprints they tell.
+    /// Tells its build and weights from others beyond this process: answers are kept on disk under it. None
+    /// for models that workers compute, whose fingerprints they tell.
     pub fingerprint: Option<Arc<str>>,
     /// Text to tokens and back. Without it, prompts and answers are token ids.
     pub tokenizer: Option<Arc<Tokenizer>>,
@@ -151,7 +151,8 @@ impl ModelEntry {
         self.instance.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// A worker computes it from now on. If its answers may differ from those of the one before, they are those of another model.
+    /// A worker computes it from now on. If its answers may differ from those of the one before, they are
+    /// those of another model.
     pub fn worker_joined(&self, fingerprint: &str) {
         let mut instance = self.instance.lock().unwrap_or_else(PoisonError::into_inner);
         if instance.1.as_deref() != Some(fingerprint) {
@@ -182,7 +183,8 @@ impl ModelEntry {
         ModelFacts { limits: self.limits, defaults: generation_defaults, eos_token_ids }
     }
 
-    /// Whether the chat template reads a variable. Without a template, conversations are refused whatever they bring.
+    /// Whether the chat template reads a variable. Without a template, conversations are refused whatever
+    /// they bring.
     pub fn template_reads(&self, variable: &str) -> bool {
         self.served.chat_template.as_ref().is_none_or(|template| template.reads(variable))
     }

@@ -1,5 +1,5 @@
-//! Parsing a worst-case body of megabytes allocates at most four times its size, and so do the prompts that chat
-//! templates make of it.
+//! Parsing a worst-case body of megabytes allocates at most four times its size, and so do the prompts that
+//! chat templates make of it.
 
 use std::alloc::System;
 use std::time::Instant;
@@ -32,7 +32,8 @@ fn read(
     read_within(4, name, body, reader)
 }
 
-/// The same with another bound on the bytes allocated for each byte of the body, including those that were freed.
+/// The same with another bound on the bytes allocated for each byte of the body, including those that were
+/// freed.
 fn read_within(
     factor: usize,
     name: &str,
@@ -159,8 +160,8 @@ fn fields_that_nest() {
     assert_eq!(read("many parts", parts, chat), Err("array_above_max_length"));
 }
 
-/// A parsed body is rendered to a prompt. Including parsing and one temporary text, five bytes are allocated for each
-/// byte, of which at most about three are held at a time.
+/// A parsed body is rendered to a prompt. Including parsing and one temporary text, five bytes are allocated
+/// for each byte, of which at most about three are held at a time.
 fn prompts() {
     let template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}\
                     {% for call in m.tool_calls %}{{ call.function.arguments }}{% endfor %}<|im_end|>{% endfor %}";

@@ -1,5 +1,5 @@
-//! Speed of the products per ISA and format on one thread, each beside its share of the limit measured in the same
-//! run: int8 dot products a second for many tokens, bytes read a second for few.
+//! Speed of the products per ISA and format on one thread, each beside its share of the limit measured in the
+//! same run: int8 dot products a second for many tokens, bytes read a second for few.
 //!
 //! Times are the thread's processor time, so that other programs on the machine disturb less. `cargo bench -p
 //! throng-kernels --bench kernels [-- FORMAT]`

@@ -1,5 +1,6 @@
-//! Speed of the recurrent mixers on one thread: many tokens of one sequence beside the f32 peak of the registers, one token of each of
-//! some sequences beside the bandwidth of reading their states. Processor time; convolution, gates and norms are included.
+//! Speed of the recurrent mixers on one thread: many tokens of one sequence beside the f32 peak of the
+//! registers, one token of each of some sequences beside the bandwidth of reading their states. Processor
+//! time; convolution, gates and norms are included.
 //!
 //! `cargo bench -p throng-kernels --bench recurrent [-- ISA]`
 
@@ -52,8 +53,8 @@ impl Mixer {
         }
     }
 
-    /// Multiplications and additions of one token that a recurrence needs: the state is multiplied with the query, and with the key where
-    /// the rule is the delta rule, and a product is added to it.
+    /// Multiplications and additions of one token that a recurrence needs: the state is multiplied with the
+    /// query, and with the key where the rule is the delta rule, and a product is added to it.
     fn operations(&self) -> usize {
         let StateLayerShape { n_heads, key_dim, value_dim, .. } = self.sizes().state;
         let passes = if matches!(self, Self::Delta(_)) { 3 } else { 2 };

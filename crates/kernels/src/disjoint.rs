@@ -1,4 +1,5 @@
-//! A slice that several threads write at the same time, each a part of its own. Does not know who gets which part.
+//! A slice that several threads write at the same time, each a part of its own. Does not know who gets which
+//! part.
 
 /// A slice whose disjoint parts are written by several threads concurrently.
 pub(crate) struct Disjoint<'a, T> {

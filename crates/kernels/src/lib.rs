@@ -1,5 +1,5 @@
-//! CPU kernels: arithmetic on slices, with `unsafe` for the instruction sets and for buffers that threads share. Knows shapes, formats and
-//! instruction sets; does not know models, requests and files.
+//! CPU kernels: arithmetic on slices, with `unsafe` for the instruction sets and for buffers that threads
+//! share. Knows shapes, formats and instruction sets; does not know models, requests and files.
 
 pub mod attention;
 mod disjoint;

@@ -1,5 +1,6 @@
-//! Reductions over the logits of one token: group maxima, sums of exponentials, counts. Plain loops that the compiler vectorizes for
-//! each ISA; the same bits on every ISA, since no operation is fused or reordered. Does not know how tokens are chosen.
+//! Reductions over the logits of one token: group maxima, sums of exponentials, counts. Plain loops that the
+//! compiler vectorizes for each ISA; the same bits on every ISA, since no operation is fused or reordered.
+//! Does not know how tokens are chosen.
 
 use std::sync::OnceLock;
 
@@ -34,8 +35,8 @@ impl LogitsReducer {
         Self { isa }
     }
 
-    /// Writes the largest value of every group of `values` to `maxima`. Returns false when a value is NaN or +∞; the maxima are then
-    /// unspecified.
+    /// Writes the largest value of every group of `values` to `maxima`. Returns false when a value is NaN or
+    /// +∞; the maxima are then unspecified.
     ///
     /// # Panics
     /// When there are not as many maxima as groups.
@@ -44,8 +45,8 @@ impl LogitsReducer {
         self.isa.run_checked(Maxima { values, maxima })
     }
 
-    /// Σ exp((value − max) / temperature) of every block of `values`, given the maxima of its groups and their
-    /// largest, into as many `sums`. Blocks whose terms are all zero are not read.
+    /// Σ exp((value − max) / temperature) of every block of `values`, given the maxima of its groups and
+    /// their largest, into as many `sums`. Blocks whose terms are all zero are not read.
     ///
     /// # Panics
     /// When there are not as many maxima as groups and sums as blocks.
@@ -55,8 +56,8 @@ impl LogitsReducer {
         self.isa.run_checked(Sums { values, maxima, max, temperature, sums })
     }
 
-    /// Counts the values by how far they are below `max`, in steps of `step`; the last count holds all that are
-    /// farther. A value on an edge may be counted on either side.
+    /// Counts the values by how far they are below `max`, in steps of `step`; the last count holds all that
+    /// are farther. A value on an edge may be counted on either side.
     ///
     /// # Panics
     /// When there are no counts.
@@ -227,8 +228,8 @@ pub fn weight(value: f32, max: f32, temperature: f32) -> f32 {
     exp_nonpositive((value - max) / temperature)
 }
 
-/// exp(x) for x ≤ 0 within 2 units in the last place; 0 where the result would be subnormal. The polynomial is
-/// that of Cephes' `expf` (Moshier); no branch and no call, so that loops over it vectorize.
+/// exp(x) for x ≤ 0 within 2 units in the last place; 0 where the result would be subnormal. The polynomial
+/// is that of Cephes' `expf` (Moshier); no branch and no call, so that loops over it vectorize.
 #[inline(always)]
 fn exp_nonpositive(x: f32) -> f32 {
     const LOWEST: f32 = -87.0;

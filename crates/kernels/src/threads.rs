@@ -1,5 +1,5 @@
-//! The fork-join pool of the kernels: workers that spin briefly, then park. Runs one job at a time (no queue); the caller is the first
-//! worker.
+//! The fork-join pool of the kernels: workers that spin briefly, then park. Runs one job at a time (no
+//! queue); the caller is the first worker.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -29,7 +29,8 @@ pub struct ThreadPool {
     isa: Isa,
 }
 
-/// The job of the current epoch. The pointee outlives the epoch: `run` returns only when all workers are done.
+/// The job of the current epoch. The pointee outlives the epoch: `run` returns only when all workers are
+/// done.
 type Job = *const (dyn Fn(usize) + Sync + 'static);
 
 /// On its own cache lines, so that one side's writes do not disturb the other's polling.
@@ -127,8 +128,8 @@ impl ThreadPool {
         self.isa
     }
 
-    /// Calls `share(worker_idx)` once for every worker index below [`Self::n_threads`], each on its own thread, 0 on
-    /// the caller's, and returns when all have returned. Calls from several threads take turns.
+    /// Calls `share(worker_idx)` once for every worker index below [`Self::n_threads`], each on its own
+    /// thread, 0 on the caller's, and returns when all have returned. Calls from several threads take turns.
     ///
     /// # Panics
     /// When a share panics (after all shares ended), and when called from inside a share.
@@ -147,9 +148,9 @@ impl ThreadPool {
         }
     }
 
-    /// Calls `item(i)` once for every `i` below `n_items`. Each thread processes a range of its own in order, which keeps its memory
-    /// accesses sequential; a thread that finishes early takes items from the others' ranges (work stealing). A single item runs
-    /// on the caller without waking a worker.
+    /// Calls `item(i)` once for every `i` below `n_items`. Each thread processes a range of its own in order,
+    /// which keeps its memory accesses sequential; a thread that finishes early takes items from the others'
+    /// ranges (work stealing). A single item runs on the caller without waking a worker.
     ///
     /// # Panics
     /// As [`Self::run`].

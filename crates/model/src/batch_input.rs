@@ -1,5 +1,5 @@
-//! One step's input in the flat form that a device takes: ids, positions, block tables. Does not know sampling and whose
-//! sequences these are.
+//! One step's input in the flat form that a device takes: ids, positions, block tables. Does not know
+//! sampling and whose sequences these are.
 
 use throng_core::batch::{BLOCK_TOKENS, ScheduledBatch, StateShare};
 
@@ -18,8 +18,8 @@ pub struct BatchInput {
     pub blocks: Vec<u32>,
     /// Indices into `tokens` of those whose logits are wanted, increasing.
     pub logit_tokens: Vec<u32>,
-    /// What the new tokens do to the recurrent states of their sequences: one span a sequence, and a further one after each token whose
-    /// state is kept besides.
+    /// What the new tokens do to the recurrent states of their sequences: one span a sequence, and a further
+    /// one after each token whose state is kept besides.
     pub states: Vec<StateSpan>,
     /// Tokens that the device takes from the step before; only of a backend that chooses tokens.
     pub carried: Vec<CarriedToken>,
@@ -31,13 +31,14 @@ pub struct CarriedToken {
     /// Which token of this step it is, an index into [`BatchInput::tokens`]; what stands there is not read.
     pub token_idx: u32,
     /// Which of the chosen tokens it is, in the order of that step's wanted logits. If that is
-    /// [`NO_TOKEN`](crate::backend::NO_TOKEN), any token may stand in its place: nobody reads what comes of it.
+    /// [`NO_TOKEN`](crate::backend::NO_TOKEN), any token may stand in its place: nobody reads what comes of
+    /// it.
     pub chosen_idx: u32,
 }
 
 impl BatchInput {
-    /// Fills the input from a scheduled batch. Logits are wanted for the tokens that `wants_logits` names by sequence and by
-    /// index among the sequence's tokens.
+    /// Fills the input from a scheduled batch. Logits are wanted for the tokens that `wants_logits` names by
+    /// sequence and by index among the sequence's tokens.
     pub fn fill(&mut self, batch: &ScheduledBatch, wants_logits: impl Fn(usize, usize) -> bool) {
         self.clear();
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {

@@ -174,7 +174,8 @@ impl BatchSampler {
     }
 }
 
-/// Begins sequences in `output` until there are `n_sequences`. Those in `unknown` fail: their adapter is not there.
+/// Begins sequences in `output` until there are `n_sequences`. Those in `unknown` fail: their adapter is not
+/// there.
 pub(crate) fn begin_sequences(unknown: &[usize], n_sequences: usize, output: &mut StepOutput) {
     while output.n_sequences() < n_sequences {
         let is_unknown = unknown.contains(&output.n_sequences());
@@ -199,7 +200,8 @@ fn is_reached(
 }
 
 impl Slot {
-    /// Keeps what `choose` returns for one row of logits. An error or a panic fails the row's sequence and no other.
+    /// Keeps what `choose` returns for one row of logits. An error or a panic fails the row's sequence and no
+    /// other.
     fn fill(
         &mut self,
         sampler: &mut Sampler,

@@ -1,4 +1,5 @@
-//! Sizes of the KV cache: how many bytes the keys and values of a token take. Does not know where they lie and who owns a block.
+//! Sizes of the KV cache: how many bytes the keys and values of a token take. Does not know where they lie
+//! and who owns a block.
 
 use std::ops::Range;
 
@@ -32,7 +33,8 @@ impl KvLayout {
         self
     }
 
-    /// Bytes that one token takes over all layers; `None` when a dtype cannot hold such heads or it overflows.
+    /// Bytes that one token takes over all layers; `None` when a dtype cannot hold such heads or it
+    /// overflows.
     pub fn bytes_per_token(&self) -> Option<usize> {
         let mut shapes = self.layers.iter().flatten();
         shapes.try_fold(0_usize, |sum, shape| sum.checked_add(shape.bytes_per_token()?))

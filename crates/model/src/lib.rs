@@ -1,5 +1,5 @@
-//! From weights to tokens: loaders, architectures as data, one forward pass, sampling. Does not know requests, text and the
-//! network.
+//! From weights to tokens: loaders, architectures as data, one forward pass, sampling. Does not know
+//! requests, text and the network.
 #![forbid(unsafe_code)]
 
 pub mod adapter;

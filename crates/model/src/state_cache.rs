@@ -1,4 +1,5 @@
-//! Sizes of recurrent states: how many bytes the state of a sequence takes. Does not know where states lie and who owns a slot.
+//! Sizes of recurrent states: how many bytes the state of a sequence takes. Does not know where states lie
+//! and who owns a slot.
 
 use std::ops::Range;
 

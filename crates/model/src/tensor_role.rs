@@ -1,5 +1,5 @@
-//! What the forward pass does with each of a model's tensors. Does not know how tensors are stored and which operations use
-//! them.
+//! What the forward pass does with each of a model's tensors. Does not know how tensors are stored and which
+//! operations use them.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,8 @@ pub enum TensorRole {
     Product,
     /// Multiplied by those tokens whose logits are wanted; as embeddings too, where both are one table.
     Output,
-    /// Multiplied by the tokens that were routed to it: one expert's tensor, or that of all experts of a layer.
+    /// Multiplied by the tokens that were routed to it: one expert's tensor, or that of all experts of a
+    /// layer.
     Expert,
     /// Only rows of it are looked up.
     Lookup,

@@ -1,5 +1,5 @@
-//! A step of a dense model allocates nothing once the buffers have grown: not in building the input, not in the forward
-//! pass on the CPU, not in sampling.
+//! A step of a dense model allocates nothing once the buffers have grown: not in building the input, not in
+//! the forward pass on the CPU, not in sampling.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What a gateway needs of a model besides its tokens, as bytes named by their digest. Does not know how they are read.
+//! What a gateway needs of a model besides its tokens, as bytes named by their digest. Does not know how they
+//! are read.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

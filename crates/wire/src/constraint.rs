@@ -1,5 +1,5 @@
-//! What the outputs of a request are held to, as what it is compiled from: a compiled grammar stays where it was made. Does not
-//! know how it is compiled.
+//! What the outputs of a request are held to, as what it is compiled from: a compiled grammar stays where it
+//! was made. Does not know how it is compiled.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! What a worker says about itself once: versions, model, limits and artifacts. Does not know the state that it is in.
+//! What a worker says about itself once: versions, model, limits and artifacts. Does not know the state that
+//! it is in.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Those of this build.
+    /// Versions of this build.
     pub const OWN: Self = Self { oldest: OLDEST_VERSION, newest: NEWEST_VERSION };
 
     /// The newest version that both sides speak.
@@ -87,7 +88,8 @@ pub struct Description {
     pub artifacts: Vec<Artifact>,
 }
 
-/// What the vectors of a model are. A vector stands in the place of the log-probabilities of an answer's only token.
+/// What the vectors of a model are. A vector stands in the place of the log-probabilities of an answer's only
+/// token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pooling {
     /// The names of the labels, one a number of a vector; without them vectors are embeddings.
@@ -101,7 +103,8 @@ pub struct Pooling {
     pub are_logits: bool,
     /// Whether embeddings have length one.
     pub normalizes: bool,
-    /// Segments of tokens that it tells apart; a token of segment `s` has the id `token + s * segment_stride`.
+    /// Segments of tokens that it tells apart; a token of segment `s` has the id `token + s *
+    /// segment_stride`.
     #[serde(default)]
     pub n_segments: u32,
     /// See [`Self::n_segments`].

@@ -34,7 +34,7 @@ pub enum ErrorKind {
     UnreadableMedia,
     /// Too much waits already.
     QueueFull { n_requests: u64, n_tokens: u64 },
-    /// It waited for its first step for longer than it may.
+    /// The request waited for its first step for longer than it may.
     QueuedTooLong,
     /// No new requests are taken.
     Draining,

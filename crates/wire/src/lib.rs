@@ -2,9 +2,10 @@
 //! blocks as binary frames. Its messages are made of the types of `core`; does not know sockets, text and who
 //! answers.
 //!
-//! Compatibility: fields that are not known are ignored, fields that are missing have defaults, and what has no meaning here
-//! (an event, a status, a kind of error) is read as the variant that says so. A change beyond that is a new version: both
-//! sides name the versions that they speak, and the gateway takes the newest common one.
+//! Compatibility: fields that are not known are ignored, fields that are missing have defaults, and what has
+//! no meaning here (an event, a status, a kind of error) is read as the variant that says so. A change beyond
+//! that is a new version: both sides name the versions that they speak, and the gateway takes the newest
+//! common one.
 #![forbid(unsafe_code)]
 
 mod artifact;
@@ -35,8 +36,9 @@ pub const STATUS: &str = "/worker/status";
 pub const WATCH: &str = "/worker/watch";
 /// The time between two lines of [`WATCH`]. A worker that is silent for much longer does not get on.
 pub const HEARTBEAT_MS: u64 = 250;
-/// Where it generates: the body begins with the line of a [`Generate`], lines of [`Command`]s may follow while it runs. The
-/// answer is lines of [`Event`]s, the first of them [`Event::Accepted`] or [`Event::Failed`].
+/// Where it generates: the body begins with the line of a [`Generate`], lines of [`Command`]s may follow
+/// while it runs. The answer is lines of [`Event`]s, the first of them [`Event::Accepted`] or
+/// [`Event::Failed`].
 pub const GENERATE: &str = "/worker/generate";
 /// Followed by the digest of an [`Artifact`].
 pub const ARTIFACTS: &str = "/worker/artifacts/";

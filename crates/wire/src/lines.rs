@@ -1,4 +1,5 @@
-//! Lines of JSON out of pieces of a body, each line at most as long as it may be. Does not know what the lines say.
+//! Lines of JSON out of pieces of a body, each line at most as long as it may be. Does not know what the
+//! lines say.
 
 use serde::Serialize;
 

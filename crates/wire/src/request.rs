@@ -13,7 +13,7 @@ use crate::Constraint;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Generate {
-    /// Who asks.
+    /// Tenant of the request.
     pub tenant: TenantId,
     /// Further separates cached prefixes within the tenant.
     pub cache_salt: Option<Arc<str>>,

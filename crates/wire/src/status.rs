@@ -1,5 +1,5 @@
-//! How a worker is at present: whether it answers, how busy it is, whether it would refuse any request. Does not know how this
-//! is shown and who decides by it.
+//! How a worker is at present: whether it answers, how busy it is, whether it would refuse any request. Does
+//! not know how this is shown and who decides by it.
 
 use serde::{Deserialize, Serialize};
 use throng_core::block_pool::CacheNews;
@@ -18,8 +18,8 @@ pub struct Status {
     /// Why it would refuse any request now, however short.
     #[serde(default)]
     pub refuses: Option<WireError>,
-    /// What changed in its prefix cache since the line before, in lines of [`WATCH`](crate::WATCH) only. Workers that never say anything
-    /// here do not tell what they have cached.
+    /// What changed in its prefix cache since the line before, in lines of [`WATCH`](crate::WATCH) only.
+    /// Workers that never say anything here do not tell what they have cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheNews>,
 }

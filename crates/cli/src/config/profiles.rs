@@ -8,8 +8,8 @@ use toml::de::{DeTable, DeValue};
 use super::document::NOWHERE;
 use crate::args::Profile;
 
-/// A server for many clients, usually behind a load balancer. Idle connections stay open for 75 s, the default:
-/// load balancers keep them for 60 s, and the side that sends requests must be the first to close.
+/// A server for many clients, usually behind a load balancer. Idle connections stay open for 75 s, the
+/// default: load balancers keep them for 60 s, and the side that sends requests must be the first to close.
 pub const SERVICE: &str = "
 [engine]
 # A burst waits instead of being refused; the predicted wait below is its bound.

@@ -1,8 +1,9 @@
-//! How many replicas a model needs: from what waits and runs, the use of the KV cache and the predicted time to first token. Does not know
-//! replicas, clocks or who starts them.
+//! How many replicas a model needs: from what waits and runs, the use of the KV cache and the predicted time
+//! to first token. Does not know replicas, clocks or who starts them.
 //!
-//! The formula is that of Kubernetes' HorizontalPodAutoscaler: the present number times the worst ratio of a measure to its target, with a
-//! tolerance; growing by at most twice at a time, shrinking to the highest number that was wanted within a window.
+//! The formula is that of Kubernetes' HorizontalPodAutoscaler: the present number times the worst ratio of a
+//! measure to its target, with a tolerance; growing by at most twice at a time, shrinking to the highest
+//! number that was wanted within a window.
 
 #[cfg(test)]
 mod schedules;
@@ -81,8 +82,8 @@ struct State {
     last_change: Timestamp,
     last_active: Timestamp,
     n_unserved: u64,
-    /// Wishes within the window, each lower than the one before: what came before a higher one no longer counts. At most one for
-    /// each number of replicas.
+    /// Wishes within the window, each lower than the one before: what came before a higher one no longer
+    /// counts. At most one for each number of replicas.
     wishes: VecDeque<(Timestamp, u32)>,
 }
 
@@ -101,8 +102,8 @@ impl Autoscaler {
         Self { config, state: None }
     }
 
-    /// The number of replicas to have from now on; `None` before anything was seen. Who sees nothing, or what cannot be, passes `None`:
-    /// the last decision holds then.
+    /// The number of replicas to have from now on; `None` before anything was seen. Who sees nothing, or what
+    /// cannot be, passes `None`: the last decision holds then.
     pub fn decide(&mut self, seen: Option<Observation>, now: Timestamp) -> Option<u32> {
         let Some(seen) = seen.filter(|seen| (0.0..=1.0).contains(&seen.kv_use)) else {
             return self.desired();

@@ -1,5 +1,5 @@
-//! The autoscaler over a simulated fleet under random load, with replicas that start late, and observations that are missing, absurd or
-//! late. A failing seed prints itself; planted bugs are found.
+//! The autoscaler over a simulated fleet under random load, with replicas that start late, and observations
+//! that are missing, absurd or late. A failing seed prints itself; planted bugs are found.
 
 use fastrand::Rng;
 

@@ -28,21 +28,21 @@ pub struct BlockId(pub u32);
 
 /// One step's work over several sequences.
 ///
-/// A sequence's new tokens stand at positions `start..start + n`; the executor writes their keys and values into the
-/// sequence's blocks and lets each attend to every position up to its own. Position `p` lives in slot `p % 16` of the
-/// sequence's block `p / 16`. A sequence may appear once a step.
+/// A sequence's new tokens stand at positions `start..start + n`; the executor writes their keys and values
+/// into the sequence's blocks and lets each attend to every position up to its own. Position `p` lives in
+/// slot `p % 16` of the sequence's block `p / 16`. A sequence may appear once a step.
 ///
-/// The last `n_drafts` new tokens of a sequence are drafts: guesses of its next output tokens. The executor chooses a token after
-/// the last token before them and after each of them, each with the history, constraint and random numbers of its own
-/// position. It answers with the chosen tokens up to the first that differs from the draft in its place, or all `n_drafts +
-/// 1`. A token at a position before an accepted draft does not depend on the drafts after it, so the answer is what as many
-/// steps without drafts would have given.
+/// The last `n_drafts` new tokens of a sequence are drafts: guesses of its next output tokens. The executor
+/// chooses a token after the last token before them and after each of them, each with the history, constraint
+/// and random numbers of its own position. It answers with the chosen tokens up to the first that differs
+/// from the draft in its place, or all `n_drafts + 1`. A token at a position before an accepted draft does
+/// not depend on the drafts after it, so the answer is what as many steps without drafts would have given.
 ///
-/// An executor with a draft model may make the drafts itself, up to `n_to_draft` of a sequence. It then treats them as drafts
-/// of the batch and names them in its answer ([`StepOutput::set_own_drafts`]).
+/// An executor with a draft model may make the drafts itself, up to `n_to_draft` of a sequence. It then
+/// treats them as drafts of the batch and names them in its answer ([`StepOutput::set_own_drafts`]).
 ///
-/// Where the model has recurrent layers, each sequence says which slots of state it reads and writes ([`StateShare`]), and has no
-/// drafts.
+/// Where the model has recurrent layers, each sequence says which slots of state it reads and writes
+/// ([`StateShare`]), and has no drafts.
 #[derive(Debug, Default)]
 pub struct ScheduledBatch {
     sequences: Vec<ScheduledSequence>,
@@ -64,18 +64,19 @@ pub struct ScheduledSequence {
     pub start: u32,
     /// Length of the request's prompt in tokens.
     pub n_prompt: u32,
-    /// The token after the last new one, where the prompt already tells it (wanted for prompt log-probabilities).
+    /// The token after the last new one, where the prompt already tells it (wanted for prompt
+    /// log-probabilities).
     pub next_prompt_token: Option<TokenId>,
     /// Whether output tokens are chosen, the first of them at position `start + n_tokens - n_drafts`.
     pub sample: bool,
     /// How many of the new tokens, at their end, are drafts; 0 unless `sample`.
     pub n_drafts: usize,
-    /// How many drafts the executor may make and add after the new tokens, for which the blocks have room; 0 where `n_drafts`
-    /// is not.
+    /// How many drafts the executor may make and add after the new tokens, for which the blocks have room; 0
+    /// where `n_drafts` is not.
     pub n_to_draft: usize,
-    /// Where its one new token comes from, if the step submitted before this one chooses it and has not been collected yet: which
-    /// of that step's sequences it is. What stands in the token's place is not read. If that sequence gets no token, the answer
-    /// is not read either.
+    /// Where its one new token comes from, if the step submitted before this one chooses it and has not been
+    /// collected yet: which of that step's sequences it is. What stands in the token's place is not read. If
+    /// that sequence gets no token, the answer is not read either.
     pub carried: Option<usize>,
     /// How to choose.
     pub sampling: Arc<SamplingParams>,
@@ -144,7 +145,8 @@ impl ScheduledBatch {
         self.has_others = has_others;
     }
 
-    /// Whether waiting for the masks of one sequence holds up others than sequences of the same tenant that need masks themselves.
+    /// Whether waiting for the masks of one sequence holds up others than sequences of the same tenant that
+    /// need masks themselves.
     pub fn has_others(&self) -> bool {
         self.has_others
     }
@@ -264,8 +266,8 @@ impl ScheduledBatch {
         sequence.media = Some(media);
     }
 
-    /// Leaves the one new token of the sequence that was added last to the executor: it is the token that is chosen for sequence
-    /// `sequence_idx` of the batch submitted before this one.
+    /// Leaves the one new token of the sequence that was added last to the executor: it is the token that is
+    /// chosen for sequence `sequence_idx` of the batch submitted before this one.
     ///
     /// # Panics
     /// When the sequence has several new tokens, or something beside it depends on the token.
@@ -276,7 +278,8 @@ impl ScheduledBatch {
         sequence.carried = Some(sequence_idx);
     }
 
-    /// Adds a sequence of another batch, with `drafts` that the executor made if there are any, else with its own.
+    /// Adds a sequence of another batch, with `drafts` that the executor made if there are any, else with its
+    /// own.
     pub fn push_drafted(&mut self, batch: &Self, scheduled: &ScheduledSequence, drafts: &[TokenId]) {
         self.push(NewSequence {
             id: scheduled.id,
@@ -328,15 +331,15 @@ impl ScheduledBatch {
         &self.blocks[sequence.blocks.clone()]
     }
 
-    /// What stands before the token to choose after the sequence's first `n_accepted` drafts: prompt, output so far and those
-    /// drafts, when the sequence's sampling reads them; else empty.
+    /// What stands before the token to choose after the sequence's first `n_accepted` drafts: prompt, output
+    /// so far and those drafts, when the sequence's sampling reads them; else empty.
     pub fn history(&self, sequence: &ScheduledSequence, n_accepted: usize) -> &[TokenId] {
         let history = &self.history[sequence.history.clone()];
         &history[..history.len().saturating_sub(sequence.n_drafts - n_accepted)]
     }
 
-    /// The output before the token to choose after the sequence's first `n_accepted` drafts, when the sequence has a constraint; else
-    /// empty.
+    /// The output before the token to choose after the sequence's first `n_accepted` drafts, when the
+    /// sequence has a constraint; else empty.
     pub fn output(&self, sequence: &ScheduledSequence, n_accepted: usize) -> &[TokenId] {
         let output = &self.output[sequence.output.clone()];
         &output[..output.len().saturating_sub(sequence.n_drafts - n_accepted)]
@@ -354,8 +357,8 @@ impl ScheduledBatch {
 }
 
 impl ScheduledSequence {
-    /// Whether an executor may answer it with [`StepOutput::leave_out_sequence`] because its masks are not there. A recurrent state
-    /// cannot go back before the sequence's last token.
+    /// Whether an executor may answer it with [`StepOutput::leave_out_sequence`] because its masks are not
+    /// there. A recurrent state cannot go back before the sequence's last token.
     pub fn may_be_left_out(&self) -> bool {
         self.sample && self.constraint.is_some() && self.state.is_none()
     }

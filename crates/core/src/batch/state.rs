@@ -1,5 +1,5 @@
-//! What a step does with recurrent states: which slot a sequence's state is read from, which one it is written to, and where copies
-//! are kept on the way. Does not know what a state consists of.
+//! What a step does with recurrent states: which slot a sequence's state is read from, which one it is
+//! written to, and where copies are kept on the way. Does not know what a state consists of.
 
 /// An index into an executor's slots of one kind of memory beside KV blocks. A slot of recurrent state holds
 /// what all recurrent layers remember of one sequence.
@@ -11,7 +11,8 @@ pub struct MemorySlot(pub u32);
 /// No slot that a sequence writes is read or written by another sequence of the step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateShare {
-    /// The slot with the state before the first new token; none: that of a sequence without tokens, all zeros.
+    /// The slot with the state before the first new token; none: that of a sequence without tokens, all
+    /// zeros.
     pub from: Option<MemorySlot>,
     /// The slot that holds the state after the last new token when the step has ended. May be `from`.
     pub to: MemorySlot,

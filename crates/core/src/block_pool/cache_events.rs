@@ -1,4 +1,5 @@
-//! What changes in the prefix cache, for those who choose replicas by it. Recorded only where somebody asks. Does not know who reads.
+//! What changes in the prefix cache, for those who choose replicas by it. Recorded only where somebody asks.
+//! Does not know who reads.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,14 +12,14 @@ use crate::block_hash::BlockKey;
 pub enum CacheEvent {
     /// A block can be found from now on.
     Stored(BlockKey),
-    /// It cannot be found any more.
+    /// The block cannot be found any more.
     Removed(BlockKey),
     /// None of the blocks before can be found any more.
     Cleared,
 }
 
-/// The changes since they were taken last. There are never more than the pool has blocks, by twice and one: past that they are replaced
-/// by a list of all that is cached.
+/// The changes since they were taken last. There are never more than the pool has blocks, by twice and one:
+/// past that they are replaced by a list of all that is cached.
 #[derive(Debug, Default)]
 pub(super) struct CacheEvents {
     /// `None`: nobody asks.
@@ -35,7 +36,8 @@ impl CacheEvents {
         self.events.is_some()
     }
 
-    /// Notes a change. Whether there are too many since they were taken: then [`Self::begin`] must be called anew.
+    /// Notes a change. Whether there are too many since they were taken: then [`Self::begin`] must be called
+    /// anew.
     #[must_use]
     pub fn note(&mut self, event: CacheEvent, n_blocks: usize) -> bool {
         let Some(events) = &mut self.events else { return false };

@@ -67,7 +67,8 @@ impl BlockPool {
         }
     }
 
-    /// The same pool with slots of recurrent state: a sequence of a model with recurrent layers needs one beside its blocks.
+    /// The same pool with slots of recurrent state: a sequence of a model with recurrent layers needs one
+    /// beside its blocks.
     #[must_use]
     pub fn with_states(self, n_slots: u32) -> Self {
         Self { states: SlotPool::new(n_slots), ..self }
@@ -157,8 +158,8 @@ impl BlockPool {
         if slot.identity.is_some() { self.link_newest(block) } else { self.free.push(block) }
     }
 
-    /// Names the content of a used block, so that others find it. When another block already has that content,
-    /// that one stays the one to be found and this one stays nameless.
+    /// Names the content of a used block, so that others find it. When another block already has that
+    /// content, that one stays the one to be found and this one stays nameless.
     pub fn publish(&mut self, block: BlockId, hash: BlockHash, parent: BlockHash, tokens: &BlockTokens) {
         assert!(self.n_references(block) > 0, "only its holder can say what a block holds");
         assert!(self.slot_mut(block).identity.is_none(), "a block is published once");
@@ -169,8 +170,8 @@ impl BlockPool {
         }
     }
 
-    /// The block that holds `tokens` after the prefix `parent`; `hash` is the name of both together. The match
-    /// is verified against the block's own tokens.
+    /// The block that holds `tokens` after the prefix `parent`; `hash` is the name of both together. The
+    /// match is verified against the block's own tokens.
     pub fn find(&self, hash: BlockHash, parent: BlockHash, tokens: &BlockTokens) -> Option<BlockId> {
         let block = *self.by_hash.get(&hash)?;
         let identity = self.slots[block.0 as usize].identity.as_ref()?;

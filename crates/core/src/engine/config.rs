@@ -15,16 +15,17 @@ pub struct EngineConfig {
     pub mask_timeout_ms: u64,
     /// Most threads that evaluate masks, for quick and for slow ones each; 0: a number for this machine.
     pub max_mask_threads: u32,
-    /// Called by each thread that evaluates masks when it starts, once for quick and twice for slow masks: lowers its priority.
+    /// Called by each thread that evaluates masks when it starts, once for quick and twice for slow masks:
+    /// lowers its priority.
     pub lower_priority: Option<fn()>,
     /// Most threads of steps that were given up and still hang. With one more the engine is unhealthy.
     pub max_abandoned_threads: u32,
-    /// With this many events waiting for the reader of one stream (at least eight for each of its continuations) the
-    /// request is paused; it goes on once the reader has taken half of them. An event counts once more for every 8
-    /// log-probabilities it carries. At least 2.
+    /// With this many events waiting for the reader of one stream (at least eight for each of its
+    /// continuations) the request is paused; it goes on once the reader has taken half of them. An event
+    /// counts once more for every 8 log-probabilities it carries. At least 2.
     pub max_buffered_events: u32,
-    /// Most requests that are paused at a time. With one more, the one that was paused first among those of the
-    /// tenant with the most of them fails.
+    /// Most requests that are paused at a time. With one more, the one that was paused first among those of
+    /// the tenant with the most of them fails.
     pub max_paused_requests: u32,
     /// A request that was paused this long without a break fails.
     pub pause_timeout_ms: u64,

@@ -1,4 +1,5 @@
-//! Refusals and failures of the requests of an engine, and the events that carry them. Does not know HTTP statuses.
+//! Refusals and failures of the requests of an engine, and the events that carry them. Does not know HTTP
+//! statuses.
 
 use crate::admission::Refusal;
 use crate::batch::SequenceError;
@@ -49,11 +50,12 @@ pub enum EngineFailure {
     /// Its reader was behind for too long.
     #[error("the reader was {n_events} events behind")]
     SlowReader {
-        /// The weight of the events that waited when it was found to be behind: 1 each, and 1 more for every 8
-        /// log-probabilities.
+        /// The weight of the events that waited when it was found to be behind: 1 each, and 1 more for every
+        /// 8 log-probabilities.
         n_events: usize,
     },
-    /// A request that can never run. [`SubmitError::Refused`] says so earlier, unless the request went round the handle.
+    /// A request that can never run. [`SubmitError::Refused`] says so earlier, unless the request went round
+    /// the handle.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// Its id is that of another request that is still alive.

@@ -1,5 +1,5 @@
-//! The latest inputs with their times, as the core was given them: a log that has forgotten none can be run again and gives
-//! the same effects. Bounded in number and bytes. Does not know what an input does.
+//! The latest inputs with their times, as the core was given them: a log that has forgotten none can be run
+//! again and gives the same effects. Bounded in number and bytes. Does not know what an input does.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,8 @@ use crate::time::Timestamp;
 
 use crate::engine::engine_core::{Input, StepDone};
 
-/// The buffers of an output with more entries are not used again: the log would come to hold such buffers only.
+/// The buffers of an output with more entries are not used again: the log would come to hold such buffers
+/// only.
 const MAX_REUSED_ENTRIES: usize = 1024;
 
 /// An input and when it was taken in.
@@ -35,7 +36,8 @@ pub struct InputLog {
 }
 
 impl InputLog {
-    /// An empty log of at most `max_inputs` inputs with `max_bytes` bytes of prompts and outputs. It always keeps the latest.
+    /// An empty log of at most `max_inputs` inputs with `max_bytes` bytes of prompts and outputs. It always
+    /// keeps the latest.
     pub fn new(max_inputs: usize, max_bytes: usize) -> Self {
         let max_inputs = max_inputs.max(1);
         let inputs = VecDeque::with_capacity(max_inputs.min(1 << 16));
@@ -60,7 +62,8 @@ impl InputLog {
         self.inputs.iter()
     }
 
-    /// Inputs that came before the oldest that is kept. With none, the log is whole from the engine's start on.
+    /// Inputs that came before the oldest that is kept. With none, the log is whole from the engine's start
+    /// on.
     pub fn n_forgotten(&self) -> u64 {
         self.n_forgotten
     }
@@ -78,8 +81,8 @@ impl InputLog {
         taken
     }
 
-    /// An empty output for the next step, with the buffers of a forgotten one where there is one: the steady state allocates
-    /// nothing.
+    /// An empty output for the next step, with the buffers of a forgotten one where there is one: the steady
+    /// state allocates nothing.
     pub fn spare_output(&mut self) -> StepOutput {
         self.spare_outputs.pop().unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! What may enter the engine: the state it is in, what its executor can hold, and the one bound on what waits. Plain data,
-//! so that a simulation decides as the handle does. Does not know threads and channels.
+//! What may enter the engine: the state it is in, what its executor can hold, and the one bound on what
+//! waits. Plain data, so that a simulation decides as the handle does. Does not know threads and channels.
 
 use crate::admission::{Admission, QueueBound};
 use crate::executor::ExecutorCapacity;
@@ -11,18 +11,18 @@ use crate::engine::error::SubmitError;
 /// Whether the engine takes and runs requests. There is no way back to an earlier state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EngineState {
-    /// It does both.
+    /// Takes requests and runs them.
     Running,
-    /// It finishes what it has and takes nothing new.
+    /// Finishes its requests and takes none.
     Draining,
-    /// It has no executor and could not get another; it takes nothing.
+    /// Has no executor and could not get another; takes no requests.
     Unhealthy,
-    /// It has stopped.
+    /// Has stopped.
     Stopped,
 }
 
-/// Decides which requests enter. A request counts from [`Intake::enter`] until [`Intake::leave_queue`], so that the bound
-/// holds for requests that are on their way to the engine as well as for those in its queue.
+/// Decides which requests enter. A request counts from [`Intake::enter`] until [`Intake::leave_queue`], so
+/// that the bound holds for requests that are on their way to the engine as well as for those in its queue.
 #[derive(Debug)]
 pub struct Intake {
     admission: Admission,
@@ -94,7 +94,8 @@ impl Intake {
     }
 }
 
-/// What the engine's own scheduler is given: no bound of its own on what waits, because [`Intake`] has bounded it.
+/// What the engine's own scheduler is given: no bound of its own on what waits, because [`Intake`] has
+/// bounded it.
 pub fn without_queue_bound(config: &SchedulerConfig) -> SchedulerConfig {
     SchedulerConfig { max_queued_requests: u32::MAX, max_queued_tokens: u64::MAX, ..config.clone() }
 }

@@ -44,7 +44,7 @@ pub enum RecordedEvent {
     AbortSequence(u64, u32),
     /// The reader of a request is behind.
     ReaderBehind(u64),
-    /// It has caught up.
+    /// The reader of a request has caught up.
     ReaderCaughtUp(u64),
 }
 

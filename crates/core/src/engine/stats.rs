@@ -38,7 +38,8 @@ pub struct FailureCounts {
 /// A histogram of new tokens a step, with the bounds vLLM uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IterationTokens {
-    /// Steps with at most [`Self::BOUNDS`]`[i]` tokens and more than the bound before; the last: more than all.
+    /// Steps with at most [`Self::BOUNDS`]`[i]` tokens and more than the bound before; the last: more than
+    /// all.
     pub counts: [u64; 16],
     /// New tokens of all steps.
     pub sum: u64,

@@ -17,7 +17,7 @@ pub struct StepRecord {
     pub planning: Nanos,
     /// In the executor, beginning the step and waiting for its end; nothing where the step gave no result.
     pub executing: Nanos,
-    /// Of the time in the executor, choosing tokens from logits.
+    /// Part of the time in the executor that went into sampling.
     pub choosing: Nanos,
     /// Requests that arrived since the step before was planned.
     pub n_arrivals: u32,

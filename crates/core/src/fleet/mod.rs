@@ -1,4 +1,5 @@
-//! Decisions about replicas and models: which replicas a request may be submitted to, which models stay in memory.
+//! Decisions about replicas and models: which replicas a request may be submitted to, which models stay in
+//! memory.
 
 mod residency;
 mod tried;

@@ -1,5 +1,5 @@
-//! Which of the models that come and go are in memory: when one is loaded, and which one makes room for it. Plain decisions over times that
-//! are given; does not load and unload.
+//! Which of the models that come and go are in memory: when one is loaded, and which one makes room for it.
+//! Plain decisions over times that are given; does not load and unload.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ pub enum Standing {
     Absent,
     /// On its way into memory.
     Loading,
-    /// It can be asked.
+    /// In memory, and takes requests.
     Loaded,
-    /// It is asked no more, and goes when its requests have ended.
+    /// Draining: no new requests; unloaded when the running ones finish.
     Leaving,
 }
 
@@ -65,7 +65,8 @@ impl Residency {
         present.fold(0, |sum, model| sum.saturating_add(model.n_bytes))
     }
 
-    /// What is to be done for a request to `model` now. A model that is too large for the bound is loaded when it would be alone.
+    /// What is to be done for a request to `model` now. A model that is too large for the bound is loaded
+    /// when it would be alone.
     pub fn wanted(&mut self, model: usize, now: Duration, is_idle: impl Fn(usize) -> bool) -> Step {
         match self.models[model].standing {
             Standing::Loaded => {
@@ -188,7 +189,8 @@ mod tests {
         assert!(!models.leave(0) && models.leave(1) && !models.leave(1));
     }
 
-    /// Random requests, ends of loads and unloads: the bound holds but for a model that is alone, and no waiting request is forgotten.
+    /// Random requests, ends of loads and unloads: the bound holds but for a model that is alone, and no
+    /// waiting request is forgotten.
     #[test]
     fn random_schedules_keep_the_bound_and_come_to_an_end() {
         let seed = fastrand::u64(..);

@@ -2,8 +2,8 @@
 
 use crate::routing::ReplicaId;
 
-/// Most replicas that one request is submitted to, those aside under which it got on. A request that makes every replica fail harms
-/// no more than these, and a failure of many replicas does not multiply the work.
+/// Most replicas that one request is submitted to, those aside under which it got on. A request that makes
+/// every replica fail harms no more than these, and a failure of many replicas does not multiply the work.
 const MAX_REPLICAS_TRIED: usize = 3;
 
 /// The replicas that a request was submitted to.
@@ -11,9 +11,9 @@ const MAX_REPLICAS_TRIED: usize = 3;
 pub struct Tried {
     /// How often it was submitted.
     n: usize,
-    /// Those that run it, refused it or failed at it.
+    /// Replicas that run it, refused it or failed at it.
     known: Vec<ReplicaId>,
-    /// Those whose process ended. What has their place since then is another one, and can be asked when nobody else is left.
+    /// Replicas whose process ended. A process that replaced one can be asked when no other replica is left.
     ended: Vec<ReplicaId>,
 }
 
@@ -28,12 +28,12 @@ impl Tried {
         self.known.iter().chain(&self.ended).copied().collect()
     }
 
-    /// Those that are not asked again, whoever else is left; with them the one that ended last.
+    /// Replicas that are never asked again, with the one that ended last.
     pub fn refusing(&self) -> Vec<ReplicaId> {
         self.known.iter().chain(self.ended.last()).copied().collect()
     }
 
-    /// Those that run it, refused it or failed at it.
+    /// Replicas that run it, refused it or failed at it.
     pub fn known(&self) -> &[ReplicaId] {
         &self.known
     }
@@ -50,7 +50,7 @@ impl Tried {
         self.n = self.n.saturating_sub(1);
     }
 
-    /// It is submitted to this one.
+    /// Notes that it is submitted to this replica.
     pub fn ask(&mut self, id: ReplicaId) {
         self.n += 1;
         self.known.push(id);

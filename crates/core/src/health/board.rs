@@ -1,9 +1,9 @@
-//! The health of a model's replicas together: who gets requests, who is probed, who is ejected and comes back. Passive: outcomes of
-//! attempts, delays compared with the others', the heartbeat of steps. Active: probes, which the caller runs. Does not know
-//! connections and what a probe asks.
+//! The health of a model's replicas together: who gets requests, who is probed, who is ejected and comes
+//! back. Passive: outcomes of attempts, delays compared with the others', the heartbeat of steps. Active:
+//! probes, which the caller runs. Does not know connections and what a probe asks.
 //!
-//! As Envoy's outlier detection and panic threshold, with one circuit breaker a replica: an ejected replica is an open circuit, its
-//! probe the one request of the half-open state.
+//! As Envoy's outlier detection and panic threshold, with one circuit breaker a replica: an ejected replica
+//! is an open circuit, its probe the one request of the half-open state.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ pub struct Board {
     n_probes: u64,
 }
 
-/// A probe that must be made. What it brings counts only while its replica has the state for which it was asked: it is void once the
-/// replica was ejected, drained or connected anew.
+/// A probe that must be made. What it brings counts only while its replica has the state for which it was
+/// asked: it is void once the replica was ejected, drained or connected anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Probe {
     /// Whom to ask.
@@ -53,7 +53,7 @@ impl Board {
         }
     }
 
-    /// It takes no new requests any more; [`Self::start_again`] ends that.
+    /// Stops new requests to a replica; [`Self::start_again`] ends that.
     pub fn drain(&mut self, id: ReplicaId) {
         if let Some(record) = self.replicas.get_mut(&id) {
             record.drain();
@@ -88,7 +88,7 @@ impl Board {
         ready.map(|(id, _)| *id).collect()
     }
 
-    /// Those that may get requests: the ready ones, and those that are ejected while most of them are.
+    /// Replicas that may get requests: the ready ones, and ejected ones while most are ejected.
     pub fn eligible(&self) -> Vec<ReplicaId> {
         let is_panicking = self.is_panicking();
         let may = |state| state == State::Ready || is_panicking && state == State::Ejected;
@@ -122,7 +122,8 @@ impl Board {
         }
     }
 
-    /// The probes that must be made now. There is one of a replica at a time, until [`Self::probed`] says what came of it.
+    /// The probes that must be made now. There is one of a replica at a time, until [`Self::probed`] says
+    /// what came of it.
     pub fn probes_due(&mut self, now: Timestamp) -> Vec<Probe> {
         let ids: Vec<_> = self.replicas.keys().copied().collect();
         ids.into_iter().filter_map(|id| self.probe_due(id, now)).collect()
@@ -161,7 +162,7 @@ impl Board {
         }
     }
 
-    /// It is known to answer: it needs no probe.
+    /// Makes a replica ready without a probe, since it is known to answer.
     pub fn be_ready(&mut self, id: ReplicaId, now: Timestamp) {
         if let Some(record) = self.replicas.get_mut(&id) {
             record.be_ready(&self.config, now);
@@ -178,7 +179,8 @@ impl Board {
         self.n_ejections += 1;
     }
 
-    /// Whether a probe of one that was too slow says that it still is: compared with the median of the other ready replicas' probes.
+    /// Whether a probe of one that was too slow says that it still is: compared with the median of the other
+    /// ready replicas' probes.
     fn is_slow_to_probe(&self, id: ReplicaId, delay: Nanos) -> bool {
         let others =
             self.replicas.iter().filter(|(other, record)| **other != id && record.state == State::Ready);

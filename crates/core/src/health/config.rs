@@ -5,28 +5,28 @@ use crate::time::Nanos;
 /// How replicas are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HealthConfig {
-    /// So many failures one after the other eject a replica.
+    /// Number of consecutive failures that eject a replica.
     pub max_consecutive_failures: u32,
-    /// A larger share of failures in two windows ejects it, …
+    /// A larger share of failures in two windows ejects it.
     pub max_failure_percent: u32,
-    /// … but not fewer than so many failures …
+    /// Minimum number of failures for that.
     pub min_failures: u32,
-    /// … nor with fewer outcomes than this, which is also how many delays make a mean.
+    /// Minimum number of outcomes for that, which is also how many delays make a mean.
     pub min_outcomes: u32,
     /// The window in which outcomes are counted.
     pub window: Nanos,
-    /// A mean delay that is so many times the median of the others' ejects it, …
+    /// A mean delay that is so many times the median of the others' ejects it.
     pub max_slowness: u32,
-    /// … if it is longer by so much.
+    /// Minimum difference for that.
     pub min_excess: Nanos,
-    /// A replica that was ejected for its slowness stays out while its probe takes as many times the median of the others' probes, and
-    /// longer by so much.
+    /// A replica that was ejected for its slowness stays out while its probe takes as many times the median
+    /// of the others' probes, and longer by so much.
     pub min_probe_excess: Nanos,
     /// The step counter of a replica with work must move in this time.
     pub max_step_silence: Nanos,
-    /// The first ejection; each further one is twice as long …
+    /// The first ejection; each further one is twice as long.
     pub ejection: Nanos,
-    /// … up to this. A replica that was ready for so long begins anew.
+    /// Longest ejection. A replica that was ready for this long begins anew.
     pub max_ejection: Nanos,
     /// A ready replica is probed this often.
     pub probe_interval: Nanos,

@@ -1,5 +1,5 @@
-//! Which replicas are fit for requests, what a failure may cost, and who may deliver to a stream. Plain structs that are told
-//! attempts, probes, losses and tokens; they do not know connections and policies.
+//! Which replicas are fit for requests, what a failure may cost, and who may deliver to a stream. Plain
+//! structs that are told attempts, probes, losses and tokens; they do not know connections and policies.
 
 mod board;
 mod config;

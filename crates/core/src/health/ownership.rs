@@ -8,20 +8,22 @@ use crate::routing::ReplicaId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
-/// One replica's right to deliver to one stream. A later epoch ends the one before it; no epoch is given out twice.
+/// One replica's right to deliver to one stream. A later epoch ends the one before it; no epoch is given out
+/// twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
 /// What to do with a token that came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// It goes to the client.
+    /// Goes to the client.
     Accepted,
-    /// It was delivered before: dropped.
+    /// Was delivered before, and is dropped.
     Repeated,
     /// Its epoch is over, or the stream has ended: dropped.
     Stale,
-    /// An earlier token is missing: the stream must be resumed on a replica from [`Ownership::n_delivered`] tokens.
+    /// An earlier token is missing: the stream must be resumed on a replica from [`Ownership::n_delivered`]
+    /// tokens.
     Missing,
 }
 
@@ -55,7 +57,8 @@ impl Ownership {
         Self { max_streams, n_epochs: 0, streams: HashMap::new(), by_owner: BTreeSet::new() }
     }
 
-    /// A stream goes to a replica: a new one, or one that is taken from its owner. Whoever owned it can deliver nothing more.
+    /// A stream goes to a replica: a new one, or one that is taken from its owner. Whoever owned it can
+    /// deliver nothing more.
     pub fn assign(&mut self, id: StreamId, owner: ReplicaId) -> Result<Epoch, TooManyStreams> {
         let before = self.streams.get(&id).map(|stream| (stream.owner, stream.n_delivered));
         if before.is_none() && self.streams.len() >= self.max_streams {
@@ -97,7 +100,7 @@ impl Ownership {
         self.streams.get(&id).map(|stream| stream.n_delivered)
     }
 
-    /// Who owns an open stream.
+    /// The replica that owns an open stream.
     pub fn owner(&self, id: StreamId) -> Option<ReplicaId> {
         self.streams.get(&id).map(|stream| stream.owner)
     }

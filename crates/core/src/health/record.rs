@@ -1,5 +1,5 @@
-//! What is known of one replica's health: its state, how its latest attempts ended and how long they took. Does not know the
-//! other replicas.
+//! What is known of one replica's health: its state, how its latest attempts ended and how long they took.
+//! Does not know the other replicas.
 
 use super::config::HealthConfig;
 use crate::time::{Nanos, Timestamp};
@@ -7,13 +7,13 @@ use crate::time::{Nanos, Timestamp};
 /// How far a replica is on its way through its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It has not answered a probe since it was found, or since its connection was lost.
+    /// Has not answered a probe since it was found, or since its connection was lost.
     Starting,
-    /// It gets requests.
+    /// Gets requests.
     Ready,
-    /// It ends: what runs there may finish, nothing new comes.
+    /// Finishes its requests and gets none.
     Draining,
-    /// It failed or was slow: it gets no requests until a probe succeeds.
+    /// Failed or was slow; gets no requests until a probe succeeds.
     Ejected,
 }
 
@@ -39,7 +39,7 @@ pub enum Cause {
     ConsecutiveFailures,
     /// Too many of the latest attempts failed.
     FailureRate,
-    /// It is much slower than the others.
+    /// Much slower than the other replicas.
     Slow,
     /// Its step counter stood still while it had work.
     Stalled,
@@ -199,7 +199,7 @@ impl Record {
         self.forget();
     }
 
-    /// It takes no new requests; a probe of it that runs says nothing any more.
+    /// Stops new requests; the result of a running probe no longer counts.
     pub fn drain(&mut self) {
         (self.state, self.probe) = (State::Draining, None);
     }

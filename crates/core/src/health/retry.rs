@@ -1,5 +1,6 @@
-//! How many attempts may be repeated, so that a failing replica does not double the load of the others. Does not know why an
-//! attempt failed: what is bounded by itself, as the loss of a process that runs requests, is not asked for here.
+//! How many attempts may be repeated, so that a failing replica does not double the load of the others. Does
+//! not know why an attempt failed: what is bounded by itself, as the loss of a process that runs requests, is
+//! not asked for here.
 
 /// A request pays in a tenth of a retry, and a retry costs a whole one.
 const PER_RETRY: u64 = 10;

@@ -1,8 +1,9 @@
-//! How much may be used in a calendar day and month: tokens and money of keys, and of whatever else a budget belongs to. Does not
-//! know calendars, keys or databases.
+//! How much may be used in a calendar day and month: tokens and money of keys, and of whatever else a budget
+//! belongs to. Does not know calendars, keys or databases.
 //!
-//! What was used is counted in a ledger elsewhere. Here stands what that ledger is known to have, what has ended and may not be in it
-//! yet, and what running requests may still use at most: the three together never exceed a budget.
+//! What was used is counted in a ledger elsewhere. Here stands what that ledger is known to have, what has
+//! ended and may not be in it yet, and what running requests may still use at most: the three together never
+//! exceed a budget.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -163,8 +164,8 @@ impl Accounts {
         }
     }
 
-    /// Takes what the ledger says was spent in the present day and month by each scope; absent ones have spent nothing. What was said
-    /// to be written must be in it.
+    /// Takes what the ledger says was spent in the present day and month by each scope; absent ones have
+    /// spent nothing. What was said to be written must be in it.
     pub fn read(&mut self, ledger: BTreeMap<Arc<str>, (Spending, Spending)>, now: Periods) {
         self.advance(now);
         for account in self.accounts.values_mut() {
@@ -179,8 +180,9 @@ impl Accounts {
         self.accounts.retain(|_, account| !account.is_empty());
     }
 
-    /// Takes what the ledger says was spent in the present day by each scope, more often than [`Self::read`] the month's: what is more than
-    /// was known of the day is more of the month too. What was said to be written must be in it.
+    /// Takes what the ledger says was spent in the present day by each scope, more often than [`Self::read`]
+    /// the month's: what is more than was known of the day is more of the month too. What was said to be
+    /// written must be in it.
     pub fn read_day(&mut self, ledger: impl IntoIterator<Item = (Arc<str>, Spending)>, now: Periods) {
         self.advance(now);
         for (name, day) in ledger {

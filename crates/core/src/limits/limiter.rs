@@ -1,4 +1,5 @@
-//! Who may use how much: limits of scopes, checked and charged together. Does not know what a scope stands for.
+//! Who may use how much: limits of scopes, checked and charged together. Does not know what a scope stands
+//! for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,8 +54,8 @@ pub enum LimitRefusal {
         kind: LimitKind,
         /// How much may be used.
         limit: u64,
-        /// After this time the request fits if nothing else is used until then, and not earlier unless something is given back. None
-        /// where running requests must end first.
+        /// After this time the request fits if nothing else is used until then, and not earlier unless
+        /// something is given back. None where running requests must end first.
         wait: Option<Nanos>,
     },
     /// The request alone is over the limit.
@@ -66,7 +67,7 @@ pub enum LimitRefusal {
         /// How much the request needs.
         needed: u64,
     },
-    /// As many scopes are in use as may be.
+    /// The maximum number of scopes is in use.
     TooManyScopes,
 }
 
@@ -84,9 +85,9 @@ pub struct Remaining {
 /// What is left of the limits of a request's scopes, of each kind the one of which least is left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Of requests in a minute.
+    /// Remaining requests of the minute.
     pub requests: Option<Remaining>,
-    /// Of tokens in a minute.
+    /// Remaining tokens of the minute.
     pub tokens: Option<Remaining>,
 }
 
@@ -115,8 +116,8 @@ struct Usage {
 }
 
 impl Limiter {
-    /// Nothing is in use, and never more than `max_scopes` scopes at a time: those that have a running request or had one that
-    /// began within the last minute.
+    /// Nothing is in use, and never more than `max_scopes` scopes at a time: those that have a running
+    /// request or had one that began within the last minute.
     pub fn new(max_scopes: usize) -> Self {
         Self { max_scopes, scopes: BTreeMap::new(), now: BucketId::default(), swept: BucketId::default() }
     }
@@ -134,8 +135,8 @@ impl Limiter {
         self.reserve_within(scopes, |scope| scope.limits, n_tokens, now)
     }
 
-    /// The same where only a part of each scope's limits may be used here. What is over the whole limit never fits, and refusals name
-    /// the whole limit.
+    /// The same where only a part of each scope's limits may be used here. What is over the whole limit never
+    /// fits, and refusals name the whole limit.
     pub(super) fn reserve_within(
         &mut self,
         scopes: &[Scope],
@@ -155,8 +156,9 @@ impl Limiter {
         Ok(Reservation { scopes: names, bucket: self.now, n_tokens })
     }
 
-    /// The request has ended and has used this many tokens. Those that it did not use are given back to the time at which they were
-    /// charged; those that it used beyond its reservation are charged now, whatever the limit, and keep later requests waiting.
+    /// The request has ended and has used this many tokens. Those that it did not use are given back to the
+    /// time at which they were charged; those that it used beyond its reservation are charged now, whatever
+    /// the limit, and keep later requests waiting.
     pub fn settle(&mut self, reservation: Reservation, n_used: u64, now: Timestamp) {
         let excess = n_used.saturating_sub(reservation.n_tokens);
         if excess > 0 {
@@ -245,7 +247,8 @@ impl Limiter {
         }
     }
 
-    /// Forgets scopes that use nothing: once a minute, and where there are too many, but then once in a bucket at most.
+    /// Forgets scopes that use nothing: once a minute, and where there are too many, but then once in a
+    /// bucket at most.
     fn make_room(&mut self, scopes: &[Scope]) -> Result<(), LimitRefusal> {
         let n_new = scopes.iter().filter(|scope| !self.scopes.contains_key(&scope.name)).count();
         let fits = |n: usize| n + n_new <= self.max_scopes;

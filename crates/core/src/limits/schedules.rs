@@ -1,5 +1,5 @@
-//! Random schedules against a plain list of what was used: no minute has more than its limits, nothing is refused that fits, waits
-//! are exact, and planted bugs are found. A failing seed prints itself.
+//! Random schedules against a plain list of what was used: no minute has more than its limits, nothing is
+//! refused that fits, waits are exact, and planted bugs are found. A failing seed prints itself.
 
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ impl World {
         self.now = self.now + Nanos(self.rng.u64(..ms * 1_000_000));
     }
 
-    /// It is almost a minute since a request.
+    /// Moves the clock to almost a minute after a request.
     fn pass_to_end_of_minute(&mut self) {
         let Some(begun) = self.rng.choice(&self.begun) else { return };
         let time = begun.at + MINUTE - Nanos(self.rng.u64(1..BUCKET.0));
@@ -198,7 +198,8 @@ impl World {
         (n_requests as u64, recent().map(|begun| begun.n_tokens).sum(), running as u64)
     }
 
-    /// A request was admitted: all that counts is within the limits, what was used beyond reservations included.
+    /// A request was admitted: all that counts is within the limits, what was used beyond reservations
+    /// included.
     fn check_tokens(&self, asked: &[usize]) -> Result<(), String> {
         let over = |&&i: &&usize| {
             let (_, used, _) = self.used(i, self.minute());

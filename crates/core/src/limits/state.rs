@@ -1,4 +1,5 @@
-//! Use of the limits: those of one gateway, or shares of those that several gateways have. Does not know Redis.
+//! Use of the limits: those of one gateway, or shares of those that several gateways have. Does not know
+//! Redis.
 
 use super::shared::{Leases, Undecided};
 use super::{LimitRefusal, Limiter, Reservation, Scope, Status};
@@ -16,7 +17,7 @@ pub enum LimitState {
 /// Why a request may not begin now.
 #[derive(Debug)]
 pub enum Denied {
-    /// It may not.
+    /// The request may not begin.
     Refused(LimitRefusal),
     /// The local lease is exhausted. Refused with this unless other gateways leave something over.
     AskOthers(LimitRefusal),

@@ -33,7 +33,8 @@ impl ServiceClass {
         Self::ALL.into_iter().find(|class| class.name().eq_ignore_ascii_case(name))
     }
 
-    /// The part of the longest wait that the class may add to. When much waits, the last classes are refused first.
+    /// The part of the longest wait that the class may add to. When much waits, the last classes are refused
+    /// first.
     pub(super) fn band(self) -> f64 {
         match self {
             Self::System | Self::Interactive => 1.0,

@@ -1,5 +1,5 @@
-//! The gate in front of an engine's queue: a request enters if its class may still wait that long and its deadline can be met.
-//! Counts what has entered. Does not know clocks and queues.
+//! The gate in front of an engine's queue: a request enters if its class may still wait that long and its
+//! deadline can be met. Counts what has entered. Does not know clocks and queues.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,21 @@ use super::predict::{Ahead, Machine};
 use crate::request::TenantId;
 use crate::time::{Nanos, Timestamp};
 
-/// The share of admitted tokens that a class is guaranteed when it asks for that much, whatever the other classes ask for.
+/// The share of admitted tokens that a class is guaranteed when it asks for that much, whatever the other
+/// classes ask for.
 const LEAST_SHARE: f64 = 0.05;
 /// The part of the longest wait that is left to classes below that share.
 const RESERVED: f64 = 0.05;
 /// What was asked and admitted counts less by half after this time.
 const HALF_LIFE_S: f64 = 10.0;
-/// Before a request has ended, one is expected to have this many output tokens, or as many as it may have. Counts as one request.
+/// Before a request has ended, one is expected to have this many output tokens, or as many as it may have.
+/// Counts as one request.
 const FIRST_MEAN_OUTPUT: f64 = 128.0;
-/// About so many of the latest requests make the mean of output tokens …
+/// About so many of the latest requests make the mean of output tokens.
 const N_COUNTED: u32 = 128;
-/// … of which there are enough to learn from errors of predictions when this many have ended …
+/// Number of ended requests from which errors of predictions are learned.
 const N_LEARNED: u32 = 32;
-/// … with this weight of the newest one.
+/// Weight of the newest error.
 const NEWEST_WEIGHT: f64 = 0.02;
 /// Errors of shorter predictions say nothing.
 const LEAST_CORRECTED: Nanos = Nanos::from_ms(50);
@@ -35,7 +37,7 @@ pub struct GateConfig {
 /// A request that wants to enter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
-    /// Who asks. Tenants take turns in the engine's queue.
+    /// Tenant; tenants take turns in the engine's queue.
     pub tenant: TenantId,
     /// How much waiting it bears.
     pub class: ServiceClass,
@@ -213,7 +215,8 @@ impl Gate {
         (self.all_waiting.n_sequences, self.n_running)
     }
 
-    /// The predicted wait of one more sequence behind all that wait; zero while nothing is known of the machine.
+    /// The predicted wait of one more sequence behind all that wait; zero while nothing is known of the
+    /// machine.
     pub fn predicted_wait(&self) -> Nanos {
         let Some(machine) = &self.machine else { return Nanos(0) };
         let Waiting { n_sequences, n_tokens } = self.all_waiting;
@@ -273,8 +276,8 @@ impl Gate {
         }
     }
 
-    /// What begins before a request of this tenant: what waits of its own, and, since tenants take turns, one sequence of every
-    /// other tenant for each of these and for the request itself.
+    /// What begins before a request of this tenant: what waits of its own, and, since tenants take turns, one
+    /// sequence of every other tenant for each of these and for the request itself.
     fn ahead(&self, ask: &Ask) -> Ahead {
         let own = self.waiting.get(&ask.tenant).copied().unwrap_or_default();
         let all = self.all_waiting;

@@ -53,8 +53,8 @@ impl Machine {
         }
     }
 
-    /// Until the first step of a request of `n_sequences`: places must become free for those ahead and for itself, and the prompts
-    /// ahead are computed in steps that the running sequences share.
+    /// Until the first step of a request of `n_sequences`: places must become free for those ahead and for
+    /// itself, and the prompts ahead are computed in steps that the running sequences share.
     pub(super) fn wait(&self, ahead: Ahead, n_sequences: u32) -> Nanos {
         let n_free = self.all_slots().saturating_sub(ahead.n_running);
         let n_more = (ahead.n_sequences + u64::from(n_sequences)).saturating_sub(n_free);
@@ -64,19 +64,19 @@ impl Machine {
         Nanos((places as u64).saturating_add(prompts.0))
     }
 
-    /// Of `n_tokens` of a prompt, from its first step to its first token, beside what runs.
+    /// Time of `n_tokens` of a prompt from its first step to its first token, beside what runs.
     pub(super) fn prefill(&self, ahead: Ahead, n_tokens: u64) -> Nanos {
         let n_beside = (ahead.n_running / self.replicas()).min(self.slots());
         self.step_time.prefill(n_tokens, n_beside as u32)
     }
 
-    /// Of `n_tokens` output tokens, beside what runs and what is ahead.
+    /// Time of `n_tokens` output tokens, beside what runs and what is ahead.
     pub(super) fn decode(&self, ahead: Ahead, n_tokens: f64) -> Nanos {
         let n_beside = (ahead.n_running + ahead.n_sequences) / self.replicas();
         Nanos((self.step_ns((n_beside + 1).min(self.slots())) * n_tokens) as u64)
     }
 
-    /// Of a whole request that nothing runs beside.
+    /// Time of a whole request that runs alone.
     pub(super) fn alone(&self, n_prompt_tokens: u64, n_output: f64) -> Nanos {
         let nothing = Ahead::default();
         Nanos(self.prefill(nothing, n_prompt_tokens).0 + self.decode(nothing, n_output).0)

@@ -1,5 +1,5 @@
-//! The gate in front of a simulated engine under random arrivals at several times what the engine can do. A failing seed prints
-//! itself; planted bugs are found.
+//! The gate in front of a simulated engine under random arrivals at several times what the engine can do. A
+//! failing seed prints itself; planted bugs are found.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ struct World {
     n_steps: u32,
 }
 
-/// Who asks how often, in arrivals for each that the engine can take.
+/// Tenants with their classes and arrivals, in multiples of what the engine can take.
 type Demand = [(usize, ServiceClass, f64)];
 
 const STEP_TIME: StepTime = StepTime {
@@ -194,7 +194,8 @@ impl World {
     }
 }
 
-/// Five times what the engine can do, of three tenants: the engine stays full, and nobody waits for much longer than they may.
+/// Five times what the engine can do, of three tenants: the engine stays full, and nobody waits for much
+/// longer than they may.
 fn flood(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut world = World::new(seed, bug);
     let class = ServiceClass::Interactive;

@@ -11,8 +11,8 @@ use crate::request::TokenId;
 pub struct ResumedContinuation {
     /// Its index within the request; also a part of the random numbers' key.
     pub index: u32,
-    /// The output tokens so far, maybe none. They count as output for penalties, `min_tokens`, `max_tokens`, stop tokens
-    /// and positions, as if this replica had generated them; events report only what follows. If they end the
-    /// continuation already, only its end is reported.
+    /// The output tokens so far, maybe none. They count as output for penalties, `min_tokens`, `max_tokens`,
+    /// stop tokens and positions, as if this replica had generated them; events report only what follows. If
+    /// they end the continuation already, only its end is reported.
     pub output: Arc<[TokenId]>,
 }

@@ -47,8 +47,8 @@ pub enum StreamEvent<E> {
 }
 
 impl<E> StreamEvent<E> {
-    /// The share of a stream's buffer that the event takes: 1, and 1 more for every 8 log-probabilities that it carries
-    /// beside the token's own.
+    /// The share of a stream's buffer that the event takes: 1, and 1 more for every 8 log-probabilities that
+    /// it carries beside the token's own.
     pub fn weight(&self) -> usize {
         let n_logprobs = match self {
             Self::Prompt { logprobs, .. } => logprobs.iter().map(|report| 1 + report.top.len()).sum(),
@@ -86,8 +86,8 @@ impl From<ChosenToken<'_>> for TokenReport {
     }
 }
 
-/// When what happened to a continuation, as durations since its request arrived: the clocks of two replicas have no
-/// common origin.
+/// When what happened to a continuation, as durations since its request arrived: the clocks of two replicas
+/// have no common origin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Timing {
@@ -100,7 +100,7 @@ pub struct Timing {
     /// Its last output token was chosen.
     #[serde(with = "exact")]
     pub last_token: Option<Duration>,
-    /// It ended.
+    /// Time of the end.
     #[serde(with = "exact")]
     pub end: Duration,
     /// Output tokens, those from before it was resumed included.
@@ -134,7 +134,7 @@ impl Timing {
         }
     }
 
-    /// Of `n_output` tokens that were there already.
+    /// Creates the timing of `n_output` tokens that were there already.
     pub fn immediate(n_output: u32) -> Self {
         let first_token = (n_output > 0).then_some(Duration::ZERO);
         let first_step = Some(Duration::ZERO);

@@ -30,7 +30,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// As routers know it.
+    /// The load as routers know it.
     pub fn report(&self) -> LoadReport {
         LoadReport {
             n_queued_tokens: self.n_queued_tokens,
@@ -89,11 +89,11 @@ pub struct StepTokens {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It runs requests.
+    /// Runs requests.
     Ready = 0,
-    /// It will not run requests again without a restart.
+    /// Will not run requests again without a restart.
     Lost = 2,
-    /// It makes no progress at present, but may again; also a status that a newer build reports.
+    /// Makes no progress at present, but may again; also a status that a newer build reports.
     #[serde(other)]
     Stalled = 1,
 }

@@ -1,4 +1,5 @@
-//! Whether a new version is worse than the old one, by what was seen of both in one stage. Does not know stages.
+//! Whether a new version is worse than the old one, by what was seen of both in one stage. Does not know
+//! stages.
 
 use super::plan::Plan;
 use crate::time::Nanos;
@@ -12,7 +13,7 @@ pub enum Cause {
     SlowFirstTokens,
     /// Its further tokens take longer.
     SlowTokens,
-    /// It answered a golden prompt otherwise.
+    /// A golden prompt got another answer.
     Golden,
     /// The operator said so.
     Operator,
@@ -34,9 +35,9 @@ impl Cause {
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was answered, or its client went.
+    /// The request was answered, or its client went.
     Answered(Times),
-    /// It failed for a reason that is not the client's.
+    /// The request failed for a reason that is not the client's.
     Failed,
 }
 

@@ -1,5 +1,6 @@
-//! The way of a new version of a model to all of an alias's requests: by stages, and back at once when it fails more, is slower, or
-//! answers otherwise than it should. A plain struct that is told outcomes and times; it does not know models and requests.
+//! The way of a new version of a model to all of an alias's requests: by stages, and back at once when it
+//! fails more, is slower, or answers otherwise than it should. A plain struct that is told outcomes and
+//! times; it does not know models and requests.
 
 mod judgement;
 mod plan;
@@ -61,7 +62,8 @@ impl Rollout {
         self.progress
     }
 
-    /// Which requests, of a hundred, the new version gets: none before its golden answers were right, where there are some.
+    /// Which requests, of a hundred, the new version gets: none before its golden answers were right, where
+    /// there are some.
     pub fn percent(&self) -> u32 {
         match self.progress {
             Progress::Running { .. } if self.plan.has_golden && !self.is_proven => 0,
@@ -71,8 +73,8 @@ impl Rollout {
         }
     }
 
-    /// The version that serves a request at `point` of the whole range of `u64` (a hash of its session). The new version has the end of the
-    /// range: a session that it serves stays with it while its share grows.
+    /// The version that serves a request at `point` of the whole range of `u64` (a hash of its session). The
+    /// new version has the end of the range: a session that it serves stays with it while its share grows.
     pub fn version_at(&self, point: u64) -> Version {
         let place = (u128::from(point) * 100) >> 64;
         if place >= u128::from(100 - self.percent()) { Version::New } else { Version::Old }

@@ -10,7 +10,7 @@ pub const MAX_STAGES: usize = 32;
 pub struct Stage {
     /// Requests that the new version gets, of a hundred.
     pub percent: u32,
-    /// It lasts at least so long.
+    /// Minimum duration of the stage.
     pub hold: Nanos,
 }
 
@@ -19,15 +19,17 @@ pub struct Stage {
 pub struct Plan {
     /// Its stages; after the last one it has all requests.
     pub stages: Vec<Stage>,
-    /// A stage lasts until so many requests of the new version have ended, and means are compared from so many of each version on.
+    /// A stage lasts until so many requests of the new version have ended, and means are compared from so
+    /// many of each version on.
     pub min_outcomes: u32,
-    /// So many failures of the new version in a stage send it back, …
+    /// Number of failures of the new version in a stage that send it back.
     pub min_failures: u32,
-    /// … if the share of its failures is larger than the old version's by more than so many of a hundred.
+    /// Percentage points by which the share of its failures must exceed the old version's for that.
     pub max_failure_excess_percent: u32,
-    /// Its times may be so many hundredths of the old version's, …
+    /// Its times may be so many hundredths of the old version's.
     pub max_slowness_percent: u32,
-    /// … and are not compared where they are longer by less than this for a first token, or a hundredth of it for a token.
+    /// Least difference that is compared: this for a first token, or a hundredth of it
+    /// for a token.
     pub min_excess: Nanos,
     /// Whether its answers to golden prompts are compared: it gets no requests before they were right once.
     pub has_golden: bool,

@@ -1,4 +1,5 @@
-//! What one replica has to do: what it reported, and what this router sent to it. Does not know other replicas.
+//! What one replica has to do: what it reported, and what this router sent to it. Does not know other
+//! replicas.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,7 @@ pub const REPORT_LIFETIME: Nanos = Nanos::from_ms(2_000);
 /// How long a replica's steps take, as it measures them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepTime {
-    /// Of an empty step.
+    /// Time of an empty step.
     #[serde(default, rename = "fixed_ns")]
     pub fixed: Nanos,
     /// More for each prompt token in it.
@@ -29,7 +30,8 @@ pub struct StepTime {
 }
 
 impl Default for StepTime {
-    /// Of a replica that reports nothing: only the ratios matter, since all such replicas are taken to be alike.
+    /// Step time of a replica that reports none: only the ratios matter, since all such replicas are taken to
+    /// be alike.
     fn default() -> Self {
         Self {
             fixed: Nanos::from_ms(10),
@@ -57,12 +59,12 @@ pub struct LoadReport {
     pub n_queued_tokens: u64,
     /// Sequences that decode.
     pub n_decoding: u32,
-    /// Of its steps.
+    /// Time of its steps.
     pub step_time: StepTime,
 }
 
-/// One request's part of its replica's load, given back when the request ends. It cannot be copied, so that no load is given
-/// back twice.
+/// One request's part of its replica's load, given back when the request ends. It cannot be copied, so that
+/// no load is given back twice.
 #[derive(Debug)]
 #[must_use = "the load stays counted until the ticket is given back"]
 pub struct Ticket {
@@ -83,9 +85,9 @@ impl Ticket {
 #[derive(Debug, Default)]
 pub(super) struct Load {
     report: Option<(LoadReport, Timestamp)>,
-    /// Of requests sent from here that have not ended.
+    /// Tokens of requests sent from here that have not ended.
     n_tokens: u64,
-    /// Of requests sent from here without a first token yet.
+    /// Uncached tokens of requests sent from here without a first token yet.
     n_uncached: u64,
     /// Requests sent from here that have their first token.
     n_decoding: u32,
@@ -103,8 +105,8 @@ impl Load {
 
     /// The time to first token of one more request of which `n_uncached` prompt tokens are not cached.
     ///
-    /// A report holds what all routers sent, but is late; what was sent from here is known at once, but is a part. The larger
-    /// one is nearer to the truth, and nothing is counted twice.
+    /// A report holds what all routers sent, but is late; what was sent from here is known at once, but is a
+    /// part. The larger one is nearer to the truth, and nothing is counted twice.
     pub(super) fn predicted_ttft(&self, n_uncached: u64, now: Timestamp) -> Nanos {
         let step_time = self.report.map_or_else(StepTime::default, |(report, _)| report.step_time);
         self.ttft(&step_time, n_uncached, now)

@@ -1,4 +1,5 @@
-//! Where replicas are, how far away that is, and which regions the requests of an organisation may go to. Does not know loads.
+//! Where replicas are, how far away that is, and which regions the requests of an organisation may go to.
+//! Does not know loads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -63,7 +64,8 @@ impl RegionOffer {
         self.round_trip = self.round_trip.into_iter().chain(round_trip).min();
     }
 
-    /// The predicted time to first token with the round trip to the region, which counts as 0 for the router's own region.
+    /// The predicted time to first token with the round trip to the region, which counts as 0 for the
+    /// router's own region.
     pub(super) fn first_token(&self, is_home: bool) -> Nanos {
         let way = if is_home { Nanos(0) } else { self.round_trip.unwrap_or(UNMEASURED) };
         Nanos(self.ttft.unwrap_or_default().0.saturating_add(way.0))
@@ -78,12 +80,13 @@ pub const EVERYONE: &str = "*";
 pub struct Residency(BTreeMap<String, Arc<[Region]>>);
 
 impl Residency {
-    /// Of organisations and the regions of each; the last rule of an organisation counts.
+    /// Creates the rules of organisations with the regions of each; the last rule of an organisation counts.
     pub fn new(rules: impl IntoIterator<Item = (String, Arc<[Region]>)>) -> Self {
         Self(rules.into_iter().collect())
     }
 
-    /// The only regions that a request of this organisation may go to; `None`: to all, and to replicas without a region.
+    /// The only regions that a request of this organisation may go to; `None`: to all, and to replicas
+    /// without a region.
     pub fn regions(&self, organisation: Option<&str>) -> Option<Arc<[Region]>> {
         let own = organisation.and_then(|name| self.0.get(name));
         own.or_else(|| self.0.get(EVERYONE)).cloned()

@@ -9,7 +9,7 @@ pub enum Policy {
     RoundRobin,
     /// The fewest tokens of requests that have not ended.
     LeastTokens,
-    /// Of two at random, the one with fewer tokens of requests that have not ended.
+    /// Chooses of two at random the one with fewer tokens of requests that have not ended.
     PowerOfTwo,
     /// The least predicted time to first token, from queue, step times and cached prompt tokens.
     #[default]
@@ -20,7 +20,7 @@ impl Policy {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::RoundRobin, Self::LeastTokens, Self::PowerOfTwo, Self::LeastTtft];
 
-    /// As users write it.
+    /// Name in flags and settings.
     pub const fn name(self) -> &'static str {
         match self {
             Self::RoundRobin => "round-robin",

@@ -10,14 +10,15 @@ use crate::block_pool::CacheNews;
 pub enum Knowledge {
     /// The replica publishes and withdraws its blocks.
     Exact,
-    /// The replica says nothing: what was sent to it is taken to be cached, until newer prefixes take the room.
+    /// The replica says nothing: what was sent to it is taken to be cached, until newer prefixes take the
+    /// room.
     Sent,
 }
 
 /// A bounded set of block names, the least recently used ones dropped first.
 ///
-/// The name of a block covers all blocks before it, so a set of names is a prefix tree whose edges are whole blocks. A
-/// lookup ends at the first name that is missing.
+/// The name of a block covers all blocks before it, so a set of names is a prefix tree whose edges are whole
+/// blocks. A lookup ends at the first name that is missing.
 #[derive(Debug)]
 pub struct CachedPrefixes {
     max_blocks: usize,
@@ -42,8 +43,8 @@ impl CachedPrefixes {
         self.uses.is_empty()
     }
 
-    /// These blocks of one prompt, in its order, are cached. Later blocks count as used earlier, so that of one prefix the
-    /// end is dropped first and no name is kept that no lookup can reach.
+    /// Notes that these blocks of one prompt, in its order, are cached. Later blocks count as used earlier,
+    /// so that of one prefix the end is dropped first and no name is kept that no lookup can reach.
     pub fn publish(&mut self, blocks: &[BlockKey]) {
         for block in blocks[..blocks.len().min(self.max_blocks)].iter().rev() {
             if let Some(use_before) = self.uses.insert(*block, self.n_uses) {

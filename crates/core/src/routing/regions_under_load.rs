@@ -1,4 +1,5 @@
-//! The choice between regions under random loads, distances and residency rules. A failing seed prints itself.
+//! The choice between regions under random loads, distances and residency rules. A failing seed prints
+//! itself.
 
 use fastrand::Rng;
 

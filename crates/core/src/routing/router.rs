@@ -1,5 +1,5 @@
-//! The router of one model: its replicas, their load, their caches, and the policy. Does not know which replicas are healthy:
-//! each query names those that may be chosen.
+//! The router of one model: its replicas, their load, their caches, and the policy. Does not know which
+//! replicas are healthy: each query names those that may be chosen.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,13 +16,13 @@ use crate::time::{Nanos, Timestamp};
 /// A request that needs a replica.
 #[derive(Debug, Clone, Copy)]
 pub struct Query<'a> {
-    /// Of the prompt, with what a continued stream has already generated.
+    /// Tokens of the prompt, with what a continued stream has already generated.
     pub n_tokens: u32,
     /// The names of its full blocks, in their order.
     pub blocks: &'a [BlockKey],
     /// The client's own choice; no other replica is chosen then.
     pub pinned: Option<ReplicaId>,
-    /// Those that may be chosen.
+    /// Replicas that may be chosen.
     pub eligible: &'a [ReplicaId],
     /// The only regions that it may go to; a replica without a region is in none of them.
     pub regions: Option<&'a [Region]>,
@@ -37,8 +37,8 @@ pub struct Choice {
     pub n_cached_tokens: u32,
     /// The predicted time to first token there.
     pub ttft: Nanos,
-    /// The same on a replica of usual speed ([`StepTime::default`]): how long the request really took, in parts of this, compares the
-    /// speeds of replicas.
+    /// The same on a replica of usual speed ([`StepTime::default`]): how long the request really took, in
+    /// parts of this, compares the speeds of replicas.
     pub usual_ttft: Nanos,
 }
 
@@ -72,7 +72,8 @@ impl Router {
         Self { policy, home, replicas, n_added: 0, n_choices: 0, last: None, random: seed }
     }
 
-    /// Places the router in the region `home`, whose replicas count as 0 away; without one, no region is nearer than its measured round trip.
+    /// Places the router in the region `home`, whose replicas count as 0 away; without one, no region is
+    /// nearer than its measured round trip.
     pub fn at(self, home: Option<Region>) -> Self {
         Self { home, ..self }
     }
@@ -147,7 +148,8 @@ impl Router {
         }
     }
 
-    /// The replica was started anew, or another one stands in its place: its cache is empty, and it may not be one that tells.
+    /// The replica was started anew, or another one stands in its place: its cache is empty, and it may not
+    /// be one that tells.
     pub fn forget_cache(&mut self, replica: ReplicaId) {
         if let Some(replica) = self.replicas.get_mut(&replica) {
             replica.knowledge = Knowledge::Sent;
@@ -232,8 +234,9 @@ impl Router {
         query.eligible.iter().copied().filter(may).collect()
     }
 
-    /// The candidates of the region with the least predicted time to first token, round trip included. So requests stay in the nearest
-    /// region until the predicted wait there exceeds that of another one by more than the round trip to it.
+    /// The candidates of the region with the least predicted time to first token, round trip included. So
+    /// requests stay in the nearest region until the predicted wait there exceeds that of another one by more
+    /// than the round trip to it.
     fn in_best_region(
         &self,
         mut candidates: Vec<ReplicaId>,

@@ -1,5 +1,6 @@
-//! Beam search over steps: each beam is a sequence, which waits for the others after each token; once the last one has its next
-//! tokens, the sequences are divided anew among the beams that go on. Does not know which beams are good.
+//! Beam search over steps: each beam is a sequence, which waits for the others after each token; once the
+//! last one has its next tokens, the sequences are divided anew among the beams that go on. Does not know
+//! which beams are good.
 
 use super::{Emit, Event, Scheduler};
 use crate::batch::StepOutput;
@@ -13,7 +14,7 @@ use crate::timeline::Timeline;
 #[derive(Debug)]
 pub(super) struct BeamProgress {
     pub(super) beams: Beams,
-    /// Of the request as a whole; its tokens are those of a beam.
+    /// Timeline of the request as a whole; its tokens are those of a beam.
     timeline: Option<Timeline>,
 }
 
@@ -87,8 +88,8 @@ impl Scheduler {
         self.complete_beams = complete;
     }
 
-    /// Makes the beams `before` the beams `next`. First those go on whose index is not that of their parent, which still has the tokens
-    /// that they share.
+    /// Makes the beams `before` the beams `next`. First those go on whose index is not that of their parent,
+    /// which still has the tokens that they share.
     fn divide_sequences(&mut self, request: RequestId, before: &[u32], next: &[NextBeam], now: Timestamp) {
         for beam in next.iter().filter(|beam| beam.index != beam.parent) {
             match before.contains(&beam.index) {
@@ -110,8 +111,8 @@ impl Scheduler {
         }
     }
 
-    /// A beam that does not go on becomes one that does. Where both run, it stays in its place with the blocks of its parent; else it
-    /// waits, and finds them in the cache.
+    /// A beam that does not go on becomes one that does. Where both run, it stays in its place with the
+    /// blocks of its parent; else it waits, and finds them in the cache.
     fn replace_beam(&mut self, request: RequestId, beam: &NextBeam) {
         let id = SequenceId { request, index: beam.index };
         let parent = SequenceId { request, index: beam.parent };

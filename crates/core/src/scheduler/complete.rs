@@ -1,5 +1,5 @@
-//! Ending a step: what it computed is noted, published and reported; what ended gives its blocks back. Does not know how it
-//! ran.
+//! Ending a step: what it computed is noted, published and reported; what ended gives its blocks back. Does
+//! not know how it ran.
 
 use super::{Emit, Event, Failure, Scheduler, Step, StepShape};
 use crate::batch::{ScheduledBatch, ScheduledSequence, SequenceError, StepOutput};
@@ -7,7 +7,7 @@ use crate::request::{FinishReason, RequestId, SequenceId, TokenId};
 use crate::sequence::Rank;
 use crate::time::{Nanos, Timestamp};
 
-/// So many passes of the draft model are slower than those after them, and are not learnt from.
+/// Warm-up passes of the draft model that the step-time model ignores.
 const N_WARM_UP_PASSES: u64 = 4;
 
 /// One sequence and what the executor said to it.
@@ -71,8 +71,8 @@ impl Answer<'_> {
 }
 
 impl Scheduler {
-    /// Ends the step that ran. A sequence without its token, or with an error, ends its request and no other; what the step brought
-    /// for a sequence that is gone is dropped.
+    /// Ends the step that ran. A sequence without its token, or with an error, ends its request and no other;
+    /// what the step brought for a sequence that is gone is dropped.
     pub fn complete(&mut self, step: Step, output: &StepOutput, now: Timestamp, emit: &mut Emit<'_>) {
         self.observe_time(&step, output, now);
         self.end_step(&step, now);
@@ -104,7 +104,8 @@ impl Scheduler {
         drop(step);
     }
 
-    /// Ends a step that did not run because the one before it failed as a whole: its shares are computed again.
+    /// Ends a step that did not run because the one before it failed as a whole: its shares are computed
+    /// again.
     pub fn discard(&mut self, step: Step, now: Timestamp) {
         self.end_step(&step, now);
         for sequence in &mut self.running {
@@ -113,15 +114,15 @@ impl Scheduler {
         drop(step);
     }
 
-    /// Where the running sequence stands that has a share in step `number`. They mostly stand in the batch's order: the search
-    /// begins at `guess`.
+    /// Where the running sequence stands that has a share in step `number`. They mostly stand in the batch's
+    /// order: the search begins at `guess`.
     fn find_in_step(&self, id: SequenceId, number: u64, guess: usize) -> Option<usize> {
         let mut places = (guess..self.running.len()).chain(0..guess.min(self.running.len()));
         places.find(|&i| self.running[i].id() == id && self.running[i].is_in_step(number))
     }
 
-    /// Learns how long the target model's pass took, and each pass of the draft model. The first does not have the drafts
-    /// that the executor did not make.
+    /// Learns how long the target model's pass took, and each pass of the draft model. The first does not
+    /// have the drafts that the executor did not make.
     fn observe_time(&mut self, step: &Step, output: &StepOutput, now: Timestamp) {
         let mut shape = step.shape;
         for (sequence_idx, scheduled) in step.batch.sequences().iter().enumerate() {
@@ -206,7 +207,8 @@ impl Scheduler {
         Ok(reason.or(is_done.then_some(FinishReason::Length)))
     }
 
-    /// Notes that a sequence got no token because its masks were not there: its last token is computed again with the same drafts.
+    /// Notes that a sequence got no token because its masks were not there: its last token is computed again
+    /// with the same drafts.
     fn leave_out(&mut self, i: usize, answer: &Answer<'_>, now: Timestamp) {
         let (scheduled, sequence) = (answer.scheduled, &mut self.running[i]);
         let n_drafts = scheduled.n_drafts + scheduled.n_to_draft;
@@ -217,8 +219,8 @@ impl Scheduler {
         sequence.await_masks(scheduled.masks.as_ref(), now);
     }
 
-    /// Appends the sequence's output tokens up to the one that ends the sequence. Why it ends, if it does, and how many tokens
-    /// were appended.
+    /// Appends the sequence's output tokens up to the one that ends the sequence. Why it ends, if it does,
+    /// and how many tokens were appended.
     fn push_tokens(
         &mut self,
         i: usize,

@@ -16,17 +16,18 @@ pub struct SchedulerConfig {
     pub max_queued_requests: u32,
     /// Most prompt tokens of the requests that wait for their first step.
     pub max_queued_tokens: u64,
-    /// Most drafts of one sequence in one step. They take what a step has left when all have their tokens; 0: none are
-    /// verified.
+    /// Most drafts of one sequence in one step. They take what a step has left when all have their tokens; 0:
+    /// none are verified.
     pub max_draft_tokens: u32,
     /// Where drafts come from when the executor proposes none.
     pub speculation: SpeculationMethod,
-    /// Fewest tokens at the end of a sequence that must have occurred in it before, for prompt lookup to propose what
-    /// followed them there. At least 1.
+    /// Fewest tokens at the end of a sequence that must have occurred in it before, for prompt lookup to
+    /// propose what followed them there. At least 1.
     pub prompt_lookup_min: u32,
-    /// Whether requests of a tenant share the blocks of common prefixes. Continuations of one request always do.
+    /// Whether requests of a tenant share the blocks of common prefixes. Continuations of one request always
+    /// do.
     pub prefix_caching: bool,
-    /// Who goes first.
+    /// Order of waiting requests.
     pub policy: SchedulingPolicy,
 }
 
@@ -89,7 +90,7 @@ impl SpeculationMethod {
     }
 }
 
-/// Who goes first.
+/// Order of waiting requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SchedulingPolicy {
     /// Priorities are ignored.

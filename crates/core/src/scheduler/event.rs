@@ -8,8 +8,8 @@ use crate::scheduler::step_time::StepShape;
 use crate::time::Timestamp;
 use crate::timeline::Timeline;
 
-/// A step in flight. Whoever holds it must give it back, to [`Scheduler::complete`] or to [`Scheduler::fail`];
-/// either consumes it, so that a step ends exactly once.
+/// A step in flight. Whoever holds it must give it back, to [`Scheduler::complete`] or to
+/// [`Scheduler::fail`]; either consumes it, so that a step ends exactly once.
 ///
 /// [`Scheduler::complete`]: super::Scheduler::complete
 /// [`Scheduler::fail`]: super::Scheduler::fail
@@ -43,7 +43,7 @@ impl Step {
 /// Something happened to a request. Events of one request come in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event<'a> {
-    /// It waits no more for its first step: it runs, or it ended before.
+    /// A request left the queue: it runs, or it ended before.
     Dequeued {
         /// Which request.
         request: RequestId,

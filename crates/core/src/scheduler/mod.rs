@@ -1,6 +1,6 @@
 //! The scheduler: which sequences compute which tokens in the next step. There is no prefill and no decode
-//! phase: each sequence has `n_computed`, which catches up with its tokens (as in vLLM V1). Decides when work is
-//! done, never what comes out. Does not know a clock, threads and what tokens mean.
+//! phase: each sequence has `n_computed`, which catches up with its tokens (as in vLLM V1). Decides when work
+//! is done, never what comes out. Does not know a clock, threads and what tokens mean.
 
 mod ahead;
 mod beams;
@@ -41,8 +41,8 @@ use fairness::{LightTenants, SlowMasks, WaitingQueue};
 /// Where events go.
 pub type Emit<'a> = dyn FnMut(Event<'_>) + 'a;
 
-/// Decides what runs when. [`Scheduler::plan`] begins a step; [`Scheduler::complete`], [`Scheduler::fail`] or [`Scheduler::discard`]
-/// ends it. Steps end in the order in which they began.
+/// Decides what runs when. [`Scheduler::plan`] begins a step; [`Scheduler::complete`], [`Scheduler::fail`] or
+/// [`Scheduler::discard`] ends it. Steps end in the order in which they began.
 #[derive(Debug)]
 pub struct Scheduler {
     config: SchedulerConfig,
@@ -52,10 +52,10 @@ pub struct Scheduler {
     waiting: WaitingQueue,
     light: LightTenants,
     slow_masks: SlowMasks,
-    /// In the order in which the tenants' turns to start one came; a tenant's own stand by rank at its places. All
-    /// have their share of the pool; most have a share of each step.
+    /// In the order in which the tenants' turns to start one came; a tenant's own stand by rank at its
+    /// places. All have their share of the pool; most have a share of each step.
     running: Vec<Sequence<Running>>,
-    /// Those whose readers are behind.
+    /// Sequences whose readers are behind.
     paused: BTreeMap<SequenceId, Sequence<Paused>>,
     /// Beams without blocks that wait for other beams.
     idle_beams: BTreeMap<SequenceId, Sequence<Waiting>>,
@@ -90,7 +90,7 @@ struct Progress {
     arrival: u64,
     /// Sequences that have not ended.
     n_live: usize,
-    /// It has left the queue.
+    /// Whether it has left the queue.
     started: bool,
     prompt_done: bool,
     /// Prompt tokens whose log-probability was reported; the first token has none.
@@ -198,8 +198,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Ends all continuations of a request. What a step in flight brings for them is dropped. Does nothing when the request has
-    /// ended.
+    /// Ends all continuations of a request. What a step in flight brings for them is dropped. Does nothing
+    /// when the request has ended.
     pub fn abort(&mut self, request: RequestId, now: Timestamp, emit: &mut Emit<'_>) {
         let n = self.requests.get(&request).map_or(0, |progress| progress.request.n_sequences());
         for index in 0..n {
@@ -207,7 +207,8 @@ impl Scheduler {
         }
     }
 
-    /// Ends one continuation. Does nothing when it has ended, and of a beam search, whose continuations are known only at its end.
+    /// Ends one continuation. Does nothing when it has ended, and of a beam search, whose continuations are
+    /// known only at its end.
     pub fn abort_sequence(&mut self, id: SequenceId, now: Timestamp, emit: &mut Emit<'_>) {
         if self.requests.get(&id.request).is_some_and(|progress| progress.beams.is_none()) {
             self.end_sequence(id, now, emit);

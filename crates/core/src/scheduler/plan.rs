@@ -1,6 +1,6 @@
-//! Planning a step. Those that lack one token come first, so that nobody who is being given tokens waits for a
-//! prompt; then those that catch up, in chunks; then who waits; then drafts. Prompts of tenants that ask for little are computed before
-//! ([`super::fairness`]). Does not know what the step will bring.
+//! Planning a step. Those that lack one token come first, so that nobody who is being given tokens waits for
+//! a prompt; then those that catch up, in chunks; then who waits; then drafts. Prompts of tenants that ask
+//! for little are computed before ([`super::fairness`]). Does not know what the step will bring.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ use crate::timeline::request_trace::QueueCause;
 /// In the place of a token that the executor carries from the step before; it is not read.
 const CARRIED: TokenId = 0;
 
-/// On a machine too slow for the target, chunks may make a step this many times as long as it would be without.
+/// On a machine too slow for the target, chunks may make a step this many times as long as it would be
+/// without.
 const MOST_SLOWDOWN: f64 = 1.5;
 
 impl Scheduler {
@@ -64,8 +65,8 @@ impl Scheduler {
         }
     }
 
-    /// Where nothing can be computed because of blocks and places of beams that wait for other beams, these give them up, one after
-    /// the other, the last one first.
+    /// Where nothing can be computed because of blocks and places of beams that wait for other beams, these
+    /// give them up, one after the other, the last one first.
     fn make_beams_give_way(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
         while budget.shape.n_tokens == 0
             && self.n_in_flight() == 0
@@ -131,9 +132,10 @@ impl Scheduler {
         }
     }
 
-    /// Starts waiting sequences, with `only_light` those of tenants that ask for little, while there are places, tokens of the step and
-    /// blocks for them. For a tenant below its share, one above its own makes room ([`Scheduler::give_way`]). A sequence that waits
-    /// for a block that is just being computed lets the others pass.
+    /// Starts waiting sequences, with `only_light` those of tenants that ask for little, while there are
+    /// places, tokens of the step and blocks for them. For a tenant below its share, one above its own makes
+    /// room ([`Scheduler::give_way`]). A sequence that waits for a block that is just being computed lets the
+    /// others pass.
     pub(super) fn admit(
         &mut self,
         only_light: bool,
@@ -170,8 +172,8 @@ impl Scheduler {
     /// Starts or defers the first that waits.
     ///
     /// # Errors
-    /// When it does not fit, with what it lacks beside tokens of the step. What is behind it may not pass then, else a long
-    /// request would wait for ever.
+    /// When it does not fit, with what it lacks beside tokens of the step. What is behind it may not pass
+    /// then, else a long request would wait for ever.
     fn admit_first(
         &mut self,
         is_light: bool,
@@ -241,7 +243,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Gives a sequence that was just started its first chunk of at most `n` tokens; none if its last one waits for its masks.
+    /// Gives a sequence that was just started its first chunk of at most `n` tokens; none if its last one
+    /// waits for its masks.
     fn schedule_first(&mut self, i: usize, n: usize, budget: &mut StepBudget) {
         let n = n.min(self.running[i].n_missing());
         if n > 0 {
@@ -284,10 +287,10 @@ impl Scheduler {
         n_blocks * BLOCK_TOKENS - self.running[i].n_planned()
     }
 
-    /// Sees to it that sequence `i` can have one more token computed: preempts the last of those that run until
-    /// it can. That is the least urgent sequence of the tenant that started one last: a priority only decides which
-    /// of its tenant's own sequences gives way. False when that was itself, and for a sequence in flight: what it has ahead of others
-    /// takes nothing from them.
+    /// Sees to it that sequence `i` can have one more token computed: preempts the last of those that run
+    /// until it can. That is the least urgent sequence of the tenant that started one last: a priority only
+    /// decides which of its tenant's own sequences gives way. False when that was itself, and for a sequence
+    /// in flight: what it has ahead of others takes nothing from them.
     fn make_room(&mut self, i: usize, budget: &mut StepBudget) -> bool {
         while self.n_allocatable(i) == 0 {
             if self.running[i].is_in_flight() {
@@ -302,8 +305,8 @@ impl Scheduler {
         true
     }
 
-    /// Takes sequence `i`'s blocks and its share of the step: it waits again and is computed again later. What a step in flight
-    /// brings for it is dropped.
+    /// Takes sequence `i`'s blocks and its share of the step: it waits again and is computed again later.
+    /// What a step in flight brings for it is dropped.
     pub(super) fn preempt(&mut self, i: usize, budget: &mut StepBudget) {
         let sequence = self.running.remove(i);
         budget.give_back(sequence.n_planned(), sequence.state.n_scheduled);

@@ -1,6 +1,6 @@
-//! Fair shares of sequences and blocks. While a tenant below its share waits, a tenant above its own gives up what it holds:
-//! one that filled the machine first cannot keep the others out for as long as its requests run. Does not know
-//! which tenant goes next: that is [`super::fairness`].
+//! Fair shares of sequences and blocks. While a tenant below its share waits, a tenant above its own gives up
+//! what it holds: one that filled the machine first cannot keep the others out for as long as its requests
+//! run. Does not know which tenant goes next: that is [`super::fairness`].
 
 use std::collections::BTreeSet;
 
@@ -16,12 +16,12 @@ use crate::timeline::request_trace::QueueCause;
 pub(super) enum Lack {
     /// A sequence of the batch.
     Sequence,
-    /// So many blocks of the KV cache.
+    /// Number of KV blocks missing.
     Blocks(usize),
 }
 
 impl Lack {
-    /// As it is told to those who ask why a request waited.
+    /// The cause as `/explain` reports it.
     pub(super) fn cause(self) -> QueueCause {
         match self {
             Self::Sequence => QueueCause::Sequences,
@@ -44,13 +44,13 @@ impl Scheduler {
         self.waiting.cause.filter(|_| !self.waiting.is_empty())
     }
 
-    /// Preempts sequences in favour of the tenant that goes next, if that tenant stays within its share (the whole divided by
-    /// the tenants that run or wait) with what it asks for, and another, which was served more, is above its own. The victims
-    /// are the least urgent sequences of the tenant that holds most. Returns false, and preempts nothing, when that would
-    /// not be enough.
+    /// Preempts sequences in favour of the tenant that goes next, if that tenant stays within its share (the
+    /// whole divided by the tenants that run or wait) with what it asks for, and another, which was served
+    /// more, is above its own. The victims are the least urgent sequences of the tenant that holds most.
+    /// Returns false, and preempts nothing, when that would not be enough.
     ///
-    /// A tenant cannot get back by this rule what it gave up by it: it would be above its share again. The victims' tenant was
-    /// served more, so the same sequence still goes next, and what it lacked is there.
+    /// A tenant cannot get back by this rule what it gave up by it: it would be above its share again. The
+    /// victims' tenant was served more, so the same sequence still goes next, and what it lacked is there.
     pub(super) fn give_way(&mut self, lack: Lack, n_promised: &mut usize, budget: &mut StepBudget) -> bool {
         let Some((tenant, n_wanted)) = self.wanted_by_next(lack) else { return false };
         if self.running.iter().all(|sequence| sequence.request.tenant == tenant) {
@@ -75,8 +75,8 @@ impl Scheduler {
         !victims.is_empty()
     }
 
-    /// Which sequences of `holder`, which holds `n_above` more than its share, have to give way: the last ones first, none if
-    /// that is not enough.
+    /// Which sequences of `holder`, which holds `n_above` more than its share, have to give way: the last
+    /// ones first, none if that is not enough.
     fn victims(&self, lack: Lack, holder: &TenantId, mut n_above: usize) -> Vec<usize> {
         let mut n_missing = match lack {
             Lack::Sequence => 1,

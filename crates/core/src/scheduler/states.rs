@@ -3,7 +3,8 @@
 use super::Scheduler;
 
 impl Scheduler {
-    /// Checks that every slot that is held, and every checkpoint that is about to be read, is so by a running sequence.
+    /// Checks that every slot that is held, and every checkpoint that is about to be read, is so by a running
+    /// sequence.
     pub(super) fn check_states(&self) -> Result<(), String> {
         let (mut n_held, mut n_readers) = (0, 0);
         for (n_slots, is_reading) in self.running.iter().map(|sequence| sequence.n_state_slots()) {

@@ -1,5 +1,5 @@
-//! What a sequence does as a beam: goes on after the tokens of another one, with that one's blocks. Does not know which beam goes on
-//! after which.
+//! What a sequence does as a beam: goes on after the tokens of another one, with that one's blocks. Does not
+//! know which beam goes on after which.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ impl<S> Sequence<S> {
         self.hashes.clone_from(&parent.hashes);
     }
 
-    /// Appends the next token of a beam. It becomes output only if the beam is among those that are reported at the end.
+    /// Appends the next token of a beam. It becomes output only if the beam is among those that are reported
+    /// at the end.
     pub fn push_beam_token(&mut self, token: TokenId) {
         if self.tokens.is_empty() {
             self.tokens.extend_from_slice(&self.request.prompt);
@@ -42,8 +43,9 @@ impl<S> Sequence<S> {
 }
 
 impl Sequence<Running> {
-    /// Makes it a beam that goes on with `token` after `parent`. Both have computed all of their tokens, of which they have as many.
-    /// The parent's full blocks are shared; of a last block that is not full, the sequence's own becomes a copy, in its next step.
+    /// Makes it a beam that goes on with `token` after `parent`. Both have computed all of their tokens, of
+    /// which they have as many. The parent's full blocks are shared; of a last block that is not full, the
+    /// sequence's own becomes a copy, in its next step.
     pub fn continue_running_beam(&mut self, parent: &Self, token: TokenId, pool: &mut BlockPool) {
         let n_full = parent.state.n_computed / BLOCK_TOKENS;
         assert_eq!(self.blocks().len(), parent.blocks().len(), "beams of one length have as many blocks");

@@ -1,5 +1,5 @@
-//! How far a running sequence is with the masks of its constraint: whether its next token has to wait for them. Does not know who
-//! evaluates them.
+//! How far a running sequence is with the masks of its constraint: whether its next token has to wait for
+//! them. Does not know who evaluates them.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use crate::batch::ScheduledBatch;
 use crate::masks::SequenceMasks;
 use crate::time::{Nanos, Timestamp};
 
-/// A sequence one of whose masks took this long waits for its masks before its next token has a place in a step.
+/// A sequence one of whose masks took this long waits for its masks before its next token has a place in a
+/// step.
 pub const SLOW_MASKS: Nanos = Nanos::from_ms(8);
 
 /// Number of quick masks in a row after which a sequence is an ordinary one again.
@@ -93,8 +94,8 @@ impl Sequence<Running> {
         state.reported = state.reported.max(Some(number));
     }
 
-    /// Hands the masks that were begun to the sequence that was added to a batch last, if they are those of its drafts. Else those that
-    /// it has get this number.
+    /// Hands the masks that were begun to the sequence that was added to a batch last, if they are those of
+    /// its drafts. Else those that it has get this number.
     pub(crate) fn give_masks(&mut self, n_drafts: usize, number: u64, batch: &mut ScheduledBatch) {
         let n_output = self.tokens.len() - self.n_prompt();
         let drafts = &self.state.drafts[..n_drafts.min(self.state.drafts.len())];

@@ -1,6 +1,6 @@
-//! One continuation of a request: `Waiting` → `Running` → `Finished`, and `Paused` while its reader is behind. The
-//! states are types, so that only what runs can hold blocks and what is paused or has finished cannot run. Does
-//! not know who goes first.
+//! One continuation of a request: `Waiting` → `Running` → `Finished`, and `Paused` while its reader is
+//! behind. The states are types, so that only what runs can hold blocks and what is paused or has finished
+//! cannot run. Does not know who goes first.
 
 mod beams;
 mod masks;
@@ -23,7 +23,7 @@ pub use masks::SLOW_MASKS;
 use recurrent::RecurrentState;
 pub(crate) use shares::Share;
 
-/// Who goes first within a tenant: the smaller rank. Priority, then arrival, then the index within the request.
+/// Order within a tenant, the smaller rank first: priority, then arrival, then the index within the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank {
     /// The request's priority, or 0 for all where priorities are off.
@@ -37,8 +37,8 @@ pub struct Rank {
 /// Holds tokens but no blocks: not started yet, preempted, or paused before.
 #[derive(Debug)]
 pub struct Waiting {
-    /// Its tenant pays for the tokens that are computed when it starts; not after a preemption, which is not its
-    /// tenant's doing.
+    /// Its tenant pays for the tokens that are computed when it starts; not after a preemption, which is not
+    /// its tenant's doing.
     pub(crate) is_charged: bool,
 }
 
@@ -56,7 +56,8 @@ pub struct Running {
     n_computed: usize,
     /// Leading blocks whose content was given a name.
     n_published: usize,
-    /// The block whose content its last block is to have before its next token is computed; a reference of its own.
+    /// The block whose content its last block is to have before its next token is computed; a reference of
+    /// its own.
     copied_block: Option<BlockId>,
     /// Its state, where the model has recurrent layers.
     recurrent: Option<RecurrentState>,
@@ -70,8 +71,8 @@ pub struct Running {
     pub(crate) n_scheduled_drafts: usize,
     /// Its prompt is computed before those of tenants that ask for more.
     pub(crate) is_light: bool,
-    /// Guesses of the tokens after the newest one, to be scheduled with it. They hold for these tokens only: they do not
-    /// outlive the next step of the sequence, nor its time in the running state.
+    /// Guesses of the tokens after the newest one, to be scheduled with it. They hold for these tokens only:
+    /// they do not outlive the next step of the sequence, nor its time in the running state.
     drafts: Vec<TokenId>,
     /// Where the drafts come from.
     source: DraftSource,
@@ -98,7 +99,8 @@ pub struct Sequence<S> {
     pub(crate) timeline: Timeline,
     /// The empty prefix of all who may share its blocks.
     root: BlockHash,
-    /// Prompt and output; empty until it first runs or is resumed, so that a queue of continuations holds one prompt.
+    /// Prompt and output; empty until it first runs or is resumed, so that a queue of continuations holds one
+    /// prompt.
     tokens: Vec<TokenId>,
     /// Names of the leading full blocks, as far as they were needed.
     hashes: Vec<BlockHash>,
@@ -292,8 +294,8 @@ impl Sequence<Running> {
         &self.state.drafts
     }
 
-    /// Looks up to `n` tokens up that followed earlier where the last `min_match` tokens or more are the same. Whether there were
-    /// any.
+    /// Looks up to `n` tokens up that followed earlier where the last `min_match` tokens or more are the
+    /// same. Whether there were any.
     pub fn look_up(&mut self, min_match: usize, n: usize) -> bool {
         !self.state.speculation.look_up(&self.tokens, min_match, n).is_empty()
     }
@@ -321,9 +323,9 @@ impl Sequence<Running> {
         self.state.drafts.extend_from_slice(drafts);
     }
 
-    /// Notes that a step computed `n_known` tokens and had room for `n_drafts` drafts, that `n_made` drafts were verified, and
-    /// that `n_accepted` of them are among the `n_pushed` tokens appended since. What it computed for the others is void, and
-    /// the blocks that only they needed are given back.
+    /// Notes that a step computed `n_known` tokens and had room for `n_drafts` drafts, that `n_made` drafts
+    /// were verified, and that `n_accepted` of them are among the `n_pushed` tokens appended since. What it
+    /// computed for the others is void, and the blocks that only they needed are given back.
     pub fn advance(
         &mut self,
         (n_known, n_drafts): (usize, usize),
@@ -340,7 +342,8 @@ impl Sequence<Running> {
         }
     }
 
-    /// Gives names to the full blocks that were computed. Tokens are appended before: a computed position has its token.
+    /// Gives names to the full blocks that were computed. Tokens are appended before: a computed position has
+    /// its token.
     pub fn publish(&mut self, pool: &mut BlockPool) {
         for block_idx in self.state.n_published..self.state.n_computed / BLOCK_TOKENS {
             let (hash, parent, tokens) = self.block_name(block_idx);

@@ -1,5 +1,5 @@
-//! The recurrent state of a running sequence: its slot, what its next step reads, and the ends of blocks where the state is kept for
-//! others (checkpoints). Does not know what a state consists of.
+//! The recurrent state of a running sequence: its slot, what its next step reads, and the ends of blocks
+//! where the state is kept for others (checkpoints). Does not know what a state consists of.
 
 use super::{Running, Sequence, Waiting};
 use crate::batch::{BLOCK_TOKENS, BlockId, MemorySlot, SlotCopy, StateSave, StateShare};
@@ -28,7 +28,8 @@ impl RecurrentState {
 }
 
 impl Sequence<Waiting> {
-    /// Shortens `hits` to the longest beginning at whose end there is a checkpoint, where the model has recurrent layers.
+    /// Shortens `hits` to the longest beginning at whose end there is a checkpoint, where the model has
+    /// recurrent layers.
     pub fn keep_checkpointed(&mut self, pool: &BlockPool, hits: &mut Vec<BlockId>) {
         if pool.states().is_empty() {
             return;
@@ -41,9 +42,9 @@ impl Sequence<Waiting> {
         }
     }
 
-    /// The state with which it starts after its first `n_hits` blocks. It is kept at two places: at the end of its last full block that
-    /// leaves a token to compute, where the same prompt or a longer one goes on; and where its blocks cease to be cached, for
-    /// that is where prompts with a common beginning differ.
+    /// The state with which it starts after its first `n_hits` blocks. It is kept at two places: at the end
+    /// of its last full block that leaves a token to compute, where the same prompt or a longer one goes on;
+    /// and where its blocks cease to be cached, for that is where prompts with a common beginning differ.
     pub(super) fn begin_state(&mut self, n_hits: usize, pool: &mut BlockPool) -> Option<RecurrentState> {
         if pool.states().is_empty() {
             return None;
@@ -70,8 +71,8 @@ impl Sequence<Waiting> {
         Some(RecurrentState { slot, from, reading, checkpoints, saves: [None; 2] })
     }
 
-    /// Whether `other` is computing the state that this sequence could begin with in place of that after its first `n_hits` blocks, if
-    /// the model has recurrent layers; none if it has not.
+    /// Whether `other` is computing the state that this sequence could begin with in place of that after its
+    /// first `n_hits` blocks, if the model has recurrent layers; none if it has not.
     pub(super) fn could_share_state(&self, n_hits: usize, other: &Sequence<Running>) -> Option<bool> {
         let state = other.state.recurrent.as_ref()?;
         let is_shared =
@@ -82,7 +83,8 @@ impl Sequence<Waiting> {
 }
 
 impl Sequence<Running> {
-    /// What a step that computes its next `n_tokens` tokens does with its state; none where the model has no recurrent layers.
+    /// What a step that computes its next `n_tokens` tokens does with its state; none where the model has no
+    /// recurrent layers.
     pub(crate) fn plan_state(&mut self, n_tokens: usize, pool: &mut BlockPool) -> Option<StateShare> {
         let (start, checkpoints) = (self.n_planned(), self.state.recurrent.as_ref()?.checkpoints);
         let mut saves = [None; 2];
@@ -128,7 +130,8 @@ impl Sequence<Running> {
         saved.chain([state.slot]).for_each(|slot| pool.states_mut().release(slot));
     }
 
-    /// Goes on from the state of `parent`, which has computed as many tokens, as soon as the next step has copied it.
+    /// Goes on from the state of `parent`, which has computed as many tokens, as soon as the next step has
+    /// copied it.
     pub(super) fn take_state_of(&mut self, parent: &Self, pool: &mut BlockPool) {
         if let (Some(state), Some(parent)) = (&mut self.state.recurrent, &parent.state.recurrent) {
             pool.states_mut().copy_later(SlotCopy { from: parent.slot, to: state.slot });

@@ -1,5 +1,5 @@
-//! The shares that a running sequence has in steps in flight: where its next one begins, and whether it may be planned before these
-//! have ended. Does not know what a step computes.
+//! The shares that a running sequence has in steps in flight: where its next one begins, and whether it may
+//! be planned before these have ended. Does not know what a step computes.
 
 use super::{Running, Sequence};
 
@@ -14,7 +14,8 @@ pub(crate) struct Share {
     pub(crate) n_tokens: usize,
     /// Whether the step chooses the token after them.
     pub(crate) chooses: bool,
-    /// Whether the next share may be planned before this one has ended: if this one chooses a token, that is carried.
+    /// Whether the next share may be planned before this one has ended: if this one chooses a token, that is
+    /// carried.
     pub(crate) may_be_followed: bool,
 }
 
@@ -24,7 +25,8 @@ impl Sequence<Running> {
         self.newest_share().is_some()
     }
 
-    /// Tokens whose keys and values stand in the blocks once the steps in flight have ended: where its next share begins.
+    /// Tokens whose keys and values stand in the blocks once the steps in flight have ended: where its next
+    /// share begins.
     pub fn n_planned(&self) -> usize {
         self.state.n_computed + self.state.shares.iter().map(|share| share.n_tokens).sum::<usize>()
     }
@@ -41,7 +43,8 @@ impl Sequence<Running> {
         n.saturating_sub(usize::from(self.awaits_masks_since().is_some()))
     }
 
-    /// Where the token of its next share comes from, if the step in flight chooses it: which of that step's sequences it is.
+    /// Where the token of its next share comes from, if the step in flight chooses it: which of that step's
+    /// sequences it is.
     pub(crate) fn carried_from(&self) -> Option<usize> {
         self.newest_share().filter(|share| share.chooses).map(|share| share.sequence_idx)
     }

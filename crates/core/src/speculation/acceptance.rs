@@ -6,8 +6,8 @@ const PRIOR: f64 = 0.5;
 /// Weight of the newest verified draft.
 const NEWEST_WEIGHT: f64 = 0.125;
 
-/// Share of the way back to the prior in a step without a verified draft, so that a sequence whose drafts were wrong tries
-/// again some time later.
+/// Share of the way back to the prior in a step without a verified draft, so that a sequence whose drafts
+/// were wrong tries again some time later.
 const RETURN_RATE: f64 = 0.01;
 
 /// A decaying mean of the outcomes of verified drafts.
@@ -28,8 +28,8 @@ impl Acceptance {
         self.probability
     }
 
-    /// Notes a step that computed `n_drafts` and accepted the first `n_accepted` of them. The drafts after the first rejected
-    /// one say nothing: they follow a wrong token.
+    /// Notes a step that computed `n_drafts` and accepted the first `n_accepted` of them. The drafts after
+    /// the first rejected one say nothing: they follow a wrong token.
     pub fn observe(&mut self, n_drafts: usize, n_accepted: usize) {
         if n_drafts == 0 {
             self.probability += RETURN_RATE * (PRIOR - self.probability);

@@ -1,5 +1,5 @@
-//! What a running sequence keeps to guess its next tokens: an index of its own tokens, and how often guesses of each source
-//! were right. Does not know what a guess costs and whether it is worth it.
+//! What a running sequence keeps to guess its next tokens: an index of its own tokens, and how often guesses
+//! of each source were right. Does not know what a guess costs and whether it is worth it.
 
 mod acceptance;
 mod prompt_lookup;
@@ -15,13 +15,14 @@ pub enum DraftSource {
     /// The executor proposed them after the step before.
     #[default]
     Proposed,
-    /// They were looked up in the tokens.
+    /// Looked up in the tokens.
     Lookup,
     /// The executor's draft model makes them in the step that verifies them.
     Model,
 }
 
-/// The speculation of one running sequence. It is dropped with the running state and built again from the tokens.
+/// The speculation of one running sequence. It is dropped with the running state and built again from the
+/// tokens.
 #[derive(Debug, Default)]
 pub struct Speculation {
     /// Made when a draft is first worth looking for.
@@ -35,8 +36,8 @@ pub struct Speculation {
 }
 
 impl Speculation {
-    /// Looks up to `n` tokens up that followed the longest earlier occurrence of the end of `tokens`, which has at least
-    /// `min_match` tokens (the same number in every call).
+    /// Looks up to `n` tokens up that followed the longest earlier occurrence of the end of `tokens`, which
+    /// has at least `min_match` tokens (the same number in every call).
     pub fn look_up(&mut self, tokens: &[TokenId], min_match: usize, n: usize) -> &[TokenId] {
         let lookup = self.lookup.get_or_insert_with(|| PromptLookup::new(min_match));
         self.looked_up.clear();
@@ -49,8 +50,8 @@ impl Speculation {
         &self.looked_up
     }
 
-    /// Notes a step that verified `n_drafts` of `source`, accepted `n_accepted` of them, and appended `new_tokens`. What was looked up
-    /// is judged by the tokens also where it was not used.
+    /// Notes a step that verified `n_drafts` of `source`, accepted `n_accepted` of them, and appended
+    /// `new_tokens`. What was looked up is judged by the tokens also where it was not used.
     pub fn observe(
         &mut self,
         source: DraftSource,

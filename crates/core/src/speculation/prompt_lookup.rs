@@ -1,5 +1,5 @@
-//! An index of a sequence's own tokens that finds where its end occurred before, as LZ77 does: what followed there is a
-//! guess of what follows now. Does not know how good the guess is.
+//! An index of a sequence's own tokens that finds where its end occurred before, as LZ77 does: what followed
+//! there is a guess of what follows now. Does not know how good the guess is.
 
 use crate::token::TokenId;
 
@@ -12,8 +12,8 @@ const MAX_MATCH: usize = 32;
 /// Fewest entries of the hash table.
 const MIN_SLOTS: usize = 64;
 
-/// An index of the positions of a growing list of tokens by the `min_match` tokens before each. Two words a token; a
-/// look-up costs the tokens that are new since the one before and a bounded number of comparisons.
+/// An index of the positions of a growing list of tokens by the `min_match` tokens before each. Two words a
+/// token; a look-up costs the tokens that are new since the one before and a bounded number of comparisons.
 #[derive(Debug)]
 pub struct PromptLookup {
     min_match: usize,
@@ -29,9 +29,9 @@ impl PromptLookup {
         Self { min_match: min_match.max(1), newest: Vec::new(), older: Vec::new() }
     }
 
-    /// Appends to `drafts` up to `n` tokens that followed the longest earlier occurrence of the end of `tokens`, the newest of
-    /// equally long ones. Where the occurrence reaches up to the end, the copy goes on with itself, so that a cycle
-    /// continues. `tokens` begins with those of the call before.
+    /// Appends to `drafts` up to `n` tokens that followed the longest earlier occurrence of the end of
+    /// `tokens`, the newest of equally long ones. Where the occurrence reaches up to the end, the copy goes
+    /// on with itself, so that a cycle continues. `tokens` begins with those of the call before.
     pub fn propose(&mut self, tokens: &[TokenId], n: usize, drafts: &mut Vec<TokenId>) {
         self.index(tokens);
         let Some(position) = self.longest_match(tokens) else { return };

@@ -9,13 +9,13 @@ use crate::time::{Nanos, Timestamp};
 pub struct Timeline {
     /// The request was submitted.
     pub arrived: Timestamp,
-    /// It first had a share of a step.
+    /// Time of its first share of a step.
     pub first_scheduled: Option<Timestamp>,
     /// Its first output token was chosen.
     pub first_token: Option<Timestamp>,
     /// Its newest output token was chosen.
     pub last_token: Option<Timestamp>,
-    /// It ended.
+    /// Time of its end.
     pub finished: Option<Timestamp>,
     /// How often it lost its blocks and was computed again.
     pub n_preemptions: u32,

@@ -1,6 +1,6 @@
-//! Where the time of one request went in an engine: why it waited, which steps computed it, and how many others they
-//! computed. All times count from the request's arrival, so that they can be sent from one process to another. Names no
-//! other request. Does not know a clock.
+//! Where the time of one request went in an engine: why it waited, which steps computed it, and how many
+//! others they computed. All times count from the request's arrival, so that they can be sent from one
+//! process to another. Names no other request. Does not know a clock.
 
 use crate::time::{Nanos, Timestamp};
 
@@ -10,7 +10,7 @@ pub const MAX_TRACED_CHUNKS: usize = 32;
 /// What kept the first request of the queue from starting in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueCause {
-    /// As many sequences ran as may run.
+    /// The maximum number of sequences ran.
     Sequences,
     /// The KV cache had no free blocks for it.
     Blocks,
@@ -91,14 +91,15 @@ pub struct PromptChunk {
     pub n_step_tokens: u32,
 }
 
-/// The shares of several steps together. A step in which two continuations of the request had shares counts twice.
+/// The shares of several steps together. A step in which two continuations of the request had shares counts
+/// twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StepTotals {
     /// Shares.
     pub n_steps: u32,
     /// The time of their steps.
     pub took: Nanos,
-    /// Of that, in the executor.
+    /// Part of it in the executor.
     pub executing: Nanos,
     /// The longest of the steps.
     pub longest: Nanos,
@@ -131,8 +132,8 @@ impl StepTotals {
 pub struct RequestTrace {
     /// Until its first step, or its end if it never had one.
     pub queued: Nanos,
-    /// What that time was waited for, as far as steps began meanwhile: the rest was the end of the step that ran when it
-    /// arrived.
+    /// What that time was waited for, as far as steps began meanwhile: the rest was the end of the step that
+    /// ran when it arrived.
     pub waits: QueueWaits,
     /// The first chunks of its prompt, at most [`MAX_TRACED_CHUNKS`].
     pub chunks: Vec<PromptChunk>,

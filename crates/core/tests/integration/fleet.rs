@@ -1,6 +1,7 @@
-//! Streams outlive replicas: whatever arrives, dies, is delayed or repeated, each stream gets each token once, from at most one
-//! owner, none is lost, none runs in a region that its residency rule forbids, and retries stay within their budget; planted bugs are found. A failing seed prints the command that
-//! repeats it.
+//! Streams outlive replicas: whatever arrives, dies, is delayed or repeated, each stream gets each token
+//! once, from at most one owner, none is lost, none runs in a region that its residency rule forbids, and
+//! retries stay within their budget; planted bugs are found. A failing seed prints the command that repeats
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +40,7 @@ struct Message {
 }
 
 struct Stream {
-    /// As the world knows it, beside `Ownership`.
+    /// True epoch, beside that of `Ownership`.
     epoch: Epoch,
     ticket: Ticket,
     /// The only region that it may run in.
@@ -179,7 +180,8 @@ impl World {
         whole.then_some(()).ok_or_else(|| format!("{id:?} received {:?}", stream.received))
     }
 
-    /// A replica is lost, another one of its region comes, and its streams go on elsewhere. What it sent is still on its way.
+    /// A replica is lost, another one of its region comes, and its streams go on elsewhere. What it sent is
+    /// still on its way.
     fn die(&mut self) -> Result<(), String> {
         let lost = self.live.swap_remove(self.rng.usize(..self.live.len()));
         let region = self.router.place(lost).0;

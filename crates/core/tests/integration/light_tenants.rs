@@ -1,5 +1,6 @@
-//! A tenant that sends a hundred times as much as another hardly raises the other's times to the first token, and loses little
-//! of the machine: under a virtual clock, on machines whose steps take a fixed time and a time for each token.
+//! A tenant that sends a hundred times as much as another hardly raises the other's times to the first token,
+//! and loses little of the machine: under a virtual clock, on machines whose steps take a fixed time and a
+//! time for each token.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +51,7 @@ struct World {
     executor: PaperExecutor,
     now: Timestamp,
     n_requests: u64,
-    /// Who sent a request that runs, and when.
+    /// Tenant and arrival of each running request.
     open: BTreeMap<RequestId, (u32, Timestamp)>,
     n_loud_tokens: usize,
     quiet_times_ms: Vec<f64>,
@@ -114,7 +115,8 @@ impl World {
         answered
     }
 
-    /// The quiet tenant sends one request after the other, the loud one as it does. Returns the loud tenant's tokens a second.
+    /// The quiet tenant sends one request after the other, the loud one as it does. Returns the loud tenant's
+    /// tokens a second.
     fn run(&mut self, loud: Option<Loud>) -> f64 {
         for client in 0..loud.map_or(0, |loud| loud.n_clients) {
             let Loud { n_prompt, n_output, .. } = loud.expect("it has clients");
@@ -163,8 +165,8 @@ fn p99(times: &[f64]) -> f64 {
     times[times.len() * 99 / 100]
 }
 
-/// Runs the quiet tenant alone and beside the loud one: by how much its 99th percentile rises, and the loud tenant's tokens by what the
-/// machine computes at most.
+/// Runs the quiet tenant alone and beside the loud one: by how much its 99th percentile rises, and the loud
+/// tenant's tokens by what the machine computes at most.
 fn rise_and_use(seed: u64, machine: Machine, loud: Loud) -> (f64, f64) {
     let (mut alone, mut beside) = (World::new(seed, machine), World::new(seed, machine));
     alone.run(None);

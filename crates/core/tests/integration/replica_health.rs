@@ -1,5 +1,6 @@
-//! Replicas that fail, slow down, stall, drain, vanish and recover, in random schedules: whoever is out gets nothing, probes are single,
-//! good ones come back by themselves, and planted bugs are found. A failing seed prints the command that repeats it.
+//! Replicas that fail, slow down, stall, drain, vanish and recover, in random schedules: whoever is out gets
+//! nothing, probes are single, good ones come back by themselves, and planted bugs are found. A failing seed
+//! prints the command that repeats it.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +44,7 @@ struct Truth {
     n_failures_in_a_row: u32,
     /// The probe that counts.
     probe: Option<Probe>,
-    /// It came to the board or lost its connection, and no probe has succeeded since.
+    /// Whether it came to the board or lost its connection and no probe has succeeded since.
     is_new: bool,
 }
 

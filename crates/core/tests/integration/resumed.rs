@@ -1,5 +1,6 @@
-//! Resumed requests: a request that goes on from output which another scheduler generated gets the same tokens and ends
-//! as the request that was never interrupted. Random requests, interrupted at random points; prints its seed.
+//! Resumed requests: a request that goes on from output which another scheduler generated gets the same
+//! tokens and ends as the request that was never interrupted. Random requests, interrupted at random points;
+//! prints its seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

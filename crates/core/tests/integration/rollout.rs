@@ -1,6 +1,6 @@
-//! Roll-outs in random schedules of requests that end late and in any order: a good version takes over, a bad one is sent back in its first
-//! stage, nobody who went to the new version is sent to the old one and back, and planted bugs are found. A failing seed prints the command
-//! that repeats it.
+//! Roll-outs in random schedules of requests that end late and in any order: a good version takes over, a bad
+//! one is sent back in its first stage, nobody who went to the new version is sent to the old one and back,
+//! and planted bugs are found. A failing seed prints the command that repeats it.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! The policies of the router on a trace of a real service, under a virtual clock: Mooncake's conversations, 12,031 requests of an hour
-//! with the names of their prefixes (Qin et al., FAST 2025). `cargo test --workspace --test integration routing_trace -- --nocapture` prints the table of
-//! `docs/fleet.md`.
+//! The policies of the router on a trace of a real service, under a virtual clock: Mooncake's conversations,
+//! 12,031 requests of an hour with the names of their prefixes (Qin et al., FAST 2025). `cargo test
+//! --workspace --test integration routing_trace -- --nocapture` prints the table of `docs/fleet.md`.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,17 @@ use throng_core::routing::{
 };
 use throng_core::time::{Nanos, Timestamp};
 
-/// The trace names blocks of 512 tokens and the router takes a name for 16, so prompts are counted in units of 32 tokens.
+/// The trace names blocks of 512 tokens and the router takes a name for 16, so prompts are counted in units
+/// of 32 tokens.
 const UNIT: u64 = 32;
 const N_REPLICAS: usize = 4;
 /// Tokens that a name of the trace stands for.
 const BLOCK: usize = 512;
-/// Requests a second in parts of the trace's, and names that a replica has room for: 0.5 and 4 million tokens.
+/// Requests a second in parts of the trace's, and names that a replica has room for: 0.5 and 4 million
+/// tokens.
 const SETTINGS: [(f64, usize); 3] = [(1.0, 1000), (1.2, 1000), (1.0, 8000)];
-/// Of a step of one replica: 10 ms, 60 µs a prompt token, 0.2 ms a sequence that decodes, at most 2,048 prompt tokens.
+/// Time of a step of one replica: 10 ms, 60 µs a prompt token, 0.2 ms a sequence that decodes, at most 2,048
+/// prompt tokens.
 const STEP: StepTime = StepTime {
     fixed: Nanos::from_ms(10),
     per_prompt_token: Nanos(60_000 * UNIT),
@@ -45,7 +48,8 @@ struct Job {
     blocks: Vec<BlockKey>,
 }
 
-/// A replica that runs steps: prompts in the order of their arrival, in chunks, and all that decode beside them.
+/// A replica that runs steps: prompts in the order of their arrival, in chunks, and all that decode beside
+/// them.
 struct Replica {
     id: ReplicaId,
     cache: CachedPrefixes,

@@ -1,5 +1,6 @@
-//! The threads that evaluate masks, so that no step and no engine waits for one. Few, and of low priority: they run where the
-//! executor leaves processors. One that hangs is left behind. Does not know which sequences need the masks, and when.
+//! The threads that evaluate masks, so that no step and no engine waits for one. Few, and of low priority:
+//! they run where the executor leaves processors. One that hangs is left behind. Does not know which
+//! sequences need the masks, and when.
 
 mod queue;
 

@@ -1,5 +1,5 @@
-//! Order in which masks are evaluated: quick ones as they come, slow ones in turns of their tenants, the one that has used least time
-//! first. Does not know threads, and how masks are evaluated.
+//! Order in which masks are evaluated: quick ones as they come, slow ones in turns of their tenants, the one
+//! that has used least time first. Does not know threads, and how masks are evaluated.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -110,7 +110,8 @@ impl MaskQueue {
         }
     }
 
-    /// The masks that a thread of this lane evaluates next. A thread for slow masks takes quick ones where there is nothing else.
+    /// The masks that a thread of this lane evaluates next. A thread for slow masks takes quick ones where
+    /// there is nothing else.
     pub fn pop(&mut self, lane: Lane, now: Instant) -> Option<Arc<SequenceMasks>> {
         if lane == Lane::Slow {
             let waiting = self.tenants.values_mut().filter(|tenant| !tenant.slow.is_empty());
@@ -132,7 +133,8 @@ impl MaskQueue {
         None
     }
 
-    /// Notes how long masks of a request took. If that is to be reported, what the request has used since the last report.
+    /// Notes how long masks of a request took. If that is to be reported, what the request has used since the
+    /// last report.
     pub fn note(
         &mut self,
         request: RequestId,

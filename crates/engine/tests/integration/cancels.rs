@@ -1,5 +1,5 @@
-//! A thousand clients leave at random points: what was computed for them stops within one step, their blocks come
-//! back, and nobody else notices.
+//! A thousand clients leave at random points: what was computed for them stops within one step, their blocks
+//! come back, and nobody else notices.
 
 use crate::gate::{Answer, Gate, random_request, start, stop};
 use throng_core::request::RequestId;

@@ -1,4 +1,5 @@
-//! Steps fail and panic at random under a crowd: whoever is not told of a failure gets everything, to the bit.
+//! Steps fail and panic at random under a crowd: whoever is not told of a failure gets everything, to the
+//! bit.
 
 use crate::gate::{Answer, Gate, Pass, random_request, start, stop};
 use throng_engine::{EngineConfig, EngineFailure, EngineState};

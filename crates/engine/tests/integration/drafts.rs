@@ -1,5 +1,5 @@
-//! Steps that settle several tokens of a sequence: what streams bring is the same, and a reader that is behind is paused
-//! before its buffer is full.
+//! Steps that settle several tokens of a sequence: what streams bring is the same, and a reader that is
+//! behind is paused before its buffer is full.
 
 use crate::gate::{Answer, CAPACITY, random_request, request, stop};
 use throng_core::executor::Executor;

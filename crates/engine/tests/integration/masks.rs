@@ -1,5 +1,5 @@
-//! Masks that take long, panic or never come: the sequences that need them sit out the steps, others go on, and only the request
-//! whose mask it is fails. A mask that is late changes nothing of what comes out.
+//! Masks that take long, panic or never come: the sequences that need them sit out the steps, others go on,
+//! and only the request whose mask it is fails. A mask that is late changes nothing of what comes out.
 
 use std::sync::{Arc, Condvar, Mutex};
 

@@ -1,5 +1,6 @@
-//! A real engine, with its threads and clock, under load: clients that read slowly, leave and cancel, and steps that fail,
-//! panic and hang. Its log of inputs, run through a fresh core, plans the same batches and gives every stream the same events.
+//! A real engine, with its threads and clock, under load: clients that read slowly, leave and cancel, and
+//! steps that fail, panic and hang. Its log of inputs, run through a fresh core, plans the same batches and
+//! gives every stream the same events.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
@@ -139,7 +140,7 @@ impl TokenConstraint for Slow {
 /// What a client saw of its request.
 struct Seen {
     events: Vec<StreamEvent>,
-    /// It read to the end.
+    /// Whether it read to the end.
     is_whole: bool,
 }
 

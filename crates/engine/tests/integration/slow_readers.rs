@@ -1,4 +1,5 @@
-//! A reader that falls behind has its request paused and harms nobody; when it catches up, nothing is missing.
+//! A reader that falls behind has its request paused and harms nobody; when it catches up, nothing is
+//! missing.
 
 use crate::gate::{Answer, Gate, random_request, request, start, stop};
 use throng_core::request::{Request, SamplingParams, TenantId};

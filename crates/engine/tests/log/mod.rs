@@ -1,4 +1,5 @@
-//! A log that does one thing with every line. It is global, so each test that sets one is a program of its own.
+//! A log that does one thing with every line. It is global, so each test that sets one is a program of its
+//! own.
 
 use tracing::{Event, Metadata, Subscriber, span};
 

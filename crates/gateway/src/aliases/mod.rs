@@ -1,5 +1,5 @@
-//! Model aliases while the gateway runs: which model a request for an alias goes to, by weights and by the roll-out that is on its way, and
-//! how many shadow copies of requests run. Does not know how models answer.
+//! Model aliases while the gateway runs: which model a request for an alias goes to, by weights and by the
+//! roll-out that is on its way, and how many shadow copies of requests run. Does not know how models answer.
 
 mod rollout;
 
@@ -71,8 +71,8 @@ impl Aliases {
 }
 
 impl Alias {
-    /// Where the request goes that stands at `point` of the range of all. The new version of a roll-out has the end of the range, so that no request of
-    /// the others moves while its share grows.
+    /// Where the request goes that stands at `point` of the range of all. The new version of a roll-out has
+    /// the end of the range, so that no request of the others moves while its share grows.
     pub fn choose(&self, point: u64) -> Choice {
         let ticket = self.rollout().and_then(|rollout| rollout.ticket_at(point));
         let new = ticket.as_ref().and_then(Ticket::new_model).map(str::to_owned);
@@ -103,14 +103,16 @@ impl Alias {
         Some(rollout)
     }
 
-    /// Draws whether this request is copied to the shadow. The permit counts the copy while it runs; there is none where too many run already.
+    /// Draws whether this request is copied to the shadow. The permit counts the copy while it runs; there is
+    /// none where too many run already.
     pub fn copy(&self) -> Option<(&ShadowConfig, Option<OwnedSemaphorePermit>)> {
         let shadow = self.config.shadow.as_ref().filter(|shadow| fastrand::u32(..100) < shadow.percent)?;
         Some((shadow, self.copies.clone().try_acquire_owned().ok()))
     }
 }
 
-/// The target whose part of the range `point` is in. Growing the last one's weight moves no session between the others.
+/// The target whose part of the range `point` is in. Growing the last one's weight moves no session between
+/// the others.
 fn weighted(alias: &ModelAlias, point: u64) -> Option<&str> {
     let total: u64 = alias.targets.iter().map(|target| u64::from(target.weight)).sum();
     let mut place = (u128::from(point) * u128::from(total)) >> 64;

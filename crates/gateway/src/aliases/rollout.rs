@@ -1,4 +1,5 @@
-//! A roll-out of a new model behind an alias: the decisions of `throng_core` with a clock, and what is told of them. Does not know requests.
+//! A roll-out of a new model behind an alias: the decisions of `throng_core` with a clock, and what is told
+//! of them. Does not know requests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! API keys, and tokens in their place: who asks. Keeps only digests of the keys. Does not know what routes do.
+//! API keys, and tokens in their place: who asks. Keeps only digests of the keys. Does not know what routes
+//! do.
 
 mod named_limits;
 mod stored;
@@ -26,7 +27,8 @@ pub use tokens::{IssuerKeys, KeySetError};
 /// Longest key that is looked at.
 const MAX_KEY_BYTES: usize = 512;
 
-/// The accepted keys as SHA-256 digests, each with its tenant: those of the configuration and those of the database.
+/// The accepted keys as SHA-256 digests, each with its tenant: those of the configuration and those of the
+/// database.
 #[derive(Debug)]
 pub(crate) struct ApiKeys {
     keys: Vec<(KeyDigest, TenantId)>,
@@ -81,8 +83,8 @@ impl ApiKeys {
     /// Finds the tenant of the request's one credential (`Authorization: Bearer` or `x-api-key`).
     ///
     /// # Errors
-    /// 401 for none, and others for several, malformed, unknown, revoked or expired ones. Anyone but the operator is the anonymous
-    /// tenant when no key is needed.
+    /// 401 for none, and others for several, malformed, unknown, revoked or expired ones. Anyone but the
+    /// operator is the anonymous tenant when no key is needed.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<Tenant, ApiError> {
         let credential = credential(headers);
         let digest = credential.filter(|key| Self::is_well_formed(key)).map(digest_of);

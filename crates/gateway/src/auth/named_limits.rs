@@ -1,4 +1,5 @@
-//! Limits as JSON: an object of counts, and of dollars as texts, by the names of the limits. Does not know whose they are.
+//! Limits as JSON: an object of counts, and of dollars as texts, by the names of the limits. Does not know
+//! whose they are.
 
 use serde_json::{Map, Value};
 use throng_store::{LimitChange, LimitKind, parse_millionths};

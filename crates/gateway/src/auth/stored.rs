@@ -1,4 +1,5 @@
-//! The keys of the database, in memory: no request waits for the database. Does not know where the database is.
+//! The keys of the database, in memory: no request waits for the database. Does not know where the database
+//! is.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -13,8 +14,8 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// How long an answer may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// The keys of the database as they were at its last known revision; none before the first reading, so that every key is
-/// refused until then. Clones share the keys.
+/// The keys of the database as they were at its last known revision; none before the first reading, so that
+/// every key is refused until then. Clones share the keys.
 #[derive(Debug, Clone, Default)]
 pub struct StoredKeys {
     table: Arc<RwLock<Table>>,
@@ -29,14 +30,16 @@ pub(super) struct Table {
     pub(super) scopes: KnownScopes,
 }
 
-/// The organisations and projects of stored keys by their names, each as one of its keys, which has its id and its limits.
+/// The organisations and projects of stored keys by their names, each as one of its keys, which has its id
+/// and its limits.
 #[derive(Debug, Default)]
 pub(super) struct KnownScopes {
     organisations: HashMap<String, HashMap<String, Arc<ApiKey>>>,
 }
 
 impl Table {
-    /// Takes keys that are new or have changed; the others stay. What was read before something newer changes nothing.
+    /// Takes keys that are new or have changed; the others stay. What was read before something newer changes
+    /// nothing.
     fn take(&mut self, changed: KeyTable) {
         if self.revision.is_some_and(|known| known > changed.revision) {
             return;
@@ -102,8 +105,8 @@ impl StoredKeys {
         Ok(())
     }
 
-    /// Follows the database for ever: a change is seen within a second. While the database fails, the last known keys
-    /// hold; the log says when that begins and ends.
+    /// Follows the database for ever: a change is seen within a second. While the database fails, the last
+    /// known keys hold; the log says when that begins and ends.
     pub async fn follow(self, store: Arc<dyn Store>) {
         let mut is_failing = false;
         loop {

@@ -1,4 +1,5 @@
-//! Who asks: the tenant of a request, with the stored key that it came with. Does not know how keys are found.
+//! Who asks: the tenant of a request, with the stored key that it came with. Does not know how keys are
+//! found.
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ pub(crate) struct Tenant {
     /// everyone without keys. Its first letters name the kind (`proj_`, `key-`, `user_`), so that equal names
     /// of different kinds share nothing.
     pub id: TenantId,
-    /// The stored key with its organisation, project and limits; configured keys and anonymous clients have none.
+    /// The stored key with its organisation, project and limits; configured keys and anonymous clients have
+    /// none.
     pub key: Option<Arc<ApiKey>>,
     /// The user that a token names. What the request's body says of its user does not count then.
     pub user: Option<Arc<str>>,
@@ -54,8 +56,8 @@ impl Tenant {
     /// The model named `name`, or the only one when no name is given.
     ///
     /// # Errors
-    /// Returns those of [`Router::find_or_only`]; 403 `permission_denied` when the key does not permit the model. A key that is restricted
-    /// to models does not learn which others exist.
+    /// Returns those of [`Router::find_or_only`]; 403 `permission_denied` when the key does not permit the
+    /// model. A key that is restricted to models does not learn which others exist.
     pub fn find_or_only(&self, router: &Router, name: Option<&str>) -> Result<Route, ApiError> {
         let found = router.find_or_only(name);
         match (&found, name) {
@@ -67,8 +69,8 @@ impl Tenant {
         }
     }
 
-    /// Whether the key permits the model `route` under `name`. The names of a model permit one another; an adapter is
-    /// permitted by its own name only.
+    /// Whether the key permits the model `route` under `name`. The names of a model permit one another; an
+    /// adapter is permitted by its own name only.
     pub fn permits(&self, name: &str, route: &Route) -> bool {
         self.permits_name_of(name, &route.model.served.names)
     }

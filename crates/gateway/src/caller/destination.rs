@@ -1,4 +1,5 @@
-//! What a request's headers say about where it goes, and where it has been. Does not know replicas and models.
+//! What a request's headers say about where it goes, and where it has been. Does not know replicas and
+//! models.
 
 use http::{HeaderMap, HeaderValue};
 use throng_api::ApiError;

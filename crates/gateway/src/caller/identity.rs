@@ -23,8 +23,8 @@ const MAX_REQUEST_ID_BYTES: usize = 128;
 /// How much of a body is kept for the access log, where that is asked for.
 const MAX_KEPT_BODY_BYTES: usize = 2000;
 
-/// The caller of one request. Dropped when neither the response nor the generation needs it, which is when the
-/// request is over.
+/// The caller of one request. Dropped when neither the response nor the generation needs it, which is when
+/// the request is over.
 #[derive(Debug)]
 pub(crate) struct Caller {
     /// The client's `X-Request-Id` when it is usable, else a new one.
@@ -98,7 +98,8 @@ impl Caller {
         self
     }
 
-    /// What the server does of its own for this request, in the name of `tenant`: nobody is told of it as of a request.
+    /// What the server does of its own for this request, in the name of `tenant`: nobody is told of it as of
+    /// a request.
     pub fn aside(&self, tenant: Tenant) -> Self {
         let mut aside = Self::new(&HeaderMap::new(), &self.client);
         (aside.id, aside.arrived, aside.observation) = (self.id.clone(), self.arrived, None);
@@ -184,8 +185,8 @@ impl Caller {
         *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
     }
 
-    /// The model that was to answer could not, and another one does it: what is known of the attempt is forgotten. A roll-out is told only
-    /// where the model has failed.
+    /// The model that was to answer could not, and another one does it: what is known of the attempt is
+    /// forgotten. A roll-out is told only where the model has failed.
     pub fn begin_again(&self, has_failed: bool) {
         self.generation.lock().unwrap_or_else(PoisonError::into_inner).take();
         let judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner).take();

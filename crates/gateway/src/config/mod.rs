@@ -56,16 +56,17 @@ pub struct GatewayConfig {
     pub autoscale: AutoscaleSection,
 }
 
-/// Parsing a body takes at most about this many times its bytes, the body included. Resident memory of a release build
-/// rose with bodies of 8 MB by this many times their bytes: one text 2.6, text parts 2.1, an object in the arguments of a
-/// call 3.7, a list of token ids 4.3 (a copy for the engine included), an ignored key 3.7.
+/// Parsing a body takes at most about this many times its bytes, the body included. Resident memory of a
+/// release build rose with bodies of 8 MB by this many times their bytes: one text 2.6, text parts 2.1, an
+/// object in the arguments of a call 3.7, a list of token ids 4.3 (a copy for the engine included), an
+/// ignored key 3.7.
 pub(crate) const PARSE_FACTOR: usize = 4;
 /// Rendering and tokenizing a text takes at most about this many times its bytes.
 pub(crate) const RENDER_FACTOR: usize = 4;
 
 impl GatewayConfig {
-    /// Most bytes that all requests together hold: as the operator set it, but enough for one request with the
-    /// largest body and for the largest answer. A large reservation may take three quarters of it.
+    /// Most bytes that all requests together hold: as the operator set it, but enough for one request with
+    /// the largest body and for the largest answer. A large reservation may take three quarters of it.
     pub(crate) fn memory_limit_bytes(&self) -> usize {
         let of_body = self.api.max_body_bytes.saturating_mul(PARSE_FACTOR + RENDER_FACTOR);
         let of_answer = self.api.max_answer_bytes.saturating_mul(2);
@@ -96,10 +97,11 @@ pub struct ServerConfig {
     pub slow_reader_timeout_s: u64,
     /// At shutdown, running requests may finish for this many seconds; then they are cut.
     pub shutdown_timeout_s: u64,
-    /// The path under which a proxy shows the server (`/llm`), or empty. Requests are answered with it and without.
+    /// The path under which a proxy shows the server (`/llm`), or empty. Requests are answered with it and
+    /// without.
     pub root_path: String,
-    /// Most bytes that all requests together hold: bodies, prompts, answers, sockets. What does not fit is answered
-    /// with 503. Never less than what one request of `max_body_bytes` needs.
+    /// Most bytes that all requests together hold: bodies, prompts, answers, sockets. What does not fit is
+    /// answered with 503. Never less than what one request of `max_body_bytes` needs.
     pub max_request_memory_bytes: usize,
 }
 
@@ -135,18 +137,22 @@ impl ServerConfig {
 pub struct AccessConfig {
     /// Accepted API keys; each is a tenant of its own. Empty: anyone who can connect may ask.
     pub api_keys: Vec<Secret>,
-    /// The database with more keys: a path, `sqlite:PATH` or `postgres://…`. With one, each request must have a key, also while it has none.
+    /// The database with more keys: a path, `sqlite:PATH` or `postgres://…`. With one, each request must have
+    /// a key, also while it has none.
     pub database: Option<String>,
-    /// The beginning of the names of the files in which the ledger's entries wait for the database, on a local disk. When absent,
-    /// beside a SQLite database, else in the user's folder for state.
+    /// The beginning of the names of the files in which the ledger's entries wait for the database, on a
+    /// local disk. When absent, beside a SQLite database, else in the user's folder for state.
     pub ledger_journal: Option<PathBuf>,
-    /// The Redis through which gateways share the limits of keys: `redis://…` or `rediss://…`. Each gateway by itself without one.
+    /// The Redis through which gateways share the limits of keys: `redis://…` or `rediss://…`. Each gateway
+    /// by itself without one.
     pub redis: Option<Secret>,
     /// The certificates (PEM) that this Redis' own must come from, for `rediss://`; the system's when absent.
     pub redis_ca: Option<PathBuf>,
-    /// How many gateways share limits at least: each uses such a part of them where Redis has never answered. One when absent.
+    /// How many gateways share limits at least: each uses such a part of them where Redis has never answered.
+    /// One when absent.
     pub redis_gateways: Option<u32>,
-    /// The operator's key, which no client has. With it, and wherever clients need keys, no other key opens operators' routes.
+    /// The operator's key, which no client has. With it, and wherever clients need keys, no other key opens
+    /// operators' routes.
     pub admin_key: Option<Secret>,
     /// Where the operator's API listens besides, `ADDRESS:PORT`.
     pub admin_listen: Option<String>,
@@ -154,7 +160,8 @@ pub struct AccessConfig {
     pub tokens: Option<TokenConfig>,
     /// Allows listening on an address other machines can reach without any API key.
     pub allow_unauthenticated: bool,
-    /// Browser origins (`scheme://host[:port]`, or `*`) that may call the API from their pages. None by default.
+    /// Browser origins (`scheme://host[:port]`, or `*`) that may call the API from their pages. None by
+    /// default.
     pub allowed_origins: Vec<String>,
     /// Methods that those pages may use; empty or with `*`: any.
     pub allowed_methods: Vec<String>,
@@ -162,11 +169,12 @@ pub struct AccessConfig {
     pub allowed_headers: Vec<String>,
     /// Whether those pages may send cookies.
     pub allow_credentials: bool,
-    /// `Host` names accepted beside the loopback ones when listening on loopback only; elsewhere, where no key is
-    /// needed, names under which web pages may use the server beside IP addresses and the name listened on. `*`: any.
+    /// `Host` names accepted beside the loopback ones when listening on loopback only; elsewhere, where no
+    /// key is needed, names under which web pages may use the server beside IP addresses and the name
+    /// listened on. `*`: any.
     pub allowed_hosts: Vec<String>,
-    /// The smallest `priority` a request may have; a smaller one is raised to it. Clients without a key are one
-    /// tenant: by default none of them can pass the others.
+    /// The smallest `priority` a request may have; a smaller one is raised to it. Clients without a key are
+    /// one tenant: by default none of them can pass the others.
     pub most_urgent_priority: i32,
 }
 
@@ -247,7 +255,8 @@ pub struct ApiConfig {
     pub max_choices: usize,
     /// Bodies parsed and tokenized at a time, half of them over 64 KiB; more wait their turn.
     pub max_concurrent_tokenizations: usize,
-    /// Most requests that wait for their turn, of bodies up to 64 KiB and over it alike; past it the answer is 503.
+    /// Most requests that wait for their turn, of bodies up to 64 KiB and over it alike; past it the answer
+    /// is 503.
     pub max_queued_tokenizations: usize,
     /// A request that waits longer for its turn is answered with 503.
     pub tokenization_timeout_s: u64,
@@ -275,8 +284,8 @@ impl Default for ApiConfig {
     }
 }
 
-/// The prices of a model, `[[gateway.prices]]` of the configuration file: US dollars for a million tokens, as texts with up to six
-/// decimals.
+/// The prices of a model, `[[gateway.prices]]` of the configuration file: US dollars for a million tokens, as
+/// texts with up to six decimals.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelPrice {
@@ -318,7 +327,8 @@ impl Default for ObservabilityConfig {
 pub struct ResponseCacheConfig {
     /// Most bytes of all answers that are kept; 0: none are, and equal requests do not share a generation.
     pub max_memory_bytes: usize,
-    /// A folder for more answers, which outlive the process; none without. Answers in memory are needed beside it.
+    /// A folder for more answers, which outlive the process; none without. Answers in memory are needed
+    /// beside it.
     pub directory: Option<PathBuf>,
     /// Most bytes of the answers in that folder.
     pub max_disk_bytes: u64,

@@ -11,13 +11,14 @@ use throng_core::overload::ServiceClass;
 pub struct OverloadConfig {
     /// A request that is predicted to wait longer for its first step is refused with 503.
     pub max_queue_wait_ms: u64,
-    /// The deadline of requests that name none: their whole answers are of no use later than this after their arrival.
+    /// The deadline of requests that name none: their whole answers are of no use later than this after their
+    /// arrival.
     pub default_deadline_ms: u64,
-    /// A request whose first token has not come so long after its arrival ends with an error …
+    /// A request whose first token has not come so long after its arrival ends with an error.
     pub first_token_timeout_ms: u64,
-    /// … and so does one without a token for this long after one …
+    /// Longest time between two tokens of a request.
     pub idle_timeout_ms: u64,
-    /// … and one that has not ended.
+    /// Longest time until the end of a request.
     pub total_timeout_ms: u64,
     /// The most urgent class that a request may ask for.
     pub most_urgent_class: ClassSetting,

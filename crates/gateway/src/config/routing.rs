@@ -15,7 +15,8 @@ pub struct RoutingConfig {
     pub policy: RoutingPolicy,
     /// The region of this gateway: replicas of the same region are the nearest.
     pub region: Option<String>,
-    /// The regions that there are. Without them every name of a region is accepted, and there can be no residency rules.
+    /// The regions that there are. Without them every name of a region is accepted, and there can be no
+    /// residency rules.
     pub regions: Vec<String>,
     /// Which regions the requests of organisations may go to.
     pub residency: Vec<ResidencyRule>,
@@ -30,7 +31,8 @@ pub struct RoutingConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResidencyRule {
-    /// The organisation of stored keys or tokens; `*` for all that have no rule, and for clients without an organisation.
+    /// The organisation of stored keys or tokens; `*` for all that have no rule, and for clients without an
+    /// organisation.
     pub organisation: String,
     /// Some of the regions that there are.
     pub regions: Vec<String>,
@@ -44,7 +46,8 @@ pub struct ModelAlias {
     pub name: String,
     /// The models that requests are divided among.
     pub targets: Vec<WeightedModel>,
-    /// Models that are used one after the other where the target of a request cannot be, or has failed before its first token.
+    /// Models that are used one after the other where the target of a request cannot be, or has failed before
+    /// its first token.
     #[serde(default)]
     pub fallback: Vec<String>,
     /// Where copies of requests go.

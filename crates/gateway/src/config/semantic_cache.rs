@@ -1,4 +1,5 @@
-//! Settings of the semantic cache: whose questions may get the kept answer to a similar one. Does not know how questions are compared.
+//! Settings of the semantic cache: whose questions may get the kept answer to a similar one. Does not know
+//! how questions are compared.
 
 use serde::{Deserialize, Serialize};
 

@@ -17,8 +17,8 @@ use crate::router::Route;
 use crate::served_model::ServedModel;
 
 impl Loading {
-    /// Follows these workers and engines, and serves their models as they come. `default_token` is for workers without one
-    /// of their own.
+    /// Follows these workers and engines, and serves their models as they come. `default_token` is for
+    /// workers without one of their own.
     ///
     /// # Errors
     /// When an address, a region, a token or a certificate cannot be used, or there are too many.

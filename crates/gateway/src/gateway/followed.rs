@@ -1,4 +1,5 @@
-//! What is kept up to date by tasks while a gateway serves: keys, the ledger, shared limits. Does not know how.
+//! What is kept up to date by tasks while a gateway serves: keys, the ledger, shared limits. Does not know
+//! how.
 
 use std::sync::Arc;
 
@@ -23,8 +24,8 @@ impl Loading {
         self.shared.ledger.clone()
     }
 
-    /// Begins to share the limits of keys through the Redis of the configuration; `None` where there is none. Redis need not be there
-    /// yet.
+    /// Begins to share the limits of keys through the Redis of the configuration; `None` where there is none.
+    /// Redis need not be there yet.
     ///
     /// # Errors
     /// When its URL cannot be understood, or its certificates cannot be read.

@@ -1,5 +1,5 @@
-//! The way in for programs: a configuration and models make a gateway, a socket makes it serve. Refuses to serve
-//! where strangers could ask without a key.
+//! The way in for programs: a configuration and models make a gateway, a socket makes it serve. Refuses to
+//! serve where strangers could ask without a key.
 
 mod error;
 mod fleet_models;
@@ -67,8 +67,8 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Checks the configuration. The gateway can serve at once, and says that its models are being loaded until
-    /// [`Loading::finish`] brings them.
+    /// Checks the configuration. The gateway can serve at once, and says that its models are being loaded
+    /// until [`Loading::finish`] brings them.
     ///
     /// # Errors
     /// Returns those of [`Self::new`], but for the models' names.
@@ -129,8 +129,8 @@ impl Gateway {
         self
     }
 
-    /// Answers on `listener` until `shutdown` completes or the operator ends it; then finishes what runs, for at most
-    /// `shutdown_timeout_s`, and cuts the rest.
+    /// Answers on `listener` until `shutdown` completes or the operator ends it; then finishes what runs, for
+    /// at most `shutdown_timeout_s`, and cuts the rest.
     ///
     /// # Errors
     /// [`GatewayError::Unauthenticated`] for a listener that does not match the configured host, and

@@ -1,5 +1,6 @@
-//! Generation for a caller: from a request in neutral form to a stream of neutral events, through all policy around it.
-//! Needs no HTTP: routes, and whatever else asks, give a way to read the request and write the events as they like.
+//! Generation for a caller: from a request in neutral form to a stream of neutral events, through all policy
+//! around it. Needs no HTTP: routes, and whatever else asks, give a way to read the request and write the
+//! events as they like.
 
 mod job;
 mod question;
@@ -40,8 +41,8 @@ impl Target {
     }
 }
 
-/// A request that is still to be read: by `read`, which goes over about `n_bytes`. The reservation is for what was
-/// read, and is dropped with it.
+/// A request that is still to be read: by `read`, which goes over about `n_bytes`. The reservation is for
+/// what was read, and is dropped with it.
 #[derive(Debug)]
 pub(crate) struct UnreadRequest<R> {
     /// Bytes that `read` goes over.
@@ -74,8 +75,8 @@ pub(crate) struct StartedRequest {
 /// Starts to generate the answer of `target` to a request of `caller`.
 ///
 /// # Errors
-/// 4xx for what cannot be read, what the model cannot take and what the caller may not use; 5xx for what cannot run
-/// now.
+/// 4xx for what cannot be read, what the model cannot take and what the caller may not use; 5xx for what
+/// cannot run now.
 pub(crate) async fn generate<R>(
     app: &Arc<App>,
     caller: &Arc<Caller>,
@@ -140,8 +141,8 @@ impl StartedRequest {
     /// Waits for the whole answer.
     ///
     /// # Errors
-    /// 500 when it fails on the way, 503 when the server ends first or its memory is full, 400 when the answer
-    /// becomes larger than it may.
+    /// 500 when it fails on the way, 503 when the server ends first or its memory is full, 400 when the
+    /// answer becomes larger than it may.
     pub async fn collect(self, app: &App) -> Result<(Collected, Box<dyn AnswerWriter>), ApiError> {
         let phase = app.lifecycle.phase.subscribe();
         let mut collected =

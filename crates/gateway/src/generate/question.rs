@@ -1,5 +1,5 @@
-//! What of a chat can be asked in other words: the user's last text, apart from everything around it. Does not know how two questions
-//! are compared.
+//! What of a chat can be asked in other words: the user's last text, apart from everything around it. Does
+//! not know how two questions are compared.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! From prepared requests to a running session, or to the reason why not. Does not know how answers are shown.
+//! From prepared requests to a running session, or to the reason why not. Does not know how answers are
+//! shown.
 
 use std::sync::Arc;
 
@@ -21,12 +22,12 @@ use crate::response_cache::Sharing;
 use crate::router::Route;
 use throng_api::ApiError;
 
-/// Charges the key's limits and submits all requests to the model's replicas, but for those whose answers the cache has. Either all are
-/// taken in or none; `prompt_param` is where the prompt stood.
+/// Charges the key's limits and submits all requests to the model's replicas, but for those whose answers the
+/// cache has. Either all are taken in or none; `prompt_param` is where the prompt stood.
 ///
 /// # Errors
-/// 400 for what can never run, 403 for what may go to none of the replicas, 429 for what the key may not use now, 503 for what cannot run
-/// at present, 508 for what came through too many gateways.
+/// 400 for what can never run, 403 for what may go to none of the replicas, 429 for what the key may not use
+/// now, 503 for what cannot run at present, 508 for what came through too many gateways.
 pub(crate) async fn admit(
     route: &Route,
     prepared: Prepared,

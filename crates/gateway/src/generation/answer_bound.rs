@@ -1,5 +1,5 @@
-//! How large an answer may become, decided before anything is computed where the request already tells, and checked
-//! while it grows where it does not. Does not know how answers are written.
+//! How large an answer may become, decided before anything is computed where the request already tells, and
+//! checked while it grows where it does not. Does not know how answers are written.
 
 use std::mem::size_of;
 
@@ -32,7 +32,8 @@ impl AnswerBound {
     /// The bound for the answer to `prepared`, of at most `max_bytes`.
     ///
     /// # Errors
-    /// 400 `answer_too_large` when what is shown of the prompts is larger, or what the client asked for can be.
+    /// 400 `answer_too_large` when what is shown of the prompts is larger, or what the client asked for can
+    /// be.
     pub fn new(
         shape: &AnswerShape,
         spec: &GenerationSpec,

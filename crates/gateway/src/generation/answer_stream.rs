@@ -1,4 +1,5 @@
-//! The answer to a request as neutral events: a session's outputs, their text read as reasoning, content and calls.
+//! The answer to a request as neutral events: a session's outputs, their text read as reasoning, content and
+//! calls.
 
 use throng_api::answer::{AnswerEvent, ChoiceEnd, Delta};
 

@@ -1,4 +1,5 @@
-//! What a client is told of a replica's error: the only place where one becomes the other. Does not know requests.
+//! What a client is told of a replica's error: the only place where one becomes the other. Does not know
+//! requests.
 
 use throng_core::admission::Refusal;
 use throng_fleet::replica::{ReplicaError, ReplicaErrorKind};

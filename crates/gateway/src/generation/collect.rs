@@ -21,12 +21,12 @@ pub(crate) struct Collected {
     _memory: Reservation,
 }
 
-/// Waits for the whole answer to prompts with `n_prompt_tokens` tokens together. `memory` holds what `bound` says of
-/// the prompts' log-probabilities, and grows with the answer.
+/// Waits for the whole answer to prompts with `n_prompt_tokens` tokens together. `memory` holds what `bound`
+/// says of the prompts' log-probabilities, and grows with the answer.
 ///
 /// # Errors
-/// 500 when it fails on the way, 503 when the server ends first or its memory is full, 400 when the answer becomes
-/// larger than it may.
+/// 500 when it fails on the way, 503 when the server ends first or its memory is full, 400 when the answer
+/// becomes larger than it may.
 pub(crate) async fn collect(
     mut stream: AnswerStream,
     n_prompt_tokens: &[usize],

@@ -1,5 +1,5 @@
-//! Whole answers as JSON in frames of bounded size, which are freed as they are sent. Does not know what the answers
-//! say.
+//! Whole answers as JSON in frames of bounded size, which are freed as they are sent. Does not know what the
+//! answers say.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,7 +18,8 @@ use crate::caller::Caller;
 use crate::rejection::memory_full;
 use throng_api::ApiError;
 
-/// Most bytes of a frame: as many as are given to be sent at once, so that none is kept for the sake of its last part.
+/// Most bytes of a frame: as many as are given to be sent at once, so that none is kept for the sake of its
+/// last part.
 const FRAME_BYTES: usize = MAX_FRAME_BYTES;
 /// Answers up to about this size are written where they are asked for, larger ones on a thread of their own.
 const INLINE_BYTES: usize = 32 << 10;
@@ -152,8 +153,8 @@ impl AnswerWriting {
         Self { places: Arc::new(Semaphore::new(n_large)), memory, max_bytes }
     }
 
-    /// Has an answer of about `n_bytes` written: where it is small, at once; else away from the threads that serve
-    /// sockets, a bounded number at a time.
+    /// Has an answer of about `n_bytes` written: where it is small, at once; else away from the threads that
+    /// serve sockets, a bounded number at a time.
     ///
     /// # Errors
     /// What `write` gives; 500 should it panic.

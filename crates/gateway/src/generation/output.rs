@@ -1,4 +1,5 @@
-//! What happens to a request while it runs, as text and reports of numbered choices. Does not know how it comes about.
+//! What happens to a request while it runs, as text and reports of numbered choices. Does not know how it
+//! comes about.
 
 use throng_core::request::FinishReason;
 use throng_fleet::replica::{ReplicaError, Timing, TokenReport};

@@ -1,5 +1,5 @@
-//! Past calls and tools as the model's template takes them: with ids that the family reads, and as text where the template
-//! describes no tools. Does not know how templates are rendered.
+//! Past calls and tools as the model's template takes them: with ids that the family reads, and as text where
+//! the template describes no tools. Does not know how templates are rendered.
 
 use serde_json::Value;
 use throng_text::{ChatTemplate, Tokenizer, ToolCallFormat, generic_tools};

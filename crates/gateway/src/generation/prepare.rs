@@ -1,5 +1,5 @@
-//! From a checked request to requests a replica can take: the template, the tokenizer, the sampling parameters. What
-//! they hold is reserved. Does not know sockets and threads.
+//! From a checked request to requests a replica can take: the template, the tokenizer, the sampling
+//! parameters. What they hold is reserved. Does not know sockets and threads.
 
 use std::borrow::Cow;
 use std::mem::size_of;
@@ -95,7 +95,8 @@ pub(crate) struct PrepareContext<'a> {
     pub abandoned: &'a Abandoned,
 }
 
-/// What a choice holds beside its tokens: its text so far, its stop strings' automata, its place in the scheduler.
+/// What a choice holds beside its tokens: its text so far, its stop strings' automata, its place in the
+/// scheduler.
 const CHOICE_BYTES: usize = 512;
 /// What a token of a prompt holds: itself here and in its sequence.
 const PROMPT_TOKEN_BYTES: usize = 2 * size_of::<TokenId>();
@@ -247,10 +248,12 @@ pub(crate) struct EncodedConversation {
     pub in_reasoning: bool,
 }
 
-/// The tokens of a conversation as the model's template writes it. Takes its texts, so that they are held once.
+/// The tokens of a conversation as the model's template writes it. Takes its texts, so that they are held
+/// once.
 ///
 /// # Errors
-/// 400 for a model without template, a conversation it refuses, a text that cannot fit; 503 without memory for it.
+/// 400 for a model without template, a conversation it refuses, a text that cannot fit; 503 without memory
+/// for it.
 pub(crate) fn encode_conversation(
     model: &ModelEntry,
     tokenizer: &Tokenizer,

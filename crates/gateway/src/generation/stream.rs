@@ -1,5 +1,5 @@
-//! An answer token by token. A task of its own writes it; when the reader has gone, or has taken nothing for too long,
-//! the task ends and the generation with it.
+//! An answer token by token. A task of its own writes it; when the reader has gone, or has taken nothing for
+//! too long, the task ends and the generation with it.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Turns to work: bounds how many prompts are parsed, rendered and tokenized at a time, and what waits for it. Tenants
-//! take turns, so that one with many requests does not hold the others back. Does not know what the work is.
+//! Turns to work: bounds how many prompts are parsed, rendered and tokenized at a time, and what waits for
+//! it. Tenants take turns, so that one with many requests does not hold the others back. Does not know what
+//! the work is.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,8 +9,8 @@ use std::time::Duration;
 use throng_core::request::TenantId;
 use tokio::sync::oneshot;
 
-/// Work on more than this many bytes of body waits in a line of its own and has half of the places, so that a crowd
-/// of long prompts does not hold back short ones.
+/// Work on more than this many bytes of body waits in a line of its own and has half of the places, so that a
+/// crowd of long prompts does not hold back short ones.
 pub(crate) const LONG_BYTES: usize = 64 << 10;
 
 /// The places to work at, in two lines: one for short bodies, one for long ones.
@@ -29,7 +30,8 @@ pub(crate) enum NoTurn {
 }
 
 impl Turns {
-    /// `n_places` to work at, at least one in each line; `max_waiting` may wait in each, for at most `patience`.
+    /// `n_places` to work at, at least one in each line; `max_waiting` may wait in each, for at most
+    /// `patience`.
     pub fn new(n_places: usize, max_waiting: usize, patience: Duration) -> Self {
         let n_long = (n_places / 2).max(1);
         let n_short = n_places.saturating_sub(n_long).max(1);

@@ -1,6 +1,6 @@
-//! Work that takes longer than the threads that serve sockets may be kept: parsing, rendering, tokenizing and writing
-//! large answers. It runs on threads of its own, a bounded number at a time, and stops when its client has gone; only what is short is
-//! done at once. Does not know what the work is.
+//! Work that takes longer than the threads that serve sockets may be kept: parsing, rendering, tokenizing and
+//! writing large answers. It runs on threads of its own, a bounded number at a time, and stops when its
+//! client has gone; only what is short is done at once. Does not know what the work is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,8 @@ use crate::observation::Stage;
 use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
 
-/// Largest body that may be read and prepared on a thread that serves sockets, where it takes some tens of microseconds.
+/// Largest body that may be read and prepared on a thread that serves sockets, where it takes some tens of
+/// microseconds.
 const QUICK_BYTES: usize = 4 << 10;
 
 /// Tells work that nobody waits for it any more.
@@ -47,8 +48,8 @@ impl Drop for AbandonOnDrop {
     }
 }
 
-/// Runs `work`, which goes over about `n_bytes`, away from the threads that serve sockets, when it is its turn. The
-/// place is taken until the work has ended, whether its client is still there or not.
+/// Runs `work`, which goes over about `n_bytes`, away from the threads that serve sockets, when it is its
+/// turn. The place is taken until the work has ended, whether its client is still there or not.
 ///
 /// # Errors
 /// What `work` gives; 503 when too much waits; 500 should it panic.
@@ -72,9 +73,10 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static>(
     result
 }
 
-/// Reads a body of `n_bytes` and prepares what was read. Short bodies are read here and now, and prepared here if what was read
-/// `is_quick` to prepare: handing such work to another thread would take longer than the work, and needs no turn, since no more of it is
-/// done at a time than there are threads that serve sockets. Everything else is done [away from them](on_blocking_thread).
+/// Reads a body of `n_bytes` and prepares what was read. Short bodies are read here and now, and prepared
+/// here if what was read `is_quick` to prepare: handing such work to another thread would take longer than
+/// the work, and needs no turn, since no more of it is done at a time than there are threads that serve
+/// sockets. Everything else is done [away from them](on_blocking_thread).
 ///
 /// # Errors
 /// What `read` and `prepare` give; as [`on_blocking_thread`].

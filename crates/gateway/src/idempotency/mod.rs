@@ -1,8 +1,9 @@
-//! Requests that are sent again under one `Idempotency-Key`: generated once, whichever gateway of those that share the database they
-//! reach, and answered with the same bytes. Does not know how answers are made.
+//! Requests that are sent again under one `Idempotency-Key`: generated once, whichever gateway of those that
+//! share the database they reach, and answered with the same bytes. Does not know how answers are made.
 //!
-//! Whoever answers a request claims its key in the database and says every second that it lives. Where that stops, another gateway
-//! takes the claim over; clocks are not compared. The claim is fenced: an owner that comes back late can keep nothing.
+//! Whoever answers a request claims its key in the database and says every second that it lives. Where that
+//! stops, another gateway takes the claim over; clocks are not compared. The claim is fenced: an owner that
+//! comes back late can keep nothing.
 
 mod recording;
 
@@ -32,9 +33,9 @@ const MAX_KEY_BYTES: usize = 255;
 const KEPT_FOR_S: u64 = 24 * 60 * 60;
 /// The database answers within this time, or the request is refused.
 const STORE_LIMIT: Duration = Duration::from_secs(1);
-/// A request that is being answered elsewhere is waited for so long …
+/// A request that is being answered elsewhere is waited for so long.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// … and looked at so often.
+/// Interval at which it is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// An owner without a sign of life for so long has died.
 const DEAD_AFTER: Duration = Duration::from_secs(5);
@@ -79,11 +80,12 @@ impl Repeatable {
         Ok(Some(Self { store: store.clone(), claim }))
     }
 
-    /// The answer that was kept, or that `run` makes now: it is made and kept to its end even if the client goes.
+    /// The answer that was kept, or that `run` makes now: it is made and kept to its end even if the client
+    /// goes.
     ///
     /// # Errors
-    /// 400 for a key of another request, 409 where the request is still being answered, 503 where the database does not answer, and
-    /// what `run` gives.
+    /// 400 for a key of another request, 409 where the request is still being answered, 503 where the
+    /// database does not answer, and what `run` gives.
     pub async fn answer(
         self,
         app: &App,

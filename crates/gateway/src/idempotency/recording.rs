@@ -1,4 +1,5 @@
-//! Makes an answer to its end, gives it to the client while that is there, and keeps it. Does not know who else asks for it.
+//! Makes an answer to its end, gives it to the client while that is there, and keeps it. Does not know who
+//! else asks for it.
 
 use std::sync::Arc;
 use std::time::Duration;

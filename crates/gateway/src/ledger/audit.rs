@@ -1,5 +1,5 @@
-//! Lines of the audit on their way to the database. Nobody waits for it: lines are put into a bounded queue, and one that finds no room is
-//! counted and said in the log. Does not know requests.
+//! Lines of the audit on their way to the database. Nobody waits for it: lines are put into a bounded queue,
+//! and one that finds no room is counted and said in the log. Does not know requests.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

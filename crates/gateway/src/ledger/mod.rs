@@ -1,7 +1,9 @@
-//! What requests use, counted and written down: into the journal while they run, into the database in batches afterwards, and
-//! against the budgets of keys, users' projects and organisations. Does not know how tokens are generated.
+//! What requests use, counted and written down: into the journal while they run, into the database in batches
+//! afterwards, and against the budgets of keys, users' projects and organisations. Does not know how tokens
+//! are generated.
 //!
-//! No request waits for the database. While it fails, ended requests wait in the journal, and budgets are counted here.
+//! No request waits for the database. While it fails, ended requests wait in the journal, and budgets are
+//! counted here.
 
 mod audit;
 mod meter;
@@ -99,7 +101,8 @@ impl Ledger {
         self.opened.get().map(|opened| &opened.store)
     }
 
-    /// How many entries wait for the database, and how many were lost because the journal could not take them.
+    /// How many entries wait for the database, and how many were lost because the journal could not take
+    /// them.
     pub(crate) fn n_waiting_and_lost(&self) -> (u64, u64) {
         let n_waiting = self.opened.get().map_or(0, |opened| opened.journal.n_waiting());
         (n_waiting as u64, self.n_lost.load(Ordering::Relaxed))

@@ -1,5 +1,5 @@
-//! Upkeep of the ledger's sums of hours and days: what an older version has written, before its upgrade or beside this one, is added up in
-//! the background, an hour at a time. Does not know requests.
+//! Upkeep of the ledger's sums of hours and days: what an older version has written, before its upgrade or
+//! beside this one, is added up in the background, an hour at a time. Does not know requests.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use super::now_unix_s;
 
 const HOUR_S: u64 = 3_600;
-/// Hours that are looked at when the server has started …
+/// Hours that are looked at when the server has started.
 const N_HOURS_AT_START: u64 = 24;
-/// … and when an hour has passed: entries may have waited in a journal.
+/// Hours whose totals are made again when one has passed: entries may have waited in a journal.
 const N_HOURS: u64 = 2;
 /// Pause after a failure.
 const REST: Duration = Duration::from_secs(60);

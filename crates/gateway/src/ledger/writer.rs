@@ -1,5 +1,5 @@
-//! From the journal into the database, in batches, for ever: what cannot be written now is written later, and what the database cannot
-//! take is set aside. Does not know requests.
+//! From the journal into the database, in batches, for ever: what cannot be written now is written later, and
+//! what the database cannot take is set aside. Does not know requests.
 
 use std::io;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use super::{Ledger, Opened, now_unix_s, periods, scopes_of, spending, totals_by_
 
 /// How often entries are written.
 const WRITE_INTERVAL: Duration = Duration::from_millis(100);
-/// How often the totals of the day are read, in which the entries of other servers are …
+/// How often the totals of the day are read, in which the entries of other servers are.
 const DAY_INTERVAL: Duration = Duration::from_millis(400);
-/// … and those of the month.
+/// Interval at which the totals of the month are read.
 const MONTH_INTERVAL: Duration = Duration::from_secs(5);
-/// Where reading takes long, it takes at most this part of the time …
+/// Where reading takes long, it takes at most this part of the time.
 const READING_SHARE: u32 = 10;
-/// … and is done at least so often.
+/// Longest interval between two of them.
 const MAX_INTERVAL: Duration = Duration::from_secs(30);
 /// How often a database is tried that could not be written.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
@@ -62,8 +62,8 @@ impl Pace {
 }
 
 impl Ledger {
-    /// Writes what the journal has from before and reads what has been spent; from now on requests are counted. What cannot be written
-    /// now does not keep the server from starting.
+    /// Writes what the journal has from before and reads what has been spent; from now on requests are
+    /// counted. What cannot be written now does not keep the server from starting.
     ///
     /// # Errors
     /// When what has been spent cannot be read.

@@ -1,5 +1,6 @@
-//! The limits of keys, users, projects and organisations, enforced: each request is charged before it runs, and what it did not
-//! use is given back at its end. Gives `throng_core::limits` the clock and the lock. Does not know how tokens are counted.
+//! The limits of keys, users, projects and organisations, enforced: each request is charged before it runs,
+//! and what it did not use is given back at its end. Gives `throng_core::limits` the clock and the lock. Does
+//! not know how tokens are counted.
 
 mod headers;
 mod scopes;
@@ -67,15 +68,16 @@ pub(crate) struct Charge {
 }
 
 impl RateLimits {
-    /// Nothing is in use. With `n_gateways`, limits are shared with other gateways, and there are so many of them as far as is known.
+    /// Nothing is in use. With `n_gateways`, limits are shared with other gateways, and there are so many of
+    /// them as far as is known.
     pub fn new(n_gateways: Option<u64>) -> Self {
         let state = Mutex::new(LimitState::new(MAX_SCOPES, n_gateways));
         let (wanted, n_asked, redis) = (Notify::new(), watch::Sender::new(0), RedisWatch::default());
         Self { state, origin: Instant::now(), wanted, n_asked, redis }
     }
 
-    /// Charges whoever asks with a request that uses at most `n_tokens` tokens. Where limits are shared, it waits for a share that
-    /// others have, for a bounded time.
+    /// Charges whoever asks with a request that uses at most `n_tokens` tokens. Where limits are shared, it
+    /// waits for a share that others have, for a bounded time.
     pub async fn charge(self: &Arc<Self>, tenant: &Tenant, user: Option<&str>, n_tokens: u64) -> Charged {
         let scopes = scopes::scopes(tenant, user);
         if scopes.is_empty() {

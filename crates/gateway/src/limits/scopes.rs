@@ -1,5 +1,5 @@
-//! What the limits and budgets of a request belong to: its key, its user, its project and its organisation. Does not know what is
-//! in use.
+//! What the limits and budgets of a request belong to: its key, its user, its project and its organisation.
+//! Does not know what is in use.
 
 use std::sync::Arc;
 

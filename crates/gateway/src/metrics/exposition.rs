@@ -1,5 +1,5 @@
-//! The two text formats in which Prometheus reads metrics: which of them a client asks for, and the older one made from
-//! the newer one. Does not know what is counted.
+//! The two text formats in which Prometheus reads metrics: which of them a client asks for, and the older one
+//! made from the newer one. Does not know what is counted.
 
 use std::fmt::Write;
 
@@ -44,8 +44,8 @@ fn range(text: &str) -> (&str, f32) {
     (name, weight.unwrap_or(1.0))
 }
 
-/// The text format of metrics in OpenMetrics. They differ in the descriptions of counters, which have the name of the
-/// sample in the text format and lack `_total` in OpenMetrics, and in the end mark.
+/// The text format of metrics in OpenMetrics. They differ in the descriptions of counters, which have the
+/// name of the sample in the text format and lack `_total` in OpenMetrics, and in the end mark.
 pub(super) fn text_of(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len() + open_metrics.len() / 16);
     let mut lines = open_metrics.lines().peekable();

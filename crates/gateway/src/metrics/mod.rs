@@ -78,8 +78,8 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Counters for what there is at each scrape of models, replicas and upstream engines, beside the memory that is held, what is known of the process
-    /// the ledger and limits.
+    /// Counters for what there is at each scrape of models, replicas and upstream engines, beside the memory
+    /// that is held, what is known of the process the ledger and limits.
     pub fn new(
         replicas: AtScrape<(ModelLabels, Arc<dyn Replica>)>,
         (models, engines, scales): (

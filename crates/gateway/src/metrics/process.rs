@@ -1,5 +1,5 @@
-//! What every Prometheus client library reports about its process, under the usual names, read from `/proc` at each
-//! scrape. Reports nothing on systems that have none.
+//! What every Prometheus client library reports about its process, under the usual names, read from `/proc`
+//! at each scrape. Reports nothing on systems that have none.
 
 use std::fmt;
 

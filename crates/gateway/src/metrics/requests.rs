@@ -255,7 +255,8 @@ impl ModelMetrics {
         self.params_max_tokens.observe(f64::from(max_tokens));
     }
 
-    /// The model's name, and the counters of its requests that a residency rule binds: those sent to a replica, those refused.
+    /// The model's name, and the counters of its requests that a residency rule binds: those sent to a
+    /// replica, those refused.
     pub fn residency(&self) -> (&str, [Counter; 2]) {
         let counter = |outcome| {
             let ModelLabels { model_name, engine } = self.labels.clone();

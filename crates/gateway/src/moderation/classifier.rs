@@ -1,4 +1,5 @@
-//! Asks another server whether texts are allowed, in the form of OpenAI's moderation endpoint. Does not know rules and streams.
+//! Asks another server whether texts are allowed, in the form of OpenAI's moderation endpoint. Does not know
+//! rules and streams.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Which texts may be sent: the rules of each tenant, compiled once, and a classifier. Does not know how texts come and what becomes of those with a match.
+//! Which texts may be sent: the rules of each tenant, compiled once, and a classifier. Does not know how
+//! texts come and what becomes of those with a match.
 
 mod classifier;
 
@@ -98,8 +99,8 @@ impl Moderation {
         self.n_answers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Refuses prompts with a match of this tenant's rules; `param` is where they stood. Returns their texts if the classifier has
-    /// to judge them.
+    /// Refuses prompts with a match of this tenant's rules; `param` is where they stood. Returns their texts
+    /// if the classifier has to judge them.
     ///
     /// # Errors
     /// 400 `content_filter`.
@@ -126,7 +127,8 @@ impl Moderation {
     /// Refuses prompts that the classifier does not allow.
     ///
     /// # Errors
-    /// 400 `content_filter`; 503 `moderation_unavailable` when it does not answer and prompts are refused then.
+    /// 400 `content_filter`; 503 `moderation_unavailable` when it does not answer and prompts are refused
+    /// then.
     pub async fn judge_prompts(&self, texts: &[String], param: &str) -> Result<(), ApiError> {
         let Some(classifier) = self.classifier.as_ref().filter(|_| !texts.is_empty()) else { return Ok(()) };
         let judged = classifier.judge(texts).await;

@@ -1,5 +1,5 @@
-//! The answer of `/explain`: where each millisecond of a request went, as JSON. Others in the same steps are counted, never
-//! named. Does not know who may ask.
+//! The answer of `/explain`: where each millisecond of a request went, as JSON. Others in the same steps are
+//! counted, never named. Does not know who may ask.
 
 use std::time::{Duration, UNIX_EPOCH};
 

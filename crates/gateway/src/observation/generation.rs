@@ -39,8 +39,8 @@ pub(crate) struct GenerationRecord {
     last_token: Option<Duration>,
     outcome: Outcome,
     traces: Vec<Arc<dyn TraceSource>>,
-    /// Where the tokens came from, if they may be shared: those of a hit were not generated for this request, those of a
-    /// coalesced one for another too. What is to be paid for them is decided by who reads this.
+    /// Where the tokens came from, if they may be shared: those of a hit were not generated for this request,
+    /// those of a coalesced one for another too. What is to be paid for them is decided by who reads this.
     pub cache_use: Option<CacheUse>,
 }
 
@@ -57,7 +57,8 @@ impl GenerationRecord {
         }
     }
 
-    /// Creates the record of a request that an upstream engine has answered: prompt, cached and output tokens as it reported or as they were counted.
+    /// Creates the record of a request that an upstream engine has answered: prompt, cached and output tokens
+    /// as it reported or as they were counted.
     pub fn of_upstream(
         model: &str,
         n_choices: usize,

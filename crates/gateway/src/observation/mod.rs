@@ -1,4 +1,5 @@
-//! What is known of each request once it is over: for the log, the access log, traces and `/explain`. Does not know routes.
+//! What is known of each request once it is over: for the log, the access log, traces and `/explain`. Does
+//! not know routes.
 
 mod explain;
 mod generation;
@@ -17,7 +18,8 @@ pub use self::report::{GenerationReport, RequestPhase, RequestReport};
 pub(crate) use self::stages::{Stage, Stages};
 pub use self::trace_parent::TraceParent;
 
-/// Is told of each request when everything about it is over. Must not wait: a thread that serves connections calls it.
+/// Is told of each request when everything about it is over. Must not wait: a thread that serves connections
+/// calls it.
 pub trait RequestObserver: Debug + Send + Sync {
     /// A request is over.
     fn finished(&self, report: &RequestReport);

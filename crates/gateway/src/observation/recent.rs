@@ -1,4 +1,5 @@
-//! The latest finished requests, for `/explain`. Bounded. A tenant finds its own only, the operator all. Does not know how they are shown.
+//! The latest finished requests, for `/explain`. Bounded. A tenant finds its own only, the operator all. Does
+//! not know how they are shown.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,8 +23,8 @@ impl RecentRequests {
         Self { max_requests, reports: Mutex::default() }
     }
 
-    /// Adds a request that is over, if it had a valid key (or needed none) and asked a model for something: others would push
-    /// those out.
+    /// Adds a request that is over, if it had a valid key (or needed none) and asked a model for something:
+    /// others would push those out.
     pub fn push(&self, report: RequestReport) {
         if self.max_requests == 0 || !report.is_explained() {
             return;

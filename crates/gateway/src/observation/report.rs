@@ -1,5 +1,5 @@
-//! A finished request in names, sizes and times. Has no text of prompts and answers unless the operator asked for it, and of the
-//! request's header fields only its id and its place in a trace.
+//! A finished request in names, sizes and times. Has no text of prompts and answers unless the operator asked
+//! for it, and of the request's header fields only its id and its place in a trace.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -23,7 +23,8 @@ pub struct RequestReport {
     pub client: String,
     /// Its method.
     pub method: Method,
-    /// The pattern of its route; `None` for an unknown one. Never the path itself, in which secrets may stand.
+    /// The pattern of its route; `None` for an unknown one. Never the path itself, in which secrets may
+    /// stand.
     pub route: Option<String>,
     /// The status of the response; `None` if the client had gone before.
     pub status: Option<u16>,

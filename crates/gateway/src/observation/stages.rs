@@ -1,4 +1,5 @@
-//! When a request had passed the stages before its generation, since its head arrived. Does not know what the stages do.
+//! When a request had passed the stages before its generation, since its head arrived. Does not know what the
+//! stages do.
 
 use std::sync::OnceLock;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The `traceparent` header of W3C's Trace Context: which trace a request belongs to. Does not know who keeps traces.
+//! The `traceparent` header of W3C's Trace Context: which trace a request belongs to. Does not know who keeps
+//! traces.
 
 use http::HeaderMap;
 
@@ -14,7 +15,8 @@ pub struct TraceParent {
 }
 
 impl TraceParent {
-    /// Reads the header (<https://www.w3.org/TR/trace-context/#traceparent-header>); `None` if it is absent, there twice or not valid.
+    /// Reads the header (<https://www.w3.org/TR/trace-context/#traceparent-header>); `None` if it is absent,
+    /// there twice or not valid.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut sent = headers.get_all("traceparent").iter();
         let (Some(value), None) = (sent.next(), sent.next()) else { return None };

@@ -1,5 +1,5 @@
-//! Models of this process that come when they are asked for and go when their memory is needed, or when the operator says so. Decisions are
-//! those of [`Residency`]. Does not know how a model is loaded.
+//! Models of this process that come when they are asked for and go when their memory is needed, or when the
+//! operator says so. Decisions are those of [`Residency`]. Does not know how a model is loaded.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -150,7 +150,8 @@ impl OnDemandModels {
         }
     }
 
-    /// Unloads models that nobody has asked for longer than the operator has set; to be run beside the server.
+    /// Unloads models that nobody has asked for longer than the operator has set; to be run beside the
+    /// server.
     pub(crate) async fn unload_unused(self: Arc<Self>, place: Place) {
         let idle = Duration::from_secs(self.config.idle_unload_s);
         while !idle.is_zero() {

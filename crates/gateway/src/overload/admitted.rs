@@ -1,4 +1,5 @@
-//! A generation behind the gate: tells the gate when its first token comes and when it has ended. Does not know limits.
+//! A generation behind the gate: tells the gate when its first token comes and when it has ended. Does not
+//! know limits.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Overload control of one model: requests enter through a gate that predicts how long they would wait, and run within limits of
-//! time. The decisions are those of `throng_core::overload`; here are their lock and clock, and what clients say. Does not know
-//! prompts and answers.
+//! Overload control of one model: requests enter through a gate that predicts how long they would wait, and
+//! run within limits of time. The decisions are those of `throng_core::overload`; here are their lock and
+//! clock, and what clients say. Does not know prompts and answers.
 
 mod admitted;
 mod ask;
@@ -111,7 +111,8 @@ impl OverloadControl {
     /// Submits a request with `generate` if it may enter what computes at the speed of `machine`.
     ///
     /// # Errors
-    /// [`ReplicaErrorKind::Overloaded`] or [`ReplicaErrorKind::DeadlineTooShort`] when it may not; what `generate` says.
+    /// [`ReplicaErrorKind::Overloaded`] or [`ReplicaErrorKind::DeadlineTooShort`] when it may not; what
+    /// `generate` says.
     pub async fn start<F>(
         self: Arc<Self>,
         request: ReplicaRequest,

@@ -1,4 +1,5 @@
-//! How many workers a model should have, decided by `core` from what the gateway sees of them whenever somebody asks. Starts none.
+//! How many workers a model should have, decided by `core` from what the gateway sees of them whenever
+//! somebody asks. Starts none.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! A generation that may take only so long: until its first token, between two tokens, and in all. Past a limit it ends with an
-//! error, and is aborted. Does not know whose limits they are.
+//! A generation that may take only so long: until its first token, between two tokens, and in all. Past a
+//! limit it ends with an error, and is aborted. Does not know whose limits they are.
 
 use std::pin::Pin;
 use std::sync::Arc;

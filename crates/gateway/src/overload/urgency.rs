@@ -15,8 +15,8 @@ pub(crate) struct Urgency {
 }
 
 impl Urgency {
-    /// What is asked of the gate for a request of this tenant with so many sequences, prompt tokens, and output tokens of each
-    /// sequence.
+    /// What is asked of the gate for a request of this tenant with so many sequences, prompt tokens, and
+    /// output tokens of each sequence.
     pub fn ask(self, tenant: &TenantId, (n_sequences, n_prompt_tokens, max_tokens): (u32, u64, u32)) -> Ask {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         Ask {

@@ -1,5 +1,6 @@
-//! Work that the server does for a request beside answering it: its tokens are counted for whoever asked, but not against the limits of
-//! requests, and nobody is told of it as of a request. Does not know what it is for.
+//! Work that the server does for a request beside answering it: its tokens are counted for whoever asked, but
+//! not against the limits of requests, and nobody is told of it as of a request. Does not know what it is
+//! for.
 
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use crate::limits::Charge;
 use crate::regions::check_regions;
 use crate::router::Route;
 
-/// The vector that a pooling model gives for one text; `None` when it gives none. Dropping the future ends the work, and what was computed
-/// until then is counted.
+/// The vector that a pooling model gives for one text; `None` when it gives none. Dropping the future ends
+/// the work, and what was computed until then is counted.
 pub(crate) async fn vector_aside(
     (route, prepared): (Route, Prepared),
     caller: Arc<Caller>,

@@ -9,7 +9,8 @@ use crate::rejection::memory_full;
 use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
 
-/// Waits for all vectors of a session, one a text; `memory` grows with them and is to be kept until they are written.
+/// Waits for all vectors of a session, one a text; `memory` grows with them and is to be kept until they are
+/// written.
 ///
 /// # Errors
 /// 500 when it fails on the way, 503 when the server ends first or memory is full.

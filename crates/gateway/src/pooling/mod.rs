@@ -1,6 +1,6 @@
-//! Requests for vectors: from texts to token ids that a pooling model takes, and from its answers to embeddings, scores and classes.
-//! They run as requests of one output token each, so that queues, limits, the ledger and metrics treat them as all others. Does not
-//! know sockets and how vectors are computed.
+//! Requests for vectors: from texts to token ids that a pooling model takes, and from its answers to
+//! embeddings, scores and classes. They run as requests of one output token each, so that queues, limits, the
+//! ledger and metrics treat them as all others. Does not know sockets and how vectors are computed.
 
 mod aside;
 mod collect;

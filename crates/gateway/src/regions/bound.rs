@@ -1,4 +1,5 @@
-//! A request that is bound to regions, and the audit of where it went. Does not know who binds it, nor how replicas are chosen.
+//! A request that is bound to regions, and the audit of where it went. Does not know who binds it, nor how
+//! replicas are chosen.
 
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use throng_store::AuditEvent;
 
 use crate::ledger::{Audited, Ledger};
 
-/// The regions that one request is bound to. Each replica that it is sent to, and each refusal, is logged and counted.
+/// The regions that one request is bound to. Each replica that it is sent to, and each refusal, is logged and
+/// counted.
 #[derive(Debug)]
 pub(super) struct Bound {
     /// The only regions that it may go to.

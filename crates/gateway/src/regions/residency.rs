@@ -1,5 +1,5 @@
-//! Which regions a request may go to, by the residency rule of its organisation and by its header, checked before it is sent anywhere. Does
-//! not know where replicas are.
+//! Which regions a request may go to, by the residency rule of its organisation and by its header, checked
+//! before it is sent anywhere. Does not know where replicas are.
 
 use std::sync::Arc;
 
@@ -12,11 +12,13 @@ use crate::ledger::Ledger;
 use crate::metrics::ModelMetrics;
 use throng_api::ApiError;
 
-/// What the request is bound to; `None` where it may go anywhere. A process that computes the model itself (`is_remote` is false) and does not
-/// know its region is where the gateway that sent the request says that it is: to that one the header applied.
+/// What the request is bound to; `None` where it may go anywhere. A process that computes the model itself
+/// (`is_remote` is false) and does not know its region is where the gateway that sent the request says that
+/// it is: to that one the header applied.
 ///
 /// # Errors
-/// 403 `region_not_permitted` when none of the model's replicas is in a permitted region, 400 for a header that cannot be understood.
+/// 403 `region_not_permitted` when none of the model's replicas is in a permitted region, 400 for a header
+/// that cannot be understood.
 pub(crate) fn check_regions(
     (dispatcher, is_remote): (&Dispatcher, bool),
     metrics: &ModelMetrics,

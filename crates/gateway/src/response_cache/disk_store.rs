@@ -1,5 +1,6 @@
-//! Contents on disk under names of 32 bytes: a file for each, with the digest of all that is in it, bounded in bytes, found again
-//! after a restart. A file that was not written whole, or was changed, is as none. Does not know what contents mean.
+//! Contents on disk under names of 32 bytes: a file for each, with the digest of all that is in it, bounded
+//! in bytes, found again after a restart. A file that was not written whole, or was changed, is as none. Does
+//! not know what contents mean.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, TryLockError};
@@ -46,8 +47,8 @@ struct Known {
 }
 
 impl DiskStore {
-    /// Opens a folder, and makes it if there is none. Files of an earlier process are found again, the latest written ones first where
-    /// not all may stay.
+    /// Opens a folder, and makes it if there is none. Files of an earlier process are found again, the latest
+    /// written ones first where not all may stay.
     ///
     /// # Errors
     /// When the folder cannot be used, or another process uses it.

@@ -1,4 +1,5 @@
-//! Kept answers on disk, beside those in memory: written behind by a thread, read back as events. Does not know requests.
+//! Kept answers on disk, beside those in memory: written behind by a thread, read back as events. Does not
+//! know requests.
 
 use std::io;
 use std::path::Path;

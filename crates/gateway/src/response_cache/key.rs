@@ -1,4 +1,5 @@
-//! What an answer is kept under: everything that can change its tokens, and whose it is. Does not know how answers are kept.
+//! What an answer is kept under: everything that can change its tokens, and whose it is. Does not know how
+//! answers are kept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,8 @@ use throng_text::DetokenizeOptions;
 
 use super::policy::Sharing;
 
-/// A model as it is computed: weights, build and instruction set, which do not change within one. Unique within the process.
+/// A model as it is computed: weights, build and instruction set, which do not change within one. Unique
+/// within the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ModelInstance(pub u64);
 
@@ -23,21 +25,22 @@ impl ModelInstance {
     }
 }
 
-/// Names the answer to a request of one tenant. It is made of a request, which has a tenant, in no other way; the tenant
-/// itself is compared, not only a digest of it.
+/// Names the answer to a request of one tenant. It is made of a request, which has a tenant, in no other way;
+/// the tenant itself is compared, not only a digest of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct CacheKey {
     tenant: TenantId,
     model: ModelInstance,
     digest: [u8; 32],
-    /// What tells the model from others beyond this process; only where nothing but the model's bits decides about the answer.
+    /// What tells the model from others beyond this process; only where nothing but the model's bits decides
+    /// about the answer.
     fingerprint: Option<Arc<str>>,
 }
 
 impl CacheKey {
-    /// The key of a request to a model whose weights, build and instruction set do not change. `text` says how its
-    /// tokens become text, which decides where a stop string ends it. `None` for a request that goes on from earlier output,
-    /// and for one whose constraint has no identity.
+    /// The key of a request to a model whose weights, build and instruction set do not change. `text` says
+    /// how its tokens become text, which decides where a stop string ends it. `None` for a request that goes
+    /// on from earlier output, and for one whose constraint has no identity.
     pub fn new(
         model: ModelInstance,
         request: &ReplicaRequest,
@@ -74,8 +77,9 @@ impl CacheKey {
         Some(Self { tenant: tenant.clone(), model, digest, fingerprint: None })
     }
 
-    /// The same key, which holds beyond this process where the model has a fingerprint. It does not hold for what depends on
-    /// adapters, constraints and stop strings: these depend on files that the fingerprint does not cover.
+    /// The same key, which holds beyond this process where the model has a fingerprint. It does not hold for
+    /// what depends on adapters, constraints and stop strings: these depend on files that the fingerprint
+    /// does not cover.
     pub fn of_model(mut self, sharing: Sharing<'_>, request: &ReplicaRequest) -> Self {
         let has_stops = sharing.text.is_some_and(|text| !text.stop.is_empty());
         let is_durable = request.adapter.is_none() && request.constraint.is_none() && !has_stops;
@@ -95,8 +99,8 @@ impl CacheKey {
     }
 }
 
-/// A request that is being answered, for equal ones that come meanwhile. One that may pass others does not wait for one
-/// that may not.
+/// A request that is being answered, for equal ones that come meanwhile. One that may pass others does not
+/// wait for one that may not.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct InFlightKey {
     pub answer: CacheKey,

@@ -1,6 +1,6 @@
-//! Answers that are generated once for equal requests of one tenant: those that come while it is generated read the same
-//! generation, those that come later are given what was kept. Below the session, so that text, stop strings, usage and limits are
-//! made for each request of its own. Does not know text and the wire.
+//! Answers that are generated once for equal requests of one tenant: those that come while it is generated
+//! read the same generation, those that come later are given what was kept. Below the session, so that text,
+//! stop strings, usage and limits are made for each request of its own. Does not know text and the wire.
 
 mod disk_store;
 mod disk_tier;
@@ -122,8 +122,8 @@ enum Found {
 }
 
 impl ResponseCache {
-    /// A cache of at most `max_bytes` in memory, over answers on disk; without room for an answer in memory there is none.
-    /// `semantic` finds answers to similar questions among them.
+    /// A cache of at most `max_bytes` in memory, over answers on disk; without room for an answer in memory
+    /// there is none. `semantic` finds answers to similar questions among them.
     pub fn new(max_bytes: usize, disk: Option<Arc<DiskTier>>, semantic: Option<Arc<SemanticCache>>) -> Self {
         Self((max_bytes / MAX_ANSWER_SHARE > ANSWER_BYTES).then(|| {
             let n_expected = (max_bytes / TYPICAL_ANSWER_BYTES).max(1);
@@ -142,8 +142,8 @@ impl ResponseCache {
         }))
     }
 
-    /// Answers a request to a model: from the cache, by a generation that runs for an equal one, or by one that `start` begins. Also where
-    /// its tokens come from; `None` where the request may not share them.
+    /// Answers a request to a model: from the cache, by a generation that runs for an equal one, or by one
+    /// that `start` begins. Also where its tokens come from; `None` where the request may not share them.
     ///
     /// # Errors
     /// When no replica takes the request in.

@@ -44,7 +44,8 @@ pub(crate) struct Sharing<'a> {
     pub is_deterministic: bool,
     /// How the answer's tokens become text.
     pub text: Option<&'a DetokenizeOptions>,
-    /// Tells the model's build and weights from others beyond this process; without it answers are not kept on disk.
+    /// Tells the model's build and weights from others beyond this process; without it answers are not kept
+    /// on disk.
     pub fingerprint: Option<&'a Arc<str>>,
 }
 

@@ -1,4 +1,5 @@
-//! One request's part in a shared generation: the events as if the generation were its own. Does not know who else reads.
+//! One request's part in a shared generation: the events as if the generation were its own. Does not know who
+//! else reads.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

@@ -1,8 +1,9 @@
-//! One generation that several readers follow, each at its own pace: what has come of it is kept, so that who joins late reads
-//! it from the beginning. Does not know requests, keys and caches.
+//! One generation that several readers follow, each at its own pace: what has come of it is kept, so that who
+//! joins late reads it from the beginning. Does not know requests, keys and caches.
 //!
-//! There is no task: whichever reader needs an event that has not come polls the generation. So the engine waits for the
-//! fastest reader as it would for a single one, and the generation ends when the last reader is dropped.
+//! There is no task: whichever reader needs an event that has not come polls the generation. So the engine
+//! waits for the fastest reader as it would for a single one, and the generation ends when the last reader is
+//! dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -108,7 +109,8 @@ impl SharedGeneration {
         Self { state: Mutex::new(state), readers: Arc::default(), bound }
     }
 
-    /// The number of a new reader, who reads everything from the beginning; `None` where that is no longer possible.
+    /// The number of a new reader, who reads everything from the beginning; `None` where that is no longer
+    /// possible.
     pub fn join(&self) -> Option<u64> {
         let mut state = lock(&self.state);
         let id = state.next_member;
@@ -195,7 +197,8 @@ impl SharedGeneration {
         }
     }
 
-    /// A reader needs no more of a continuation. Whether its end will still be reported: it will not while others read it.
+    /// A reader needs no more of a continuation. Whether its end will still be reported: it will not while
+    /// others read it.
     pub fn abandon(&self, id: u64, index: u32) -> bool {
         let mut state = lock(&self.state);
         let left = state.members.get_mut(&id).and_then(|member| member.left.get_mut(index as usize));

@@ -1,5 +1,5 @@
-//! Where the time of a finished request went. Each caller finds its own requests only: those of the key's project, or of the
-//! key where it has none; the operator finds all. Does not know who measured.
+//! Where the time of a finished request went. Each caller finds its own requests only: those of the key's
+//! project, or of the key where it has none; the operator finds all. Does not know who measured.
 
 use std::sync::Arc;
 

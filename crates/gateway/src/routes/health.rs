@@ -1,4 +1,5 @@
-//! Whether the server lives and whether it can answer, as its replicas report it. Does not know what they compute.
+//! Whether the server lives and whether it can answer, as its replicas report it. Does not know what they
+//! compute.
 
 use std::sync::Arc;
 
@@ -38,8 +39,8 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     ok(&app)
 }
 
-/// Requests are answered. What else of the server does not work is in the body, which is empty where everything does: a database that cannot
-/// be written stops no request, so that the server stays in service.
+/// Requests are answered. What else of the server does not work is in the body, which is empty where
+/// everything does: a database that cannot be written stops no request, so that the server stays in service.
 fn ok(app: &App) -> Response {
     let fault = app.policy.ledger.as_ref().and_then(|ledger| ledger.write_fault());
     let Some(fault) = fault else { return StatusCode::OK.into_response() };

@@ -108,8 +108,8 @@ impl JsonBody {
         Ok(Self { body, options: self.options.clone(), caller, exchange, repeatable: None })
     }
 
-    /// Brings the model into memory that the request is for: `target`, or the one that its body names. Only what the key permits is
-    /// loaded; anything else is refused by who finds the model.
+    /// Brings the model into memory that the request is for: `target`, or the one that its body names. Only
+    /// what the key permits is loaded; anything else is refused by who finds the model.
     ///
     /// # Errors
     /// 503 where it does not come in time.
@@ -125,8 +125,8 @@ impl JsonBody {
         }
     }
 
-    /// Reads it with `parse`, and drops the bytes. Until the returned reservation is dropped, memory is reserved for
-    /// what was read.
+    /// Reads it with `parse`, and drops the bytes. Until the returned reservation is dropped, memory is
+    /// reserved for what was read.
     ///
     /// # Errors
     /// What `parse` gives; 503 when there is no memory for it.
@@ -192,8 +192,8 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Exactly one type, `application/json` or `application/*+json`, in UTF-8. A web page cannot send these to another
-/// origin without asking first, which it can with no type at all.
+/// Exactly one type, `application/json` or `application/*+json`, in UTF-8. A web page cannot send these to
+/// another origin without asking first, which it can with no type at all.
 fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let mut sent = headers.get_all(header::CONTENT_TYPE).iter();
     let (Some(value), None) = (sent.next(), sent.next()) else {

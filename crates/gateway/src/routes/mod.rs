@@ -1,5 +1,5 @@
-//! The table of routes: path, methods, who may ask. Everything that holds for all routes is made from it. Does
-//! not know what the routes do.
+//! The table of routes: path, methods, who may ask. Everything that holds for all routes is made from it.
+//! Does not know what the routes do.
 
 mod adapters;
 mod admin;
@@ -257,7 +257,8 @@ async fn unknown_url(method: Method, OriginalUri(uri): OriginalUri) -> Response 
 mod tests {
     use super::*;
 
-    /// The routes that the documentation lists as open. Who may use the others is tested over sockets, in `tests/route_access.rs`.
+    /// The routes that the documentation lists as open. Who may use the others is tested over sockets, in
+    /// `tests/route_access.rs`.
     const OPEN: &[&str] = &[
         "/",
         "/dashboard",

@@ -1,4 +1,5 @@
-//! Embeddings, reranking, scores and classes: from a body to an answer. Does not know how vectors are computed.
+//! Embeddings, reranking, scores and classes: from a body to an answer. Does not know how vectors are
+//! computed.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

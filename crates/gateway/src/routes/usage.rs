@@ -77,8 +77,8 @@ async fn answer(
     Ok((fields, usage_report::json(kind, &question, &rows)).into_response())
 }
 
-/// What of the ledger is shown: to the operator all, to a stored key what its project used, to a key of the configuration what was
-/// used with it.
+/// What of the ledger is shown: to the operator all, to a stored key what its project used, to a key of the
+/// configuration what was used with it.
 fn visible_to(tenant: &Tenant) -> Option<(UsageGroup, Vec<String>)> {
     match tenant.key.as_deref() {
         _ if tenant.is_operator => None,

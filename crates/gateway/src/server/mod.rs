@@ -1,5 +1,5 @@
-//! What the gateway adds to `throng_http`'s server: the checks of each request's head, routing, the headers of every response,
-//! and the log of refusals. Does not know what the routes do.
+//! What the gateway adds to `throng_http`'s server: the checks of each request's head, routing, the headers
+//! of every response, and the log of refusals. Does not know what the routes do.
 
 mod guard;
 mod raw_responses;

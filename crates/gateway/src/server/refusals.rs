@@ -1,5 +1,5 @@
-//! Requests answered with an error, in the log: a few lines of each kind in a while, so that a flood of them cannot flood
-//! the log. Does not know why requests are refused.
+//! Requests answered with an error, in the log: a few lines of each kind in a while, so that a flood of them
+//! cannot flood the log. Does not know why requests are refused.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -50,8 +50,8 @@ fn shown(value: Option<&HeaderValue>) -> Option<String> {
 }
 
 impl RefusalLog {
-    /// Logs an answer with this status and code if its kind has a line left. Refusals by key, host or limit are warnings: the
-    /// operator can change them.
+    /// Logs an answer with this status and code if its kind has a line left. Refusals by key, host or limit
+    /// are warnings: the operator can change them.
     pub fn note(&self, status: StatusCode, code: &'static str, request: &str, path: &str, sender: &Sender) {
         let Some(n_unlogged) = self.admit(code, Instant::now()) else { return };
         let (host, origin) = (shown(sender.host.as_ref()), shown(sender.origin.as_ref()));
@@ -81,7 +81,8 @@ impl RefusalLog {
     }
 }
 
-/// Whether the operator's settings or the server's state, and not the request's content, are why it was refused.
+/// Whether the operator's settings or the server's state, and not the request's content, are why it was
+/// refused.
 fn is_operators(status: StatusCode, code: &'static str) -> bool {
     let statuses = [
         StatusCode::UNAUTHORIZED,

@@ -1,5 +1,5 @@
-//! One request from its head to its response: guard, route, and the headers that every response has. A panic on the
-//! way becomes an answer too. Does not know what the routes do.
+//! One request from its head to its response: guard, route, and the headers that every response has. A panic
+//! on the way becomes an answer too. Does not know what the routes do.
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;

@@ -1,5 +1,5 @@
-//! A request while an upstream engine answers it: what it uses, and what is told of it at its end, however it ends. Does not
-//! know bytes.
+//! A request while an upstream engine answers it: what it uses, and what is told of it at its end, however it
+//! ends. Does not know bytes.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! A request for a model of upstream engines, from its body to its answer. Does not know connections to engines.
+//! A request for a model of upstream engines, from its body to its answer. Does not know connections to
+//! engines.
 
 use std::sync::Arc;
 
@@ -35,8 +36,9 @@ const COPIES: usize = 2;
 /// Answers a request for the model.
 ///
 /// # Errors
-/// 403 for a model that the key, or regions that the organisation does not permit, 400 for what cannot be read, 429 for what the key may not
-/// use now, 508 for what came through too many gateways, and 502, 503 and 504 where no engine answers.
+/// 403 for a model that the key, or regions that the organisation does not permit, 400 for what cannot be
+/// read, 429 for what the key may not use now, 508 for what came through too many gateways, and 502, 503 and
+/// 504 where no engine answers.
 pub(crate) async fn answer(
     setting: &Setting<'_>,
     model: &UpstreamModel,

@@ -1,5 +1,6 @@
-//! The stream of an upstream engine on its way to the client: events go through as they came, but for usage that nobody asked for. A task
-//! of its own moves them; when the reader has gone, or has taken nothing for too long, it ends, and with it the request at the engine.
+//! The stream of an upstream engine on its way to the client: events go through as they came, but for usage
+//! that nobody asked for. A task of its own moves them; when the reader has gone, or has taken nothing for
+//! too long, it ends, and with it the request at the engine.
 
 use std::sync::Arc;
 use std::time::Duration;

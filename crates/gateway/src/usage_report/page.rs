@@ -1,5 +1,5 @@
-//! Answers of OpenAI's usage and cost APIs: a page of buckets as JSON, or its rows as comma-separated values. Amounts of money are
-//! exact decimal numbers.
+//! Answers of OpenAI's usage and cost APIs: a page of buckets as JSON, or its rows as comma-separated values.
+//! Amounts of money are exact decimal numbers.
 
 use serde::Serialize;
 use serde_json::value::RawValue;

@@ -47,7 +47,8 @@ struct Given {
 }
 
 impl UsageQuestion {
-    /// Reads a URL's query. `accepts_csv`: the client prefers it. `now_unix_s` is where a question without an end ends.
+    /// Reads a URL's query. `accepts_csv`: the client prefers it. `now_unix_s` is where a question without an
+    /// end ends.
     ///
     /// # Errors
     /// 400 for an unknown parameter, one that is missing, and a value out of its range.

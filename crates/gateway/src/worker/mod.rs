@@ -1,5 +1,5 @@
-//! The internal listener by which gateways reach an engine of this process. The rules of the public listener hold here too
-//! (sizes, times, floods), but nothing here is for clients. Does not know requests.
+//! The internal listener by which gateways reach an engine of this process. The rules of the public listener
+//! hold here too (sizes, times, floods), but nothing here is for clients. Does not know requests.
 
 mod generate;
 mod routes;
@@ -18,8 +18,8 @@ use crate::gateway::{GatewayError, check_keys};
 use crate::metrics::HttpMetrics;
 use crate::server::{self, Served, Service};
 
-/// Streams of one gateway at a time. Far more than the memory for requests allows, since the questions by which a gateway finds out
-/// whether the worker hears it are streams as well.
+/// Streams of one gateway at a time. Far more than the memory for requests allows, since the questions by
+/// which a gateway finds out whether the worker hears it are streams as well.
 const MAX_STREAMS: u32 = 1 << 16;
 
 /// Serves a model to gateways.
@@ -58,8 +58,8 @@ impl Worker {
         Ok(Self { config, state: Arc::new(state), phase, tls })
     }
 
-    /// Answers on `listener` until `shutdown` completes; then finishes what runs, for at most `shutdown_timeout_s`, and cuts the
-    /// rest.
+    /// Answers on `listener` until `shutdown` completes; then finishes what runs, for at most
+    /// `shutdown_timeout_s`, and cuts the rest.
     ///
     /// # Errors
     /// [`GatewayError::OpenWorker`] where others could use it, and [`GatewayError::Io`].

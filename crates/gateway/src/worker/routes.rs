@@ -1,5 +1,5 @@
-//! The routes of a worker but for generation: what it is, how it is, what a gateway needs of its model. Each but the health check
-//! asks for a token where there is one. Does not know requests.
+//! The routes of a worker but for generation: what it is, how it is, what a gateway needs of its model. Each
+//! but the health check asks for a token where there is one. Does not know requests.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The tests of `throng-gateway` as one program, which is linked once. Tests that need a process of their own are programs
-//! beside it.
+//! The tests of `throng-gateway` as one program, which is linked once. Tests that need a process of their own
+//! are programs beside it.
 
 mod api;
 mod bad_input;

@@ -1,8 +1,9 @@
-//! Attention in AMX tiles over keys and values in bf16. Queries and softmax weights are split into two bf16 parts (high and
-//! remainder), so that only keys and values are rounded. Does not know masks and block tables.
+//! Attention in AMX tiles over keys and values in bf16. Queries and softmax weights are split into two bf16
+//! parts (high and remainder), so that only keys and values are rounded. Does not know masks and block
+//! tables.
 //!
-//! Each output is one chain of additions, 32 dimensions or one block of tokens after the other, whatever query heads share the
-//! tile: positions that a query does not see have the weight zero.
+//! Each output is one chain of additions, 32 dimensions or one block of tokens after the other, whatever
+//! query heads share the tile: positions that a query does not see have the weight zero.
 
 use std::ops::Range;
 
@@ -19,7 +20,8 @@ use crate::simd::{
 pub(super) const ROWS: usize = 64;
 /// Query heads of an AMX tile.
 const TILE_ROWS: usize = 16;
-/// Elements from one query head's scores to the next's: not a power of two, so that they do not map to the same L1 sets.
+/// Elements from one query head's scores to the next's: not a power of two, so that they do not map to the
+/// same L1 sets.
 pub(super) const SCORES_STRIDE: usize = SPLIT + 16;
 /// Bytes of 32 dimensions of a tile of queries, in two parts.
 const QUERY_STEP: usize = 2 * TILE_ROWS * BLOCK * 2;
@@ -58,8 +60,8 @@ pub(super) struct TileSplit<'a> {
 }
 
 impl TileSplit<'_> {
-    /// `scores[query head][token] = q · k` for all tokens of the blocks; `scores` start at the split's first token. `panels`
-    /// returns a block's keys and values.
+    /// `scores[query head][token] = q · k` for all tokens of the blocks; `scores` start at the split's first
+    /// token. `panels` returns a block's keys and values.
     pub(super) fn scores<'k>(
         &self,
         parts: &Parts,
@@ -97,8 +99,8 @@ impl TileSplit<'_> {
         }
     }
 
-    /// `out[query head][d] += Σ_token weight v`; `weights` start at the split's first token and are zero for tokens that a query does
-    /// not see. `values` returns a block's values.
+    /// `out[query head][d] += Σ_token weight v`; `weights` start at the split's first token and are zero for
+    /// tokens that a query does not see. `values` returns a block's values.
     pub(super) fn values<'k>(
         &self,
         parts: &mut Parts,
@@ -138,8 +140,8 @@ impl TileSplit<'_> {
         }
     }
 
-    /// Calls `take(n, [first, second])` with the number of query heads in a tile and the first heads of two tiles; a single tile has
-    /// `first == second`.
+    /// Calls `take(n, [first, second])` with the number of query heads in a tile and the first heads of two
+    /// tiles; a single tile has `first == second`.
     fn each_group(&self, mut take: impl FnMut(usize, [usize; 2])) {
         let mut row = self.rows.start;
         while row < self.rows.end {
@@ -181,8 +183,8 @@ impl<const G: usize> AmxKernel for ValueDots<G> {
     }
 }
 
-/// Prefetches the first quarter of the next panel, since a sequence's panels are scattered in memory. The hardware prefetcher takes
-/// over from there: prefetching the whole panel made the step half as long again.
+/// Prefetches the first quarter of the next panel, since a sequence's panels are scattered in memory. The
+/// hardware prefetcher takes over from there: prefetching the whole panel made the step half as long again.
 struct Prefetch<'a>(&'a [u8]);
 
 // SAFETY: it only prefetches.
@@ -198,7 +200,8 @@ impl Kernel for Prefetch<'_> {
     }
 }
 
-/// Splits queries into high and remainder parts; dimensions `d` and `d + 16` of 32 form a pair, as in the keys.
+/// Splits queries into high and remainder parts; dimensions `d` and `d + 16` of 32 form a pair, as in the
+/// keys.
 struct SplitQueries<'a> {
     rows: &'a [f32],
     dim: usize,
@@ -231,7 +234,8 @@ impl AmxKernel for SplitQueries<'_> {
     }
 }
 
-/// Splits the weights of some query heads, [`SCORES_STRIDE`] apart, into high and remainder parts, block by block.
+/// Splits the weights of some query heads, [`SCORES_STRIDE`] apart, into high and remainder parts, block by
+/// block.
 struct SplitWeights<'a> {
     weights: &'a [f32],
     rows: Range<usize>,

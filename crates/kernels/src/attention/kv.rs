@@ -1,8 +1,9 @@
 //! The KV cache of one layer in blocks of sixteen tokens. Does not know who owns a block.
 //!
-//! A block holds a panel of keys and a panel of values for each KV head. Keys are stored [dimension][token], like a weight panel of
-//! the matmul, so that one vector yields sixteen scores; values are stored [token][dimension]. In bf16 (for AMX), dimensions
-//! `d` and `d + 16` of each 32 are interleaved in pairs for keys, and neighbouring tokens for values.
+//! A block holds a panel of keys and a panel of values for each KV head. Keys are stored [dimension][token],
+//! like a weight panel of the matmul, so that one vector yields sixteen scores; values are stored
+//! [token][dimension]. In bf16 (for AMX), dimensions `d` and `d + 16` of each 32 are interleaved in pairs for
+//! keys, and neighbouring tokens for values.
 
 use throng_os::memory::{AlignedBytes, Pages, SMALL_PAGE};
 
@@ -111,8 +112,8 @@ pub struct NewKv<'a> {
 }
 
 impl KvLayer {
-    /// An empty cache. `None` when it cannot be allocated, and when `head_dim` is not a multiple of 32 in a format that
-    /// requires it.
+    /// An empty cache. `None` when it cannot be allocated, and when `head_dim` is not a multiple of 32 in a
+    /// format that requires it.
     pub fn new(shape: KvShape) -> Option<Self> {
         let in_blocks = matches!(shape.dtype, KvDtype::BF16 | KvDtype::Q8_0);
         if in_blocks && !shape.head_dim.is_multiple_of(BLOCK) {
@@ -121,7 +122,8 @@ impl KvLayer {
         Some(Self { shape, bytes: AlignedBytes::zeroed(shape.n_bytes()?, Pages::Small)? })
     }
 
-    /// Touches the pages of the first blocks, so that the kernel zeroes them now rather than during the first prefill.
+    /// Touches the pages of the first blocks, so that the kernel zeroes them now rather than during the first
+    /// prefill.
     pub fn touch(&mut self, n_blocks: usize) {
         let first = KvShape { n_blocks: n_blocks.min(self.shape.n_blocks), ..self.shape };
         let n_bytes = first.n_bytes().expect("no more than all blocks");

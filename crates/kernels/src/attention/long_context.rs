@@ -1,6 +1,7 @@
-//! Attention over a long context where the tiles of query heads are too few for the threads: scores are split over positions, the
-//! online softmax over query heads, and the weighted values over dimensions, each in a fork of its own. Every sum is made in the
-//! order in which one thread makes it, so that the bits are the same.
+//! Attention over a long context where the tiles of query heads are too few for the threads: scores are split
+//! over positions, the online softmax over query heads, and the weighted values over dimensions, each in a
+//! fork of its own. Every sum is made in the order in which one thread makes it, so that the bits are the
+//! same.
 
 use std::ops::Range;
 
@@ -20,7 +21,8 @@ pub(super) struct LongContext {
     tiles: Vec<LongTile>,
     /// Scores, then weights: [split][query head][SPLIT] of each tile.
     scores: Vec<f32>,
-    /// By which the sums before each split are multiplied, [query head][split], and last by which the final ones are.
+    /// By which the sums before each split are multiplied, [query head][split], and last by which the final
+    /// ones are.
     factors: Vec<f32>,
 }
 
@@ -75,7 +77,8 @@ impl LongContext {
         Self { tiles: Vec::new(), scores: Vec::new(), factors: Vec::new() }
     }
 
-    /// What is left of every sequence after the splits that it shares, in tiles of at most `most_rows` query heads.
+    /// What is left of every sequence after the splits that it shares, in tiles of at most `most_rows` query
+    /// heads.
     pub(super) fn attend(
         &mut self,
         call: &Call<'_>,

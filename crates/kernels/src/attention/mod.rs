@@ -1,8 +1,10 @@
-//! Paged attention: an online softmax over KV blocks of sixteen tokens (FlashAttention, arXiv:2205.14135). All query
-//! heads of a KV head share each load of its keys and values. Knows sequences only by their block tables.
+//! Paged attention: an online softmax over KV blocks of sixteen tokens (FlashAttention, arXiv:2205.14135).
+//! All query heads of a KV head share each load of its keys and values. Knows sequences only by their block
+//! tables.
 //!
-//! A query head processes the positions it sees in order, in splits at fixed multiples of 128 tokens: its output bits depend
-//! on its own sequence only, not on the tile, the chunk, the thread or the other sequences of the batch.
+//! A query head processes the positions it sees in order, in splits at fixed multiples of 128 tokens: its
+//! output bits depend on its own sequence only, not on the tile, the chunk, the thread or the other sequences
+//! of the batch.
 
 mod amx;
 mod kv;
@@ -76,12 +78,13 @@ pub struct QueryBatch<'a> {
     pub shared_prefixes: &'a SharedPrefixGroups,
 }
 
-/// Attention of every new token over the positions of its sequence that it sees, its own included; their keys and
-/// values are in the cache. `out` is `[n_rows, n_heads * value_dim]`; rows that belong to no span are not written.
+/// Attention of every new token over the positions of its sequence that it sees, its own included; their keys
+/// and values are in the cache. `out` is `[n_rows, n_heads * value_dim]`; rows that belong to no span are not
+/// written.
 ///
 /// # Panics
-/// When shapes do not match, spans overlap or are out of order, the shared-prefix groups were computed for another number of
-/// spans, or a block table is too short or names a block outside the cache.
+/// When shapes do not match, spans overlap or are out of order, the shared-prefix groups were computed for
+/// another number of spans, or a block table is too short or names a block outside the cache.
 pub fn attention(
     shape: &AttentionShape,
     layer: &KvLayer,
@@ -157,7 +160,8 @@ fn reaches_far(shape: &AttentionShape, queries: &QueryBatch<'_>) -> bool {
     queries.spans.iter().any(|span| seen(span) >= long_context::MIN_TOKENS)
 }
 
-/// Splits a global item number into the index of its owner and the number within it; `n_items` lists each owner's items.
+/// Splits a global item number into the index of its owner and the number within it; `n_items` lists each
+/// owner's items.
 fn locate(n_items: impl Iterator<Item = usize>, mut item: usize) -> (usize, usize) {
     let mut i = 0;
     for n in n_items {
@@ -220,8 +224,8 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// The splits that a group shares. Leaves unnormalized sums and softmax states for [`Self::attend_suffix`], or the final
-    /// outputs of tokens that see nothing beyond.
+    /// The splits that a group shares. Leaves unnormalized sums and softmax states for
+    /// [`Self::attend_suffix`], or the final outputs of tokens that see nothing beyond.
     fn attend_shared_prefix(&self, group: &SharedPrefixGroup, room: &mut Room) {
         let spans = self.queries.spans;
         let attention = SplitAttention { call: self, kv_head: room.kv_head, config: TileConfig::default() };
@@ -302,8 +306,8 @@ impl<'a> Call<'a> {
         self.queries.sinks.map_or(RowState::new(), |sinks| RowState::of_sink(sinks[row.head]))
     }
 
-    /// Gathers the query heads of one KV head: `most` of them, starting at number `first` of those of `rows`. Places beyond
-    /// the last one are zeros.
+    /// Gathers the query heads of one KV head: `most` of them, starting at number `first` of those of `rows`.
+    /// Places beyond the last one are zeros.
     fn load_rows(
         &self,
         rows: impl Iterator<Item = (usize, usize, usize)>,

@@ -1,6 +1,6 @@
-//! Groups of sequences whose block tables begin with the same KV blocks (one system prompt, many users). Their attention over
-//! the shared blocks is computed together, so that those keys and values are read once for the group (cascade attention,
-//! as in FlashInfer). Only finds the groups; does not compute.
+//! Groups of sequences whose block tables begin with the same KV blocks (one system prompt, many users).
+//! Their attention over the shared blocks is computed together, so that those keys and values are read once
+//! for the group (cascade attention, as in FlashInfer). Only finds the groups; does not compute.
 
 use super::QuerySpan;
 use super::kv::BLOCK_TOKENS;
@@ -9,8 +9,8 @@ use super::tiles::SPLIT_BLOCKS;
 /// A group must save reading at least this many blocks: one split.
 const MIN_SHARED_BLOCKS: usize = SPLIT_BLOCKS;
 
-/// The groups of a batch. They are the same in all layers, so they are found once a step. Keeps its allocations between
-/// uses.
+/// The groups of a batch. They are the same in all layers, so they are found once a step. Keeps its
+/// allocations between uses.
 #[derive(Debug, Default)]
 pub struct SharedPrefixGroups {
     /// Indices of spans, sorted so that the members of a group are adjacent.
@@ -20,7 +20,8 @@ pub struct SharedPrefixGroups {
     shared_splits: Vec<usize>,
 }
 
-/// Two or more spans whose block tables begin with the same blocks, all of them before each span's first new token.
+/// Two or more spans whose block tables begin with the same blocks, all of them before each span's first new
+/// token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SharedPrefixGroup {
     first: usize,
@@ -107,7 +108,8 @@ impl SharedPrefixGroups {
     }
 }
 
-/// The new tokens of these spans in order: index of the span, row of the query matrix, position in the sequence.
+/// The new tokens of these spans in order: index of the span, row of the query matrix, position in the
+/// sequence.
 pub(super) fn rows_of<'a>(
     spans: impl Iterator<Item = (usize, &'a QuerySpan)> + 'a,
 ) -> impl Iterator<Item = (usize, usize, usize)> + 'a {
@@ -121,8 +123,9 @@ mod tests {
     use super::super::tiles::SPLIT;
     use super::*;
 
-    /// Builds spans of one token at the given positions. Each block table begins with `n` blocks of each given list (list `l`
-    /// has block ids from `100 l` on) and continues with blocks of its own. Returns the groups and each span's shared splits.
+    /// Builds spans of one token at the given positions. Each block table begins with `n` blocks of each
+    /// given list (list `l` has block ids from `100 l` on) and continues with blocks of its own. Returns the
+    /// groups and each span's shared splits.
     fn find(spans: &[(usize, &[(u32, u32)])]) -> (Vec<(Vec<usize>, usize)>, Vec<usize>) {
         let (mut blocks, mut own) = (Vec::new(), 10_000..);
         let spans: Vec<QuerySpan> = spans

@@ -1,5 +1,6 @@
-//! Attention of a tile of query heads over KV blocks, one split at a time: scores, online softmax, weighted values. The tile may hold
-//! heads of several sequences with a shared prefix; grouping them is done elsewhere.
+//! Attention of a tile of query heads over KV blocks, one split at a time: scores, online softmax, weighted
+//! values. The tile may hold heads of several sequences with a shared prefix; grouping them is done
+//! elsewhere.
 
 use std::ops::Range;
 
@@ -54,8 +55,8 @@ pub(super) struct TileRow {
     pub(super) position: usize,
 }
 
-/// Computes one tile of query heads. `table` arguments are the index of a sequence's first entry in the batch's concatenated
-/// block tables.
+/// Computes one tile of query heads. `table` arguments are the index of a sequence's first entry in the
+/// batch's concatenated block tables.
 pub(super) struct SplitAttention<'a> {
     pub(super) call: &'a Call<'a>,
     pub(super) kv_head: usize,
@@ -71,8 +72,9 @@ impl SplitAttention<'_> {
         self.values(&rows, table, &tokens, room);
     }
 
-    /// A split whose first blocks are shared by the whole tile and whose other blocks belong to each sequence: shared scores, own
-    /// scores, softmax, shared values, own values, in the order of positions that each sequence would have alone.
+    /// A split whose first blocks are shared by the whole tile and whose other blocks belong to each
+    /// sequence: shared scores, own scores, softmax, shared values, own values, in the order of positions
+    /// that each sequence would have alone.
     pub(super) fn shared_split(&self, table: usize, shared: Range<usize>, room: &mut Room) {
         let spans = self.call.queries.spans;
         let shared = shared.start * BLOCK_TOKENS..shared.end * BLOCK_TOKENS;
@@ -185,8 +187,9 @@ impl SplitAttention<'_> {
         sums.add(rows, room.rows.len(), &panel);
     }
 
-    /// Adds the weighted values of tokens of one split to some dimensions of the sums of `n_rows` query heads: `weights` are
-    /// `[query head][SPLIT]`, `out` is `[query head][padded dimension]`, for whole register tiles of query heads.
+    /// Adds the weighted values of tokens of one split to some dimensions of the sums of `n_rows` query
+    /// heads: `weights` are `[query head][SPLIT]`, `out` is `[query head][padded dimension]`, for whole
+    /// register tiles of query heads.
     pub(super) fn values_of_dims(
         &self,
         n_rows: usize,
@@ -255,7 +258,8 @@ struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    /// Adds the weighted values for `rows` out of `n_rows` query heads. `panel(b)` are the values of block `b`.
+    /// Adds the weighted values for `rows` out of `n_rows` query heads. `panel(b)` are the values of block
+    /// `b`.
     fn add<'v>(&mut self, rows: &Range<usize>, n_rows: usize, panel: &impl Fn(usize) -> &'v [u8]) {
         each_tile(rows, n_rows, self.isa.tile_tokens(), |first, n| match n {
             1 => self.add_tile::<1>(first, panel),
@@ -287,9 +291,9 @@ impl Sums<'_> {
     }
 }
 
-/// Calls `take(first, size)` for register tiles that cover `rows` out of `n_rows` query heads, at most `most` a tile. A tile's size is
-/// a power of two. If `rows` are all of the heads, the last tile may extend past them into padding; otherwise tiles are sized
-/// to end exactly at the end of `rows`.
+/// Calls `take(first, size)` for register tiles that cover `rows` out of `n_rows` query heads, at most `most`
+/// a tile. A tile's size is a power of two. If `rows` are all of the heads, the last tile may extend past
+/// them into padding; otherwise tiles are sized to end exactly at the end of `rows`.
 fn each_tile(rows: &Range<usize>, n_rows: usize, most: usize, mut take: impl FnMut(usize, usize)) {
     let are_all = *rows == (0..n_rows);
     let mut first = rows.start;

@@ -1,5 +1,5 @@
-//! Vector kernels of attention: up to eight query heads against one block of keys or values, and the softmax between. Do not know
-//! masks and block tables.
+//! Vector kernels of attention: up to eight query heads against one block of keys or values, and the softmax
+//! between. Do not know masks and block tables.
 
 use super::KvDtype;
 use super::kv::{BLOCK_TOKENS, KEY_STEP, KvShape, VALUE_STEP};
@@ -60,8 +60,8 @@ pub(super) struct Scores<'a, const T: usize> {
     /// The first query head.
     pub(super) first: usize,
     pub(super) keys: &'a [u8],
-    /// The next panel to prefetch: a sequence's panels are scattered, so the hardware prefetcher does not find the next one. Need
-    /// not be valid.
+    /// The next panel to prefetch: a sequence's panels are scattered, so the hardware prefetcher does not
+    /// find the next one. Need not be valid.
     pub(super) ahead: *const u8,
     /// [T][SPLIT], from the block's first token on.
     pub(super) scores: *mut f32,
@@ -93,8 +93,8 @@ impl<const T: usize> Kernel for Scores<'_, T> {
 }
 
 impl<const T: usize> Scores<'_, T> {
-    /// Sums even and odd dimensions in separate accumulators, which hides the latency of the additions when T is small. Where
-    /// the registers cannot hold both, one pass follows the other.
+    /// Sums even and odd dimensions in separate accumulators, which hides the latency of the additions when T
+    /// is small. Where the registers cannot hold both, one pass follows the other.
     #[inline(always)]
     unsafe fn floats<S: SimdIsa>(&self, bytes: usize, key: impl Fn(usize) -> S::F) {
         // SAFETY: as for the callee; T rows of scores.
@@ -198,15 +198,16 @@ pub(super) unsafe fn half_of_pairs<S: SimdIsa>(pairs: *const u8, which: usize) -
     }
 }
 
-/// `out[t] += Σ_token p[t][token] v_token` of `T` query heads over tokens `first..last` of one block of values.
+/// `out[t] += Σ_token p[t][token] v_token` of `T` query heads over tokens `first..last` of one block of
+/// values.
 pub(super) struct Values<'a, const T: usize> {
     pub(super) shape: &'a KvShape,
     pub(super) values: &'a [u8],
-    /// As for [`Scores`].
+    /// Prefetched address, as in [`Scores`].
     pub(super) ahead: *const u8,
     pub(super) first: usize,
     pub(super) last: usize,
-    /// Those that are computed, whole vectors.
+    /// Dimensions that are computed, whole vectors.
     pub(super) dims: std::ops::Range<usize>,
     /// [T][SPLIT], from the block's first token on.
     pub(super) weights: *const f32,
@@ -306,7 +307,8 @@ impl Kernel for Finish<'_> {
     }
 }
 
-/// One query head's online softmax: turns a split's raw scores into weights and rescales the sums of the splits before.
+/// One query head's online softmax: turns a split's raw scores into weights and rescales the sums of the
+/// splits before.
 pub(super) struct Softmax<'a> {
     /// The scores of tokens up to the next multiple of sixteen, [n].
     pub(super) scores: &'a mut [f32],

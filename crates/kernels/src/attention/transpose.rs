@@ -8,7 +8,7 @@ use crate::simd::{Kernel, SimdIsa};
 
 /// Writes the values of a block whose keys are [dimension][token] to [token][dimension of values], in f32.
 pub(super) struct ValuesOfKeys<'a> {
-    /// Of the stored keys.
+    /// Shape of the stored keys.
     pub(super) shape: &'a KvShape,
     /// A panel.
     pub(super) keys: &'a [u8],

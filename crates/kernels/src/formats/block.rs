@@ -19,8 +19,8 @@ impl BlockCodes {
         Self { codes, scales, superscales: [[0; 2]; 2] }
     }
 
-    /// Writes the elements to `out`: value times scale, then plus the min. The order of the f32 operations is ggml's, so that
-    /// the results are the same bits.
+    /// Writes the elements to `out`: value times scale, then plus the min. The order of the f32 operations is
+    /// ggml's, so that the results are the same bits.
     pub(crate) fn decode(&self, layout: CodeLayout, out: &mut [f32]) {
         let n_scaled = if layout.scales.halves() { BLOCK / 2 } else { BLOCK };
         for (half, (out, codes)) in out.chunks_mut(n_scaled).zip(self.codes.chunks(n_scaled)).enumerate() {

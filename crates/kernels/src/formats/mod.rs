@@ -1,7 +1,9 @@
-//! The element formats of stored tensors. Each is described by a value: its sizes, how a panel holds its elements, and how stored blocks
-//! are split into codes and encoded. Does not know how panels are computed with.
+//! The element formats of stored tensors. Each is described by a value: its sizes, how a panel holds its
+//! elements, and how stored blocks are split into codes and encoded. Does not know how panels are computed
+//! with.
 //!
-//! A format with a code layout that exists is a file in one of the folders and a row of the table here: kernels are chosen by layout.
+//! A format with a code layout that exists is a file in one of the folders and a row of the table here:
+//! kernels are chosen by layout.
 
 mod bits;
 mod block;
@@ -31,7 +33,8 @@ struct Description {
     /// Bytes of one block.
     block_bytes: usize,
     elements: Elements,
-    /// Writes the stored block of a block's elements: plain round-to-nearest, without a search for better scales.
+    /// Writes the stored block of a block's elements: plain round-to-nearest, without a search for better
+    /// scales.
     encode: fn(&[f32], &mut [u8]),
 }
 
@@ -39,14 +42,15 @@ struct Description {
 #[derive(Clone, Copy)]
 pub(crate) enum Elements {
     Floats(FloatLayout),
-    /// Integers with scales. The function splits a block of 32 columns, given by its index in the stored block, into codes and scales
-    /// without rounding.
+    /// Integers with scales. The function splits a block of 32 columns, given by its index in the stored
+    /// block, into codes and scales without rounding.
     Codes(CodeLayout, fn(&[u8], usize) -> BlockCodes),
 }
 
 macro_rules! formats {
     ($($(#[$doc:meta])* $name:ident = $folder:ident::$file:ident,)*) => {
-        /// How the elements of a stored tensor are encoded; block formats as ggml defines them (ggml-common.h), except the last three.
+        /// How the elements of a stored tensor are encoded; block formats as ggml defines them
+        /// (ggml-common.h), except the last three.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[allow(missing_docs, non_camel_case_types, reason = "the names are those of the formats")]
         pub enum Format {
@@ -100,14 +104,15 @@ formats! {
     IQ1_M = grid::iq1_m,
     TQ1_0 = ternary::tq1_0,
     TQ2_0 = ternary::tq2_0,
-    /// 128 elements of E4M3 (OCP 8-bit Floating Point Specification) after their scale, an f32. The two codes of NaN count as ±480, and a
-    /// scale of 2^120 or more as infinite.
+    /// 128 elements of E4M3 (OCP 8-bit Floating Point Specification) after their scale, an f32. The two codes
+    /// of NaN count as ±480, and a scale of 2^120 or more as infinite.
     FP8 = floats::fp8,
-    /// 32 elements of E4M3 after the exponent `e` of their scale `2^(e - 127)`, a byte (OCP Microscaling Formats 1.0). The two codes of NaN
-    /// count as ±480, and a scale of 2^120 or more as infinite.
+    /// 32 elements of E4M3 after the exponent `e` of their scale `2^(e - 127)`, a byte (OCP Microscaling
+    /// Formats 1.0). The two codes of NaN count as ±480, and a scale of 2^120 or more as infinite.
     MXFP8 = floats::mxfp8,
-    /// A factor, an f32, before a block of NVFP4 that is multiplied with it: the layout of ModelOpt and compressed-tensors, which have one
-    /// factor for a matrix, and of ggml with a tensor of factors. A factor of 2^121 or more counts as infinite.
+    /// A factor, an f32, before a block of NVFP4 that is multiplied with it: the layout of ModelOpt and
+    /// compressed-tensors, which have one factor for a matrix, and of ggml with a tensor of factors. A factor
+    /// of 2^121 or more counts as infinite.
     NVFP4_SCALED = fp4::nvfp4_scaled,
 }
 
@@ -133,7 +138,8 @@ impl Format {
         self.description().ggml_number
     }
 
-    /// Whether elements are floats, each in F32, F16, BF16 or E4M3 with a scale. Others are integers, each with a scale.
+    /// Whether elements are floats, each in F32, F16, BF16 or E4M3 with a scale. Others are integers, each
+    /// with a scale.
     pub const fn is_float(self) -> bool {
         matches!(self.elements(), Elements::Floats(_))
     }

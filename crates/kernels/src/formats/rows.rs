@@ -47,11 +47,12 @@ fn floats<const N: usize>(bytes: &[u8], out: &mut [f32], decode: impl Fn([u8; N]
     }
 }
 
-/// Encodes `x` into `out` (exactly `format.bytes_of(x.len())` bytes) by plain round-to-nearest: for test data and small models.
+/// Encodes `x` into `out` (exactly `format.bytes_of(x.len())` bytes) by plain round-to-nearest: for test data
+/// and small models.
 ///
 /// Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 give the same blocks as ggml's reference quantizers; all others use one
-/// absmax or min-max scale a sub-block, without ggml's search, so their error is a little larger. Models are quantized
-/// by [`crate::quant::quantize_rows`], which searches.
+/// absmax or min-max scale a sub-block, without ggml's search, so their error is a little larger. Models are
+/// quantized by [`crate::quant::quantize_rows`], which searches.
 ///
 /// # Panics
 /// When the lengths do not belong together.

@@ -1,4 +1,5 @@
-//! The layouts of packed activations: a group of sixteen tokens by blocks of 32 columns, as int8 or as bf16. Does not compute.
+//! The layouts of packed activations: a group of sixteen tokens by blocks of 32 columns, as int8 or as bf16.
+//! Does not compute.
 
 use super::BLOCK;
 
@@ -6,7 +7,8 @@ use super::BLOCK;
 pub(crate) const RECORD: usize = 960;
 /// f32 scales.
 pub(crate) const SCALE_AT: usize = 512;
-/// Pairs of i16, the zero point and `-Σ codes`: what the weights' sum and their codes' offset are multiplied by.
+/// Pairs of i16, the zero point and `-Σ codes`: what the weights' sum and their codes' offset are multiplied
+/// by.
 pub(crate) const PAIR_AT: usize = 576;
 /// f32 `Σ x` of the rounded elements: what a weight block's min is multiplied by.
 pub(crate) const SUM_AT: usize = 640;
@@ -17,5 +19,6 @@ pub(crate) const HALF_SUM_AT: usize = 832;
 /// Bytes from one array of a half block to the other's.
 pub(crate) const HALF_STEP: usize = 64;
 
-/// Bytes of one token's block of bf16, or of one of its two parts: a group's record is [token][part][32] bf16.
+/// Bytes of one token's block of bf16, or of one of its two parts: a group's record is [token][part][32]
+/// bf16.
 pub(crate) const ROW_BYTES: usize = BLOCK * 2;

@@ -20,10 +20,12 @@ pub(crate) enum Codebook {
 /// The value of each code of IQ4_NL and IQ4_XS, before the block's scale (ggml-common.h, `kvalues_iq4nl`).
 const IQ4_VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-/// Twice the value of each code of MXFP4: one sign, two exponent bits, one mantissa bit (OCP Microscaling Formats 1.0, E2M1).
+/// Twice the value of each code of MXFP4: one sign, two exponent bits, one mantissa bit (OCP Microscaling
+/// Formats 1.0, E2M1).
 const E2M1_VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// Eight times the coordinates of IQ1's grid, -1, 0 and 1, each 1/8 larger; then each 1/8 smaller. Codes 3 and 7 do not occur.
+/// Eight times the coordinates of IQ1's grid, -1, 0 and 1, each 1/8 larger; then each 1/8 smaller. Codes 3
+/// and 7 do not occur.
 const IQ1_VALUES: [i8; 16] = [-7, 1, 9, 0, -9, -1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// The coordinates of IQ2's grids, then their negatives. Codes 3 and 7 do not occur.

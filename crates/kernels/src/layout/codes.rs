@@ -3,7 +3,8 @@
 use super::codebook::Codebook;
 use super::{BLOCK, PANEL};
 
-/// How the scales of one block and sixteen rows are stored; all arrays are [16], or [2][16] for the two halves.
+/// How the scales of one block and sixteen rows are stored; all arrays are [16], or [2][16] for the two
+/// halves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScaleKind {
     /// f16 scale.
@@ -18,8 +19,8 @@ pub(crate) enum ScaleKind {
     SuperHalves,
     /// u8 of 4-bit scale and 4-bit min (subtracted) of each half block; superblock f16 d, f16 dmin.
     SuperHalvesMin,
-    /// Scale of each half block in E4M3, without a sign; for two blocks an f32 factor, which is 256 times what the number of E4M3 is multiplied
-    /// with.
+    /// Scale of each half block in E4M3, without a sign; for two blocks an f32 factor, which is 256 times
+    /// what the number of E4M3 is multiplied with.
     E4m3Halves,
     /// i8 scale in eighths; superblock f16 d.
     SuperEighths,
@@ -176,7 +177,8 @@ impl CodeLayout {
         scale * scales * self.largest_value() + min * mins
     }
 
-    /// Whether codes are unsigned, below 64 and offset from their values. ISAs with `WIDE_IS_SLOW` do not widen such codes.
+    /// Whether codes are unsigned, below 64 and offset from their values. ISAs with `WIDE_IS_SLOW` do not
+    /// widen such codes.
     pub(crate) const fn is_narrow(self) -> bool {
         self.bits < 8 && self.codebook.is_none() && !self.scales.has_min()
     }

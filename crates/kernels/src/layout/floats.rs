@@ -42,8 +42,8 @@ impl FloatLayout {
     }
 }
 
-/// How the scales of a panel's E4M3 weights are stored, [16] each. A weight's code is read as a 256th of its number (see
-/// [`crate::simd::SimdIsa::load_e4m3`]) and multiplied by 256 times the scale.
+/// How the scales of a panel's E4M3 weights are stored, [16] each. A weight's code is read as a 256th of its
+/// number (see [`crate::simd::SimdIsa::load_e4m3`]) and multiplied by 256 times the scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum E4m3Scale {
     /// f32, for four blocks.

@@ -1,5 +1,5 @@
-//! Memory layouts that the SIMD kernels, the packing of weights and the matrix products agree on: codes, floats and their scales, packed
-//! weight panels and packed activations. Does not compute.
+//! Memory layouts that the SIMD kernels, the packing of weights and the matrix products agree on: codes,
+//! floats and their scales, packed weight panels and packed activations. Does not compute.
 
 mod activations;
 mod codebook;

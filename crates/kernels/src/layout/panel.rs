@@ -1,9 +1,10 @@
 //! The packed weight panel: the memory layout of sixteen rows of a matrix. Does not compute.
 //!
-//! A panel holds sixteen output rows in blocks of 32 columns. A block's 512 codes are stored as eight vectors of 64 bytes: vector `j`
-//! has the codes of columns `4j..4j + 4` of all sixteen rows, the operand order of int8 dot products. Codes below eight bits are
-//! split into bit planes of 4, 2 and 1 bits, each a whole number of vectors, so that a panel takes as many bits as the file's
-//! format. A panel has three sections of whole cache lines: superblock scales, block scales, codes.
+//! A panel holds sixteen output rows in blocks of 32 columns. A block's 512 codes are stored as eight vectors
+//! of 64 bytes: vector `j` has the codes of columns `4j..4j + 4` of all sixteen rows, the operand order of
+//! int8 dot products. Codes below eight bits are split into bit planes of 4, 2 and 1 bits, each a whole
+//! number of vectors, so that a panel takes as many bits as the file's format. A panel has three sections of
+//! whole cache lines: superblock scales, block scales, codes.
 
 use super::codes::{CodeLayout, ScaleKind};
 use super::floats::FloatLayout;
@@ -53,8 +54,8 @@ impl PanelLayout {
         Some(Self { n_blocks, scales_at, codes_at, code_bytes, bytes })
     }
 
-    /// The largest magnitudes of a panel's scales and mins (of superblocks where the format has them), as bits of an f32. NaN counts as
-    /// larger than all numbers.
+    /// The largest magnitudes of a panel's scales and mins (of superblocks where the format has them), as
+    /// bits of an f32. NaN counts as larger than all numbers.
     pub(crate) fn largest_scales(&self, kind: ScaleKind, panel: &[u8]) -> [u32; 2] {
         let of_blocks = &panel[self.scales_at..][..self.n_blocks * kind.block_bytes()];
         let of_supers = &panel[..self.n_blocks.div_ceil(kind.blocks_per_super()) * kind.super_bytes()];

@@ -1,5 +1,5 @@
-//! Measures the machine's peak rates: memory reads per second, and multiply-adds per second in registers. Does not know what is
-//! compared with them.
+//! Measures the machine's peak rates: memory reads per second, and multiply-adds per second in registers.
+//! Does not know what is compared with them.
 //!
 //! A limit is the fastest of several passes: other load can only slow a pass down.
 
@@ -15,8 +15,8 @@ pub use throng_os::memory::Pages;
 
 use crate::threads::ThreadPool;
 
-/// A pass takes at least this long, so that starting the threads does not count, and not much longer: a short pass is more likely to
-/// run undisturbed.
+/// A pass takes at least this long, so that starting the threads does not count, and not much longer: a short
+/// pass is more likely to run undisturbed.
 const PASS: Duration = Duration::from_millis(3);
 /// Passes are repeated for this long, and at least this often.
 const ALL_PASSES: Duration = Duration::from_millis(150);

@@ -41,7 +41,8 @@ impl ReadBuffer {
         self.part * self.n_parts
     }
 
-    /// Reads everything `n_rounds` times, each thread of the pool its own part. Returns the wrapping sum of all 32-bit little-endian words.
+    /// Reads everything `n_rounds` times, each thread of the pool its own part. Returns the wrapping sum of
+    /// all 32-bit little-endian words.
     ///
     /// # Panics
     /// When the pool has another number of threads than the one the buffer was made with.

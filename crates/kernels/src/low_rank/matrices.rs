@@ -1,5 +1,5 @@
-//! The low-rank matrices of one adapter for one linear layer, in the layout that the kernel reads from front to back. Does not
-//! compute.
+//! The low-rank matrices of one adapter for one linear layer, in the layout that the kernel reads from front
+//! to back. Does not compute.
 
 use std::ops::Range;
 
@@ -44,8 +44,8 @@ pub(super) struct Part {
     pub(super) b: Range<usize>,
 }
 
-/// `a`: `[rank / 4, cols / 16, 4, 16]`, then `b`: `[n_cols / 16, rank, 16]`, padded with zeros, of all parts: one run of memory, so that
-/// what is read next can be prefetched across matrices.
+/// `a`: `[rank / 4, cols / 16, 4, 16]`, then `b`: `[n_cols / 16, rank, 16]`, padded with zeros, of all parts:
+/// one run of memory, so that what is read next can be prefetched across matrices.
 #[derive(Debug)]
 pub(super) enum Numbers {
     F32(Vec<f32>),
@@ -54,8 +54,8 @@ pub(super) enum Numbers {
 }
 
 impl LowRank {
-    /// Packs pairs for an input of `cols` columns, in increasing columns of the output; numbers are kept in `format`, F32 or BF16
-    /// (rounded to nearest even). `None` when memory does not suffice.
+    /// Packs pairs for an input of `cols` columns, in increasing columns of the output; numbers are kept in
+    /// `format`, F32 or BF16 (rounded to nearest even). `None` when memory does not suffice.
     ///
     /// # Panics
     /// When the lengths do not fit, parts overlap or are out of order, or the format is another one.

@@ -1,9 +1,9 @@
-//! Low-rank products (LoRA, arXiv:2106.09685) added to the outputs of linear layers, for rows of several adapters in one fork of the
-//! pool. Does not know which requests the rows belong to.
+//! Low-rank products (LoRA, arXiv:2106.09685) added to the outputs of linear layers, for rows of several
+//! adapters in one fork of the pool. Does not know which requests the rows belong to.
 //!
-//! A work item is one part of a linear layer (query, key, …) for up to sixteen rows of one adapter: it computes the rows' products
-//! with `A`, `rank` numbers each, and adds their products with `B` at once, so that there is no second fork. Every sum has one
-//! order, whatever the other rows are.
+//! A work item is one part of a linear layer (query, key, …) for up to sixteen rows of one adapter: it
+//! computes the rows' products with `A`, `rank` numbers each, and adds their products with `B` at once, so
+//! that there is no second fork. Every sum has one order, whatever the other rows are.
 
 mod matrices;
 mod row_groups;
@@ -40,8 +40,8 @@ thread_local! {
     static SHRUNK: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `out[i, first_col + o] += Σ_r b[o, r] (scale Σ_c a[r, c] x[i, c])` for the rows of every group that `of` has matrices for, and for
-/// each of their parts; `x` has rows of `cols`, `out` of `stride`.
+/// `out[i, first_col + o] += Σ_r b[o, r] (scale Σ_c a[r, c] x[i, c])` for the rows of every group that `of`
+/// has matrices for, and for each of their parts; `x` has rows of `cols`, `out` of `stride`.
 ///
 /// # Panics
 /// When a row or a column is not there, or the matrices have other columns than `x`.

@@ -1,4 +1,5 @@
-//! Activations in f32 as the packing kernels read them: blocks of the rows of a group. Does not know the packed forms.
+//! Activations in f32 as the packing kernels read them: blocks of the rows of a group. Does not know the
+//! packed forms.
 
 use std::ops::Range;
 
@@ -36,8 +37,8 @@ impl<'a> Rows<'a> {
         &self.x[row * self.cols..][first..self.cols.min(first + BLOCK)]
     }
 
-    /// Calls `take(t, b, x)` for each row `t` and each block `b`, counted from the first of these blocks; the last
-    /// block of a row may be short.
+    /// Calls `take(t, b, x)` for each row `t` and each block `b`, counted from the first of these blocks; the
+    /// last block of a row may be short.
     #[inline(always)]
     pub(super) fn each_block(&self, mut take: impl FnMut(usize, usize, &[f32])) {
         for (t, row) in self.x.chunks_exact(self.cols).enumerate() {

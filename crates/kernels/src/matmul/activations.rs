@@ -1,9 +1,10 @@
 //! Activations packed into the forms that the register and AMX tiles read. Does not know weights.
 //!
-//! int8 activations have one scale and one zero point for each 32 elements, `x ≈ scale (code + zero)`, so that the codes cover the block's
-//! own range: for normally distributed blocks the error is an eighth lower than with one scale from the largest magnitude (ggml's
-//! Q8_0), for a block with an outlier nearly half. Activations are quantized once a call, whatever the number of matrices. A NaN or
-//! infinity makes its block's scale NaN, and so every output of that token: it is never silently rounded to a number.
+//! int8 activations have one scale and one zero point for each 32 elements, `x ≈ scale (code + zero)`, so
+//! that the codes cover the block's own range: for normally distributed blocks the error is an eighth lower
+//! than with one scale from the largest magnitude (ggml's Q8_0), for a block with an outlier nearly half.
+//! Activations are quantized once a call, whatever the number of matrices. A NaN or infinity makes its
+//! block's scale NaN, and so every output of that token: it is never silently rounded to a number.
 //!
 //! AMX takes bf16 instead, and two bf16 parts for 16-bit float weights: see [`super::activations_bf16`].
 
@@ -28,7 +29,8 @@ pub(crate) const FLOAT_RECORD: usize = GROUP * BLOCK * 4;
 /// Blocks of a group in one work item.
 const PART: usize = 16;
 
-/// A matrix of activations, packed for products with any number of weight matrices. Keeps its allocations between uses.
+/// A matrix of activations, packed for products with any number of weight matrices. Keeps its allocations
+/// between uses.
 #[derive(Debug, Default)]
 pub struct Activations {
     n_rows: usize,
@@ -50,11 +52,12 @@ struct Buffer {
 pub struct Forms {
     /// For quantized matrices but MXFP4: int8, or bf16 with AMX.
     pub ints: bool,
-    /// For MXFP4 matrices: int8, or two bf16 parts with AMX. Models in MXFP4 are trained so, and small errors choose other experts, while the
-    /// weights are exact: with AMX the activations are then as fine as with [`Self::residuals`] elsewhere, at twice the arithmetic.
+    /// For MXFP4 matrices: int8, or two bf16 parts with AMX. Models in MXFP4 are trained so, and small errors
+    /// choose other experts, while the weights are exact: with AMX the activations are then as fine as with
+    /// [`Self::residuals`] elsewhere, at twice the arithmetic.
     pub mxfp4: bool,
-    /// The int8 quantization residual, quantized again: products with quantized matrices then differ from exact ones by about 1e-5, at twice
-    /// the arithmetic and the same memory traffic. Not used with AMX.
+    /// The int8 quantization residual, quantized again: products with quantized matrices then differ from
+    /// exact ones by about 1e-5, at twice the arithmetic and the same memory traffic. Not used with AMX.
     pub residuals: bool,
     /// For F16, BF16 and MXFP8 matrices.
     pub short_floats: bool,
@@ -169,7 +172,8 @@ impl Activations {
     /// Write access to some blocks of group `g`.
     ///
     /// # Safety
-    /// Nothing else may access these blocks meanwhile, and a caller that lets several threads write must hold the activations exclusively.
+    /// Nothing else may access these blocks meanwhile, and a caller that lets several threads write must hold
+    /// the activations exclusively.
     pub(super) unsafe fn records_to_put(&self, g: usize, blocks: Range<usize>) -> Records<'_> {
         let first = g * self.n_blocks() + blocks.start;
         let records = |form: Form| {
@@ -314,8 +318,9 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// Bytes of a group's record for one block. AMX forms have room for `n_tokens` only, so that a single token's blocks are contiguous: with
-    /// gaps they would map to a few L1 sets. The others always have room for sixteen.
+    /// Bytes of a group's record for one block. AMX forms have room for `n_tokens` only, so that a single
+    /// token's blocks are contiguous: with gaps they would map to a few L1 sets. The others always have room
+    /// for sixteen.
     pub(crate) const fn record(self, n_tokens: usize) -> usize {
         match self {
             Self::Int8 | Self::Int8Residual => RECORD,

@@ -1,15 +1,16 @@
 //! Rounds activations to bf16 for AMX tiles. Does not know weights.
 //!
-//! The relative error of an element is at most 1/512, where int8 has an error of half a step of its block's range: for normally
-//! distributed blocks bf16 has a quarter of the error.
+//! The relative error of an element is at most 1/512, where int8 has an error of half a step of its block's
+//! range: for normally distributed blocks bf16 has a quarter of the error.
 
 use super::activation_rows::{Rows, whole};
 use crate::layout::{BLOCK, PANEL, ROW_BYTES};
 use crate::simd::{AmxIsa, AmxKernel, CheckedKernel};
 
-/// Rounds tokens into a group's records, in one bf16 part or two, whose error is at most 2^-18 of an element; entries of absent tokens are
-/// not written. `IN_PAIRS` says whether the columns are in the order of [`AmxIsa::store_bf16_pairs`], as one part always has them, or keep
-/// their own (see [`AmxIsa::store_split`]).
+/// Rounds tokens into a group's records, in one bf16 part or two, whose error is at most 2^-18 of an element;
+/// entries of absent tokens are not written. `IN_PAIRS` says whether the columns are in the order of
+/// [`AmxIsa::store_bf16_pairs`], as one part always has them, or keep their own (see
+/// [`AmxIsa::store_split`]).
 pub(super) struct Round<'a, const PARTS: usize, const IN_PAIRS: bool> {
     pub(super) rows: &'a Rows<'a>,
     /// Number of tokens that a record has room for.

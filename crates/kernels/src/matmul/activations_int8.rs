@@ -1,4 +1,5 @@
-//! Quantizes activations to int8 with one scale and one zero point for each 32 elements. Does not know weights.
+//! Quantizes activations to int8 with one scale and one zero point for each 32 elements. Does not know
+//! weights.
 
 use std::ops::Range;
 
@@ -8,10 +9,12 @@ use crate::simd::{Kernel, SimdIsa};
 
 /// Blocks below this magnitude (2^-100) become zeros: the inverse of their scale would overflow f32.
 const SMALLEST: f32 = 7.888_609e-31;
-/// Adding 1.5 × 2^23 rounds to the nearest integer (ties to even) and leaves it in the low bits of the mantissa.
+/// Adding 1.5 × 2^23 rounds to the nearest integer (ties to even) and leaves it in the low bits of the
+/// mantissa.
 const ROUND: f32 = 12_582_912.0;
 
-/// Blocks quantized together, of one token or of several: scale and zero point are computed for all of them in one vector.
+/// Blocks quantized together, of one token or of several: scale and zero point are computed for all of them
+/// in one vector.
 const TOGETHER: usize = GROUP;
 /// From this many tokens on, blocks of several tokens are quantized together.
 const MANY_ROWS: usize = 4;
@@ -96,8 +99,8 @@ fn left_over(x: &[f32; BLOCK], t: usize, record: &[u8]) -> [f32; BLOCK] {
     rest
 }
 
-/// Quantizes up to sixteen blocks: of token `t`, one record each, or with `ROWS` of tokens 0.., all into one record. Codes are
-/// `round(x / scale) - zero`, within -127..=127, and `zero` is within ±4096.
+/// Quantizes up to sixteen blocks: of token `t`, one record each, or with `ROWS` of tokens 0.., all into one
+/// record. Codes are `round(x / scale) - zero`, within -127..=127, and `zero` is within ±4096.
 ///
 /// # Safety
 /// 32 floats at each of `x`; the ISA's features.

@@ -1,5 +1,5 @@
-//! A K block of a weight panel: unpacked for the register tiles, with the scratch buffer that holds it, or as it is stored. Does not
-//! multiply.
+//! A K block of a weight panel: unpacked for the register tiles, with the scratch buffer that holds it, or as
+//! it is stored. Does not multiply.
 
 use std::cell::RefCell;
 
@@ -19,10 +19,12 @@ pub(super) struct Scratch {
     scales: Vec<f32>,
 }
 
-/// f32 values of one quantization block and sixteen rows: scales, mins and sums, each for up to two half blocks.
+/// f32 values of one quantization block and sixteen rows: scales, mins and sums, each for up to two half
+/// blocks.
 const BLOCK_SCALES: usize = 6 * PANEL;
 
-/// Quantization blocks of a K block (1,024 columns). Unpacked they take 16 KiB, which leaves room in L1 for the activations.
+/// Quantization blocks of a K block (1,024 columns). Unpacked they take 16 KiB, which leaves room in L1 for
+/// the activations.
 pub(super) const K_BLOCK_BLOCKS: usize = 32;
 
 impl Scratch {
@@ -63,8 +65,8 @@ impl Scratch {
     }
 }
 
-/// What a pass over `together` panels reads next in this slot, after a panel's blocks before `end`: the address of a panel (need not
-/// be valid) and its first block. For prefetching.
+/// What a pass over `together` panels reads next in this slot, after a panel's blocks before `end`: the
+/// address of a panel (need not be valid) and its first block. For prefetching.
 pub(super) fn ahead(
     weights: &PackedMatrix,
     (panel, end): (usize, usize),

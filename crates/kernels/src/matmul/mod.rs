@@ -1,10 +1,11 @@
-//! Matrix products of activations with packed weights: one weight layout for one token and for many, one pass over the weights.
-//! Does not know what the matrices are for.
+//! Matrix products of activations with packed weights: one weight layout for one token and for many, one pass
+//! over the weights. Does not know what the matrices are for.
 //!
-//! Work is split by weight panels. With few tokens, blocks are unpacked in registers (see the `few_tokens` module). Otherwise a K block of
-//! a panel is unpacked once, into L1, and multiplied with all tokens of the call; with many tokens, K blocks of several panels are
-//! unpacked into L2 while each group of tokens stays in L1. None of this changes an output's bits (see the `tile` module). On AMX,
-//! quantized and 16-bit weights take the path in [`amx`].
+//! Work is split by weight panels. With few tokens, blocks are unpacked in registers (see the `few_tokens`
+//! module). Otherwise a K block of a panel is unpacked once, into L1, and multiplied with all tokens of the
+//! call; with many tokens, K blocks of several panels are unpacked into L2 while each group of tokens stays
+//! in L1. None of this changes an output's bits (see the `tile` module). On AMX, quantized and 16-bit weights
+//! take the path in [`amx`].
 
 mod activation_rows;
 pub(crate) mod activations;
@@ -45,7 +46,8 @@ const FEW_TOKENS: usize = 4;
 const PAIR: usize = 2;
 /// Panels unpacked together when there are many tokens.
 const PANELS_TOGETHER: usize = 16;
-/// Up to this many groups of tokens, a panel's unpacked K block stays in L1 while all groups are multiplied with it.
+/// Up to this many groups of tokens, a panel's unpacked K block stays in L1 while all groups are multiplied
+/// with it.
 const FEW_GROUPS: usize = 3;
 
 /// One matrix product: weights, activations and the position of the result in the output.
@@ -61,8 +63,8 @@ pub struct Product<'a> {
     pub first_row: usize,
     /// Column of the output matrix for the weights' first row.
     pub first_col: usize,
-    /// Range of weight rows, `(first, end)`, whose panels are also multiplied with the int8 residual of the activations, if the
-    /// weights are quantized.
+    /// Range of weight rows, `(first, end)`, whose panels are also multiplied with the int8 residual of the
+    /// activations, if the weights are quantized.
     pub refined: (usize, usize),
     /// Adds to the outputs instead of overwriting them.
     pub adds: bool,
@@ -82,13 +84,14 @@ impl<'a> Product<'a> {
     }
 }
 
-/// `out[first_row + i, first_col + o] = Σ_c x[i, c] w[o, c] (+ bias[o])` for all products in one fork of the pool; `out` has
-/// `stride` columns. Products of the same tokens (Q, K and V) are listed in increasing columns, products of other tokens (the experts
-/// of a mixture) in increasing rows. Each matrix is read once for all of its tokens.
+/// `out[first_row + i, first_col + o] = Σ_c x[i, c] w[o, c] (+ bias[o])` for all products in one fork of the
+/// pool; `out` has `stride` columns. Products of the same tokens (Q, K and V) are listed in increasing
+/// columns, products of other tokens (the experts of a mixture) in increasing rows. Each matrix is read once
+/// for all of its tokens.
 ///
 /// # Panics
-/// When shapes do not match, products overlap or are out of that order, or the activations do not have the form that a matrix
-/// needs (see [`Activations::set`]).
+/// When shapes do not match, products overlap or are out of that order, or the activations do not have the
+/// form that a matrix needs (see [`Activations::set`]).
 pub fn matmul(products: &[Product<'_>], out: &mut [f32], stride: usize, pool: &ThreadPool) {
     check(products, out.len(), stride, pool.isa());
     let out = Disjoint::new(out);
@@ -120,8 +123,8 @@ fn multiply(product: &Product<'_>, panels: Range<usize>, target: Target<'_>, isa
     SCRATCH.with_borrow_mut(|scratch| work.run(panels.start, panels.end, scratch));
 }
 
-/// The product on the AMX path. `None` where vector kernels compute it, or where gate and up have different formats and are computed
-/// one after the other.
+/// The product on the AMX path. `None` where vector kernels compute it, or where gate and up have different
+/// formats and are computed one after the other.
 fn in_tiles<'a>(product: &'a Product<'a>, isa: Isa) -> Option<AmxGemm<'a>> {
     let form = form(product.weights, isa);
     let alike = product.gated.is_none_or(|gated| gated.up.format() == product.weights.format());
@@ -200,7 +203,7 @@ struct Item<'a> {
     product: &'a Product<'a>,
     target: Target<'a>,
     isa: Isa,
-    /// Of the activations.
+    /// Form of the activations.
     form: Form,
 }
 
@@ -235,12 +238,14 @@ impl Item<'_> {
         }
     }
 
-    /// Whether the tokens are so few that weights are unpacked in registers. The other forms are those of AMX.
+    /// Whether the tokens are so few that weights are unpacked in registers. The other forms are those of
+    /// AMX.
     fn unpacks_in_registers(&self) -> bool {
         self.product.x.n_rows() <= FEW_TOKENS && matches!(self.form, Form::Int8 | Form::F32)
     }
 
-    /// Multiplies a group's tokens with one or two panels, as many tokens at a time as the ISA's registers hold.
+    /// Multiplies a group's tokens with one or two panels, as many tokens at a time as the ISA's registers
+    /// hold.
     fn group<const P: usize>(&self, group: usize, k_blocks: &[KBlock; P]) {
         if P > 1 && self.n_rows(&k_blocks[P - 1]) < PANEL {
             return k_blocks.iter().for_each(|s| self.group(group, &[*s]));
@@ -266,8 +271,8 @@ impl Item<'_> {
         meets && self.form == Form::Int8
     }
 
-    /// Some tokens of a group. A register tile writes whole vectors for a power of two of tokens: a tile that extends beyond the outputs
-    /// goes to a temporary buffer first.
+    /// Some tokens of a group. A register tile writes whole vectors for a power of two of tokens: a tile that
+    /// extends beyond the outputs goes to a temporary buffer first.
     fn tile<const P: usize>(&self, group: usize, tokens: Range<usize>, k_blocks: &[KBlock; P]) {
         let n_rows = self.n_rows(&k_blocks[P - 1]);
         let first_token = group * GROUP + tokens.start;

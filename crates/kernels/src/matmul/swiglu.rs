@@ -1,4 +1,5 @@
-//! Gated linear units (SwiGLU, GeGLU): the gate and up projections computed together, their activation fused. Does not know register tiles.
+//! Gated linear units (SwiGLU, GeGLU): the gate and up projections computed together, their activation fused.
+//! Does not know register tiles.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -24,13 +25,13 @@ pub struct Gated<'a> {
     pub function: Activation,
 }
 
-/// Computes SwiGLU hidden activations directly in the form that the down projection reads, one `out` for each unit. Same bits as
-/// [`super::matmul`] followed by [`Activations::set`], but they are rounded while they are in a core's cache. The units'
-/// `first_row` and `first_col` are not used.
+/// Computes SwiGLU hidden activations directly in the form that the down projection reads, one `out` for each
+/// unit. Same bits as [`super::matmul`] followed by [`Activations::set`], but they are rounded while they are
+/// in a core's cache. The units' `first_row` and `first_col` are not used.
 ///
 /// # Panics
-/// When a product is not gated, shapes do not match, the activations lack a form (as in [`super::matmul`]), and when
-/// memory for the outputs cannot be allocated.
+/// When a product is not gated, shapes do not match, the activations lack a form (as in [`super::matmul`]),
+/// and when memory for the outputs cannot be allocated.
 pub fn gated_matmul(units: &[Product<'_>], forms: Forms, out: &mut [Activations], pool: &ThreadPool) {
     assert_eq!(units.len(), out.len(), "units and their outputs");
     for (unit, out) in units.iter().zip(&mut *out) {

@@ -1,7 +1,9 @@
-//! Register tiles: up to eight tokens times the sixteen rows of one or two panels. Do not know formats and threads.
+//! Register tiles: up to eight tokens times the sixteen rows of one or two panels. Do not know formats and
+//! threads.
 //!
-//! An output element is one lane of an accumulator: block after block along K, `acc += scale · dot` with an exact integer dot (or
-//! a float dot summed from left to right), so its bits do not depend on the tile it was in.
+//! An output element is one lane of an accumulator: block after block along K, `acc += scale · dot` with an
+//! exact integer dot (or a float dot summed from left to right), so its bits do not depend on the tile it was
+//! in.
 
 use super::activations::FLOAT_RECORD;
 use crate::layout::{HALF_PAIR_AT, HALF_STEP, HALF_SUM_AT, PAIR_AT, RECORD, SCALE_AT, SUM_AT};
@@ -73,8 +75,8 @@ impl<const T: usize, const P: usize> Kernel for NarrowTile<T, P> {
     }
 }
 
-/// Unrolls `work` for every token below `T` (at most eight), so that accumulators stay in registers: the compiler spills them in the
-/// widest tile if this is a loop.
+/// Unrolls `work` for every token below `T` (at most eight), so that accumulators stay in registers: the
+/// compiler spills them in the widest tile if this is a loop.
 macro_rules! for_each_token {
     ($t:ident in $n:ident $work:block) => {
         for_each_token!(@ $t $n $work 0 1 2 3 4 5 6 7);
@@ -89,11 +91,11 @@ macro_rules! for_each_token {
 
 /// Scales, mins and offsets that turn the integer dots of a block (or half block) into f32.
 pub(super) struct Scales<S: SimdIsa, const HALVES: bool, const MIN: bool> {
-    /// Of the weights: one element for each of the sixteen rows.
+    /// Sums of the weights: one element for each of the sixteen rows.
     sums: S::I,
     scales: S::F,
     mins: S::F,
-    /// Of the activations: one element for each token of the group.
+    /// Pairs of the activations: one element for each token of the group.
     pairs: *const i32,
     token_scales: *const f32,
     token_sums: *const f32,
@@ -112,7 +114,8 @@ impl<S: SimdIsa, const HALVES: bool, const MIN: bool> Scales<S, HALVES, MIN> {
         }
     }
 
-    /// Of a block's (or half block's) sums, scales and mins, and of the tokens' record, offset to the first token's entries.
+    /// Adds the products of a block's (or half block's) sums, scales and mins and the tokens' record, offset
+    /// to the first token's entries.
     #[inline(always)]
     pub(super) unsafe fn new(
         (sums, scales, mins): (S::I, S::F, S::F),
@@ -189,7 +192,8 @@ impl<const T: usize, const P: usize> Tile<T, P> {
         self.x.wrapping_add(b * RECORD + (self.first + t) * BLOCK).cast()
     }
 
-    /// Prefetches the K block after this one, a part of it with each block, so that memory reads overlap with the arithmetic.
+    /// Prefetches the K block after this one, a part of it with each block, so that memory reads overlap with
+    /// the arithmetic.
     #[inline(always)]
     unsafe fn prefetch_ahead<S: SimdIsa>(&self, p: usize, b: usize) {
         let Unpacked { ahead, ahead_bytes, .. } = self.weights[p];

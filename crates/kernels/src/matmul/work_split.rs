@@ -1,4 +1,5 @@
-//! Splits the work of a call into items that threads claim; an item is some panels of one product. Does not compute.
+//! Splits the work of a call into items that threads claim; an item is some panels of one product. Does not
+//! compute.
 
 use std::ops::Range;
 
@@ -44,8 +45,8 @@ impl WorkSplit {
         (i, first..(first + n).min(n_panels(product)))
     }
 
-    /// Panels of one item: enough items to balance the threads, each large enough to be worth claiming. SwiGLU outputs are rounded in
-    /// blocks of 32 columns, so their items have an even number of panels.
+    /// Panels of one item: enough items to balance the threads, each large enough to be worth claiming.
+    /// SwiGLU outputs are rounded in blocks of 32 columns, so their items have an even number of panels.
     fn panels_an_item(&self, product: &Product<'_>) -> usize {
         let (most, items) = if product.n_groups() <= FEW_GROUPS { (8, 8) } else { (PANELS_TOGETHER, 2) };
         let n = self.n_panels / (self.n_threads * items);

@@ -5,17 +5,18 @@ use std::fmt;
 use super::Format;
 use crate::formats::Elements;
 
-/// How a matrix is stored and multiplied. Every format has a native path on every ISA: none is converted to another format.
+/// How a matrix is stored and multiplied. Every format has a native path on every ISA: none is converted to
+/// another format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ComputePath {
-    /// Panels of integer codes. Activations are quantized to int8 and dot products are exact integers; with AMX, activations and weights
-    /// are bf16.
+    /// Panels of integer codes. Activations are quantized to int8 and dot products are exact integers; with
+    /// AMX, activations and weights are bf16.
     Int8 {
         /// Bits of a stored code: 2, 3, 4, 5, 6 or 8.
         bits: usize,
     },
-    /// Panels of floats, widened to f32 when they are multiplied, E4M3 with its scale. With AMX, F16, BF16 and MXFP8 are multiplied as bf16:
-    /// f16 in two bf16 parts.
+    /// Panels of floats, widened to f32 when they are multiplied, E4M3 with its scale. With AMX, F16, BF16
+    /// and MXFP8 are multiplied as bf16: f16 in two bf16 parts.
     Float(Format),
 }
 

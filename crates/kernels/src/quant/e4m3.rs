@@ -1,7 +1,7 @@
 //! Panels of weights in E4M3 with scales. Does not multiply with activations.
 //!
-//! A panel holds the stored bytes, `[column][16]`, so that one column of sixteen rows is one vector. Its weights are the numbers of
-//! [`super::dequantize_row`]: code times scale, rounded to f32 once.
+//! A panel holds the stored bytes, `[column][16]`, so that one column of sixteen rows is one vector. Its
+//! weights are the numbers of [`super::dequantize_row`]: code times scale, rounded to f32 once.
 
 use crate::formats::e4m3::{NUMBERS, SCALED_BY, panel_exponent};
 use crate::formats::f32_at;

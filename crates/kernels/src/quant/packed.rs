@@ -11,8 +11,8 @@ use crate::formats::{BlockCodes, Elements};
 use crate::layout::{BLOCK, CodeLayout, PANEL, PanelLayout, ScaleKind};
 use crate::threads::ThreadPool;
 
-/// A matrix `[rows, cols]` repacked losslessly from its stored format into panels of sixteen rows: its elements are those of
-/// [`super::dequantize_row`], in about as many bytes as in the file.
+/// A matrix `[rows, cols]` repacked losslessly from its stored format into panels of sixteen rows: its
+/// elements are those of [`super::dequantize_row`], in about as many bytes as in the file.
 #[derive(Debug)]
 pub struct PackedMatrix {
     format: Format,
@@ -74,8 +74,8 @@ impl PackedMatrix {
         })
     }
 
-    /// A matrix from the bytes of [`Self::as_bytes`], copied on all threads of the pool: weights live on huge pages, which a mapped
-    /// file does not have. Arbitrary bytes give a valid matrix of arbitrary numbers.
+    /// A matrix from the bytes of [`Self::as_bytes`], copied on all threads of the pool: weights live on huge
+    /// pages, which a mapped file does not have. Arbitrary bytes give a valid matrix of arbitrary numbers.
     ///
     /// # Errors
     /// When there are more or fewer bytes than the shape takes, or memory is short.
@@ -171,7 +171,8 @@ impl PackedMatrix {
         &self.bytes.as_slice()[idx * self.layout.bytes..][..self.layout.bytes]
     }
 
-    /// Writes the elements of one row to `out`: the bits that [`super::dequantize_row`] gives of the stored row.
+    /// Writes the elements of one row to `out`: the bits that [`super::dequantize_row`] gives of the stored
+    /// row.
     ///
     /// # Panics
     /// When the row does not exist or `out` is not `cols` long.
@@ -211,8 +212,8 @@ fn panel_layout(format: Format, cols: usize) -> Option<PanelLayout> {
     }
 }
 
-/// Transposes: element `k` of row `r` goes to `[k][r]`, one block of columns at a time, so that the destination stays in L1 until all rows
-/// are done.
+/// Transposes: element `k` of row `r` goes to `[k][r]`, one block of columns at a time, so that the
+/// destination stays in L1 until all rows are done.
 fn pack_floats<const SIZE: usize>(stored: &[u8], row_bytes: usize, panel: &mut [u8]) {
     for (b, out) in panel.as_chunks_mut::<SIZE>().0.chunks_mut(PANEL * BLOCK).enumerate() {
         for (r, row) in stored.chunks_exact(row_bytes).enumerate() {

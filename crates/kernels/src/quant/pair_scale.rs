@@ -1,8 +1,10 @@
-//! The range of weights unpacked to bf16 for AMX tiles: which power of two they are multiplied by. Does not unpack.
+//! The range of weights unpacked to bf16 for AMX tiles: which power of two they are multiplied by. Does not
+//! unpack.
 
 use crate::simd::TILE_DOTS_BY;
 
-/// The power of two that brings a matrix's weights into the range of f16, and the factor that undoes it in the products.
+/// The power of two that brings a matrix's weights into the range of f16, and the factor that undoes it in
+/// the products.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PairScale {
     /// Scales and mins are multiplied by 2^power.

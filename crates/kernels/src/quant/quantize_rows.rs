@@ -1,4 +1,5 @@
-//! Quantizes whole rows of stored floats with a search for good scales, for quantization at load time. Single-threaded.
+//! Quantizes whole rows of stored floats with a search for good scales, for quantization at load time.
+//! Single-threaded.
 
 use super::scale_search::{BLOCKS, ROUND, scales, scales_and_mins, side_by_side, stored};
 use super::{Format, dequantize_row, quantize_row};
@@ -12,8 +13,8 @@ pub const QUANTIZER_VERSION: u32 = 1;
 
 /// Encodes rows of `cols` elements stored as `from` into `out`, as `to`. The bytes are the same on every ISA.
 ///
-/// Q8_0 is ggml's reference rounding. Q4_0, Q5_0, Q4_K and Q6_K try eleven steps between codes for every (sub-)block
-/// and keep the scales of least squares; other formats are those of [`quantize_row`].
+/// Q8_0 is ggml's reference rounding. Q4_0, Q5_0, Q4_K and Q6_K try eleven steps between codes for every
+/// (sub-)block and keep the scales of least squares; other formats are those of [`quantize_row`].
 ///
 /// # Panics
 /// When the lengths do not belong together, or rows are not whole blocks of `to`.

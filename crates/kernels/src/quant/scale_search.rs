@@ -1,5 +1,6 @@
-//! Searches quantization scales that minimize the squared error: tries a few step sizes per block, then refines the best one by least
-//! squares. Sixteen blocks at a time, one in each lane. Does not know how blocks are stored.
+//! Searches quantization scales that minimize the squared error: tries a few step sizes per block, then
+//! refines the best one by least squares. Sixteen blocks at a time, one in each lane. Does not know how
+//! blocks are stored.
 
 use crate::formats::inverse;
 use crate::simd::SimdIsa;
@@ -162,7 +163,8 @@ unsafe fn sums<S: SimdIsa, const N: usize>(
     }
 }
 
-/// Least-squares scale and shift of `x ≈ scale q + shift`, and the variance of the codes; without variance there is no fit.
+/// Least-squares scale and shift of `x ≈ scale q + shift`, and the variance of the codes; without variance
+/// there is no fit.
 #[inline(always)]
 unsafe fn line<S: SimdIsa>(sums: &Sums<S>, x_sum: S::F, n: S::F) -> (S::F, S::F, S::F) {
     // SAFETY: no memory is touched.

@@ -1,22 +1,23 @@
-//! Unpacks a K block of a panel into the form that register tiles read: 8-bit codes with f32 scales and mins, or f32 weights for
-//! float formats. Done once for all tokens of a call. Does not multiply.
+//! Unpacks a K block of a panel into the form that register tiles read: 8-bit codes with f32 scales and mins,
+//! or f32 weights for float formats. Done once for all tokens of a call. Does not multiply.
 
 use super::{Format, e4m3_scale};
 use crate::formats::Elements;
 use crate::layout::{BLOCK, Codebook, E4m3Scale, FloatLayout, PANEL, PanelLayout, ScaleKind};
 use crate::simd::{Kernel, SimdIsa, prefetch_bytes};
 
-/// An unpacked K block: in the panel itself where the stored form is that form already, otherwise in the scratch.
+/// An unpacked K block: in the panel itself where the stored form is that form already, otherwise in the
+/// scratch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unpacked {
     /// [block][8][64] codes; [column][16] f32 of float formats.
     pub(crate) codes: *const u8,
     /// [block][half or whole][16].
     pub(crate) scales: *const f32,
-    /// As `scales`, to be added; only where the format has mins.
+    /// Minimums, laid out as `scales`, to be added; only where the format has mins.
     pub(crate) mins: *const f32,
-    /// As `scales`: i16 pairs of the sum of the codes (without their offset) and the offset that a dot product of codes contains.
-    /// Null for float formats.
+    /// Sums, laid out as `scales`: i16 pairs of the sum of the codes (without their offset) and the offset
+    /// that a dot product of codes contains. Null for float formats.
     pub(crate) sums: *const i32,
     /// Address to prefetch: the stored bytes read after this K block. Need not be valid.
     pub(crate) ahead: *const u8,
@@ -24,11 +25,11 @@ pub(crate) struct Unpacked {
     pub(crate) ahead_bytes: usize,
 }
 
-/// Unpacks blocks `first..first + n` of a panel. Codes without mins become value + 128, except codes below 64 on ISAs where
-/// [`SimdIsa::WIDE_IS_SLOW`].
+/// Unpacks blocks `first..first + n` of a panel. Codes without mins become value + 128, except codes below 64
+/// on ISAs where [`SimdIsa::WIDE_IS_SLOW`].
 ///
-/// `scratch_codes` has room for `n` blocks of 512 bytes (of 2048 for float formats), `scratch_scales` for `2 n`
-/// vectors of scales, `2 n` of mins and `2 n` of sums.
+/// `scratch_codes` has room for `n` blocks of 512 bytes (of 2048 for float formats), `scratch_scales` for `2
+/// n` vectors of scales, `2 n` of mins and `2 n` of sums.
 pub(crate) struct Unpack<'a> {
     pub(crate) format: Format,
     pub(crate) layout: &'a PanelLayout,

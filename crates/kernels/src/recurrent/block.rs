@@ -1,9 +1,10 @@
 //! One head of a recurrence, computed in blocks of sixteen tokens as products of matrices.
 //!
-//! The matrix `S` of a head changes only at positions that are multiples of sixteen. Between them, what the tokens of the current block
-//! add to it is kept aside as their keys `k` and updates `u`. With the decays `d`, the weight of token `s` at token `t` is
-//! `w(s, t) = d(s + 1) … d(t)`, and that of the matrix, `W(t)`, the product of all decays of the block so far. The recurrence
-//! `S(t) = d(t) S(t - 1) + k(t) ⊗ u(t)`, `y(t) = S(t)ᵀq(t)` becomes, with sums over the tokens of the block,
+//! The matrix `S` of a head changes only at positions that are multiples of sixteen. Between them, what the
+//! tokens of the current block add to it is kept aside as their keys `k` and updates `u`. With the decays
+//! `d`, the weight of token `s` at token `t` is `w(s, t) = d(s + 1) … d(t)`, and that of the matrix, `W(t)`,
+//! the product of all decays of the block so far. The recurrence `S(t) = d(t) S(t - 1) + k(t) ⊗ u(t)`, `y(t)
+//! = S(t)ᵀq(t)` becomes, with sums over the tokens of the block,
 //!
 //! - `r(t) = W(t) Sᵀk(t) + Σ_{s<t} w(s, t) (k(s)·k(t)) u(s)`: what the state gives for the key,
 //! - `u(t) = strength (v(t) - r(t))` by the delta rule, `strength v(t)` in a state space model,
@@ -12,15 +13,17 @@
 //!
 //! Keys and their products are the same for all heads of a group: [`super::keys`] has them.
 //!
-//! This is the chunked form of Yang et al. 2024 (arXiv:2412.06464) and Dao & Gu 2024 (arXiv:2405.21060), with forward substitution
-//! in place of an inverse. `S` is read once for several tokens, and written once for sixteen.
+//! This is the chunked form of Yang et al. 2024 (arXiv:2412.06464) and Dao & Gu 2024 (arXiv:2405.21060), with
+//! forward substitution in place of an inverse. `S` is read once for several tokens, and written once for
+//! sixteen.
 //!
-//! **Every bit is the same however the tokens are divided into steps.** A state holds all that later tokens of its block need: keys,
-//! updates, weights and their number. A token's result is a function of these and of its own row: products with `S` are summed over rows
-//! in order in one chain, products of keys in lanes, sums over the block's tokens in their order, weights by one multiplication a token.
-//! The register tiles group tokens and columns, never the terms of a sum. So the last tokens of an unfinished block get the bits that
-//! they have when all sixteen are computed together, the block goes on from its state with the next step, checkpoint or copy, and `S`
-//! is the same at each multiple of sixteen.
+//! **Every bit is the same however the tokens are divided into steps.** A state holds all that later tokens
+//! of its block need: keys, updates, weights and their number. A token's result is a function of these and of
+//! its own row: products with `S` are summed over rows in order in one chain, products of keys in lanes, sums
+//! over the block's tokens in their order, weights by one multiplication a token. The register tiles group
+//! tokens and columns, never the terms of a sum. So the last tokens of an unfinished block get the bits that
+//! they have when all sixteen are computed together, the block goes on from its state with the next step,
+//! checkpoint or copy, and `S` is the same at each multiple of sixteen.
 
 use std::ops::Range;
 
@@ -34,8 +37,9 @@ use crate::simd::{Kernel, SimdIsa, prefetch_bytes};
 /// The state of one head, in f32.
 pub(super) struct HeadState<'a> {
     value_dim: usize,
-    /// The matrix at the block's beginning: for each pair of groups of columns `[key_dim, 2, 16]`, so that reading it for a single token is one
-    /// stream of addresses; for a last group without a partner `[key_dim, 16]`.
+    /// The matrix at the block's beginning: for each pair of groups of columns `[key_dim, 2, 16]`, so that
+    /// reading it for a single token is one stream of addresses; for a last group without a partner
+    /// `[key_dim, 16]`.
     matrix: &'a mut [f32],
     /// Weights of the block's tokens.
     weights: &'a mut [f32],
@@ -46,7 +50,8 @@ pub(super) struct HeadState<'a> {
 }
 
 impl<'a> HeadState<'a> {
-    /// From the elements of a head: `[2, 16]` and `[16, groups, 16]` of the block, `[groups, key_dim, 16]` of the matrix.
+    /// From the elements of a head: `[2, 16]` and `[16, groups, 16]` of the block, `[groups, key_dim, 16]` of
+    /// the matrix.
     pub(super) fn new(block: &'a mut [f32], matrix: &'a mut [f32], shape: &StateLayerShape) -> Self {
         let (weights, rest) = block.split_at_mut(BLOCK);
         let (matrix_weight, updates) = rest.split_at_mut(COLUMNS);
@@ -104,7 +109,8 @@ impl Kernel for HeadRun<'_> {
     }
 }
 
-/// What the updates of a block's tokens and products with the matrix are multiplied with, for each of `T` tokens.
+/// What the updates of a block's tokens and products with the matrix are multiplied with, for each of `T`
+/// tokens.
 #[repr(align(64))]
 struct Factors<const T: usize> {
     /// `-w(s, t) (k(s)·k(t))`, `[t, s]`.
@@ -116,8 +122,8 @@ struct Factors<const T: usize> {
     strength: [f32; T],
 }
 
-/// Tokens of one block. Most functions are generic over the most tokens `T` and their keys and queries `V`: few for single tokens, for
-/// which filling large tables would take as long as the arithmetic.
+/// Tokens of one block. Most functions are generic over the most tokens `T` and their keys and queries `V`:
+/// few for single tokens, for which filling large tables would take as long as the arithmetic.
 struct BlockPart<'a> {
     rows: &'a HeadRows<'a>,
     /// The row of the first, and which token of the block it is.
@@ -173,8 +179,8 @@ impl<'a> BlockPart<'a> {
         unsafe { prefetch_bytes::<S, false>(next, n_elements * size_of::<f32>()) };
     }
 
-    /// Lists what is multiplied with the matrix: key and query of each token, or its query alone where an update does not depend on the
-    /// state.
+    /// Lists what is multiplied with the matrix: key and query of each token, or its query alone where an
+    /// update does not depend on the state.
     #[inline(always)]
     fn list_vectors<const V: usize>(&self, vectors: &mut [&'a [f32]; V]) -> usize {
         let mut n_vectors = 0;
@@ -216,8 +222,8 @@ impl<'a> BlockPart<'a> {
         state.matrix_weight[0] = of_matrix;
     }
 
-    /// Updates and outputs of `G` groups of columns, and the matrix of the next block when this one is complete, which is when it has
-    /// keys.
+    /// Updates and outputs of `G` groups of columns, and the matrix of the next block when this one is
+    /// complete, which is when it has keys.
     ///
     /// # Safety
     /// The ISA's features must be available; the groups must exist; nothing else may use the output.

@@ -1,5 +1,6 @@
-//! Products of matrices in register tiles, for the blocks of a recurrence: vectors of several tokens with a head's matrix, and the matrix
-//! after a block. Every element is one sum in one order, whatever the tile. Does not know keys, queries and decays.
+//! Products of matrices in register tiles, for the blocks of a recurrence: vectors of several tokens with a
+//! head's matrix, and the matrix after a block. Every element is one sum in one order, whatever the tile.
+//! Does not know keys, queries and decays.
 
 use super::keys::KeyRows;
 use super::state::{BLOCK, COLUMNS};
@@ -89,7 +90,8 @@ unsafe fn multiply_tile<S: SimdIsa, const R: usize, const G: usize>(
     }
 }
 
-/// The matrix after a block: `matrix[i] = weight matrix[i] + Σ_s keys[s][i] weights[s] updates[s]`. Scales the updates.
+/// The matrix after a block: `matrix[i] = weight matrix[i] + Σ_s keys[s][i] weights[s] updates[s]`. Scales
+/// the updates.
 ///
 /// # Safety
 /// The ISA's features must be available.

@@ -1,5 +1,5 @@
-//! What surrounds the recurrence: lengths of queries and keys, decay and strength of each head, the gated norm of the output. Does not
-//! know states.
+//! What surrounds the recurrence: lengths of queries and keys, decay and strength of each head, the gated
+//! norm of the output. Does not know states.
 
 use super::keys::KeyProducts;
 use crate::disjoint::Disjoint;
@@ -65,8 +65,8 @@ pub(super) fn state_space_gates(
     scratch.fill(shape.n_heads, (0..x.len() / stride).flat_map(of_row));
 }
 
-/// Divides the heads in the first `width` columns of each row by their lengths, and queries, the first half, by the root of the number
-/// of their elements besides.
+/// Divides the heads in the first `width` columns of each row by their lengths, and queries, the first half,
+/// by the root of the number of their elements besides.
 pub(super) fn normalize_heads(x: &mut [f32], (stride, width): (usize, usize), dim: usize, pool: &ThreadPool) {
     let n_rows = x.len() / stride;
     let x = Disjoint::new(x);

@@ -1,12 +1,13 @@
-//! Keys of a recurrence's blocks, which the heads of a group share, and their products with the keys and queries of the block's tokens.
-//! Does not know decays, values and matrices.
+//! Keys of a recurrence's blocks, which the heads of a group share, and their products with the keys and
+//! queries of the block's tokens. Does not know decays, values and matrices.
 
 use super::state::{BLOCK, COLUMNS, StateSpan};
 use crate::disjoint::Disjoint;
 use crate::rows::load_part;
 use crate::simd::{Kernel, SimdIsa, sum};
 
-/// Products of a token's key and query with the keys of its block. Those with keys of later tokens are not filled.
+/// Products of a token's key and query with the keys of its block. Those with keys of later tokens are not
+/// filled.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(align(64))]
 pub(super) struct KeyProducts {
@@ -36,7 +37,8 @@ pub(super) struct BlockKeys<'a> {
 }
 
 impl<'a> BlockKeys<'a> {
-    /// How many tokens stand between a row's and the beginning of the block that was unfinished before the step.
+    /// How many tokens stand between a row's and the beginning of the block that was unfinished before the
+    /// step.
     #[inline(always)]
     pub(super) fn token(&self, row: usize) -> usize {
         self.n_kept + row - self.first_row
@@ -61,8 +63,8 @@ impl<'a> BlockKeys<'a> {
         &self.x[row * self.stride + self.query_col..][..self.key_dim]
     }
 
-    /// Keeps the keys of a span's tokens that are in an unfinished block after it. `part` is a state's [`super::state`] part of the
-    /// group, with what it was before the span.
+    /// Keeps the keys of a span's tokens that are in an unfinished block after it. `part` is a state's
+    /// [`super::state`] part of the group, with what it was before the span.
     pub(super) fn keep(&self, span: &StateSpan, part: &mut [f32]) {
         if span.n_rows == 0 {
             return;

@@ -1,6 +1,7 @@
-//! Layers with a recurrent state: short convolution, gated delta net, state space model. Recurrences are computed in blocks of sixteen
-//! tokens at fixed positions, and each token in the same order of operations, so that a result does not depend on how the tokens were
-//! divided into steps. Parallel are sequences and heads, and channels of a convolution.
+//! Layers with a recurrent state: short convolution, gated delta net, state space model. Recurrences are
+//! computed in blocks of sixteen tokens at fixed positions, and each token in the same order of operations,
+//! so that a result does not depend on how the tokens were divided into steps. Parallel are sequences and
+//! heads, and channels of a convolution.
 
 mod block;
 mod block_tiles;
@@ -21,7 +22,8 @@ use conv::{Conv, convolve};
 use gates::{GatedNorm, delta_gates, gated_norm, normalize_heads, state_space_gates};
 use scan::{Scan, scan};
 
-/// A gated delta net over the rows of all sequences of a step: [`crate::reference::gated_delta_net`]. Overwrites `x`.
+/// A gated delta net over the rows of all sequences of a step: [`crate::reference::gated_delta_net`].
+/// Overwrites `x`.
 ///
 /// # Panics
 /// When lengths or slots do not fit.
@@ -54,7 +56,8 @@ pub fn gated_delta_net(
     gated_norm(out, shape.value_width(), &norm, (x, stride, z_col), pool);
 }
 
-/// A state space model over the rows of all sequences of a step: [`crate::reference::state_space`]. Overwrites `x`.
+/// A state space model over the rows of all sequences of a step: [`crate::reference::state_space`].
+/// Overwrites `x`.
 ///
 /// # Panics
 /// When lengths or slots do not fit.

@@ -1,6 +1,7 @@
-//! The recurrence that the gated delta rule and the state space model share: a matrix that decays with every token, gets a product of a
-//! key and an update, and is multiplied with a query. Divides groups and heads of all sequences among threads. Does not know where keys,
-//! values and gates come from, nor how a head is computed.
+//! The recurrence that the gated delta rule and the state space model share: a matrix that decays with every
+//! token, gets a product of a key and an update, and is multiplied with a query. Divides groups and heads of
+//! all sequences among threads. Does not know where keys, values and gates come from, nor how a head is
+//! computed.
 
 use super::block::{HeadRows, HeadRun, HeadState};
 use super::gates::GateScratch;
@@ -20,8 +21,8 @@ pub(super) struct Scan<'a> {
     pub(super) value_col: usize,
     /// The head of queries and keys that serves a head.
     pub(super) key_head: &'a (dyn Fn(usize) -> usize + Sync),
-    /// What of the value is added to the output, a head; none for the delta rule, by which what the state already gives for the key is
-    /// taken from the value.
+    /// What of the value is added to the output, a head; none for the delta rule, by which what the state
+    /// already gives for the key is taken from the value.
     pub(super) skip: Option<&'a [f32]>,
 }
 
@@ -116,7 +117,8 @@ impl Groups<'_> {
     /// The keys of a sequence's block and new tokens.
     ///
     /// # Safety
-    /// Nothing may write the keys of the group in the slot that the sequence begins from while they are in use.
+    /// Nothing may write the keys of the group in the slot that the sequence begins from while they are in
+    /// use.
     unsafe fn keys(&self, spans: &[StateSpan], group: usize) -> BlockKeys<'_> {
         let (heads, key_dim) = (self.heads, self.shape.key_dim);
         // SAFETY: by the caller.

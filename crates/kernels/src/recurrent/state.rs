@@ -1,5 +1,5 @@
-//! The recurrent states of one layer, a slot for each sequence: the window of a convolution in groups of sixteen columns, and the heads.
-//! Does not know what they mean.
+//! The recurrent states of one layer, a slot for each sequence: the window of a convolution in groups of
+//! sixteen columns, and the heads. Does not know what they mean.
 
 use std::ops::Range;
 
@@ -10,8 +10,8 @@ use crate::disjoint::Disjoint;
 /// Columns of a group: a vector.
 pub(super) const COLUMNS: usize = 16;
 
-/// Tokens of a block: a head's matrix changes once in so many. As many as columns, so that what is kept of each token of a block is an
-/// element of a vector.
+/// Tokens of a block: a head's matrix changes once in so many. As many as columns, so that what is kept of
+/// each token of a block is an element of a vector.
 pub(super) const BLOCK: usize = COLUMNS;
 
 /// The sizes of one layer's state.
@@ -37,12 +37,14 @@ impl StateLayerShape {
         self.value_dim.div_ceil(COLUMNS)
     }
 
-    /// Elements of the keys of an unfinished block and their number, for one head of keys; `None` when that overflows.
+    /// Elements of the keys of an unfinished block and their number, for one head of keys; `None` when that
+    /// overflows.
     fn group_len(&self) -> Option<usize> {
         BLOCK.checked_mul(self.key_dim)?.checked_add(COLUMNS)
     }
 
-    /// Elements of one head's block and of its matrix: [`super::block::HeadState`]; `None` when that overflows.
+    /// Elements of one head's block and of its matrix: [`super::block::HeadState`]; `None` when that
+    /// overflows.
     fn head_lens(&self) -> Option<[usize; 2]> {
         let block = self.n_head_groups().checked_mul(BLOCK)?.checked_add(2)?.checked_mul(COLUMNS)?;
         Some([block, self.n_head_groups().checked_mul(self.key_dim)?.checked_mul(COLUMNS)?])
@@ -64,7 +66,8 @@ impl StateLayerShape {
         windows + group * len..windows + (group + 1) * len
     }
 
-    /// The parts of a head's block and of its matrix. The matrices of all heads stand together, so that reading them is one stream.
+    /// The parts of a head's block and of its matrix. The matrices of all heads stand together, so that
+    /// reading them is one stream.
     pub(super) fn head_parts(&self, head: usize) -> [Range<usize>; 2] {
         let ([_, groups, blocks, _], lens) = (self.ends().unwrap_or_default(), self.head_lens());
         let [block, matrix] = lens.unwrap_or_default();
@@ -95,7 +98,8 @@ pub struct StateSpan {
     pub from: Option<u32>,
     /// The slot that gets the state after them.
     pub to: u32,
-    /// Whether it goes on with the sequence of the span before, from the row after its last one and the slot that it wrote.
+    /// Whether it goes on with the sequence of the span before, from the row after its last one and the slot
+    /// that it wrote.
     pub continues: bool,
 }
 
@@ -171,7 +175,8 @@ impl StateWriter<'_> {
     /// A part of the slot that a span writes, with what it holds before the span's tokens.
     ///
     /// # Safety
-    /// No other thread may take an overlapping part for a span of the same sequence, and no part taken before may be in use.
+    /// No other thread may take an overlapping part for a span of the same sequence, and no part taken before
+    /// may be in use.
     #[allow(clippy::mut_from_ref, reason = "disjointness is the caller's word")]
     pub(super) unsafe fn begin(&self, span: &StateSpan, part: Range<usize>) -> &mut [f32] {
         assert!(part.end <= self.n_elements, "a part beyond the state");

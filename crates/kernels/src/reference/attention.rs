@@ -7,7 +7,8 @@ use super::rows::{softcap, softmax};
 pub struct AttentionShape {
     /// Query heads.
     pub n_heads: usize,
-    /// Key and value heads; divides `n_heads`, consecutive query heads share one (Ainslie et al. 2023, arXiv:2305.13245).
+    /// Key and value heads; divides `n_heads`, consecutive query heads share one (Ainslie et al. 2023,
+    /// arXiv:2305.13245).
     pub n_kv_heads: usize,
     /// Elements of one head.
     pub head_dim: usize,
@@ -15,18 +16,19 @@ pub struct AttentionShape {
     pub scale: f32,
     /// `s = cap tanh(s / cap)` before the mask (Gemma 2).
     pub softcap: Option<f32>,
-    /// A query at position p sees positions `p - window + 1 ..= p` (Mistral, arXiv:2310.06825) and, in both directions, `p + window - 1`
-    /// at most.
+    /// A query at position p sees positions `p - window + 1 ..= p` (Mistral, arXiv:2310.06825) and, in both
+    /// directions, `p + window - 1` at most.
     pub window: Option<usize>,
-    /// Positions below it have no keys and values: only a query at such a position sees that one, its own (0: all have them).
+    /// Positions below it have no keys and values: only a query at such a position sees that one, its own (0:
+    /// all have them).
     pub first_position: usize,
     /// A query at position p sees positions `p / chunk * chunk ..= p` (Llama 4).
     pub chunk: Option<usize>,
-    /// Values are not stored: they are the elements of the keys from this one on (multi-head latent attention in its absorbed form,
-    /// arXiv:2405.04434).
+    /// Values are not stored: they are the elements of the keys from this one on (multi-head latent attention
+    /// in its absorbed form, arXiv:2405.04434).
     pub values_in_keys: Option<usize>,
-    /// Whether a query sees the positions after its own, too (encoders, arXiv:1810.04805). All tokens of a sequence are then of one
-    /// step.
+    /// Whether a query sees the positions after its own, too (encoders, arXiv:1810.04805). All tokens of a
+    /// sequence are then of one step.
     pub is_bidirectional: bool,
 }
 
@@ -78,7 +80,7 @@ impl AttentionShape {
 pub struct PagedKv<'a> {
     /// [n_blocks, block_tokens, n_kv_heads, head_dim].
     pub keys: &'a [f32],
-    /// As `keys`; not read where values are parts of keys.
+    /// Values, laid out as `keys`; not read where values are parts of keys.
     pub values: &'a [f32],
     /// Position p lies in block `block_table[p / block_tokens]`, slot `p % block_tokens`.
     pub block_table: &'a [u32],
@@ -89,8 +91,9 @@ pub struct PagedKv<'a> {
 }
 
 /// One query row attends to its sequence: `out = softmax(mask(softcap(scale q K^T))) V` (Vaswani et al. 2017,
-/// arXiv:1706.03762) over the positions that it sees. `q` is [n_heads, head_dim], `out` [n_heads, value_dim]. A sink of a head is
-/// a further score without a value: it takes its part of the softmax and adds nothing (gpt-oss, arXiv:2508.10925).
+/// arXiv:1706.03762) over the positions that it sees. `q` is [n_heads, head_dim], `out` [n_heads, value_dim].
+/// A sink of a head is a further score without a value: it takes its part of the softmax and adds nothing
+/// (gpt-oss, arXiv:2508.10925).
 ///
 /// # Panics
 /// When a length does not fit or the table is too short for `position`.

@@ -1,7 +1,7 @@
 //! Low-rank products in plain loops.
 
-/// `out[o] += scale Σ_r b[o, r] Σ_c a[r, c] x[c]` (LoRA, arXiv:2106.09685): `a` is [rank, k], `b` is [n, rank], row-major as PEFT
-/// stores them.
+/// `out[o] += scale Σ_r b[o, r] Σ_c a[r, c] x[c]` (LoRA, arXiv:2106.09685): `a` is [rank, k], `b` is [n,
+/// rank], row-major as PEFT stores them.
 ///
 /// # Panics
 /// When the lengths do not fit.

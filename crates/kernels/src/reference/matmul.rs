@@ -1,6 +1,7 @@
 //! Matrix products in plain loops.
 
-/// `out[i, o] = Σ_c x[i, c] w[o, c]`: `x` is [n, k], `w` is [m, k] row-major (as checkpoints store it), `out` is [n, m].
+/// `out[i, o] = Σ_c x[i, c] w[o, c]`: `x` is [n, k], `w` is [m, k] row-major (as checkpoints store it), `out`
+/// is [n, m].
 ///
 /// Each element is summed along `k` from left to right, so a row's bits do not depend on `n`.
 ///
@@ -29,7 +30,8 @@ pub fn add_bias(x: &mut [f32], bias: &[f32]) {
     }
 }
 
-/// Grouped product of a mixture of experts: row `i` of `x` [n, k] times expert `experts[i]` of `w` [n_experts, m, k].
+/// Grouped product of a mixture of experts: row `i` of `x` [n, k] times expert `experts[i]` of `w`
+/// [n_experts, m, k].
 ///
 /// # Panics
 /// When the lengths do not fit the shape or an expert does not exist.

@@ -1,5 +1,5 @@
-//! Reference implementations: every operation in plain loops with f32 accumulation, with its formula and source. The SIMD kernels are
-//! tested against these. Not optimized.
+//! Reference implementations: every operation in plain loops with f32 accumulation, with its formula and
+//! source. The SIMD kernels are tested against these. Not optimized.
 
 mod attention;
 mod low_rank;

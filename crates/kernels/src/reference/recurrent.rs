@@ -1,5 +1,5 @@
-//! Layers with a recurrent state in plain loops: short convolution, gated delta net, state space model. Each takes the rows of one sequence
-//! in order, and its state before them, which becomes the state after them.
+//! Layers with a recurrent state in plain loops: short convolution, gated delta net, state space model. Each
+//! takes the rows of one sequence in order, and its state before them, which becomes the state after them.
 
 use super::rows::{rms_norm, silu};
 
@@ -23,8 +23,8 @@ impl ConvWeights<'_> {
         self.taps.len() / self.bias.len()
     }
 
-    /// `bias[c] + Σ_j taps[j][c] x[t - (kernel - 1) + j][c]` of one token. `window` are its predecessors, `[kernel - 1, n_channels]`, the
-    /// oldest first.
+    /// `bias[c] + Σ_j taps[j][c] x[t - (kernel - 1) + j][c]` of one token. `window` are its predecessors,
+    /// `[kernel - 1, n_channels]`, the oldest first.
     fn step(&self, window: &mut [f32], x: &mut [f32]) {
         let n = self.n_channels();
         for (channel, x) in x.iter_mut().enumerate() {
@@ -40,8 +40,8 @@ impl ConvWeights<'_> {
     }
 }
 
-/// The gated short convolution of LFM2 (Liquid AI 2025, arXiv:2511.23404). A row of `x` has the columns `b`, `c` and `h`, each as many
-/// as channels: `out = c · conv(b · h)`.
+/// The gated short convolution of LFM2 (Liquid AI 2025, arXiv:2511.23404). A row of `x` has the columns `b`,
+/// `c` and `h`, each as many as channels: `out = c · conv(b · h)`.
 ///
 /// # Panics
 /// When the lengths do not fit.
@@ -97,8 +97,8 @@ impl DeltaShape {
         2 * self.key_width() + self.value_width()
     }
 
-    /// Columns of the input: those of the convolution, the output gate, and one for each head of values of the strength of the update and
-    /// of the decay.
+    /// Columns of the input: those of the convolution, the output gate, and one for each head of values of
+    /// the strength of the update and of the decay.
     pub fn input_width(&self) -> usize {
         self.n_channels() + self.value_width() + 2 * self.n_value_heads
     }
@@ -113,7 +113,7 @@ pub struct DeltaWeights<'a> {
     pub decay_rate: &'a [f32],
     /// Added to the time before softplus.
     pub time_bias: &'a [f32],
-    /// Of the norm of each head of the output, `[value_dim]`.
+    /// Gain of the norm of each head of the output, `[value_dim]`.
     pub norm_gain: &'a [f32],
     /// Added to the mean square.
     pub eps: f32,
@@ -122,11 +122,12 @@ pub struct DeltaWeights<'a> {
 /// Added to the sum of squares of queries and keys.
 pub const L2_EPS: f32 = 1e-6;
 
-/// A gated delta net (Yang et al. 2024, arXiv:2412.06464) as Qwen3-Next has it. Queries, keys and values pass the convolution and SiLU;
-/// queries and keys are divided by their length, queries by `sqrt(key_dim)` besides. For each head of values, with the state `S`,
-/// `[key_dim, value_dim]`: `S ← e^{rate · softplus(a + bias)} S`, `S ← S + k ⊗ sigmoid(b) (v - Sᵀk)`,
-/// `out = norm(Sᵀq) · silu(z)`. `x` has the columns `q`, `k`, `v`, `z`, `b`, `a`; `state` is the window of the convolution,
-/// `[kernel - 1, n_channels]`, then `S` of each head.
+/// A gated delta net (Yang et al. 2024, arXiv:2412.06464) as Qwen3-Next has it. Queries, keys and values pass
+/// the convolution and SiLU; queries and keys are divided by their length, queries by `sqrt(key_dim)`
+/// besides. For each head of values, with the state `S`, `[key_dim, value_dim]`: `S ← e^{rate · softplus(a +
+/// bias)} S`, `S ← S + k ⊗ sigmoid(b) (v - Sᵀk)`, `out = norm(Sᵀq) · silu(z)`. `x` has the columns `q`, `k`,
+/// `v`, `z`, `b`, `a`; `state` is the window of the convolution, `[kernel - 1, n_channels]`, then `S` of each
+/// head.
 ///
 /// # Panics
 /// When the lengths do not fit.
@@ -219,16 +220,17 @@ pub struct StateSpaceWeights<'a> {
     pub time_bias: &'a [f32],
     /// What of its input a head adds to its output.
     pub skip: &'a [f32],
-    /// Of the norm of the output, `[width]`.
+    /// Gain of the norm of the output, `[width]`.
     pub norm_gain: &'a [f32],
     /// Added to the mean square.
     pub eps: f32,
 }
 
-/// A state space model of Mamba 2 (Dao & Gu 2024, arXiv:2405.21060). Heads `h`, written `b` and read `c` pass the convolution and SiLU. With
-/// `dt = softplus(time + bias)` within its limits and the state `S` of a head, `[state_dim, head_dim]`: `S ← e^{rate · dt} S + b ⊗ dt h`,
-/// `y = Sᵀc + skip · h`, `out = norm(y · silu(z))`. `x` has the columns `z`, `h`, `b`, `c`, `time`; `state` is the window of the
-/// convolution, `[kernel - 1, n_channels]`, then `S` of each head.
+/// A state space model of Mamba 2 (Dao & Gu 2024, arXiv:2405.21060). Heads `h`, written `b` and read `c` pass
+/// the convolution and SiLU. With `dt = softplus(time + bias)` within its limits and the state `S` of a head,
+/// `[state_dim, head_dim]`: `S ← e^{rate · dt} S + b ⊗ dt h`, `y = Sᵀc + skip · h`, `out = norm(y ·
+/// silu(z))`. `x` has the columns `z`, `h`, `b`, `c`, `time`; `state` is the window of the convolution,
+/// `[kernel - 1, n_channels]`, then `S` of each head.
 ///
 /// # Panics
 /// When the lengths do not fit.

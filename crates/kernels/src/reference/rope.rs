@@ -5,12 +5,14 @@
 pub enum RopeStyle {
     /// `(x[i], x[i + d/2])`: GPT-NeoX, and every Hugging Face checkpoint.
     HalfSplit,
-    /// `(x[2i], x[2i + 1])`: the paper, and GGUF files of llama-family models (their Q and K rows are permuted).
+    /// `(x[2i], x[2i + 1])`: the paper, and GGUF files of llama-family models (their Q and K rows are
+    /// permuted).
     Interleaved,
 }
 
-/// Rotates the first `2 cos.len()` elements of one head by the position's angles (Su et al. 2021, arXiv:2104.09864):
-/// `(a, b) → (a cos - b sin, b cos + a sin)`. `cos` and `sin` hold one value a pair; what is beyond stays as it is.
+/// Rotates the first `2 cos.len()` elements of one head by the position's angles (Su et al. 2021,
+/// arXiv:2104.09864): `(a, b) → (a cos - b sin, b cos + a sin)`. `cos` and `sin` hold one value a pair; what
+/// is beyond stays as it is.
 ///
 /// # Panics
 /// When `cos` and `sin` differ in length or the head is shorter than the rotated part.

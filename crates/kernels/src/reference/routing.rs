@@ -7,15 +7,16 @@ use super::rows::{softmax, top_k};
 pub enum RouteScore {
     /// Softmax over all experts, weights as they are (Qwen2-MoE with `norm_topk_prob = false`).
     SoftmaxAll,
-    /// Softmax over all experts, the chosen ones renormalized to sum 1 (Qwen3-MoE; equals Mixtral's softmax over the
-    /// chosen, arXiv:2401.04088, up to rounding).
+    /// Softmax over all experts, the chosen ones renormalized to sum 1 (Qwen3-MoE; equals Mixtral's softmax
+    /// over the chosen, arXiv:2401.04088, up to rounding).
     SoftmaxRenormalized,
     /// Softmax over the chosen logits only (Mixtral).
     SoftmaxChosen,
 }
 
-/// Routing by sigmoid: chooses the `experts.len()` experts of one row of router logits with the largest sum of sigmoid and bias,
-/// largest first; their weights are the sigmoids without the bias (arXiv:2412.19437 without groups).
+/// Routing by sigmoid: chooses the `experts.len()` experts of one row of router logits with the largest sum
+/// of sigmoid and bias, largest first; their weights are the sigmoids without the bias (arXiv:2412.19437
+/// without groups).
 ///
 /// # Panics
 /// When lengths differ or more experts are asked for than there are.

@@ -1,6 +1,7 @@
 //! Row-wise operations in plain loops.
 
-/// Root mean square norm, `out = x / sqrt(mean(x²) + eps) * weight` (Zhang & Sennrich 2019, arXiv:1910.07467).
+/// Root mean square norm, `out = x / sqrt(mean(x²) + eps) * weight` (Zhang & Sennrich 2019,
+/// arXiv:1910.07467).
 ///
 /// `x` and `out` are [n, d] with `d = weight.len()`. For Gemma pass `1 + weight`.
 ///
@@ -23,7 +24,8 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     }
 }
 
-/// Layer norm, `out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias` (Ba et al. 2016, arXiv:1607.06450), in f64.
+/// Layer norm, `out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias` (Ba et al. 2016,
+/// arXiv:1607.06450), in f64.
 ///
 /// # Panics
 /// When the lengths differ or are not whole rows.
@@ -40,7 +42,8 @@ pub fn layer_norm(x: &[f32], (weight, bias): (&[f32], &[f32]), eps: f32, out: &m
     }
 }
 
-/// `x Φ(x)` with the distribution function `Φ` of a normal variable (Hendrycks & Gimpel 2016, arXiv:1606.08415), in f64.
+/// `x Φ(x)` with the distribution function `Φ` of a normal variable (Hendrycks & Gimpel 2016,
+/// arXiv:1606.08415), in f64.
 pub fn gelu(x: f32) -> f32 {
     let x = f64::from(x);
     (0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))) as f32
@@ -115,7 +118,8 @@ pub fn relu_mul(gate: &mut [f32], up: &[f32]) {
     }
 }
 
-/// `gate = g sigmoid(alpha g) (u + 1)` with `g = min(gate, limit)` and `u = clamp(up, -limit, limit)` (gpt-oss, arXiv:2508.10925).
+/// `gate = g sigmoid(alpha g) (u + 1)` with `g = min(gate, limit)` and `u = clamp(up, -limit, limit)`
+/// (gpt-oss, arXiv:2508.10925).
 ///
 /// # Panics
 /// When the lengths differ.
@@ -194,7 +198,8 @@ pub fn argmax(x: &[f32]) -> usize {
         .0
 }
 
-/// The indices of the `k` greatest elements, greatest first, smaller index first among equals; NaN sorts last.
+/// The indices of the `k` greatest elements, greatest first, smaller index first among equals; NaN sorts
+/// last.
 pub fn top_k(x: &[f32], k: usize) -> Vec<u32> {
     let mut indices: Vec<u32> = (0..x.len() as u32).collect();
     let key = |i: u32| if x[i as usize].is_nan() { f32::NEG_INFINITY } else { x[i as usize] };

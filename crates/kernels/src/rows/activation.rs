@@ -13,8 +13,8 @@ pub enum Activation {
     Gelu,
     /// `max(x, 0)`.
     Relu,
-    /// `g / (1 + e^(-alpha g)) (u + 1)` of a gate and an input that are bounded first: `g = min(gate, limit)`,
-    /// `u = clamp(up, -limit, limit)` (gpt-oss, arXiv:2508.10925).
+    /// `g / (1 + e^(-alpha g)) (u + 1)` of a gate and an input that are bounded first: `g = min(gate,
+    /// limit)`, `u = clamp(up, -limit, limit)` (gpt-oss, arXiv:2508.10925).
     ClampedSwiglu {
         /// Steepness of the sigmoid.
         alpha: f32,

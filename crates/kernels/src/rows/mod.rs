@@ -1,4 +1,5 @@
-//! Row-wise operations on the pool's ISA: norms, gated activations, sums, soft caps. A row's result bits depend on the row alone.
+//! Row-wise operations on the pool's ISA: norms, gated activations, sums, soft caps. A row's result bits
+//! depend on the row alone.
 
 mod activation;
 mod gate;
@@ -20,7 +21,8 @@ pub(crate) const WORTH_FORKING: usize = 16_384;
 /// Elements of one work item.
 const ITEM: usize = 4096;
 
-/// Adjacent groups of columns of each row, such as the heads of a projection: `n_groups` of `width` from `first` on.
+/// Adjacent groups of columns of each row, such as the heads of a projection: `n_groups` of `width` from
+/// `first` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Columns {
     /// The first column.
@@ -174,8 +176,8 @@ pub fn gather(x: &[f32], cols: usize, from: &[usize], out: &mut [f32], pool: &Th
     });
 }
 
-/// `out[i] = Σ_j weight_ij x[row_ij]`, rows of `cols`, where `terms` has as many `(row, weight)` for each row of `out`; added
-/// in their order.
+/// `out[i] = Σ_j weight_ij x[row_ij]`, rows of `cols`, where `terms` has as many `(row, weight)` for each row
+/// of `out`; added in their order.
 ///
 /// # Panics
 /// When the lengths do not fit or a row is not there.

@@ -6,7 +6,8 @@ use crate::reference::{self, RopeStyle};
 use crate::simd::{CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
-/// Rotates every group (head) of row `i` by `angles(i)`: cosines and sines, one of each for a pair (arXiv:2104.09864).
+/// Rotates every group (head) of row `i` by `angles(i)`: cosines and sines, one of each for a pair
+/// (arXiv:2104.09864).
 ///
 /// # Panics
 /// When there are more cosines than sines, or a group is too narrow for them.

@@ -1,10 +1,12 @@
-//! AMX-BF16 tiles: sixteen tokens times sixteen weight rows over a block of columns in one instruction, with exact products
-//! accumulated in f32. Written in assembly, since Rust has no stable AMX intrinsics. Each block of assembly loads the tiles that it
-//! needs and stores its accumulators: no tile lives from one block to another, since the compiler promises nothing about registers
-//! in between. Only the configuration of the tiles, which no compiled code changes, stays loaded from [`configure`] to [`release`].
+//! AMX-BF16 tiles: sixteen tokens times sixteen weight rows over a block of columns in one instruction, with
+//! exact products accumulated in f32. Written in assembly, since Rust has no stable AMX intrinsics. Each
+//! block of assembly loads the tiles that it needs and stores its accumulators: no tile lives from one block
+//! to another, since the compiler promises nothing about registers in between. Only the configuration of the
+//! tiles, which no compiled code changes, stays loaded from [`configure`] to [`release`].
 //!
-//! For each output, TDPBF16PS sums the even and the odd elements of the record in separate chains of fused multiply-adds, first pair
-//! to last, and adds both (Intel 64 manual). A token's row does not depend on the other rows.
+//! For each output, TDPBF16PS sums the even and the odd elements of the record in separate chains of fused
+//! multiply-adds, first pair to last, and adds both (Intel 64 manual). A token's row does not depend on the
+//! other rows.
 
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
@@ -14,7 +16,8 @@ use super::{KeyRun, ProductRun, ValueRun};
 use crate::layout::PAIRS_BYTES;
 use crate::layout::ROW_BYTES;
 
-/// Whether the machine has AMX-BF16 and AVX-512 VBMI, BF16 and FP16, and the kernel grants this process the tile state.
+/// Whether the machine has AMX-BF16 and AVX-512 VBMI, BF16 and FP16, and the kernel grants this process the
+/// tile state.
 pub(super) fn is_available() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -59,8 +62,8 @@ pub(super) unsafe fn release() {
     unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
 }
 
-/// Loads accumulators into tiles 0 to 3: two groups' rows at `s0` and `s1` with the given byte stride, and the second panel of each at
-/// the given byte offset.
+/// Loads accumulators into tiles 0 to 3: two groups' rows at `s0` and `s1` with the given byte stride, and
+/// the second panel of each at the given byte offset.
 macro_rules! load_sums {
     ($stride:literal, $next:literal) => {
         concat!(
@@ -228,7 +231,8 @@ pub(super) unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun) {
 /// See [`super::AmxIsa::value_dots`].
 ///
 /// # Safety
-/// The tile configuration is loaded for the groups' query heads and blocks of sixteen tokens; memory is valid as [`ValueRun`] says.
+/// The tile configuration is loaded for the groups' query heads and blocks of sixteen tokens; memory is valid
+/// as [`ValueRun`] says.
 #[inline(always)]
 pub(super) unsafe fn value_dots<const G: usize>(run: &ValueRun) {
     // SAFETY: reads and writes what the caller guarantees; all registers that change are named.

@@ -1,5 +1,5 @@
-//! What an ISA with AMX tiles of bf16 offers beside [`SimdIsa`], and the kernels that need it. Compiles on every architecture; one
-//! without AMX has no implementation.
+//! What an ISA with AMX tiles of bf16 offers beside [`SimdIsa`], and the kernels that need it. Compiles on
+//! every architecture; one without AMX has no implementation.
 
 use super::{KeyRun, ProductRun, SimdIsa, ValueRun};
 use crate::layout::ScaleKind;
@@ -17,28 +17,30 @@ pub(crate) trait AmxKernel {
 /// Vectors and tiles of an ISA with AMX-BF16.
 ///
 /// # Safety of all functions
-/// The ISA's features must be available. Loads and stores need pointers valid for the whole vector or tile, of any alignment.
+/// The ISA's features must be available. Loads and stores need pointers valid for the whole vector or tile,
+/// of any alignment.
 #[allow(clippy::missing_safety_doc, reason = "one condition for all, above")]
 pub(crate) trait AmxIsa: SimdIsa {
-    /// Rounds 32 columns, multiplied by a power of two (see [`super::TILE_DOTS_BY`]), to bf16 (nearest even), interleaved like the unpacked
-    /// weights.
+    /// Rounds 32 columns, multiplied by a power of two (see [`super::TILE_DOTS_BY`]), to bf16 (nearest even),
+    /// interleaved like the unpacked weights.
     unsafe fn store_bf16_pairs(p: *mut u16, a: Self::F, b: Self::F);
-    /// Scale and min (or the scale twice, without mins) of a block's first and second half, from the stored scales of its
-    /// superblock and of the block: multiplied by 2^`power` (the bits of an f16), rounded to f16, each value duplicated for the two
-    /// columns of a pair.
+    /// Scale and min (or the scale twice, without mins) of a block's first and second half, from the stored
+    /// scales of its superblock and of the block: multiplied by 2^`power` (the bits of an f16), rounded to
+    /// f16, each value duplicated for the two columns of a pair.
     unsafe fn pair_scales(
         kind: ScaleKind,
         supers: *const u8,
         scales: *const u8,
         power: u16,
     ) -> [[Self::B; 2]; 2];
-    /// Converts codes of value + 128 (four columns of sixteen rows) to bf16 weight pairs: columns 0 and 2 of all rows, then columns 1
-    /// and 3. Value × scale (+ min) is rounded to f16, then to bf16.
+    /// Converts codes of value + 128 (four columns of sixteen rows) to bf16 weight pairs: columns 0 and 2 of
+    /// all rows, then columns 1 and 3. Value × scale (+ min) is rounded to f16, then to bf16.
     unsafe fn byte_pairs(has_min: bool, codes: Self::B, scale: [Self::B; 2]) -> [Self::B; 2];
-    /// The same for two 4-bit codes in each byte (value + 8, or the value if there is a min): the low nibbles, then the high ones.
+    /// The same for two 4-bit codes in each byte (value + 8, or the value if there is a min): the low
+    /// nibbles, then the high ones.
     unsafe fn nibble_pairs(has_min: bool, codes: Self::B, scale: [Self::B; 2]) -> [[Self::B; 2]; 2];
-    /// Adds the products of a run of blocks to its accumulators. Activations have `X` bf16 parts, weights `W`, the high part first; all
-    /// products of parts are added except low × low.
+    /// Adds the products of a run of blocks to its accumulators. Activations have `X` bf16 parts, weights
+    /// `W`, the high part first; all products of parts are added except low × low.
     unsafe fn add_products<const G: usize, const P: usize, const X: usize, const W: usize>(run: &ProductRun);
 
     /// Rounds to bf16 (nearest even).

@@ -1,6 +1,7 @@
 //! A block's scales and mins as f16, each duplicated for the two columns of a pair.
 //!
-//! f16 multiplies thirty-two scales and mins at once; in f32 this would take a quarter of the time of unpacking a block's codes.
+//! f16 multiplies thirty-two scales and mins at once; in f32 this would take a quarter of the time of
+//! unpacking a block's codes.
 
 use std::arch::x86_64::*;
 

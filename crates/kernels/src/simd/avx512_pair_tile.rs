@@ -1,5 +1,6 @@
-//! Register tile of eight tokens times two panels on AVX-512 VNNI, in assembly: sixteen accumulators in registers, each broadcast of
-//! activations used twice. With intrinsics the compiler hoists the broadcasts into registers and spills.
+//! Register tile of eight tokens times two panels on AVX-512 VNNI, in assembly: sixteen accumulators in
+//! registers, each broadcast of activations used twice. With intrinsics the compiler hoists the broadcasts
+//! into registers and spills.
 
 use std::arch::asm;
 
@@ -9,7 +10,8 @@ use crate::layout::SCALE_AT;
 /// See [`super::SimdIsa::pair_tile`].
 ///
 /// # Safety
-/// AVX-512 F, BW and VNNI must be available and all pointers valid for a block of eight tokens and two panels.
+/// AVX-512 F, BW and VNNI must be available and all pointers valid for a block of eight tokens and two
+/// panels.
 #[inline(always)]
 pub(super) unsafe fn pair_tile<
     const VECTORS: usize,

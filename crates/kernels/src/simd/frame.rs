@@ -4,8 +4,9 @@ use std::arch::asm;
 use std::arch::x86_64::__m512;
 use std::mem::MaybeUninit;
 
-/// Aligns the caller's stack frame to the vector size by placing an over-aligned variable in it. Otherwise spilled vectors may straddle
-/// cache lines and pages: one accumulator spilled across two pages cost a register tile a tenth of its time.
+/// Aligns the caller's stack frame to the vector size by placing an over-aligned variable in it. Otherwise
+/// spilled vectors may straddle cache lines and pages: one accumulator spilled across two pages cost a
+/// register tile a tenth of its time.
 #[inline(always)]
 #[allow(clippy::pointers_in_nomem_asm_block, reason = "nothing is read or written")]
 pub(super) fn align_frame() {

@@ -1,4 +1,5 @@
-//! Elementary functions generic over the ISA, built from additions, multiplications and divisions only: the same bits everywhere.
+//! Elementary functions generic over the ISA, built from additions, multiplications and divisions only: the
+//! same bits everywhere.
 
 use super::SimdIsa;
 
@@ -48,8 +49,8 @@ pub(crate) unsafe fn silu<S: SimdIsa>(x: S::F) -> S::F {
     unsafe { S::div(x, S::add(S::splat(1.0), exp::<S>(S::sub(S::splat(0.0), x)))) }
 }
 
-/// `x/2 (1 + tanh(u))` with `u = sqrt(2/π)(x + 0.044715 x³)`, written as `x / (1 + e^{-2u})`, which is the same and
-/// does not cancel for negative x.
+/// `x/2 (1 + tanh(u))` with `u = sqrt(2/π)(x + 0.044715 x³)`, written as `x / (1 + e^{-2u})`, which is the
+/// same and does not cancel for negative x.
 #[inline(always)]
 pub(crate) unsafe fn gelu_tanh<S: SimdIsa>(x: S::F) -> S::F {
     // SAFETY: as for `exp`.

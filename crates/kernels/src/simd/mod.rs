@@ -1,9 +1,10 @@
-//! SIMD instruction sets: a common interface of sixteen-element vectors, one implementation per ISA, and run-time dispatch.
+//! SIMD instruction sets: a common interface of sixteen-element vectors, one implementation per ISA, and
+//! run-time dispatch.
 //!
-//! Intrinsics live only here. A kernel is written once as a [`Kernel`] generic over [`SimdIsa`]; [`Isa::run`] calls it inside a function
-//! compiled with the ISA's target features. All ISAs do the same IEEE operations in the same order (fused multiply-add only where a
-//! kernel says so, no approximate instructions), so every ISA gives the same bits. The exception is AMX, whose products with
-//! quantized matrices round differently.
+//! Intrinsics live only here. A kernel is written once as a [`Kernel`] generic over [`SimdIsa`]; [`Isa::run`]
+//! calls it inside a function compiled with the ISA's target features. All ISAs do the same IEEE operations
+//! in the same order (fused multiply-add only where a kernel says so, no approximate instructions), so every
+//! ISA gives the same bits. The exception is AMX, whose products with quantized matrices round differently.
 
 mod math;
 mod scalar;
@@ -54,8 +55,8 @@ pub enum IsaKind {
     NeonDotprod,
 }
 
-/// An instruction set that this machine supports. Only detection makes one, so having one proves that its instructions may be
-/// executed.
+/// An instruction set that this machine supports. Only detection makes one, so having one proves that its
+/// instructions may be executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Isa(IsaKind);
 
@@ -126,8 +127,8 @@ impl Isa {
         }
     }
 
-    /// Most tokens (or query heads) of a register tile: their accumulators fit the vector registers together with the operands. A divisor of
-    /// sixteen.
+    /// Most tokens (or query heads) of a register tile: their accumulators fit the vector registers together
+    /// with the operands. A divisor of sixteen.
     pub(crate) const fn tile_tokens(self) -> usize {
         match self.0 {
             IsaKind::Avx512Vnni | IsaKind::AmxBf16 => 8,
@@ -203,8 +204,8 @@ impl Isa {
     }
 }
 
-/// A kernel generic over the ISA. Implementations and everything they call are `#[inline(always)]`, so that they are compiled with the
-/// target features of the ISA's entry function.
+/// A kernel generic over the ISA. Implementations and everything they call are `#[inline(always)]`, so that
+/// they are compiled with the target features of the ISA's entry function.
 pub(crate) trait Kernel {
     type Output;
 
@@ -216,8 +217,8 @@ pub(crate) trait Kernel {
 /// Marks a [`Kernel`] or [`AmxKernel`] without conditions of its own.
 ///
 /// # Safety
-/// Running it must be sound for every value of the type where the ISA's features are available: it reaches memory through slices whose
-/// lengths it checks, or only prefetches.
+/// Running it must be sound for every value of the type where the ISA's features are available: it reaches
+/// memory through slices whose lengths it checks, or only prefetches.
 pub(crate) unsafe trait CheckedKernel {}
 
 /// Prefetches `n_bytes` from `from` on: into L1 if `TO_L1` (short prefetch distances), otherwise into L2.
@@ -255,7 +256,8 @@ pub(crate) struct PairBlock {
 /// Vectors of sixteen f32 (`F`), sixteen i32 (`I`) or sixty-four bytes (`B`, four for each of sixteen rows).
 ///
 /// # Safety of all functions
-/// The ISA's features must be available. Loads and stores need pointers valid for the whole vector, of any alignment.
+/// The ISA's features must be available. Loads and stores need pointers valid for the whole vector, of any
+/// alignment.
 #[allow(clippy::missing_safety_doc, reason = "one condition for all, above")]
 pub(crate) trait SimdIsa: Copy + 'static {
     type F: Copy;
@@ -274,8 +276,8 @@ pub(crate) trait SimdIsa: Copy + 'static {
     unsafe fn store(p: *mut f32, x: Self::F);
     unsafe fn load_f16(p: *const u16) -> Self::F;
     unsafe fn load_bf16(p: *const u16) -> Self::F;
-    /// Sixteen numbers in E4M3, each divided by 256: those of the same sign, exponent and mantissa in f16, whose bias is larger by eight.
-    /// The two codes of NaN count as ±480.
+    /// Sixteen numbers in E4M3, each divided by 256: those of the same sign, exponent and mantissa in f16,
+    /// whose bias is larger by eight. The two codes of NaN count as ±480.
     unsafe fn load_e4m3(p: *const u8) -> Self::F;
     /// Rounds to nearest even.
     unsafe fn store_f16(p: *mut u16, x: Self::F);
@@ -342,8 +344,8 @@ pub(crate) trait SimdIsa: Copy + 'static {
 
     /// Whether [`SimdIsa::pair_tile`] is implemented.
     const HAS_PAIR_TILE: bool = false;
-    /// Adds a block (`VECTORS` = 8) or half a block (4) to the accumulators of eight tokens times two panels. `PAIRS` and `SUMS` are the
-    /// offsets of the tokens' zero-point pairs and sums in their record.
+    /// Adds a block (`VECTORS` = 8) or half a block (4) to the accumulators of eight tokens times two panels.
+    /// `PAIRS` and `SUMS` are the offsets of the tokens' zero-point pairs and sums in their record.
     unsafe fn pair_tile<const VECTORS: usize, const PAIRS: usize, const SUMS: usize, const MIN: bool>(
         block: PairBlock,
     ) {

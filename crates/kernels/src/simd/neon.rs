@@ -54,7 +54,8 @@ macro_rules! memory {
     }};
 }
 
-/// Adds to each of four rows the dot of its bytes in `codes` with number `V` of the four times four bytes in `x`.
+/// Adds to each of four rows the dot of its bytes in `codes` with number `V` of the four times four bytes in
+/// `x`.
 ///
 /// # Safety
 /// The machine must have dot products of bytes.
@@ -76,8 +77,8 @@ unsafe fn sdot<const V: usize>(acc: int32x4_t, codes: int8x16_t, x: int8x16_t) -
     acc
 }
 
-/// Adds to each of four rows the dot of its sixteen bytes with `x`, four columns in each vector of codes. `N` products,
-/// a divisor of four, are added up in an i16 each time.
+/// Adds to each of four rows the dot of its sixteen bytes with `x`, four columns in each vector of codes. `N`
+/// products, a divisor of four, are added up in an i16 each time.
 ///
 /// # Safety
 /// The machine must have NEON.

@@ -1,14 +1,15 @@
 //! The operands of AMX kernels, in a form that compiles on every architecture.
 
-/// Products computed in AMX tiles are multiplied by this power of two. Unpacked weights are 2^-112 of their value (an f16 reinterpreted
-/// with the exponent range of bf16) and activations are scaled by 2^56, which keeps both away from the ends of the f32 range for
-/// activations from 1e-20 to 1e20.
+/// Products computed in AMX tiles are multiplied by this power of two. Unpacked weights are 2^-112 of their
+/// value (an f16 reinterpreted with the exponent range of bf16) and activations are scaled by 2^56, which
+/// keeps both away from the ends of the f32 range for activations from 1e-20 to 1e20.
 pub(crate) const TILE_DOTS_BY: f32 = f32::from_bits((127 + 112 - 56) << 23);
 /// 2^56; see [`TILE_DOTS_BY`].
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no other ISA has tiles"))]
 pub(crate) const ACTIVATIONS_BY: f32 = f32::from_bits((127 + 56) << 23);
 
-/// Products of `G` groups of tokens with `P` panels over consecutive blocks, for [`super::AmxIsa::add_products`].
+/// Products of `G` groups of tokens with `P` panels over consecutive blocks, for
+/// [`super::AmxIsa::add_products`].
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by x86's tiles only"))]
 pub(crate) struct ProductRun {
     /// Each group's record of the first block.
@@ -42,7 +43,8 @@ pub(crate) struct KeyRun {
     pub(crate) stride: usize,
 }
 
-/// `Σ weight · v` of `G` groups of query heads, the weights in two bf16 parts as in [`KeyRun`], over 32 columns of blocks of values.
+/// `Σ weight · v` of `G` groups of query heads, the weights in two bf16 parts as in [`KeyRun`], over 32
+/// columns of blocks of values.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by x86's tiles only"))]
 pub(crate) struct ValueRun {
     /// Each group's [block][16 query heads][part][16].

@@ -12,7 +12,8 @@ pub(crate) struct TileConfig {
 }
 
 impl TileConfig {
-    /// Loads the configuration for `n` rows (tokens or query heads), at most sixteen, and sixteen or eight column pairs.
+    /// Loads the configuration for `n` rows (tokens or query heads), at most sixteen, and sixteen or eight
+    /// column pairs.
     ///
     /// # Safety
     /// The machine must support AMX.

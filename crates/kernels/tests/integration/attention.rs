@@ -1,5 +1,6 @@
-//! Paged attention: compared with the reference in every KV format, and the same bits for every ISA, chunking, batch
-//! and number of threads. With keys and values in bf16, AMX gives other bits than the other ISAs.
+//! Paged attention: compared with the reference in every KV format, and the same bits for every ISA,
+//! chunking, batch and number of threads. With keys and values in bf16, AMX gives other bits than the other
+//! ISAs.
 
 use crate::support::{Random, bits, distance, is_nightly};
 use throng_kernels::Isa;
@@ -197,10 +198,10 @@ fn cases(random: &mut Random) -> Vec<Case> {
     ]
 }
 
-/// Tolerances. f32: summation order only. f16: keys and values rounded to 11 bits; beside a sink, errors that all scores share do not
-/// cancel. bf16: to 8. q8_0: keys, values and
-/// queries rounded to steps of 1/127 of a block's maximum, about 0.6 % of their size each, at six sigmas; over hundreds
-/// of tokens, values cancel and errors do not.
+/// Tolerances. f32: summation order only. f16: keys and values rounded to 11 bits; beside a sink, errors that
+/// all scores share do not cancel. bf16: to 8. q8_0: keys, values and queries rounded to steps of 1/127 of a
+/// block's maximum, about 0.6 % of their size each, at six sigmas; over hundreds of tokens, values cancel and
+/// errors do not.
 #[test]
 fn every_format_is_close_to_the_reference() {
     let mut random = Random(21);

@@ -1,5 +1,5 @@
-//! Matrices in E4M3 with scales: products have the bits of products with the same numbers in panels of F32, and in panels of BF16 where
-//! those have the numbers exactly, on every ISA and for any number of tokens.
+//! Matrices in E4M3 with scales: products have the bits of products with the same numbers in panels of F32,
+//! and in panels of BF16 where those have the numbers exactly, on every ISA and for any number of tokens.
 
 use crate::support::{Random, bits};
 use throng_kernels::Isa;
@@ -102,7 +102,8 @@ fn products_have_the_bits_of_expanded_panels() {
     }
 }
 
-/// Whatever the bytes, panels have the numbers that the stored rows have: codes of NaN, infinite and tiny scales too.
+/// Whatever the bytes, panels have the numbers that the stored rows have: codes of NaN, infinite and tiny
+/// scales too.
 #[test]
 fn any_bytes_are_the_same_numbers_in_panels() {
     let mut random = Random(32);

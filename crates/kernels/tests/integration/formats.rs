@@ -1,5 +1,5 @@
-//! Decoding and encoding of every stored format, compared with blocks written by the `gguf` Python package; those of E4M3 with numbers of
-//! the `ml_dtypes` package.
+//! Decoding and encoding of every stored format, compared with blocks written by the `gguf` Python package;
+//! those of E4M3 with numbers of the `ml_dtypes` package.
 
 use throng_kernels::quant::{Format, PackedMatrix, dequantize_row, quantize_row};
 use throng_kernels::threads::ThreadPool;

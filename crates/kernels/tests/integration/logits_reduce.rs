@@ -1,5 +1,5 @@
-//! Reductions over logits on every ISA: maxima and counts against straightforward code, sums bit for bit against the loop that defines
-//! their order.
+//! Reductions over logits on every ISA: maxima and counts against straightforward code, sums bit for bit
+//! against the loop that defines their order.
 
 use crate::support::Random;
 use throng_kernels::Isa;

@@ -78,14 +78,15 @@ fn a_wrong_shape_is_refused() {
 
 /// Every ISA, against the reference on dequantized weights.
 ///
-/// Float formats differ from it by the order of summation only: 1e-5 of the outputs' size. With AMX, the remainder of
-/// the two bf16 parts of activations (at most 2^-18 of each) is within that. For f16 weights, the product of the low
-/// parts is omitted too, which adds as much again. With quantized activations each of them is off by up to half a step
-/// of its block, a step being 1/253 of the block's range (about 4.2 of a normal distribution's sigmas): an rms error of
-/// 0.0048 a value, and so of the sum; six sigmas, 0.03. The ISA with tiles is compared with the product of rounded
-/// activations and rounded weights, which leaves the order of summation (MXFP4, whose activations have two parts, with exact ones); but in formats whose scales are themselves
-/// products, which become f16 values first, and in Q4_1, whose min takes in a part of the scale, one weight in eight
-/// may fall to the other side: a 256th of it, six sigmas of the sum 0.01.
+/// Float formats differ from it by the order of summation only: 1e-5 of the outputs' size. With AMX, the
+/// remainder of the two bf16 parts of activations (at most 2^-18 of each) is within that. For f16 weights,
+/// the product of the low parts is omitted too, which adds as much again. With quantized activations each of
+/// them is off by up to half a step of its block, a step being 1/253 of the block's range (about 4.2 of a
+/// normal distribution's sigmas): an rms error of 0.0048 a value, and so of the sum; six sigmas, 0.03. The
+/// ISA with tiles is compared with the product of rounded activations and rounded weights, which leaves the
+/// order of summation (MXFP4, whose activations have two parts, with exact ones); but in formats whose scales
+/// are themselves products, which become f16 values first, and in Q4_1, whose min takes in a part of the
+/// scale, one weight in eight may fall to the other side: a 256th of it, six sigmas of the sum 0.01.
 #[test]
 fn every_isa_is_close_to_the_reference() {
     let mut random = Random(2);
@@ -125,8 +126,8 @@ fn every_isa_is_close_to_the_reference() {
     }
 }
 
-/// Activations that int8 represents exactly (253 steps of size one between a block's ends): the only error is that of
-/// the float summation, 1e-5 in all quantized formats.
+/// Activations that int8 represents exactly (253 steps of size one between a block's ends): the only error is
+/// that of the float summation, 1e-5 in all quantized formats.
 #[test]
 fn exact_activations_give_exact_dots() {
     let mut random = Random(3);
@@ -317,7 +318,8 @@ fn residuals_make_products_nearly_exact() {
     }
 }
 
-/// Only the panels with refined rows change, with the bits of a fully refined product, on any number of threads.
+/// Only the panels with refined rows change, with the bits of a fully refined product, on any number of
+/// threads.
 #[test]
 fn rows_are_refined_by_panels() {
     let mut random = Random(9);

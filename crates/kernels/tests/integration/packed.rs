@@ -1,4 +1,5 @@
-//! Packed bytes are kept on disk: read back they give the same matrix, and a changed layout has another version number.
+//! Packed bytes are kept on disk: read back they give the same matrix, and a changed layout has another
+//! version number.
 
 use crate::support::{Random, bits};
 use throng_kernels::quant::{Format, PACKING_VERSION, PackError, PackedMatrix};
@@ -71,8 +72,8 @@ fn changed_bytes_need_a_new_version() {
     );
 }
 
-/// Matrices share memory regions of 64 MiB: each keeps its bytes while others are allocated and freed, over more than
-/// one region.
+/// Matrices share memory regions of 64 MiB: each keeps its bytes while others are allocated and freed, over
+/// more than one region.
 #[test]
 fn matrices_in_a_shared_region_do_not_overlap() {
     let pool = ThreadPool::new(2);

@@ -1,5 +1,5 @@
-//! Quantizing whole rows: the same bytes on every ISA, errors within the bounds of the search, and no panic for any
-//! values.
+//! Quantizing whole rows: the same bytes on every ISA, errors within the bounds of the search, and no panic
+//! for any values.
 
 use crate::support::Random;
 use throng_kernels::Isa;

@@ -1,5 +1,5 @@
-//! Layers with a recurrent state against the reference, on every instruction set: odd sizes, tokens divided into steps and spans in
-//! any way, states that are copied, kept and begun anew.
+//! Layers with a recurrent state against the reference, on every instruction set: odd sizes, tokens divided
+//! into steps and spans in any way, states that are copied, kept and begun anew.
 
 use crate::support::Random;
 use throng_kernels::Isa;
@@ -158,7 +158,8 @@ impl Case {
     }
 }
 
-/// Sequences that advance by random steps, with copies of states kept on the way and other sequences that go on from those.
+/// Sequences that advance by random steps, with copies of states kept on the way and other sequences that go
+/// on from those.
 #[test]
 fn states_agree_with_the_reference_however_tokens_are_divided() {
     const N_SEQUENCES: usize = 3;

@@ -57,8 +57,8 @@ fn norms_match_the_reference() {
     }
 }
 
-/// The polynomial exponential is within 2 units in the last place of the standard library's; with divisions and the
-/// cancellation in tanh, the error is 2e-6 for outputs of size 1.
+/// The polynomial exponential is within 2 units in the last place of the standard library's; with divisions
+/// and the cancellation in tanh, the error is 2e-6 for outputs of size 1.
 #[test]
 fn activations_match_the_reference() {
     let mut random = Random(12);

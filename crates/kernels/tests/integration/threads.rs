@@ -1,5 +1,5 @@
-//! The thread pool: every worker runs each job once, panics reach the caller, idle workers wake up, and dropping the
-//! pool joins the workers.
+//! The thread pool: every worker runs each job once, panics reach the caller, idle workers wake up, and
+//! dropping the pool joins the workers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! Adapters: low-rank matrices that are added to a model's own linear layers (LoRA, arXiv:2106.09685), many of them over one set of
-//! weights. Does not know requests and names; an adapter is a number.
+//! Adapters: low-rank matrices that are added to a model's own linear layers (LoRA, arXiv:2106.09685), many
+//! of them over one set of weights. Does not know requests and names; an adapter is a number.
 
 mod error;
 mod peft;

@@ -1,5 +1,5 @@
-//! An adapter's folder as PEFT saves it: `adapter_config.json` and `adapter_model.safetensors`. Every tensor is checked against the
-//! model before anything is copied. Does not compute.
+//! An adapter's folder as PEFT saves it: `adapter_config.json` and `adapter_model.safetensors`. Every tensor
+//! is checked against the model before anything is copied. Does not compute.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! `adapter_config.json` as PEFT writes it: the scale of each pair of matrices. Refuses what would change results and is not computed
-//! here. Does not read weights.
+//! `adapter_config.json` as PEFT writes it: the scale of each pair of matrices. Refuses what would change
+//! results and is not computed here. Does not read weights.
 
 use std::io::Read;
 use std::path::Path;
@@ -105,7 +105,8 @@ impl PeftConfig {
         lookup(&self.rank_pattern, module).map_or(self.rank, |rank| rank as usize)
     }
 
-    /// What multiplies the product of a module's matrices: alpha over the rank, or over its root (rsLoRA, arXiv:2312.03732).
+    /// What multiplies the product of a module's matrices: alpha over the rank, or over its root (rsLoRA,
+    /// arXiv:2312.03732).
     pub(super) fn scale_of(&self, module: &str) -> f32 {
         let rank = self.rank_of(module) as f64;
         let alpha = lookup(&self.alpha_pattern, module).unwrap_or(self.alpha);
@@ -118,8 +119,8 @@ fn refused(key: &str, found: &Value, expected: &str) -> AdapterError {
     AdapterError::Config(format!("{key} = {found} is not supported (supported: {expected})"))
 }
 
-/// Numbers by the end of a module's path. PEFT reads the keys as regular expressions; other characters than those of paths are
-/// refused, so that no key means something else here.
+/// Numbers by the end of a module's path. PEFT reads the keys as regular expressions; other characters than
+/// those of paths are refused, so that no key means something else here.
 fn pattern(fields: &Map<String, Value>, key: &str) -> Result<Vec<(String, f64)>, AdapterError> {
     let Some(Value::Object(entries)) = fields.get(key) else { return Ok(Vec::new()) };
     let is_plain = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));

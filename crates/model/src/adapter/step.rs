@@ -1,4 +1,5 @@
-//! The adapters of one step: which rows belong to which, held until the next step begins. Does not know layers.
+//! The adapters of one step: which rows belong to which, held until the next step begins. Does not know
+//! layers.
 
 use std::sync::Arc;
 
@@ -29,8 +30,8 @@ impl<B: DeviceMemory> Default for StepAdapters<B> {
 }
 
 impl<B: DeviceMemory> StepAdapters<B> {
-    /// Takes the adapters of a batch from the store. A sequence whose adapter is not there is computed without it and is
-    /// [unknown](Self::unknown).
+    /// Takes the adapters of a batch from the store. A sequence whose adapter is not there is computed
+    /// without it and is [unknown](Self::unknown).
     pub fn fill(&mut self, batch: &ScheduledBatch, store: &AdapterStore<B>) {
         self.ids.clear();
         self.weights.clear();

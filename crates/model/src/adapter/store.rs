@@ -1,5 +1,6 @@
-//! The adapters that are in memory, within bounds. An adapter stays as long as someone holds it; a number is never given twice, so
-//! that cached keys and values of one adapter are never taken for another's. Does not know names.
+//! The adapters that are in memory, within bounds. An adapter stays as long as someone holds it; a number is
+//! never given twice, so that cached keys and values of one adapter are never taken for another's. Does not
+//! know names.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -49,8 +50,8 @@ struct Entry<B: DeviceMemory> {
     weights: Option<Arc<AdapterWeights<B>>>,
 }
 
-/// An adapter in memory. Its memory is freed when this and all of its clones have been dropped, and the step that runs then, if any,
-/// has ended.
+/// An adapter in memory. Its memory is freed when this and all of its clones have been dropped, and the step
+/// that runs then, if any, has ended.
 #[derive(Debug, Clone)]
 pub struct LoadedAdapter {
     /// Its number.

@@ -1,5 +1,5 @@
-//! Which linear layers adapters may change, by the names that transformers gives them, and where their outputs stand. Does not know
-//! adapters.
+//! Which linear layers adapters may change, by the names that transformers gives them, and where their
+//! outputs stand. Does not know adapters.
 
 use crate::arch::hf_layer_names;
 use crate::config::{AttentionConfig, DecoderConfig, FeedForward, RopeStyle};
@@ -25,12 +25,13 @@ pub(super) struct Target {
     pub(super) first_col: usize,
     /// Columns of its output.
     pub(super) n_cols: usize,
-    /// Heads whose rows the model's file has in another order than transformers: the halves of a head interleaved.
+    /// Heads whose rows the model's file has in another order than transformers: the halves of a head
+    /// interleaved.
     pub(super) n_interleaved_heads: Option<usize>,
 }
 
-/// The targets of a layer. A stacked layer (`qkv_proj`) and its parts are both listed; an adapter has one or the other. Experts of a
-/// mixture are not.
+/// The targets of a layer. A stacked layer (`qkv_proj`) and its parts are both listed; an adapter has one or
+/// the other. Experts of a mixture are not.
 pub(super) fn of_layer(config: &DecoderConfig, layer_idx: usize) -> Vec<Target> {
     let names = hf_layer_names(config);
     let hidden = config.hidden_size;

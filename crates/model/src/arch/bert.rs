@@ -1,5 +1,5 @@
-//! BERT (arXiv:1810.04805) and XLM-RoBERTa (arXiv:1911.02116): encoders with learned positions, segments, and norms by mean and
-//! variance of the residual stream after each block.
+//! BERT (arXiv:1810.04805) and XLM-RoBERTa (arXiv:1911.02116): encoders with learned positions, segments, and
+//! norms by mean and variance of the residual stream after each block.
 
 use super::names::{GGUF_LAYER, HF_LAYER, LayerNames, TensorNames, gguf as gguf_names, hf};
 use super::{ConfigError, Family, GgufConfig, HfConfig, without_gguf};

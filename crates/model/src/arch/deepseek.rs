@@ -1,5 +1,6 @@
-//! DeepSeek V2, V3 and R1 (arXiv:2405.04434, arXiv:2412.19437), Kimi K2, GLM 4.7 Flash and Mistral Small 4: latent attention, and
-//! experts chosen among those of the best groups. Layers that predict further tokens are not part of the model.
+//! DeepSeek V2, V3 and R1 (arXiv:2405.04434, arXiv:2412.19437), Kimi K2, GLM 4.7 Flash and Mistral Small 4:
+//! latent attention, and experts chosen among those of the best groups. Layers that predict further tokens
+//! are not part of the model.
 
 use super::names::{GGUF, HF_LAYER, LayerNames, TensorNames, hf as hf_names};
 use super::{ConfigError, Family, HfConfig, glm4_moe, without_gguf};

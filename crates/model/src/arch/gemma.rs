@@ -1,4 +1,5 @@
-//! Gemma 1 (arXiv:2403.08295): Llama with gains stored minus 1, embeddings multiplied by the root of their width, and GELU.
+//! Gemma 1 (arXiv:2403.08295): Llama with gains stored minus 1, embeddings multiplied by the root of their
+//! width, and GELU.
 
 use super::names::{GGUF, HF};
 use super::{ConfigError, Family, GgufConfig, HfConfig};

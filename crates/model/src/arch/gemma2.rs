@@ -58,8 +58,9 @@ fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     Ok(config)
 }
 
-/// What Gemma 2 and 3 share. GGUF's norm gains include the 1. The queries' scale is not in the file: it is that of
-/// the heads but in the largest model, known by its number of layers, where it is that of `hidden / heads`.
+/// What Gemma 2 and 3 share. GGUF's norm gains include the 1. The queries' scale is not in the file: it is
+/// that of the heads but in the largest model, known by its number of layers, where it is that of `hidden /
+/// heads`.
 pub(super) fn gemma_gguf(
     gguf: &GgufConfig<'_>,
     family: &'static str,

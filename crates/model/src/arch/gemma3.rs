@@ -1,5 +1,5 @@
-//! Gemma 3, text (arXiv:2503.19786): norms on heads, five layers with a window to one without, each kind with its
-//! own rotary embedding.
+//! Gemma 3, text (arXiv:2503.19786): norms on heads, five layers with a window to one without, each kind with
+//! its own rotary embedding.
 
 use super::gemma2::{NAMES, gemma, gemma_gguf};
 use super::names::GGUF;

@@ -1,6 +1,6 @@
-//! Gemma 4, text: full layers with heads of another shape than layers with a window, values normed without a gain, a factor after
-//! each layer; the small models have embeddings for each layer and layers that read the keys and values of earlier ones, the
-//! large one a dense feed-forward beside experts.
+//! Gemma 4, text: full layers with heads of another shape than layers with a window, values normed without a
+//! gain, a factor after each layer; the small models have embeddings for each layer and layers that read the
+//! keys and values of earlier ones, the large one a dense feed-forward beside experts.
 
 use super::names::{GGUF, HF_GEMMA_LAYER, LayerNames, TensorNames, hf as hf_names};
 use super::{ConfigError, Family, HfConfig, without_gguf};
@@ -85,7 +85,8 @@ fn shape_heads(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigEr
     Ok(())
 }
 
-/// The last layers read the keys and values of the last layer of their kind before them; their feed-forwards may be twice as wide.
+/// The last layers read the keys and values of the last layer of their kind before them; their feed-forwards
+/// may be twice as wide.
 fn share_keys(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigError> {
     let n_layers = config.layers.len();
     let n_shared = hf.size("num_kv_shared_layers")?.unwrap_or(0);

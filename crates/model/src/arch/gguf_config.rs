@@ -1,4 +1,5 @@
-//! Reads the architecture's keys of GGUF metadata (llama.cpp, gguf-py/gguf/constants.py). Does not know families.
+//! Reads the architecture's keys of GGUF metadata (llama.cpp, gguf-py/gguf/constants.py). Does not know
+//! families.
 
 use super::ConfigError;
 use super::limits::{check_head_dim, check_n_layers};
@@ -141,7 +142,8 @@ impl<'a> GgufConfig<'a> {
         })
     }
 
-    /// Which layers have a window: a flag for each, or one layer in so many has none, the last of them or the `first`.
+    /// Which layers have a window: a flag for each, or one layer in so many has none, the last of them or the
+    /// `first`.
     pub(super) fn windowed(
         &self,
         interval: usize,
@@ -160,7 +162,8 @@ impl<'a> GgufConfig<'a> {
         })
     }
 
-    /// An encoder, whose tokens see each other in both directions: layer norms, and segments where the file has them.
+    /// An encoder, whose tokens see each other in both directions: layer norms, and segments where the file
+    /// has them.
     pub(super) fn encoder(&self, family: &'static str) -> Result<DecoderConfig, ConfigError> {
         let segments = self.tensors.tensor("token_types.weight");
         let n_segments = segments.and_then(|tensor| tensor.shape.first().copied()).unwrap_or(0);
@@ -270,8 +273,8 @@ impl<'a> GgufConfig<'a> {
         }
     }
 
-    /// Factors stored as tensors: `rope_freqs` (Llama 3), or the long and short ones of Phi 3, used as in safetensors
-    /// checkpoints.
+    /// Factors stored as tensors: `rope_freqs` (Llama 3), or the long and short ones of Phi 3, used as in
+    /// safetensors checkpoints.
     fn factors(&self) -> Result<Option<RopeScaling>, ConfigError> {
         if let Some(factors) = self.factors_in("rope_freqs.weight")? {
             return Ok(Some(RopeScaling::Factors(factors)));

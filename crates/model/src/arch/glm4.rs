@@ -1,5 +1,6 @@
-//! GLM 4: Llama with fused gate and up, half of each head rotated in pairs, and biases on queries, keys and values. The models of April
-//! 2025 (`glm4`) have norms after mixer and feed-forward besides, those of 2024 (`glm`, arXiv:2406.12793) do not.
+//! GLM 4: Llama with fused gate and up, half of each head rotated in pairs, and biases on queries, keys and
+//! values. The models of April 2025 (`glm4`) have norms after mixer and feed-forward besides, those of 2024
+//! (`glm`, arXiv:2406.12793) do not.
 
 use super::names::{GGUF, HF_LAYER, LayerNames, TensorNames, hf as hf_names};
 use super::{ConfigError, Family, GgufConfig, HfConfig, without_gguf};

@@ -1,5 +1,6 @@
-//! GLM 4.5 to 4.7 (arXiv:2508.06471): routed experts chosen by sigmoid and a bias, beside one that every token uses; the first
-//! layers are dense, and half of each head is rotated. The layer that predicts a further token is not part of the model.
+//! GLM 4.5 to 4.7 (arXiv:2508.06471): routed experts chosen by sigmoid and a bias, beside one that every
+//! token uses; the first layers are dense, and half of each head is rotated. The layer that predicts a
+//! further token is not part of the model.
 
 use super::names::{GGUF_POST_ATTENTION_NORM, HF_LAYER, LayerNames, TensorNames, hf as hf_names};
 use super::{ConfigError, Family, GgufConfig, HfConfig};

@@ -1,5 +1,5 @@
-//! gpt-oss (arXiv:2508.10925): sinks in the softmax of attention, a window on every other layer, biases everywhere, experts with a
-//! bounded SwiGLU. Checkpoints store the experts in MXFP4.
+//! gpt-oss (arXiv:2508.10925): sinks in the softmax of attention, a window on every other layer, biases
+//! everywhere, experts with a bounded SwiGLU. Checkpoints store the experts in MXFP4.
 
 use super::names::{
     ExpertsLayout, GGUF_POST_ATTENTION_NORM, HF_LAYER, LayerNames, TensorNames, hf as hf_names,

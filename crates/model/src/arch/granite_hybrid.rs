@@ -1,5 +1,5 @@
-//! Granite 4: state space models and attention, each followed by a feed-forward, with or without experts beside it, and with
-//! Granite's multipliers.
+//! Granite 4: state space models and attention, each followed by a feed-forward, with or without experts
+//! beside it, and with Granite's multipliers.
 
 use serde_json::Value;
 

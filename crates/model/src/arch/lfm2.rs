@@ -1,4 +1,5 @@
-//! LFM2, dense and with experts (arXiv:2511.23404): gated short convolutions, and attention with normed heads in some layers.
+//! LFM2, dense and with experts (arXiv:2511.23404): gated short convolutions, and attention with normed heads
+//! in some layers.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! Llama 4, text: attention within chunks, every fourth layer over all positions without rotation and with queries that grow with
-//! the position, norms of heads after rotation, experts whose inputs are scaled.
+//! Llama 4, text: attention within chunks, every fourth layer over all positions without rotation and with
+//! queries that grow with the position, norms of heads after rotation, experts whose inputs are scaled.
 
 use super::names::{ExpertsLayout, GGUF, HF_LAYER, LayerNames, TensorNames, hf as hf_names};
 use super::{ConfigError, Family, HfConfig, without_gguf};

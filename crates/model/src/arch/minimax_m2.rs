@@ -1,5 +1,5 @@
-//! MiniMax M2: experts chosen by sigmoid and a bias in every layer, norms over the whole width of queries and of keys, and a part of
-//! each head rotated.
+//! MiniMax M2: experts chosen by sigmoid and a bias in every layer, norms over the whole width of queries and
+//! of keys, and a part of each head rotated.
 
 use super::names::{GGUF, HF_LAYER, LayerNames, TensorNames, hf as hf_names};
 use super::{ConfigError, Family, GgufConfig, HfConfig};

@@ -1,5 +1,6 @@
-//! Mistral (arXiv:2310.06825): Llama with a sliding window in every layer. Also the text part of Mistral 3's files: Mistral Small
-//! 3 and Ministral 3, whose queries grow with the position. Its GGUF files say they are Llama.
+//! Mistral (arXiv:2310.06825): Llama with a sliding window in every layer. Also the text part of Mistral 3's
+//! files: Mistral Small 3 and Ministral 3, whose queries grow with the position. Its GGUF files say they are
+//! Llama.
 
 use super::names::{GGUF, HF};
 use super::{ConfigError, Family, HfConfig, llama};

@@ -1,5 +1,5 @@
-//! The families of decoders, one small file each: how a family's configuration becomes a [`DecoderConfig`] and what
-//! its tensors are called. Does not know how anything is computed.
+//! The families of decoders, one small file each: how a family's configuration becomes a [`DecoderConfig`]
+//! and what its tensors are called. Does not know how anything is computed.
 
 mod bert;
 mod deepseek;
@@ -163,8 +163,9 @@ impl Architecture {
         Ok(Self { config, names: family.hf_names, unread_keys })
     }
 
-    /// Reads a `config.json` whose `model_type` is no family's, with the tensors beside it: Llama, with norms on heads, biases,
-    /// windows and experts where the files have them. Whether all tensors are read is for the caller to check.
+    /// Reads a `config.json` whose `model_type` is no family's, with the tensors beside it: Llama, with norms
+    /// on heads, biases, windows and experts where the files have them. Whether all tensors are read is for
+    /// the caller to check.
     ///
     /// # Errors
     /// Naming the first key that is not understood.
@@ -215,8 +216,8 @@ fn direction(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigErro
     Ok(())
 }
 
-/// Refuses factors of tensors in other formats than NVFP4, whose factors are the only ones that are read. The factors of a router and of its
-/// experts are part of some families.
+/// Refuses factors of tensors in other formats than NVFP4, whose factors are the only ones that are read. The
+/// factors of a router and of its experts are part of some families.
 fn check_factors(
     config: &DecoderConfig,
     names: &LayerNames,

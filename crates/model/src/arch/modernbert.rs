@@ -1,5 +1,5 @@
-//! ModernBERT (arXiv:2412.13663): an encoder with rotated queries and keys, gated networks, norms before each block, and windows
-//! on two layers of three, which have a rotary embedding of their own.
+//! ModernBERT (arXiv:2412.13663): an encoder with rotated queries and keys, gated networks, norms before each
+//! block, and windows on two layers of three, which have a rotary embedding of their own.
 
 use super::names::{GGUF_LAYER, HF_LAYER, LayerNames, TensorNames, gguf as gguf_names, hf};
 use super::{ConfigError, Family, GgufConfig, HfConfig};

@@ -1,5 +1,5 @@
-//! Muse Glimmer, text: normed embeddings, norms of queries and keys without a gain, gated attention, four norms a layer with two
-//! epsilons, full layers without rotation, scaled and capped logits.
+//! Muse Glimmer, text: normed embeddings, norms of queries and keys without a gain, gated attention, four
+//! norms a layer with two epsilons, full layers without rotation, scaled and capped logits.
 
 use super::names::{GGUF, HF_GEMMA_LAYER, TensorNames, hf as hf_names};
 use super::{ConfigError, Family, HfConfig, without_gguf};

@@ -19,8 +19,8 @@ pub struct TensorNames {
     pub layer: LayerNames,
 }
 
-/// What one kind of file calls the tensors of a layer; an empty name is one that the kind never has. Weights and
-/// biases of projections are the name with `.weight` and `.bias`.
+/// What one kind of file calls the tensors of a layer; an empty name is one that the kind never has. Weights
+/// and biases of projections are the name with `.weight` and `.bias`.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields are the tensors")]
 pub struct LayerNames {
@@ -35,7 +35,8 @@ pub struct LayerNames {
     pub query_key_value: &'static str,
     pub attention_output: &'static str,
     pub attention_gate: &'static str,
-    /// Latent attention: of the vector that queries are made of, of the latent vector, and what is made of them.
+    /// Latent attention: of the vector that queries are made of, of the latent vector, and what is made of
+    /// them.
     pub query_compression: &'static str,
     pub query_compression_norm: &'static str,
     pub query_expansion: &'static str,

@@ -1,6 +1,6 @@
-//! Nemotron-H and Nemotron 3 (arXiv:2504.03624, arXiv:2512.20848): one block a layer, by a pattern: a state space model, attention
-//! without rotation, experts or a network. Networks have no gate and the activation `relu(x)²`, which is the gated network whose gate
-//! is the same tensor, since `relu(x)² = relu(x) · x`.
+//! Nemotron-H and Nemotron 3 (arXiv:2504.03624, arXiv:2512.20848): one block a layer, by a pattern: a state
+//! space model, attention without rotation, experts or a network. Networks have no gate and the activation
+//! `relu(x)²`, which is the gated network whose gate is the same tensor, since `relu(x)² = relu(x) · x`.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
-//! Nomic BERT (arXiv:2402.01613): BERT with rotated queries and keys in the place of learned positions, and gated networks.
+//! Nomic BERT (arXiv:2402.01613): BERT with rotated queries and keys in the place of learned positions, and
+//! gated networks.
 
 use super::bert::{GGUF_NAMES, post_norm_encoder};
 use super::names::{HF_LAYER, LayerNames, TensorNames, hf};

@@ -1,4 +1,5 @@
-//! OLMo 2 (arXiv:2501.00656): norms after each block instead of before, and over the whole width of queries and of keys.
+//! OLMo 2 (arXiv:2501.00656): norms after each block instead of before, and over the whole width of queries
+//! and of keys.
 
 use super::names::{GGUF, HF_GEMMA_LAYER, TensorNames, hf};
 use super::{ConfigError, Family, GgufConfig, HfConfig};

@@ -1,4 +1,5 @@
-//! Phi 3 and 3.5 (arXiv:2404.14219): Llama with fused projections, LongRoPE and, in some sizes, a sliding window.
+//! Phi 3 and 3.5 (arXiv:2404.14219): Llama with fused projections, LongRoPE and, in some sizes, a sliding
+//! window.
 
 use super::names::{GGUF, HF};
 use super::{ConfigError, Family, GgufConfig, HfConfig};

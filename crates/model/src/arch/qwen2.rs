@@ -1,5 +1,5 @@
-//! Qwen 2 and 2.5 (arXiv:2407.10671): Llama with biases on queries, keys and values. Also the text part of Qwen2-VL and
-//! Qwen2.5-VL: the three parts of their rotary embedding have the same position in text.
+//! Qwen 2 and 2.5 (arXiv:2407.10671): Llama with biases on queries, keys and values. Also the text part of
+//! Qwen2-VL and Qwen2.5-VL: the three parts of their rotary embedding have the same position in text.
 
 use super::names::{GGUF, HF};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
@@ -25,7 +25,8 @@ fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     gguf.llama("qwen2")
 }
 
-/// Qwen's sliding windows are off unless the file enables them, and then apply from layer `max_window_layers` on.
+/// Qwen's sliding windows are off unless the file enables them, and then apply from layer `max_window_layers`
+/// on.
 pub(super) fn slide(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigError> {
     if !hf.flag("use_sliding_window")?.unwrap_or(false) {
         hf.size("sliding_window")?;

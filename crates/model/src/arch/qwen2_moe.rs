@@ -22,7 +22,8 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     Ok(config)
 }
 
-/// Puts experts into the layers that have them: every `decoder_sparse_step`-th but those of `mlp_only_layers`.
+/// Puts experts into the layers that have them: every `decoder_sparse_step`-th but those of
+/// `mlp_only_layers`.
 pub(super) fn place_experts(
     hf: &HfConfig,
     config: &mut DecoderConfig,

@@ -1,5 +1,5 @@
-//! Qwen 3 (arXiv:2505.09388): Llama with a norm on every head of queries and keys. Also the text part of Qwen3-VL: the three
-//! parts of its rotary embedding have the same position in text.
+//! Qwen 3 (arXiv:2505.09388): Llama with a norm on every head of queries and keys. Also the text part of
+//! Qwen3-VL: the three parts of its rotary embedding have the same position in text.
 
 use super::names::{GGUF, HF};
 use super::{ConfigError, Family, GgufConfig, HfConfig, qwen2};

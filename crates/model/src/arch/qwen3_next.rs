@@ -1,5 +1,5 @@
-//! Qwen3-Next and Qwen 3.5, dense and with experts: gated delta nets on most layers, attention with an output gate on the others.
-//! Gains of norms are stored minus 1, but for that of the delta net.
+//! Qwen3-Next and Qwen 3.5, dense and with experts: gated delta nets on most layers, attention with an output
+//! gate on the others. Gains of norms are stored minus 1, but for that of the delta net.
 
 use serde_json::Value;
 

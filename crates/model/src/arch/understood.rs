@@ -9,8 +9,9 @@ use serde_json::{Map, Value};
 
 use super::read_keys::ReadKeys;
 
-/// Keys that text generation does not depend on: tokens of other files, training, precision of the checkpoint, tensors whose
-/// presence says the same, how transformers splits layers among devices, and the parts of multimodal models that are not text.
+/// Keys that text generation does not depend on: tokens of other files, training, precision of the
+/// checkpoint, tensors whose presence says the same, how transformers splits layers among devices, and the
+/// parts of multimodal models that are not text.
 const WITHOUT_EFFECT: [&str; 63] = [
     "architectures",
     "attention_bias",
@@ -179,8 +180,8 @@ fn matters_everywhere(key: &str) -> bool {
         && !NOT_TEXT.iter().any(|start| key.starts_with(start))
 }
 
-/// Whether a factor leaves what it is multiplied with as it is. That of attention stands in the place of a root, so that one is
-/// no default.
+/// Whether a factor leaves what it is multiplied with as it is. That of attention stands in the place of a
+/// root, so that one is no default.
 fn is_factor_of_one(key: &str, value: &Value) -> bool {
     (key.contains("multiplier") || key.contains("scal"))
         && !key.contains("att")

@@ -1,5 +1,6 @@
-//! A decoder whose `model_type` has no file here: Llama with what its tensors and its configuration say beyond that, and nothing else.
-//! What they do not say (gains stored as gain − 1, heads rotated in pairs) is taken as in Llama.
+//! A decoder whose `model_type` has no file here: Llama with what its tensors and its configuration say
+//! beyond that, and nothing else. What they do not say (gains stored as gain − 1, heads rotated in pairs) is
+//! taken as in Llama.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! What a backend may add whose memory is the host's: threads for other work, and weights in a layout that a file can keep.
-//! Does not know operations.
+//! What a backend may add whose memory is the host's: threads for other work, and weights in a layout that a
+//! file can keep. Does not know operations.
 
 use super::{BackendError, MatrixRole};
 use crate::weights::TensorView;

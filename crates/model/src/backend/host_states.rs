@@ -8,7 +8,8 @@ use super::BackendError;
 use crate::batch_input::StateSpan;
 use crate::state_cache::{StateLayerShape, StateLayout};
 
-/// The states of all layers, those of a layer `[n_slots, elements]`: the window of the convolution, then the matrix of each head.
+/// The states of all layers, those of a layer `[n_slots, elements]`: the window of the convolution, then the
+/// matrix of each head.
 #[derive(Debug)]
 pub struct HostStates {
     layers: Vec<Vec<f32>>,
@@ -46,7 +47,8 @@ impl HostStates {
         }
     }
 
-    /// Calls `run` for each span with the state before its tokens, which it makes the state after them, and with their rows.
+    /// Calls `run` for each span with the state before its tokens, which it makes the state after them, and
+    /// with their rows.
     pub fn each_span(
         &mut self,
         layer_idx: usize,

@@ -1,4 +1,5 @@
-//! What a device must hold: buffers, weights, keys and values, and how they get there. Does not know operations.
+//! What a device must hold: buffers, weights, keys and values, and how they get there. Does not know
+//! operations.
 
 use throng_kernels::low_rank::LowRankPart;
 use throng_kernels::quant::Format;
@@ -13,7 +14,8 @@ use crate::weights::TensorView;
 pub trait DeviceMemory: Send + Sized + 'static {
     /// Activations: `[rows, cols]` of f32, row-major; `cols` and the most rows are fixed at creation.
     type Buffer: Send;
-    /// A weight matrix `[out, in]`, possibly stacked of parts in different formats, in the device's own layout.
+    /// A weight matrix `[out, in]`, possibly stacked of parts in different formats, in the device's own
+    /// layout.
     type Matrix: Send + Sync;
     /// All experts of one layer; [`Infallible`](std::convert::Infallible) on a device without them, as the
     /// types of other optional capabilities.
@@ -41,8 +43,8 @@ pub trait DeviceMemory: Send + Sized + 'static {
     /// Sets how many rows of the buffer are in use; their contents are unspecified afterwards.
     fn set_rows(&mut self, x: &mut Self::Buffer, n_rows: usize);
 
-    /// A matrix of `parts` stacked along the rows: all `[rows_i, cols]`, each keeping its own format, so that Q, K and V are one
-    /// projection. The bytes are copied (and repacked as the device likes).
+    /// A matrix of `parts` stacked along the rows: all `[rows_i, cols]`, each keeping its own format, so that
+    /// Q, K and V are one projection. The bytes are copied (and repacked as the device likes).
     ///
     /// # Errors
     /// When memory does not suffice, or the device does not support the format or the shape.
@@ -62,8 +64,8 @@ pub trait DeviceMemory: Send + Sized + 'static {
     /// When memory does not suffice.
     fn vector(&self, values: &[f32]) -> Result<Self::Vector, BackendError>;
 
-    /// The low-rank matrices of one adapter for one linear layer with an input of `cols` columns, in increasing columns of its
-    /// output. `format`, F32 or BF16, is how exactly the numbers must be held.
+    /// The low-rank matrices of one adapter for one linear layer with an input of `cols` columns, in
+    /// increasing columns of its output. `format`, F32 or BF16, is how exactly the numbers must be held.
     ///
     /// # Errors
     /// When memory does not suffice, or the device has no adapters.
@@ -136,8 +138,8 @@ pub trait DeviceMemory: Send + Sized + 'static {
     /// Makes `rows`, row after row, the rows of `x` in use, as many as they are.
     fn write_rows(&mut self, x: &mut Self::Buffer, rows: &[f32]);
 
-    /// Waits until all operations before it have finished and gives all rows of `x` in host memory, `[rows, cols]`. The
-    /// caller may overwrite what it gets; the contents of the buffer are unspecified afterwards.
+    /// Waits until all operations before it have finished and gives all rows of `x` in host memory, `[rows,
+    /// cols]`. The caller may overwrite what it gets; the contents of the buffer are unspecified afterwards.
     ///
     /// # Errors
     /// When this or any earlier operation failed on the device.
@@ -151,8 +153,8 @@ pub enum MatrixRole {
     Embedding,
     /// Makes the logits; rows are looked up too where it is also the embedding table. Split by rows.
     Output,
-    /// Queries, keys and values stacked in this order, values as many as keys, and output gates, if any, as many as queries: split by
-    /// heads, that is by rows within each.
+    /// Queries, keys and values stacked in this order, values as many as keys, and output gates, if any, as
+    /// many as queries: split by heads, that is by rows within each.
     QueryKeyValue {
         /// Rows of the queries.
         n_query_rows: usize,

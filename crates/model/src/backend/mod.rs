@@ -117,7 +117,8 @@ pub trait Backend: DeviceOps + RecurrentOps {
         Ok(())
     }
 
-    /// The threads of the host that work for this backend: for sampling from downloaded logits, and for quantizing weights.
+    /// The threads of the host that work for this backend: for sampling from downloaded logits, and for
+    /// quantizing weights.
     fn host_threads(&self) -> &dyn HostThreads {
         &OneThread
     }

@@ -30,8 +30,10 @@ impl<B: DeviceMemory> Clone for Norm<'_, B> {
 
 impl<B: DeviceMemory> Copy for Norm<'_, B> {}
 
-/// What chooses each row's experts, among all or among those of the best [groups](crate::config::RoutingGroups): the `routing.n_used` with the highest sum of score and bias (ties: the smaller index). Their
-/// weights are their scores without the bias, made to sum to 1 if `routing.normalize`, times `routing.scale`.
+/// What chooses each row's experts, among all or among those of the best
+/// [groups](crate::config::RoutingGroups): the `routing.n_used` with the highest sum of score and bias (ties:
+/// the smaller index). Their weights are their scores without the bias, made to sum to 1 if
+/// `routing.normalize`, times `routing.scale`.
 #[derive(Debug)]
 pub struct Router<'a, B: DeviceMemory> {
     /// `[rows, experts]`.
@@ -81,7 +83,8 @@ pub struct GatedMlp<B: DeviceMemory> {
     pub down: Linear<B>,
 }
 
-/// The buffers between the operations that a fusion consists of. A backend that overrides the fusions never sets their rows.
+/// The buffers between the operations that a fusion consists of. A backend that overrides the fusions never
+/// sets their rows.
 pub struct Scratch<B: DeviceMemory> {
     /// Normed rows, `[tokens, hidden]`.
     pub normed: B::Buffer,

@@ -12,8 +12,8 @@ pub trait DeviceOps: DeviceMemory {
     /// `out[i] = table[token_i] * scale` for every token of the batch.
     fn embed(&mut self, table: &Self::Matrix, batch: &Self::Batch, scale: f32, out: &mut Self::Buffer);
 
-    /// `out = x · wᵀ + bias`: `[n, in] × [out, in] → [n, out]`. Each output element is summed along `in` in one
-    /// fixed order.
+    /// `out = x · wᵀ + bias`: `[n, in] × [out, in] → [n, out]`. Each output element is summed along `in` in
+    /// one fixed order.
     fn matmul(
         &mut self,
         x: &Self::Buffer,
@@ -22,18 +22,21 @@ pub trait DeviceOps: DeviceMemory {
         out: &mut Self::Buffer,
     );
 
-    /// A norm of every row: root mean square (arXiv:1910.07467), `out = x / sqrt(mean(x²) + eps) * gain`, or with a bias a layer norm
-    /// (arXiv:1607.06450), `out = (x - mean(x)) / sqrt(variance(x) + eps) * gain + bias`.
+    /// A norm of every row: root mean square (arXiv:1910.07467), `out = x / sqrt(mean(x²) + eps) * gain`, or
+    /// with a bias a layer norm (arXiv:1607.06450), `out = (x - mean(x)) / sqrt(variance(x) + eps) * gain +
+    /// bias`.
     fn norm_rows(&mut self, x: &Self::Buffer, norm: Norm<'_, Self>, out: &mut Self::Buffer);
 
-    /// A root mean square norm in place over groups of columns, one gain for all: the heads of queries or keys, or their whole width.
+    /// A root mean square norm in place over groups of columns, one gain for all: the heads of queries or
+    /// keys, or their whole width.
     fn norm_columns(&mut self, _x: &mut Self::Buffer, _columns: Columns, _norm: Norm<'_, Self>) {
         Capability::ColumnNorm.is_missing()
     }
 
-    /// Adds the products of adapters (LoRA, arXiv:2106.09685) to the output of a linear layer: for the rows of every group that `of`
-    /// has matrices for, and for each of their parts, `out += scale * (x · aᵀ) · bᵀ` in the part's columns. A row's sums have one
-    /// order whatever the other rows are, and rows in no group are not touched.
+    /// Adds the products of adapters (LoRA, arXiv:2106.09685) to the output of a linear layer: for the rows
+    /// of every group that `of` has matrices for, and for each of their parts, `out += scale * (x · aᵀ) · bᵀ`
+    /// in the part's columns. A row's sums have one order whatever the other rows are, and rows in no group
+    /// are not touched.
     fn add_low_rank<'a>(
         &mut self,
         _x: &Self::Buffer,
@@ -44,8 +47,9 @@ pub trait DeviceOps: DeviceMemory {
         Capability::Adapters.is_missing()
     }
 
-    /// Rotary embedding in place over heads (arXiv:2104.09864), by the angles that table number `table_idx` has for the position
-    /// of each token. Only the first `2 * table width` elements of each head are rotated.
+    /// Rotary embedding in place over heads (arXiv:2104.09864), by the angles that table number `table_idx`
+    /// has for the position of each token. Only the first `2 * table width` elements of each head are
+    /// rotated.
     fn rope(
         &mut self,
         x: &mut Self::Buffer,
@@ -67,9 +71,10 @@ pub trait DeviceOps: DeviceMemory {
         shape: &AttentionShape,
     );
 
-    /// Attention of every token over the positions of its sequence that the shape says it sees, read through the block table. `out` is `[n, n_heads * value_dim]`. Keys and values
-    /// of the batch's own tokens are in the cache already. A sink is a further score that has no value. Blocks are read in order of position, and where this
-    /// is split over threads depends on the position only.
+    /// Attention of every token over the positions of its sequence that the shape says it sees, read through
+    /// the block table. `out` is `[n, n_heads * value_dim]`. Keys and values of the batch's own tokens are in
+    /// the cache already. A sink is a further score that has no value. Blocks are read in order of position,
+    /// and where this is split over threads depends on the position only.
     fn attention(
         &mut self,
         cache: &Self::KvCache,
@@ -79,9 +84,9 @@ pub trait DeviceOps: DeviceMemory {
         out: &mut Self::Buffer,
     );
 
-    /// The hidden activations of a gated feed-forward network: `out = activation(g) * u`, where `g` and `u` are the first and
-    /// the second half of the columns of `gate_up`: `[n, 2w] → [n, w]`. Of a network without gates `out = activation(x)`:
-    /// `[n, w] → [n, w]`.
+    /// The hidden activations of a gated feed-forward network: `out = activation(g) * u`, where `g` and `u`
+    /// are the first and the second half of the columns of `gate_up`: `[n, 2w] → [n, w]`. Of a network
+    /// without gates `out = activation(x)`: `[n, w] → [n, w]`.
     fn glu(&mut self, gate_up: &Self::Buffer, activation: Activation, out: &mut Self::Buffer);
 
     /// `x += y * multiplier`.
@@ -98,8 +103,8 @@ pub trait DeviceOps: DeviceMemory {
         Capability::ColumnCopy.is_missing()
     }
 
-    /// A product of each head with a matrix of its own: the columns of head `h` in `out` are those of head `h` in `x` times
-    /// `w[h]ᵀ`. Sums have one order as in [`Self::matmul`].
+    /// A product of each head with a matrix of its own: the columns of head `h` in `out` are those of head
+    /// `h` in `x` times `w[h]ᵀ`. Sums have one order as in [`Self::matmul`].
     fn matmul_heads(
         &mut self,
         _x: (&Self::Buffer, HeadColumns),
@@ -119,8 +124,8 @@ pub trait DeviceOps: DeviceMemory {
         Capability::ColumnGate.is_missing()
     }
 
-    /// A routed mixture of experts: for every row the experts that the [router](Router) chooses, each a gated feed-forward network,
-    /// summed with their weights in increasing index.
+    /// A routed mixture of experts: for every row the experts that the [router](Router) chooses, each a gated
+    /// feed-forward network, summed with their weights in increasing index.
     fn mixture_of_experts(
         &mut self,
         _x: &Self::Buffer,
@@ -146,8 +151,9 @@ pub trait DeviceOps: DeviceMemory {
         Capability::ScaleAndCap.is_missing()
     }
 
-    /// Sums a product with a [row-parallel](super::MatrixRole::RowParallel) matrix over the devices that have a part of the
-    /// matrix. Every such product passes here once before anything is done with it; on one device it is the sum already.
+    /// Sums a product with a [row-parallel](super::MatrixRole::RowParallel) matrix over the devices that have
+    /// a part of the matrix. Every such product passes here once before anything is done with it; on one
+    /// device it is the sum already.
     fn all_reduce(&mut self, _partial: &mut Self::Buffer) {}
 
     // Fusions.
@@ -184,9 +190,9 @@ pub trait DeviceOps: DeviceMemory {
         self.add(out, &scratch.partial, 1.0);
     }
 
-    /// A gated feed-forward network, of normed rows where there is a norm, not yet summed over devices:
-    /// `out = hidden · downᵀ`, where `hidden` are the [hidden activations](Self::glu) of `x · gate_upᵀ`, biases included:
-    /// `[n, in] × [2w, in] → [n, w]`, `[n, w] × [out, w] → [n, out]`.
+    /// A gated feed-forward network, of normed rows where there is a norm, not yet summed over devices: `out
+    /// = hidden · downᵀ`, where `hidden` are the [hidden activations](Self::glu) of `x · gate_upᵀ`, biases
+    /// included: `[n, in] × [2w, in] → [n, w]`, `[n, w] × [out, w] → [n, out]`.
     fn gated_mlp(
         &mut self,
         x: &Self::Buffer,

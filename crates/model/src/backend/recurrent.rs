@@ -1,4 +1,5 @@
-//! What a device must do for layers with a recurrent state: hold the states and run tokens through them. Does not know attention.
+//! What a device must do for layers with a recurrent state: hold the states and run tokens through them. Does
+//! not know attention.
 
 use throng_core::batch::SlotCopy;
 pub use throng_kernels::reference::{ConvWeights, DeltaWeights, StateSpaceWeights};
@@ -40,7 +41,8 @@ pub trait RecurrentOps: DeviceMemory {
         Capability::ShortConv.is_missing()
     }
 
-    /// A gated delta net: `[n, shape.input_width()] → [n, shape.value_width()]`. The contents of `x` are unspecified afterwards.
+    /// A gated delta net: `[n, shape.input_width()] → [n, shape.value_width()]`. The contents of `x` are
+    /// unspecified afterwards.
     fn gated_delta_net(
         &mut self,
         _states: LayerStates<'_, Self>,
@@ -52,7 +54,8 @@ pub trait RecurrentOps: DeviceMemory {
         Capability::GatedDelta.is_missing()
     }
 
-    /// A state space model: `[n, shape.input_width()] → [n, shape.width()]`. The contents of `x` are unspecified afterwards.
+    /// A state space model: `[n, shape.input_width()] → [n, shape.width()]`. The contents of `x` are
+    /// unspecified afterwards.
     fn state_space(
         &mut self,
         _states: LayerStates<'_, Self>,

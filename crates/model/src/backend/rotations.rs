@@ -8,8 +8,9 @@ use crate::config::RopeTable;
 /// Positions that are computed at a time.
 const CHUNK: usize = 64;
 
-/// The angles of one rotary embedding for all positions of a context. Each chunk of positions is computed once, when one of
-/// them is first read: a long context costs neither time nor memory before sequences are that long.
+/// The angles of one rotary embedding for all positions of a context. Each chunk of positions is computed
+/// once, when one of them is first read: a long context costs neither time nor memory before sequences are
+/// that long.
 #[derive(Debug)]
 pub struct Rotations {
     rope: RopeTable,

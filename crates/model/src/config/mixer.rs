@@ -1,4 +1,5 @@
-//! What mixes the tokens of a sequence in a layer. Does not know feed-forward blocks and how anything is computed.
+//! What mixes the tokens of a sequence in a layer. Does not know feed-forward blocks and how anything is
+//! computed.
 
 use crate::shapes::{AttentionShape, RopeStyle, StateLayerShape};
 pub use crate::shapes::{DeltaShape, StateSpaceShape};
@@ -8,7 +9,8 @@ pub use crate::shapes::{DeltaShape, StateSpaceShape};
 pub enum Mixer {
     /// Softmax attention over keys and values in the KV cache.
     Attention(AttentionConfig),
-    /// Multi-head latent attention: keys and values of all heads are made of one vector a token (arXiv:2405.04434).
+    /// Multi-head latent attention: keys and values of all heads are made of one vector a token
+    /// (arXiv:2405.04434).
     Latent(LatentConfig),
     /// A gated convolution over the last tokens.
     ShortConv {
@@ -24,7 +26,8 @@ pub enum Mixer {
 }
 
 impl Mixer {
-    /// The recurrent state that it keeps of a sequence; `None` where it keeps none. `hidden` is the width of the residual stream.
+    /// The recurrent state that it keeps of a sequence; `None` where it keeps none. `hidden` is the width of
+    /// the residual stream.
     pub fn state(&self, hidden: usize) -> Option<StateLayerShape> {
         match *self {
             Self::Attention(_) | Self::Latent(_) | Self::None => None,
@@ -80,8 +83,8 @@ impl Mixer {
     }
 }
 
-/// Latent attention in its absorbed form: queries are multiplied with the matrices that would make keys of the latent vector, so
-/// that the latent vector is key and value of all heads.
+/// Latent attention in its absorbed form: queries are multiplied with the matrices that would make keys of
+/// the latent vector, so that the latent vector is key and value of all heads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LatentConfig {
     /// Query heads.
@@ -138,14 +141,15 @@ pub struct AttentionConfig {
     pub qk_norm: QkNorm,
     /// Which elements of a head are rotated together.
     pub rope_style: RopeStyle,
-    /// The rotary embedding of queries and keys, an index into [`DecoderConfig::ropes`](super::DecoderConfig::ropes); `None`: no
-    /// rotation.
+    /// The rotary embedding of queries and keys, an index into
+    /// [`DecoderConfig::ropes`](super::DecoderConfig::ropes); `None`: no rotation.
     pub rope_idx: Option<usize>,
     /// That of queries where it is another one.
     pub query_rope_idx: Option<usize>,
     /// How many positions a token sees, its own included; all when absent.
     pub sliding_window: Option<usize>,
-    /// Whether the output is multiplied by the sigmoid of a projection of the input, which is stored with that of the queries.
+    /// Whether the output is multiplied by the sigmoid of a projection of the input, which is stored with
+    /// that of the queries.
     pub has_output_gate: bool,
     /// A token sees the positions of its own chunk of this many, up to its own; all when absent.
     pub chunk: Option<usize>,
@@ -157,7 +161,8 @@ pub struct AttentionConfig {
     pub values_are_keys: bool,
     /// The earlier layer whose keys and values are read, where the layer has none of its own.
     pub kv_layer_idx: Option<usize>,
-    /// Whether the output is multiplied by the sigmoid of a projection of the input, which has a tensor of its own.
+    /// Whether the output is multiplied by the sigmoid of a projection of the input, which has a tensor of
+    /// its own.
     pub is_gated: bool,
     /// Whether a token sees those after it too, within the window in either direction.
     pub is_bidirectional: bool,

@@ -1,5 +1,5 @@
-//! An architecture as a value: everything the one forward pass needs to know of a model. Does not know file formats and how
-//! their keys are spelled.
+//! An architecture as a value: everything the one forward pass needs to know of a model. Does not know file
+//! formats and how their keys are spelled.
 
 mod mixer;
 mod rope;
@@ -61,8 +61,8 @@ pub struct DecoderConfig {
     pub norms: NormPlacement,
     /// The feed-forward's activation.
     pub activation: Activation,
-    /// Width of the vector that routed experts work on, between a projection to it and one back; where absent, they work on the
-    /// residual stream.
+    /// Width of the vector that routed experts work on, between a projection to it and one back; where
+    /// absent, they work on the residual stream.
     pub expert_size: Option<usize>,
     /// The distinct rotary embeddings; layers name them by index.
     pub ropes: Vec<RopeTable>,
@@ -77,8 +77,8 @@ pub struct DecoderConfig {
 pub struct EncoderEmbedding {
     /// Learned embeddings of positions; none where they are rotated.
     pub positions: Option<LearnedPositions>,
-    /// Segments that a token may be of, each with an embedding; 0: there are no such embeddings. A token of segment `s` has the id
-    /// `token + s * vocabulary_size`.
+    /// Segments that a token may be of, each with an embedding; 0: there are no such embeddings. A token of
+    /// segment `s` has the id `token + s * vocabulary_size`.
     pub n_segments: usize,
 }
 
@@ -199,8 +199,9 @@ pub struct SharedExpert {
     pub width: usize,
     /// Whether its output is scaled by the sigmoid of a product with its input.
     pub is_gated: bool,
-    /// Whether it, the router and the other experts have norms of their own: the router and the experts read the residual stream
-    /// through one each, and there is one after the experts and one after the shared expert (Gemma 4).
+    /// Whether it, the router and the other experts have norms of their own: the router and the experts read
+    /// the residual stream through one each, and there is one after the experts and one after the shared
+    /// expert (Gemma 4).
     pub has_norms: bool,
 }
 
@@ -213,7 +214,8 @@ pub struct Routing {
     pub normalize: bool,
     /// How logits become scores.
     pub score: RoutingScore,
-    /// Whether each expert has a bias that is added to its score where experts are chosen, and nowhere else (arXiv:2408.15664).
+    /// Whether each expert has a bias that is added to its score where experts are chosen, and nowhere else
+    /// (arXiv:2408.15664).
     pub is_biased: bool,
     /// Multiplies the weights in the end.
     pub scale: f32,

@@ -1,4 +1,5 @@
-//! Rotary embeddings as values. Does not know how their angles are computed on a device and which layers use them.
+//! Rotary embeddings as values. Does not know how their angles are computed on a device and which layers use
+//! them.
 
 /// One rotary embedding: pair `i` of a token at position `p` is rotated by `p * frequencies[i]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,7 +14,8 @@ pub struct RopeTable {
     pub short: Option<ShortRope>,
 }
 
-/// A factor of queries that grows with the position `p` (Llama 4): `1 + beta * ln(1 + floor((p + offset) / interval))`.
+/// A factor of queries that grows with the position `p` (Llama 4): `1 + beta * ln(1 + floor((p + offset) /
+/// interval))`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RopeGrowth {
     /// What the logarithm is multiplied with.
@@ -31,7 +33,8 @@ impl RopeGrowth {
     }
 }
 
-/// The short-context frequencies of a model that was trained for a short context and extended to a longer one.
+/// The short-context frequencies of a model that was trained for a short context and extended to a longer
+/// one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShortRope {
     /// Most tokens of a sequence with these frequencies.
@@ -43,8 +46,9 @@ pub struct ShortRope {
 }
 
 impl RopeTable {
-    /// The rotary embedding where sequences have at most `max_sequence_tokens`. It is the same for all sequences, also for short
-    /// ones in a long context: a change within a sequence would leave its cached keys with the wrong rotation.
+    /// The rotary embedding where sequences have at most `max_sequence_tokens`. It is the same for all
+    /// sequences, also for short ones in a long context: a change within a sequence would leave its cached
+    /// keys with the wrong rotation.
     pub fn for_context(&self, max_sequence_tokens: usize) -> Self {
         match &self.short {
             Some(short) if max_sequence_tokens <= short.max_tokens => {

@@ -1,5 +1,6 @@
-//! A routed mixture of experts: rows sorted by expert, so that the weights of an expert are read once for all of its rows; all
-//! experts of a projection are one parallel run. Does not know where router logits come from.
+//! A routed mixture of experts: rows sorted by expert, so that the weights of an expert are read once for all
+//! of its rows; all experts of a projection are one parallel run. Does not know where router logits come
+//! from.
 
 use std::ops::Range;
 
@@ -40,7 +41,8 @@ pub(super) struct ExpertsScratch {
     /// The list of a projection's products; empty between calls.
     products: Vec<Product<'static>>,
     sorted: Vec<f32>,
-    /// Where gate and up are not fused: their products, `[sorted rows, 2 * width]`, and the hidden activations.
+    /// Where gate and up are not fused: their products, `[sorted rows, 2 * width]`, and the hidden
+    /// activations.
     gates: Vec<f32>,
     hidden: Vec<f32>,
     results: Vec<f32>,
@@ -115,7 +117,8 @@ impl ExpertsScratch {
         }
     }
 
-    /// Leaves the experts of the best groups: those with the largest sums of their best experts, the first of equals.
+    /// Leaves the experts of the best groups: those with the largest sums of their best experts, the first of
+    /// equals.
     fn keep_best_groups(&mut self, groups: RoutingGroups) {
         let size = self.free.len() / groups.n_groups;
         self.groups.clear();

@@ -1,4 +1,5 @@
-//! The processor's memory: packed weights, keys and values in the layout of the kernels. Does not know what is computed of them.
+//! The processor's memory: packed weights, keys and values in the layout of the kernels. Does not know what
+//! is computed of them.
 
 use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::attention::{self, KvLayer, KvShape, SharedPrefixGroups};
@@ -17,7 +18,8 @@ use crate::weights::TensorView;
 const _: () =
     assert!(BLOCK_TOKENS == attention::BLOCK_TOKENS, "the scheduler and the kernels mean the same block");
 
-/// Pages for so many tokens are zeroed at the start: zeroing them later slows the first prompts by some percent.
+/// Pages for so many tokens are zeroed at the start: zeroing them later slows the first prompts by some
+/// percent.
 const TOUCHED_TOKENS: usize = 2048;
 /// The most memory that is zeroed at the start.
 const TOUCHED_BYTES: usize = 256 << 20;

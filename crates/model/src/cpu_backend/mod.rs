@@ -1,6 +1,7 @@
-//! The backend of this machine's processor: packed weights, SIMD instruction sets, one pool of threads. Activations are rounded
-//! to int8 where they are multiplied with quantized weights (with a second int8 term for the rounding error where keys are
-//! computed), and nowhere else. Does not know architectures; the arithmetic is in `throng-kernels`.
+//! The backend of this machine's processor: packed weights, SIMD instruction sets, one pool of threads.
+//! Activations are rounded to int8 where they are multiplied with quantized weights (with a second int8 term
+//! for the rounding error where keys are computed), and nowhere else. Does not know architectures; the
+//! arithmetic is in `throng-kernels`.
 
 mod experts;
 mod heads;
@@ -40,7 +41,8 @@ pub struct CpuBackend {
     normed: Vec<f32>,
     /// Hidden activations of a feed-forward network.
     hidden: Activations,
-    /// Where gate and up are not two parts: their product, `[rows, 2 * width]`, and the hidden activations after it.
+    /// Where gate and up are not two parts: their product, `[rows, 2 * width]`, and the hidden activations
+    /// after it.
     gates: Vec<f32>,
     experts: ExpertsScratch,
     /// Gates of the heads of recurrent layers.

@@ -1,4 +1,5 @@
-//! Products of rows with stacked matrices, and gated feed-forward networks. Does not know where a model has them.
+//! Products of rows with stacked matrices, and gated feed-forward networks. Does not know where a model has
+//! them.
 
 use throng_kernels::matmul::{RowNorm, gated_matmul};
 use throng_kernels::rows;
@@ -44,7 +45,8 @@ impl CpuBackend {
         }
     }
 
-    /// Computes the hidden activations of a network, in the forms that its down projection is multiplied with.
+    /// Computes the hidden activations of a network, in the forms that its down projection is multiplied
+    /// with.
     pub(super) fn set_hidden(&mut self, x: Rows<'_>, mlp: &GatedMlp<Self>, activation: Activation) {
         let (gate_up, down) = (&mlp.gate_up, &mlp.down.weight);
         self.set_activations(x, &gate_up.weight);

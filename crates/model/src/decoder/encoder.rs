@@ -1,4 +1,5 @@
-//! The embeddings of an encoder: those of tokens, positions and segments, summed and normed. Does not know layers.
+//! The embeddings of an encoder: those of tokens, positions and segments, summed and normed. Does not know
+//! layers.
 
 use super::Workspace;
 use super::weights::EncoderWeights;

@@ -1,4 +1,5 @@
-//! The feed-forward block of a layer: a gated network or a mixture of them, with adapters or without. Does not know attention.
+//! The feed-forward block of a layer: a gated network or a mixture of them, with adapters or without. Does
+//! not know attention.
 
 use super::experts::mix_experts;
 use super::weights::{FeedForwardWeights, LayerWeights};
@@ -47,8 +48,8 @@ struct Mlp<'a, B: Backend> {
     norm: Option<Norm<'a, B>>,
 }
 
-/// A gated network of single operations, with adapters between them. Fusions have the bits of the operations that they consist of,
-/// so rows without an adapter come out as they do alone.
+/// A gated network of single operations, with adapters between them. Fusions have the bits of the operations
+/// that they consist of, so rows without an adapter come out as they do alone.
 fn adapted_mlp<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,

@@ -1,5 +1,6 @@
-//! Multi-head latent attention in its absorbed form (arXiv:2405.04434, 2.1): the latent vector of a token is key and value of all
-//! heads, and matrices that would make keys and values of it multiply queries and outputs instead. Does not know other mixers.
+//! Multi-head latent attention in its absorbed form (arXiv:2405.04434, 2.1): the latent vector of a token is
+//! key and value of all heads, and matrices that would make keys and values of it multiply queries and
+//! outputs instead. Does not know other mixers.
 
 use super::weights::{LatentQuery, LatentWeights, LayerWeights};
 use super::{Workspace, add_output, adds_directly, norm, post_norm};

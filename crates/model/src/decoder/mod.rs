@@ -1,5 +1,5 @@
-//! The forward pass: one for all architectures, over any backend. Does not know where weights came from and what logits are
-//! used for.
+//! The forward pass: one for all architectures, over any backend. Does not know where weights came from and
+//! what logits are used for.
 
 mod attention;
 mod encoder;
@@ -132,7 +132,8 @@ impl<B: Backend> Decoder<B> {
         self.run_layers(backend, cache, (adapters, shape), None);
     }
 
-    /// [`Self::forward_with`], showing `observe` the residual stream before each layer, `[tokens, hidden]`, with the layer's index.
+    /// [`Self::forward_with`], showing `observe` the residual stream before each layer, `[tokens, hidden]`,
+    /// with the layer's index.
     pub fn forward_observed(
         &mut self,
         backend: &mut B,
@@ -250,8 +251,9 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    /// Computes the logits of the tokens number `wanted` among those that the last step's input wants, `[wanted, vocabulary]`,
-    /// and leaves them on the device: [`Backend::sample`] or [`DeviceMemory::download`] take them from there.
+    /// Computes the logits of the tokens number `wanted` among those that the last step's input wants,
+    /// `[wanted, vocabulary]`, and leaves them on the device: [`Backend::sample`] or
+    /// [`DeviceMemory::download`] take them from there.
     ///
     /// # Panics
     /// When this is a stage without the head.
@@ -274,8 +276,8 @@ impl<B: Backend> Decoder<B> {
         &mut ws.logits
     }
 
-    /// The outputs of the last layer, normed where there is a norm after it, of the tokens number `wanted` among those that the last
-    /// step's input wants: in one of the two buffers, which are `[wanted, hidden]`.
+    /// The outputs of the last layer, normed where there is a norm after it, of the tokens number `wanted`
+    /// among those that the last step's input wants: in one of the two buffers, which are `[wanted, hidden]`.
     pub(crate) fn outputs<'a>(
         &mut self,
         backend: &mut B,
@@ -353,7 +355,8 @@ fn adds_directly<B: Backend>(config: &DecoderConfig, post_norm: Option<Norm<'_, 
     post_norm.is_none() && config.residual_scale == 1.0
 }
 
-/// Adds the output of a block, summed over devices, to the residual stream, normed first or with it where the family does so.
+/// Adds the output of a block, summed over devices, to the residual stream, normed first or with it where the
+/// family does so.
 fn add_output<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,

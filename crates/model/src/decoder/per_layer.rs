@@ -1,5 +1,5 @@
-//! Embeddings of the tokens for each layer (Gemma 3n, Gemma 4): computed once a step, added in each layer through a gated
-//! projection. Does not know mixers and feed-forward blocks.
+//! Embeddings of the tokens for each layer (Gemma 3n, Gemma 4): computed once a step, added in each layer
+//! through a gated projection. Does not know mixers and feed-forward blocks.
 
 use super::weights::{PerLayerEmbedding, PerLayerWeights};
 use super::{Workspace, post_norm_of};

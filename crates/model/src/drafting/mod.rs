@@ -1,5 +1,6 @@
-//! An executor with a draft model: before the model verifies drafts, a smaller one makes them, with the same sampling parameters,
-//! random numbers and constraint, so that it guesses sampled tokens too. Does not know tensors; both models are executors.
+//! An executor with a draft model: before the model verifies drafts, a smaller one makes them, with the same
+//! sampling parameters, random numbers and constraint, so that it guesses sampled tokens too. Does not know
+//! tensors; both models are executors.
 
 mod slots;
 
@@ -21,9 +22,9 @@ const MASK_PATIENCE: Duration = Duration::from_millis(2);
 
 /// Runs batches on a model, with the drafts that another model makes.
 ///
-/// The draft model's keys and values stand in a KV cache of its own under the same block numbers, so that shared prefixes,
-/// preemption and rejected drafts need no care. What it has not followed (prompts, steps without drafts) it computes when drafts are
-/// asked for, in chunks; until it has caught up it makes none.
+/// The draft model's keys and values stand in a KV cache of its own under the same block numbers, so that
+/// shared prefixes, preemption and rejected drafts need no care. What it has not followed (prompts, steps
+/// without drafts) it computes when drafts are asked for, in chunks; until it has caught up it makes none.
 pub struct DraftingExecutor {
     model: Box<dyn Executor>,
     draft_model: Box<dyn Executor>,
@@ -55,8 +56,8 @@ struct Drafted {
 }
 
 impl DraftingExecutor {
-    /// The executor of `model` with drafts of `draft_model`, which has at least as many KV blocks and an equal vocabulary; sizes may
-    /// differ by unused tokens at the end.
+    /// The executor of `model` with drafts of `draft_model`, which has at least as many KV blocks and an
+    /// equal vocabulary; sizes may differ by unused tokens at the end.
     pub fn new(model: Box<dyn Executor>, draft_model: Box<dyn Executor>) -> Self {
         let n_blocks = model.capacity().n_blocks.min(draft_model.capacity().n_blocks);
         Self {
@@ -76,8 +77,8 @@ impl DraftingExecutor {
         }
     }
 
-    /// The same with a head in the place of the draft model: it reads what the model gave at the positions before, so that what it
-    /// computed ahead of the model is computed again.
+    /// The same with a head in the place of the draft model: it reads what the model gave at the positions
+    /// before, so that what it computed ahead of the model is computed again.
     #[must_use]
     pub(crate) fn of_head(self) -> Self {
         Self { keeps_ahead: false, ..self }

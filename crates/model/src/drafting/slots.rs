@@ -1,11 +1,12 @@
-//! Which token stands in each slot of the KV cache, and how far the draft model has followed. Does not know sequences, only
-//! their blocks.
+//! Which token stands in each slot of the KV cache, and how far the draft model has followed. Does not know
+//! sequences, only their blocks.
 
 use throng_core::batch::{BLOCK_TOKENS, BlockId};
 use throng_core::request::TokenId;
 
-/// The tokens behind the model's keys and values, slot by slot, and in how many leading slots of each block the draft model has keys
-/// and values of the same tokens. So the draft model can be left out of any step and catch up later. 4 bytes a token and 9 a block.
+/// The tokens behind the model's keys and values, slot by slot, and in how many leading slots of each block
+/// the draft model has keys and values of the same tokens. So the draft model can be left out of any step and
+/// catch up later. 4 bytes a token and 9 a block.
 ///
 /// A wrong entry costs drafts that are rejected, never a wrong output.
 #[derive(Debug)]
@@ -28,8 +29,9 @@ impl DraftSlots {
         }
     }
 
-    /// Notes that `tokens` stand at the positions from `start` on. What the draft model has computed ahead stays where it is of the same
-    /// tokens in the same block; a block that is written from its beginning may have been another sequence's before.
+    /// Notes that `tokens` stand at the positions from `start` on. What the draft model has computed ahead
+    /// stays where it is of the same tokens in the same block; a block that is written from its beginning may
+    /// have been another sequence's before.
     pub(super) fn note(&mut self, blocks: &[BlockId], start: usize, tokens: &[TokenId]) {
         for (position, &token) in (start..).zip(tokens) {
             let (block, slot) = place(blocks, position);
@@ -42,7 +44,8 @@ impl DraftSlots {
         }
     }
 
-    /// Notes that a block is copied. Only the model's keys and values are: the draft model computes its own again.
+    /// Notes that a block is copied. Only the model's keys and values are: the draft model computes its own
+    /// again.
     pub(super) fn copy(&mut self, from: BlockId, to: BlockId) {
         let (from, to) = (from.0 as usize, to.0 as usize);
         self.tokens.copy_within(from * BLOCK_TOKENS..(from + 1) * BLOCK_TOKENS, to * BLOCK_TOKENS);
@@ -72,8 +75,9 @@ impl DraftSlots {
         self.pass += 1;
     }
 
-    /// Takes the blocks of the positions from `start` to `end` for a sequence of this pass. False, and nothing is taken, where another
-    /// sequence of the pass writes one of them: sequences share blocks that the draft model lacks.
+    /// Takes the blocks of the positions from `start` to `end` for a sequence of this pass. False, and
+    /// nothing is taken, where another sequence of the pass writes one of them: sequences share blocks that
+    /// the draft model lacks.
     pub(super) fn take_for_writing(&mut self, blocks: &[BlockId], start: usize, end: usize) -> bool {
         let written = &blocks[start / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)];
         let is_free = written.iter().all(|block| self.written_in[block.0 as usize] != self.pass);
@@ -91,7 +95,8 @@ impl DraftSlots {
         }
     }
 
-    /// Notes that the draft model has keys and values of all positions below `end`, those from `start` on being new.
+    /// Notes that the draft model has keys and values of all positions below `end`, those from `start` on
+    /// being new.
     pub(super) fn follow(&mut self, blocks: &[BlockId], start: usize, end: usize) {
         for position in start..end {
             let (block, slot) = place(blocks, position);

@@ -1,5 +1,6 @@
-//! The configuration of an EAGLE-3 head, in the two spellings of published ones: a Llama's `config.json` with a few more keys
-//! (`LlamaForCausalLMEagle3`), and that of the speculators library (`Eagle3Speculator`). Does not know tensors.
+//! The configuration of an EAGLE-3 head, in the two spellings of published ones: a Llama's `config.json` with
+//! a few more keys (`LlamaForCausalLMEagle3`), and that of the speculators library (`Eagle3Speculator`). Does
+//! not know tensors.
 
 use serde_json::{Map, Value};
 
@@ -77,8 +78,8 @@ impl HeadConfig {
         })
     }
 
-    /// The layers of a model with `n_layers` whose inputs the head reads; those of the published training code where the head's
-    /// file names none.
+    /// The layers of a model with `n_layers` whose inputs the head reads; those of the published training
+    /// code where the head's file names none.
     ///
     /// # Errors
     /// When the model has no such layer.
@@ -96,8 +97,8 @@ impl HeadConfig {
     }
 }
 
-/// Layer `i` at the top of the file means the input of layer `i` (vLLM, speculators); within `eagle_config` its output (NVIDIA's
-/// and SGLang's heads).
+/// Layer `i` at the top of the file means the input of layer `i` (vLLM, speculators); within `eagle_config`
+/// its output (NVIDIA's and SGLang's heads).
 fn layers(
     outer: &Map<String, Value>,
     eagle: Option<&Map<String, Value>>,

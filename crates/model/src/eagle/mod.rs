@@ -1,5 +1,6 @@
-//! EAGLE-3 heads (arXiv:2503.01840): drafts from one layer that reads tokens and the model's hidden states. A head is an executor in
-//! the place of a draft model; the model's runner keeps for it what it reads ([`FeatureTap`]). Does not know how drafts are verified.
+//! EAGLE-3 heads (arXiv:2503.01840): drafts from one layer that reads tokens and the model's hidden states. A
+//! head is an executor in the place of a draft model; the model's runner keeps for it what it reads
+//! ([`FeatureTap`]). Does not know how drafts are verified.
 
 mod config;
 mod features;
@@ -27,9 +28,9 @@ pub(crate) use weights::HeadWeights;
 
 /// Runs batches on a head: of each sequence that samples, a guess of the token after its last one.
 ///
-/// A token's entry in the head's cache is made of the token and of what stands at the position before it: what the model gave there
-/// or, ahead of the model, what the head gave. So the head cannot follow further than one token after what the model has computed, and
-/// what it computes ahead has to be computed again.
+/// A token's entry in the head's cache is made of the token and of what stands at the position before it:
+/// what the model gave there or, ahead of the model, what the head gave. So the head cannot follow further
+/// than one token after what the model has computed, and what it computes ahead has to be computed again.
 pub(crate) struct HeadRunner<B: Backend> {
     backend: B,
     head: Head<B>,
@@ -97,8 +98,8 @@ impl<B: Backend> HeadRunner<B> {
         })
     }
 
-    /// Fills the step's input, and which of its tokens get a guess: the last one of each sequence that samples. The first token of a
-    /// sequence gets none: nothing stands before it.
+    /// Fills the step's input, and which of its tokens get a guess: the last one of each sequence that
+    /// samples. The first token of a sequence gets none: nothing stands before it.
     fn prepare(&mut self, batch: &ScheduledBatch) {
         let wants = |sequence_idx: usize, token_idx: usize| {
             let scheduled = &batch.sequences()[sequence_idx];

@@ -1,4 +1,5 @@
-//! Finds the tensors of an EAGLE-3 head, checks their shapes and copies them to a device. Does not know arithmetic.
+//! Finds the tensors of an EAGLE-3 head, checks their shapes and copies them to a device. Does not know
+//! arithmetic.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +11,8 @@ use crate::decoder::weights::TensorError;
 use crate::weights::safetensors::{Dtype, RawTensor, SafetensorsFolder};
 use crate::weights::{TensorSource, TensorView};
 
-/// The weights of a head on a device. Matrices that multiply several inputs beside each other are kept as one matrix an input, whose
-/// products are added.
+/// The weights of a head on a device. Matrices that multiply several inputs beside each other are kept as one
+/// matrix an input, whose products are added.
 pub(crate) struct HeadWeights<B: Backend> {
     /// From each of the layers that the head reads to its own width.
     pub(super) features: [B::Matrix; N_FEATURES],
@@ -31,7 +32,8 @@ pub(crate) struct HeadWeights<B: Backend> {
     pub(super) target_tokens: Vec<TokenId>,
 }
 
-/// Tensors that say nothing more: which of the model's tokens the head knows, and old tables of rotary embeddings.
+/// Tensors that say nothing more: which of the model's tokens the head knows, and old tables of rotary
+/// embeddings.
 const UNREAD: [&str; 3] =
     ["t2d", "midlayer.self_attn.rotary_emb.inv_freq", "layers.0.self_attn.rotary_emb.inv_freq"];
 
@@ -39,7 +41,8 @@ impl<B: Backend> HeadWeights<B> {
     /// Checks all tensors and copies them to the device. Drafts are tokens below `vocabulary_size`.
     ///
     /// # Errors
-    /// When a tensor is missing, unknown, or has another shape than the configuration says, or memory does not suffice.
+    /// When a tensor is missing, unknown, or has another shape than the configuration says, or memory does
+    /// not suffice.
     pub(crate) fn load(
         backend: &B,
         config: &HeadConfig,
@@ -206,7 +209,8 @@ impl<'a, B: Backend> Loader<'a, B> {
         self.matrix(MatrixRole::Embedding, &parts, Piece::whole(hidden)).map(Some)
     }
 
-    /// `d2t` holds, for each draft token, by how much the model's token is larger; where it is absent they are the same.
+    /// `d2t` holds, for each draft token, by how much the model's token is larger; where it is absent they
+    /// are the same.
     fn target_tokens(
         &mut self,
         n_drafts: usize,

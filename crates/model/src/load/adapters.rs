@@ -9,8 +9,8 @@ use super::{BackendKind, LoadedModel};
 use crate::adapter::{AdapterError, AdapterLimits, LoadedAdapter, RandomAdapter};
 
 impl LoadedModel {
-    /// Loads the adapter in `folder`, as PEFT saves it, for all runners of a backend. They know it from the next step on and until the
-    /// last clone of what this returns is dropped.
+    /// Loads the adapter in `folder`, as PEFT saves it, for all runners of a backend. They know it from the
+    /// next step on and until the last clone of what this returns is dropped.
     ///
     /// # Errors
     /// When it is broken, does not fit the model, exceeds the limits, or finds no room beside the others.
@@ -42,8 +42,8 @@ impl LoadedModel {
         self.prepared.load_adapter(backend, &self.config, AdapterOrigin::Random(random), held)
     }
 
-    /// How numbers of adapters are held: in F32 over F32 weights, otherwise in BF16, whose rounding is no coarser than that of
-    /// quantized weights and their activations.
+    /// How numbers of adapters are held: in F32 over F32 weights, otherwise in BF16, whose rounding is no
+    /// coarser than that of quantized weights and their activations.
     pub fn adapter_format(&self) -> Format {
         match self.weight_summary().formats.first() {
             Some((Format::F32, _)) => Format::F32,

@@ -1,5 +1,5 @@
-//! Finds the chat templates in a model's files; a model may have several, by name. Does not know their contents and which one a
-//! request uses.
+//! Finds the chat templates in a model's files; a model may have several, by name. Does not know their
+//! contents and which one a request uses.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,9 @@ const DEFAULT: &str = "default";
 /// Most files of a folder that are read as further templates.
 const MAX_TEMPLATES: usize = 64;
 
-/// The templates of a folder, as transformers finds them: `chat_template.jinja`, else what `tokenizer_config.json` has, else
-/// what `chat_template.json` has; and the files of `additional_chat_templates`, named by their stems.
+/// The templates of a folder, as transformers finds them: `chat_template.jinja`, else what
+/// `tokenizer_config.json` has, else what `chat_template.json` has; and the files of
+/// `additional_chat_templates`, named by their stems.
 pub(super) fn of_folder(folder: &Path, tokenizer_config: Option<&[u8]>) -> Result<ChatTemplates, LoadError> {
     let mut templates = match text(&folder.join("chat_template.jinja"))? {
         Some(template) => BTreeMap::from([(DEFAULT.to_owned(), template)]),
@@ -39,7 +40,8 @@ pub(super) fn of_folder(folder: &Path, tokenizer_config: Option<&[u8]>) -> Resul
     Ok(templates)
 }
 
-/// The templates in the metadata of a GGUF file: `tokenizer.chat_template` and `tokenizer.chat_template.NAME`.
+/// The templates in the metadata of a GGUF file: `tokenizer.chat_template` and
+/// `tokenizer.chat_template.NAME`.
 pub(super) fn of_gguf(metadata: &GgufMetadata) -> Result<ChatTemplates, GgufError> {
     const KEY: &str = "tokenizer.chat_template";
     let mut templates = ChatTemplates::new();

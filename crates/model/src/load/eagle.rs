@@ -78,8 +78,8 @@ impl EagleHead {
         })
     }
 
-    /// Bytes that a block of 16 tokens takes in the head's KV cache and for what it reads of the model; `None` when `dtype` cannot
-    /// hold its heads.
+    /// Bytes that a block of 16 tokens takes in the head's KV cache and for what it reads of the model;
+    /// `None` when `dtype` cannot hold its heads.
     pub fn block_bytes(&self, dtype: KvDtype) -> Option<u64> {
         let width = self.config.decoder.hidden_size;
         let features = BLOCK_TOKENS.checked_mul(width)?.checked_mul(size_of::<f32>())?;

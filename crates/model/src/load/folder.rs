@@ -71,7 +71,8 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
     })
 }
 
-/// A configuration that says nothing of quantization, with what ModelOpt's `hf_quant_config.json` beside it says.
+/// A configuration that says nothing of quantization, with what ModelOpt's `hf_quant_config.json` beside it
+/// says.
 fn with_modelopt(
     folder: &Path,
     mut config: Map<String, Value>,
@@ -128,7 +129,8 @@ fn generation_defaults(generation: &Map<String, Value>) -> GenerationDefaults {
     }
 }
 
-/// The tokenizer at `path`: a folder with a `tokenizer.json`, or such a file itself, with the `tokenizer_config.json` beside it.
+/// The tokenizer at `path`: a folder with a `tokenizer.json`, or such a file itself, with the
+/// `tokenizer_config.json` beside it.
 ///
 /// # Errors
 /// When there is none or it cannot be read.

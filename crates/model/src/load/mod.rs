@@ -1,5 +1,5 @@
-//! Opens a model: a folder as the hub has them or a GGUF file, with the files beside the weights. Does not interpret tokenizers
-//! and templates; they are passed on as they are.
+//! Opens a model: a folder as the hub has them or a GGUF file, with the files beside the weights. Does not
+//! interpret tokenizers and templates; they are passed on as they are.
 
 mod adapters;
 mod chat_templates;
@@ -50,8 +50,8 @@ pub enum BackendKind {
     /// The fast kernels of this machine; activations are quantized where the weights are.
     #[default]
     Cpu,
-    /// The same with one of the machine's instruction sets, to measure what the others gain. Preparing panics when the machine
-    /// does not have it.
+    /// The same with one of the machine's instruction sets, to measure what the others gain. Preparing panics
+    /// when the machine does not have it.
     CpuIsa(Isa),
     /// Plain float loops, for tests.
     Reference,
@@ -71,8 +71,8 @@ impl BackendKind {
 /// How a model is opened.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
-    /// For which backend the weights are prepared at once; `None` leaves that to the first runner, so that a model of which
-    /// only the metadata are wanted opens quickly.
+    /// For which backend the weights are prepared at once; `None` leaves that to the first runner, so that a
+    /// model of which only the metadata are wanted opens quickly.
     pub prepare: Option<BackendKind>,
     /// Threads that prepare weights.
     pub n_threads: usize,
@@ -188,8 +188,8 @@ pub enum LoadError {
     Backend(#[from] BackendError),
 }
 
-/// Opens the model at `path`: a folder with `config.json` and safetensors files, or a GGUF file (of a split model any
-/// part), and prepares its weights as `options` say.
+/// Opens the model at `path`: a folder with `config.json` and safetensors files, or a GGUF file (of a split
+/// model any part), and prepares its weights as `options` say.
 ///
 /// # Errors
 /// When files are missing, broken or of a family that is not supported.
@@ -266,8 +266,8 @@ impl LoadedModel {
         self.prepared.prepare(backend, n_threads, &self.unprepared(), progress)
     }
 
-    /// An executor with its own KV cache. Weights are shared between runners, so that another after a failure costs
-    /// no more than its cache.
+    /// An executor with its own KV cache. Weights are shared between runners, so that another after a failure
+    /// costs no more than its cache.
     ///
     /// # Errors
     /// When memory does not suffice, or the backend does not support the model or such a cache.
@@ -377,13 +377,15 @@ impl LoadedModel {
         self.held_format(tensor).bytes_of(n_elements).unwrap_or(tensor.data.len()) as u64
     }
 
-    /// What quantizing did, once the weights have been prepared; `None` for a model that is held as it is stored.
+    /// What quantizing did, once the weights have been prepared; `None` for a model that is held as it is
+    /// stored.
     pub fn quantize_report(&self) -> Option<&QuantizeReport> {
         self.prepared.quantize_report()
     }
 
-    /// The KV dtype whose rounding is no coarser than that of the weights and activations: f32 for f32 weights, bf16 for bf16, mxfp8 and
-    /// quantized weights where the backend multiplies those in AMX tiles of bfloat16, f16 otherwise.
+    /// The KV dtype whose rounding is no coarser than that of the weights and activations: f32 for f32
+    /// weights, bf16 for bf16, mxfp8 and quantized weights where the backend multiplies those in AMX tiles of
+    /// bfloat16, f16 otherwise.
     pub fn default_kv_dtype(&self, backend: BackendKind) -> KvDtype {
         let has_tiles = backend.isa().is_some_and(Isa::has_tiles);
         let fits = self.config.cache_shapes().all(|shape| KvDtype::BF16.bytes_of(shape.head_dim).is_some());

@@ -1,5 +1,5 @@
-//! Reads what is pooled: `modules.json` and the folders it names, as sentence-transformers saves them, or the classifier that
-//! `architectures` of a `config.json` names. Does not know tensors.
+//! Reads what is pooled: `modules.json` and the folders it names, as sentence-transformers saves them, or the
+//! classifier that `architectures` of a `config.json` names. Does not know tensors.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! A folder whose `model_type` no family has: read as Llama, and refused where it has more than that. Does not know families.
+//! A folder whose `model_type` no family has: read as Llama, and refused where it has more than that. Does
+//! not know families.
 
 use serde_json::{Map, Value};
 
@@ -30,7 +31,8 @@ pub(super) fn architecture(
     Ok(architecture)
 }
 
-/// The first tensor that nothing reads, but for those of layers that predict further tokens and those that say nothing new.
+/// The first tensor that nothing reads, but for those of layers that predict further tokens and those that
+/// say nothing new.
 fn unread(architecture: &Architecture, tensors: &dyn TensorSource, predicts_further: bool) -> Option<String> {
     let roles = tensor_roles(architecture, tensors);
     let n_layers = architecture.config.layers.len();

@@ -1,4 +1,5 @@
-//! What is pooled of a sequence's outputs, and the layers of a head, as values. Does not know files and tensors.
+//! What is pooled of a sequence's outputs, and the layers of a head, as values. Does not know files and
+//! tensors.
 
 use std::collections::BTreeMap;
 

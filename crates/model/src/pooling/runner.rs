@@ -1,4 +1,5 @@
-//! The executor of a pooling model: batch in, a vector for each sequence out. Does not know requests and scheduling.
+//! The executor of a pooling model: batch in, a vector for each sequence out. Does not know requests and
+//! scheduling.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use crate::weights::TensorSource;
 /// Outputs of tokens that are on the host at a time.
 const ROWS_AT_A_TIME: usize = 256;
 
-/// Runs batches of a pooling model. The answer of a sequence whose prompt has been computed is one vector, in the place of a token.
+/// Runs batches of a pooling model. The answer of a sequence whose prompt has been computed is one vector, in
+/// the place of a token.
 pub struct PoolingRunner<B: Backend> {
     backend: B,
     decoder: Decoder<B>,
@@ -92,8 +94,8 @@ impl<B: Backend> PoolingRunner<B> {
         })
     }
 
-    /// Sums the outputs that are pooled of each sequence, in the order of their tokens, and leaves their mean in `pooled`: one row for
-    /// each sequence of `owners`, which says for each wanted token whose it is.
+    /// Sums the outputs that are pooled of each sequence, in the order of their tokens, and leaves their mean
+    /// in `pooled`: one row for each sequence of `owners`, which says for each wanted token whose it is.
     fn pool(&mut self, owners: &[usize], n_pooled: usize) -> Result<(), BackendError> {
         self.sums.clear();
         self.sums.resize(n_pooled * self.hidden, 0.0);

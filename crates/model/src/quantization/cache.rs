@@ -1,9 +1,11 @@
-//! Quantized weights kept in a file, so that the next start need not quantize: which file, which model it is of, and reading
-//! it. A file with any fault is treated as absent. Does not know how weights are quantized and packed.
+//! Quantized weights kept in a file, so that the next start need not quantize: which file, which model it is
+//! of, and reading it. A file with any fault is treated as absent. Does not know how weights are quantized
+//! and packed.
 //!
-//! The file is the packed matrices one after another, a header in JSON, and an end of 32 bytes: magic number, length
-//! and digest of the header. The header says which model the weights are of and has a digest of every section of
-//! [`SECTION`] bytes. Digests detect damage, not manipulation by someone who may write to the folder.
+//! The file is the packed matrices one after another, a header in JSON, and an end of 32 bytes: magic number,
+//! length and digest of the header. The header says which model the weights are of and has a digest of every
+//! section of [`SECTION`] bytes. Digests detect damage, not manipulation by someone who may write to the
+//! folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -57,8 +59,8 @@ pub(super) struct KeptMatrix {
 impl CachePlace {
     /// One file in `folder` for the model at `path` and a format; `None` when the tensors are not in files.
     ///
-    /// A file of weights is identified by its length, its modification times, the names and shapes of its tensors and a page of
-    /// each: reading all of it would take longer than quantizing it.
+    /// A file of weights is identified by its length, its modification times, the names and shapes of its
+    /// tensors and a page of each: reading all of it would take longer than quantizing it.
     pub(crate) fn new(
         folder: &Path,
         path: &Path,

@@ -1,4 +1,5 @@
-//! Writes quantized weights to their file, beside the old one until the new one is whole. Does not know how they are made.
+//! Writes quantized weights to their file, beside the old one until the new one is whole. Does not know how
+//! they are made.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};

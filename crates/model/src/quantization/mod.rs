@@ -1,5 +1,5 @@
-//! A float model quantized while it is loaded: which matrices, to which formats. Does not know how blocks are computed
-//! and which backend holds them.
+//! A float model quantized while it is loaded: which matrices, to which formats. Does not know how blocks are
+//! computed and which backend holds them.
 
 mod cache;
 mod cache_writer;
@@ -92,8 +92,9 @@ impl Quantization {
         }
     }
 
-    /// The formats for a matrix of this role; the first one is used whose blocks its rows fill. The output matrix gets more
-    /// bits, as in llama.cpp's files; rows that are not whole superblocks get a plain format of more bits.
+    /// The formats for a matrix of this role; the first one is used whose blocks its rows fill. The output
+    /// matrix gets more bits, as in llama.cpp's files; rows that are not whole superblocks get a plain format
+    /// of more bits.
     const fn formats(self, role: Role) -> &'static [Format] {
         match (self, role) {
             (_, Role::Router) => &[],
@@ -151,7 +152,8 @@ impl QuantizePlan {
         }
     }
 
-    /// The format in which a tensor is held: its own when it is a vector or a router, or when no other fits its rows.
+    /// The format in which a tensor is held: its own when it is a vector or a router, or when no other fits
+    /// its rows.
     pub(crate) fn format_of(&self, tensor: &TensorView<'_>) -> Format {
         // Experts in MXFP4 are few bits already.
         if !tensor.format.is_float() {
@@ -179,7 +181,8 @@ impl QuantizePlan {
     }
 }
 
-/// Whether a tensor is the weight `wanted`, in a layer or under the prefix of a multimodal or a headless checkpoint.
+/// Whether a tensor is the weight `wanted`, in a layer or under the prefix of a multimodal or a headless
+/// checkpoint.
 fn is_called(name: &str, wanted: &str) -> bool {
     let wanted = wanted.strip_prefix("model.").unwrap_or(wanted);
     let before = name.strip_suffix(".weight").and_then(|name| name.strip_suffix(wanted));

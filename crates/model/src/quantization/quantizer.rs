@@ -1,4 +1,5 @@
-//! Quantizes one matrix after the other on the backend's threads and copies it to the backend. Does not know the forward pass.
+//! Quantizes one matrix after the other on the backend's threads and copies it to the backend. Does not know
+//! the forward pass.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -24,7 +25,8 @@ pub(crate) struct Quantizer {
     kept: Kept,
     report: QuantizeReport,
     started: Instant,
-    /// The blocks of each part of the current matrix; buffers are kept from matrix to matrix, and may be longer.
+    /// The blocks of each part of the current matrix; buffers are kept from matrix to matrix, and may be
+    /// longer.
     blocks: Vec<Vec<u8>>,
 }
 

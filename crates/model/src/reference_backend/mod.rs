@@ -1,6 +1,6 @@
-//! The backend that others are compared with: every operation in plain f32 loops over dequantized weights, keys and values in
-//! f32 whatever type is asked for. Activations are never rounded, so its results differ from exact arithmetic by float rounding
-//! only. It has no fusions and is not meant to be fast.
+//! The backend that others are compared with: every operation in plain f32 loops over dequantized weights,
+//! keys and values in f32 whatever type is asked for. Activations are never rounded, so its results differ
+//! from exact arithmetic by float rounding only. It has no fusions and is not meant to be fast.
 
 mod experts;
 mod recurrent;

@@ -35,7 +35,8 @@ pub(super) fn route(
     chosen.into_iter().map(|expert_idx| (expert_idx, weight(expert_idx))).collect()
 }
 
-/// Experts outside the groups with the largest sums of their best experts (arXiv:2412.19437, 2.1.2) cannot be chosen.
+/// Experts outside the groups with the largest sums of their best experts (arXiv:2412.19437, 2.1.2) cannot be
+/// chosen.
 fn drop_groups(scores: &mut [f32], groups: RoutingGroups) {
     let size = scores.len() / groups.n_groups;
     let sum_of_best = |group: &[f32]| -> f32 {

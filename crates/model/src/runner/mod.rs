@@ -1,5 +1,5 @@
-//! The executor of a model: batch in, tokens and log-probabilities out. Does not know requests and scheduling; of time it reports
-//! only how long choosing tokens took.
+//! The executor of a model: batch in, tokens and log-probabilities out. Does not know requests and
+//! scheduling; of time it reports only how long choosing tokens took.
 
 mod blocks;
 mod step;
@@ -64,9 +64,9 @@ pub struct ModelRunner<B: Backend> {
     /// The last token of each sequence of the step that was collected last; 0 where there is none.
     collected: Vec<TokenId>,
     capacity: ExecutorCapacity,
-    /// Most positions whose logits are in memory at once, `vocabulary * 4` bytes each: one for each sequence of a batch, so
-    /// that a decode step reads the output matrix once. Drafts and prompts that want all their log-probabilities may need
-    /// more; they are answered in pieces.
+    /// Most positions whose logits are in memory at once, `vocabulary * 4` bytes each: one for each sequence
+    /// of a batch, so that a decode step reads the output matrix once. Drafts and prompts that want all their
+    /// log-probabilities may need more; they are answered in pieces.
     max_logit_rows: usize,
 }
 
@@ -148,15 +148,16 @@ impl<B: Backend> ModelRunner<B> {
         Self { fingerprint: Some(fingerprint), ..self }
     }
 
-    /// The same runner, which keeps what a head reads of its steps. The host computes that, so steps run one at a time.
+    /// The same runner, which keeps what a head reads of its steps. The host computes that, so steps run one
+    /// at a time.
     #[must_use]
     pub(crate) fn with_tap(self, tap: FeatureTap<B>) -> Self {
         let capacity = ExecutorCapacity { max_steps_in_flight: 1, ..self.capacity };
         Self { tap: Some(tap), capacity, ..self }
     }
 
-    /// Begins the forward pass of a step, and keeps what a head reads, if there is one. The step before it is in flight, or was
-    /// collected.
+    /// Begins the forward pass of a step, and keeps what a head reads, if there is one. The step before it is
+    /// in flight, or was collected.
     fn forward(
         &mut self,
         step: &mut RunnerStep<B>,
@@ -272,8 +273,9 @@ impl<B: Backend> Executor for ModelRunner<B> {
         self.import(exported, to)
     }
 
-    /// Begins the step, if steps may be in flight and the one before has left its tokens on the device. Else it begins when that one
-    /// has been collected: where the host chooses tokens, the buffers are in use until then.
+    /// Begins the step, if steps may be in flight and the one before has left its tokens on the device. Else
+    /// it begins when that one has been collected: where the host chooses tokens, the buffers are in use
+    /// until then.
     fn submit(&mut self, batch: &ScheduledBatch) -> Result<(), ExecutorError> {
         let in_vocabulary = |token: &TokenId| *token < self.capacity.vocabulary_size;
         assert!(batch.all_tokens().iter().all(in_vocabulary), "a token outside the vocabulary");
@@ -336,8 +338,8 @@ impl<B: Backend> Executor for ModelRunner<B> {
     }
 }
 
-/// Slots of recurrent state of a model that has such layers: one for each sequence of a batch, and as many for checkpoints, up to a
-/// bound.
+/// Slots of recurrent state of a model that has such layers: one for each sequence of a batch, and as many
+/// for checkpoints, up to a bound.
 pub fn n_state_slots(max_batch_sequences: u32) -> usize {
     let n = max_batch_sequences as usize;
     n + n.min(CHECKPOINT_SLOTS)

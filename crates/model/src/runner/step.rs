@@ -1,5 +1,5 @@
-//! State that a runner keeps of a step until it is collected: its input, which logits it wants, its adapters. Does not know the
-//! forward pass.
+//! State that a runner keeps of a step until it is collected: its input, which logits it wants, its adapters.
+//! Does not know the forward pass.
 
 use std::time::Instant;
 
@@ -92,8 +92,8 @@ impl<B: Backend> RunnerStep<B> {
         Ok(())
     }
 
-    /// Says where the carried tokens come from: they are on the device where the step `before` is in flight, else `collected`, one
-    /// for each of its sequences.
+    /// Says where the carried tokens come from: they are on the device where the step `before` is in flight,
+    /// else `collected`, one for each of its sequences.
     pub(super) fn carry_tokens(&mut self, before: Option<&Self>, collected: &[TokenId]) {
         for &(token_idx, sequence_idx) in &self.carried {
             let Some(before) = before else {

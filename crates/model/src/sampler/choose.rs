@@ -1,5 +1,5 @@
-//! Chooses one token from logits to which all rules were applied: `temperature`, `min_p`, `top_k`, `top_p`, in
-//! this order, then one draw. Does not know where the random number comes from.
+//! Chooses one token from logits to which all rules were applied: `temperature`, `min_p`, `top_k`, `top_p`,
+//! in this order, then one draw. Does not know where the random number comes from.
 
 use throng_core::batch::SequenceError;
 use throng_core::request::{SamplingParams, TokenId};
@@ -24,7 +24,8 @@ const NUCLEI: [usize; 2] = [64, 1024];
 const N_CLASSES: usize = 8 * 88;
 
 impl Chooser {
-    /// Chooses from the whole vocabulary by the random number `uniform` in [0, 1); greedy parameters do not use it.
+    /// Chooses from the whole vocabulary by the random number `uniform` in [0, 1); greedy parameters do not
+    /// use it.
     pub(super) fn choose(
         &mut self,
         row: Row<'_>,
@@ -134,8 +135,8 @@ impl Chooser {
         self.block_sums.iter().sum()
     }
 
-    /// Makes the most likely tokens the candidates, enough for their weights to reach `target`, and says how many
-    /// of them it takes.
+    /// Makes the most likely tokens the candidates, enough for their weights to reach `target`, and says how
+    /// many of them it takes.
     fn nucleus_of_vocabulary(&mut self, row: Row<'_>, temperature: f32, target: f64) -> usize {
         for n in NUCLEI {
             self.ranked.take_top(row, n);

@@ -1,6 +1,6 @@
 //! Chooses tokens from logits and reports log-probabilities. The outcome depends on the logits, the request's
-//! parameters and the place of the token only, never on batch mates or earlier calls. Does not know scheduling, text
-//! and where logits come from.
+//! parameters and the place of the token only, never on batch mates or earlier calls. Does not know
+//! scheduling, text and where logits come from.
 
 mod choose;
 pub mod philox;
@@ -59,7 +59,8 @@ pub struct Sampler {
     top: Vec<TokenLogprob>,
 }
 
-/// A mask that allows at most one of so many tokens is read as a list of them; of a wider one the others are banned.
+/// A mask that allows at most one of so many tokens is read as a list of them; of a wider one the others are
+/// banned.
 const LISTED_ONE_IN: usize = 8;
 
 impl Sampler {
@@ -69,8 +70,8 @@ impl Sampler {
     }
 
     /// Chooses the token at `input.position` from the model's `logits` (one a token of the vocabulary), and
-    /// reports log-probabilities where the parameters ask for them. `logits` are changed in between and come back
-    /// as they were.
+    /// reports log-probabilities where the parameters ask for them. `logits` are changed in between and come
+    /// back as they were.
     ///
     /// # Errors
     /// [`SequenceError::InvalidLogits`] when a logit is NaN or +∞, or no token is left to choose;
@@ -104,8 +105,8 @@ impl Sampler {
         }
     }
 
-    /// The log-probability and rank of `token` under `logits`, and the `n_top` most likely tokens with theirs:
-    /// what `prompt_logprobs` asks for.
+    /// The log-probability and rank of `token` under `logits`, and the `n_top` most likely tokens with
+    /// theirs: what `prompt_logprobs` asks for.
     ///
     /// # Errors
     /// [`SequenceError::InvalidLogits`] when a logit is NaN or +∞, or `token` is not in the vocabulary.
@@ -123,7 +124,8 @@ impl Sampler {
     }
 }
 
-/// The tokens that `allowed_token_ids` and the mask leave, where they are given one by one or few enough to be listed.
+/// The tokens that `allowed_token_ids` and the mask leave, where they are given one by one or few enough to
+/// be listed.
 fn list_allowed<'a>(
     listed: &'a mut Vec<TokenId>,
     vocabulary_size: usize,

@@ -1,5 +1,5 @@
-//! The most likely tokens of a vocabulary, without sorting it. Equal logits are ordered by token id, so that no
-//! result depends on how it was searched for. Does not know probabilities.
+//! The most likely tokens of a vocabulary, without sorting it. Equal logits are ordered by token id, so that
+//! no result depends on how it was searched for. Does not know probabilities.
 
 use std::cmp::Ordering;
 

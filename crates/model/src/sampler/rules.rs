@@ -1,5 +1,5 @@
-//! The parameters that change single logits before a token is chosen. They touch few of a vocabulary's logits,
-//! so they change them in place and put them back. Semantics are vLLM's. Does not know probabilities.
+//! The parameters that change single logits before a token is chosen. They touch few of a vocabulary's
+//! logits, so they change them in place and put them back. Semantics are vLLM's. Does not know probabilities.
 
 use throng_core::constraint::TokenMask;
 use throng_core::request::TokenId;
@@ -79,7 +79,8 @@ impl LogitRules {
         }
     }
 
-    /// Before `min_tokens` no token ends the output, but where a mask allows nothing else: a grammar that is complete cannot go on.
+    /// Before `min_tokens` no token ends the output, but where a mask allows nothing else: a grammar that is
+    /// complete cannot go on.
     fn ban_early_ends(&mut self, logits: &mut [f32], input: &SamplingInput<'_>, mask: Option<&TokenMask>) {
         let params = input.params;
         let ends = || params.eos_token_ids.iter().chain(&params.stop_token_ids);

@@ -1,5 +1,5 @@
-//! What one pass over a row of logits tells: that all are numbers, and the largest of every group of tokens. Whatever
-//! comes after reads only the groups that matter. Does not know how tokens are chosen.
+//! What one pass over a row of logits tells: that all are numbers, and the largest of every group of tokens.
+//! Whatever comes after reads only the groups that matter. Does not know how tokens are chosen.
 
 use throng_core::request::TokenId;
 use throng_kernels::logits_reduce::{GROUP, LogitsReducer};

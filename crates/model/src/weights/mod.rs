@@ -106,8 +106,8 @@ pub trait TensorSource: Send + Sync {
         None
     }
 
-    /// Whether the weight of that name is stored in the layout of another library, and has to be [decoded](Self::decode). It is not
-    /// among [`Self::names`].
+    /// Whether the weight of that name is stored in the layout of another library, and has to be
+    /// [decoded](Self::decode). It is not among [`Self::names`].
     fn has_encoded(&self, _name: &str) -> bool {
         false
     }
@@ -122,7 +122,8 @@ pub trait TensorSource: Send + Sync {
         Vec::new()
     }
 
-    /// How such weights are stored, each layout once, and the format in which they are held where that has their numbers exactly.
+    /// How such weights are stored, each layout once, and the format in which they are held where that has
+    /// their numbers exactly.
     fn encodings(&self) -> Vec<Encoding> {
         Vec::new()
     }
@@ -137,7 +138,8 @@ pub trait TensorSource: Send + Sync {
         None
     }
 
-    /// Rows of one expert of such a weight that holds the matrices of all experts; `None` if there is none of that name.
+    /// Rows of one expert of such a weight that holds the matrices of all experts; `None` if there is none of
+    /// that name.
     fn decode_expert(&self, _name: &str, _rows: ExpertRows) -> Option<Result<DecodedMatrix, DecodeError>> {
         None
     }
@@ -157,8 +159,8 @@ pub trait TensorSource: Send + Sync {
         None
     }
 
-    /// Refuses what has been read of the tensors when a file was truncated or written to meanwhile: what was read may be
-    /// zeros in the place of bytes that are gone.
+    /// Refuses what has been read of the tensors when a file was truncated or written to meanwhile: what was
+    /// read may be zeros in the place of bytes that are gone.
     ///
     /// # Errors
     /// Naming the file.
@@ -166,6 +168,7 @@ pub trait TensorSource: Send + Sync {
         Ok(())
     }
 
-    /// The tensor has been copied: the memory of its bytes can be returned to the system. It can still be read again.
+    /// The tensor has been copied: the memory of its bytes can be returned to the system. It can still be
+    /// read again.
     fn release(&self, _name: &str) {}
 }

@@ -7,8 +7,8 @@ pub(crate) const GROUP: usize = 16;
 /// Scales of a block.
 pub(crate) const GROUPS_IN_BLOCK: usize = 4;
 
-/// The bytes of a block of 64 columns: its factor, the scales (E4M3) of its groups, then of each group bytes with the codes of two columns that are
-/// eight apart.
+/// The bytes of a block of 64 columns: its factor, the scales (E4M3) of its groups, then of each group bytes
+/// with the codes of two columns that are eight apart.
 pub(crate) fn scaled_block(
     factor: f32,
     scales: [u8; GROUPS_IN_BLOCK],
@@ -30,7 +30,8 @@ pub(crate) fn with_factor(factor: f32, blocks: &[u8]) -> Vec<u8> {
     scaled
 }
 
-/// The name of the tensor with the factors of a weight in a GGUF file: one, or one for each expert. As llama.cpp has it.
+/// The name of the tensor with the factors of a weight in a GGUF file: one, or one for each expert. As
+/// llama.cpp has it.
 pub(crate) fn factors_of(name: &str) -> Option<String> {
     Some(format!("{}.scale", name.strip_suffix(".weight")?))
 }

@@ -1,5 +1,6 @@
-//! Messages of every kind, recorded from a build of protocol version 1. Later builds read the same values in them and
-//! write the same bytes, so gateways and workers of different builds understand each other, and cached answers on disk stay readable.
+//! Messages of every kind, recorded from a build of protocol version 1. Later builds read the same values in
+//! them and write the same bytes, so gateways and workers of different builds understand each other, and
+//! cached answers on disk stay readable.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -33,8 +34,8 @@ fn recorded(kind: &str) -> Vec<&'static str> {
     RECORDED.lines().filter_map(of_kind).collect()
 }
 
-/// Compares the recorded messages of a kind with these values, in both directions. Values are compared by `{:?}`, which tells -0.0
-/// from 0.0 and takes a NaN as equal to itself.
+/// Compares the recorded messages of a kind with these values, in both directions. Values are compared by
+/// `{:?}`, which tells -0.0 from 0.0 and takes a NaN as equal to itself.
 fn check<T: Serialize + DeserializeOwned + Debug>(kind: &str, values: &[T]) {
     let lines = recorded(kind);
     for (line, value) in lines.iter().zip(values) {

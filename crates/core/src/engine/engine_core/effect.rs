@@ -24,7 +24,8 @@ pub enum Effect {
         /// Why.
         failure: EngineFailure,
     },
-    /// A request waits no more: see [`Intake::leave_queue`](crate::engine::Intake::leave_queue). Once for each submitted request.
+    /// A request waits no more: see [`Intake::leave_queue`](crate::engine::Intake::leave_queue). Once for
+    /// each submitted request.
     LeaveQueue {
         /// What it counted: [`crate::request::Request::n_queued_tokens`].
         n_tokens: usize,
@@ -53,8 +54,9 @@ pub enum Effect {
         /// What to run.
         batch: Arc<ScheduledBatch>,
     },
-    /// Evaluate these masks, which no step has yet, and tell it with [`Input::MasksEvaluated`](super::Input::MasksEvaluated). The masks of
-    /// a batch are to be evaluated as well, which is told if they are awaited.
+    /// Evaluate these masks, which no step has yet, and tell it with
+    /// [`Input::MasksEvaluated`](super::Input::MasksEvaluated). The masks of a batch are to be evaluated as
+    /// well, which is told if they are awaited.
     EvaluateMasks(Arc<SequenceMasks>),
     /// The oldest step ended or was given up.
     EndStep {
@@ -64,7 +66,8 @@ pub enum Effect {
         failure: Option<EngineFailure>,
     },
     /// Leave the current executor and make another; whether that succeeds is told with
-    /// [`Input::ExecutorMade`](super::Input::ExecutorMade) or [`Input::ExecutorNotMade`](super::Input::ExecutorNotMade).
+    /// [`Input::ExecutorMade`](super::Input::ExecutorMade) or
+    /// [`Input::ExecutorNotMade`](super::Input::ExecutorNotMade).
     ReplaceExecutor {
         /// The epoch of the new one.
         epoch: Epoch,

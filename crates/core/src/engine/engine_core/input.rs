@@ -24,8 +24,8 @@ pub enum Input {
     Abort(RequestId),
     /// One continuation needs no more tokens.
     AbortSequence(SequenceId),
-    /// So much waits for the reader of a request that it has to be paused. One [`Self::ReaderCaughtUp`] answers it, which
-    /// may come after the next of these.
+    /// The reader of a request is so far behind that it has to be paused. One [`Self::ReaderCaughtUp`]
+    /// answers it, which may come after the next of these.
     ReaderBehind {
         /// Which request.
         request: RequestId,
@@ -34,8 +34,8 @@ pub enum Input {
     },
     /// The reader of a request that was behind has caught up.
     ReaderCaughtUp(RequestId),
-    /// Masks were evaluated: of a sequence that was left out of a step or of [`Effect::EvaluateMasks`](super::Effect::EvaluateMasks), or
-    /// masks that took long.
+    /// Masks were evaluated: of a sequence that was left out of a step or of
+    /// [`Effect::EvaluateMasks`](super::Effect::EvaluateMasks), or masks that took long.
     MasksEvaluated(MaskReport),
     /// The oldest step of an executor ended, maybe one that was given up long ago.
     StepDone(StepDone),
@@ -58,8 +58,8 @@ pub enum Input {
         /// None: as long as it takes.
         deadline: Option<Timestamp>,
     },
-    /// No other input is there now: deadlines are checked and the next step is planned. Comes after each batch of
-    /// inputs, and when [`next_deadline`](super::EngineCore::next_deadline) has passed.
+    /// No other input is there now: deadlines are checked and the next step is planned. Comes after each
+    /// batch of inputs, and when [`next_deadline`](super::EngineCore::next_deadline) has passed.
     Tick,
 }
 

@@ -1,6 +1,6 @@
-//! What the engine decides, without threads, clock, channels or log: inputs and the time go in, effects come out. The same
-//! inputs at the same times give the same effects, so that a log of inputs can be run again and a simulation stands on the
-//! code that serves. Does not know who sends inputs and who carries out effects.
+//! What the engine decides, without threads, clock, channels or log: inputs and the time go in, effects come
+//! out. The same inputs at the same times give the same effects, so that a log of inputs can be run again and
+//! a simulation stands on the code that serves. Does not know who sends inputs and who carries out effects.
 
 mod cache;
 mod effect;
@@ -41,7 +41,7 @@ pub struct EngineCore {
     scheduler: Scheduler,
     streams: Streams,
     executor: CurrentExecutor,
-    /// Of the executor that was asked for last.
+    /// Epoch of the executor that was requested last.
     epoch: Epoch,
     /// The steps in flight, the oldest first.
     steps: VecDeque<InFlight>,
@@ -53,18 +53,19 @@ pub struct EngineCore {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CurrentExecutor {
-    /// It can run steps, or runs some.
+    /// The executor can run steps, or runs some.
     Ready,
-    /// It was asked for.
+    /// An executor was requested.
     Awaited { deadline: Timestamp },
-    /// It could not be replaced.
+    /// The executor could not be replaced.
     None,
 }
 
 #[derive(Debug)]
 struct InFlight {
     step: Step,
-    /// When it was planned, or the step before it ended if that was later: the executor has had it alone since then.
+    /// When it was planned, or the step before it ended if that was later: the executor has had it alone
+    /// since then.
     alone_since: Timestamp,
     record: StepRecord,
 }
@@ -95,8 +96,8 @@ impl EngineCore {
         }
     }
 
-    /// Takes in one input at the time `now`, which is never earlier than at the input before, and adds to `effects` what is
-    /// to be done. The input is only read: a log may keep it.
+    /// Takes in one input at the time `now`, which is never earlier than at the input before, and adds to
+    /// `effects` what is to be done. The input is only read: a log may keep it.
     pub fn apply(&mut self, input: &Input, now: Timestamp, effects: &mut Vec<Effect>) {
         if self.state == EngineState::Stopped && !matches!(input, Input::Submit { .. }) {
             return;
@@ -167,8 +168,8 @@ impl EngineCore {
         matches!(self.executor, CurrentExecutor::Awaited { .. })
     }
 
-    /// Its numbers. What waits in the queue is counted from when it came here; see [`Intake`](crate::engine::Intake) for what is on
-    /// its way as well.
+    /// Its numbers. What waits in the queue is counted from when it came here; see
+    /// [`Intake`](crate::engine::Intake) for what is on its way as well.
     pub fn stats(&self) -> EngineStats {
         let mut stats = self.stats;
         stats.scheduler = self.scheduler.stats();
@@ -306,8 +307,8 @@ impl EngineCore {
         Some(oldest.alone_since + Nanos::from_ms(self.config.step_timeout_ms))
     }
 
-    /// Fails the requests of the oldest step, which has no result, and asks for a new executor; what was not in that step is
-    /// computed again.
+    /// Fails the requests of the oldest step, which has no result, and asks for a new executor; what was not
+    /// in that step is computed again.
     fn fail_step(&mut self, failure: EngineFailure, now: Timestamp, effects: &mut Vec<Effect>) {
         let Some(in_flight) = self.take_oldest_step(now) else { return };
         self.log_step(&in_flight.step, in_flight.record, Some(failure.clone()), effects);

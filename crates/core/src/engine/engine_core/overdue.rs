@@ -1,4 +1,5 @@
-//! Requests that wait too long, for their first step or for their reader, are given up. Does not know what holds them up.
+//! Requests that wait too long, for their first step or for their reader, are given up. Does not know what
+//! holds them up.
 
 use crate::request::RequestId;
 use crate::time::{Nanos, Timestamp};

@@ -1,5 +1,5 @@
-//! The open streams: turns the scheduler's events into effects, and keeps account of readers that are behind. Does not
-//! know when a step runs.
+//! The open streams: turns the scheduler's events into effects, and keeps account of readers that are behind.
+//! Does not know when a step runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,7 +44,8 @@ struct OpenStream {
     prompt_reports: Vec<TokenReport>,
     reader: Reader,
     trace: OpenTrace,
-    /// How often the reader fell behind less how often it caught up: the two may overtake each other on their way.
+    /// How often the reader fell behind less how often it caught up: the two may overtake each other on their
+    /// way.
     n_behind: u32,
 }
 
@@ -98,7 +99,8 @@ impl Streams {
         self.open.keys().copied().collect()
     }
 
-    /// Passes on what the scheduler tells of a request. What concerns a stream that is not open any more is dropped.
+    /// Passes on what the scheduler tells of a request. What concerns a stream that is not open any more is
+    /// dropped.
     pub fn pass_on(&mut self, event: Event<'_>, effects: &mut Vec<Effect>) {
         match event {
             Event::Dequeued { request } => {

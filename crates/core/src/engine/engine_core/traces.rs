@@ -1,5 +1,5 @@
-//! The trace of a request while its stream is open: turns steps, pauses and ends into a [`RequestTrace`]. Does not know who
-//! reads it.
+//! The trace of a request while its stream is open: turns steps, pauses and ends into a [`RequestTrace`].
+//! Does not know who reads it.
 
 use crate::batch::ScheduledSequence;
 use crate::time::{Nanos, Timestamp};
@@ -43,7 +43,7 @@ pub struct OpenTrace {
 }
 
 impl OpenTrace {
-    /// Of a request that arrived then and is taken in now.
+    /// Creates the trace of a request that arrived at `arrived` and is taken in now.
     pub fn new(arrived: Timestamp, now: Timestamp, clock: &QueueClock) -> Self {
         Self { arrived, at_arrival: clock.read(now), is_queued: true, trace: RequestTrace::default() }
     }

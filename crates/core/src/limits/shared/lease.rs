@@ -1,11 +1,12 @@
-//! A gateway's share of one scope: how much of it may be used, and what to say of it to the pool. Does not know other scopes.
+//! A gateway's share of one scope: how much of it may be used, and what to say of it to the pool. Does not
+//! know other scopes.
 
 use super::{Amounts, AskEntry, LEASE, ToldEntry};
 use crate::time::{Nanos, Timestamp};
 use std::sync::Arc;
 
-/// After this time without the pool, everything that gateways used beyond an equal part has left the minute: the lease, the minute
-/// and its last quarter of a second, and how far apart gateways may have noticed.
+/// After this time without the pool, everything that gateways used beyond an equal part has left the minute:
+/// the lease, the minute and its last quarter of a second, and how far apart gateways may have noticed.
 const OTHERS_HAVE_YIELDED: Nanos = Nanos(LEASE.0 + 62_000_000_000);
 /// How long the pool's word that nothing is left holds.
 const FINAL_FOR: Nanos = Nanos(50_000_000);
@@ -64,8 +65,8 @@ impl Lease {
         }
     }
 
-    /// Whether a pool that gives has ever spoken of it. Until then an equal part is used where the pool does not answer, although others
-    /// may have leased all of it.
+    /// Whether a pool that gives has ever spoken of it. Until then an equal part is used where the pool does
+    /// not answer, although others may have leased all of it.
     #[cfg(test)]
     pub fn is_known(&self) -> bool {
         self.is_known

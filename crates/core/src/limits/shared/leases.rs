@@ -1,4 +1,5 @@
-//! A gateway's shares of all limits: admits within them, and asks the pool for others. Does not know how the pool is reached.
+//! A gateway's shares of all limits: admits within them, and asks the pool for others. Does not know how the
+//! pool is reached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,13 +9,13 @@ use super::{Amounts, Ask, MAX_ENTRIES, Told, limits_of, numbers};
 use crate::limits::limiter::{LimitRefusal, Limiter, Remaining, Reservation, Scope, Status};
 use crate::time::Timestamp;
 
-/// A request does not fit into this gateway's shares, but the pool may have more: ask it and try again. Whoever cannot wait is
-/// refused.
+/// A request does not fit into this gateway's shares, but the pool may have more: ask it and try again.
+/// Whoever cannot wait is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undecided {
     /// Ask the pool and try again, or refuse with this.
     Ask(LimitRefusal),
-    /// It may not begin.
+    /// The request may not begin.
     Refused(LimitRefusal),
 }
 
@@ -81,12 +82,12 @@ impl Leases {
         (self.standing.n_gateways, self.leases.len())
     }
 
-    /// As [`Limiter::settle`].
+    /// Settles a reservation; see [`Limiter::settle`].
     pub fn settle(&mut self, reservation: Reservation, n_used: u64, now: Timestamp) {
         self.limiter.settle(reservation, n_used, now);
     }
 
-    /// As [`Limiter::cancel`].
+    /// Cancels a reservation; see [`Limiter::cancel`].
     pub fn cancel(&mut self, reservation: Reservation) {
         self.limiter.cancel(reservation);
     }

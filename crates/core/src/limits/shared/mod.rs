@@ -1,18 +1,21 @@
-//! Limits that hold over several gateways. Each gateway may use a share of every limit, and the shares together are never more than
-//! the limit. Since each gateway keeps the last minute within its share, all of them keep it within the limit, to the token.
+//! Limits that hold over several gateways. Each gateway may use a share of every limit, and the shares
+//! together are never more than the limit. Since each gateway keeps the last minute within its share, all of
+//! them keep it within the limit, to the token.
 //!
-//! [`Leases`] is a gateway's side: it admits within its shares and says which it wants changed. [`Pool`] is what all gateways ask: it
-//! gives what nobody has. The one in use is a script that Redis runs; this one is the same in Rust, against which the script is
-//! tested. Neither knows sockets or clocks.
+//! [`Leases`] is a gateway's side: it admits within its shares and says which it wants changed. [`Pool`] is
+//! what all gateways ask: it gives what nobody has. The one in use is a script that Redis runs; this one is
+//! the same in Rust, against which the script is tested. Neither knows sockets or clocks.
 //!
-//! - A share that a gateway gives back is not used from the moment when it says so, before anybody has heard it. Shares are said as
-//!   absolute numbers. So lost, late and repeated messages do no harm; numbered ones cannot overtake each other.
-//! - Each gateway leases an equal part of a limit in advance, and more as it needs it. Once somebody wants more than is left, the
-//!   others give back what they do not use, and all ask for each request, until nobody has wanted for a while.
-//! - Where the pool does not answer, a gateway goes on with its shares for [`LEASE`], then with no more than an equal part, and with an
-//!   equal part once what others had used beyond theirs has left the minute.
-//! - A pool that has lost its memory, or was not reached by anybody for a while, gives nothing until all had time to say what they
-//!   have.
+//! - A share that a gateway gives back is not used from the moment when it says so, before anybody has heard
+//!   it. Shares are said as absolute numbers. So lost, late and repeated messages do no harm; numbered ones
+//!   cannot overtake each other.
+//! - Each gateway leases an equal part of a limit in advance, and more as it needs it. Once somebody wants
+//!   more than is left, the others give back what they do not use, and all ask for each request, until nobody
+//!   has wanted for a while.
+//! - Where the pool does not answer, a gateway goes on with its shares for [`LEASE`], then with no more than
+//!   an equal part, and with an equal part once what others had used beyond theirs has left the minute.
+//! - A pool that has lost its memory, or was not reached by anybody for a while, gives nothing until all had
+//!   time to say what they have.
 
 mod lease;
 mod leases;

@@ -1,4 +1,5 @@
-//! What nobody has of each limit, and who has the rest. Does not know how it is reached; the clock is the pool's own.
+//! What nobody has of each limit, and who has the rest. Does not know how it is reached; the clock is the
+//! pool's own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ const LEASE_MS: u64 = LEASE.0 / 1_000_000;
 const HOLD_MS: u64 = LEASE_MS + 61_000;
 /// Where no gateway was here for so long, some may have gone on by themselves.
 const GAP_MS: u64 = 1_500;
-/// Then nothing is given for this time.
+/// Time without grants afterwards.
 const SETTLING_MS: u64 = 2_000;
 /// A gateway that was not here for so long is not waited for.
 const PRESENT_MS: u64 = 1_000;

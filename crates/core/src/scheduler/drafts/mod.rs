@@ -1,6 +1,6 @@
-//! Drafts in a step (speculative decoding): tokens, time and blocks that are left when all have their own. Where the executor
-//! proposed none, they are looked up in the sequence or left to the executor's draft model, as many as are expected to pay.
-//! Does not know what they guess.
+//! Drafts in a step (speculative decoding): tokens, time and blocks that are left when all have their own.
+//! Where the executor proposed none, they are looked up in the sequence or left to the executor's draft
+//! model, as many as are expected to pay. Does not know what they guess.
 
 mod price;
 
@@ -10,18 +10,19 @@ use crate::request::TokenId;
 use crate::sequence::{Running, Sequence};
 use price::{DraftPrice, Undrafted};
 
-/// Drafts that are looked up where none is worth being verified, so that look-up is compared with the draft model.
+/// Drafts that are looked up where none is worth being verified, so that look-up is compared with the draft
+/// model.
 const N_JUDGED: usize = 4;
 
-/// So many passes of the draft model are run whatever they are worth; those after the warm-up tell how long one takes.
+/// Passes of the draft model that are run whatever they are worth; those after the warm-up measure one.
 const N_TIMED_PASSES: u64 = 8;
 
 /// After so many steps without a pass of the draft model one is timed again: what it takes may have changed.
 const STEPS_BETWEEN_PASSES: u64 = 128;
 
 impl Scheduler {
-    /// Chooses the source and the number of drafts for the sequences that have a token chosen in this step and no drafts of the
-    /// executor. None before the first step was timed.
+    /// Chooses the source and the number of drafts for the sequences that have a token chosen in this step
+    /// and no drafts of the executor. None before the first step was timed.
     pub(super) fn choose_drafts(&mut self) {
         let method = self.config.speculation;
         let settling = self.running.iter().filter(|sequence| has_token_chosen(sequence));
@@ -74,9 +75,9 @@ impl Scheduler {
         }
     }
 
-    /// Adds their drafts to the sequences that have a token chosen in this step. Comes last in planning and gives blocks of
-    /// rejected drafts back when the step ends, so that drafts displace neither a token nor a sequence. What is left is
-    /// divided evenly, in the order of running.
+    /// Adds their drafts to the sequences that have a token chosen in this step. Comes last in planning and
+    /// gives blocks of rejected drafts back when the step ends, so that drafts displace neither a token nor a
+    /// sequence. What is left is divided evenly, in the order of running.
     pub(super) fn schedule_drafts(&mut self, budget: &mut StepBudget) {
         let mut n_drafting = self.running.iter().filter(|s| can_draft(s)).count();
         for i in 0..self.running.len() {
@@ -111,8 +112,8 @@ impl Scheduler {
         sequence.drafts().len().max(sequence.state.n_to_draft).min(self.n_possible_drafts(i))
     }
 
-    /// How many drafts of sequence `i` may be computed in a step, none of a beam: they keep within the limits on drafts, and with
-    /// the token after them within the request's `max_tokens` and the context.
+    /// How many drafts of sequence `i` may be computed in a step, none of a beam: they keep within the limits
+    /// on drafts, and with the token after them within the request's `max_tokens` and the context.
     fn n_possible_drafts(&self, i: usize) -> usize {
         let sequence = &self.running[i];
         if sequence.request.sampling.beams.is_some() {
@@ -159,8 +160,8 @@ fn may_be_drafted(sequence: &Sequence<Running>) -> bool {
     has_token_chosen(sequence) && sequence.drafts().is_empty() && !sequence.has_begun_masks()
 }
 
-/// Whether the step computes all its tokens and settles the one after them. Nothing can be guessed after a token that a step in
-/// flight chooses.
+/// Whether the step computes all its tokens and settles the one after them. Nothing can be guessed after a
+/// token that a step in flight chooses.
 fn has_token_chosen(sequence: &Sequence<Running>) -> bool {
     let n_scheduled = sequence.state.n_scheduled;
     n_scheduled > 0

@@ -3,12 +3,12 @@
 use crate::scheduler::step_time::{StepShape, StepTimeModel};
 use crate::sequence::{Running, Sequence};
 
-/// A draft is computed if its expected gain is at least this many times its expected cost: neither the estimate of
-/// acceptance nor that of time is exact.
+/// A draft is computed if its expected gain is at least this many times its expected cost: neither the
+/// estimate of acceptance nor that of time is exact.
 const MARGIN: f64 = 1.25;
 
-/// A step in which the sequences that have a token chosen compute one token each, without chunks and drafts: what a token
-/// costs that is not drafted. Chunks are left out, because they would be computed anyway.
+/// A step in which the sequences that have a token chosen compute one token each, without chunks and drafts:
+/// what a token costs that is not drafted. Chunks are left out, because they would be computed anyway.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Undrafted {
     shape: StepShape,
@@ -34,8 +34,8 @@ impl Undrafted {
     }
 }
 
-/// The price of drafts in a step. Draft `j` of a sequence is worth `acceptance^j` tokens; it must give more tokens in the time
-/// that it adds to the step than the step gives in the same time without drafts.
+/// The price of drafts in a step. Draft `j` of a sequence is worth `acceptance^j` tokens; it must give more
+/// tokens in the time that it adds to the step than the step gives in the same time without drafts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DraftPrice<'a> {
     shape: StepShape,
@@ -44,13 +44,13 @@ pub(super) struct DraftPrice<'a> {
     /// The time in which the step without drafts settles a token.
     ms_of_token: f64,
     step_time: &'a StepTimeModel,
-    /// Of passes of the draft model.
+    /// Times of passes of the draft model.
     draft_time: &'a StepTimeModel,
 }
 
 impl DraftPrice<'_> {
-    /// How many drafts at the positions from `start` on, at most `most`, are worth being verified if each is accepted with
-    /// probability `acceptance` after all before it.
+    /// How many drafts at the positions from `start` on, at most `most`, are worth being verified if each is
+    /// accepted with probability `acceptance` after all before it.
     pub(super) fn n_worthwhile(&self, acceptance: f64, start: usize, most: usize) -> usize {
         self.n_worth(acceptance, self.verifying_ms(start), most)
     }
@@ -67,8 +67,9 @@ impl DraftPrice<'_> {
         self.n_worth(acceptance, self.verifying_ms(start) + (beside - alone), most)
     }
 
-    /// Whether a pass of the draft model is worth its time that makes, for each of `sequences`, draft number `depth` at
-    /// `start + depth`, accepted with probability `acceptance^depth`. Each is an acceptance and a start.
+    /// Whether a pass of the draft model is worth its time that makes, for each of `sequences`, draft number
+    /// `depth` at `start + depth`, accepted with probability `acceptance^depth`. Each is an acceptance and a
+    /// start.
     pub(super) fn is_pass_worthwhile(
         &self,
         depth: usize,

@@ -1,6 +1,6 @@
-//! Tenants that ask for little beside others that ask for much. The prompt of such a tenant is computed in steps without the
-//! others' tokens, every second one at most, and while there is such a tenant the others' steps are short: its first token
-//! comes about as soon as if it were alone. Does not know blocks.
+//! Tenants that ask for little beside others that ask for much. The prompt of such a tenant is computed in
+//! steps without the others' tokens, every second one at most, and while there is such a tenant the others'
+//! steps are short: its first token comes about as soon as if it were alone. Does not know blocks.
 
 use crate::request::TenantId;
 use crate::scheduler::budget::StepBudget;
@@ -10,13 +10,15 @@ use crate::sequence::{Running, Sequence};
 use crate::time::{Nanos, Timestamp};
 use crate::timeline::request_trace::QueueCause;
 
-/// A tenant asks for little that has at most this part of its share: the whole divided by the tenants that run or wait.
+/// A tenant asks for little that has at most this part of its share: the whole divided by the tenants that
+/// run or wait.
 const PART_OF_SHARE: usize = 4;
 
 /// For so long after a request of a tenant that asks for little, others' steps are short.
 const REMEMBERED: Nanos = Nanos::from_ms(60_000);
 
-/// What a step takes whatever is in it may be this part of a short step: a shorter one would waste the machine.
+/// What a step takes whatever is in it may be this part of a short step: a shorter one would waste the
+/// machine.
 const FIXED_PART_OF_STEP: f64 = 0.1;
 
 /// Chunks may make a short step this many times as long as it would be without: prompts must end.
@@ -47,7 +49,8 @@ impl Load {
 }
 
 impl Scheduler {
-    /// Whether the sequence that goes next is of a tenant that asks for little, and was served no more than any that runs.
+    /// Whether the sequence that goes next is of a tenant that asks for little, and was served no more than
+    /// any that runs.
     pub(in crate::scheduler) fn first_is_light(&mut self) -> bool {
         let Some(head) = self.waiting.first_mut() else { return false };
         let (tenant, n_tokens) = (head.request.tenant.clone(), head.tokens().len());
@@ -77,7 +80,8 @@ impl Scheduler {
             || (own.n_tokens + n_tokens) * parts <= all.n_tokens + n_tokens
     }
 
-    /// Marks a sequence that is started by whether its tenant asks for little, and remembers the tenant if so.
+    /// Marks a sequence that is started by whether its tenant asks for little, and remembers the tenant if
+    /// so.
     pub(in crate::scheduler) fn note_light(
         &mut self,
         sequence: &mut Sequence<Running>,
@@ -90,7 +94,8 @@ impl Scheduler {
         }
     }
 
-    /// Chunks of tenants that ask for little, and nothing else. False where there are none, and after a step that was such.
+    /// Chunks of tenants that ask for little, and nothing else. False where there are none, and after a step
+    /// that was such.
     pub(in crate::scheduler) fn schedule_light_alone(
         &mut self,
         budget: &mut StepBudget,
@@ -113,7 +118,8 @@ impl Scheduler {
         self.light.has_stepped_alone
     }
 
-    /// Chunks of tenants that ask for little. False where the blocks are used up, so that nobody else may be admitted either.
+    /// Chunks of tenants that ask for little. False where the blocks are used up, so that nobody else may be
+    /// admitted either.
     pub(in crate::scheduler) fn schedule_light(
         &mut self,
         budget: &mut StepBudget,

@@ -1,5 +1,6 @@
-//! Sequences whose masks take long: they sit out the steps until the masks are there, so that no mask holds up others, and their
-//! tenants pay for the time. Does not know who evaluates masks; it is told how long that took.
+//! Sequences whose masks take long: they sit out the steps until the masks are there, so that no mask holds
+//! up others, and their tenants pay for the time. Does not know who evaluates masks; it is told how long that
+//! took.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ const MAX_TENANTS: usize = 1024;
 /// While no step was timed, a token is taken to cost this long.
 const USUAL_TOKEN_MS: f64 = 5.0;
 
-/// Whether sequences of more than one tenant, or without constraints, have a share of the step that is planned.
+/// Whether sequences of more than one tenant, or without constraints, have a share of the step that is
+/// planned.
 pub(in crate::scheduler) fn has_others(running: &[Sequence<Running>]) -> bool {
     let mut scheduled = running.iter().filter(|sequence| sequence.state.n_scheduled > 0);
     let Some(first) = scheduled.next() else { return false };
@@ -76,8 +78,8 @@ impl SlowMasks {
 }
 
 impl Scheduler {
-    /// Takes in that masks were evaluated: a sequence that waited for them has a place in the next step, and its tenant has been
-    /// served that time.
+    /// Takes in that masks were evaluated: a sequence that waited for them has a place in the next step, and
+    /// its tenant has been served that time.
     pub fn note_masks(&mut self, report: &MaskReport, now: Timestamp) {
         let Some(progress) = self.requests.get(&report.sequence.request) else { return };
         let tenant = progress.request.tenant.clone();

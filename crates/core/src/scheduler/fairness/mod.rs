@@ -1,6 +1,6 @@
-//! Who of those that wait goes first: one of the tenant that was served least (virtual token counters, Sheng et
-//! al., OSDI'24); within that tenant the smallest rank, which is priority, then arrival. A priority never counts
-//! against another tenant. Does not know blocks and budgets.
+//! Who of those that wait goes first: one of the tenant that was served least (virtual token counters, Sheng
+//! et al., OSDI'24); within that tenant the smallest rank, which is priority, then arrival. A priority never
+//! counts against another tenant. Does not know blocks and budgets.
 
 mod light;
 mod masks;

@@ -1,6 +1,7 @@
-//! How long a step takes, learnt from the steps that ran: `ms = a + b · tokens + c · attended positions`. Plans
-//! ask for what is safe, those who predict waits for what is likely: until a step was long enough to tell what a token costs, these
-//! differ. Does not know why. Only the size of chunks and the number of drafts may depend on it, never what a request gets.
+//! How long a step takes, learnt from the steps that ran: `ms = a + b · tokens + c · attended positions`.
+//! Plans ask for what is safe, those who predict waits for what is likely: until a step was long enough to
+//! tell what a token costs, these differ. Does not know why. Only the size of chunks and the number of drafts
+//! may depend on it, never what a request gets.
 
 mod machine;
 
@@ -13,13 +14,13 @@ const N_BUCKETS: usize = 20;
 /// Weight of the newest step in its bucket's mean.
 const NEWEST_WEIGHT: f64 = 0.2;
 
-/// From so many tokens on, a step tells what a token costs. A shorter one takes about as long as a step of one token, because reading the
-/// weights takes most of it; the differences between such steps are mostly noise, and a line through them would price a long prompt
-/// by that noise.
+/// From so many tokens on, a step tells what a token costs. A shorter one takes about as long as a step of
+/// one token, because reading the weights takes most of it; the differences between such steps are mostly
+/// noise, and a line through them would price a long prompt by that noise.
 const MIN_TELLING_TOKENS: usize = 16;
 
-/// What a token is taken to cost before that, in parts of a step without tokens: as of a replica that reports nothing
-/// ([`StepTime::default`](crate::routing::StepTime)).
+/// What a token is taken to cost before that, in parts of a step without tokens: as of a replica that reports
+/// nothing ([`StepTime::default`](crate::routing::StepTime)).
 const USUAL_TOKEN_SHARE: f64 = 0.01;
 
 /// What a step's duration depends on.
@@ -81,14 +82,14 @@ impl StepTimeModel {
         self.coefficients = Some(self.fit());
     }
 
-    /// The duration of a step of this shape in ms; none before the first observation. Before long steps were seen it is
-    /// rather too long for them.
+    /// The duration of a step of this shape in ms; none before the first observation. Before long steps were
+    /// seen it is rather too long for them.
     pub fn predict_ms(&self, shape: StepShape) -> Option<f64> {
         Some(Self::ms(self.coefficients?, shape))
     }
 
-    /// The expected duration of a step of this shape in ms, also for shapes beyond all that were observed; none before the first
-    /// observation.
+    /// The expected duration of a step of this shape in ms, also for shapes beyond all that were observed;
+    /// none before the first observation.
     pub fn likely_ms(&self, shape: StepShape) -> Option<f64> {
         let first_telling = MIN_TELLING_TOKENS.ilog2() as usize;
         let is_told = self.buckets[first_telling..].iter().any(Option::is_some);
@@ -130,7 +131,8 @@ impl StepTimeModel {
         [fixed, USUAL_TOKEN_SHARE * fixed, 0.0]
     }
 
-    /// Least squares with coefficients that are not negative: those that would be are left out, the last first.
+    /// Least squares with coefficients that are not negative: those that would be are left out, the last
+    /// first.
     fn fit(&self) -> [f64; 3] {
         let mut used = [true; 3];
         loop {

@@ -36,7 +36,7 @@ pub struct Ledger {
     pub n_own_drafts: usize,
     pub n_accepted_own: usize,
     pub n_carried: usize,
-    /// Of them, those of sequences that the token had ended.
+    /// Number of them in sequences that the token had ended.
     pub n_carried_in_vain: usize,
     /// The sequences of the batch before.
     before: Vec<SequenceId>,
@@ -45,7 +45,7 @@ pub struct Ledger {
     n_ended_batches: usize,
 }
 
-/// Who may share a prefix: a tenant with a salt and an adapter, or with caching off one request.
+/// Owner of a prefix: a tenant with a salt and an adapter, or with caching off one request.
 type Owner = (Arc<str>, Option<Arc<str>>, Option<Adapter>, Option<RequestId>);
 
 struct Account {
@@ -373,7 +373,8 @@ impl Account {
         })
     }
 
-    /// Checks the sequence of a beam: there is a beam with its tokens, and what it does not compute was computed before.
+    /// Checks the sequence of a beam: there is a beam with its tokens, and what it does not compute was
+    /// computed before.
     fn check_beam(
         &self,
         batch: &ScheduledBatch,

@@ -1,6 +1,6 @@
-//! Results do not depend on the schedule: whatever arrives, is cancelled, preempted, shared or fails, each request gets
-//! the output of a reference without a cache, no block is leaked, and planted bugs are found. A failing seed prints the
-//! command that repeats it.
+//! Results do not depend on the schedule: whatever arrives, is cancelled, preempted, shared or fails, each
+//! request gets the output of a reference without a cache, no block is leaked, and planted bugs are found. A
+//! failing seed prints the command that repeats it.
 
 mod ledger;
 mod message;
@@ -58,7 +58,8 @@ fn results_do_not_depend_on_the_schedule() {
     assert!(!is_whole || of_all.least() > n_usual / 250, "it saw too little: {of_all:?}");
 }
 
-/// Every planted bug makes one of two runs fail. A bug that is not found would show that the fuzz test is too weak.
+/// Every planted bug makes one of two runs fail. A bug that is not found would show that the fuzz test is too
+/// weak.
 #[test]
 fn planted_bugs_are_caught() {
     for bug in Bug::ALL {

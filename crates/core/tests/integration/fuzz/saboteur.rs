@@ -80,7 +80,7 @@ pub enum Bug {
     ShortMatch,
     /// The last block of a beam that goes on after another is not copied.
     CopyLost,
-    /// It is copied from another block.
+    /// Copies another block.
     WrongCopy,
     /// The draft model is asked although it is not to be used.
     DraftModelNotOff,

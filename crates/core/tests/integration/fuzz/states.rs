@@ -11,8 +11,8 @@ pub struct States {
 }
 
 impl States {
-    /// No slot that one sequence of the step writes is read or written by another one, and a sequence has a state if and only if the
-    /// executor has slots.
+    /// No slot that one sequence of the step writes is read or written by another one, and a sequence has a
+    /// state if and only if the executor has slots.
     pub fn check(&mut self, batch: &ScheduledBatch, n_slots: u32) -> Result<(), String> {
         let mut writers = vec![None; n_slots as usize];
         for scheduled in batch.sequences() {

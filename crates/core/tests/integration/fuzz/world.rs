@@ -107,7 +107,7 @@ const METHODS: [SpeculationMethod; 4] = [
     SpeculationMethod::DraftModelAndPromptLookup,
 ];
 
-/// So many batches are not sent as messages for one that is.
+/// Number of batches for each one that is sent as a message.
 const ONE_IN_STEPS_SENT: u32 = 8;
 
 pub struct World {
@@ -420,7 +420,8 @@ impl World {
         self.n_begun_masks += self.awaited.len() - n_before;
     }
 
-    /// No sequence may have a token chosen while it waits for masks; those that were begun for it are there then.
+    /// No sequence may have a token chosen while it waits for masks; those that were begun for it are there
+    /// then.
     fn check_masks(&self, batch: &ScheduledBatch) -> Result<(), String> {
         let mut masks = batch.sequences().iter().filter_map(|scheduled| scheduled.masks.as_ref());
         match masks.find(|masks| self.awaited.iter().any(|awaited| Arc::ptr_eq(awaited, masks))) {

@@ -1,5 +1,6 @@
-//! The scheduler's decisions as text: each file of `scenarios/` has inputs and, indented below, what the scheduler
-//! does. `UPDATE_EXPECT=1 cargo test -p throng-core --test integration scenarios` rewrites the files with the current behaviour.
+//! The scheduler's decisions as text: each file of `scenarios/` has inputs and, indented below, what the
+//! scheduler does. `UPDATE_EXPECT=1 cargo test -p throng-core --test integration scenarios` rewrites the
+//! files with the current behaviour.
 
 mod stage;
 

@@ -1,4 +1,5 @@
-//! What each request should get and has got so far: the judge of every effect that concerns a request, and of every batch.
+//! What each request should get and has got so far: the judge of every effect that concerns a request, and of
+//! every batch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -125,8 +126,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Judges that a step which failed as a whole ended the requests that had a share in it, but for those that `were_paused`
-    /// meanwhile.
+    /// Judges that a step which failed as a whole ended the requests that had a share in it, but for those
+    /// that `were_paused` meanwhile.
     pub fn check_failed_step(
         &self,
         batch: &ScheduledBatch,

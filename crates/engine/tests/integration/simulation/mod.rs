@@ -1,7 +1,7 @@
-//! The whole engine under a virtual clock: the core that serves, the paper executor, and everything that can go wrong around
-//! them (steps that fail, panic or hang, executors that cannot be made, slow readers, aborts, drains). Every request ends
-//! exactly once and with the tokens of the cache-free reference, every bound holds, and planted bugs are found. A failing
-//! seed prints the line that reruns it.
+//! The whole engine under a virtual clock: the core that serves, the paper executor, and everything that can
+//! go wrong around them (steps that fail, panic or hang, executors that cannot be made, slow readers, aborts,
+//! drains). Every request ends exactly once and with the tokens of the cache-free reference, every bound
+//! holds, and planted bugs are found. A failing seed prints the line that reruns it.
 
 mod ledger;
 mod readers;
@@ -73,7 +73,8 @@ fn odd_seeds_end_every_request_once_and_right() {
     run_seeds((1..N_SEEDS).step_by(2));
 }
 
-/// Every bug of the list makes the same run fail. A bug nobody can see would prove that the simulation proves nothing.
+/// Every bug of the list makes the same run fail. A bug nobody can see would prove that the simulation proves
+/// nothing.
 #[test]
 fn planted_bugs_are_caught() {
     for bug in Bug::ALL {

@@ -1,5 +1,5 @@
-//! The readers of all open streams: what waits for them, and who has to tell what. They read as real streams do, at random
-//! times.
+//! The readers of all open streams: what waits for them, and who has to tell what. They read as real streams
+//! do, at random times.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,5 +1,5 @@
-//! Bugs, planted around the core: each does to an input, to the effects, to the configuration or to the executor what a
-//! mistake in the engine would have done.
+//! Bugs, planted around the core: each does to an input, to the effects, to the configuration or to the
+//! executor what a mistake in the engine would have done.
 
 use throng_core::executor::ExecutorCapacity;
 use throng_core::request::FinishReason;

@@ -1,5 +1,5 @@
-//! One engine core with its intake, executors, clients and accidents, under a made-up clock. It does what the engine thread
-//! does with inputs and effects, and judges what the core decides.
+//! One engine core with its intake, executors, clients and accidents, under a made-up clock. It does what the
+//! engine thread does with inputs and effects, and judges what the core decides.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! From the claims of a verified token to who asks: organisation, project, user, and what the user may use. Does not know signatures.
+//! From the claims of a verified token to who asks: organisation, project, user, and what the user may use.
+//! Does not know signatures.
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};

@@ -1,5 +1,5 @@
-//! An issuer's public keys (JWK Set, RFC 7517), as read from its document. Keys that cannot verify a signature are passed over. Does
-//! not know where the document comes from.
+//! An issuer's public keys (JWK Set, RFC 7517), as read from its document. Keys that cannot verify a
+//! signature are passed over. Does not know where the document comes from.
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
@@ -58,7 +58,8 @@ impl KeySet {
         self.keys.len()
     }
 
-    /// The key that a token names, if it is for the token's algorithm; for a token that names none the only key of the algorithm.
+    /// The key that a token names, if it is for the token's algorithm; for a token that names none the only
+    /// key of the algorithm.
     pub fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Option<&DecodingKey> {
         let suits = |key: &&VerifyingKey| {
             key.algorithms.contains(&algorithm) && (id.is_none() || key.id.as_deref() == id)

@@ -1,5 +1,6 @@
-//! Bearer tokens of an identity provider (JSON Web Tokens, RFC 7519) in the place of API keys. The provider's keys are given from
-//! outside; a token that names an unknown one asks for them to be read again. Does not know HTTP.
+//! Bearer tokens of an identity provider (JSON Web Tokens, RFC 7519) in the place of API keys. The provider's
+//! keys are given from outside; a token that names an unknown one asks for them to be read again. Does not
+//! know HTTP.
 
 mod claims;
 mod key_set;

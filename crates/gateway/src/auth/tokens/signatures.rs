@@ -1,5 +1,5 @@
-//! Checks signatures of tokens with ring, for the `jsonwebtoken` crate. Only public-key algorithms: what a token says of itself never
-//! chooses a shared secret. Does not know claims.
+//! Checks signatures of tokens with ring, for the `jsonwebtoken` crate. Only public-key algorithms: what a
+//! token says of itself never chooses a shared secret. Does not know claims.
 
 use std::sync::Once;
 

@@ -1,5 +1,5 @@
-//! What a chat's tools ask of the form of its answers: `tool_choice` `required` or a function, and `strict`. Does not know how
-//! calls are written, which is the text crate's, and how a form is enforced.
+//! What a chat's tools ask of the form of its answers: `tool_choice` `required` or a function, and `strict`.
+//! Does not know how calls are written, which is the text crate's, and how a form is enforced.
 
 use serde_json::{Value, json};
 use throng_text::AnswerFormat;
@@ -50,7 +50,8 @@ fn is_strict(tool: &Value) -> bool {
     tool["function"]["strict"] == true
 }
 
-/// A tool whose arguments satisfy its schema where the model must call or the tool is strict, and are any object otherwise.
+/// A tool whose arguments satisfy its schema where the model must call or the tool is strict, and are any
+/// object otherwise.
 fn callable(tool: &Value, must_call: bool) -> CallableTool {
     let function = &tool["function"];
     let arguments = match &function["parameters"] {

@@ -1,5 +1,5 @@
-//! Answers that another server has judged: the outputs of a session are held back in windows until the classifier has allowed their
-//! text; at one that is not allowed the choice ends. Does not know the wire.
+//! Answers that another server has judged: the outputs of a session are held back in windows until the
+//! classifier has allowed their text; at one that is not allowed the choice ends. Does not know the wire.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,7 +45,8 @@ impl std::fmt::Debug for OutputClassifying {
 }
 
 impl OutputClassifying {
-    /// Creates the judgement of a request with `n` choices; `None` where the classifier does not judge answers.
+    /// Creates the judgement of a request with `n` choices; `None` where the classifier does not judge
+    /// answers.
     pub fn new(classifier: &Arc<Classifier>, n: usize) -> Option<Self> {
         Some(Self {
             classifier: classifier.clone(),
@@ -80,8 +81,8 @@ impl OutputClassifying {
         self.held.push_back(output);
     }
 
-    /// Goes on with the question under way, or asks the next one if a window is full or a choice has ended. Returns the choices
-    /// that end here.
+    /// Goes on with the question under way, or asks the next one if a window is full or a choice has ended.
+    /// Returns the choices that end here.
     pub fn poll(&mut self, cx: &mut Context<'_>, is_last: bool) -> Poll<Vec<usize>> {
         if self.asking.is_none() {
             let has_end = self.held.iter().any(|output| !matches!(output, Output::Token { .. }));
@@ -122,7 +123,8 @@ impl OutputClassifying {
         self.asking = Some((question.boxed(), choices));
     }
 
-    /// Releases what was asked about, but for choices with a text that is not allowed. Without a judgement none is.
+    /// Releases what was asked about, but for choices with a text that is not allowed. Without a judgement
+    /// none is.
     fn settle(&mut self, choices: &[usize], judgements: Result<Vec<Judgement>, Unavailable>) -> Vec<usize> {
         let judgements = judgements.unwrap_or_else(|Unavailable| vec![Some(String::new()); choices.len()]);
         let flagged = choices.iter().zip(judgements).filter(|(_, judgement)| judgement.is_some());

@@ -1,5 +1,6 @@
-//! Answers without what must not be sent: the outputs of a session are held back until it is certain that their text is no part of a
-//! match; at a match the choice ends. Does not know rules' categories and the wire.
+//! Answers without what must not be sent: the outputs of a session are held back until it is certain that
+//! their text is no part of a match; at a match the choice ends. Does not know rules' categories and the
+//! wire.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What stands between a session's outputs and its reader: the tenant's rules, then the classifier. Does not know generations.
+//! What stands between a session's outputs and its reader: the tenant's rules, then the classifier. Does not
+//! know generations.
 
 mod classifying;
 mod filter;
@@ -31,7 +32,8 @@ impl Moderating {
         is_needed.then(|| Self { filter, classifying, moderation: moderation.clone(), has_ended: false })
     }
 
-    /// The next output that may be sent, from those that `next` gives. `end` ends a choice that needs no more tokens.
+    /// The next output that may be sent, from those that `next` gives. `end` ends a choice that needs no more
+    /// tokens.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,

@@ -94,9 +94,9 @@ struct ChoiceState {
 }
 
 impl Session {
-    /// A session over generations that have just begun, one a prompt.
-    /// `blamed` tells where in the request the prompt and the constraint stood. It keeps `memory` reserved as long as it
-    /// lives, and then tells `context` what happened.
+    /// A session over generations that have just begun, one a prompt. `blamed` tells where in the request the
+    /// prompt and the constraint stood. It keeps `memory` reserved as long as it lives, and then tells
+    /// `context` what happened.
     pub fn new(
         model: Arc<ModelEntry>,
         prompts: Vec<BegunPrompt>,
@@ -172,7 +172,8 @@ impl Session {
         client_error(error, &self.blamed, &self.model, request_id)
     }
 
-    /// Where its tokens come from, if they may be shared; of several prompts the one that was spared the least work.
+    /// Where its tokens come from, if they may be shared; of several prompts the one that was spared the
+    /// least work.
     pub fn cache_use(&self) -> Option<CacheUse> {
         self.record.cache_use
     }

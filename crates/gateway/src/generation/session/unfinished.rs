@@ -1,5 +1,5 @@
-//! Requests that nobody waits for any more: ends them, and charges them with all tokens that were generated until then, also
-//! those that were on their way. Does not know limits.
+//! Requests that nobody waits for any more: ends them, and charges them with all tokens that were generated
+//! until then, also those that were on their way. Does not know limits.
 
 use futures_util::StreamExt;
 use throng_fleet::adapters::LoadedAdapter;
@@ -18,7 +18,8 @@ pub(super) struct Unfinished {
     pub n_prompt_tokens: u64,
     /// Its choices that have not ended, and how many tokens came of each.
     pub choices: Vec<(u32, u64)>,
-    /// What is charged for each of these choices if its tokens are known at its end only, as those of beams are.
+    /// What is charged for each of these choices if its tokens are known at its end only, as those of beams
+    /// are.
     pub unknown_tokens: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! Limits over several gateways: asks Redis for shares of them, off the way of requests. Does not decide: `throng_core::limits::shared`
-//! does.
+//! Limits over several gateways: asks Redis for shares of them, off the way of requests. Does not decide:
+//! `throng_core::limits::shared` does.
 
 mod script;
 mod watch;
@@ -49,8 +49,8 @@ struct RedisPool {
 }
 
 impl SharedLimits {
-    /// Begins to share the limits. `ca` has the certificates that Redis' own must come from, instead of the system's. The URL is not
-    /// in the error, for it may have a password.
+    /// Begins to share the limits. `ca` has the certificates that Redis' own must come from, instead of the
+    /// system's. The URL is not in the error, for it may have a password.
     pub(crate) fn start(url: &Secret, ca: Option<&Path>, limits: Arc<RateLimits>) -> Result<Self, String> {
         let client = client(url, ca)?;
         let me = uuid::Uuid::new_v4().simple().to_string();

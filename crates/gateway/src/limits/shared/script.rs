@@ -1,4 +1,5 @@
-//! The pool of limits as a script that Redis runs: questions and answers as its arguments and numbers. Does not know when to ask.
+//! The pool of limits as a script that Redis runs: questions and answers as its arguments and numbers. Does
+//! not know when to ask.
 
 use std::sync::Arc;
 

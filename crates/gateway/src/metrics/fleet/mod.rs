@@ -1,4 +1,5 @@
-//! What is counted of several machines: names that stand for models, workers and upstream engines, how many there should be.
+//! What is counted of several machines: names that stand for models, workers and upstream engines, how many
+//! there should be.
 
 mod aliases;
 mod engines;

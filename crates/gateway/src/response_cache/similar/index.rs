@@ -1,13 +1,15 @@
-//! Embeddings of questions, each with what came of it, found by similarity. Does not know where embeddings come from.
+//! Embeddings of questions, each with what came of it, found by similarity. Does not know where embeddings
+//! come from.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Most questions that are compared with a new one: a comparison is a product of two vectors, and all of them are made under a lock.
+/// Most questions that are compared with a new one: a comparison is a product of two vectors, and all of them
+/// are made under a lock.
 const MAX_COMPARED: usize = 1024;
 
-/// Questions by what stands around them. Only questions within one frame can mean the same; the oldest ones go first. `K` names
-/// frames and answers.
+/// Questions by what stands around them. Only questions within one frame can mean the same; the oldest ones
+/// go first. `K` names frames and answers.
 #[derive(Debug)]
 pub(super) struct Index<K> {
     max_entries: usize,

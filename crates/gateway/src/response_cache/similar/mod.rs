@@ -1,5 +1,6 @@
-//! Answers for questions that mean the same as one that was answered before, by the embeddings of both. Within one tenant and one
-//! request but for the user's last text; the answers themselves are those of the cache around it. Does not know who makes embeddings.
+//! Answers for questions that mean the same as one that was answered before, by the embeddings of both.
+//! Within one tenant and one request but for the user's last text; the answers themselves are those of the
+//! cache around it. Does not know who makes embeddings.
 
 mod index;
 
@@ -73,7 +74,8 @@ impl fmt::Debug for Question {
 }
 
 impl Question {
-    /// The request with any question in the place of this one: what two questions must share besides their meaning.
+    /// The request with any question in the place of this one: what two questions must share besides their
+    /// meaning.
     pub fn frame(&self, request: &ReplicaRequest) -> ReplicaRequest {
         let max_tokens = self.max_tokens.unwrap_or(u32::MAX);
         let sampling = Arc::new(SamplingParams { max_tokens, ..(*request.sampling).clone() });
@@ -101,8 +103,8 @@ impl SemanticCache {
         &self.config
     }
 
-    /// The answer to a question of the same `frame` that means the same, where one `is_kept` and may be given. The question is
-    /// remembered with its own `answer` for later ones.
+    /// The answer to a question of the same `frame` that means the same, where one `is_kept` and may be
+    /// given. The question is remembered with its own `answer` for later ones.
     pub async fn similar(
         &self,
         question: Question,

@@ -1,4 +1,5 @@
-//! The cache under random requests of several tenants and random readers: what each one reads is the answer to its own request.
+//! The cache under random requests of several tenants and random readers: what each one reads is the answer
+//! to its own request.
 
 mod disk;
 
@@ -133,7 +134,8 @@ fn random_media(rng: &mut Rng) -> PromptMedia {
     PromptMedia { spans: vec![PromptSpan { start, len: 1, digest, kind }], positions }
 }
 
-/// A request with few values for each field, so that equal ones are frequent, and all that may decide about its answer.
+/// A request with few values for each field, so that equal ones are frequent, and all that may decide about
+/// its answer.
 fn random_request(rng: &mut Rng) -> (ReplicaRequest, DetokenizeOptions, String) {
     let mut sampling = SamplingParams { seed: 7, ..SamplingParams::default() };
     let mut request = ReplicaRequest {
@@ -287,7 +289,8 @@ impl Read {
     }
 }
 
-/// Readers come, read at their own pace, leave, and need no more of a continuation, at random. Who stays reads everything.
+/// Readers come, read at their own pace, leave, and need no more of a continuation, at random. Who stays
+/// reads everything.
 #[test]
 fn readers_of_one_generation_do_not_disturb_each_other() {
     for seed in 0..2_000 {

@@ -1,4 +1,5 @@
-//! The bodies of the admin API. Unknown fields, fields that stand there twice and values out of range are refused.
+//! The bodies of the admin API. Unknown fields, fields that stand there twice and values out of range are
+//! refused.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,5 +1,5 @@
-//! What only the operator may do, on the operator's listener: keys, limits, the end of the server. Does not know how keys are
-//! stored.
+//! What only the operator may do, on the operator's listener: keys, limits, the end of the server. Does not
+//! know how keys are stored.
 
 pub(super) mod audit;
 mod bodies;
@@ -97,7 +97,8 @@ async fn changed(app: &App, key: &ApiKey) -> Value {
     shown_key(key)
 }
 
-/// A change holds at once for this server; should the database fail now, within a second after it answers again.
+/// A change holds at once for this server; should the database fail now, within a second after it answers
+/// again.
 async fn refresh(app: &App) {
     if let (Some(keys), Ok(store)) = (app.policy.keys.stored(), store(app)) {
         let _ = keys.refresh(&**store).await;

@@ -1,5 +1,5 @@
-//! Requests for model aliases: one model after the other is asked until one answers, and a share of the requests is copied to a shadow model.
-//! Does not know how models answer.
+//! Requests for model aliases: one model after the other is asked until one answers, and a share of the
+//! requests is copied to a shadow model. Does not know how models answer.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -70,14 +70,15 @@ pub(super) async fn answer(
     Err(ApiError::model_not_found(name))
 }
 
-/// Whether another model may answer what this one could not, maybe because it is in other regions than the request is bound to. What took all
-/// of its time is of no use any more.
+/// Whether another model may answer what this one could not, maybe because it is in other regions than the
+/// request is bound to. What took all of its time is of no use any more.
 fn is_of_the_model(error: &ApiError) -> bool {
     let has_failed = error.status().is_server_error() && error.code() != "generation_timeout";
     has_failed || error.code() == "region_not_permitted"
 }
 
-/// The alias that a body names, and which models its request goes to: those that can be used now, or else the one that was chosen.
+/// The alias that a body names, and which models its request goes to: those that can be used now, or else the
+/// one that was chosen.
 fn choose(app: &App, caller: &Caller, body: &[u8]) -> Option<(Arc<Alias>, Choice)> {
     if app.models.aliases.is_empty() {
         return None;

@@ -1,4 +1,5 @@
-//! Golden prompts of a roll-out: the new version is asked again and again what is known to be its answer. Does not know what follows from it.
+//! Golden prompts of a roll-out: the new version is asked again and again what is known to be its answer.
+//! Does not know what follows from it.
 
 use std::sync::Arc;
 use std::time::Duration;

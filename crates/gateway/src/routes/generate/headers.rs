@@ -1,4 +1,5 @@
-//! What the headers of an answer tell: where its tokens came from, and where its time went. Does not know its body.
+//! What the headers of an answer tell: where its tokens came from, and where its time went. Does not know its
+//! body.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! Copies of requests, whose answers nobody gets: a share of an alias's requests goes to another model too. A copy belongs to no client: it
-//! is not charged, waits behind all others, and is not made where too many run. Does not know what is asked.
+//! Copies of requests, whose answers nobody gets: a share of an alias's requests goes to another model too. A
+//! copy belongs to no client: it is not charged, waits behind all others, and is not made where too many run.
+//! Does not know what is asked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +21,9 @@ const TENANT: &str = "throng shadow";
 /// A copy that takes longer is given up.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Copies this request, if it is one of those that are to be copied and there is room. A copy belongs to no organisation, so that requests
-/// that a residency rule or a header binds to regions are not copied, nor those that another gateway may have copied.
+/// Copies this request, if it is one of those that are to be copied and there is room. A copy belongs to no
+/// organisation, so that requests that a residency rule or a header binds to regions are not copied, nor
+/// those that another gateway may have copied.
 pub(super) fn copy(app: &Arc<App>, alias: &Arc<Alias>, body: &JsonBody, endpoint: TextEndpoint) {
     let tenant = body.caller.key_holder();
     let has_rule = app.config.routing.binds(tenant.key.as_deref().map(|key| key.organisation.as_str()));

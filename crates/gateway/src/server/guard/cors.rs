@@ -1,5 +1,5 @@
-//! Which methods and headers the pages of allowed origins may use, as `tower_http` answers it. Does not know which
-//! origins are allowed: `guard` has checked that.
+//! Which methods and headers the pages of allowed origins may use, as `tower_http` answers it. Does not know
+//! which origins are allowed: `guard` has checked that.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What every request must pass before it is routed: sizes of its head and body, Host and Origin, upgrades. Does not know
-//! routes and bodies.
+//! What every request must pass before it is routed: sizes of its head and body, Host and Origin, upgrades.
+//! Does not know routes and bodies.
 
 pub(super) mod cors;
 pub(super) mod root_path;
@@ -21,8 +21,8 @@ use throng_api::ApiError;
 /// The rules of one listening socket.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    /// Whether only this machine can connect: then a web page's name for this server must be a local one, lest a
-    /// foreign page reaches it through DNS rebinding.
+    /// Whether only this machine can connect: then a web page's name for this server must be a local one,
+    /// lest a foreign page reaches it through DNS rebinding.
     loopback: bool,
     /// Whether a page can only come through a proxy, which knows its own names.
     behind_proxy: bool,
@@ -76,7 +76,8 @@ impl Guard {
         Ok(source)
     }
 
-    /// Whether a page of an allowed origin may read why its request was refused. A preflight's refusal is its status.
+    /// Whether a page of an allowed origin may read why its request was refused. A preflight's refusal is its
+    /// status.
     pub fn may_read_refusal(&self, parts: &Parts) -> bool {
         let source = || self.check_origin(parts, self.check_host(parts)?.as_ref());
         parts.method != Method::OPTIONS && matches!(source(), Ok(Source::AllowedOrigin))
@@ -150,15 +151,16 @@ impl Guard {
             || (!self.own_name.is_empty() && name.eq_ignore_ascii_case(&self.own_name))
     }
 
-    /// Whether an origin is that of a proxy which shows this server under an allowed name, at the scheme's own port, and
-    /// addresses it by another.
+    /// Whether an origin is that of a proxy which shows this server under an allowed name, at the scheme's
+    /// own port, and addresses it by another.
     fn is_shown_by_proxy(&self, origin: &str) -> bool {
         let name = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
         name.is_some_and(|name| self.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name)))
     }
 
-    /// A page of our own may ask, and a page of an allowed origin may ask and read. Where no key is needed, no other
-    /// page may ask at all; where one is, it may, as any program may, but its browser will not let it read.
+    /// A page of our own may ask, and a page of an allowed origin may ask and read. Where no key is needed,
+    /// no other page may ask at all; where one is, it may, as any program may, but its browser will not let
+    /// it read.
     fn check_origin(&self, parts: &Parts, host: Option<&Authority>) -> Result<Source, ApiError> {
         let is_known = host.is_some_and(|host| self.is_known(host));
         let mut sent = parts.headers.get_all(header::ORIGIN).iter();
@@ -180,7 +182,8 @@ impl Guard {
         }
     }
 
-    /// What a browser says of a request without `Origin`. Following a link to this server from elsewhere is no harm.
+    /// What a browser says of a request without `Origin`. Following a link to this server from elsewhere is
+    /// no harm.
     fn check_fetch(
         &self,
         parts: &Parts,
@@ -200,7 +203,8 @@ impl Guard {
         }
     }
 
-    /// Whether whoever reaches the socket may use the models, so that a page must not reach it in somebody's browser.
+    /// Whether whoever reaches the socket may use the models, so that a page must not reach it in somebody's
+    /// browser.
     fn is_open(&self) -> bool {
         self.loopback || !self.needs_key
     }
@@ -210,7 +214,8 @@ fn bare_name(host: &Authority) -> &str {
     host.host().trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Nothing is offered to upgrade to, and no tunnels. HTTP/2 in clear text may be asked for in passing and is then ignored.
+/// Nothing is offered to upgrade to, and no tunnels. HTTP/2 in clear text may be asked for in passing and is
+/// then ignored.
 fn check_upgrade(parts: &Parts) -> Result<(), ApiError> {
     let harmless = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"h2c");
     if parts.method != Method::CONNECT && parts.headers.get_all(header::UPGRADE).iter().all(harmless) {

@@ -1,5 +1,5 @@
-//! The path under which a proxy shows the server: removed from requests whose proxy has not removed it. Does not know
-//! routes.
+//! The path under which a proxy shows the server: removed from requests whose proxy has not removed it. Does
+//! not know routes.
 
 use http::Uri;
 use http::uri::PathAndQuery;

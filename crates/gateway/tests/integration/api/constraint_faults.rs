@@ -1,4 +1,5 @@
-//! Constraints that fail while outputs are made: typed errors, as an answer and in a stream, and nothing left behind.
+//! Constraints that fail while outputs are made: typed errors, as an answer and in a stream, and nothing left
+//! behind.
 
 use crate::harness::{Server, Setup, chat, completion};
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! Answers that end before they are complete: clients that disconnect, clients that do not read, a server that stops.
+//! Answers that end before they are complete: clients that disconnect, clients that do not read, a server
+//! that stops.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The operator's rules over real sockets: prompts are refused, answers end before a match, whole and streamed, and nothing of it is
-//! sent in any form.
+//! The operator's rules over real sockets: prompts are refused, answers end before a match, whole and
+//! streamed, and nothing of it is sent in any form.
 
 use crate::harness::{END, Reply, Server, Setup, chat, completion};
 use serde_json::{Value, json};
@@ -19,7 +19,8 @@ fn rule(literals: &[&str], regex: Option<&str>) -> ModerationRule {
     }
 }
 
-/// Says the same whatever it is asked, a byte a token. Only requests with a penalty bring their history along.
+/// Says the same whatever it is asked, a byte a token. Only requests with a penalty bring their history
+/// along.
 fn always_the_same(batch: &ScheduledBatch, scheduled: &ScheduledSequence, output: &mut StepOutput) {
     let n_output = batch.history(scheduled, 0).len() - scheduled.n_prompt as usize;
     let token = ANSWER.as_bytes().get(n_output).map_or(END, |&byte| byte.into());

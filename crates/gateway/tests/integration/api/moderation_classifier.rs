@@ -1,5 +1,5 @@
-//! A classifier that is another server: prompts and answers that it does not allow are not sent, within its deadline, and when it
-//! does not answer the operator's choice holds.
+//! A classifier that is another server: prompts and answers that it does not allow are not sent, within its
+//! deadline, and when it does not answer the operator's choice holds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -83,7 +83,8 @@ async fn judge(
     }
 }
 
-/// Says the same whatever it is asked, a byte a token. Only requests with a penalty bring their history along.
+/// Says the same whatever it is asked, a byte a token. Only requests with a penalty bring their history
+/// along.
 fn always_the_same(batch: &ScheduledBatch, scheduled: &ScheduledSequence, output: &mut StepOutput) {
     let n_output = batch.history(scheduled, 0).len() - scheduled.n_prompt as usize;
     let token = ANSWER.as_bytes().get(n_output).map_or(END, |&byte| byte.into());

@@ -1,4 +1,5 @@
-//! Answers that clients send back as history: cut anywhere, with the ids that the family reads, and without a format of calls.
+//! Answers that clients send back as history: cut anywhere, with the ids that the family reads, and without a
+//! format of calls.
 
 use crate::harness::{Client, END, Server, Setup, byte_tokenizer, chat};
 use serde_json::{Value, json};

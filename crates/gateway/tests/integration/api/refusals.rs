@@ -69,7 +69,8 @@ fn fault(case: &Case, reply: &Reply) -> Option<String> {
     }
 }
 
-/// Sends bytes on a new connection and expects this refusal, and then either a usable connection or a closed one.
+/// Sends bytes on a new connection and expects this refusal, and then either a usable connection or a closed
+/// one.
 async fn refused(server: &Server, bytes: impl AsRef<[u8]>, status: u16, code: &str) {
     let mut client = server.connect().await;
     client.send(bytes.as_ref()).await;

@@ -1,4 +1,5 @@
-//! `best_of` and beam search over real sockets: which answers are given, what is counted, and that a search ends with its client.
+//! `best_of` and beam search over real sockets: which answers are given, what is counted, and that a search
+//! ends with its client.
 
 use std::time::Duration;
 

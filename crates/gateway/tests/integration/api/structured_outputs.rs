@@ -1,4 +1,5 @@
-//! Outputs of a form that the request asks for, over real sockets and an executor whose choices are arbitrary but for the mask.
+//! Outputs of a form that the request asks for, over real sockets and an executor whose choices are arbitrary
+//! but for the mask.
 
 use crate::harness::{Server, Setup, chat, completion};
 use serde_json::{Value, json};

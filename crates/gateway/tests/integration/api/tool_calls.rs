@@ -1,4 +1,5 @@
-//! Calls of tools and reasoning in answers, whole and streamed, over an executor that answers what it is told to.
+//! Calls of tools and reasoning in answers, whole and streamed, over an executor that answers what it is told
+//! to.
 
 use crate::harness::{Client, END, Server, Setup, byte_tokenizer, chat};
 use serde_json::{Value, json};
@@ -6,7 +7,8 @@ use throng_core::batch::{ScheduledBatch, ScheduledSequence, StepOutput, TokenLog
 use throng_core::request::GenerationDefaults;
 use throng_text::{AnswerFormat, ReasoningFormat, ToolCallFormat};
 
-/// Answers every prompt of a request with a penalty (only those bring their prompt along) with the text between the marks `{{` and `}}` in it, a byte a token.
+/// Answers every prompt of a request with a penalty (only those bring their prompt along) with the text
+/// between the marks `{{` and `}}` in it, a byte a token.
 fn answer_as_told(batch: &ScheduledBatch, scheduled: &ScheduledSequence, output: &mut StepOutput) {
     let history = batch.history(scheduled, 0);
     let prompt = &history[..scheduled.n_prompt as usize];

@@ -1,5 +1,5 @@
-//! Tools that must be called, and calls that must satisfy their schemas, over an executor whose choices are arbitrary but for
-//! the mask.
+//! Tools that must be called, and calls that must satisfy their schemas, over an executor whose choices are
+//! arbitrary but for the mask.
 
 use crate::harness::{Client, Server, Setup, VOCABULARY, byte_tokenizer_with, chat};
 use serde_json::{Map, Value, json};
@@ -106,7 +106,8 @@ fn tools(is_strict: bool) -> Value {
     ])
 }
 
-/// Names and arguments of the calls of an answer, whole and put together from a stream, which must be the same.
+/// Names and arguments of the calls of an answer, whole and put together from a stream, which must be the
+/// same.
 async fn calls(client: &mut Client, body: &Value, told: &str) -> (Vec<(String, String)>, Value) {
     let whole = client.post("/v1/chat/completions", body).await;
     assert_eq!(whole.status, 200, "{told}: {}", whole.text());

@@ -1,4 +1,5 @@
-//! The table of invalid input against the parsers, without a socket. Facts that only a running model has are made up.
+//! The table of invalid input against the parsers, without a socket. Facts that only a running model has are
+//! made up.
 
 use crate::bad_input::{Case, Endpoint, Expected, MAX_MODEL_LEN, VOCABULARY_SIZE};
 use throng_api::openai::{DetokenizeRequest, TokenizeRequest, chat, completion, drop_invalid};

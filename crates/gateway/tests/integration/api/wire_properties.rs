@@ -1,5 +1,5 @@
-//! However a body is changed, parsing it gives a request or a 4xx error: never a panic, never an internal error. The
-//! original bodies are those of the table of invalid input.
+//! However a body is changed, parsing it gives a request or a 4xx error: never a panic, never an internal
+//! error. The original bodies are those of the table of invalid input.
 
 use std::sync::LazyLock;
 

@@ -1,6 +1,6 @@
-//! The table of invalid input, and of unusual input that is valid: bodies with the answer that each must get. The
-//! number of a case is its row in the API's table. Used by the tests of the parsers and by those over a socket; does
-//! not know either.
+//! The table of invalid input, and of unusual input that is valid: bodies with the answer that each must get.
+//! The number of a case is its row in the API's table. Used by the tests of the parsers and by those over a
+//! socket; does not know either.
 
 // Not every test file that includes the table uses all of it.
 

@@ -1,5 +1,6 @@
-//! Failover: engines fail at random steps while they serve a request, another engine goes on with it, and what the client
-//! reads over HTTP is, byte for byte, what it reads from an engine that never fails. Prints the seed of each case.
+//! Failover: engines fail at random steps while they serve a request, another engine goes on with it, and
+//! what the client reads over HTTP is, byte for byte, what it reads from an engine that never fails. Prints
+//! the seed of each case.
 
 use crate::faulty_engine::{Fault, FaultKind};
 use crate::harness::{END, Reply, Server, Setup, chat, completion};
@@ -69,7 +70,8 @@ async fn post(server: &Server, (path, body): &(&str, Value)) -> Reply {
     server.connect().await.post(path, body).await
 }
 
-/// What a client reads, without the time, by choice: how the events of several choices alternate depends on the schedule.
+/// What a client reads, without the time, by choice: how the events of several choices alternate depends on
+/// the schedule.
 fn shown(reply: &Reply) -> Vec<Vec<String>> {
     assert_eq!(reply.status, 200, "{}", reply.text());
     let lines: Vec<String> = reply.text().lines().map(without_time).collect();

@@ -1,5 +1,5 @@
-//! Gateways that forward to gateways, over real sockets: a request goes through two of them at most, a loop ends with an error, and what
-//! binds a request to regions holds behind the second one.
+//! Gateways that forward to gateways, over real sockets: a request goes through two of them at most, a loop
+//! ends with an error, and what binds a request to regions holds behind the second one.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! One of four workers is slow, fails now and then, or fails always, while its connection is whole: requests leave it, no client sees an
-//! error, few attempts are made twice, and it comes back once it is well.
+//! One of four workers is slow, fails now and then, or fails always, while its connection is whole: requests
+//! leave it, no client sees an error, few attempts are made twice, and it comes back once it is well.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use throng_testkit::paper_executor::PaperExecutor;
 
 const N_WORKERS: usize = 4;
 const N_CLIENTS: usize = 8;
-/// Of a worker that is well.
+/// Step time of a healthy worker.
 const STEP_MS: u64 = 30;
 
 /// How a worker is; it may change at any time.
@@ -102,8 +102,8 @@ impl Place {
         self.workers.iter().map(|worker| counters(worker).cache_query_tokens).collect()
     }
 
-    /// Many clients ask `n` requests in all, each for a prompt of its own. The share of the first worker in what all workers were given, the
-    /// attempts for each request, and the p99 of the answers' times.
+    /// Many clients ask `n` requests in all, each for a prompt of its own. The share of the first worker in
+    /// what all workers were given, the attempts for each request, and the p99 of the answers' times.
     async fn load(&self, n: usize, seed: u64) -> Load {
         let before = self.prompt_tokens();
         let of_client = |client: usize| async move {
@@ -152,7 +152,8 @@ fn seed() -> u64 {
     seed
 }
 
-/// The worker is ill for a while: it is ejected for this reason, loses nearly all of its requests, and comes back when it is well.
+/// The worker is ill for a while: it is ejected for this reason, loses nearly all of its requests, and comes
+/// back when it is well.
 async fn is_left_and_comes_back(policy: &str, expected: &str, ill: impl Fn(&Condition)) {
     let (place, seed) = (Place::start(policy).await, seed());
     place.load(200, seed).await;

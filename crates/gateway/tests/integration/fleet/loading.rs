@@ -1,5 +1,5 @@
-//! A server listens before its models are there, and after it has been told to end: on both sides of its life it says why
-//! it does not answer.
+//! A server listens before its models are there, and after it has been told to end: on both sides of its life
+//! it says why it does not answer.
 
 use crate::harness::{Server, Setup, chat, completion, post_bytes};
 use serde_json::json;

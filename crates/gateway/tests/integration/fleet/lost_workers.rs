@@ -1,5 +1,5 @@
-//! Workers end while many requests wait for their first token there, before their gateway has seen a request answered: others answer
-//! them all.
+//! Workers end while many requests wait for their first token there, before their gateway has seen a request
+//! answered: others answer them all.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ async fn start_with(is_held: &Arc<AtomicBool>, step: Duration, address: Option<S
     RunningWorker::start_at(address, make, 512, "paper", |_| {}).await
 }
 
-/// So many requests, each for a prompt of its own.
+/// Sends `n` requests, each for a prompt of its own.
 fn ask(address: SocketAddr, n: usize) -> JoinSet<(u16, String)> {
     let mut asking = JoinSet::new();
     for number in 0..n {

@@ -1,5 +1,6 @@
-//! Workers and engines in two regions behind one gateway, over real sockets: requests stay in the nearest region while it has room and answers, and those of an
-//! organisation with a residency rule never reach another region, whatever fails. Each of their placements and refusals is in the log and in the database.
+//! Workers and engines in two regions behind one gateway, over real sockets: requests stay in the nearest
+//! region while it has room and answers, and those of an organisation with a residency rule never reach
+//! another region, whatever fails. Each of their placements and refusals is in the log and in the database.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, OnceLock};

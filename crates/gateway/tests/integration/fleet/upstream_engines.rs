@@ -1,5 +1,6 @@
-//! Foreign engines behind a gateway, over real sockets: a Throng server is the engine where any will do, and one that answers by script
-//! where it must misbehave. What they say reaches clients as it was, and what they use is counted.
+//! Foreign engines behind a gateway, over real sockets: a Throng server is the engine where any will do, and
+//! one that answers by script where it must misbehave. What they say reaches clients as it was, and what they
+//! use is counted.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -314,7 +315,8 @@ async fn retries_stay_within_a_tenth_of_the_requests() {
     }
 }
 
-/// An engine that answers probes at once, and requests when it is told to. Dropping it ends it as a process that is killed.
+/// An engine that answers probes at once, and requests when it is told to. Dropping it ends it as a process
+/// that is killed.
 struct Holding {
     address: SocketAddr,
     n_asked: Arc<AtomicUsize>,

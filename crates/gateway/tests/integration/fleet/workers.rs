@@ -1,5 +1,5 @@
-//! Workers over real sockets with the paper executor: who may ask them what, what a gateway makes of them, and that what nobody wants
-//! any more ends there too.
+//! Workers over real sockets with the paper executor: who may ask them what, what a gateway makes of them,
+//! and that what nobody wants any more ends there too.
 
 use crate::harness::{Client, VOCABULARY, completion, post_bytes};
 use crate::running_worker::{RunningWorker, TOKEN, all_ready, gateway, gateway_with, serve, until};

@@ -238,7 +238,8 @@ impl Server {
         ended.expect("no panic").expect("no error");
     }
 
-    /// Waits until the engine's statistics have this many output tokens; they are updated after a step's events.
+    /// Waits until the engine's statistics have this many output tokens; they are updated after a step's
+    /// events.
     pub async fn has_made(&self, n_tokens: u64) {
         let made = async {
             while self.engine.stats().scheduler.counters.output_tokens < n_tokens {
@@ -263,7 +264,8 @@ impl Server {
     }
 }
 
-/// A model that counts the letters of a text, beside `other`, whose tokenizer it has. Texts of more than 1,000 bytes take it a second.
+/// A model that counts the letters of a text, beside `other`, whose tokenizer it has. Texts of more than
+/// 1,000 bytes take it a second.
 fn embedder(other: &ServedModel) -> ServedModel {
     let capacity = Setup::default().capacity;
     let capacity = ExecutorCapacity { takes_whole_prompts: true, max_batch_tokens: MAX_LEN, ..capacity };

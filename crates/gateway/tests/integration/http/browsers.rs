@@ -1,5 +1,6 @@
-//! What web pages may do: pages of foreign origins, pages that reach the server by a foreign name (DNS rebinding), and
-//! bodies that a browser sends anywhere without a preflight. Other programs are not restricted.
+//! What web pages may do: pages of foreign origins, pages that reach the server by a foreign name (DNS
+//! rebinding), and bodies that a browser sends anywhere without a preflight. Other programs are not
+//! restricted.
 
 use crate::harness::{Client, Reply, Server, Setup};
 use serde_json::json;

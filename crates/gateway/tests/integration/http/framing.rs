@@ -1,6 +1,6 @@
-//! HTTP/1 requests that are malformed, or whose end is ambiguous: each is refused with this server's own error object
-//! and request id, in order among pipelined requests, and closes the connection, so that the bytes after it do not
-//! become a request. Similar but valid requests are answered.
+//! HTTP/1 requests that are malformed, or whose end is ambiguous: each is refused with this server's own
+//! error object and request id, in order among pipelined requests, and closes the connection, so that the
+//! bytes after it do not become a request. Similar but valid requests are answered.
 
 use crate::harness::{Client, PATIENCE, Reply, Server, Setup, post_bytes};
 use serde_json::{Value, json};
@@ -449,7 +449,8 @@ async fn an_incomplete_head_gets_our_error_after_earlier_answers() {
     }
 }
 
-/// Sends one request over HTTP/2 and returns the frames of its stream with their types, until the end of the answer.
+/// Sends one request over HTTP/2 and returns the frames of its stream with their types, until the end of the
+/// answer.
 async fn over_http2(server: &Server, fields: &[(&str, &str)], body: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
         let n = u8::try_from(payload.len()).expect("a short frame");

@@ -1,5 +1,5 @@
-//! Clients that close their side of the connection: those that still read get their whole answer; for those that have
-//! disconnected, computation stops.
+//! Clients that close their side of the connection: those that still read get their whole answer; for those
+//! that have disconnected, computation stops.
 
 use std::time::Duration;
 

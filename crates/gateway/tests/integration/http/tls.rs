@@ -1,5 +1,5 @@
-//! Encrypted connections: both protocols, certificates that change, certificates of clients, and the same deadlines as in
-//! clear.
+//! Encrypted connections: both protocols, certificates that change, certificates of clients, and the same
+//! deadlines as in clear.
 
 use std::path::Path;
 use std::sync::Arc;

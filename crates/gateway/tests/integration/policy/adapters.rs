@@ -1,5 +1,5 @@
-//! Adapters over HTTP: chosen by `model`, listed with their parent, loaded and unloaded at run time, and alive as long as a request
-//! uses them. The paper executor computes another output for each adapter.
+//! Adapters over HTTP: chosen by `model`, listed with their parent, loaded and unloaded at run time, and
+//! alive as long as a request uses them. The paper executor computes another output for each adapter.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

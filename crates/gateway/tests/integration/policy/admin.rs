@@ -1,4 +1,5 @@
-//! The operator's API on a listener of its own: keys made, changed, revoked and listed, limits, usage of all, the end of the server.
+//! The operator's API on a listener of its own: keys made, changed, revoked and listed, limits, usage of all,
+//! the end of the server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Model aliases, over real sockets with workers: when a model fails before its first token the next one answers, copies of requests go to a
-//! shadow model and are charged to nobody, and roll-outs advance or are rolled back by the results of the new version.
+//! Model aliases, over real sockets with workers: when a model fails before its first token the next one
+//! answers, copies of requests go to a shadow model and are charged to nobody, and roll-outs advance or are
+//! rolled back by the results of the new version.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};

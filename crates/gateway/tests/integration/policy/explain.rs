@@ -1,5 +1,5 @@
-//! Where the time of a request went, over real sockets: the parts add up, others are counted and never named, and each key finds
-//! its own requests only.
+//! Where the time of a request went, over real sockets: the parts add up, others are counted and never named,
+//! and each key finds its own requests only.
 
 use std::time::Duration;
 

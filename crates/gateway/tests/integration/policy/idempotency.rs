@@ -1,5 +1,5 @@
-//! Requests that are sent again under one `Idempotency-Key`: generated once whichever gateway they reach, answered with the same bytes,
-//! and taken over from gateways that have died.
+//! Requests that are sent again under one `Idempotency-Key`: generated once whichever gateway they reach,
+//! answered with the same bytes, and taken over from gateways that have died.
 
 use std::path::Path;
 use std::sync::Arc;

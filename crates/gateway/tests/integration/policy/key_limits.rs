@@ -1,5 +1,5 @@
-//! Limits of keys over real sockets: never exceeded under concurrency, what is not used is usable again, streams and clients that
-//! go away included, and changes hold without a restart.
+//! Limits of keys over real sockets: never exceeded under concurrency, what is not used is usable again,
+//! streams and clients that go away included, and changes hold without a restart.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

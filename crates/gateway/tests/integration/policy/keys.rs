@@ -1,5 +1,5 @@
-//! Keys of a database over real sockets: what each state of a key is answered with, and that changes are seen without a
-//! restart.
+//! Keys of a database over real sockets: what each state of a key is answered with, and that changes are seen
+//! without a restart.
 
 use crate::harness::{Client, Server, Setup, chat};
 use serde_json::json;

@@ -1,5 +1,5 @@
-//! The ledger over real sockets: it equals what the engine has counted whatever becomes of requests, clients and databases; usage is
-//! shown to whom it belongs; budgets hold exactly, across restarts too.
+//! The ledger over real sockets: it equals what the engine has counted whatever becomes of requests, clients
+//! and databases; usage is shown to whom it belongs; budgets hold exactly, across restarts too.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -91,7 +91,8 @@ impl Place {
         }
     }
 
-    /// Requests of all kinds at once: whole ones, streams, several answers, stop strings, clients that go away at all times.
+    /// Requests of all kinds at once: whole ones, streams, several answers, stop strings, clients that go
+    /// away at all times.
     async fn turmoil(self: &Arc<Self>, seed: u64, n: usize) {
         let mut random = fastrand::Rng::with_seed(seed);
         let tasks: Vec<_> = (0..n)

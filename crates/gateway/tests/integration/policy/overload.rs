@@ -1,4 +1,5 @@
-//! More than the engine can do, over real sockets: who cannot be answered in time is told so at once, and what takes too long ends.
+//! More than the engine can do, over real sockets: who cannot be answered in time is told so at once, and
+//! what takes too long ends.
 
 use std::time::Duration;
 

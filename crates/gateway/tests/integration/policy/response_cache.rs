@@ -1,5 +1,5 @@
-//! Kept answers and shared generations over real sockets: equal requests are generated once and read the same bytes, and whatever
-//! can change an answer is another request.
+//! Kept answers and shared generations over real sockets: equal requests are generated once and read the same
+//! bytes, and whatever can change an answer is another request.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -321,8 +321,9 @@ async fn whatever_can_change_an_answer_is_another_request() {
     }
 }
 
-/// Parameters that do not change what is generated, with a value that must lead to the kept answer. Those without one are refused, need
-/// others beside them that are on the other list, or change the prompt's tokens with other tokenizers.
+/// Parameters that do not change what is generated, with a value that must lead to the kept answer. Those
+/// without one are refused, need others beside them that are on the other list, or change the prompt's tokens
+/// with other tokenizers.
 const NEUTRAL: &[(&str, &str)] = &[
     ("model", "\"org/paper\""),
     ("stream", "true"),

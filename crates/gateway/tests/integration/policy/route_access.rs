@@ -1,5 +1,5 @@
-//! Who may use which route: every route of the document, which lists the whole table of routes, on both listeners, with a key in
-//! every state, over real sockets.
+//! Who may use which route: every route of the document, which lists the whole table of routes, on both
+//! listeners, with a key in every state, over real sockets.
 
 use std::net::SocketAddr;
 

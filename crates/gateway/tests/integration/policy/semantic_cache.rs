@@ -1,5 +1,6 @@
-//! The semantic cache over real sockets: a similar question of the same tenant in the same conversation gets the kept answer, or is only
-//! counted, and a request that differs in anything else never does. The embedding model of these tests counts letters.
+//! The semantic cache over real sockets: a similar question of the same tenant in the same conversation gets
+//! the kept answer, or is only counted, and a request that differs in anything else never does. The embedding
+//! model of these tests counts letters.
 
 use crate::harness::{EMBEDDER, Reply, Server, Setup, chat, post_bytes};
 use serde_json::{Value, json};

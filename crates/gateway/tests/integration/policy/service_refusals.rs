@@ -1,5 +1,6 @@
-//! The rows of the API's table of errors that are about the service and not about a body (79 to 91, and those of the model's limits):
-//! each over a real socket, streamed and not, and followed by a good request on the same connection.
+//! The rows of the API's table of errors that are about the service and not about a body (79 to 91, and those
+//! of the model's limits): each over a real socket, streamed and not, and followed by a good request on the
+//! same connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,8 @@ async fn ask(client: &mut Client, path: &str, body: &Value, fields: &[&str]) -> 
 }
 
 impl Row<'_> {
-    /// Asks for it and, where the endpoint streams, for a stream too; in between a good request on the same connection.
+    /// Asks for it and, where the endpoint streams, for a stream too; in between a good request on the same
+    /// connection.
     async fn check(&self, server: &Server, good_fields: &[&str]) -> Vec<Reply> {
         let mut client = server.connect().await;
         let streams = matches!(self.path, CHAT | "/v1/completions");

@@ -1,5 +1,5 @@
-//! Limits over three gateways and a real Redis: never exceeded by a token, all of it usable, also when Redis is killed, frozen,
-//! emptied and restarted while clients ask.
+//! Limits over three gateways and a real Redis: never exceeded by a token, all of it usable, also when Redis
+//! is killed, frozen, emptied and restarted while clients ask.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -138,7 +138,8 @@ fn total(used: &[Used], limit: u64) -> u64 {
     used.iter().map(|(_, _, n_tokens)| n_tokens).sum()
 }
 
-/// Waits until all gateways have found each other, seen by a request that only fits if they share what they lease.
+/// Waits until all gateways have found each other, seen by a request that only fits if they share what they
+/// lease.
 async fn wait_until_shared(fleet: &Arc<Fleet>) {
     let begun = Instant::now();
     loop {

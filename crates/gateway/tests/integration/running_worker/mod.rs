@@ -1,4 +1,5 @@
-//! Workers and a gateway over them, on real sockets in this process, with the paper executor or another one. Does not know what is tested.
+//! Workers and a gateway over them, on real sockets in this process, with the paper executor or another one.
+//! Does not know what is tested.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -7,7 +7,8 @@ use crate::layout::{E4m3Scale, unsigned_e4m3};
 /// Scales are applied to a 256th of a code's number, which is exactly what its bits are in f16.
 pub(crate) const SCALED_BY: f32 = 256.0;
 
-/// A 256th of the number of each code: a sign, four bits of exponent with bias 7, three of mantissa. The codes of NaN count as ±480.
+/// A 256th of the number of each code: a sign, four bits of exponent with bias 7, three of mantissa. The
+/// codes of NaN count as ±480.
 pub(crate) static NUMBERS: [f32; 256] = {
     let mut numbers = [0.0; 256];
     let mut code = 0;
@@ -23,7 +24,8 @@ const fn number(code: u8) -> f32 {
     if code & 0x80 == 0 { size } else { -size }
 }
 
-/// The number of a code of E4M3 (OCP 8-bit Floating Point Specification): no infinities, and NaN for the two codes of NaN.
+/// The number of a code of E4M3 (OCP 8-bit Floating Point Specification): no infinities, and NaN for the two
+/// codes of NaN.
 pub fn e4m3_number(code: u8) -> f32 {
     if code & 0x7F == 0x7F { f32::NAN } else { NUMBERS[usize::from(code)] * SCALED_BY }
 }
@@ -50,7 +52,8 @@ pub(super) fn put_codes(x: &[f32], scale: f32, out: &mut [u8]) {
     std::iter::zip(out, x).for_each(|(out, x)| *out = nearest(x * per_x));
 }
 
-/// The exponent that a panel holds: the bits of 256 times the scale `2^(e - 127)`; infinite where that is too large.
+/// The exponent that a panel holds: the bits of 256 times the scale `2^(e - 127)`; infinite where that is too
+/// large.
 pub(crate) fn panel_exponent(e: u8) -> u8 {
     e.saturating_add(8)
 }

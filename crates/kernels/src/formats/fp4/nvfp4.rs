@@ -1,4 +1,5 @@
-//! NVFP4: half blocks of eight bytes, which hold elements eight apart, after their scales, E4M3 without a sign.
+//! NVFP4: half blocks of eight bytes, which hold elements eight apart, after their scales, E4M3 without a
+//! sign.
 
 use crate::formats::range::{extreme, inverse, nearest};
 use crate::formats::{BlockCodes, Description, Elements};

@@ -1,4 +1,5 @@
-//! Encodes blocks plainly: one scale a (half) block from its largest magnitude, and the nearest point of all. For test data.
+//! Encodes blocks plainly: one scale a (half) block from its largest magnitude, and the nearest point of all.
+//! For test data.
 
 use super::Grid;
 use crate::formats::range::{extreme, inverse};
@@ -33,7 +34,8 @@ impl Scales {
     }
 }
 
-/// Clears a stored block, writes d and each scale by `put`, and gives the groups of eight weights over their scale.
+/// Clears a stored block, writes d and each scale by `put`, and gives the groups of eight weights over their
+/// scale.
 pub(super) fn scaled_groups(
     grid: &Grid,
     x: &[f32],
@@ -77,7 +79,8 @@ impl Points {
     }
 }
 
-/// The points of eight magnitudes (one or two), and their signs, of which an even number is negative with `seven_signs`.
+/// The points of eight magnitudes (one or two), and their signs, of which an even number is negative with
+/// `seven_signs`.
 pub(super) fn signed(grid: &Grid, points: &Points, mut x: [f32; 8], seven_signs: bool) -> ([usize; 2], u8) {
     let n_negative = x.iter().filter(|x| x.is_sign_negative()).count();
     if seven_signs && n_negative % 2 == 1 {
@@ -100,8 +103,8 @@ pub(super) fn put_seven_signs(out: &mut [u8], at: usize, group: usize, signs: u8
     std::iter::zip(&mut out[at..], bits).for_each(|(out, bits)| *out |= bits);
 }
 
-/// The nearest point of each group, and whether it is shifted down; groups but the first of each `n_together` have the shift of
-/// the group before.
+/// The nearest point of each group, and whether it is shifted down; groups but the first of each `n_together`
+/// have the shift of the group before.
 pub(super) fn shifted(
     grid: &Grid,
     groups: impl Iterator<Item = (usize, [f32; 8])>,

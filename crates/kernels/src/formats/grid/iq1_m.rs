@@ -1,5 +1,5 @@
-//! IQ1_M: the low bits of a point for eight weights, their three high bits and a shift, then for 64 a word of four 3-bit scales and
-//! four bits of d, an f16.
+//! IQ1_M: the low bits of a point for eight weights, their three high bits and a shift, then for 64 a word of
+//! four 3-bit scales and four bits of d, an f16.
 
 use super::encode::{Scales, shifted};
 use super::{Grid, odd};

@@ -1,4 +1,5 @@
-//! IQ1_S: f16 d, the low bits of a point for eight weights, then for 32 a word of their high bits, a 3-bit scale and a shift.
+//! IQ1_S: f16 d, the low bits of a point for eight weights, then for 32 a word of their high bits, a 3-bit
+//! scale and a shift.
 
 use super::encode::{scaled_groups, shifted};
 use super::{Grid, odd};

@@ -1,4 +1,5 @@
-//! IQ2_S: f16 d, the low bits of a point for eight weights, their eight signs, two high bits, then a 4-bit scale for sixteen.
+//! IQ2_S: f16 d, the low bits of a point for eight weights, their eight signs, two high bits, then a 4-bit
+//! scale for sixteen.
 
 use super::encode::{Points, scaled_groups, signed};
 use super::{Grid, odd, signs};

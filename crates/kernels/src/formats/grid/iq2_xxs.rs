@@ -1,4 +1,5 @@
-//! IQ2_XXS: f16 d, then for 32 weights four points of eight bits, and a word of four times seven signs and a 4-bit scale.
+//! IQ2_XXS: f16 d, then for 32 weights four points of eight bits, and a word of four times seven signs and a
+//! 4-bit scale.
 
 use super::encode::{Points, put_seven_signs, scaled_groups, signed};
 use super::{Grid, even_signs, odd};

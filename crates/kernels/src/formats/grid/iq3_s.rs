@@ -1,4 +1,5 @@
-//! IQ3_S: f16 d, the low bits of a point for four weights, their ninth bits, a sign for each weight, then a 4-bit scale for 32.
+//! IQ3_S: f16 d, the low bits of a point for four weights, their ninth bits, a sign for each weight, then a
+//! 4-bit scale for 32.
 
 use super::encode::{Points, scaled_groups, signed};
 use super::{Grid, odd, signs};

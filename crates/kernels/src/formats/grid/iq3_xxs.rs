@@ -1,4 +1,5 @@
-//! IQ3_XXS: f16 d, a point of eight bits for four weights, then for 32 a word of four times seven signs and a 4-bit scale.
+//! IQ3_XXS: f16 d, a point of eight bits for four weights, then for 32 a word of four times seven signs and a
+//! 4-bit scale.
 
 use super::encode::{Points, put_seven_signs, scaled_groups, signed};
 use super::{Grid, even_signs, odd};

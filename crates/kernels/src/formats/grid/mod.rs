@@ -1,5 +1,5 @@
-//! Formats whose weights are points of a grid, with signs (IQ2, IQ3) or a shift by an eighth (IQ1). Layouts and grids are those of
-//! ggml-common.h.
+//! Formats whose weights are points of a grid, with signs (IQ2, IQ3) or a shift by an eighth (IQ1). Layouts
+//! and grids are those of ggml-common.h.
 
 mod encode;
 pub(super) mod iq1_m;
@@ -14,8 +14,8 @@ use super::BlockCodes;
 use super::bits::pair;
 use crate::layout::{BLOCK, CodeLayout};
 
-/// A grid, and how weights are made of it. A point is a number of sixteen bits, which holds eight coordinates of two bits or four of
-/// three, the first one lowest.
+/// A grid, and how weights are made of it. A point is a number of sixteen bits, which holds eight coordinates
+/// of two bits or four of three, the first one lowest.
 struct Grid {
     points: &'static [u8],
     /// Bits of a coordinate.

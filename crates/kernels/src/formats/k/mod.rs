@@ -1,5 +1,5 @@
-//! Formats of superblocks of 256 whose sub-blocks have integer scales: Q2_K to Q6_K and IQ4_XS. Encoders have one plain scale a
-//! sub-block.
+//! Formats of superblocks of 256 whose sub-blocks have integer scales: Q2_K to Q6_K and IQ4_XS. Encoders have
+//! one plain scale a sub-block.
 
 pub(super) mod iq4_xs;
 pub(super) mod q2_k;
@@ -33,7 +33,8 @@ fn joined(low: [u8; BLOCK], high: [u8; BLOCK], shift: usize) -> [u8; BLOCK] {
     std::array::from_fn(|i| low[i] | high[i] << shift)
 }
 
-/// Scales and (non-negative) mins of `N` sub-blocks, each from its range: `x ≈ scale code - min` with codes up to `max_code`.
+/// Scales and (non-negative) mins of `N` sub-blocks, each from its range: `x ≈ scale code - min` with codes
+/// up to `max_code`.
 fn plain_pairs<const N: usize>(x: &[f32], max_code: f32) -> [(f32, f32); N] {
     std::array::from_fn(|j| {
         let (min, max) = min_max(&x[j * 256 / N..][..256 / N]);
@@ -42,8 +43,8 @@ fn plain_pairs<const N: usize>(x: &[f32], max_code: f32) -> [(f32, f32); N] {
     })
 }
 
-/// Quantizes the sub-blocks' scales and mins to integers up to `max`, stores d and dmin at `at`, and returns the
-/// integers.
+/// Quantizes the sub-blocks' scales and mins to integers up to `max`, stores d and dmin at `at`, and returns
+/// the integers.
 fn integer_scales<const N: usize>(
     pairs: [(f32, f32); N],
     max: f32,

@@ -1,4 +1,5 @@
-//! TQ1_0: digits in base 3 of bytes that are fractions of 256. Five digits of 32 bytes, five of 16 and four of 4; f16 d.
+//! TQ1_0: digits in base 3 of bytes that are fractions of 256. Five digits of 32 bytes, five of 16 and four
+//! of 4; f16 d.
 
 use super::{block, codes};
 use crate::formats::{Description, Elements};

@@ -1,5 +1,5 @@
-//! The loops of NEON, in assembly, because compilers put copies between such instructions. Does not know how long
-//! they take.
+//! The loops of NEON, in assembly, because compilers put copies between such instructions. Does not know how
+//! long they take.
 
 use std::arch::{asm, is_aarch64_feature_detected};
 
@@ -22,8 +22,8 @@ const DOTPROD: RegisterLoop =
     RegisterLoop { name: "NEON dotprod", n_elements: 4, n_products: 96, run: dotprod };
 const WIDENING: RegisterLoop = RegisterLoop { name: "NEON", n_elements: 4, n_products: 32, run: widening };
 
-/// A loop of `$step` over accumulators from register 0 on, with `$one` in every 32 bits of registers 30 and 31. Those in
-/// the list are added up in the end.
+/// A loop of `$step` over accumulators from register 0 on, with `$one` in every 32 bits of registers 30 and
+/// 31. Those in the list are added up in the end.
 macro_rules! register_loop {
     ($name:ident, $features:literal, $step:expr, $add:literal [$($i:literal)*], $one:expr, $read:expr) => {
         /// # Safety
@@ -64,7 +64,8 @@ macro_rules! register_loop {
     };
 }
 
-/// Twenty-four accumulators: a result waits up to four cycles, and up to four ports take one instruction each a cycle.
+/// Twenty-four accumulators: a result waits up to four cycles, and up to four ports take one instruction each
+/// a cycle.
 macro_rules! twenty_four {
     ($name:ident, $features:literal, $op:literal, $width:literal, $add:literal, $one:expr, $read:expr) => {
         twenty_four!(

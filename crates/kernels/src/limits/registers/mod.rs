@@ -24,7 +24,8 @@ pub struct RegisterLoop {
     n_elements: usize,
     /// Products that a round adds up in element number `i` of all accumulators together.
     n_products: usize,
-    /// Needs the features that [`RegisterLoop::available`] looked for; see [`RegisterLoop::run`] for what it gives.
+    /// Needs the features that [`RegisterLoop::available`] looked for; see [`RegisterLoop::run`] for what it
+    /// gives.
     run: unsafe fn(u64) -> f64,
 }
 
@@ -62,8 +63,8 @@ impl RegisterLoop {
         2.0 * self.n_elements as f64 * self.n_products as f64
     }
 
-    /// Runs so many rounds on this thread. All factors are 1, so that it gives the number of products added up in one
-    /// element, as far as the accumulators can count.
+    /// Runs so many rounds on this thread. All factors are 1, so that it gives the number of products added
+    /// up in one element, as far as the accumulators can count.
     pub fn run(&self, n_rounds: u64) -> f64 {
         // SAFETY: the machine has the loop's features.
         unsafe { (self.run)(n_rounds.max(1)) }
@@ -127,8 +128,9 @@ mod x86_64 {
     const MADD_256: RegisterLoop =
         RegisterLoop { name: "AVX2", n_elements: 8, n_products: 16, run: madd_256 };
 
-    /// A loop in assembly, because compilers put copies between such instructions: `$step` over accumulators from
-    /// register 0 on, with `$one` in every 32 bits of registers 12 and 13. Those in the list are added up in the end.
+    /// A loop in assembly, because compilers put copies between such instructions: `$step` over accumulators
+    /// from register 0 on, with `$one` in every 32 bits of registers 12 and 13. Those in the list are added
+    /// up in the end.
     macro_rules! register_loop {
         ($name:ident, $v:literal, $step:expr, $add:literal [$($i:literal)*], $one:expr, $read:expr) => {
             /// # Safety
@@ -169,7 +171,8 @@ mod x86_64 {
         };
     }
 
-    /// Twelve accumulators: a result waits four or five cycles, and two ports take one instruction each a cycle.
+    /// Twelve accumulators: a result waits four or five cycles, and two ports take one instruction each a
+    /// cycle.
     macro_rules! twelve {
         ($name:ident, $v:literal, $op:literal, $add:literal, $one:expr, $read:expr) => {
             twelve!(@ [0 1 2 3 4 5 6 7 8 9 10 11] $name, $v, $op, $add, $one, $read);

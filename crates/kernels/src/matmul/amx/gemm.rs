@@ -1,12 +1,14 @@
 //! GEMM in AMX tiles of bf16. Does not know quantization formats.
 //!
-//! Weights are unpacked to bf16 with their scales applied, so that an output is one chain of additions along K: in one tile register
-//! or, between two runs of blocks, in memory. An output's bits depend on its own weight row and token only. 16-bit floats are not
-//! rounded: weights and activations are split into as many bf16 parts as that takes.
+//! Weights are unpacked to bf16 with their scales applied, so that an output is one chain of additions along
+//! K: in one tile register or, between two runs of blocks, in memory. An output's bits depend on its own
+//! weight row and token only. 16-bit floats are not rounded: weights and activations are split into as many
+//! bf16 parts as that takes.
 //!
-//! Gate and up projections of a gated linear unit are computed together, their panels alternating, and combined in the epilogue.
-//! With few tokens a few blocks of weights are multiplied as soon as they are unpacked: see [`super::gemm_small_batch`]. With more, a K
-//! block of several panels is unpacked into L2 and multiplied with all tokens.
+//! Gate and up projections of a gated linear unit are computed together, their panels alternating, and
+//! combined in the epilogue. With few tokens a few blocks of weights are multiplied as soon as they are
+//! unpacked: see [`super::gemm_small_batch`]. With more, a K block of several panels is unpacked into L2 and
+//! multiplied with all tokens.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -34,7 +36,8 @@ pub(in crate::matmul) const FEW_GROUPS: usize = 2;
 const GROUPS_TOGETHER: usize = 32;
 /// Panels of an unpacked K block in L2 (gate and up panels alternate in these slots).
 const SLOTS: usize = 16;
-/// Quantization blocks of a K block: the activations of two groups stay in L1 while all panels are multiplied.
+/// Quantization blocks of a K block: the activations of two groups stay in L1 while all panels are
+/// multiplied.
 const BLOCKS: usize = 8;
 /// Scratch of each thread.
 struct Scratch {
@@ -51,7 +54,8 @@ impl AmxGemm<'_> {
         self.product.weights.with_unpacker(OfPanels { of: self, panels, outputs });
     }
 
-    /// Computes a range of panels for more than [`FEW_GROUPS`] groups into activation records of the next product.
+    /// Computes a range of panels for more than [`FEW_GROUPS`] groups into activation records of the next
+    /// product.
     ///
     /// # Safety
     /// The blocks of `out` for these panels must belong to this call alone.

@@ -1,9 +1,9 @@
-//! AMX GEMM for small batches: a run of a few blocks of weights is multiplied as soon as it is unpacked. Does not know quantization
-//! formats.
+//! AMX GEMM for small batches: a run of a few blocks of weights is multiplied as soon as it is unpacked. Does
+//! not know quantization formats.
 //!
-//! Accumulators are in memory between two runs, which are as long as keeps that cheap and the unpacked blocks in L1. Each run is
-//! multiplied after the first blocks of the next one were unpacked, so that vector and tile units work at the same time: a tile load
-//! must not wait for stores that are still in the store buffer.
+//! Accumulators are in memory between two runs, which are as long as keeps that cheap and the unpacked blocks
+//! in L1. Each run is multiplied after the first blocks of the next one were unpacked, so that vector and
+//! tile units work at the same time: a tile load must not wait for stores that are still in the store buffer.
 
 use std::ops::Range;
 
@@ -19,14 +19,15 @@ const RUN: usize = 4;
 const DELAY: usize = 2;
 /// Capacity of the ring of unpacked blocks: two runs.
 pub(super) const RING_BLOCKS: usize = 2 * RUN;
-/// Prefetch distance in bytes of a panel. With two panels it matches the outstanding misses that a core supports: a larger distance
-/// made single-user F16 an eighth slower and Q8_0 3 %.
+/// Prefetch distance in bytes of a panel. With two panels it matches the outstanding misses that a core
+/// supports: a larger distance made single-user F16 an eighth slower and Q8_0 3 %.
 const PREFETCH_AHEAD_BYTES: usize = 2304;
 
 /// Prefetch distance of activations, in blocks.
 const ACTIVATION_PREFETCH_BLOCKS: usize = 8;
 
-/// `G` groups of tokens times some panels, `P` slots at a time (which divides their number). The tile configuration is loaded.
+/// `G` groups of tokens times some panels, `P` slots at a time (which divides their number). The tile
+/// configuration is loaded.
 pub(super) struct Stream<'a, U, const G: usize, const P: usize> {
     pub(super) of: &'a AmxGemm<'a>,
     /// Unpackers of even slots and of odd ones.
@@ -80,7 +81,8 @@ impl<U: AmxUnpacker, const G: usize, const P: usize> Stream<'_, U, G, P> {
         }
     }
 
-    /// Multiplies the groups, whose records begin at `x`, with a run of unpacked blocks, and prefetches records of later ones.
+    /// Multiplies the groups, whose records begin at `x`, with a run of unpacked blocks, and prefetches
+    /// records of later ones.
     ///
     /// # Safety
     /// The tiles are shaped, and the ring has the blocks.

@@ -1,5 +1,5 @@
-//! One matrix product in AMX tiles: its operands by group, panel and slot, and the multiplication of a run of blocks. Does not know the
-//! order of the blocks.
+//! One matrix product in AMX tiles: its operands by group, panel and slot, and the multiplication of a run of
+//! blocks. Does not know the order of the blocks.
 
 use std::ops::Range;
 

@@ -1,5 +1,6 @@
-//! Products of a few tokens: a panel's stored codes are unpacked in registers and multiplied at once, in one pass over memory, because
-//! the time of such a product is that of reading the weights. Sums in the same order as the register tiles, so that bits agree.
+//! Products of a few tokens: a panel's stored codes are unpacked in registers and multiplied at once, in one
+//! pass over memory, because the time of such a product is that of reading the weights. Sums in the same
+//! order as the register tiles, so that bits agree.
 
 mod floats;
 

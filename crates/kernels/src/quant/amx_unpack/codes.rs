@@ -1,8 +1,9 @@
 //! Unpacks quantized weights to bf16 pairs for AMX tiles. Does not multiply.
 //!
-//! A weight is `scale · value (+ min)` in f16, where scale and min are multiplied by a power of two chosen for the matrix (see
-//! [`crate::quant::pair_scale::PairScale`]) and rounded once; the result is rounded to bf16. 4-bit values with a min are unpacked as value − 8,
-//! and 8 × scale (rounded once more) is added to the min.
+//! A weight is `scale · value (+ min)` in f16, where scale and min are multiplied by a power of two chosen
+//! for the matrix (see [`crate::quant::pair_scale::PairScale`]) and rounded once; the result is rounded to
+//! bf16. 4-bit values with a min are unpacked as value − 8, and 8 × scale (rounded once more) is added to the
+//! min.
 
 use half::f16;
 

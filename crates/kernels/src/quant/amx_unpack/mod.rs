@@ -1,5 +1,5 @@
-//! Unpacks blocks of a panel for AMX tiles: weights in bf16, interleaved in pairs of columns. Done once for all tokens of a call.
-//! Does not multiply.
+//! Unpacks blocks of a panel for AMX tiles: weights in bf16, interleaved in pairs of columns. Done once for
+//! all tokens of a call. Does not multiply.
 
 mod codes;
 mod short_floats;

@@ -1,4 +1,5 @@
-//! Unpacks weights of at most 16 bits that are floats to bf16 pairs for AMX tiles, in as many parts as keep them exact. Does not multiply.
+//! Unpacks weights of at most 16 bits that are floats to bf16 pairs for AMX tiles, in as many parts as keep
+//! them exact. Does not multiply.
 
 use super::AmxUnpacker;
 use crate::layout::{BLOCK, E4m3Scale, PAIRS_BYTES, PANEL, PanelLayout};

@@ -1,5 +1,6 @@
-//! Reads `config.json` in both spellings: that of transformers 5 (`rope_parameters`, `layer_types`, `dtype`) and the
-//! older one (`rope_theta`, `rope_scaling`, `sliding_window_pattern`, `torch_dtype`). Does not know families.
+//! Reads `config.json` in both spellings: that of transformers 5 (`rope_parameters`, `layer_types`, `dtype`)
+//! and the older one (`rope_theta`, `rope_scaling`, `sliding_window_pattern`, `torch_dtype`). Does not know
+//! families.
 
 mod rope;
 
@@ -51,8 +52,8 @@ impl HfConfig {
         Ok(Self { model_type, text_model_type, map, read: Rc::default() })
     }
 
-    /// The same with these sizes where the file leaves them out: transformers does not write the sizes of a nested
-    /// configuration that are its class's defaults.
+    /// The same with these sizes where the file leaves them out: transformers does not write the sizes of a
+    /// nested configuration that are its class's defaults.
     pub(super) fn with_defaults(&self, defaults: &[(&str, usize)]) -> Self {
         let mut map = self.map.clone();
         for (key, size) in defaults {
@@ -246,8 +247,8 @@ impl HfConfig {
         }
     }
 
-    /// Gives `sliding_window` to the layers that `layer_types` names or, without it, to those that `by_default`
-    /// picks.
+    /// Gives `sliding_window` to the layers that `layer_types` names or, without it, to those that
+    /// `by_default` picks.
     pub(super) fn slide(
         &self,
         config: &mut DecoderConfig,
@@ -275,7 +276,8 @@ impl HfConfig {
         Ok(())
     }
 
-    /// The rotary embedding of layers of a type. `rope_parameters` may hold one for all layers or one for each type.
+    /// The rotary embedding of layers of a type. `rope_parameters` may hold one for all layers or one for
+    /// each type.
     pub(super) fn rope(&self, layer_type: &str, head_dim: usize) -> Result<RopeTable, ConfigError> {
         let source = self.rope_source(layer_type);
         self.rope_with(&source, self.rope_theta(layer_type)?, head_dim)

@@ -64,8 +64,8 @@ impl RopeSource<'_> {
         self.own("rope_type").and_then(Value::as_str) == Some("proportional")
     }
 
-    /// What attention scores are multiplied with besides, where YaRN is applied to a part of each head: the square of its
-    /// temperature with `mscale_all_dim`, as in DeepSeek's models.
+    /// What attention scores are multiplied with besides, where YaRN is applied to a part of each head: the
+    /// square of its temperature with `mscale_all_dim`, as in DeepSeek's models.
     pub(super) fn score_factor(&self) -> Result<f64, ConfigError> {
         let multiplier = self.number("mscale_all_dim")?.unwrap_or(0.0);
         if multiplier == 0.0 {
@@ -102,8 +102,9 @@ impl RopeSource<'_> {
         })
     }
 
-    /// Like transformers' `_compute_longrope_parameters`, with one difference: which factors are used depends on the
-    /// longest sequence that is served, as in vLLM and llama.cpp, not on the current length of a sequence.
+    /// Like transformers' `_compute_longrope_parameters`, with one difference: which factors are used depends
+    /// on the longest sequence that is served, as in vLLM and llama.cpp, not on the current length of a
+    /// sequence.
     fn longrope(&self) -> Result<RopeScaling, ConfigError> {
         let max_tokens = self.max_tokens()?;
         let original = self.number("original_max_position_embeddings")?.unwrap_or(max_tokens);

@@ -1,6 +1,6 @@
-//! Published repositories and whether they can be loaded, by their `config.json` files in `configs.jsonl`, which
-//! `known/generate.py` writes from a collection: each has the file that it was taken from, at a commit of a
-//! public repository. Reads no repository.
+//! Published repositories and whether they can be loaded, by their `config.json` files in `configs.jsonl`,
+//! which `known/generate.py` writes from a collection: each has the file that it was taken from, at a commit
+//! of a public repository. Reads no repository.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -69,7 +69,8 @@ pub fn known_models() -> impl Iterator<Item = KnownModel> {
 mod tests {
     use super::*;
 
-    /// What is refused is refused because of its family, a variant of it or its format, and not because a key of its configuration is not read.
+    /// What is refused is refused because of its family, a variant of it or its format, and not because a key
+    /// of its configuration is not read.
     #[test]
     fn the_most_used_models_are_supported_or_refused_by_family_or_format() {
         let models: Vec<KnownModel> = known_models().collect();

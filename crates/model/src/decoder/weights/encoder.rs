@@ -22,7 +22,8 @@ impl<B: Backend> Loader<'_, B> {
         Ok(EncoderWeights { positions, segments, norm })
     }
 
-    /// A norm of the model's kind. Checkpoints that were converted from TensorFlow call gain and bias `gamma` and `beta`.
+    /// A norm of the model's kind. Checkpoints that were converted from TensorFlow call gain and bias `gamma`
+    /// and `beta`.
     pub(super) fn row_norm(
         &mut self,
         name: &str,

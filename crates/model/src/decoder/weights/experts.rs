@@ -1,4 +1,5 @@
-//! The tensors of experts: one by one, all of a projection in one tensor, or gate and up of all in one. Does not know routers.
+//! The tensors of experts: one by one, all of a projection in one tensor, or gate and up of all in one. Does
+//! not know routers.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -138,8 +139,8 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(Some(own.numbers()))
     }
 
-    /// Some rows of one expert's matrix in a tensor that holds all, `[experts, rows, cols]`: stored so, with rows and columns
-    /// exchanged, in the layout of another library, or as codes and scales of MXFP4.
+    /// Some rows of one expert's matrix in a tensor that holds all, `[experts, rows, cols]`: stored so, with
+    /// rows and columns exchanged, in the layout of another library, or as codes and scales of MXFP4.
     fn rows_of(
         &self,
         name: &str,

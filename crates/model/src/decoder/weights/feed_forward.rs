@@ -1,4 +1,5 @@
-//! The tensors of feed-forward blocks: networks, routers and what belongs to them. Does not know how experts are stored.
+//! The tensors of feed-forward blocks: networks, routers and what belongs to them. Does not know how experts
+//! are stored.
 
 use super::{ExpertNorms, ExpertsWeights, FeedForwardWeights, Loader, SharedExpert, TensorError, weight};
 use crate::backend::{Backend, GatedMlp, MatrixRole};
@@ -58,7 +59,8 @@ impl<B: Backend> Loader<'_, B> {
         Ok(SharedExpert { norms, router, mlp: self.gated_mlp(mlp, shape.width)? })
     }
 
-    /// The gain of the router's norm is stored as a factor of a plain norm's result, which is also divided by the root of its width.
+    /// The gain of the router's norm is stored as a factor of a plain norm's result, which is also divided by
+    /// the root of its width.
     fn expert_norms(&mut self, layer: &str) -> Result<ExpertNorms<B>, TensorError> {
         let (hidden, names) = (self.config.hidden_size, self.names);
         let at = |name: &str| format!("{layer}{name}");

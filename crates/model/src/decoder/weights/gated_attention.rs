@@ -7,7 +7,8 @@ use crate::config::AttentionConfig;
 use crate::weights::TensorView;
 
 impl<B: Backend> Loader<'_, B> {
-    /// Queries, keys, values and output gates. Files have the gates of each head after its queries, in one tensor.
+    /// Queries, keys, values and output gates. Files have the gates of each head after its queries, in one
+    /// tensor.
     pub(super) fn gated_query_key_value(
         &mut self,
         layer: &str,

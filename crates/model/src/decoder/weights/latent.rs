@@ -88,7 +88,8 @@ impl<B: Backend> Loader<'_, B> {
         Ok(Linear { weight, bias: Some(self.backend.vector(&bias)?) })
     }
 
-    /// For each head, the matrix that its query is multiplied with in place of its keys, and the matrix of its values.
+    /// For each head, the matrix that its query is multiplied with in place of its keys, and the matrix of
+    /// its values.
     fn latent_heads(&mut self, layer: &str, latent: &LatentConfig) -> Result<HeadMatrices<B>, TensorError> {
         let names = self.names;
         let &LatentConfig { n_heads, rank, nope_dim, value_dim, .. } = latent;
@@ -142,8 +143,8 @@ impl<B: Backend> Loader<'_, B> {
     }
 }
 
-/// Rows and columns exchanged: in the same format where elements are stored one by one, in f32 where they are stored in blocks, or in
-/// bf16 where those are MXFP8, whose numbers that has exactly.
+/// Rows and columns exchanged: in the same format where elements are stored one by one, in f32 where they are
+/// stored in blocks, or in bf16 where those are MXFP8, whose numbers that has exactly.
 fn transposed(format: Format, data: &[u8], [n_rows, n_cols]: [usize; 2]) -> Stored {
     let exchange = |data: &[u8], size: usize| -> Vec<u8> {
         let element = |row: usize, col: usize| &data[(row * n_cols + col) * size..][..size];

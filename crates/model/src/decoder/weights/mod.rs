@@ -1,5 +1,5 @@
-//! Finds a model's tensors, checks every shape against the configuration, and copies them to a device. Does not know file
-//! formats and arithmetic.
+//! Finds a model's tensors, checks every shape against the configuration, and copies them to a device. Does
+//! not know file formats and arithmetic.
 
 mod attention;
 mod encoder;
@@ -28,7 +28,7 @@ pub(crate) use stored_rows::{encoded_name, has_weight};
 pub struct DecoderWeights<B: Backend> {
     pub(crate) stage: Stage,
     pub(crate) embedding: Option<EmbeddingWeights<B>>,
-    /// Those of the stage's layers.
+    /// Weights of the layers of the stage.
     pub(crate) layers: Vec<LayerWeights<B>>,
     pub(crate) head: Option<HeadWeights<B>>,
 }

@@ -1,4 +1,5 @@
-//! The tensors of embeddings for each layer, and of the factor of a layer. Does not know mixers and feed-forward blocks.
+//! The tensors of embeddings for each layer, and of the factor of a layer. Does not know mixers and
+//! feed-forward blocks.
 
 use super::{Loader, PerLayerEmbedding, PerLayerWeights, TensorError, weight};
 use crate::arch::TensorNames;

@@ -78,8 +78,9 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(self.backend.vector(&rates)?)
     }
 
-    /// The projection to queries, keys, values, output gates, strengths and times. Files have queries to gates in two tensors, or in one in
-    /// which all of a head of keys is adjacent; and strengths and times likewise.
+    /// The projection to queries, keys, values, output gates, strengths and times. Files have queries to
+    /// gates in two tensors, or in one in which all of a head of keys is adjacent; and strengths and times
+    /// likewise.
     fn delta_input(&mut self, layer: &str, shape: &DeltaShape) -> Result<Linear<B>, TensorError> {
         let names = &self.names.recurrent;
         let (n_values, n_heads, of_head) =
@@ -101,8 +102,8 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(Linear { weight, bias: None })
     }
 
-    /// Rows by kind: of one tensor in which groups of these sizes follow each other for every head, if the file has that, or of one
-    /// tensor for each kind.
+    /// Rows by kind: of one tensor in which groups of these sizes follow each other for every head, if the
+    /// file has that, or of one tensor for each kind.
     fn by_kind(
         &self,
         layer: &str,
@@ -121,8 +122,8 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 }
 
-/// The rows of a matrix in which groups of rows of these sizes follow each other for every head: first those of the first group of
-/// all heads, then those of the second one, and so on.
+/// The rows of a matrix in which groups of rows of these sizes follow each other for every head: first those
+/// of the first group of all heads, then those of the second one, and so on.
 pub(super) fn rows_by_kind(view: &TensorView<'_>, sizes: &[usize]) -> Vec<u8> {
     let of_head: usize = sizes.iter().sum();
     let n_rows = view.shape[0];

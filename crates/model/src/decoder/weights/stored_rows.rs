@@ -1,4 +1,5 @@
-//! Rows of a matrix as a file stores them, or decoded from the layout of another library. Does not know what the matrix is for.
+//! Rows of a matrix as a file stores them, or decoded from the layout of another library. Does not know what
+//! the matrix is for.
 
 use std::borrow::Cow;
 
@@ -73,8 +74,8 @@ impl<'a, B: Backend> Loader<'a, B> {
         }
     }
 
-    /// The rows multiplied with their factor, where a GGUF file has one in a tensor of its own: that of `expert_idx`. A matrix without experts counts
-    /// as one expert.
+    /// The rows multiplied with their factor, where a GGUF file has one in a tensor of its own: that of
+    /// `expert_idx`. A matrix without experts counts as one expert.
     pub(super) fn with_factor(
         &self,
         rows: StoredRows<'a>,
@@ -87,8 +88,8 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(StoredRows { format: Format::NVFP4_SCALED, data, ..rows })
     }
 
-    /// The tensor of factors that all elements of a tensor in NVFP4 are multiplied with: one, or one for each expert. Factors of experts that the
-    /// configuration has too are left to the routing.
+    /// The tensor of factors that all elements of a tensor in NVFP4 are multiplied with: one, or one for each
+    /// expert. Factors of experts that the configuration has too are left to the routing.
     pub(super) fn factor_name(&self, name: &str, format: Format) -> Option<String> {
         let factors = nvfp4::factors_of(name).filter(|_| format == Format::NVFP4)?;
         let of_routing = self.config.has_expert_scales() && factors.ends_with(self.names.expert_scales);

@@ -1,4 +1,5 @@
-//! What can be wrong with a GGUF file: every error names the tensor or key, what was expected and what was found.
+//! What can be wrong with a GGUF file: every error names the tensor or key, what was expected and what was
+//! found.
 
 use std::path::PathBuf;
 

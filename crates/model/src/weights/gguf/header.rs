@@ -1,5 +1,6 @@
-//! Reads the header of one GGUF file and checks everything it says against the file's length before it is used
-//! (format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>). Does not know files and models.
+//! Reads the header of one GGUF file and checks everything it says against the file's length before it is
+//! used (format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>). Does not know files and
+//! models.
 
 use throng_kernels::quant::Format;
 
@@ -58,8 +59,8 @@ impl GgufHeader {
     /// Reads and checks the header of the file whose content is `bytes`.
     ///
     /// # Errors
-    /// When the file is not a whole, consistent GGUF file of version 2 or 3, or has tensors of other types than
-    /// [`Format`].
+    /// When the file is not a whole, consistent GGUF file of version 2 or 3, or has tensors of other types
+    /// than [`Format`].
     pub fn parse(bytes: &[u8]) -> Result<Self, GgufError> {
         let mut cursor = Cursor::new(bytes);
         let version = read_version(&mut cursor)?;

@@ -54,8 +54,8 @@ impl Gguf {
         }
     }
 
-    /// Reads a whole model from memory; for tests and fuzzing, since it copies `bytes`. A part of a split model
-    /// is read as it stands, without the others.
+    /// Reads a whole model from memory; for tests and fuzzing, since it copies `bytes`. A part of a split
+    /// model is read as it stands, without the others.
     ///
     /// # Errors
     /// When `bytes` are not a consistent GGUF file.

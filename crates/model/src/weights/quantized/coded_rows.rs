@@ -1,5 +1,5 @@
-//! Rows whose elements are codes of short floats with scales, and the format that holds exactly their numbers: a format of such codes, else
-//! BF16, else F32. Does not know where codes and scales are stored.
+//! Rows whose elements are codes of short floats with scales, and the format that holds exactly their
+//! numbers: a format of such codes, else BF16, else F32. Does not know where codes and scales are stored.
 
 use std::borrow::Cow;
 
@@ -9,8 +9,8 @@ use super::codes::{E2M1_BITS, e2m1, e8m0};
 use super::layout::has_whole_blocks;
 use crate::weights::nvfp4;
 
-/// Rows of so many columns: their indices, their codes, row after row and the first column in the lowest bits, and the scale of each row
-/// and column.
+/// Rows of so many columns: their indices, their codes, row after row and the first column in the lowest
+/// bits, and the scale of each row and column.
 pub(super) struct CodedRows<'a, R, S> {
     pub(super) rows: R,
     pub(super) cols: usize,
@@ -37,7 +37,8 @@ impl<R: Iterator<Item = usize> + Clone, S: Fn(usize, usize) -> f32> CodedRows<'_
         shortest(self.groups(1).zip(&*self.codes).map(number))
     }
 
-    /// The format that holds the codes and scales as they are; `None` where its numbers would not be exactly these.
+    /// The format that holds the codes and scales as they are; `None` where its numbers would not be exactly
+    /// these.
     fn e4m3_format(&self, wide: usize) -> Option<Format> {
         let all = |is: fn(f32) -> bool| self.groups(wide).all(|(row, col)| is((self.scale)(row, col)));
         // The formats have no NaN.

@@ -1,7 +1,7 @@
-//! Layers stored as short floats with scales: FP8 (OCP 8-bit Floating Point Specification, E4M3), NVFP4 (E2M1 with E4M3 scales for
-//! sixteen columns), and MXFP8 and MXFP4 (OCP Microscaling Formats 1.0: E4M3 and E2M1 with E8M0 scales for 32 columns). Their numbers are
-//! products of floats: held as codes and scales where a format of the engine has those, else as BF16 where that has all numbers exactly,
-//! else as F32.
+//! Layers stored as short floats with scales: FP8 (OCP 8-bit Floating Point Specification, E4M3), NVFP4 (E2M1
+//! with E4M3 scales for sixteen columns), and MXFP8 and MXFP4 (OCP Microscaling Formats 1.0: E4M3 and E2M1
+//! with E8M0 scales for 32 columns). Their numbers are products of floats: held as codes and scales where a
+//! format of the engine has those, else as BF16 where that has all numbers exactly, else as F32.
 
 use std::borrow::Cow;
 
@@ -102,7 +102,8 @@ pub(super) fn mxfp4(layer: &Layer<'_>) -> Result<(Format, Vec<u8>), DecodeError>
     Ok((Format::MXFP4, blocks.flat_map(|(scale, codes)| mxfp4::block(*scale, codes)).collect()))
 }
 
-/// NVFP4: the scales of groups multiply one scale of the tensor, which compressed-tensors stores as its inverse.
+/// NVFP4: the scales of groups multiply one scale of the tensor, which compressed-tensors stores as its
+/// inverse.
 pub(super) fn nvfp4(layer: &Layer<'_>, is_modelopt: bool) -> Result<(Format, Vec<u8>), DecodeError> {
     let [rows, cols] = layer.shape;
     whole_groups(layer, nvfp4::GROUP)?;

@@ -1,6 +1,7 @@
-//! Layers stored as integers with scales for groups of columns, and zero points: AWQ, GPTQ, and the packed and plain integers of
-//! compressed-tensors. An element is `(code - zero) * scale`. The differences of code and zero point are small integers again: with
-//! scales that F16 has exactly they are blocks of Q4_0, Q5_0 or Q8_0, exactly. What does not fit is held as F32.
+//! Layers stored as integers with scales for groups of columns, and zero points: AWQ, GPTQ, and the packed
+//! and plain integers of compressed-tensors. An element is `(code - zero) * scale`. The differences of code
+//! and zero point are small integers again: with scales that F16 has exactly they are blocks of Q4_0, Q5_0 or
+//! Q8_0, exactly. What does not fit is held as F32.
 
 use half::f16;
 use safetensors::Dtype;
@@ -43,8 +44,8 @@ pub(super) fn awq(layer: &Layer<'_>, group: Option<usize>) -> Result<(Format, Ve
     Ok(Integers::new(layer.shape, difference, scales, in_order(cols, group), n_groups).encode())
 }
 
-/// AWQ for matrices times vectors: words of eight neighbouring columns of a row, `[out, in / 8]`; zero points and scales of a row's groups are
-/// padded to whole loads of its kernel.
+/// AWQ for matrices times vectors: words of eight neighbouring columns of a row, `[out, in / 8]`; zero points
+/// and scales of a row's groups are padded to whole loads of its kernel.
 pub(super) fn awq_gemv(layer: &Layer<'_>, group: Option<usize>) -> Result<(Format, Vec<u8>), DecodeError> {
     let [rows, cols] = layer.shape;
     let group = group.unwrap_or(cols).max(1);
@@ -64,8 +65,8 @@ pub(super) fn awq_gemv(layer: &Layer<'_>, group: Option<usize>) -> Result<(Forma
     Ok(Integers::new(layer.shape, difference, scales, in_order(cols, group), n_groups).encode())
 }
 
-/// GPTQ (arXiv:2210.17323): the codes of a row one after the other in words, `[in * bits / 32, out]`; with act-order, each column has a
-/// group of its own choice. A code of three bits may lie in two words.
+/// GPTQ (arXiv:2210.17323): the codes of a row one after the other in words, `[in * bits / 32, out]`; with
+/// act-order, each column has a group of its own choice. A code of three bits may lie in two words.
 pub(super) fn gptq(
     layer: &Layer<'_>,
     bits: usize,
@@ -102,8 +103,8 @@ pub(super) fn gptq(
     Ok(Integers::new(layer.shape, difference, scales, groups.clone(), n_groups).encode())
 }
 
-/// Packed integers of compressed-tensors: a row's codes one after the other in words of 32 bits, `[out, in * bits / 32]`, with an offset
-/// of half their range. A code may lie in two words.
+/// Packed integers of compressed-tensors: a row's codes one after the other in words of 32 bits, `[out, in *
+/// bits / 32]`, with an offset of half their range. A code may lie in two words.
 pub(super) fn packed(
     layer: &Layer<'_>,
     bits: usize,

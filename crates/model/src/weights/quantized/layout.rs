@@ -5,7 +5,8 @@ use throng_kernels::quant::Format;
 /// Columns of MXFP8 and MXFP4 that share a scale.
 pub(super) const MX_GROUP: usize = 32;
 
-/// A layout of quantized linear layers. A group is the columns that share a scale; without one, a row is a group.
+/// A layout of quantized linear layers. A group is the columns that share a scale; without one, a row is a
+/// group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are the parameters of the layouts")]
 pub enum QuantizedBy {
@@ -41,8 +42,9 @@ impl QuantizedBy {
         }
     }
 
-    /// The format in which such a layer of `cols` columns is usually held; its numbers decide. `has_exponents`: scales are stored in E8M0.
-    /// Where scales in another type happen to be powers of two, it is MXFP8 instead of FP8, which takes as much memory.
+    /// The format in which such a layer of `cols` columns is usually held; its numbers decide.
+    /// `has_exponents`: scales are stored in E8M0. Where scales in another type happen to be powers of two,
+    /// it is MXFP8 instead of FP8, which takes as much memory.
     pub(super) fn usual_format(self, cols: usize, has_exponents: bool) -> Format {
         match self {
             Self::Fp8Blocks { block: [_, wide] } => of_e4m3(cols, wide, has_exponents),

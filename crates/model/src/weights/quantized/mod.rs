@@ -1,5 +1,6 @@
-//! Checkpoints whose linear layers are stored in few bits, in the layouts of other libraries. Each is decoded when it is loaded, into
-//! the smallest format of this engine that holds exactly the same numbers. Does not know what layers are for.
+//! Checkpoints whose linear layers are stored in few bits, in the layouts of other libraries. Each is decoded
+//! when it is loaded, into the smallest format of this engine that holds exactly the same numbers. Does not
+//! know what layers are for.
 
 mod coded_rows;
 mod codes;
@@ -97,7 +98,8 @@ pub enum DecodeError {
     },
 }
 
-/// Endings of tensors that belong to a layer's weight, or say how activations, keys and values would be rounded.
+/// Endings of tensors that belong to a layer's weight, or say how activations, keys and values would be
+/// rounded.
 const PARTS: [&str; 18] = [
     "weight_scale_inv",
     "weight_scale",

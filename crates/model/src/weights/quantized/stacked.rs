@@ -1,6 +1,7 @@
-//! Experts of which one tensor holds all, `[experts, rows, columns]` or with rows and columns exchanged, as transformers writes them in FP8
-//! (blocks, or a factor for each expert), FBGEMM in FP8 with factors for rows, and ModelOpt in FP8 and NVFP4. The names of the factors
-//! begin with the name of the tensor. Does not know families.
+//! Experts of which one tensor holds all, `[experts, rows, columns]` or with rows and columns exchanged, as
+//! transformers writes them in FP8 (blocks, or a factor for each expert), FBGEMM in FP8 with factors for
+//! rows, and ModelOpt in FP8 and NVFP4. The names of the factors begin with the name of the tensor. Does not
+//! know families.
 
 use std::borrow::Cow;
 
@@ -62,7 +63,8 @@ impl ExpertRows {
         Cow::Owned(self.indices().flat_map(of_row).collect())
     }
 
-    /// Where the element of a row and column is in a matrix of these stored dimensions, `n` columns to an element.
+    /// Where the element of a row and column is in a matrix of these stored dimensions, `n` columns to an
+    /// element.
     fn at(self, row: usize, col: usize, n: usize) -> usize {
         if self.is_transposed { col / n * self.shape[0] + row } else { row * (self.shape[1] / n) + col / n }
     }
@@ -109,7 +111,8 @@ pub(super) fn decode(
 }
 
 impl<'a> Stack<'a> {
-    /// The part of a tensor that belongs to the expert: `shape` of it. A tensor without a dimension of experts is the same for all.
+    /// The part of a tensor that belongs to the expert: `shape` of it. A tensor without a dimension of
+    /// experts is the same for all.
     fn own(&self, end: &str, dtypes: &[Dtype], shape: [usize; 2]) -> Result<RawTensor<'a>, DecodeError> {
         let name = format!("{}{end}", self.name);
         let tensor = self.folder.raw(&name).ok_or_else(|| DecodeError::Missing(name.clone()))?;
@@ -169,7 +172,8 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// NVFP4: the codes of two neighbouring columns in a byte, and a second factor, one for all experts or one for each.
+    /// NVFP4: the codes of two neighbouring columns in a byte, and a second factor, one for all experts or
+    /// one for each.
     fn nvfp4(&self) -> Result<(Format, Vec<u8>), DecodeError> {
         let rows = self.rows;
         if !rows.shape[1].is_multiple_of(nvfp4::GROUP) {

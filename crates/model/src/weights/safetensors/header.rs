@@ -1,9 +1,9 @@
 //! The header of one safetensors file and the index of a sharded model
 //! (format: <https://huggingface.co/docs/safetensors>). Does not know files.
 //!
-//! The `safetensors` crate reads the header and checks that the tensors fill the data without holes or overlaps.
-//! Before it, a pass that keeps nothing but names bounds what it will allocate and refuses a name that appears
-//! twice, which the crate accepts.
+//! The `safetensors` crate reads the header and checks that the tensors fill the data without holes or
+//! overlaps. Before it, a pass that keeps nothing but names bounds what it will allocate and refuses a name
+//! that appears twice, which the crate accepts.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -99,8 +99,8 @@ pub fn parse_header(bytes: &[u8]) -> Result<Vec<SafetensorsEntry>, SafetensorsEr
     Ok(entries)
 }
 
-/// Which shard each tensor of a sharded model is in: pairs of tensor and file name, sorted by tensor, from the
-/// content of `model.safetensors.index.json`. Every file name is a plain one, inside the index's folder.
+/// Which shard each tensor of a sharded model is in: pairs of tensor and file name, sorted by tensor, from
+/// the content of `model.safetensors.index.json`. Every file name is a plain one, inside the index's folder.
 ///
 /// # Errors
 /// When the index is too large, not of the expected form, or names a file outside its folder.

@@ -1,5 +1,6 @@
-//! Embedding models and rerankers as the GGUF files that llama.cpp's converter would write for their fixtures: keys, names, tables
-//! without the rows of padding, norm gains with 1 added. Compared with the vectors of transformers.
+//! Embedding models and rerankers as the GGUF files that llama.cpp's converter would write for their
+//! fixtures: keys, names, tables without the rows of padding, norm gains with 1 added. Compared with the
+//! vectors of transformers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

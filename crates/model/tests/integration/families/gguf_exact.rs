@@ -1,5 +1,6 @@
-//! Quantized GGUF files made by llama.cpp, compared with exact (float64) arithmetic on their dequantized weights: with
-//! unquantized activations almost equal, with quantized ones with an error no larger than llama.cpp's own.
+//! Quantized GGUF files made by llama.cpp, compared with exact (float64) arithmetic on their dequantized
+//! weights: with unquantized activations almost equal, with quantized ones with an error no larger than
+//! llama.cpp's own.
 //!
 //! Reads `../shared/gguf`, which is not part of the project.
 

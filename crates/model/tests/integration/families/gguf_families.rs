@@ -1,6 +1,6 @@
-//! Every family as the GGUF file that llama.cpp's converter would write for its fixture: keys, names, permuted rows,
-//! stacked experts, norm gains with 1 added. Converted here by the rules of convert_hf_to_gguf.py, and compared with
-//! the same logits of transformers.
+//! Every family as the GGUF file that llama.cpp's converter would write for its fixture: keys, names,
+//! permuted rows, stacked experts, norm gains with 1 added. Converted here by the rules of
+//! convert_hf_to_gguf.py, and compared with the same logits of transformers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -84,7 +84,8 @@ struct Rules {
     permuted: bool,
     /// 1 is added to norm gains.
     gain_offset: f32,
-    /// Norms after attention and feed-forward; then `post_attention_layernorm` is not the norm before the feed-forward.
+    /// Norms after attention and feed-forward; then `post_attention_layernorm` is not the norm before the
+    /// feed-forward.
     post_norms: bool,
 }
 
@@ -188,7 +189,8 @@ fn permute(tensor: &Tensor, head_dim: usize) -> Tensor {
     Tensor { shape: tensor.shape.clone(), data }
 }
 
-/// The heads of values in the order `[n, key heads]` instead of `[key heads, n]`: rows, elements, or columns of the output.
+/// The heads of values in the order `[n, key heads]` instead of `[key heads, n]`: rows, elements, or columns
+/// of the output.
 fn tile_value_heads(checkpoint: &Checkpoint, name: &str, tensor: &mut Tensor) {
     let size = |key: &str| checkpoint.size(key).unwrap();
     let (n_key_heads, n_heads) = (size("linear_num_key_heads"), size("linear_num_value_heads"));
@@ -486,7 +488,8 @@ fn gguf_files_of_all_families_give_the_logits_of_transformers() {
     }
 }
 
-/// The converter reorders the rows of Llama's queries and keys; an adapter's rows have the order of transformers.
+/// The converter reorders the rows of Llama's queries and keys; an adapter's rows have the order of
+/// transformers.
 #[test]
 fn adapters_change_converted_models_as_they_change_checkpoints() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Every family against transformers: logits of 48 tokens and 32 greedy tokens of tiny random models, in one piece and
-//! in chunks, on every backend. The fixtures were made by transformers 5.23 in float32 with eager attention; half of
-//! the configurations have the keys of that version, half the older ones.
+//! Every family against transformers: logits of 48 tokens and 32 greedy tokens of tiny random models, in one
+//! piece and in chunks, on every backend. The fixtures were made by transformers 5.23 in float32 with eager
+//! attention; half of the configurations have the keys of that version, half the older ones.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

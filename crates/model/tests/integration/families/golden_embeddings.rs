@@ -1,5 +1,5 @@
-//! Embedding models, rerankers and classifiers against transformers: vectors of tiny random models, alone and in batches, on every
-//! backend, with whole prompts or chunks as each model takes them.
+//! Embedding models, rerankers and classifiers against transformers: vectors of tiny random models, alone and
+//! in batches, on every backend, with whole prompts or chunks as each model takes them.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Model files that are truncated while they are loaded, at random times and to random lengths: loading gives an error
-//! that names the file, or the model if everything had been read; the process does not crash.
+//! Model files that are truncated while they are loaded, at random times and to random lengths: loading gives
+//! an error that names the file, or the model if everything had been read; the process does not crash.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

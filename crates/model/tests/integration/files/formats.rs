@@ -1,10 +1,10 @@
-//! Every weight format in a whole model, compared with an independent float64 forward pass on the dequantized weights:
-//! with unquantized activations within 1e-3, with quantized ones with a mean error no larger than that of llama.cpp's
-//! rounding of activations.
+//! Every weight format in a whole model, compared with an independent float64 forward pass on the dequantized
+//! weights: with unquantized activations within 1e-3, with quantized ones with a mean error no larger than
+//! that of llama.cpp's rounding of activations.
 //!
-//! For quantized weights, llama.cpp rounds activations to int8, with one scale for 32 elements (Q8_0, for the simple
-//! formats) or for 256 (Q8_K, for the K formats and IQ4_XS). Its error is measured here by the same float64 forward
-//! pass with that rounding before every product.
+//! For quantized weights, llama.cpp rounds activations to int8, with one scale for 32 elements (Q8_0, for the
+//! simple formats) or for 256 (Q8_K, for the K formats and IQ4_XS). Its error is measured here by the same
+//! float64 forward pass with that rounding before every product.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Whole models whose layers are FP8 or MXFP8 and stay so in memory: they compute the bits that the same numbers in floats do, dense
-//! and with experts, and take a quarter of the memory.
+//! Whole models whose layers are FP8 or MXFP8 and stay so in memory: they compute the bits that the same
+//! numbers in floats do, dense and with experts, and take a quarter of the memory.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,8 @@ const VOCABULARY: usize = 160;
 
 type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
 
-/// How layers are encoded: the configuration, the rows and columns that share a scale, and what kind of scales they are.
+/// How layers are encoded: the configuration, the rows and columns that share a scale, and what kind of
+/// scales they are.
 struct Layout {
     name: &'static str,
     config: Value,
@@ -138,7 +139,8 @@ fn encode(layout: &Layout, [rows, cols]: [usize; 2], rng: &mut Rng) -> (Vec<Part
     (tensors, numbers)
 }
 
-/// Writes a small Qwen 3 twice: with encoded layers, and with their numbers in floats, in BF16 where that has them.
+/// Writes a small Qwen 3 twice: with encoded layers, and with their numbers in floats, in BF16 where that has
+/// them.
 fn write_both(folder: &Path, layout: &Layout, has_experts: bool, rng: &mut Rng) -> [PathBuf; 2] {
     let mut config = json!({
         "model_type": if has_experts { "qwen3_moe" } else { "qwen3" }, "hidden_size": HIDDEN,
@@ -228,7 +230,8 @@ fn open(folder: &Path, quantize: Option<QuantizeOptions>) -> LoadedModel {
     load(folder, &LoadOptions { prepare, n_threads: 2, quantize }, &mut |_| {}).unwrap()
 }
 
-/// The bits of log-probabilities of all tokens after each of a prompt, computed in chunks, and after each of some output tokens.
+/// The bits of log-probabilities of all tokens after each of a prompt, computed in chunks, and after each of
+/// some output tokens.
 fn logprobs(model: &LoadedModel) -> Vec<u32> {
     let n = Some(VOCABULARY as u32);
     let sampling = SamplingParams { temperature: 0.0, logprobs: n, prompt_logprobs: n, ..Default::default() };
@@ -301,7 +304,8 @@ fn they_are_quantized_and_kept_as_their_numbers_in_floats_are() {
     }
 }
 
-/// Whatever codes and scales are, NaN and infinite ones too, they are weights, and no number is more than a wrong result.
+/// Whatever codes and scales are, NaN and infinite ones too, they are weights, and no number is more than a
+/// wrong result.
 #[test]
 fn any_codes_and_scales_are_weights() {
     let mut rng = rng();

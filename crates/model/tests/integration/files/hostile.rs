@@ -1,5 +1,6 @@
-//! Broken model files give a typed error or a model that runs, never a panic. Every bit of the header of a small GGUF
-//! file and of a folder's `config.json` is flipped, the files are truncated, and any bytes stand for weights of every format.
+//! Broken model files give a typed error or a model that runs, never a panic. Every bit of the header of a
+//! small GGUF file and of a folder's `config.json` is flipped, the files are truncated, and any bytes stand
+//! for weights of every format.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -139,7 +140,8 @@ fn load_and_run(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// No block has bytes that are not numbers, and no number, not even an infinite one or NaN, is more than a wrong result.
+/// No block has bytes that are not numbers, and no number, not even an infinite one or NaN, is more than a
+/// wrong result.
 #[test]
 fn any_bytes_are_weights_of_every_format() {
     let mut rng = rng();

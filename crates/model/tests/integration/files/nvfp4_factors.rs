@@ -1,5 +1,6 @@
-//! GGUF files in NVFP4 with the factors that llama.cpp keeps in tensors of their own: one for a matrix, one for each expert. A factor of two or
-//! four and scales that are so much larger are the same numbers, and compute the same bits.
+//! GGUF files in NVFP4 with the factors that llama.cpp keeps in tensors of their own: one for a matrix, one
+//! for each expert. A factor of two or four and scales that are so much larger are the same numbers, and
+//! compute the same bits.
 
 use std::path::Path;
 use std::sync::Arc;

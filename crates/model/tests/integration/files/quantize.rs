@@ -1,5 +1,5 @@
-//! Quantization at load time: the same bits as a file with the same blocks, on any number of threads; which tensors are
-//! quantized; and which models are refused.
+//! Quantization at load time: the same bits as a file with the same blocks, on any number of threads; which
+//! tensors are quantized; and which models are refused.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

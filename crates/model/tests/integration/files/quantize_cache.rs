@@ -1,5 +1,5 @@
-//! Quantized weights that are kept for the next start give the same bits, and the file is written again whenever
-//! anything about it or the model has changed.
+//! Quantized weights that are kept for the next start give the same bits, and the file is written again
+//! whenever anything about it or the model has changed.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

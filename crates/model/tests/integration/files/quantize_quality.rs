@@ -1,5 +1,5 @@
-//! The error of quantization at load time, compared with llama.cpp's quantizer on the same weights (`../shared/gguf`;
-//! skipped where that is absent).
+//! The error of quantization at load time, compared with llama.cpp's quantizer on the same weights
+//! (`../shared/gguf`; skipped where that is absent).
 
 use throng_kernels::Isa;
 use throng_kernels::quant::{Format, dequantize_row, quantize_rows};

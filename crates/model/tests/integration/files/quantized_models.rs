@@ -1,5 +1,5 @@
-//! Whole models of checkpoints in few bits, made here of a small model in floats: they compute what the same model computes with the
-//! numbers that the codes stand for.
+//! Whole models of checkpoints in few bits, made here of a small model in floats: they compute what the same
+//! model computes with the numbers that the codes stand for.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -473,7 +473,8 @@ fn fp8_is_quantized_while_loading_as_the_same_numbers_in_floats_are() {
     }
 }
 
-/// What `--quantize-cache` keeps of such a folder is read again, but not once codes, scales or their meaning have changed.
+/// What `--quantize-cache` keeps of such a folder is read again, but not once codes, scales or their meaning
+/// have changed.
 #[test]
 fn kept_weights_are_those_of_the_codes_and_of_the_configuration() {
     let blocks = |wide: usize| json!({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [32, wide]});

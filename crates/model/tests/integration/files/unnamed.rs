@@ -1,5 +1,6 @@
-//! Models whose `model_type` no family has: what is like Llama answers as the family that it is, and all else is refused by the
-//! first key or tensor that is not understood. The models are fixtures of known families under an invented name.
+//! Models whose `model_type` no family has: what is like Llama answers as the family that it is, and all else
+//! is refused by the first key or tensor that is not understood. The models are fixtures of known families
+//! under an invented name.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Reading weight files: the content is read as it was written, and real files of llama.cpp and transformers load.
+//! Reading weight files: the content is read as it was written, and real files of llama.cpp and transformers
+//! load.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Adapters: logits and greedy tokens of transformers with PEFT, in one piece and in chunks, on every backend; sixteen adapters in one
-//! batch with the bits that each has alone; and what is refused, by name.
+//! Adapters: logits and greedy tokens of transformers with PEFT, in one piece and in chunks, on every
+//! backend; sixteen adapters in one batch with the bits that each has alone; and what is refused, by name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

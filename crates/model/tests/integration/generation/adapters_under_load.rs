@@ -1,8 +1,10 @@
-//! Adapters that come and go while requests run: random requests of random adapters through the real scheduler and the real model,
-//! while adapters are loaded, unloaded, evicted and loaded again, and requests are cancelled. Each request that ends has the
-//! output that it has alone, its adapter is there as long as it runs, and nothing is left at the end. Planted bugs are found.
+//! Adapters that come and go while requests run: random requests of random adapters through the real
+//! scheduler and the real model, while adapters are loaded, unloaded, evicted and loaded again, and requests
+//! are cancelled. Each request that ends has the output that it has alone, its adapter is there as long as it
+//! runs, and nothing is left at the end. Planted bugs are found.
 //!
-//! A failure prints its seed: `THRONG_SEED=<seed> cargo test -p throng-model --test integration adapters_under_load`.
+//! A failure prints its seed: `THRONG_SEED=<seed> cargo test -p throng-model --test integration
+//! adapters_under_load`.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,5 +1,6 @@
-//! Beam search over the real scheduler and a real model: tokens, log-probabilities and order of the answers are those of a search in its
-//! plainest form, which has the model compute every beam alone and from its beginning.
+//! Beam search over the real scheduler and a real model: tokens, log-probabilities and order of the answers
+//! are those of a search in its plainest form, which has the model compute every beam alone and from its
+//! beginning.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Constraints in the runner: masks hold, and what goes wrong with one sequence's constraint or adapter stays with it.
+//! Constraints in the runner: masks hold, and what goes wrong with one sequence's constraint or adapter stays
+//! with it.
 
 use std::sync::Arc;
 

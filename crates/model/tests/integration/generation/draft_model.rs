@@ -1,5 +1,6 @@
-//! A draft model does not show: whatever it is, the bits of a request's tokens and log-probabilities are those without it. And it
-//! follows the model: one with the same weights is never wrong, through prefix hits, preemptions, chunks and rejected drafts.
+//! A draft model does not show: whatever it is, the bits of a request's tokens and log-probabilities are
+//! those without it. And it follows the model: one with the same weights is never wrong, through prefix hits,
+//! preemptions, chunks and rejected drafts.
 //!
 //! A failure prints its seed: `THRONG_SEED=<seed> cargo test -p throng-model --test integration draft_model`.
 
@@ -66,7 +67,8 @@ fn one_by_one(requests: &[Request]) -> Answers {
     run(&mut *model, requests, (config, LIMITS.n_blocks), &mut nothing_more).0
 }
 
-/// Requests of which every right draft is counted as accepted: after an end, a constraint is not asked whether it is right.
+/// Requests of which every right draft is counted as accepted: after an end, a constraint is not asked
+/// whether it is right.
 fn counted_requests(rng: &mut Rng) -> Vec<Request> {
     let mut all = requests(rng);
     for request in all.iter_mut().filter(|request| request.constraint.is_some()) {
@@ -76,7 +78,8 @@ fn counted_requests(rng: &mut Rng) -> Vec<Request> {
     all
 }
 
-/// A configuration, and a number of blocks that forces preemptions in some runs: the longest sequence takes 5.
+/// A configuration, and a number of blocks that forces preemptions in some runs: the longest sequence takes
+/// 5.
 fn configuration(rng: &mut Rng) -> (SchedulerConfig, u32) {
     let methods = [SpeculationMethod::DraftModel, SpeculationMethod::DraftModelAndPromptLookup];
     let config = SchedulerConfig {

@@ -1,6 +1,7 @@
-//! Drafts do not show: with right and wrong drafts, however many a step verifies, the bits of a request's tokens and
-//! log-probabilities are those without drafts. Random drafts and those that are looked up in the tokens run through the real
-//! scheduler and the real model, with penalties, constraints, preemptions and prefix hits.
+//! Drafts do not show: with right and wrong drafts, however many a step verifies, the bits of a request's
+//! tokens and log-probabilities are those without drafts. Random drafts and those that are looked up in the
+//! tokens run through the real scheduler and the real model, with penalties, constraints, preemptions and
+//! prefix hits.
 //!
 //! A failure prints its seed: `THRONG_SEED=<seed> cargo test -p throng-model --test integration drafts`.
 
@@ -37,7 +38,8 @@ struct Oracle<'a> {
 }
 
 impl Oracle<'_> {
-    /// The output of a step, with drafts for each sequence that had a token chosen. The drafts of the executor itself stay.
+    /// The output of a step, with drafts for each sequence that had a token chosen. The drafts of the
+    /// executor itself stay.
     fn propose(&mut self, batch: &ScheduledBatch, output: &StepOutput) -> StepOutput {
         let mut with_drafts = StepOutput::default();
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {

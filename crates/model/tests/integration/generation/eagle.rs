@@ -1,5 +1,5 @@
-//! EAGLE-3 heads: their drafts are those of an independent implementation, whatever the schedule; a head that cannot be wrong never
-//! is; and no answer depends on them.
+//! EAGLE-3 heads: their drafts are those of an independent implementation, whatever the schedule; a head that
+//! cannot be wrong never is; and no answer depends on them.
 //!
 //! A failure prints its seed: `THRONG_SEED=<seed> cargo test -p throng-model --test integration eagle`.
 
@@ -43,7 +43,8 @@ fn executors(model: &Path, head: &Path, backend: BackendKind) -> ModelAndHead {
     model.runner_with_head(&options.threads(), &options, (&head, KvDtype::F32)).expect("fits")
 }
 
-/// Runs tokens of one sequence from `start` on, in blocks out of order. With `n_most` log-probabilities a token is chosen after them.
+/// Runs tokens of one sequence from `start` on, in blocks out of order. With `n_most` log-probabilities a
+/// token is chosen after them.
 fn step(
     executor: &mut dyn Executor,
     (tokens, start): (&[TokenId], usize),
@@ -129,7 +130,8 @@ fn drafts_are_those_of_an_independent_implementation() {
     }
 }
 
-/// A model whose head's passes take no time, so that drafts are always worth it. Notes where which drafts were made.
+/// A model whose head's passes take no time, so that drafts are always worth it. Notes where which drafts
+/// were made.
 struct Watched {
     inner: DraftingExecutor,
     /// The sequence, how many of its tokens were known, and the drafts.
@@ -246,8 +248,9 @@ fn next(token: usize) -> usize {
     (5 * token + 3) % N
 }
 
-/// Writes a model that answers each token with [`next`], whatever stands before, and a head that knows this. The embedding of a
-/// token is a unit vector; the model's layers add nothing, and the head's replaces a token's vector by that of the token after it.
+/// Writes a model that answers each token with [`next`], whatever stands before, and a head that knows this.
+/// The embedding of a token is a unit vector; the model's layers add nothing, and the head's replaces a
+/// token's vector by that of the token after it.
 fn write_certain(folder: &Path) -> (PathBuf, PathBuf) {
     let matrix = |at: &dyn Fn(usize, usize) -> f32, rows: usize, cols: usize| -> (Vec<usize>, Vec<f32>) {
         (vec![rows, cols], (0..rows * cols).map(|i| at(i / cols, i % cols)).collect())

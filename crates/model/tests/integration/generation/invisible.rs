@@ -1,6 +1,7 @@
-//! Invisibility: the bits of a request's tokens and log-probabilities are the same alone and in any batch, however its
-//! prompt is chunked, whether its prefix is cached, after preemption, on one thread and on two. Random compositions run
-//! through the real scheduler and the real model; each is compared with every request run alone.
+//! Invisibility: the bits of a request's tokens and log-probabilities are the same alone and in any batch,
+//! however its prompt is chunked, whether its prefix is cached, after preemption, on one thread and on two.
+//! Random compositions run through the real scheduler and the real model; each is compared with every request
+//! run alone.
 //!
 //! A failure prints its seed: `THRONG_SEED=<seed> cargo test -p throng-model --test integration invisible`.
 

@@ -1,5 +1,6 @@
-//! Resumed requests on a real model: tokens and log-probabilities of a request that goes on from output generated elsewhere
-//! have the bits of the request that was never interrupted, whichever rules of sampling read that output.
+//! Resumed requests on a real model: tokens and log-probabilities of a request that goes on from output
+//! generated elsewhere have the bits of the request that was never interrupted, whichever rules of sampling
+//! read that output.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The tensors that the forward pass is said to use are those that loading reads, and its least work equals sums by
-//! hand.
+//! The tensors that the forward pass is said to use are those that loading reads, and its least work equals
+//! sums by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -116,8 +116,8 @@ fn random_params(rng: &mut Rng, n_vocabulary: u32) -> SamplingParams {
     }
 }
 
-/// One random case: the chosen token's interval in the reference's cumulative distribution must contain the random
-/// number, within rounding.
+/// One random case: the chosen token's interval in the reference's cumulative distribution must contain the
+/// random number, within rounding.
 fn check_case(seed: u64) -> Result<(), String> {
     let mut rng = Rng::with_seed(seed);
     let n_vocabulary = pick(&mut rng, &[5u32, 64, 700, 3000]);
@@ -169,7 +169,8 @@ fn agrees_with_the_naive_sampler() {
     }
 }
 
-/// Probability that a chi-square variable of `degrees` exceeds `statistic` (Wilson and Hilferty's approximation).
+/// Probability that a chi-square variable of `degrees` exceeds `statistic` (Wilson and Hilferty's
+/// approximation).
 fn chi_square_tail(statistic: f64, degrees: f64) -> f64 {
     let variance = 2.0 / (9.0 * degrees);
     let z = ((statistic / degrees).cbrt() - (1.0 - variance)) / variance.sqrt();
@@ -182,9 +183,9 @@ fn chi_square_tail(statistic: f64, degrees: f64) -> f64 {
     if z > 0.0 { tail } else { 1.0 - tail }
 }
 
-/// Draws at 40,000 positions and tests whether they have the reference's distribution. A correct sampler fails at
-/// significance 1e-4 once in ten thousand configurations; the seeds are fixed, so that the outcome is the same in every
-/// run.
+/// Draws at 40,000 positions and tests whether they have the reference's distribution. A correct sampler
+/// fails at significance 1e-4 once in ten thousand configurations; the seeds are fixed, so that the outcome
+/// is the same in every run.
 #[test]
 fn draws_have_the_expected_distribution() {
     const N_DRAWS: u32 = 40_000;

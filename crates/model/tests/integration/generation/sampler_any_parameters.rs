@@ -1,5 +1,5 @@
-//! For all parameters that a request may have, a token is chosen: no penalty, bias or temperature makes a logit NaN,
-//! and if one allowed token is never banned, one is always left.
+//! For all parameters that a request may have, a token is chosen: no penalty, bias or temperature makes a
+//! logit NaN, and if one allowed token is never banned, one is always left.
 
 use fastrand::Rng;
 use throng_core::request::{SamplingParams, TokenId};

@@ -1,5 +1,5 @@
-//! The sampler compared with one that sorts the whole vocabulary and reads every logit: the same tokens and the same
-//! bits of log-probabilities, whatever parts of the vocabulary it skips.
+//! The sampler compared with one that sorts the whole vocabulary and reads every logit: the same tokens and
+//! the same bits of log-probabilities, whatever parts of the vocabulary it skips.
 
 use std::cmp::Ordering;
 

@@ -25,7 +25,8 @@ pub const LIMITS: RunnerLimits = RunnerLimits {
     max_sequence_tokens: None,
 };
 
-/// The only sequence of an executor. Its blocks are scattered, so that errors in reading the block table are found.
+/// The only sequence of an executor. Its blocks are scattered, so that errors in reading the block table are
+/// found.
 pub struct OneSequence {
     tokens: Vec<u32>,
     n_prompt: usize,

@@ -1,4 +1,5 @@
-//! Vectors of texts, and what transformers gives for the folder of a fixture: `expected_embeddings.safetensors`.
+//! Vectors of texts, and what transformers gives for the folder of a fixture:
+//! `expected_embeddings.safetensors`.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
-//! Random schedules of gateways that share limits through a pool: messages are late, lost, and arrive when nobody waits for them;
-//! gateways die; the pool is gone for a while and loses its memory. All gateways together never exceed a limit, nothing is refused that fits, and planted bugs
-//! are found. A failing seed prints itself.
+//! Random schedules of gateways that share limits through a pool: messages are late, lost, and arrive when
+//! nobody waits for them; gateways die; the pool is gone for a while and loses its memory. All gateways
+//! together never exceed a limit, nothing is refused that fits, and planted bugs are found. A failing seed
+//! prints itself.
 
 mod checks;
 mod faults;

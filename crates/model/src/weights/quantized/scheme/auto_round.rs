@@ -1,5 +1,5 @@
-//! The `quantization_config` of Intel's AutoRound, which stores layers in the layouts of GPTQ or AWQ, or as compressed-tensors
-//! does in short floats. Does not know tensors.
+//! The `quantization_config` of Intel's AutoRound, which stores layers in the layouts of GPTQ or AWQ, or as
+//! compressed-tensors does in short floats. Does not know tensors.
 
 use serde_json::{Map, Value};
 
@@ -9,8 +9,9 @@ use super::rules::{RuleError, Rules, Target};
 use super::{Scheme, SchemeError};
 
 const NAME: &str = "AutoRound";
-/// Fields that do not change how weights are read: how the checkpoint was calibrated, and how activations, keys and values would be quantized. Whether a
-/// layer is symmetric is read from its zero points, and whether it is quantized from the names of its tensors.
+/// Fields that do not change how weights are read: how the checkpoint was calibrated, and how activations,
+/// keys and values would be quantized. Whether a layer is symmetric is read from its zero points, and whether
+/// it is quantized from the names of its tensors.
 pub(super) const OF_MAKING: [&str; 41] = [
     "act_bits",
     "act_data_type",

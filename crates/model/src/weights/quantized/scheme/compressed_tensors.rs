@@ -1,5 +1,5 @@
-//! The `quantization_config` of compressed-tensors: groups of layers, each with the layout of its weights. Schemes and formats by
-//! `quant_scheme.py` and `compressors/` of that library. Does not know tensors.
+//! The `quantization_config` of compressed-tensors: groups of layers, each with the layout of its weights.
+//! Schemes and formats by `quant_scheme.py` and `compressors/` of that library. Does not know tensors.
 
 use std::ops::RangeInclusive;
 
@@ -108,7 +108,8 @@ fn of_group<'a>(
     Ok(Some((of_weights(format, weights)?, targets)))
 }
 
-/// A target is a regular expression, the class of all linear layers, or the name of a layer. Other classes begin with a capital letter.
+/// A target is a regular expression, the class of all linear layers, or the name of a layer. Other classes
+/// begin with a capital letter.
 fn add(rules: &mut Rules, target: &Value, by: QuantizedBy) -> Result<(), RuleError> {
     let text = target.as_str().ok_or(RuleError)?;
     let target = match text.strip_prefix("re:") {

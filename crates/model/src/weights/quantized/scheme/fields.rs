@@ -1,11 +1,12 @@
-//! The fields of one object of a configuration, of which each is known or refused by its name. Does not know formats.
+//! The fields of one object of a configuration, of which each is known or refused by its name. Does not know
+//! formats.
 
 use serde_json::{Map, Value};
 
 use super::SchemeError;
 
-/// Fields of any format that do not change what the numbers of the weights mean. Which layers are left as they are is seen from their
-/// tensors; activations, keys and values are held as the engine holds them.
+/// Fields of any format that do not change what the numbers of the weights mean. Which layers are left as
+/// they are is seen from their tensors; activations, keys and values are held as the engine holds them.
 const WITHOUT_EFFECT: [&str; 23] = [
     "quant_method",
     "modules_to_not_convert",

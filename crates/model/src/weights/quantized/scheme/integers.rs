@@ -1,4 +1,5 @@
-//! The `quantization_config` of AWQ (AutoAWQ, GPTQModel) and GPTQ (AutoGPTQ, transformers, GPTQModel). Does not know tensors.
+//! The `quantization_config` of AWQ (AutoAWQ, GPTQModel) and GPTQ (AutoGPTQ, transformers, GPTQModel). Does
+//! not know tensors.
 
 use serde_json::{Map, Value};
 
@@ -104,7 +105,8 @@ pub(super) fn gptq(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     Ok(Scheme { name: GPTQ, rules })
 }
 
-/// What GPTQModel does to layers whose name matches an expression: `-:`, they are not quantized, else otherwise than the rest.
+/// What GPTQModel does to layers whose name matches an expression: `-:`, they are not quantized, else
+/// otherwise than the rest.
 fn rules<'a>(
     dynamic: impl Iterator<Item = (&'a String, &'a Value)> + Clone,
     rest: QuantizedBy,

@@ -1,5 +1,5 @@
-//! Reads the `quantization_config` of a `config.json` strictly: a field that is not known is refused by name, because it could
-//! change what the stored numbers mean. Does not know tensors.
+//! Reads the `quantization_config` of a `config.json` strictly: a field that is not known is refused by name,
+//! because it could change what the stored numbers mean. Does not know tensors.
 
 mod auto_round;
 mod compressed_tensors;

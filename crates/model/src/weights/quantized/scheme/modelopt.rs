@@ -1,4 +1,5 @@
-//! The `quantization_config` of NVIDIA's ModelOpt, in `config.json` or in `hf_quant_config.json`. Does not know tensors.
+//! The `quantization_config` of NVIDIA's ModelOpt, in `config.json` or in `hf_quant_config.json`. Does not
+//! know tensors.
 
 use serde_json::{Map, Value};
 

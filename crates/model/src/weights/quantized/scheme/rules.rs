@@ -1,4 +1,5 @@
-//! Which layers are stored in which of several layouts: rules of which the first that names a layer counts. Does not know layouts.
+//! Which layers are stored in which of several layouts: rules of which the first that names a layer counts.
+//! Does not know layouts.
 
 use std::collections::HashMap;
 
@@ -24,7 +25,8 @@ pub(super) enum Target {
     Rest,
 }
 
-/// A rule that cannot be used: an expression that is none, has look-around or is too large, or one rule too many.
+/// A rule that cannot be used: an expression that is none, has look-around or is too large, or one rule too
+/// many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RuleError;
 

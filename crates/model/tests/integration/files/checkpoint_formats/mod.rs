@@ -1,5 +1,6 @@
-//! Quantized checkpoints of other libraries, made here as their documents describe them, against dequantization in float64 that shares
-//! no code with the loader: every number is the same, and the format that holds it is the smallest exact one.
+//! Quantized checkpoints of other libraries, made here as their documents describe them, against
+//! dequantization in float64 that shares no code with the loader: every number is the same, and the format
+//! that holds it is the smallest exact one.
 
 use std::collections::BTreeMap;
 
@@ -180,7 +181,8 @@ fn every_format_is_decoded_exactly() {
     }
 }
 
-/// FP8 and MXFP8 have no NaN, and round no product whose size is beyond that of normal numbers: such layers are held in floats.
+/// FP8 and MXFP8 have no NaN, and round no product whose size is beyond that of normal numbers: such layers
+/// are held in floats.
 #[test]
 fn numbers_that_fp8_does_not_have_are_floats() {
     let rng = &mut Rng::with_seed(73);
@@ -213,7 +215,8 @@ fn numbers_that_fp8_does_not_have_are_floats() {
     assert_eq!((decoded.format, decoded.data[33]), (Format::MXFP8, 0));
 }
 
-/// NVFP4 as ggml has it has neither NaN nor signs among its scales, and no factors beyond f32's normal numbers.
+/// NVFP4 as ggml has it has neither NaN nor signs among its scales, and no factors beyond f32's normal
+/// numbers.
 #[test]
 fn numbers_that_blocks_of_nvfp4_do_not_have_are_floats() {
     let rng = &mut Rng::with_seed(74);

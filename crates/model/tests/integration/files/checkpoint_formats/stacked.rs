@@ -65,7 +65,8 @@ fn place(is_transposed: bool, [row, col]: [usize; 2]) -> [usize; 2] {
     if is_transposed { [col, row] } else { [row, col] }
 }
 
-/// FP8 with one factor for each block of `[high, wide]` stored dimensions; `n_dims` dimensions of the factors' tensor.
+/// FP8 with one factor for each block of `[high, wide]` stored dimensions; `n_dims` dimensions of the
+/// factors' tensor.
 fn fp8(
     rng: &mut Rng,
     config: Value,

@@ -1,5 +1,5 @@
-//! Small valid files, damaged everywhere: truncated at each byte, each bit of the header flipped, each number replaced
-//! by an extreme one.
+//! Small valid files, damaged everywhere: truncated at each byte, each bit of the header flipped, each number
+//! replaced by an extreme one.
 
 use std::collections::BTreeMap;
 

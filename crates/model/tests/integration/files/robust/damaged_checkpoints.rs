@@ -1,5 +1,6 @@
-//! Small layers of every checkpoint format, damaged everywhere: truncated, each bit of the header and of the data flipped, each value
-//! of the configuration replaced by an extreme one, and asked for in shapes that they do not have.
+//! Small layers of every checkpoint format, damaged everywhere: truncated, each bit of the header and of the
+//! data flipped, each value of the configuration replaced by an extreme one, and asked for in shapes that
+//! they do not have.
 
 use safetensors::Dtype;
 use safetensors::tensor::TensorView as Stored;
@@ -187,7 +188,8 @@ fn scheme(config: &Value) -> Result<Option<Scheme>, String> {
     })
 }
 
-/// Decodes all layers: each is refused, or has the bytes of its shape. The number of those that were decoded, if the file was read.
+/// Decodes all layers: each is refused, or has the bytes of its shape. The number of those that were decoded,
+/// if the file was read.
 fn decode(file: &[u8], scheme: Scheme, shape: [usize; 2]) -> Option<usize> {
     // Twice the matrix as floats.
     const DECODED_BYTES: usize = 2 * SHAPE[0] * SHAPE[1] * size_of::<f32>();

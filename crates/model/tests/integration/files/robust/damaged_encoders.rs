@@ -1,5 +1,6 @@
-//! The files that say how an encoder's outputs become a vector (`modules.json`, `1_Pooling/config.json` and the files beside them),
-//! damaged everywhere: the model is refused with an error that names a file of its folder, or gives vectors.
+//! The files that say how an encoder's outputs become a vector (`modules.json`, `1_Pooling/config.json` and
+//! the files beside them), damaged everywhere: the model is refused with an error that names a file of its
+//! folder, or gives vectors.
 
 use std::fs;
 use std::path::Path;
