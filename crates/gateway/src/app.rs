@@ -15,7 +15,7 @@ use crate::aliases::Aliases;
 use crate::auth::{ApiKeys, IssuerKeys, StoredKeys};
 use crate::awaited::FleetMembers;
 use crate::config::GatewayConfig;
-use crate::generation::{AnswerWriting, Turns};
+use crate::generation::{AnswerWriting, TokenizationQueue};
 use crate::held_bytes::HeldBytes;
 use crate::ignored_log::IgnoredLog;
 use crate::ledger::{Audited, Ledger, PriceTable};
@@ -178,7 +178,7 @@ pub(crate) struct Models {
 #[derive(Debug)]
 pub(crate) struct Work {
     /// Bounds how many bodies are parsed and tokenized at a time.
-    pub turns: Turns,
+    pub turns: TokenizationQueue,
     /// Where whole answers are written.
     pub writing: AnswerWriting,
     /// Bounds what all requests hold.
@@ -252,7 +252,7 @@ impl App {
         let keys = ApiKeys::new(&config.access.api_keys, keys)
             .with_operator(config.access.admin_key.as_ref())
             .with_tokens(config.access.tokens.as_ref().zip(issuer_keys));
-        let turns = Turns::new(
+        let turns = TokenizationQueue::new(
             config.api.max_concurrent_tokenizations,
             config.api.max_queued_tokenizations,
             Duration::from_secs(config.api.tokenization_timeout_s),

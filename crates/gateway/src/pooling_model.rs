@@ -114,7 +114,7 @@ impl PoolingModel {
         })
     }
 
-    /// Turns logits into scores, in place.
+    /// TokenizationQueue logits into scores, in place.
     pub(crate) fn activate(&self, logits: &mut [f32]) {
         let PoolingOutput::Labels { activation, .. } = &self.output else { return };
         match activation {

@@ -31,21 +31,14 @@ const ROLES: &[&str] = &["user", "assistant", "system"];
 /// Values of a call in a template's tree, its arguments apart.
 const VALUES_OF_A_CALL: usize = 5;
 
-/// The turns of a conversation.
-#[derive(Debug, Default)]
-pub(super) struct Turns {
-    /// Neutral messages; results of tools are messages of their own.
-    pub messages: Vec<Message>,
-}
-
-/// Reads `messages`.
+/// Reads `messages` into neutral messages; results of tools are messages of their own.
 ///
 /// # Errors
 /// A 400 that names the path.
-pub(super) fn read_turns(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Turns, ApiError> {
-    let mut turns = Turns::default();
-    node.elements(MAX_MESSAGES, |_, element| read_turn(&element, budget, &mut turns.messages))?;
-    if turns.messages.is_empty() { Err(ApiError::empty_array(node.path())) } else { Ok(turns) }
+pub(super) fn read_turns(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Vec<Message>, ApiError> {
+    let mut messages = Vec::new();
+    node.elements(MAX_MESSAGES, |_, element| read_turn(&element, budget, &mut messages))?;
+    if messages.is_empty() { Err(ApiError::empty_array(node.path())) } else { Ok(messages) }
 }
 
 /// Reads `system`.

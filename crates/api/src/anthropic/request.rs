@@ -3,7 +3,7 @@
 use serde_json::Value;
 use throng_text::grammar::ConstraintSpec;
 
-use super::content::{Turns, read_system, read_turns};
+use super::content::{read_system, read_turns};
 use super::tools::{ToolUse, read_tool_choice, read_tools};
 use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom, Ignored, Integer, Number, Refused};
@@ -28,7 +28,7 @@ const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
 pub struct Body {
     options: GenerationOptions,
     system: Vec<ContentPart>,
-    turns: Turns,
+    messages: Vec<Message>,
     tools: Option<Vec<Value>>,
     tool_use: ToolUse,
     thinking: Thinking,
@@ -56,8 +56,8 @@ pub const FIELDS: &[Field<Body>] = &[
     field(
         "messages",
         Custom(Shape::Array(MAX_MESSAGES, &Shape::Object), |b, node, _| {
-            b.turns = read_turns(node, &mut b.budget)?;
-            check_replies(&b.turns.messages, |_, _| node.path())
+            b.messages = read_turns(node, &mut b.budget)?;
+            check_replies(&b.messages, |_, _| node.path())
         }),
         "The conversation: role (user, assistant) and content (text or blocks).",
     ),
@@ -170,7 +170,7 @@ fn read(body: &[u8], options: &ReadOptions) -> Result<(Body, IgnoredParameters),
     if read.options.model.is_none() {
         return Err(ApiError::missing_required_parameter("model"));
     }
-    if read.turns.messages.is_empty() {
+    if read.messages.is_empty() {
         return Err(ApiError::missing_required_parameter("messages"));
     }
     Ok((read, ignored))
@@ -201,10 +201,9 @@ impl CountTokensRequest {
 
 impl Body {
     fn into_chat(self) -> Result<ChatInput, ApiError> {
-        let Self { system, turns, tools, tool_use, thinking, effort, budget, .. } = self;
+        let Self { system, mut messages, tools, tool_use, thinking, effort, budget, .. } = self;
         let tools = tools.unwrap_or_default();
         tool_use.check(&tools)?;
-        let mut messages = turns.messages;
         if !system.is_empty() {
             messages.insert(0, Message::new(Role::System, system));
         }

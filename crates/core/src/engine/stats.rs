@@ -1,6 +1,6 @@
 //! A look at the engine in numbers, enough for a metrics page. Does not know how they are shown.
 
-use crate::overload::Machine;
+use crate::overload::ServiceRate;
 use crate::scheduler::SchedulerStats;
 
 /// A snapshot of the engine.
@@ -9,7 +9,7 @@ pub struct EngineStats {
     /// What runs and waits, whose the blocks are, and the counts of tokens, hits and preemptions.
     pub scheduler: SchedulerStats,
     /// What is known of its speed; nothing before the first step.
-    pub machine: Option<Machine>,
+    pub machine: Option<ServiceRate>,
     /// New tokens a step.
     pub iteration_tokens: IterationTokens,
     /// Time spent in steps, in seconds.

@@ -47,7 +47,7 @@ const BUGS: [Bug; 8] = [
 ];
 
 /// A request as the plain list knows it.
-struct Begun {
+struct StartedRequest {
     at: Timestamp,
     scopes: Vec<usize>,
     /// What it is charged with: the most that it can use, or what it has used.
@@ -62,7 +62,7 @@ struct World {
     bug: Option<Bug>,
     limiter: Limiter,
     scopes: Vec<Scope>,
-    begun: Vec<Begun>,
+    begun: Vec<StartedRequest>,
     now: Timestamp,
 }
 
@@ -145,7 +145,7 @@ impl World {
             self.limiter.cancel(Reservation { scopes: others, bucket, n_tokens });
         }
         let reservation = Some(reservation);
-        self.begun.push(Begun { at: self.now, scopes, n_tokens, is_excess: false, reservation });
+        self.begun.push(StartedRequest { at: self.now, scopes, n_tokens, is_excess: false, reservation });
     }
 
     fn end_one(&mut self) {
@@ -159,8 +159,13 @@ impl World {
             let (n_excess, n_reserved, scopes) = (self.rng.u64(1..200), begun.n_tokens, begun.scopes.clone());
             let n_charged = if self.bug == Some(Bug::ForgivenExcess) { 0 } else { n_excess };
             self.limiter.settle(reservation, n_reserved + n_charged, self.now);
-            let excess =
-                Begun { at: self.now, scopes, n_tokens: n_excess, is_excess: true, reservation: None };
+            let excess = StartedRequest {
+                at: self.now,
+                scopes,
+                n_tokens: n_excess,
+                is_excess: true,
+                reservation: None,
+            };
             self.begun.push(excess);
             return;
         }
@@ -220,8 +225,9 @@ impl World {
         for (i, scope) in self.scopes.iter().enumerate() {
             let (requests, tokens, running) = self.used(i, self.minute());
             let Limits { requests_per_minute, tokens_per_minute, concurrent_requests } = scope.limits;
-            let excess =
-                |begun: &&Begun| begun.is_excess && begun.scopes.contains(&i) && begun.at >= self.minute();
+            let excess = |begun: &&StartedRequest| {
+                begun.is_excess && begun.scopes.contains(&i) && begun.at >= self.minute()
+            };
             let tokens = tokens - self.begun.iter().filter(excess).map(|begun| begun.n_tokens).sum::<u64>();
             for (used, limit) in
                 [(requests, requests_per_minute), (tokens, tokens_per_minute), (running, concurrent_requests)]

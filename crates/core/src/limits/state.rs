@@ -46,7 +46,7 @@ impl LimitState {
             Self::Alone(limiter) => limiter.reserve(scopes, n_tokens, now).map_err(Denied::Refused),
             Self::Shared(leases) => {
                 leases.reserve(scopes, n_tokens, now).map_err(|undecided| match undecided {
-                    Undecided::Ask(refusal) => Denied::AskOthers(refusal),
+                    Undecided::LeaseRequest(refusal) => Denied::AskOthers(refusal),
                     Undecided::Refused(refusal) => Denied::Refused(refusal),
                 })
             }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::class::ServiceClass;
-use super::predict::{Ahead, Machine};
+use super::predict::{Ahead, ServiceRate};
 use crate::request::TenantId;
 use crate::time::{Nanos, Timestamp};
 
@@ -36,7 +36,7 @@ pub struct GateConfig {
 
 /// A request that wants to enter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ask {
+pub struct AdmissionRequest {
     /// Tenant; tenants take turns in the engine's queue.
     pub tenant: TenantId,
     /// How much waiting it bears.
@@ -111,7 +111,7 @@ struct Account {
 #[derive(Debug)]
 pub struct Gate {
     config: GateConfig,
-    machine: Option<Machine>,
+    machine: Option<ServiceRate>,
     /// Tenants of which something waits.
     waiting: BTreeMap<TenantId, Waiting>,
     all_waiting: Waiting,
@@ -150,7 +150,7 @@ impl Gate {
     }
 
     /// Says what is known of the machine now.
-    pub fn set_machine(&mut self, machine: Option<Machine>) {
+    pub fn set_machine(&mut self, machine: Option<ServiceRate>) {
         self.machine = machine;
     }
 
@@ -158,7 +158,7 @@ impl Gate {
     ///
     /// # Errors
     /// When it would wait for too long, or miss its deadline.
-    pub fn admit(&mut self, ask: &Ask, now: Timestamp) -> Result<Ticket, Overloaded> {
+    pub fn admit(&mut self, ask: &AdmissionRequest, now: Timestamp) -> Result<Ticket, Overloaded> {
         self.pass_to(now);
         let Some(machine) = self.machine else { return Ok(self.enter(ask, Nanos(0), now)) };
         let work = self.work(&machine, ask);
@@ -172,7 +172,7 @@ impl Gate {
     ///
     /// # Errors
     /// As [`Self::admit`].
-    pub fn check(&mut self, ask: &Ask, now: Timestamp) -> Result<(), Overloaded> {
+    pub fn check(&mut self, ask: &AdmissionRequest, now: Timestamp) -> Result<(), Overloaded> {
         self.pass_to(now);
         let Some(machine) = self.machine else { return Ok(()) };
         let decided = self.decide(&machine, ask).map(|_| ());
@@ -225,7 +225,7 @@ impl Gate {
     }
 
     /// The predicted time to its first token, uncorrected, of a request that may enter.
-    fn decide(&self, machine: &Machine, ask: &Ask) -> Result<Nanos, Overloaded> {
+    fn decide(&self, machine: &ServiceRate, ask: &AdmissionRequest) -> Result<Nanos, Overloaded> {
         let ahead = self.ahead(ask);
         let predicted_wait = machine.wait(ahead, ask.n_sequences);
         let wait = Nanos((predicted_wait.0 as f64 * self.correction) as u64);
@@ -251,7 +251,7 @@ impl Gate {
         Ok(if is_guess { Nanos(0) } else { Nanos(predicted_wait.0 + prefill.0) })
     }
 
-    fn enter(&mut self, ask: &Ask, predicted: Nanos, now: Timestamp) -> Ticket {
+    fn enter(&mut self, ask: &AdmissionRequest, predicted: Nanos, now: Timestamp) -> Ticket {
         let ticket = Ticket {
             tenant: ask.tenant.clone(),
             n_sequences: u64::from(ask.n_sequences),
@@ -278,7 +278,7 @@ impl Gate {
 
     /// What begins before a request of this tenant: what waits of its own, and, since tenants take turns, one
     /// sequence of every other tenant for each of these and for the request itself.
-    fn ahead(&self, ask: &Ask) -> Ahead {
+    fn ahead(&self, ask: &AdmissionRequest) -> Ahead {
         let own = self.waiting.get(&ask.tenant).copied().unwrap_or_default();
         let all = self.all_waiting;
         let n_others = (self.waiting.len() - usize::from(own.n_sequences > 0)) as u64;
@@ -293,12 +293,12 @@ impl Gate {
     }
 
     /// Output tokens that are expected of a sequence.
-    fn n_output(&self, ask: &Ask) -> f64 {
+    fn n_output(&self, ask: &AdmissionRequest) -> f64 {
         self.mean_output.min(f64::from(ask.max_tokens))
     }
 
     /// The machine time of a request in a full batch, in seconds.
-    fn work(&self, machine: &Machine, ask: &Ask) -> f64 {
+    fn work(&self, machine: &ServiceRate, ask: &AdmissionRequest) -> f64 {
         machine.work_s(ask.n_prompt_tokens, self.n_output(ask) * f64::from(ask.n_sequences))
     }
 

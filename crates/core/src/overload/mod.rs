@@ -9,5 +9,5 @@ mod predict;
 mod schedules;
 
 pub use class::ServiceClass;
-pub use gate::{Ask, Gate, GateConfig, Overloaded, Ticket};
-pub use predict::Machine;
+pub use gate::{AdmissionRequest, Gate, GateConfig, Overloaded, Ticket};
+pub use predict::ServiceRate;

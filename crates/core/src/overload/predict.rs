@@ -7,7 +7,7 @@ use crate::time::Nanos;
 
 /// What computes: one replica, or several that are alike. A replica reports itself alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct ServiceRate {
     /// How long steps of one take.
     #[serde(flatten)]
     pub step_time: StepTime,
@@ -36,7 +36,7 @@ pub(super) struct Ahead {
     pub mean_output: f64,
 }
 
-impl Machine {
+impl ServiceRate {
     /// Several of this kind and of another: as many as both are, each as fast as the slower one.
     #[must_use]
     pub fn joined(self, other: Self) -> Self {

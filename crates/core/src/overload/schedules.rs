@@ -83,7 +83,7 @@ impl World {
     fn new(seed: u64, bug: Option<Bug>) -> Self {
         let mut gate = Gate::new(GateConfig { max_wait: Nanos::from_ms(MAX_WAIT_MS) });
         if bug != Some(Bug::NoGate) {
-            gate.set_machine(Some(Machine { step_time: STEP_TIME, n_slots: N_SLOTS, n_replicas: 1 }));
+            gate.set_machine(Some(ServiceRate { step_time: STEP_TIME, n_slots: N_SLOTS, n_replicas: 1 }));
         }
         Self {
             rng: Rng::with_seed(seed),
@@ -123,7 +123,7 @@ impl World {
         let n_prompt = self.rng.u64(1..2 * MEAN_PROMPT);
         let n_output = self.rng.u64(1..2 * MEAN_OUTPUT);
         let named = if self.bug == Some(Bug::OneTenant) { 0 } else { tenant };
-        let ask = Ask {
+        let ask = AdmissionRequest {
             tenant: TenantId(Arc::from(format!("tenant {named}"))),
             class: if self.bug == Some(Bug::OneClass) { ServiceClass::Batch } else { class },
             n_sequences: 1,
@@ -270,7 +270,7 @@ fn planted_bugs_are_found() {
 fn deadlines_decide_and_waits_are_told() {
     let mut gate = Gate::new(GateConfig { max_wait: Nanos::from_ms(4_000) });
     let now = Timestamp::from_ns(0);
-    let ask = |deadline_ms: Option<u64>| Ask {
+    let ask = |deadline_ms: Option<u64>| AdmissionRequest {
         tenant: TenantId::anonymous(),
         class: ServiceClass::Interactive,
         n_sequences: 1,
@@ -280,7 +280,7 @@ fn deadlines_decide_and_waits_are_told() {
     };
     let blind = gate.admit(&ask(Some(1)), now).expect("nothing is known of the machine");
     gate.end(blind, 0, false);
-    gate.set_machine(Some(Machine { step_time: STEP_TIME, n_slots: 1, n_replicas: 1 }));
+    gate.set_machine(Some(ServiceRate { step_time: STEP_TIME, n_slots: 1, n_replicas: 1 }));
     // Ten steps of 10 ms and 64 ms for the prompt, 20 of 11 ms for the output.
     assert!(
         matches!(gate.admit(&ask(Some(300)), now), Err(Overloaded::TooSlow { needed }) if needed == Nanos(384 * MS))

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::overload::Machine;
+use crate::overload::ServiceRate;
 use crate::routing::{LoadReport, StepTime};
 
 /// How busy a replica is, and what it has done since it started. A snapshot that may be some steps old.
@@ -18,7 +18,7 @@ pub struct Load {
     /// Prompt tokens that it has not computed yet.
     pub n_queued_tokens: u64,
     /// What is known of its speed; nothing before its first step.
-    pub machine: Option<Machine>,
+    pub machine: Option<ServiceRate>,
     /// KV blocks in all.
     pub total_blocks: usize,
     /// KV blocks that sequences hold.

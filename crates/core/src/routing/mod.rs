@@ -12,5 +12,5 @@ mod router;
 pub use load::{LoadReport, REPORT_LIFETIME, ReplicaId, StepTime, Ticket};
 pub use places::{EVERYONE, MAX_REGIONS, Region, Residency, UNMEASURED, is_region_name};
 pub use policy::{Policy, UnknownPolicy};
-pub use prefixes::{CachedPrefixes, Knowledge};
+pub use prefixes::{CachedPrefixes, PrefixIndex};
 pub use router::{Choice, Query, Router};

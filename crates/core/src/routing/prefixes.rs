@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use crate::block_hash::BlockKey;
 use crate::block_pool::CacheNews;
 
-/// Where the knowledge of a replica's cache comes from.
+/// Source of the index of prefixes that a replica has cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Knowledge {
+pub enum PrefixIndex {
     /// The replica publishes and withdraws its blocks.
-    Exact,
+    Reported,
     /// The replica says nothing: what was sent to it is taken to be cached, until newer prefixes take the
     /// room.
-    Sent,
+    Inferred,
 }
 
 /// A bounded set of block names, the least recently used ones dropped first.

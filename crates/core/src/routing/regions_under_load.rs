@@ -21,7 +21,7 @@ fn no_other_region_would_answer_sooner_and_no_rule_is_broken() {
         let distances = [0, rng.u64(1..20), rng.u64(20..200)].map(Nanos::from_ms);
         let mut replicas = Vec::new();
         for idx in 0..rng.usize(1..8) {
-            let id = router.add(&idx.to_string(), Knowledge::Sent, 8);
+            let id = router.add(&idx.to_string(), PrefixIndex::Inferred, 8);
             let region = rng.usize(..4);
             router.set_region(id, names.get(region).cloned());
             if let Some(distance) = distances.get(region) {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::load::{Load, LoadReport, ReplicaId, Ticket};
 use super::places::{Place, Region, RegionOffer};
 use super::policy::Policy;
-use super::prefixes::{CachedPrefixes, Knowledge};
+use super::prefixes::{CachedPrefixes, PrefixIndex};
 use crate::batch::BLOCK_TOKENS;
 use crate::block_hash::BlockKey;
 use crate::block_pool::CacheNews;
@@ -47,7 +47,7 @@ struct Replica {
     name: String,
     place: Place,
     load: Load,
-    knowledge: Knowledge,
+    knowledge: PrefixIndex,
     cached: CachedPrefixes,
     /// The number of the choice that fell on it last.
     chosen_at: u64,
@@ -79,7 +79,7 @@ impl Router {
     }
 
     /// A new replica, of whose cache at most `max_blocks` names are kept.
-    pub fn add(&mut self, name: &str, knowledge: Knowledge, max_blocks: usize) -> ReplicaId {
+    pub fn add(&mut self, name: &str, knowledge: PrefixIndex, max_blocks: usize) -> ReplicaId {
         let id = ReplicaId(self.n_added);
         self.n_added += 1;
         let cached = CachedPrefixes::new(max_blocks);
@@ -140,8 +140,8 @@ impl Router {
     /// What a replica says about its cache. From the first word on, what it says is all that is known of it.
     pub fn follow_cache(&mut self, replica: ReplicaId, news: &CacheNews) {
         if let Some(replica) = self.replicas.get_mut(&replica) {
-            if replica.knowledge == Knowledge::Sent {
-                replica.knowledge = Knowledge::Exact;
+            if replica.knowledge == PrefixIndex::Inferred {
+                replica.knowledge = PrefixIndex::Reported;
                 replica.cached.clear();
             }
             replica.cached.follow(news);
@@ -152,7 +152,7 @@ impl Router {
     /// be one that tells.
     pub fn forget_cache(&mut self, replica: ReplicaId) {
         if let Some(replica) = self.replicas.get_mut(&replica) {
-            replica.knowledge = Knowledge::Sent;
+            replica.knowledge = PrefixIndex::Inferred;
             replica.cached.clear();
         }
     }
@@ -203,7 +203,7 @@ impl Router {
         let ticket = Ticket { replica: choice.replica, n_tokens, n_uncached };
         if let Some(replica) = self.replicas.get_mut(&choice.replica) {
             replica.load.start(&ticket);
-            if replica.knowledge == Knowledge::Sent {
+            if replica.knowledge == PrefixIndex::Inferred {
                 replica.cached.publish(query.blocks);
             }
         }
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_cached_prefix_wins_until_the_queue_behind_it_is_longer() {
         let mut router = Router::new(Policy::LeastTtft, 0);
-        let ids = ["a", "b"].map(|name| router.add(name, Knowledge::Sent, 100));
+        let ids = ["a", "b"].map(|name| router.add(name, PrefixIndex::Inferred, 100));
         let blocks: Vec<_> = (0..10).map(BlockKey).collect();
         let n_tokens = 10 * BLOCK_TOKENS as u32;
         let query = Query { n_tokens, blocks: &blocks, pinned: None, eligible: &ids, regions: None };
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn what_a_replica_says_of_its_cache_replaces_what_was_sent() {
         let mut router = Router::new(Policy::LeastTtft, 0);
-        let id = router.add("a", Knowledge::Sent, 100);
+        let id = router.add("a", PrefixIndex::Inferred, 100);
         let blocks: Vec<_> = (0..4).map(BlockKey).collect();
         let query = Query { n_tokens: 65, blocks: &blocks, pinned: None, eligible: &[id], regions: None };
         let n_cached = |router: &mut Router| router.choose(&query, NOW).unwrap().n_cached_tokens;
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn pins_and_turns() {
         let mut router = Router::new(Policy::RoundRobin, 0);
-        let ids = ["a", "b", "c"].map(|name| router.add(name, Knowledge::Exact, 1));
+        let ids = ["a", "b", "c"].map(|name| router.add(name, PrefixIndex::Reported, 1));
         let query = Query { n_tokens: 1, blocks: &[], pinned: None, eligible: &ids, regions: None };
         let turns: Vec<_> = (0..4).map(|_| router.choose(&query, NOW).unwrap().replica).collect();
         assert_eq!(turns, [ids[0], ids[1], ids[2], ids[0]]);

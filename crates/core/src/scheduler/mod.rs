@@ -36,7 +36,7 @@ use crate::request::{FinishReason, Priority, Request, RequestId, SequenceId};
 use crate::sequence::{Finished, Paused, Rank, Running, Sequence, Waiting};
 use crate::time::Timestamp;
 use beams::BeamProgress;
-use fairness::{LightTenants, SlowMasks, WaitingQueue};
+use fairness::{LowShareTenants, SlowMasks, WaitingQueue};
 
 /// Where events go.
 pub type Emit<'a> = dyn FnMut(Event<'_>) + 'a;
@@ -50,7 +50,7 @@ pub struct Scheduler {
     queue: QueueBound,
     pool: BlockPool,
     waiting: WaitingQueue,
-    light: LightTenants,
+    light: LowShareTenants,
     slow_masks: SlowMasks,
     /// In the order in which the tenants' turns to start one came; a tenant's own stand by rank at its
     /// places. All have their share of the pool; most have a share of each step.
@@ -123,7 +123,7 @@ impl Scheduler {
             queue: QueueBound::new(config.max_queued_requests as usize, max_queued_tokens),
             pool: BlockPool::new(capacity.n_blocks).with_states(capacity.n_state_slots),
             waiting: WaitingQueue::default(),
-            light: LightTenants::default(),
+            light: LowShareTenants::default(),
             slow_masks: SlowMasks::default(),
             running: Vec::with_capacity(config.max_batch_sequences as usize),
             paused: BTreeMap::new(),

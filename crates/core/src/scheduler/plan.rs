@@ -147,12 +147,12 @@ impl Scheduler {
         let max_deferred = self.config.max_batch_sequences as usize;
         self.waiting.cause = Some(QueueCause::StepTokens);
         while !self.waiting.is_empty() && budget.tokens_left > 0 && self.deferred.len() < max_deferred {
-            let is_light = self.first_is_light();
-            if only_light && !is_light {
+            let has_low_share = self.first_is_light();
+            if only_light && !has_low_share {
                 break;
             }
             let lack = match self.may_admit() {
-                true => self.admit_first(is_light, &mut n_promised, budget, now, emit),
+                true => self.admit_first(has_low_share, &mut n_promised, budget, now, emit),
                 false => Err(Some(Lack::Sequence)),
             };
             match lack {
@@ -176,13 +176,13 @@ impl Scheduler {
     /// then, else a long request would wait for ever.
     fn admit_first(
         &mut self,
-        is_light: bool,
+        has_low_share: bool,
         n_promised: &mut usize,
         budget: &mut StepBudget,
         now: Timestamp,
         emit: &mut Emit<'_>,
     ) -> Result<(), Option<Lack>> {
-        let others = self.waiting.len() > 1 && !is_light;
+        let others = self.waiting.len() > 1 && !has_low_share;
         let Some(head) = self.waiting.first_mut() else { return Err(None) };
         let Some(progress) = self.requests.get_mut(&head.request.id) else { return Err(None) };
         let at_once = self.admission.takes_whole_prompts();
@@ -235,7 +235,7 @@ impl Scheduler {
             self.counters.cache_hit_tokens += n_cached as u64;
         }
         let mut sequence = head.start(&self.hits, self.admission.max_sequence_tokens(), &mut self.pool, now);
-        self.note_light(&mut sequence, is_light, now);
+        self.note_light(&mut sequence, has_low_share, now);
         let i = self.insert_running(sequence);
         self.start_masks(i, now);
         self.schedule_first(i, n, budget);

@@ -70,7 +70,7 @@ pub struct Running {
     /// How many of them are drafts.
     pub(crate) n_scheduled_drafts: usize,
     /// Its prompt is computed before those of tenants that ask for more.
-    pub(crate) is_light: bool,
+    pub(crate) has_low_share: bool,
     /// Guesses of the tokens after the newest one, to be scheduled with it. They hold for these tokens only:
     /// they do not outlive the next step of the sequence, nor its time in the running state.
     drafts: Vec<TokenId>,
@@ -244,7 +244,7 @@ impl Sequence<Waiting> {
             shares: Vec::new(),
             n_scheduled: 0,
             n_scheduled_drafts: 0,
-            is_light: false,
+            has_low_share: false,
             drafts: Vec::new(),
             source: DraftSource::default(),
             n_to_draft: 0,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use throng_core::health::{Delivery, Epoch, Ownership, RetryBudget, StreamId};
-use throng_core::routing::{Knowledge, Policy, Query, Region, ReplicaId, Router, Ticket};
+use throng_core::routing::{Policy, PrefixIndex, Query, Region, ReplicaId, Router, Ticket};
 use throng_core::time::Timestamp;
 use throng_testkit::nightly::amount;
 
@@ -66,7 +66,8 @@ impl World {
     fn new(seed: u64, bug: Option<Bug>) -> Self {
         let mut rng = Rng::with_seed(seed);
         let mut router = Router::new(Policy::ALL[rng.usize(..4)], seed);
-        let live: Vec<_> = (0..3).map(|idx| router.add(&format!("r{idx}"), Knowledge::Sent, 64)).collect();
+        let live: Vec<_> =
+            (0..3).map(|idx| router.add(&format!("r{idx}"), PrefixIndex::Inferred, 64)).collect();
         for (id, region) in live.iter().zip(["near", "far", "near"]) {
             router.set_region(*id, Some(region.into()));
         }
@@ -186,7 +187,7 @@ impl World {
         let lost = self.live.swap_remove(self.rng.usize(..self.live.len()));
         let region = self.router.place(lost).0;
         self.router.remove(lost);
-        let next = self.router.add("again", Knowledge::Sent, 64);
+        let next = self.router.add("again", PrefixIndex::Inferred, 64);
         self.router.set_region(next, region);
         self.live.push(next);
         let mut moved: Vec<_> = self.owners.of(lost).collect();

@@ -30,7 +30,7 @@ const QUIET: u32 = u32::MAX;
 
 /// How fast a machine is.
 #[derive(Debug, Clone, Copy)]
-struct Machine {
+struct ServiceRate {
     us_a_step: u64,
     us_a_token: u64,
 }
@@ -46,7 +46,7 @@ struct Loud {
 /// One scheduler with its executor and clients.
 struct World {
     rng: Rng,
-    machine: Machine,
+    machine: ServiceRate,
     scheduler: Scheduler,
     executor: PaperExecutor,
     now: Timestamp,
@@ -58,7 +58,7 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, machine: Machine) -> Self {
+    fn new(seed: u64, machine: ServiceRate) -> Self {
         Self {
             rng: Rng::with_seed(seed),
             machine,
@@ -167,7 +167,7 @@ fn p99(times: &[f64]) -> f64 {
 
 /// Runs the quiet tenant alone and beside the loud one: by how much its 99th percentile rises, and the loud
 /// tenant's tokens by what the machine computes at most.
-fn rise_and_use(seed: u64, machine: Machine, loud: Loud) -> (f64, f64) {
+fn rise_and_use(seed: u64, machine: ServiceRate, loud: Loud) -> (f64, f64) {
     let (mut alone, mut beside) = (World::new(seed, machine), World::new(seed, machine));
     alone.run(None);
     let tokens_per_s = beside.run(Some(loud));
@@ -183,8 +183,8 @@ fn rise_and_use(seed: u64, machine: Machine, loud: Loud) -> (f64, f64) {
 
 #[test]
 fn a_loud_tenant_hardly_delays_a_quiet_one() {
-    let fast = Machine { us_a_step: 150, us_a_token: 30 };
-    let slow = Machine { us_a_step: 14_000, us_a_token: 3_500 };
+    let fast = ServiceRate { us_a_step: 150, us_a_token: 30 };
+    let slow = ServiceRate { us_a_step: 14_000, us_a_token: 3_500 };
     let short = Loud { n_clients: 100, n_prompt: 80, n_output: 4 };
     let medium = Loud { n_clients: 100, n_prompt: 400, n_output: 2 };
     let long = Loud { n_clients: 1, n_prompt: 8000, n_output: 4 };

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use throng_core::block_hash::BlockKey;
 use throng_core::routing::{
-    CachedPrefixes, Knowledge, LoadReport, Policy, Query, ReplicaId, Router, StepTime, Ticket,
+    CachedPrefixes, LoadReport, Policy, PrefixIndex, Query, ReplicaId, Router, StepTime, Ticket,
 };
 use throng_core::time::{Nanos, Timestamp};
 
@@ -154,7 +154,7 @@ fn arrivals(text: &str, load: f64) -> Vec<Arrival> {
 fn simulate(policy: Policy, arrivals: &[Arrival], cache_blocks: usize) -> Outcome {
     let mut router = Router::new(policy, 7);
     let replica = |router: &mut Router, i: usize| Replica {
-        id: router.add(&i.to_string(), Knowledge::Sent, cache_blocks),
+        id: router.add(&i.to_string(), PrefixIndex::Inferred, cache_blocks),
         cache: CachedPrefixes::new(cache_blocks),
         waiting: VecDeque::new(),
         decoding: Vec::new(),

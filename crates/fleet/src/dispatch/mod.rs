@@ -13,7 +13,7 @@ use std::time::Duration;
 use throng_core::block_hash::BlockKey;
 use throng_core::block_pool::CacheNews;
 use throng_core::health::{Board, Cause, HealthConfig, Probe, RetryBudget, State};
-use throng_core::routing::{Knowledge, LoadReport, Query, Region, ReplicaId, Residency, Router};
+use throng_core::routing::{LoadReport, PrefixIndex, Query, Region, ReplicaId, Residency, Router};
 use throng_core::time::{Nanos, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -85,7 +85,7 @@ impl Dispatcher {
     /// A new replica, which is starting.
     pub fn add(&self, name: &str) -> ReplicaId {
         let (mut inner, now) = self.lock();
-        let id = inner.router.add(name, Knowledge::Sent, MAX_BLOCKS);
+        let id = inner.router.add(name, PrefixIndex::Inferred, MAX_BLOCKS);
         inner.board.add(id, now);
         id
     }

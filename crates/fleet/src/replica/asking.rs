@@ -46,7 +46,7 @@ impl PlacementHints {
 }
 
 /// Outcome of submitting to replicas one after the other, and which were tried.
-pub(super) struct Asked {
+pub(super) struct SubmitOutcome {
     /// The replica that has taken the request in, or why none has.
     pub result: Taken,
     /// Replicas that were asked.
@@ -60,7 +60,7 @@ pub(super) async fn ask(
     request: ReplicaRequest,
     hints: Arc<PlacementHints>,
     (tried, patience): (Tried, Option<Duration>),
-) -> Asked {
+) -> SubmitOutcome {
     let mut round =
         Round { replicas: &replicas, request: &request, hints: &hints, tried, first_refusal: None };
     let mut taken = round.ask_all().await;
@@ -86,7 +86,7 @@ pub(super) async fn ask(
         message: "no replica is left to ask".into(),
     };
     let result = taken.unwrap_or_else(|| Err(first_refusal.unwrap_or_else(nobody)));
-    Asked { result, tried }
+    SubmitOutcome { result, tried }
 }
 
 /// Outcome of a submission: a replica that has taken the request in, or a reason that holds for all.

@@ -14,7 +14,7 @@ use throng_core::fleet::Tried;
 use throng_core::request::TokenId;
 use tokio::time::Instant;
 
-use super::asking::{Asked, PlacementHints, ask, has_ended, note_failure};
+use super::asking::{PlacementHints, SubmitOutcome, ask, has_ended, note_failure};
 use super::{
     Continuations, Generation, ReplicaError, ReplicaEvent, ReplicaRequest, Replicas, ResumedContinuation,
     Timing, TraceSource,
@@ -48,7 +48,7 @@ enum State {
     Running(Box<dyn Generation>, Placement),
     /// Another replica is asked to go on after a failure.
     Moving {
-        asking: BoxFuture<'static, Asked>,
+        asking: BoxFuture<'static, SubmitOutcome>,
         failure: ReplicaError,
     },
     Ended,
@@ -77,7 +77,7 @@ impl Resumable {
     ) -> Result<Box<dyn Generation>, ReplicaError> {
         let (arrived, hints) = (Instant::now(), Arc::new(hints));
         replicas.dispatcher().request();
-        let Asked { result, tried } =
+        let SubmitOutcome { result, tried } =
             ask(replicas.clone(), request.clone(), hints.clone(), (Tried::default(), None)).await;
         let (generation, placement) = result?;
         let progress = |index| Progress {
@@ -218,7 +218,7 @@ impl Stream for Resumable {
             match &mut this.state {
                 State::Ended => return Poll::Ready(None),
                 State::Moving { asking, failure } => {
-                    let Asked { result, tried } = ready!(asking.poll_unpin(cx));
+                    let SubmitOutcome { result, tried } = ready!(asking.poll_unpin(cx));
                     this.tried = tried;
                     let Ok((mut generation, placement)) = result else {
                         let event = ReplicaEvent::Failed { error: failure.clone() };

@@ -15,7 +15,7 @@ use super::destination::Destination;
 use crate::aliases::Ticket;
 use crate::auth::Tenant;
 use crate::observation::{GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent};
-use crate::overload::ServiceAsk;
+use crate::overload::ServiceHeaders;
 use crate::response_cache::CachePolicy;
 
 /// Longest `X-Request-Id` taken over from a client.
@@ -31,7 +31,7 @@ pub(crate) struct Caller {
     pub id: HeaderValue,
     /// When the head had arrived.
     pub arrived: Instant,
-    service: ServiceAsk,
+    service: ServiceHeaders,
     service_tier: OnceLock<ServiceClass>,
     /// Whether its answer may be one that was generated before.
     pub cache_policy: CachePolicy,
@@ -73,7 +73,7 @@ impl Caller {
         Self {
             id: request_id(headers),
             arrived: Instant::now(),
-            service: ServiceAsk::of(headers),
+            service: ServiceHeaders::of(headers),
             service_tier: OnceLock::new(),
             cache_policy: destination.cache_policy(headers),
             destination,
@@ -100,7 +100,7 @@ impl Caller {
 
     /// What the server does of its own for this request, in the name of `tenant`: nobody is told of it as of
     /// a request.
-    pub fn aside(&self, tenant: Tenant) -> Self {
+    pub fn internal_request(&self, tenant: Tenant) -> Self {
         let mut aside = Self::new(&HeaderMap::new(), &self.client);
         (aside.id, aside.arrived, aside.observation) = (self.id.clone(), self.arrived, None);
         aside.set_tenant(tenant);
@@ -145,7 +145,7 @@ impl Caller {
     }
 
     /// How urgent it is: its header goes before its body.
-    pub fn service(&self) -> ServiceAsk {
+    pub fn service(&self) -> ServiceHeaders {
         self.service.or_class(self.service_tier.get().copied())
     }
 

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generation::{PrepareContext, encode_conversation, tokenizer_of};
-use crate::pooling::{Inputs, PooledInput, prepare, vector_aside};
+use crate::pooling::{Inputs, PooledInput, internal_vector, prepare};
 use crate::response_cache::{CachePolicy, Question, SemanticCache};
 use crate::served_model::ModelEntry;
 use throng_api::ApiError;
@@ -101,7 +101,7 @@ impl Draft {
         let prepared = prepare(&embedder.model, pooling, &inputs, &options, whose)?;
         let tenant = caller.key_holder();
         let embedding =
-            vector_aside((embedder, prepared), caller.clone(), tenant, app.policy.ledger.clone()).boxed();
+            internal_vector((embedder, prepared), caller.clone(), tenant, app.policy.ledger.clone()).boxed();
         let request_id = caller.id_text().to_owned();
         Ok(Question { request_id, frame: frame.tokens.into(), max_tokens: self.max_tokens, embedding })
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use throng_core::overload::Machine;
+use throng_core::overload::ServiceRate;
 use throng_fleet::replica::ReplicaRequest;
 
 use super::client_error::{BlamedParams, client_error};
@@ -101,7 +101,7 @@ fn urgency(route: &Route, caller: &Caller) -> Result<Urgency, ApiError> {
 }
 
 /// What is known of the speed of the model's replicas; nothing where one of them says nothing.
-fn machine(route: &Route) -> Option<Machine> {
+fn machine(route: &Route) -> Option<ServiceRate> {
     let machines = route.loads().into_iter().map(|load| load.machine);
     machines.reduce(|all, one| Some(all?.joined(one?))).flatten()
 }

@@ -15,7 +15,7 @@ mod prepare;
 mod reading;
 mod session;
 mod stream;
-mod turns;
+mod tokenization_queue;
 mod work;
 
 pub(crate) use admit::{admit, check_room, count};
@@ -30,5 +30,5 @@ pub(crate) use prepare::{
 };
 pub(crate) use session::{BegunPrompt, Session};
 pub(crate) use stream::{StreamSetting, stream};
-pub(crate) use turns::Turns;
+pub(crate) use tokenization_queue::TokenizationQueue;
 pub(crate) use work::{Abandoned, on_blocking_thread, read_and_prepare};

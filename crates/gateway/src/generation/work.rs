@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::turns::{NoTurn, Turns};
+use super::tokenization_queue::{NoTurn, TokenizationQueue};
 use crate::caller::Caller;
 use crate::observation::Stage;
 use crate::retry_after::retry_after_s;
@@ -54,7 +54,7 @@ impl Drop for AbandonOnDrop {
 /// # Errors
 /// What `work` gives; 503 when too much waits; 500 should it panic.
 pub(crate) async fn on_blocking_thread<T: Send + 'static>(
-    turns: &Turns,
+    turns: &TokenizationQueue,
     caller: &Caller,
     n_bytes: usize,
     work: impl FnOnce(&Abandoned) -> Result<T, ApiError> + Send + 'static,
@@ -81,7 +81,7 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static>(
 /// # Errors
 /// What `read` and `prepare` give; as [`on_blocking_thread`].
 pub(crate) async fn read_and_prepare<R: Send + 'static, T: Send + 'static>(
-    turns: &Turns,
+    turns: &TokenizationQueue,
     caller: &Caller,
     n_bytes: usize,
     read: impl FnOnce() -> Result<R, ApiError> + Send + 'static,
@@ -121,7 +121,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_is_taken_until_the_work_has_ended_though_its_client_has_gone() {
-        let turns = Turns::new(1, 512, Duration::from_secs(30));
+        let turns = TokenizationQueue::new(1, 512, Duration::from_secs(30));
         let caller = Caller::new(&HeaderMap::new(), "");
         let (begun, has_begun) = mpsc::channel();
         let (end, may_end) = mpsc::channel();
@@ -142,7 +142,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_what_is_short_and_quick_needs_no_turn() {
-        let turns = Turns::new(1, 512, Duration::from_secs(30));
+        let turns = TokenizationQueue::new(1, 512, Duration::from_secs(30));
         let caller = Caller::new(&HeaderMap::new(), "");
         let short = turns.take(&caller.tenant(), 1).await.expect("the only place");
         let long = turns.take(&caller.tenant(), usize::MAX).await.expect("the only place of its line");

@@ -9,7 +9,7 @@ mod shared;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use throng_core::limits::shared::{Ask, Told};
+use throng_core::limits::shared::{LeaseReply, LeaseRequest};
 use throng_core::limits::{
     BudgetRefusal, Denied, LimitKind, LimitRefusal, LimitState, Reservation, Scope, Status,
 };
@@ -121,17 +121,17 @@ impl RateLimits {
     }
 
     /// What to ask Redis next; `None` where limits are not shared.
-    fn question(&self) -> Option<Ask> {
+    fn question(&self) -> Option<LeaseRequest> {
         self.state().shared().map(|leases| leases.ask(self.now()))
     }
 
     /// What to tell Redis at the end.
-    fn last_question(&self) -> Option<Ask> {
+    fn last_question(&self) -> Option<LeaseRequest> {
         self.state().shared().map(|leases| leases.ask_last(self.now()))
     }
 
     /// Redis has answered, or has not.
-    fn answered(&self, ask: &Ask, told: Option<&Told>) {
+    fn answered(&self, ask: &LeaseRequest, told: Option<&LeaseReply>) {
         if let Some(leases) = self.state().shared() {
             match told {
                 Some(told) => leases.told(ask, told, self.now()),

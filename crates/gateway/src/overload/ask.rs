@@ -14,7 +14,7 @@ const MAX_DEADLINE_MS: u64 = 86_400_000;
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct ServiceAsk {
+pub(crate) struct ServiceHeaders {
     /// How much waiting it bears.
     pub class: Option<ServiceClass>,
     /// Its whole answer is of no use later than this after its arrival.
@@ -23,7 +23,7 @@ pub(crate) struct ServiceAsk {
     wrong: Option<&'static str>,
 }
 
-impl ServiceAsk {
+impl ServiceHeaders {
     /// Reads the headers; the one that cannot be understood is told by [`Self::check`].
     pub fn of(headers: &HeaderMap) -> Self {
         let mut ask = Self::default();
@@ -86,10 +86,10 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(name, value.parse().expect("a header value"));
-            let ask = ServiceAsk::of(&headers);
+            let ask = ServiceHeaders::of(&headers);
             assert_eq!(ask.check().is_ok(), is_valid, "{name}: {value}");
             assert_eq!(ask.class.is_some() || ask.deadline.is_some(), is_valid, "{name}: {value}");
         }
-        assert_eq!(ServiceAsk::of(&HeaderMap::new()), ServiceAsk::default());
+        assert_eq!(ServiceHeaders::of(&HeaderMap::new()), ServiceHeaders::default());
     }
 }

@@ -11,7 +11,9 @@ mod urgency;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use throng_core::overload::{Ask, Gate, GateConfig, Machine, Overloaded, ServiceClass, Ticket};
+use throng_core::overload::{
+    AdmissionRequest, Gate, GateConfig, Overloaded, ServiceClass, ServiceRate, Ticket,
+};
 use throng_core::request::TenantId;
 use throng_core::time::{Nanos, Timestamp};
 use throng_fleet::replica::{Generation, ReplicaError, ReplicaErrorKind, ReplicaRequest};
@@ -22,7 +24,7 @@ use self::admitted::Admitted;
 use crate::config::OverloadConfig;
 use throng_api::ApiError;
 
-pub(crate) use self::ask::ServiceAsk;
+pub(crate) use self::ask::ServiceHeaders;
 pub(crate) use self::scale::Scale;
 pub(crate) use self::timed::{TimeLimits, within};
 pub(crate) use self::urgency::Urgency;
@@ -55,7 +57,7 @@ impl OverloadControl {
     pub fn urgency(
         &self,
         key: Option<&ApiKey>,
-        ask: &ServiceAsk,
+        ask: &ServiceHeaders,
         arrived: Instant,
     ) -> Result<Urgency, ApiError> {
         ask.check()?;
@@ -71,12 +73,12 @@ impl OverloadControl {
         })
     }
 
-    fn deadline(&self, ask: &ServiceAsk) -> Option<Duration> {
+    fn deadline(&self, ask: &ServiceHeaders) -> Option<Duration> {
         ask.deadline.or(limit(self.config.default_deadline_ms))
     }
 
     /// How long a request may take that asks for this.
-    pub fn time_limits(&self, ask: &ServiceAsk) -> TimeLimits {
+    pub fn time_limits(&self, ask: &ServiceHeaders) -> TimeLimits {
         TimeLimits {
             first_token: limit(self.config.first_token_timeout_ms),
             idle: limit(self.config.idle_timeout_ms),
@@ -92,7 +94,7 @@ impl OverloadControl {
         &self,
         tenant: &TenantId,
         urgency: Urgency,
-        machine: Option<Machine>,
+        machine: Option<ServiceRate>,
     ) -> Result<(), ReplicaError> {
         let Some(gate) = &self.gate else { return Ok(()) };
         let (now, mut gate) = (self.now(), lock(gate));
@@ -101,7 +103,7 @@ impl OverloadControl {
     }
 
     /// How long one more request would wait; zero where nobody is counted.
-    pub fn predicted_wait(&self, machine: Machine) -> Nanos {
+    pub fn predicted_wait(&self, machine: ServiceRate) -> Nanos {
         let Some(gate) = &self.gate else { return Nanos(0) };
         let mut gate = lock(gate);
         gate.set_machine(Some(machine));
@@ -117,7 +119,7 @@ impl OverloadControl {
         self: Arc<Self>,
         request: ReplicaRequest,
         urgency: Urgency,
-        machine: Option<Machine>,
+        machine: Option<ServiceRate>,
         generate: impl FnOnce(ReplicaRequest) -> F,
     ) -> Result<Box<dyn Generation>, ReplicaError>
     where
@@ -132,7 +134,11 @@ impl OverloadControl {
         Ok(Box::new(Admitted::new(generation, place, n)))
     }
 
-    fn admit(&self, ask: &Ask, machine: Option<Machine>) -> Result<Option<Ticket>, ReplicaError> {
+    fn admit(
+        &self,
+        ask: &AdmissionRequest,
+        machine: Option<ServiceRate>,
+    ) -> Result<Option<Ticket>, ReplicaError> {
         let Some(gate) = &self.gate else { return Ok(None) };
         let (now, mut gate) = (self.now(), lock(gate));
         gate.set_machine(machine);

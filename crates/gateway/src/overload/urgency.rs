@@ -1,6 +1,6 @@
 //! How urgent a request is once it is known who asks. Does not know settings and headers.
 
-use throng_core::overload::{Ask, ServiceClass};
+use throng_core::overload::{AdmissionRequest, ServiceClass};
 use throng_core::request::TenantId;
 use throng_core::time::Nanos;
 use tokio::time::Instant;
@@ -17,9 +17,13 @@ pub(crate) struct Urgency {
 impl Urgency {
     /// What is asked of the gate for a request of this tenant with so many sequences, prompt tokens, and
     /// output tokens of each sequence.
-    pub fn ask(self, tenant: &TenantId, (n_sequences, n_prompt_tokens, max_tokens): (u32, u64, u32)) -> Ask {
+    pub fn ask(
+        self,
+        tenant: &TenantId,
+        (n_sequences, n_prompt_tokens, max_tokens): (u32, u64, u32),
+    ) -> AdmissionRequest {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        Ask {
+        AdmissionRequest {
             tenant: tenant.clone(),
             class: self.class,
             n_sequences,

@@ -17,7 +17,7 @@ use crate::metrics::ModelMetrics;
 use crate::observation::GenerationRecord;
 
 /// Parts of a request that an engine begins to answer.
-pub(super) struct Begun {
+pub(super) struct StartedUpstream {
     /// The request.
     pub caller: Arc<Caller>,
     /// The counters of its model.
@@ -59,8 +59,8 @@ pub(super) struct ActiveRequest {
 
 impl ActiveRequest {
     /// A request that has reached an engine, of which so many choices are to come.
-    pub fn new(begun: Begun, n_choices: u64) -> Self {
-        let Begun { caller, metrics, model_id, placement, mut charge, count, began } = begun;
+    pub fn new(begun: StartedUpstream, n_choices: u64) -> Self {
+        let StartedUpstream { caller, metrics, model_id, placement, mut charge, count, began } = begun;
         charge.begin(0);
         let read = began - caller.arrived;
         Self {

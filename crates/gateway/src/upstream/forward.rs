@@ -17,7 +17,7 @@ use throng_http::Phase;
 use throng_http::body::HeldBody;
 use tokio::time::Instant;
 
-use super::active_request::{ActiveRequest, Begun};
+use super::active_request::{ActiveRequest, StartedUpstream};
 use super::setting::Setting;
 use super::stream::{Stream, respond};
 use crate::caller::Caller;
@@ -86,7 +86,10 @@ pub(crate) async fn answer(
     let active = |charge| {
         let (model_id, count) = (Box::from(model.id()), UsageCount::new(request.usage_bounds()));
         let (caller, metrics) = (caller.clone(), metrics.clone());
-        ActiveRequest::new(Begun { caller, metrics, model_id, placement, charge, count, began }, request.n)
+        ActiveRequest::new(
+            StartedUpstream { caller, metrics, model_id, placement, charge, count, began },
+            request.n,
+        )
     };
     match answer {
         UpstreamAnswer::Rejected(status, body) => {

@@ -7,7 +7,7 @@ use throng_http::{Exchange, Phase};
 use tokio::sync::watch;
 
 use crate::config::GatewayConfig;
-use crate::generation::Turns;
+use crate::generation::TokenizationQueue;
 use crate::ledger::Ledger;
 use crate::limits::RateLimits;
 use crate::metrics::Metrics;
@@ -20,7 +20,7 @@ pub(crate) struct Setting<'a> {
     /// Configuration.
     pub config: &'a GatewayConfig,
     /// Bounds how many bodies are read at a time.
-    pub turns: &'a Turns,
+    pub turns: &'a TokenizationQueue,
     /// Counters.
     pub metrics: &'a Metrics,
     /// What of the keys' limits is in use.

@@ -1,7 +1,7 @@
 //! Matrix products of activations with packed weights: one weight layout for one token and for many, one pass
 //! over the weights. Does not know what the matrices are for.
 //!
-//! Work is split by weight panels. With few tokens, blocks are unpacked in registers (see the `few_tokens`
+//! Work is split by weight panels. With few tokens, blocks are unpacked in registers (see the `skinny_gemm`
 //! module). Otherwise a K block of a panel is unpacked once, into L1, and multiplied with all tokens of the
 //! call; with many tokens, K blocks of several panels are unpacked into L2 while each group of tokens stays
 //! in L1. None of this changes an output's bits (see the `tile` module). On AMX, quantized and 16-bit weights
@@ -12,8 +12,8 @@ pub(crate) mod activations;
 pub(crate) mod activations_bf16;
 pub(crate) mod activations_int8;
 mod amx;
-mod few_tokens;
 mod k_block;
+mod skinny_gemm;
 mod swiglu;
 pub(crate) mod tile;
 mod work_split;
@@ -34,8 +34,8 @@ use crate::threads::ThreadPool;
 use activation_rows::GROUP;
 use activations::Form;
 use amx::AmxGemm;
-use few_tokens::FewTokens;
 use k_block::{K_BLOCK_BLOCKS, KBlock, SCRATCH, Scratch};
+use skinny_gemm::SkinnyGemm;
 use swiglu::multiply_gated;
 use tile::{NarrowTile, Tile};
 use work_split::WorkSplit;
@@ -372,7 +372,7 @@ impl Item<'_> {
         let token = tokens.start;
         macro_rules! run {
             ($t:literal) => {{
-                let kernel = FewTokens::<$t> { layout, panel, x, token, out, stride, adds };
+                let kernel = SkinnyGemm::<$t> { layout, panel, x, token, out, stride, adds };
                 // SAFETY: a group's records have all blocks and room for sixteen tokens, and the outputs are for as many as the kernel has.
                 unsafe { kernel.multiply(p.weights.format(), self.isa) }
             }};

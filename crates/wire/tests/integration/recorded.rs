@@ -12,7 +12,7 @@ use throng_core::batch::TokenLogprob;
 use throng_core::block_exchange::BlockLayout;
 use throng_core::block_hash::{BlockHash, BlockKey, BlockTokens};
 use throng_core::block_pool::CacheNews;
-use throng_core::overload::Machine;
+use throng_core::overload::ServiceRate;
 use throng_core::prompt_media::{ContentDigest, PromptMedia, PromptSpan, RotaryPosition, SpanKind};
 use throng_core::replica::{self, Load, ResumedContinuation, StepTokens, Timing, TokenReport, Totals};
 use throng_core::request::{
@@ -310,7 +310,7 @@ fn recorded_statuses() {
         n_waiting: 2,
         n_paused: 3,
         n_queued_tokens: 4,
-        machine: Some(Machine { step_time, n_slots: 9, n_replicas: 1 }),
+        machine: Some(ServiceRate { step_time, n_slots: 9, n_replicas: 1 }),
         total_blocks: 10,
         used_blocks: 11,
         totals: Totals {

@@ -1,7 +1,7 @@
 //! A gateway's share of one scope: how much of it may be used, and what to say of it to the pool. Does not
 //! know other scopes.
 
-use super::{Amounts, AskEntry, LEASE, ToldEntry};
+use super::{Amounts, LEASE, LeaseReplyEntry, LeaseRequestEntry};
 use crate::time::{Nanos, Timestamp};
 use std::sync::Arc;
 
@@ -142,7 +142,13 @@ impl Lease {
     }
 
     /// What to say to the pool. From now on no more than what is kept is used.
-    pub fn ask(&mut self, name: &Arc<str>, used: Amounts, standing: &Standing, now: Timestamp) -> AskEntry {
+    pub fn ask(
+        &mut self,
+        name: &Arc<str>,
+        used: Amounts,
+        standing: &Standing,
+        now: Timestamp,
+    ) -> LeaseRequestEntry {
         let allowed = self.allowed(standing, now);
         let need = std::mem::take(&mut self.need);
         let is_unused = self.is_unused(now) && used == [0; 3];
@@ -164,11 +170,11 @@ impl Lease {
             self.share = keep;
         }
         self.limits_changed = false;
-        AskEntry { name: name.clone(), limits: self.limits, keep, need: lacking, want, yields }
+        LeaseRequestEntry { name: name.clone(), limits: self.limits, keep, need: lacking, want, yields }
     }
 
     /// The pool has answered.
-    pub fn told(&mut self, told: &ToldEntry, is_listed: bool, standing: &Standing, now: Timestamp) {
+    pub fn told(&mut self, told: &LeaseReplyEntry, is_listed: bool, standing: &Standing, now: Timestamp) {
         self.share = told.share;
         self.free = told.free;
         self.is_known |= standing.is_answered;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::lease::{Lease, Standing};
-use super::{Amounts, Ask, MAX_ENTRIES, Told, limits_of, numbers};
+use super::{Amounts, LeaseReply, LeaseRequest, MAX_ENTRIES, limits_of, numbers};
 use crate::limits::limiter::{LimitRefusal, Limiter, Remaining, Reservation, Scope, Status};
 use crate::time::Timestamp;
 
@@ -13,8 +13,8 @@ use crate::time::Timestamp;
 /// Whoever cannot wait is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undecided {
-    /// Ask the pool and try again, or refuse with this.
-    Ask(LimitRefusal),
+    /// LeaseRequest the pool and try again, or refuse with this.
+    LeaseRequest(LimitRefusal),
     /// The request may not begin.
     Refused(LimitRefusal),
 }
@@ -128,7 +128,7 @@ impl Leases {
     }
 
     /// The next question. At most one is on its way: it is followed by [`Self::told`] or [`Self::not_told`].
-    pub fn ask(&mut self, now: Timestamp) -> Ask {
+    pub fn ask(&mut self, now: Timestamp) -> LeaseRequest {
         self.forget_unused(now);
         self.number += 1;
         self.sent_at = Some(now);
@@ -152,13 +152,13 @@ impl Leases {
             let used = limiter.used(&name, now);
             Some(leases.get_mut(&name)?.ask(&name, used, standing, now))
         });
-        Ask { number: self.number, is_last: false, entries: entries.collect() }
+        LeaseRequest { number: self.number, is_last: false, entries: entries.collect() }
     }
 
     /// The last question: what is used stays counted until its minute is over, all else is given back.
-    pub fn ask_last(&mut self, now: Timestamp) -> Ask {
+    pub fn ask_last(&mut self, now: Timestamp) -> LeaseRequest {
         self.leases.values_mut().for_each(Lease::set_short);
-        Ask { is_last: true, ..self.ask(now) }
+        LeaseRequest { is_last: true, ..self.ask(now) }
     }
 
     /// Whether not all that was to be said had room in the last question.
@@ -167,7 +167,7 @@ impl Leases {
     }
 
     /// The answer to the last question.
-    pub fn told(&mut self, ask: &Ask, told: &Told, now: Timestamp) {
+    pub fn told(&mut self, ask: &LeaseRequest, told: &LeaseReply, now: Timestamp) {
         self.standing.is_answered = !told.is_settling;
         self.standing.epoch = told.epoch;
         if !told.is_settling {
@@ -238,6 +238,6 @@ impl Leases {
             }
             lease.wait_for(needed);
         }
-        Undecided::Ask(refusal)
+        Undecided::LeaseRequest(refusal)
     }
 }

@@ -43,18 +43,18 @@ pub type Amounts = [u64; 3];
 
 /// What a gateway says to the pool and asks of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ask {
+pub struct LeaseRequest {
     /// Goes up with each question of a gateway.
     pub number: u64,
     /// Whether the gateway will ask nothing more.
     pub is_last: bool,
     /// The scopes that it speaks of.
-    pub entries: Vec<AskEntry>,
+    pub entries: Vec<LeaseRequestEntry>,
 }
 
 /// What a gateway has of a scope, and what it wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AskEntry {
+pub struct LeaseRequestEntry {
     /// The scope's name.
     pub name: Arc<str>,
     /// Its whole limits.
@@ -71,7 +71,7 @@ pub struct AskEntry {
 
 /// The pool's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct LeaseReply {
     /// How many gateways there are.
     pub n_gateways: u64,
     /// Which memory of the pool it is. Whoever sees another one than before says what it has.
@@ -79,14 +79,14 @@ pub struct Told {
     /// Whether nothing is given because gateways may not have said yet what they have.
     pub is_settling: bool,
     /// For each entry of the question.
-    pub entries: Vec<ToldEntry>,
+    pub entries: Vec<LeaseReplyEntry>,
     /// Scopes of which somebody wanted more than was left, within the last seconds.
     pub short: Vec<Arc<str>>,
 }
 
 /// What a gateway may use of a scope.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ToldEntry {
+pub struct LeaseReplyEntry {
     /// The share from now on.
     pub share: Amounts,
     /// What nobody has.

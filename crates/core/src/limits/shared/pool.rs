@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Amounts, Ask, AskEntry, LEASE, Told, ToldEntry};
+use super::{Amounts, LEASE, LeaseReply, LeaseReplyEntry, LeaseRequest, LeaseRequestEntry};
 
 const LEASE_MS: u64 = LEASE.0 / 1_000_000;
 /// What a gateway that has gone may have used counts until its minute is over.
@@ -48,7 +48,7 @@ struct Share {
 
 impl Pool {
     /// Answers a question; `None` if a later one of this gateway was answered before.
-    pub fn exchange(&mut self, me: &str, ask: &Ask, now_ms: u64) -> Option<Told> {
+    pub fn exchange(&mut self, me: &str, ask: &LeaseRequest, now_ms: u64) -> Option<LeaseReply> {
         let now = now_ms.max(self.last_ms);
         if self.gateways.get(me).is_some_and(|gateway| ask.number <= gateway.number) {
             return None;
@@ -66,10 +66,16 @@ impl Pool {
         self.short.retain(|_, (_, until)| now < *until);
         let short = self.short.keys().take(MAX_SHORT).cloned().collect();
         let n_gateways = self.gateways.values().filter(|gateway| now - gateway.seen_ms < LEASE_MS).count();
-        Some(Told { n_gateways: n_gateways as u64, epoch: self.epoch, is_settling, entries, short })
+        Some(LeaseReply { n_gateways: n_gateways as u64, epoch: self.epoch, is_settling, entries, short })
     }
 
-    fn answer(&mut self, me: &str, entry: &AskEntry, is_settling: bool, now: u64) -> ToldEntry {
+    fn answer(
+        &mut self,
+        me: &str,
+        entry: &LeaseRequestEntry,
+        is_settling: bool,
+        now: u64,
+    ) -> LeaseReplyEntry {
         let short = self.short.get(&entry.name).filter(|(_, until)| now < *until).copied();
         let shares = self.scopes.entry(entry.name.clone()).or_default();
         shares.retain(|gateway, _| self.gateways.contains_key(gateway));
@@ -84,7 +90,7 @@ impl Pool {
             is_final &= age >= PRESENT_MS || share.amounts == [0; 3] || share.yielded_ms >= since;
         }
         let is_alone = shares.keys().all(|gateway| gateway == me);
-        let (mut told, mut is_lacking) = (ToldEntry::default(), false);
+        let (mut told, mut is_lacking) = (LeaseReplyEntry::default(), false);
         for (k, limit) in entry.limits.into_iter().enumerate() {
             let Some(limit) = limit else { continue };
             let free = limit.saturating_sub(others[k].saturating_add(entry.keep[k]));

@@ -2,7 +2,7 @@
 //! et al., OSDI'24); within that tenant the smallest rank, which is priority, then arrival. A priority never
 //! counts against another tenant. Does not know blocks and budgets.
 
-mod light;
+mod low_share;
 mod masks;
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::request::TenantId;
 use crate::sequence::{Rank, Sequence, Waiting};
 use crate::timeline::request_trace::QueueCause;
 
-pub(super) use light::LightTenants;
+pub(super) use low_share::LowShareTenants;
 pub use masks::{MaskReport, SLOW_MASKS, SLOW_MASKS_REMEMBERED};
 pub(super) use masks::{SlowMasks, has_others};
 

@@ -1,7 +1,7 @@
 //! What is known of the executor's speed, for those who predict waits. Does not know who waits.
 
 use super::StepShape;
-use crate::overload::Machine;
+use crate::overload::ServiceRate;
 use crate::routing::StepTime;
 use crate::scheduler::Scheduler;
 use crate::time::Nanos;
@@ -9,7 +9,7 @@ use crate::time::Nanos;
 impl Scheduler {
     /// How long steps take, with contexts as long as those that run now, and how many sequences fit beside
     /// each other; none before the first step.
-    pub fn machine(&self) -> Option<Machine> {
+    pub fn machine(&self) -> Option<ServiceRate> {
         let n_running = self.running.len();
         let n_positions = self.running.iter().map(|sequence| sequence.n_computed()).sum::<usize>();
         let n_context = n_positions.checked_div(n_running).unwrap_or(0);
@@ -27,7 +27,11 @@ impl Scheduler {
         // Those that run tell how many blocks one needs.
         let n_fitting = (self.pool.n_total() * n_running).checked_div(self.pool.n_used());
         let n_fitting = n_fitting.and_then(|n| u32::try_from(n).ok()).unwrap_or(u32::MAX).max(1);
-        Some(Machine { step_time, n_slots: self.config.max_batch_sequences.min(n_fitting), n_replicas: 1 })
+        Some(ServiceRate {
+            step_time,
+            n_slots: self.config.max_batch_sequences.min(n_fitting),
+            n_replicas: 1,
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisError, TlsCertificates};
-use throng_core::limits::shared::{Ask, Told};
+use throng_core::limits::shared::{LeaseReply, LeaseRequest};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -122,7 +122,7 @@ async fn follow(limits: Arc<RateLimits>, pool: Arc<tokio::sync::Mutex<RedisPool>
 
 impl RedisPool {
     /// Asks on the open connection, or opens one.
-    async fn exchange(&mut self, ask: &Ask) -> Result<Option<Told>, String> {
+    async fn exchange(&mut self, ask: &LeaseRequest) -> Result<Option<LeaseReply>, String> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             connection => connection.insert(connect(&self.client).await?),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redis::aio::ConnectionLike;
 use redis::{ErrorKind, RedisError, Script};
-use throng_core::limits::shared::{Amounts, Ask, Told, ToldEntry};
+use throng_core::limits::shared::{Amounts, LeaseReply, LeaseReplyEntry, LeaseRequest};
 
 /// Keys have a common hash tag, so that they are on one node of a cluster.
 const PREFIX: &str = "throng:{limits}:";
@@ -29,9 +29,9 @@ impl PoolScript {
         &self,
         connection: &mut impl ConnectionLike,
         me: &str,
-        ask: &Ask,
+        ask: &LeaseRequest,
         now_ms: Option<u64>,
-    ) -> Result<Option<Told>, RedisError> {
+    ) -> Result<Option<LeaseReply>, RedisError> {
         let mut call = self.0.prepare_invoke();
         for name in ["gateways", "pool", "short"] {
             call.key(format!("{PREFIX}{name}"));
@@ -53,19 +53,19 @@ impl PoolScript {
     }
 }
 
-fn read(numbers: &[u64], short: Vec<String>, n_entries: usize) -> Result<Told, RedisError> {
+fn read(numbers: &[u64], short: Vec<String>, n_entries: usize) -> Result<LeaseReply, RedisError> {
     let wrong = || RedisError::from((ErrorKind::UnexpectedReturnType, "not an answer of the script"));
     let (head, entries) = numbers.split_at_checked(3).ok_or_else(wrong)?;
     if entries.len() != n_entries * N_TOLD {
         return Err(wrong());
     }
     let amounts = |from: &[u64]| -> Amounts { std::array::from_fn(|k| from[k]) };
-    let told = |entry: &[u64]| ToldEntry {
+    let told = |entry: &[u64]| LeaseReplyEntry {
         share: amounts(&entry[..3]),
         free: amounts(&entry[3..6]),
         is_final: entry[6] != 0,
     };
-    Ok(Told {
+    Ok(LeaseReply {
         n_gateways: head[0],
         epoch: head[1],
         is_settling: head[2] != 0,
@@ -78,17 +78,17 @@ fn read(numbers: &[u64], short: Vec<String>, n_entries: usize) -> Result<Told, R
 mod tests {
     use super::*;
     use fastrand::Rng;
-    use throng_core::limits::shared::{AskEntry, Pool};
+    use throng_core::limits::shared::{LeaseRequestEntry, Pool};
     use throng_testkit::redis::RedisServer;
 
     const N_STEPS: usize = 3_000;
 
-    fn random_ask(rng: &mut Rng, number: u64) -> Ask {
+    fn random_ask(rng: &mut Rng, number: u64) -> LeaseRequest {
         let amounts = |rng: &mut Rng, most: u64| -> Amounts { std::array::from_fn(|_| rng.u64(..=most)) };
         let mut names = vec!["a", "b b", "ключ"];
         rng.shuffle(&mut names);
         names.truncate(rng.usize(..=3));
-        let entry = |name: &&str| AskEntry {
+        let entry = |name: &&str| LeaseRequestEntry {
             name: Arc::from(*name),
             limits: std::array::from_fn(|_| match rng.u8(..4) {
                 0 => None,
@@ -100,8 +100,8 @@ mod tests {
             want: amounts(rng, 100),
             yields: rng.bool(),
         };
-        let entries: Vec<AskEntry> = names.iter().map(entry).collect();
-        Ask { number, is_last: rng.u8(..30) == 0, entries }
+        let entries: Vec<LeaseRequestEntry> = names.iter().map(entry).collect();
+        LeaseRequest { number, is_last: rng.u8(..30) == 0, entries }
     }
 
     #[tokio::test]
@@ -125,7 +125,7 @@ mod tests {
             let ask = random_ask(&mut rng, number);
             let told = script.exchange(&mut connection, &me, &ask, Some(now)).await.expect("an answer");
             let mut expected = pool.exchange(&me, &ask, now);
-            let sorted = |told: Option<Told>| {
+            let sorted = |told: Option<LeaseReply>| {
                 told.map(|mut told| {
                     told.short.sort();
                     told

@@ -2,7 +2,7 @@
 
 use super::{Bug, MINUTE, World};
 use crate::limits::limiter::Scope;
-use crate::limits::shared::{Ask, AskEntry, Pool, numbers};
+use crate::limits::shared::{LeaseRequest, LeaseRequestEntry, Pool, numbers};
 use crate::time::Nanos;
 
 impl World {
@@ -19,7 +19,7 @@ impl World {
             // As if it had been empty for long.
             let now_ms = self.now.as_ns() / 1_000_000;
             for back in [4_000, 2_700, 1_400, 0] {
-                let ask = Ask { number: 5_000 - back, is_last: true, entries: Vec::new() };
+                let ask = LeaseRequest { number: 5_000 - back, is_last: true, entries: Vec::new() };
                 let _ = self.pool.exchange("nobody", &ask, now_ms - back);
             }
         }
@@ -43,14 +43,14 @@ impl World {
             self.late.push((dead.id.clone(), ask, at));
         }
         if self.bug == Some(Bug::DeadGatewaysAreForgotten) {
-            let ask = Ask { number: u64::MAX, is_last: true, entries: self.nothing() };
+            let ask = LeaseRequest { number: u64::MAX, is_last: true, entries: self.nothing() };
             let _ = self.pool.exchange(&dead.id, &ask, self.now.as_ns() / 1_000_000);
         }
         self.calm_since = self.now + MINUTE;
     }
 
-    fn nothing(&self) -> Vec<AskEntry> {
-        let nothing = |scope: &Scope| AskEntry {
+    fn nothing(&self) -> Vec<LeaseRequestEntry> {
+        let nothing = |scope: &Scope| LeaseRequestEntry {
             name: scope.name.clone(),
             limits: numbers(&scope.limits),
             keep: [0; 3],

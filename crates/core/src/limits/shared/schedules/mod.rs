@@ -61,13 +61,13 @@ struct Gateway {
     id: String,
     leases: Leases,
     /// The question on its way, when it arrives, and the answer with the time when it is here.
-    question: Option<(Ask, Timestamp)>,
-    answer: Option<(Ask, Told, Timestamp)>,
+    question: Option<(LeaseRequest, Timestamp)>,
+    answer: Option<(LeaseRequest, LeaseReply, Timestamp)>,
     sent_at: Timestamp,
     waiting: Vec<Waiting>,
 }
 
-struct Begun {
+struct StartedRequest {
     at: Timestamp,
     gateway: String,
     scopes: Vec<usize>,
@@ -84,8 +84,8 @@ struct World {
     n_made: usize,
     pool: Pool,
     /// Questions whose gateway no longer waits for the answer.
-    late: Vec<(String, Ask, Timestamp)>,
-    begun: Vec<Begun>,
+    late: Vec<(String, LeaseRequest, Timestamp)>,
+    begun: Vec<StartedRequest>,
     away_until: Timestamp,
     /// Since when nothing has happened that makes refusals right for a while.
     calm_since: Timestamp,
@@ -199,7 +199,7 @@ impl World {
         }
     }
 
-    fn exchange(&mut self, id: &str, mut ask: Ask) -> Option<Told> {
+    fn exchange(&mut self, id: &str, mut ask: LeaseRequest) -> Option<LeaseReply> {
         if self.bug == Some(Bug::LateQuestionsCount) {
             ask.number = self.now.as_ns();
         }
@@ -301,13 +301,19 @@ impl World {
                         self.blind_at = self.now;
                     }
                     self.check_limits(&scopes, n_tokens)?;
-                    self.begun.push(Begun { at, gateway, scopes, n_tokens, reservation: Some(reservation) });
+                    self.begun.push(StartedRequest {
+                        at,
+                        gateway,
+                        scopes,
+                        n_tokens,
+                        reservation: Some(reservation),
+                    });
                 }
-                Err(Undecided::Ask(_)) if self.now < waiting.until => {
+                Err(Undecided::LeaseRequest(_)) if self.now < waiting.until => {
                     self.moved.push((self.now, waiting.n_tokens));
                     gateway.waiting.push(waiting);
                 }
-                Err(Undecided::Ask(refusal) | Undecided::Refused(refusal)) if is_answered => {
+                Err(Undecided::LeaseRequest(refusal) | Undecided::Refused(refusal)) if is_answered => {
                     self.judge(&waiting, refusal)?;
                 }
                 Err(_) => {}

@@ -16,7 +16,7 @@ use crate::router::Route;
 
 /// The vector that a pooling model gives for one text; `None` when it gives none. Dropping the future ends
 /// the work, and what was computed until then is counted.
-pub(crate) async fn vector_aside(
+pub(crate) async fn internal_vector(
     (route, prepared): (Route, Prepared),
     caller: Arc<Caller>,
     tenant: Tenant,
@@ -24,9 +24,9 @@ pub(crate) async fn vector_aside(
 ) -> Option<Vec<f32>> {
     let dispatching = (&**route.replicas().dispatcher(), route.model.is_remote());
     let bound = check_regions(dispatching, &route.model.metrics, &caller, ledger.as_ref()).ok()?;
-    let aside = Arc::new(caller.aside(tenant));
+    let internal = Arc::new(caller.internal_request(tenant));
     let Prepared { mut requests, memory, .. } = prepared;
-    let meter = ledger.map(|ledger| count(&route, &requests, &aside, &ledger)).transpose().ok()?.flatten();
+    let meter = ledger.map(|ledger| count(&route, &requests, &internal, &ledger)).transpose().ok()?.flatten();
     let mut charge = Charge::default().with_meter(meter);
     let request = requests.pop()?;
     let (n_tokens, sampling) = (request.prompt.len(), Arc::clone(&request.sampling));
@@ -34,7 +34,7 @@ pub(crate) async fn vector_aside(
     charge.begin(n_tokens as u64);
     let prompt = BegunPrompt { generation, cache_use: None, n: 1, n_tokens, sampling };
     let blamed = BlamedParams { prompt: "messages", constraint: None };
-    let session = Session::new(route.model.clone(), vec![prompt], blamed, None, memory, aside);
+    let session = Session::new(route.model.clone(), vec![prompt], blamed, None, memory, internal);
     let mut session = session.with_charge(charge);
     let mut vector = None;
     while let Some(output) = session.next().await {

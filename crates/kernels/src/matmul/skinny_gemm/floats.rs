@@ -1,13 +1,13 @@
 //! Products of a few tokens with weights that are floats: widened in registers as they are read.
 
-use super::{AHEAD_BYTES, FewTokens};
+use super::{AHEAD_BYTES, SkinnyGemm};
 use crate::layout::{BLOCK, E4m3Scale, FloatLayout, PANEL};
 use crate::matmul::activations::FLOAT_RECORD;
 use crate::quant::e4m3_scale;
 use crate::simd::{Kernel, SimdIsa, prefetch_bytes};
 
 /// The product for a layout of floats given by its index in [`FloatLayout::ALL`].
-pub(super) struct OfFloats<'a, const T: usize, const LAYOUT: usize>(pub(super) FewTokens<'a, T>);
+pub(super) struct OfFloats<'a, const T: usize, const LAYOUT: usize>(pub(super) SkinnyGemm<'a, T>);
 
 impl<const T: usize, const LAYOUT: usize> OfFloats<'_, T, LAYOUT> {
     const LAYOUT: FloatLayout = FloatLayout::ALL[LAYOUT];
@@ -40,7 +40,7 @@ impl<const T: usize, const LAYOUT: usize> Kernel for OfFloats<'_, T, LAYOUT> {
 
     #[inline(always)]
     unsafe fn run<S: SimdIsa>(self) {
-        let FewTokens { layout, panel, x, token, out, stride, adds } = self.0;
+        let SkinnyGemm { layout, panel, x, token, out, stride, adds } = self.0;
         let column_bytes = PANEL * Self::BYTES;
         // SAFETY: the blocks are in the panel; records and outputs by contract; any address may be prefetched.
         unsafe {

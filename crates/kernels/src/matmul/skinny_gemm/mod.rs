@@ -15,7 +15,7 @@ use floats::OfFloats;
 const AHEAD_BYTES: usize = 8192;
 
 /// `T` tokens times the sixteen rows of one panel.
-pub(super) struct FewTokens<'a, const T: usize> {
+pub(super) struct SkinnyGemm<'a, const T: usize> {
     pub(super) layout: &'a PanelLayout,
     pub(super) panel: &'a [u8],
     /// The token group's first record, in the form that the format is multiplied with.
@@ -29,7 +29,7 @@ pub(super) struct FewTokens<'a, const T: usize> {
     pub(super) adds: bool,
 }
 
-impl<const T: usize> FewTokens<'_, T> {
+impl<const T: usize> SkinnyGemm<'_, T> {
     /// Multiplies with a panel in the format.
     ///
     /// # Safety
@@ -54,22 +54,22 @@ impl<const T: usize> FewTokens<'_, T> {
     }
 }
 
-/// A product for an ISA. Made by [`FewTokens::multiply`] only, after its checks.
+/// A product for an ISA. Made by [`SkinnyGemm::multiply`] only, after its checks.
 struct OnIsa<'a, const T: usize> {
-    kernel: FewTokens<'a, T>,
+    kernel: SkinnyGemm<'a, T>,
     isa: Isa,
 }
 
 impl<const T: usize> WithLayout for OnIsa<'_, T> {
     #[inline(always)]
     fn run<const LAYOUT: usize>(self) {
-        // SAFETY: `FewTokens::multiply` checked the panel; records and outputs by its caller.
+        // SAFETY: `SkinnyGemm::multiply` checked the panel; records and outputs by its caller.
         unsafe { self.isa.run(OfCodes::<T, LAYOUT>(self.kernel)) }
     }
 }
 
 /// The product for a layout of codes given by its index in [`CodeLayout::ALL`].
-struct OfCodes<'a, const T: usize, const LAYOUT: usize>(FewTokens<'a, T>);
+struct OfCodes<'a, const T: usize, const LAYOUT: usize>(SkinnyGemm<'a, T>);
 
 impl<const T: usize, const LAYOUT: usize> Kernel for OfCodes<'_, T, LAYOUT> {
     type Output = ();
@@ -102,7 +102,7 @@ impl<const T: usize, const LAYOUT: usize> OfCodes<'_, T, LAYOUT> {
     #[inline(always)]
     unsafe fn blocks<S: SimdIsa, const HALVES: bool, const MIN: bool>(self) {
         let CodeLayout { bits, zero, codebook, scales: kind, .. } = Self::CODES;
-        let FewTokens { layout, panel, x, token, out, stride, adds } = self.0;
+        let SkinnyGemm { layout, panel, x, token, out, stride, adds } = self.0;
         let panel = panel.as_ptr();
         let is_wide = !MIN && !Self::CODES.is_narrow();
         let to_wide = if is_wide { 128 - zero } else { 0 };

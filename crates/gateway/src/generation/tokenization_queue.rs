@@ -1,6 +1,6 @@
-//! Turns to work: bounds how many prompts are parsed, rendered and tokenized at a time, and what waits for
-//! it. Tenants take turns, so that one with many requests does not hold the others back. Does not know what
-//! the work is.
+//! TokenizationQueue to work: bounds how many prompts are parsed, rendered and tokenized at a time, and what
+//! waits for it. Tenants take turns, so that one with many requests does not hold the others back. Does not
+//! know what the work is.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ pub(crate) const LONG_BYTES: usize = 64 << 10;
 
 /// The places to work at, in two lines: one for short bodies, one for long ones.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct TokenizationQueue {
     short: Arc<Line>,
     long: Arc<Line>,
 }
@@ -29,7 +29,7 @@ pub(crate) enum NoTurn {
     TimedOut,
 }
 
-impl Turns {
+impl TokenizationQueue {
     /// `n_places` to work at, at least one in each line; `max_waiting` may wait in each, for at most
     /// `patience`.
     pub fn new(n_places: usize, max_waiting: usize, patience: Duration) -> Self {
@@ -181,8 +181,8 @@ mod tests {
         TenantId(Arc::from(name))
     }
 
-    fn turns(n_places: usize, max_waiting: usize) -> Turns {
-        Turns::new(n_places, max_waiting, Duration::from_secs(3600))
+    fn turns(n_places: usize, max_waiting: usize) -> TokenizationQueue {
+        TokenizationQueue::new(n_places, max_waiting, Duration::from_secs(3600))
     }
 
     #[tokio::test]

@@ -26,7 +26,7 @@ const MOST_SLOWDOWN: f64 = 1.25;
 
 /// What is known of tenants that ask for little.
 #[derive(Debug, Default)]
-pub(in crate::scheduler) struct LightTenants {
+pub(in crate::scheduler) struct LowShareTenants {
     /// The latest whose request was started, and when.
     latest: Option<(TenantId, Timestamp)>,
     /// The newest step has nothing of the others.
@@ -85,11 +85,11 @@ impl Scheduler {
     pub(in crate::scheduler) fn note_light(
         &mut self,
         sequence: &mut Sequence<Running>,
-        is_light: bool,
+        has_low_share: bool,
         now: Timestamp,
     ) {
-        sequence.state.is_light = is_light;
-        if is_light {
+        sequence.state.has_low_share = has_low_share;
+        if has_low_share {
             self.light.latest = Some((sequence.request.tenant.clone(), now));
         }
     }
@@ -127,7 +127,7 @@ impl Scheduler {
         emit: &mut Emit<'_>,
     ) -> bool {
         let n_preempted = self.counters.preemptions;
-        self.schedule_chunks(|sequence| sequence.state.is_light, budget);
+        self.schedule_chunks(|sequence| sequence.state.has_low_share, budget);
         let has_blocks = self.counters.preemptions == n_preempted;
         if has_blocks && !self.waiting.is_empty() {
             self.admit(true, budget, now, emit);
