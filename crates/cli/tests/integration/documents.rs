@@ -10,7 +10,7 @@ use throng_cli::args::CommandLine;
 use crate::process::throng;
 
 /// Flags of cargo, docker, curl and other programs that the pages name.
-const OTHER_PROGRAMS: [&str; 21] = [
+const OTHER_PROGRAMS: [&str; 23] = [
     "--bench",
     "--build-arg",
     "--core",
@@ -21,9 +21,11 @@ const OTHER_PROGRAMS: [&str; 21] = [
     "--memory",
     "--no-show-model-warnings",
     "--nocapture",
+    "--open-streams",
     "--publish",
     "--read-only",
     "--release",
+    "--remote",
     "--router",
     "--set",
     "--tag",

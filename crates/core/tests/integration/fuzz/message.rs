@@ -65,8 +65,8 @@ fn a_message_of_no_batch_is_refused() {
     let step = |changes: &[(&str, &str)]| {
         let mut text = r#"{"sequences":[{"request":1,"index":0,"start":0,"n_prompt":2,"next_prompt_token":null,
             "sample":true,"n_drafts":0,"n_to_draft":0,"carried":null,"sampling":0,"masks":null,"adapter":null,
-            "state":null,"n_tokens":2,"n_blocks":1,"n_history":0,"n_output":0}],"sampling":[{}],"tokens":[5,6],
-            "blocks":[3],"history":[],"output":[],"copies":[],"state_copies":[],"has_others":false}"#
+            "media":null,"state":null,"n_tokens":2,"n_blocks":1,"n_history":0,"n_output":0}],"sampling":[{}],"tokens":[5,6],
+            "blocks":[3],"history":[],"output":[],"media":[],"moves":[],"state_copies":[],"has_others":false}"#
             .to_owned();
         for (from, to) in changes {
             assert_eq!(text.matches(from).count(), 1, "{from}");
