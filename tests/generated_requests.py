@@ -240,7 +240,13 @@ class Checker:
         if kind != "application/json":
             yield f"an error as {kind}"
             return
-        error = json.loads(content).get("error", {})
+        answer = json.loads(content)
+        error = answer.get("error", {})
+        # Ollama's form, and Anthropic's, with the code beside them.
+        if isinstance(error, str) and set(answer) == {"error", "code"}:
+            return
+        if answer.get("type") == "error" and set(error) == {"type", "message", "code"}:
+            return
         kinds = {"message": str, "type": str, "code": str, "param": (str, type(None))}
         if set(error) != set(kinds) or not all(isinstance(error[name], kind) for name, kind in kinds.items()):
             yield f"an error of another form: {content[:200]}"
