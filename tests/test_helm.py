@@ -141,5 +141,5 @@ def test_the_parts_belong_together(helm, values, binary):
         assert trigger["metadata"]["url"] == f"http://demo.models.svc:{port}/metrics" and port == 8080
         assert (trigger["metadata"]["valueLocation"], trigger["metadata"]["targetValue"]) == ("throng_desired_replicas", "1")
         [secret] = authentication["spec"]["secretTargetRef"]
-        key = next(one for one in container["env"] if one["name"] == "THRONG_API_KEY")["valueFrom"]["secretKeyRef"]
+        key = next(one for one in container["env"] if one["name"] == "THRONG_ADMIN_KEY")["valueFrom"]["secretKeyRef"]
         assert (secret["parameter"], secret["name"], secret["key"]) == ("token", key["name"], key["key"])
