@@ -6,6 +6,10 @@ use crate::spelling::nearest;
 
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
+/// Settings that are gone, each with what serves in its place.
+const REMOVED: [(&str, &str); 2] = [("keda_listen", METRICS_API), ("keda_tls", METRICS_API)];
+const METRICS_API: &str = "KEDA reads /metrics with its scaler metrics-api; see docs/fleet.md";
+
 /// The end of the names of settings that count bytes.
 pub const BYTES: &str = "_bytes";
 
@@ -30,6 +34,9 @@ pub fn tip(path: &str, message: &str) -> Option<String> {
 /// The setting that an unknown one was meant to be.
 fn meant(path: &str, message: &str) -> Option<String> {
     let (_, key) = path.rsplit_once('.').unwrap_or(("", path));
+    if let Some((_, instead)) = REMOVED.iter().find(|(name, _)| *name == key) {
+        return Some((*instead).to_owned());
+    }
     let expected = message.split_once("expected ").map_or("", |(_, list)| list);
     let settings = settings();
     let flag = format!("--{}", key.replace('_', "-"));
@@ -87,6 +94,7 @@ mod tests {
             ("gateway.port", "unknown field `port`, expected `server`", "port in [gateway.server]"),
             ("model.max_model_len", "unknown field `max_model_len`", "max_model_len_tokens in [model]"),
             ("engine.max_num_seqs", "unknown field `max_num_seqs`", "max_batch_sequences in [expert.engine]"),
+            ("gateway.autoscale.keda_listen", "unknown field `keda_listen`", "scaler metrics-api"),
             ("model.quantize", "unknown variant `q4k`, expected one of `q8_0`, `q4_k`", "\"q4_k\""),
             (
                 "gateway.api.max_body_bytes",
