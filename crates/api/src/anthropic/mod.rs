@@ -21,8 +21,9 @@ pub struct Messages;
 
 impl Dialect for Messages {
     fn parse(&self, body: &[u8], options: &ReadOptions) -> Result<Request, ApiError> {
-        let parsed = request::parse(body, options)?;
-        Ok(Request { spec: parsed, view: Box::new(writer::MessageView) })
+        let spec = request::parse(body, options)?;
+        let max_tokens = spec.options.max_tokens.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+        Ok(Request { spec, view: Box::new(writer::MessageView { max_tokens }) })
     }
 
     fn error_body(&self, error: &ApiError) -> Vec<u8> {

@@ -72,7 +72,7 @@ pub const FIELDS: &[Field<Body>] = &[
     field(
         "max_tokens",
         Integer(1, i32::MAX as i64, |b| &mut b.options.max_tokens),
-        "The most tokens to generate.",
+        "The most tokens to generate; where the context has room for fewer, as many as fit.",
     ),
     field("stream", Boolean(|b| &mut b.options.stream), "Answer by events; false unless said."),
     field(
@@ -166,6 +166,8 @@ fn read(body: &[u8], options: &ReadOptions) -> Result<(Body, IgnoredParameters),
     let mut read = Body::default();
     read.options.names = ParamNames { prompt: "messages", ..ParamNames::default() };
     read.options.thinks_if_it_can = true;
+    // Every client must send `max_tokens`, so agents send the most that their model could give.
+    read.options.may_end_with_context = true;
     let ignored = read_body(body, &mut [&mut Bound { fields: FIELDS, target: &mut read }], options)?;
     if read.options.model.is_none() {
         return Err(ApiError::missing_required_parameter("model"));

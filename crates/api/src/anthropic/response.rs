@@ -100,19 +100,18 @@ pub(super) enum BlockDelta<'a> {
 }
 
 /// How a message ended.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct MessageEnd<'a> {
     pub stop_reason: Option<&'static str>,
     pub stop_sequence: Option<&'a str>,
 }
 
 impl<'a> MessageEnd<'a> {
-    /// The end of a choice. One whose end is not known has none.
-    pub fn of(end: Option<&'a ChoiceEnd>) -> Self {
-        let Some(end) = end else { return Self { stop_reason: None, stop_sequence: None } };
+    /// The end of a choice; `at_limit` is the reason of one that had no more tokens.
+    pub fn of(end: &'a ChoiceEnd, at_limit: &'static str) -> Self {
         let reason = match end.reason {
             _ if end.is_filtered => "refusal",
-            FinishReason::Length => "max_tokens",
+            FinishReason::Length => at_limit,
             _ if end.stop.is_some() => "stop_sequence",
             _ if end.has_calls => "tool_use",
             _ => "end_turn",

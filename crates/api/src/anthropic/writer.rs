@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::ErrorObject;
 use super::response::{Block, BlockDelta, Event, Message, MessageEnd, Usage, input_of};
-use crate::answer::{Answer, AnswerEvent, AnswerShape, Delta, Tally};
+use crate::answer::{Answer, AnswerEvent, AnswerShape, ChoiceEnd, Delta, Tally};
 use crate::dialect::{AnswerFacts, AnswerView, AnswerWriter};
 use crate::error::ApiError;
 use crate::events::Events;
@@ -17,7 +17,10 @@ use crate::spec::GenerationSpec;
 
 /// The view of a message; the client chooses nothing of it.
 #[derive(Debug)]
-pub(super) struct MessageView;
+pub(super) struct MessageView {
+    /// The most output tokens that the client asked for. The context may have had room for fewer.
+    pub max_tokens: u64,
+}
 
 impl AnswerView for MessageView {
     fn shape(&self, _: &GenerationSpec) -> AnswerShape {
@@ -33,7 +36,9 @@ impl AnswerView for MessageView {
     fn writer(self: Box<Self>, facts: AnswerFacts) -> Box<dyn AnswerWriter> {
         let tally = Tally::new(facts.n_prompt_tokens());
         let id = format!("msg_{}", Uuid::new_v4().simple());
-        Box::new(MessageWriter { id, model: facts.model, tally, open: None, n_blocks: 0, has_begun: false })
+        let Self { max_tokens } = *self;
+        let model = facts.model;
+        Box::new(MessageWriter { id, model, max_tokens, tally, open: None, n_blocks: 0, has_begun: false })
     }
 }
 
@@ -42,6 +47,7 @@ impl AnswerView for MessageView {
 struct MessageWriter {
     id: String,
     model: String,
+    max_tokens: u64,
     tally: Tally,
     /// The block that is being written.
     open: Option<OpenBlock>,
@@ -61,17 +67,12 @@ impl MessageWriter {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
         }
-        let message = self.message(Vec::new(), None, &self.tally);
+        let message = self.message(Vec::new(), MessageEnd::default(), &self.tally);
         push(&Event::MessageStart { message }, out);
     }
 
-    fn message<'a>(
-        &'a self,
-        content: Vec<Block<'a>>,
-        end: Option<MessageEnd<'a>>,
-        tally: &Tally,
-    ) -> Message<'a> {
-        let MessageEnd { stop_reason, stop_sequence } = end.unwrap_or_else(|| MessageEnd::of(None));
+    fn message<'a>(&'a self, content: Vec<Block<'a>>, end: MessageEnd<'a>, tally: &Tally) -> Message<'a> {
+        let MessageEnd { stop_reason, stop_sequence } = end;
         Message {
             id: &self.id,
             r#type: "message",
@@ -82,6 +83,13 @@ impl MessageWriter {
             stop_sequence,
             usage: Usage::from(tally),
         }
+    }
+
+    /// How an answer of so many tokens ended; nothing of one whose end is not known.
+    fn end_of<'a>(&self, end: Option<&'a ChoiceEnd>, tally: &Tally) -> MessageEnd<'a> {
+        let at_limit =
+            if tally.output < self.max_tokens { "model_context_window_exceeded" } else { "max_tokens" };
+        end.map_or_else(MessageEnd::default, |end| MessageEnd::of(end, at_limit))
     }
 
     /// Begins a block unless it is open already; another one that is open ends.
@@ -151,7 +159,7 @@ impl AnswerWriter for MessageWriter {
                 deltas.iter().for_each(|delta| self.push_delta(delta, out));
                 self.close(out);
                 let usage = Usage::from(&self.tally);
-                push(&Event::MessageDelta { delta: MessageEnd::of(Some(end)), usage }, out);
+                push(&Event::MessageDelta { delta: self.end_of(Some(end), &self.tally), usage }, out);
             }
             AnswerEvent::Prompt { .. } | AnswerEvent::Failed(_) => {}
         }
@@ -183,7 +191,7 @@ impl AnswerWriter for MessageWriter {
             name: &call.name,
             input: input_of(&call.arguments),
         }));
-        let end = MessageEnd::of(choice.end.as_ref());
-        Ok(serde_json::to_writer(out, &self.message(content, Some(end), &answer.tally))?)
+        let end = self.end_of(choice.end.as_ref(), &answer.tally);
+        Ok(serde_json::to_writer(out, &self.message(content, end, &answer.tally))?)
     }
 }

@@ -172,6 +172,7 @@ fn read(
     )?;
     let mut generation = common.options;
     generation.names = ParamNames { prompt, max_tokens: "options.num_predict", ..ParamNames::default() };
+    generation.may_end_with_context = true;
     generation.stream = Some(generation.stream.unwrap_or(true));
     generation.settle(ignored, options);
     generation.check_together(false)?;

@@ -49,6 +49,8 @@ pub struct GenerationOptions {
     pub names: ParamNames,
     /// Most output tokens of a client that does not say; `None`: what is left of the context.
     pub default_max_tokens: Option<u32>,
+    /// Whether a `max_tokens` above what is left of the context means as many as fit. Others are refused.
+    pub may_end_with_context: bool,
     /// The model's name, not empty, without control characters, at most 512 bytes.
     pub model: Option<String>,
     /// Whether to answer token by token.

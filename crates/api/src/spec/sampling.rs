@@ -79,6 +79,7 @@ impl GenerationOptions {
             return Err(ApiError::prompt_too_long(self.names.prompt, n_prompt_tokens, max_len));
         };
         match self.max_tokens {
+            Some(asked) if asked > i64::from(room) && self.may_end_with_context => Ok(room),
             Some(asked) if asked > i64::from(room) => {
                 let asked = u32::try_from(asked).unwrap_or(u32::MAX);
                 Err(ApiError::output_too_long(self.names.max_tokens, n_prompt_tokens, asked, max_len))

@@ -66,7 +66,7 @@ impl AnswerBound {
         // Beams are kept whole until the search ends.
         let of_beams = first.sampling.beams.map(|_| first.sampling.max_tokens);
         if let (Some(n_tokens), false) =
-            (of_beams.or(options.max_tokens.map(|n| n as u32)), options.is_streaming())
+            (of_beams.or(options.max_tokens.map(|_| first.sampling.max_tokens)), options.is_streaming())
         {
             let bytes = (n_choices * n_tokens as usize).saturating_mul(token_bytes);
             if bytes > max_bytes - prompt_bytes {

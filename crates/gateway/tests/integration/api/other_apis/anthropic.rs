@@ -1,7 +1,7 @@
 //! Anthropic's Messages over a socket: whole and streamed answers say the same, in that API's form.
 
 use crate::api::tool_calls::{TWO, scripted};
-use crate::harness::Client;
+use crate::harness::{Client, MAX_LEN};
 use serde_json::{Value, json};
 use throng_text::{ReasoningFormat, ToolCallFormat};
 
@@ -166,6 +166,25 @@ async fn answers_go_back_as_history_with_the_results_of_their_calls() {
     let prefilled = json!([{"role": "user", "content": "{{more}}"}, {"role": "assistant", "content": "So"}]);
     let more = answer(&mut client, &asking("", json!({"messages": prefilled}))).await;
     assert_eq!(more["content"][0]["text"], "more");
+}
+
+/// Agents ask for the most tokens that their model could give, whatever the context has left.
+#[tokio::test]
+async fn an_answer_that_the_context_ends_says_so() {
+    let server = scripted(None, None).await;
+    let mut client = server.connect().await;
+    let n_most = u64::from(MAX_LEN);
+    let short = answer(&mut client, &asking("Good day", json!({"max_tokens": 10 * n_most}))).await;
+    assert_eq!(short["stop_reason"], "end_turn");
+    let letters = "a".repeat(MAX_LEN as usize * 6 / 10);
+    let cut = answer(&mut client, &asking(&letters, json!({"max_tokens": 10 * n_most}))).await;
+    assert_eq!(cut["stop_reason"], "model_context_window_exceeded");
+    let n_output = cut["usage"]["output_tokens"].as_u64().expect("a number");
+    let n_input = client.post("/v1/messages/count_tokens", &asking(&letters, json!({}))).await.json();
+    assert_eq!(n_input["input_tokens"].as_u64().map(|n| n + n_output), Some(n_most));
+    // Exactly what fits is a limit of the client's own.
+    let exact = answer(&mut client, &asking(&letters, json!({"max_tokens": n_output}))).await;
+    assert_eq!(exact["stop_reason"], "max_tokens");
 }
 
 #[tokio::test]

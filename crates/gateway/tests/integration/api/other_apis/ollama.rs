@@ -75,6 +75,9 @@ async fn chats_have_text_thoughts_and_whole_calls() {
     let options = json!({"options": {"num_predict": 3, "num_ctx": 4096, "stop": ["x"]}});
     let cut = answer(&mut client, "/api/chat", &asking("one two", options)).await;
     assert_eq!((&cut["message"]["content"], &cut["done_reason"]), (&json!("one"), &json!("length")));
+    let more_than_fit = json!({"options": {"num_predict": 1_000_000}});
+    let whole = answer(&mut client, "/api/chat", &asking("one two", more_than_fit)).await;
+    assert_eq!((&whole["message"]["content"], &whole["done_reason"]), (&json!("one two"), &json!("stop")));
 }
 
 #[tokio::test]
