@@ -6,6 +6,8 @@ mod response;
 mod tools;
 mod writer;
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use crate::dialect::{Dialect, Request};
@@ -41,7 +43,7 @@ struct ErrorObject<'a> {
 #[derive(Debug, Serialize)]
 struct ErrorFields<'a> {
     r#type: &'static str,
-    message: &'a str,
+    message: Cow<'a, str>,
     /// Beyond Anthropic's form: the code that OpenAI's form has.
     code: &'static str,
 }
@@ -59,9 +61,11 @@ impl<'a> ErrorObject<'a> {
             500.. => "api_error",
             _ => "invalid_request_error",
         };
-        Self {
-            r#type: "error",
-            error: ErrorFields { r#type: kind, message: error.message(), code: error.code() },
-        }
+        // The words by which agents know that they must shorten the conversation.
+        let message = match error.code() {
+            "context_length_exceeded" => format!("prompt is too long: {}", error.message()).into(),
+            _ => error.message().into(),
+        };
+        Self { r#type: "error", error: ErrorFields { r#type: kind, message, code: error.code() } }
     }
 }

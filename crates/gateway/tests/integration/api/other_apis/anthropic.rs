@@ -194,6 +194,12 @@ async fn errors_and_lists_have_the_form_of_the_api() {
     for (body, status, kind, word) in [
         (json!({"model": "paper", "messages": []}), 400, "invalid_request_error", "messages"),
         (asking("a", json!({"max_tokens": null})), 400, "invalid_request_error", "max_tokens"),
+        (
+            asking(&"a".repeat(MAX_LEN as usize), json!({})),
+            400,
+            "invalid_request_error",
+            "prompt is too long: ",
+        ),
         (asking("a", json!({"model": "absent"})), 404, "not_found_error", "absent"),
         (
             asking("a", json!({"tools": [{"type": "bash_20250124", "name": "bash"}]})),
