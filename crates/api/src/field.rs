@@ -5,6 +5,7 @@
 use super::error::ApiError;
 use super::ignored::IgnoredParameters;
 use super::json::{JsonType, MAX_MEMBERS, Node, Reading};
+use super::model_name::{MAX_MODEL_NAME_BYTES, model_name};
 
 /// What a server's operator decides about reading requests.
 #[derive(Debug, Clone)]
@@ -47,6 +48,8 @@ pub enum Kind<T> {
     Integer(i64, i64, fn(&mut T) -> &mut Option<i64>),
     /// A number of a range.
     Number(Range, fn(&mut T) -> &mut Option<f32>),
+    /// The name of a model.
+    ModelName(fn(&mut T) -> &mut Option<String>),
     /// A string of at most so many bytes.
     Text(usize, fn(&mut T) -> &mut Option<String>),
     /// Anything else.
@@ -158,6 +161,7 @@ impl<T> Kind<T> {
             Self::Boolean(_) => Shape::Boolean,
             Self::Integer(min, max, _) => Shape::Integer(*min, *max),
             Self::Number(range, _) => Shape::Number(*range),
+            Self::ModelName(_) => Shape::Text(MAX_MODEL_NAME_BYTES),
             Self::Text(max_bytes, _) => Shape::Text(*max_bytes),
             Self::Custom(shape, _) | Self::Ignored(shape) => *shape,
             Self::Hint(shape, _) | Self::Refused(shape, _) => *shape,
@@ -172,6 +176,7 @@ impl<T> Field<T> {
             Kind::Boolean(slot) => *slot(target) = Some(node.boolean()?),
             Kind::Integer(min, max, slot) => *slot(target) = Some(node.integer(*min, *max)?),
             Kind::Number(range, slot) => *slot(target) = Some(range.read_f32(node)?),
+            Kind::ModelName(slot) => *slot(target) = Some(model_name(node)?),
             Kind::Text(max_bytes, slot) => *slot(target) = Some(node.string(*max_bytes)?.into_owned()),
             Kind::Custom(_, read) => read(target, node, options)?,
             Kind::Ignored(shape) => {

@@ -10,6 +10,7 @@ mod events;
 pub mod field;
 mod ignored;
 pub mod json;
+mod model_name;
 pub mod ollama;
 pub mod openai;
 pub mod openapi;

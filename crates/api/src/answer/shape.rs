@@ -30,3 +30,16 @@ pub struct AnswerShape {
     /// Whether token ids are shown.
     pub token_ids: bool,
 }
+
+impl Default for AnswerShape {
+    /// The shape of text without log-probabilities and token ids.
+    fn default() -> Self {
+        Self {
+            n_repeats: 1,
+            prompt_logprobs: Vec::new(),
+            prompt_logprobs_param: "",
+            logprobs: None,
+            token_ids: false,
+        }
+    }
+}

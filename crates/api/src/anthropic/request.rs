@@ -6,13 +6,13 @@ use throng_text::grammar::ConstraintSpec;
 use super::content::{read_system, read_turns};
 use super::tools::{ToolUse, read_tool_choice, read_tools};
 use crate::error::ApiError;
-use crate::field::Kind::{Boolean, Custom, Ignored, Integer, Number, Refused};
+use crate::field::Kind::{Boolean, Custom, Ignored, Integer, ModelName, Number, Refused};
 use crate::field::{Bound, Field, Range, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
 use crate::json::{MAX_TREE_VALUES, Node, TreeBudget};
 use crate::spec::{
     ChatInput, ContentPart, Conversation, GenerationOptions, GenerationSpec, Input, MAX_MESSAGES, Message,
-    ParamNames, Role, check_replies, model_name,
+    ParamNames, Role, check_replies,
 };
 
 /// Most stop sequences of a request.
@@ -45,14 +45,7 @@ struct Thinking {
 
 /// The parameters of both endpoints.
 pub const FIELDS: &[Field<Body>] = &[
-    field(
-        "model",
-        Custom(Shape::Text(512), |b, node, _| {
-            b.options.model = Some(model_name(node)?);
-            Ok(())
-        }),
-        "The model to use.",
-    ),
+    field("model", ModelName(|b| &mut b.options.model), "The model to use."),
     field(
         "messages",
         Custom(Shape::Array(MAX_MESSAGES, &Shape::Object), |b, node, _| {

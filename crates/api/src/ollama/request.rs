@@ -5,12 +5,12 @@ use throng_text::grammar::ConstraintSpec;
 
 use super::messages::read_messages;
 use crate::error::ApiError;
-use crate::field::Kind::{Boolean, Custom, Ignored, Refused};
+use crate::field::Kind::{Boolean, Custom, Ignored, ModelName, Refused};
 use crate::field::{Bound, Field, Range, ReadOptions, Shape, field, read_body};
 use crate::json::{JsonType, MAX_TREE_VALUES, Node, TreeBudget};
 use crate::spec::{
     ChatInput, ContentPart, Conversation, GenerationOptions, GenerationSpec, Input, MAX_MESSAGES, MAX_TOOLS,
-    Message, ParamNames, Prompt, PromptsInput, Role, check_replies, model_name, read_function,
+    Message, ParamNames, Prompt, PromptsInput, Role, check_replies, read_function,
 };
 
 /// Most stop strings of a request.
@@ -36,14 +36,7 @@ pub struct Body {
 
 /// The parameters of both endpoints.
 pub const COMMON_FIELDS: &[Field<Body>] = &[
-    field(
-        "model",
-        Custom(Shape::Text(512), |b, node, _| {
-            b.options.model = Some(model_name(node)?);
-            Ok(())
-        }),
-        "The model to use.",
-    ),
+    field("model", ModelName(|b| &mut b.options.model), "The model to use."),
     field("stream", Boolean(|b| &mut b.options.stream), "Answer line by line; true unless said."),
     field(
         "format",

@@ -22,13 +22,7 @@ pub(super) struct View {
 
 impl AnswerView for View {
     fn shape(&self, _: &GenerationSpec) -> AnswerShape {
-        AnswerShape {
-            n_repeats: 1,
-            prompt_logprobs: Vec::new(),
-            prompt_logprobs_param: "",
-            logprobs: None,
-            token_ids: false,
-        }
+        AnswerShape::default()
     }
 
     fn writer(self: Box<Self>, facts: AnswerFacts) -> Box<dyn AnswerWriter> {

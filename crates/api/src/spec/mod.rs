@@ -2,7 +2,6 @@
 
 mod conversation;
 mod message;
-mod model_name;
 mod options;
 mod sampling;
 mod several_answers;
@@ -13,7 +12,6 @@ use throng_core::request::TokenId;
 pub use conversation::Conversation;
 pub(crate) use message::check_replies;
 pub use message::{ContentPart, MAX_MESSAGES, MAX_NAME_BYTES, MAX_PARTS, Message, Role, ToolCall};
-pub use model_name::{MAX_MODEL_NAME_BYTES, model_name};
 pub use options::{GenerationOptions, OutputConstraint, ParamNames, StreamOptions, TruncationSide};
 pub use sampling::{EncodeWord, ModelFacts, ModelLimits, check_prompt};
 pub use several_answers::{beam_bytes, not_with_beams};

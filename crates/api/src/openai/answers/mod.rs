@@ -81,11 +81,9 @@ impl ResponseOptions {
 
     fn shape(&self) -> AnswerShape {
         AnswerShape {
-            n_repeats: 1,
-            prompt_logprobs: Vec::new(),
             prompt_logprobs_param: "prompt_logprobs",
-            logprobs: None,
             token_ids: self.token_ids,
+            ..AnswerShape::default()
         }
     }
 }

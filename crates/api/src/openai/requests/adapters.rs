@@ -2,10 +2,9 @@
 //! know adapters.
 
 use crate::error::ApiError;
-use crate::field::Kind::{Boolean, Custom, Ignored, Text};
+use crate::field::Kind::{Boolean, Ignored, ModelName, Text};
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
-use crate::spec::model_name;
 
 /// The longest path that is read.
 const MAX_PATH_BYTES: usize = 4096;
@@ -43,14 +42,8 @@ pub struct AdapterOptions {
     base_model_name: Option<String>,
 }
 
-const NAME: Field<AdapterOptions> = field(
-    "lora_name",
-    Custom(Shape::Text(512), |o, node, _| {
-        o.lora_name = Some(model_name(node).map_err(|error| error.with_param("lora_name"))?);
-        Ok(())
-    }),
-    "What requests call the adapter in `model`.",
-);
+const NAME: Field<AdapterOptions> =
+    field("lora_name", ModelName(|o| &mut o.lora_name), "What requests call the adapter in `model`.");
 
 /// The parameters of loading.
 pub const LOAD_ADAPTER_FIELDS: &[Field<AdapterOptions>] = &[
@@ -67,10 +60,7 @@ pub const LOAD_ADAPTER_FIELDS: &[Field<AdapterOptions>] = &[
     ),
     field(
         "base_model_name",
-        Custom(Shape::Text(512), |o, node, _| {
-            o.base_model_name = Some(model_name(node).map_err(|error| error.with_param("base_model_name"))?);
-            Ok(())
-        }),
+        ModelName(|o| &mut o.base_model_name),
         "The model that the adapter belongs to; needed only where there are several.",
     ),
 ];

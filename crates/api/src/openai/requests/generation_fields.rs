@@ -7,10 +7,10 @@ use super::early_stopping::{EARLY_STOPPING, read_early_stopping};
 use super::generation_values::*;
 use super::structured_output::*;
 use crate::error::ApiError;
-use crate::field::Kind::{Boolean, Custom, Ignored, Integer, Number, Refused};
+use crate::field::Kind::{Boolean, Custom, Ignored, Integer, ModelName, Number, Refused};
 use crate::field::{Field, Range, ReadOptions, Shape, field};
 use crate::json::{MAX_TREE_BYTES, Node};
-use crate::spec::{GenerationOptions, MAX_MODEL_NAME_BYTES, TruncationSide};
+use crate::spec::{GenerationOptions, TruncationSide};
 
 /// Most continuations of one prompt.
 pub const MAX_N: i64 = 128;
@@ -22,7 +22,7 @@ const TEXT_OR_TEXTS: Shape =
 
 /// The parameters of both kinds of completion.
 pub const GENERATION_FIELDS: &[Field<GenerationOptions>] = &[
-    field("model", Custom(Shape::Text(MAX_MODEL_NAME_BYTES), read_model), "The model to use."),
+    field("model", ModelName(|r| &mut r.model), "The model to use."),
     field(
         "stream",
         Boolean(|r| &mut r.stream),

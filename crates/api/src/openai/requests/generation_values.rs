@@ -5,7 +5,7 @@ use throng_core::request::TokenId;
 use crate::error::ApiError;
 use crate::field::{Range, ReadOptions, Shape};
 use crate::json::{JsonType, Node};
-use crate::spec::{GenerationOptions, StreamOptions, model_name};
+use crate::spec::{GenerationOptions, StreamOptions};
 
 pub(super) const MAX_LABEL_BYTES: usize = 512;
 pub(super) const MAX_REQUEST_ID_BYTES: usize = 128;
@@ -28,15 +28,6 @@ pub(super) fn is_empty(node: &Node<'_, '_>) -> bool {
 
 pub(super) fn is_one(node: &Node<'_, '_>) -> bool {
     node.number().is_ok_and(|value| value == 1.0)
-}
-
-pub(super) fn read_model(
-    r: &mut GenerationOptions,
-    node: &Node<'_, '_>,
-    _: &ReadOptions,
-) -> Result<(), ApiError> {
-    r.model = Some(model_name(node)?);
-    Ok(())
 }
 
 pub(super) fn read_stream_options(

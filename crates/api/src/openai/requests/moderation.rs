@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::error::ApiError;
-use crate::field::Kind::Custom;
+use crate::field::Kind::{Custom, ModelName};
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
 use crate::json::{JsonType, Node};
-use crate::spec::model_name;
 
 /// Most texts of a request.
 const MAX_INPUTS: usize = 1_024;
@@ -30,10 +29,7 @@ pub struct ModerationRequest {
 pub const MODERATION_FIELDS: &[Field<ModerationRequest>] = &[
     field(
         "model",
-        Custom(Shape::Text(512), |r, node, _| {
-            r.model = Some(model_name(node)?);
-            Ok(())
-        }),
+        ModelName(|r| &mut r.model),
         "Accepted and named in the answer: the operator's rules decide.",
     ),
     field("input", Custom(Shape::AnyOf(&[TEXT, Shape::Array(MAX_INPUTS, &TEXT)]), read_input), "The texts."),

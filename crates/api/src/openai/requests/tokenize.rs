@@ -9,10 +9,10 @@ use throng_core::request::TokenId;
 use super::conversation::CONVERSATION_FIELDS;
 use super::generation_values::TOKENS;
 use crate::error::ApiError;
-use crate::field::Kind::{Boolean, Custom};
+use crate::field::Kind::{Boolean, Custom, ModelName};
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
-use crate::spec::{Conversation, model_name};
+use crate::spec::Conversation;
 
 const ABOUT_MODEL: &str = "The model whose tokenizer to use.";
 
@@ -53,14 +53,7 @@ pub struct TokenizeOptions {
 
 /// The parameters of tokenize beside those of a conversation.
 pub const TOKENIZE_FIELDS: &[Field<TokenizeOptions>] = &[
-    field(
-        "model",
-        Custom(Shape::Text(512), |o, node, _| {
-            o.model = Some(model_name(node)?);
-            Ok(())
-        }),
-        ABOUT_MODEL,
-    ),
+    field("model", ModelName(|o| &mut o.model), ABOUT_MODEL),
     field(
         "prompt",
         Custom(Shape::Text(usize::MAX), |o, node, _| {
@@ -136,14 +129,7 @@ pub struct DetokenizeOptions {
 
 /// The parameters of detokenize.
 pub const DETOKENIZE_FIELDS: &[Field<DetokenizeOptions>] = &[
-    field(
-        "model",
-        Custom(Shape::Text(512), |o, node, _| {
-            o.model = Some(model_name(node)?);
-            Ok(())
-        }),
-        ABOUT_MODEL,
-    ),
+    field("model", ModelName(|o| &mut o.model), ABOUT_MODEL),
     field(
         "tokens",
         Custom(TOKENS, |o, node, _| {

@@ -4,11 +4,11 @@
 use super::completion::read_prompts;
 use super::generation_values::TOKENS;
 use crate::error::ApiError;
-use crate::field::Kind::{Boolean, Custom, Integer, Text};
+use crate::field::Kind::{Boolean, Custom, Integer, ModelName, Text};
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
 use crate::json::{JsonType, Node};
-use crate::spec::{Prompt, model_name};
+use crate::spec::Prompt;
 
 /// Most texts of one request, as in OpenAI's API.
 pub const MAX_INPUTS: usize = 2048;
@@ -32,14 +32,7 @@ pub struct PoolingOptions {
 
 /// The parameters that the endpoints share.
 pub const POOLING_FIELDS: &[Field<PoolingOptions>] = &[
-    field(
-        "model",
-        Custom(Shape::Text(512), |o, node, _| {
-            o.model = Some(model_name(node)?);
-            Ok(())
-        }),
-        "The model.",
-    ),
+    field("model", ModelName(|o| &mut o.model), "The model."),
     field(
         "add_special_tokens",
         Boolean(|o| &mut o.add_special_tokens),

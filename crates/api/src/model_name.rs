@@ -11,7 +11,7 @@ pub fn model_name(node: &Node<'_, '_>) -> Result<String, ApiError> {
     let name = node.string(usize::MAX)?;
     if name.is_empty() || name.len() > MAX_MODEL_NAME_BYTES || name.chars().any(char::is_control) {
         let message = format!("Invalid value: '{}' is not a model name.", echo(&name));
-        return Err(ApiError::invalid_value("model", message));
+        return Err(ApiError::invalid_value(node.path(), message));
     }
     Ok(name.into_owned())
 }
