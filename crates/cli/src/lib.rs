@@ -6,6 +6,7 @@ pub mod bounds;
 pub mod commands;
 pub mod config;
 pub mod conversation;
+pub mod error_chain;
 pub mod hub;
 pub mod kv_budget;
 pub mod objects;

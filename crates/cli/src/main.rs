@@ -8,6 +8,7 @@ use throng_cli::commands::{
     bench, chat, config, explain, fleet, gateway, generate, handover, inspect, keys, models, pull, serve,
     shell, store, usage, worker,
 };
+use throng_cli::error_chain::in_full;
 use throng_cli::process::line_queue::LineFormat;
 use throng_cli::process::logging;
 use throng_cli::process::output::OutputError;
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.downcast_ref().is_some_and(OutputError::is_reader_gone) => ExitCode::SUCCESS,
         Err(error) => {
-            logging::last_words(&format!("error: {error:#}"));
+            logging::last_words(&format!("error: {}", in_full(&error)));
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
     }

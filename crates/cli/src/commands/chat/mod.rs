@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::args::ChatArgs;
+use crate::error_chain::in_full;
 use crate::process::output;
 use crate::process::wrapping::{Wrapper, terminal_width};
 
@@ -144,7 +145,7 @@ impl Chat<'_> {
             }
             Some(Err(error)) => {
                 let is_full = error.is::<ContextFull>();
-                output::note(if is_full { FULL.to_owned() } else { format!("{error:#}") });
+                output::note(if is_full { FULL.to_owned() } else { in_full(&error) });
                 self.messages.pop();
                 self.n_unanswered += 1;
             }

@@ -7,6 +7,8 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use throng_gateway::{AccessConfig, Loading, TokenConfig};
 
+use crate::error_chain::in_full;
+
 /// How long one answer may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest answer that is read.
@@ -35,7 +37,7 @@ pub fn follow(access: &AccessConfig, loading: &Loading) {
                 Ok(n) if is_failing => tracing::info!(n, "the keys of the tokens' issuer are read again"),
                 Ok(n) => tracing::debug!(n, "read the keys of the tokens' issuer"),
                 Err(ref error) if !is_failing => {
-                    let reason = format!("{error:#}");
+                    let reason = in_full(error);
                     tracing::warn!(
                         reason,
                         "cannot read the keys of the tokens' issuer; the last known ones hold"

@@ -8,6 +8,7 @@ use throng_gateway::{ModelLoader, OnDemandConfig, OnDemandModels, ServedModel};
 
 use super::{load, served_model};
 use crate::config::{EngineSection, ModelSection, OnDemandSection};
+use crate::error_chain::in_full;
 
 #[derive(Debug)]
 struct Loader {
@@ -36,8 +37,7 @@ impl ModelLoader for Loader {
         engine.speculation = Default::default();
         async move {
             let section = section.ok_or("there is no such model")?;
-            let running =
-                load(section.clone(), engine, |_, _| {}).await.map_err(|error| format!("{error:#}"))?;
+            let running = load(section.clone(), engine, |_, _| {}).await.map_err(|error| in_full(&error))?;
             tracing::info!("{}: {}", running.names[0], running.describe_kv_cache());
             Ok(served_model(running, &section))
         }
