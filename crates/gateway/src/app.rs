@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use throng_api::ApiError;
 use throng_core::health::State as Health;
 use throng_fleet::replica::{Link, Links, Replica, Replicas, Status};
 use throng_fleet::upstream::{UpstreamModel, UpstreamModels, UpstreamReplica};
@@ -30,8 +31,10 @@ use crate::observation::RecentRequests;
 use crate::on_demand::{OnDemandModels, Serving};
 use crate::policy::Policy;
 use crate::response_cache::{DiskTier, ResponseCache, SemanticCache};
+use crate::retry_after::retry_after_s;
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
+use crate::upstream;
 
 /// Large answers that are written at a time.
 const MAX_WRITTEN_ANSWERS: usize = 2;
@@ -285,6 +288,25 @@ impl App {
         routes.is_empty()
             || !self.models.upstreams.now().is_empty()
             || routes.iter().any(|route| route.status() != Status::Lost)
+    }
+
+    /// What answers of upstream engines need of it.
+    ///
+    /// # Errors
+    /// 503 while it takes no new requests.
+    pub fn upstream_setting(&self) -> Result<upstream::Setting<'_>, ApiError> {
+        if self.is_draining() {
+            return Err(ApiError::shutting_down(retry_after_s()));
+        }
+        Ok(upstream::Setting {
+            config: &self.config,
+            turns: &self.work.turns,
+            metrics: &self.observed.metrics,
+            limits: &self.policy.limits,
+            ledger: self.policy.ledger.as_ref(),
+            memory: &self.work.memory,
+            phase: &self.lifecycle.phase,
+        })
     }
 
     /// Whether new requests are refused because the server is ending.

@@ -8,7 +8,7 @@ use throng_core::replica::{Timing, TokenReport};
 use throng_core::request::FinishReason;
 
 pub use shape::{AnswerShape, LogprobBytes};
-pub use tally::{Moments, Tally};
+pub use tally::{Moments, Tally, TokenCounts};
 pub use whole::{Answer, Call, Choice, PromptReport};
 
 use crate::error::ApiError;
@@ -25,12 +25,12 @@ pub enum AnswerEvent {
         /// Log-probabilities of its tokens but the first, when asked for.
         logprobs: Vec<TokenReport>,
     },
-    /// A token of a choice.
+    /// A token of a choice, or a piece of text of an upstream engine, which may have several.
     Token {
         /// Number of the prompt × continuations of each prompt + number of the continuation.
         choice_idx: usize,
-        /// The token.
-        report: TokenReport,
+        /// The token; `None` where an upstream engine gives text alone.
+        report: Option<TokenReport>,
         /// Whether it is part of the reasoning.
         is_reasoning: bool,
         /// What it adds to the answer, often nothing.
@@ -45,6 +45,8 @@ pub enum AnswerEvent {
         /// How it ended.
         end: ChoiceEnd,
     },
+    /// The tokens of the whole request, in place of those that its events were counted to have.
+    Usage(TokenCounts),
     /// The request failed as a whole.
     Failed(ApiError),
 }

@@ -4,6 +4,19 @@ use std::time::Duration;
 
 use super::AnswerEvent;
 
+/// Tokens of a whole request, as its engine counts them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TokenCounts {
+    /// Tokens of the prompts.
+    pub prompt: u64,
+    /// Prompt tokens that were found in the cache.
+    pub cached: u64,
+    /// Output tokens of all choices.
+    pub output: u64,
+    /// Output tokens of reasoning.
+    pub reasoning: u64,
+}
+
 /// Tokens of a request so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -36,6 +49,10 @@ impl Tally {
             AnswerEvent::Finished { end, .. } => {
                 let timing = &end.timing;
                 self.moments.add(timing.first_step, timing.first_token, timing.last_token);
+            }
+            AnswerEvent::Usage(counts) => {
+                let TokenCounts { prompt, cached, output, reasoning } = *counts;
+                *self = Self { prompt, cached, output, reasoning, moments: self.moments };
             }
             AnswerEvent::Failed(_) => {}
         }

@@ -38,7 +38,7 @@ pub struct Choice {
     pub reasoning: String,
     /// Its calls of tools, in their order.
     pub calls: Vec<Call>,
-    /// Its tokens.
+    /// Its tokens; none of an upstream engine, which gives text alone.
     pub reports: Vec<TokenReport>,
     /// For each token, how many characters of the content come before it.
     pub offsets: Vec<usize>,
@@ -77,18 +77,20 @@ impl Answer {
                 self.prompts[prompt_idx] = PromptReport { cached_tokens, logprobs };
             }
             AnswerEvent::Token { choice_idx, report, deltas, .. } => {
-                self.n_held +=
-                    size_of::<TokenReport>() + size_of_val(report.top.as_slice()) + size_of::<usize>();
-                let choice = &mut self.choices[choice_idx];
-                choice.reports.push(report);
-                choice.offsets.push(choice.n_chars);
+                if let Some(report) = report {
+                    self.n_held +=
+                        size_of::<TokenReport>() + size_of_val(report.top.as_slice()) + size_of::<usize>();
+                    let choice = &mut self.choices[choice_idx];
+                    choice.reports.push(report);
+                    choice.offsets.push(choice.n_chars);
+                }
                 self.apply(choice_idx, deltas);
             }
             AnswerEvent::Finished { choice_idx, deltas, end } => {
                 self.apply(choice_idx, deltas);
                 self.choices[choice_idx].end = Some(end);
             }
-            AnswerEvent::Failed(_) => {}
+            AnswerEvent::Usage(_) | AnswerEvent::Failed(_) => {}
         }
     }
 

@@ -155,7 +155,7 @@ impl AnswerWriter for MessageWriter {
                 let usage = Usage::from(&self.tally);
                 push(&Event::MessageDelta { delta: self.end_of(Some(end), &self.tally), usage }, out);
             }
-            AnswerEvent::Prompt { .. } | AnswerEvent::Failed(_) => {}
+            AnswerEvent::Prompt { .. } | AnswerEvent::Usage(_) | AnswerEvent::Failed(_) => {}
         }
     }
 

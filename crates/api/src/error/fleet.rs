@@ -17,6 +17,12 @@ impl ApiError {
         Self::server(StatusCode::SERVICE_UNAVAILABLE, code, message).retry_after(retry_after_s)
     }
 
+    /// The engine that serves the model rejects the request with this status; `told` is its reason.
+    pub fn rejected_by_engine(status: StatusCode, told: impl Into<String>, is_too_long: bool) -> Self {
+        let code = if is_too_long { "context_length_exceeded" } else { "upstream_rejected" };
+        Self::client(status, code, told)
+    }
+
     /// The engine that serves the model does not have what is asked for; `told` is what it said.
     pub fn unsupported_by_engine(told: &str) -> Self {
         let reason = format!("The engine that serves this model has no such endpoint: {}.", echo(told));

@@ -3,6 +3,7 @@
 mod answers;
 mod requests;
 mod responses;
+pub mod upstream;
 
 pub use answers::{ChatCompletions, Completions};
 pub use requests::{

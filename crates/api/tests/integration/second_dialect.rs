@@ -114,7 +114,7 @@ fn events() -> Vec<AnswerEvent> {
         |token| TokenReport { chosen: TokenLogprob { token, logprob: -0.5, rank: 1 }, top: Vec::new() };
     let token = |token, delta: Delta| AnswerEvent::Token {
         choice_idx: 0,
-        report: report(token),
+        report: Some(report(token)),
         is_reasoning: matches!(delta, Delta::Reasoning(_)),
         deltas: vec![delta],
     };

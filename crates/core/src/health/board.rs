@@ -95,6 +95,12 @@ impl Board {
         self.replicas.iter().filter(|(_, record)| may(record.state)).map(|(id, _)| *id).collect()
     }
 
+    /// Whether a new replica may become ready in a moment: the probe that it must answer runs or is due.
+    pub fn is_about_to_start(&self, now: Timestamp) -> bool {
+        let is_probed = |record: &Record| record.probe.is_some() || record.probe_at <= now;
+        self.replicas.values().any(|record| record.state == State::Starting && is_probed(record))
+    }
+
     /// An attempt has come to its first token, after so long if that can be compared with other replicas.
     pub fn succeed(&mut self, id: ReplicaId, delay: Option<Nanos>, now: Timestamp) {
         let Some(record) = self.replicas.get_mut(&id) else { return };

@@ -15,6 +15,7 @@ use throng_core::block_pool::CacheNews;
 use throng_core::health::{Board, Cause, HealthConfig, Probe, RetryBudget, State};
 use throng_core::routing::{LoadReport, PrefixIndex, Query, Region, ReplicaId, Residency, Router};
 use throng_core::time::{Nanos, Timestamp};
+use throng_http::awake::AwakeSleep;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -40,8 +41,8 @@ pub struct Dispatcher {
     residency: Residency,
     has_region: bool,
     origin: Instant,
-    /// Notified when a replica has answered a probe.
-    answered: Notify,
+    /// Notified when a probe has ended.
+    probe_ended: Notify,
 }
 
 #[derive(Debug)]
@@ -78,8 +79,8 @@ impl Dispatcher {
             n_running: BTreeMap::new(),
         };
         let (residency, has_region) = (routing.residency.clone(), routing.region.is_some());
-        let (origin, answered) = (Instant::now(), Notify::new());
-        Arc::new(Self { inner: Mutex::new(inner), residency, has_region, origin, answered })
+        let (origin, probe_ended) = (Instant::now(), Notify::new());
+        Arc::new(Self { inner: Mutex::new(inner), residency, has_region, origin, probe_ended })
     }
 
     /// A new replica, which is starting.
@@ -228,14 +229,29 @@ impl Dispatcher {
         let (mut inner, now) = self.lock();
         inner.board.probed(probe, answered.map(Nanos::from), now);
         drop(inner);
-        if answered.is_some() {
-            self.answered.notify_waiters();
+        self.probe_ended.notify_waiters();
+    }
+
+    /// Waits, for at most `patience`, while nothing may be asked but the first probe of a replica runs or is
+    /// due.
+    pub async fn await_first_probe(&self, patience: Duration) {
+        let mut limit = AwakeSleep::new(patience);
+        while self.is_about_to_start() {
+            tokio::select! {
+                () = &mut limit => break,
+                () = self.may_have_changed() => {}
+            }
         }
+    }
+
+    fn is_about_to_start(&self) -> bool {
+        let (inner, now) = self.lock();
+        inner.board.eligible().is_empty() && inner.board.is_about_to_start(now)
     }
 
     /// Waits until a replica may have become ready.
     pub async fn may_have_changed(&self) {
-        let _ = tokio::time::timeout(RECHECK_INTERVAL, self.answered.notified()).await;
+        let _ = tokio::time::timeout(RECHECK_INTERVAL, self.probe_ended.notified()).await;
     }
 
     /// The replicas that are fit for requests.

@@ -3,7 +3,7 @@
 //! shown.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -24,6 +24,7 @@ use super::model::{UpstreamModel, UpstreamReplica};
 use super::reason::Reason;
 use super::request::{Endpoint, UpstreamRequest};
 use super::smallest_request::answered_endpoint;
+use super::stream::UpstreamStream;
 use crate::dispatch::{Placement, RegionBound, Wanted};
 
 /// Most engines that a request is sent to, each at most once.
@@ -31,20 +32,16 @@ const MAX_ATTEMPTS: usize = 3;
 /// Most gateways, besides, that cannot forward it where it may go, which costs them no work.
 const MAX_TURNED_AWAY: usize = 16;
 
+/// Longest wait of a request for the first probe of an engine, where no other one can answer.
+const FIRST_PROBE_PATIENCE: Duration = Duration::from_secs(2);
+
 /// The beginning of an engine's answer.
 #[derive(Debug)]
 pub enum UpstreamAnswer {
     /// The whole answer.
     Whole(Bytes),
-    /// The rest of a stream of which the first event has come.
-    Stream {
-        /// Events that came, and the beginning of the next.
-        first: Vec<(Bytes, EventKind)>,
-        /// Bytes that came after them.
-        splitter: EventSplitter,
-        /// The rest.
-        body: Incoming,
-    },
+    /// A stream of which the first event has come.
+    Stream(UpstreamStream),
     /// Rejection of the request, with status and body.
     Rejected(StatusCode, Bytes),
 }
@@ -56,12 +53,10 @@ pub struct AnsweringEngine {
     pub answer: UpstreamAnswer,
     /// Held as long as it answers.
     pub placement: Placement,
-    /// The engine.
-    pub replica: Arc<UpstreamReplica>,
 }
 
 /// A request for a model of upstream engines.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Submission<'a> {
     /// The model.
     pub model: &'a UpstreamModel,
@@ -116,6 +111,7 @@ pub async fn submit(submission: Submission<'_>) -> Result<AnsweringEngine, Unans
     let (mut tried, mut n_turned_away): (Vec<ReplicaId>, usize) = (Vec::new(), 0);
     let mut worst_fault: Option<Fault> = None;
     model.dispatcher.request();
+    model.dispatcher.await_first_probe(FIRST_PROBE_PATIENCE).await;
     loop {
         let wanted = Wanted { n_tokens, blocks: &blocks, pinned, bound, tried: &tried };
         let Some(placement) = model.dispatcher.place(&wanted) else { break };
@@ -123,10 +119,10 @@ pub async fn submit(submission: Submission<'_>) -> Result<AnsweringEngine, Unans
         // It may have gone in this moment.
         let Some(replica) = model.replica(placement.replica()) else { continue };
         let is_lost = match attempt(&replica, &submission).await {
-            Ok(answer) => return Ok(AnsweringEngine { answer, placement, replica }),
+            Ok(answer) => return Ok(AnsweringEngine { answer, placement }),
             Err(Fault::Rejected(status, body)) => {
                 let answer = UpstreamAnswer::Rejected(status, body);
-                return Ok(AnsweringEngine { answer, placement, replica });
+                return Ok(AnsweringEngine { answer, placement });
             }
             // An engine for chats is no worse for having no embeddings.
             Err(fault) if fault.is_unknown_there() && endpoint != answered_endpoint(&replica) => {
@@ -185,7 +181,7 @@ async fn attempt(replica: &UpstreamReplica, submission: &Submission<'_>) -> Resu
         .is_some_and(|media_type| media_type.as_bytes().starts_with(b"text/event-stream"));
     let reading = async {
         match (is_stream, request.is_streaming) {
-            (true, true) => first_events(answer.into_body()).await,
+            (true, true) => first_events(answer.into_body(), upstream.timeout).await,
             (false, false) => whole(endpoint, answer.into_body(), max_answer_bytes).await,
             (false, true) => Err(error_in_place_of_stream(answer.into_body()).await),
             (true, false) => Err(Fault::Nonsense("it does not answer in the form that was asked for")),
@@ -306,7 +302,7 @@ async fn error_in_place_of_stream(body: Incoming) -> Fault {
 }
 
 /// Reads until the first event that says something.
-async fn first_events(mut body: Incoming) -> Result<UpstreamAnswer, Fault> {
+async fn first_events(mut body: Incoming, timeout: Duration) -> Result<UpstreamAnswer, Fault> {
     let (mut splitter, mut first) = (EventSplitter::default(), Vec::new());
     loop {
         while let Some(event) = splitter.next_event() {
@@ -317,7 +313,7 @@ async fn first_events(mut body: Incoming) -> Result<UpstreamAnswer, Fault> {
             }
         }
         if !first.is_empty() {
-            return Ok(UpstreamAnswer::Stream { first, splitter, body });
+            return Ok(UpstreamAnswer::Stream(UpstreamStream::new(first, splitter, body, timeout)));
         }
         let broke_off = || Fault::Broken("the stream broke off before its first event".to_owned());
         let Some(frame) = body.frame().await else {

@@ -75,7 +75,8 @@ impl EventSplitter {
     }
 
     /// Whether an event has begun and not ended.
-    pub fn is_inside_event(&self) -> bool {
+    #[cfg(test)]
+    fn is_inside_event(&self) -> bool {
         !self.buffer.is_empty()
     }
 }
@@ -175,12 +176,12 @@ fn tokens_of(data: &[u8]) -> u64 {
 }
 
 /// The data of an event with one line of it, which is how all engines write.
-pub(super) fn data_of(event: &[u8]) -> Option<&[u8]> {
+pub fn data_of(event: &[u8]) -> Option<&[u8]> {
     let mut lines = event.split(|byte| *byte == b'\n');
     lines.find_map(|line| Some(line.strip_prefix(b"data:")?.trim_ascii()))
 }
 
-fn contains(text: &[u8], sought: &[u8]) -> bool {
+pub(super) fn contains(text: &[u8], sought: &[u8]) -> bool {
     text.windows(sought.len()).any(|window| window == sought)
 }
 

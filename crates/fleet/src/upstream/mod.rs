@@ -3,6 +3,7 @@
 //! not be read is passed through. Does not know keys, limits and the ledger.
 
 mod attempt;
+mod chunk_usage;
 mod connection;
 mod events;
 mod fault;
@@ -12,16 +13,20 @@ mod probe;
 mod reason;
 mod request;
 mod smallest_request;
+mod stream;
 mod trouble;
 mod usage;
 
 pub use attempt::{AnsweringEngine, Submission, Unanswered, UpstreamAnswer, submit};
+pub use chunk_usage::without_usage;
 pub use connection::Upstream;
-pub use events::{EventKind, EventSplitter, EventTooLong, classify};
+pub use events::{EventKind, data_of};
 pub use fault::Fault;
 pub use forwarding::{Forwarding, HOPS_HEADER, REGIONS_HEADER};
 pub use model::{MAX_MODELS, UpstreamModel, UpstreamModels, UpstreamReplica};
 pub use probe::{learn_models, measure, probe};
+pub use reason::{RejectionReason, rejection_reason};
 pub use request::{Endpoint, UpstreamRequest, named_model};
+pub use stream::{StreamFault, UpstreamStream};
 pub use trouble::Trouble;
 pub use usage::{ReportedUsage, Usage, UsageBounds, UsageCount, estimated_tokens};

@@ -117,6 +117,21 @@ impl Reason {
     }
 }
 
+/// The reason in the body of a rejection, for clients that do not get the body itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RejectionReason {
+    /// The engine's own words.
+    pub message: String,
+    /// Whether the prompt, or with it the answer, does not fit into the model's context.
+    pub is_too_long: bool,
+}
+
+/// The reason of a rejection with this body, if it gives one.
+pub fn rejection_reason(body: &[u8]) -> Option<RejectionReason> {
+    let Reason { message, is_too_long, .. } = Reason::read(body)?;
+    Some(RejectionReason { message, is_too_long })
+}
+
 /// Whether an engine says with this status that the request is wrong.
 pub(super) fn is_of_request(status: StatusCode) -> bool {
     matches!(

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::ops::Range;
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -104,6 +105,8 @@ pub struct UpstreamRequest {
     pub is_streaming: bool,
     /// Whether the client wants usage in the stream.
     pub wants_usage: bool,
+    /// Whether the client wants usage in each chunk.
+    pub wants_chunk_usage: bool,
     /// Number of answers that it asks for.
     pub n: u64,
     /// Output tokens of each, or what is assumed of them.
@@ -118,7 +121,9 @@ pub struct UpstreamRequest {
     /// The members of the body but for `model`, each with a comma before it.
     members: String,
     /// The text of the prompt's JSON, in `members`.
-    prompt: std::ops::Range<usize>,
+    prompt: Range<usize>,
+    /// The members that bound the output, in `members`, in their order.
+    output_bounds: Vec<Range<usize>>,
 }
 
 /// The one name that is looked at before anything else.
@@ -143,15 +148,18 @@ impl UpstreamRequest {
     pub fn read(endpoint: Endpoint, body: &[u8]) -> Result<Self, ApiError> {
         let mut read = Reading { generates: endpoint.generates(), ..Reading::default() };
         let mut members = String::with_capacity(body.len() + 64);
-        let (mut prompt, mut text) = (0..0, None);
+        let (mut prompt, mut text, mut output_bounds) = (0..0, None, Vec::new());
         Node::body(body)?.members(MAX_MEMBERS, |key, value| {
             if read.member(key, &value)? {
                 return Ok(());
             }
-            let name = serde_json::Value::from(key);
+            let (name, comma) = (serde_json::Value::from(key), members.len());
             let _ = write!(members, ",{name}:");
             let start = members.len();
             members.push_str(value.text());
+            if matches!(key, "max_tokens" | "max_completion_tokens") {
+                output_bounds.push(comma..members.len());
+            }
             if endpoint == Endpoint::Tokenize && matches!(key, "prompt" | "content") {
                 text = if text.is_none() {
                     Some((key == "prompt", start..members.len()))
@@ -194,6 +202,7 @@ impl UpstreamRequest {
         Ok(Self {
             is_streaming,
             wants_usage: read.wants_usage.unwrap_or(false),
+            wants_chunk_usage: read.wants_chunk_usage,
             n,
             max_tokens: max_tokens.unwrap_or(otherwise),
             bounds,
@@ -202,7 +211,24 @@ impl UpstreamRequest {
             n_prompt_bytes: n_prompt_bytes as u64,
             members,
             prompt,
+            output_bounds,
         })
+    }
+
+    /// The same request without a bound of its output, which then ends with the model's context; `None` where
+    /// it has no bound. It is charged as it was.
+    pub fn without_output_bound(&self) -> Option<Self> {
+        if self.output_bounds.is_empty() {
+            return None;
+        }
+        let (mut members, mut prompt) = (self.members.clone(), self.prompt.clone());
+        for bound in self.output_bounds.iter().rev() {
+            members.replace_range(bound.clone(), "");
+            if bound.end <= prompt.start {
+                prompt = prompt.start - bound.len()..prompt.end - bound.len();
+            }
+        }
+        Some(Self { members, prompt, output_bounds: Vec::new(), user: self.user.clone(), ..*self })
     }
 
     /// The most tokens that its prompt is taken to have: what a key's limits are charged with, of which the
@@ -259,6 +285,7 @@ struct Reading {
     prompt: Option<()>,
     stream: Option<bool>,
     wants_usage: Option<bool>,
+    wants_chunk_usage: bool,
     /// The options of the stream but for usage, each with a comma before it.
     stream_options: Option<String>,
     n: Option<i64>,
@@ -300,6 +327,7 @@ impl Reading {
                 if key == "include_usage" {
                     return option.put(&mut self.wants_usage, option.boolean()?);
                 }
+                self.wants_chunk_usage |= key == "continuous_usage_stats" && option.text() == "true";
                 let _ = write!(others, ",{}:{}", serde_json::Value::from(key), option.text());
                 Ok(())
             })?;
@@ -335,6 +363,23 @@ mod tests {
         assert!(request.is_streaming && !request.wants_usage && request.max_tokens == 5);
         let plain = read(r#"{"model":"m","stream":null,"messages":[]}"#).expect("valid");
         assert_eq!(plain.body_for("m"), r#"{"model":"m","stream":null,"messages":[]}"#);
+    }
+
+    #[test]
+    fn a_request_without_its_bound_is_the_same_otherwise() {
+        let text = "x".repeat(200);
+        let body = format!(
+            r#"{{"max_tokens":9,"model":"m","messages":["{text}"],"max_completion_tokens":9,"stream":true}}"#
+        );
+        let bounded = read(&body).expect("valid");
+        let free = bounded.without_output_bound().expect("it is bounded");
+        let expected = format!(
+            r#"{{"model":"m","messages":["{text}"],"stream":true,"stream_options":{{"include_usage":true}}}}"#
+        );
+        assert_eq!(free.body_for("m"), expected);
+        let tenant = TenantId::default();
+        assert_eq!((free.blocks(&tenant), free.max_tokens), (bounded.blocks(&tenant), 9));
+        assert!(free.without_output_bound().is_none());
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct Usage {
     pub completion_tokens: u64,
     /// Prompt tokens that were found in a cache.
     pub cached_tokens: u64,
+    /// Output tokens of reasoning.
+    pub reasoning_tokens: u64,
 }
 
 /// Tokens as an engine reports them; what it does not say, or says in another form than a count, is absent.
@@ -178,14 +180,13 @@ impl UsageCount {
         };
         let assumed = self.bounds.assumed_prompt_tokens;
         let prompt_tokens = of_text(self.reported.prompt_tokens, most_prompt, assumed);
+        let completion_tokens =
+            of_text(self.reported.completion_tokens, most_completion, self.estimated_tokens);
         Usage {
             prompt_tokens,
-            completion_tokens: of_text(
-                self.reported.completion_tokens,
-                most_completion,
-                self.estimated_tokens,
-            ),
+            completion_tokens,
             cached_tokens: self.reported.cached_tokens.unwrap_or(0).min(prompt_tokens),
+            reasoning_tokens: self.reported.reasoning_tokens.unwrap_or(0).min(completion_tokens),
         }
     }
 }
@@ -213,7 +214,7 @@ mod tests {
     }
 
     fn tokens(prompt_tokens: u64, completion_tokens: u64, cached_tokens: u64) -> Usage {
-        Usage { prompt_tokens, completion_tokens, cached_tokens }
+        Usage { prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens: 0 }
     }
 
     #[test]
@@ -228,7 +229,7 @@ mod tests {
             (json!({"prompt_tokens": 5_096, "completion_tokens": 628}), tokens(5_096, 628, 0)),
             (
                 json!({"prompt_tokens": 1, "completion_tokens": 9_000, "completion_tokens_details": {"reasoning_tokens": 8_900}}),
-                tokens(1, 9_000, 0),
+                Usage { reasoning_tokens: 8_900, ..tokens(1, 9_000, 0) },
             ),
         ] {
             assert_eq!(usage(reported.clone(), None), (expected, false), "{reported}");
@@ -244,7 +245,7 @@ mod tests {
             (json!({"prompt_tokens": 5_097, "completion_tokens": 629}), tokens(200, 20, 0)),
             (
                 json!({"prompt_tokens": 9, "completion_tokens": most, "completion_tokens_details": {"reasoning_tokens": most}}),
-                tokens(9, 20, 0),
+                Usage { reasoning_tokens: 20, ..tokens(9, 20, 0) },
             ),
             (
                 json!({"prompt_tokens": 9, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": most}}),

@@ -2,6 +2,7 @@
 //! around it. Needs no HTTP: routes, and whatever else asks, give a way to read the request and write the
 //! events as they like.
 
+mod by_upstream;
 mod job;
 mod question;
 
@@ -12,10 +13,14 @@ use throng_api::{AnswerWriter, ApiError, IgnoredParameters, Request};
 use throng_http::Phase;
 use throng_http::memory::{Part, Reservation};
 
+use self::by_upstream::{UpstreamGeneration, prepare_for_upstream, start_at_upstream};
 use self::job::{Job, prepare_job};
 use crate::app::App;
 use crate::caller::Caller;
-use crate::generation::{Abandoned, AnswerBound, AnswerStream, Collected, admit, collect, read_and_prepare};
+use crate::generation::{
+    Abandoned, AnswerBound, AnswerStream, Collected, SessionAnswer, WrittenAnswer, admit, collect,
+    read_and_prepare,
+};
 use crate::rejection::memory_full;
 use crate::retry_after::retry_after_s;
 use crate::router::Route;
@@ -54,8 +59,6 @@ pub(crate) struct UnreadRequest<R> {
 /// A request whose generation has started.
 #[derive(Debug)]
 pub(crate) struct StartedRequest {
-    /// The model, for its counters, and the replicas that compute it.
-    pub route: Route,
     /// The events of its answer.
     pub stream: AnswerStream,
     /// Writes the answer as its client wants to see it.
@@ -92,11 +95,25 @@ where
         request.spec.is_quick() && !(has_semantic_cache && request.spec.conversation().is_some())
     };
     let (state, whose) = (app.clone(), caller.clone());
-    let prepare = move |(request, _memory), abandoned: &Abandoned| {
-        prepare_job(&state, &whose, request, &target, abandoned)
+    let prepare = move |(request, memory): (Request, Reservation), abandoned: &Abandoned| {
+        let name = target.model().unwrap_or(request.spec.options.model()).to_owned();
+        match state.models.upstreams.find(&name) {
+            Some(model) => prepare_for_upstream(request, memory, model, name).map(Prepared::ForUpstream),
+            None => prepare_job(&state, &whose, request, &target, abandoned).map(Prepared::Here),
+        }
     };
-    let job = read_and_prepare(&app.work.turns, caller, n_bytes, read, is_quick, prepare).await?;
-    start(app, caller, job).await
+    match read_and_prepare(&app.work.turns, caller, n_bytes, read, is_quick, prepare).await? {
+        Prepared::Here(job) => start(app, caller, job).await,
+        Prepared::ForUpstream(generation) => start_at_upstream(app, caller, generation).await,
+    }
+}
+
+/// A request that was read and prepared.
+enum Prepared {
+    /// For a model of this gateway.
+    Here(Job),
+    /// For a model of upstream engines.
+    ForUpstream(UpstreamGeneration),
 }
 
 async fn start(app: &App, caller: &Arc<Caller>, job: Job) -> Result<StartedRequest, ApiError> {
@@ -116,26 +133,16 @@ async fn start(app: &App, caller: &Arc<Caller>, job: Job) -> Result<StartedReque
         };
         begun.map_err(|error| session.client_error(&error))?;
     }
-    let stream = AnswerStream::new(session, reading.as_ref());
+    let stream = AnswerStream::new(SessionAnswer::new(session, route, reading.as_ref()));
     let writer = view.writer(facts);
-    Ok(StartedRequest {
-        route,
-        stream,
-        writer,
-        is_streaming,
-        ignored,
-        n_prompt_tokens,
-        n_shown,
-        bound,
-        memory,
-    })
+    Ok(StartedRequest { stream, writer, is_streaming, ignored, n_prompt_tokens, n_shown, bound, memory })
 }
 
 impl StartedRequest {
-    /// The parts of a request that answers token by token; the stream keeps what is reserved.
-    pub fn into_stream(mut self) -> (Route, AnswerStream, Box<dyn AnswerWriter>) {
-        self.stream.session().keep(self.memory);
-        (self.route, self.stream, self.writer)
+    /// The answer piece by piece, which keeps what is reserved.
+    pub fn into_stream(mut self) -> WrittenAnswer {
+        self.stream.source().keep(self.memory);
+        WrittenAnswer { answer: self.stream, writer: self.writer }
     }
 
     /// Waits for the whole answer.

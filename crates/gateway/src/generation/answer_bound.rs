@@ -85,6 +85,11 @@ impl AnswerBound {
         Ok(Self { max_bytes, prompt_bytes, token_bytes, report_bytes, max_tokens_param })
     }
 
+    /// The bound for an answer of text alone, which `max_tokens_param` could have made shorter.
+    pub fn of_text(max_bytes: usize, max_tokens_param: &'static str) -> Self {
+        Self { max_bytes, prompt_bytes: 0, token_bytes: 0, report_bytes: 0, max_tokens_param }
+    }
+
     /// Bytes of memory for the log-probabilities of the prompts.
     pub fn prompt_report_bytes(&self) -> usize {
         self.report_bytes

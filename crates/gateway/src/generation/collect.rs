@@ -34,7 +34,7 @@ pub(crate) async fn collect(
     mut memory: Reservation,
     mut phase: watch::Receiver<Phase>,
 ) -> Result<Collected, ApiError> {
-    let (n_prompts, n_choices) = (n_prompt_tokens.len(), stream.session().n_choices());
+    let (n_prompts, n_choices) = (n_prompt_tokens.len(), stream.source().n_choices());
     let mut answer = Answer::new(n_prompts, n_choices, n_prompt_tokens.iter().map(|&n| n as u64).sum());
     let n_reports = memory.n_bytes();
     let mut n_tokens = 0;

@@ -20,7 +20,7 @@ mod work;
 
 pub(crate) use admit::{admit, check_room, count};
 pub(crate) use answer_bound::AnswerBound;
-pub(crate) use answer_stream::AnswerStream;
+pub(crate) use answer_stream::{AnswerSource, AnswerStream, SessionAnswer};
 pub(crate) use client_error::BlamedParams;
 pub(crate) use collect::{Collected, collect};
 pub(crate) use frames::{AnswerWriting, FrameWriter, Frames};
@@ -29,6 +29,6 @@ pub(crate) use prepare::{
     PrepareContext, Prepared, encode_conversation, encode_text, prepare, text_error, tokenizer_of,
 };
 pub(crate) use session::{BegunPrompt, Session};
-pub(crate) use stream::{StreamSetting, stream};
+pub(crate) use stream::{StreamSetting, StreamSource, WrittenAnswer, stream};
 pub(crate) use tokenization_queue::TokenizationQueue;
 pub(crate) use work::{Abandoned, on_blocking_thread, read_and_prepare};

@@ -1,4 +1,4 @@
-//! An answer token by token. A task of its own writes it; when the reader has gone, or has taken nothing for
+//! An answer piece by piece. A task of its own writes it; when the reader has gone, or has taken nothing for
 //! too long, the task ends and the generation with it.
 
 use std::panic::AssertUnwindSafe;
@@ -20,39 +20,123 @@ use tokio::time::Instant;
 
 use super::answer_stream::AnswerStream;
 use crate::caller::Caller;
-use crate::router::Route;
+use crate::config::GatewayConfig;
 
 /// A silent stream looks this often whether it waits for a worker, and says so.
 const WAITING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a stream needs beside its session.
+/// What a stream consists of, as its client is shown it. Dropping it settles what was used.
+pub(crate) trait StreamSource: Send + 'static {
+    /// The media type.
+    fn stream_type(&self) -> &'static str;
+
+    /// Writes the next piece of what is due before the next event. Returns whether there was any.
+    fn more(&mut self, out: &mut Events) -> bool;
+
+    /// Waits for the next event and writes it, or the end. Returns whether more may come. Can be dropped and
+    /// called again without loss.
+    ///
+    /// # Errors
+    /// What the client is to be told at the end of a stream that broke.
+    fn next(&mut self, out: &mut Events) -> impl Future<Output = Result<bool, ApiError>> + Send;
+
+    /// Writes something that clients ignore.
+    fn ping(&mut self, comment: &str, out: &mut Events);
+
+    /// Counts and writes the error that a stream ends with.
+    fn error(&mut self, error: &ApiError, out: &mut Events);
+
+    /// Whether nobody computes it at present: a replica is waited for.
+    fn is_away(&self) -> bool {
+        false
+    }
+}
+
+/// An answer of neutral events, with the writer of its client's API.
+#[derive(Debug)]
+pub(crate) struct WrittenAnswer {
+    /// The events.
+    pub answer: AnswerStream,
+    /// Writes them.
+    pub writer: Box<dyn AnswerWriter>,
+}
+
+impl StreamSource for WrittenAnswer {
+    fn stream_type(&self) -> &'static str {
+        self.writer.stream_type()
+    }
+
+    fn more(&mut self, out: &mut Events) -> bool {
+        self.writer.more(out)
+    }
+
+    async fn next(&mut self, out: &mut Events) -> Result<bool, ApiError> {
+        match self.answer.next().await {
+            Some(AnswerEvent::Failed(error)) if error.is_shutting_down() => {
+                Err(ApiError::stream_interrupted())
+            }
+            Some(AnswerEvent::Failed(error)) => Err(error),
+            Some(event) => {
+                self.writer.event(event, out);
+                Ok(true)
+            }
+            None => {
+                self.writer.end(out);
+                Ok(false)
+            }
+        }
+    }
+
+    fn ping(&mut self, comment: &str, out: &mut Events) {
+        self.writer.ping(comment, out);
+    }
+
+    fn error(&mut self, error: &ApiError, out: &mut Events) {
+        self.answer.source().count_stream_error();
+        self.writer.error(error, out);
+    }
+
+    fn is_away(&self) -> bool {
+        self.answer.is_away()
+    }
+}
+
+/// What a stream needs of the server and its connection.
 #[derive(Debug)]
 pub(crate) struct StreamSetting {
     /// The caller of the request.
-    pub caller: Arc<Caller>,
+    caller: Arc<Caller>,
     /// The request on its connection.
-    pub exchange: Arc<Exchange>,
-    /// The model, for its counters, and who computes it.
-    pub route: Route,
+    exchange: Arc<Exchange>,
     /// How far the server is on its way to its end.
-    pub phase: watch::Receiver<Phase>,
+    phase: watch::Receiver<Phase>,
     /// A silent stream says something this often.
-    pub ping_interval: Duration,
+    ping_interval: Duration,
     /// A reader that takes nothing for this long has gone.
-    pub slow_reader_timeout: Duration,
+    slow_reader_timeout: Duration,
     /// Where what waits to be sent counts.
-    pub memory: Arc<MemoryBudget>,
+    memory: Arc<MemoryBudget>,
 }
 
-/// The response that streams an answer.
-pub(crate) fn stream(
-    answer: AnswerStream,
-    writer: Box<dyn AnswerWriter>,
-    setting: StreamSetting,
-) -> Response {
+impl StreamSetting {
+    /// The setting of a server of this configuration, which ends by `phase` and counts in `memory`, for a
+    /// request of `caller` on `exchange`.
+    pub fn new(
+        (config, phase, memory): (&GatewayConfig, watch::Receiver<Phase>, Arc<MemoryBudget>),
+        caller: Arc<Caller>,
+        exchange: Arc<Exchange>,
+    ) -> Self {
+        let ping_interval = Duration::from_secs(config.api.ping_interval_s.max(1));
+        let slow_reader_timeout = Duration::from_secs(config.server.slow_reader_timeout_s);
+        Self { caller, exchange, phase, ping_interval, slow_reader_timeout, memory }
+    }
+}
+
+/// The response that streams `source`.
+pub(crate) fn stream(source: impl StreamSource, setting: StreamSetting) -> Response {
     let (sender, body) = byte_queue(&setting.memory);
-    let stream_type = HeaderValue::from_static(writer.stream_type());
-    tokio::spawn(run(answer, writer, setting, sender));
+    let stream_type = HeaderValue::from_static(source.stream_type());
+    tokio::spawn(run(source, setting, sender));
     let fields = [
         (header::CONTENT_TYPE, stream_type),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
@@ -75,20 +159,18 @@ impl From<Closed> for Broken {
     }
 }
 
-async fn run(
-    answer: AnswerStream,
-    mut writer: Box<dyn AnswerWriter>,
-    mut setting: StreamSetting,
-    sender: ByteSender,
-) {
-    let pumped = pump(answer, &mut *writer, &mut setting, &sender);
+async fn run(mut source: impl StreamSource, mut setting: StreamSetting, sender: ByteSender) {
+    let pumped = pump(&mut source, &mut setting, &sender);
     let pumped = AssertUnwindSafe(pumped).catch_unwind().await;
     let internal = |_| Err(Broken::Told(ApiError::internal_error(setting.caller.id_text())));
+    let mut events = Events::default();
     if let Err(Broken::Told(error)) = pumped.unwrap_or_else(internal) {
-        setting.route.model.metrics.stream_error();
         setting.exchange.close_connection();
-        let mut events = Events::default();
-        writer.error(&error, &mut events);
+        source.error(&error, &mut events);
+    }
+    // What was used is settled before the client sees the end.
+    drop(source);
+    if !events.is_empty() {
         let last = sender.send(events.take());
         // A reader that does not take even this is closed by its socket's own limit.
         let _ = tokio::time::timeout(setting.slow_reader_timeout, last).await;
@@ -96,8 +178,7 @@ async fn run(
 }
 
 async fn pump(
-    mut answer: AnswerStream,
-    writer: &mut dyn AnswerWriter,
+    source: &mut impl StreamSource,
     setting: &mut StreamSetting,
     sender: &ByteSender,
 ) -> Result<(), Broken> {
@@ -106,7 +187,7 @@ async fn pump(
     let mut last_look = last_sent;
     let (mut ping_interval, mut half_closed) = (setting.ping_interval, false);
     loop {
-        while writer.more(&mut events) {
+        while source.more(&mut events) {
             if events.len() >= QUEUE_BYTES {
                 send(&mut events, setting, sender).await?;
             }
@@ -117,15 +198,15 @@ async fn pump(
             last_look = last_sent;
         }
         let next_look = (last_look + WAITING_INTERVAL).min(last_sent + ping_interval);
-        let event = tokio::select! {
-            event = answer.next() => event,
+        let next = tokio::select! {
+            next = source.next(&mut events) => next,
             () = sender.closed() => return Err(Broken::Unread),
             () = tokio::time::sleep_until(next_look) => {
                 last_look = Instant::now();
                 if last_sent + ping_interval <= last_look {
-                    writer.ping("ping", &mut events);
-                } else if setting.route.is_away() {
-                    writer.ping("waiting for a worker", &mut events);
+                    source.ping("ping", &mut events);
+                } else if source.is_away() {
+                    source.ping("waiting for a worker", &mut events);
                 }
                 continue;
             }
@@ -133,23 +214,15 @@ async fn pump(
             () = setting.exchange.input_ended(), if !half_closed => {
                 half_closed = true;
                 ping_interval = ping_interval.min(HALF_CLOSED_PING_INTERVAL);
-                writer.ping("ping", &mut events);
+                source.ping("ping", &mut events);
                 continue;
             }
             _ = setting.phase.wait_for(|phase| *phase == Phase::Cut) => {
                 return Err(Broken::Told(ApiError::stream_interrupted()));
             }
         };
-        match event {
-            Some(AnswerEvent::Failed(error)) if error.is_shutting_down() => {
-                return Err(Broken::Told(ApiError::stream_interrupted()));
-            }
-            Some(AnswerEvent::Failed(error)) => return Err(Broken::Told(error)),
-            Some(event) => writer.event(event, &mut events),
-            None => {
-                writer.end(&mut events);
-                return send(&mut events, setting, sender).await;
-            }
+        if !next.map_err(Broken::Told)? {
+            return send(&mut events, setting, sender).await;
         }
     }
 }

@@ -1,37 +1,14 @@
-//! Requests for models of upstream engines, on whichever endpoint they come. Does not know what they ask.
+//! Requests for models of upstream engines on the endpoints that give no text. Does not know what they ask.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use axum::response::Response;
 use throng_fleet::upstream::{Endpoint, named_model};
-use throng_http::Exchange;
 
 use super::json_body::{JsonBody, Received};
 use crate::app::App;
-use crate::retry_after::retry_after_s;
 use crate::upstream;
 use throng_api::ApiError;
-
-/// Context for answers of upstream engines; an error while the server takes no new requests.
-pub(super) fn upstream_setting(
-    app: &App,
-    exchange: Arc<Exchange>,
-) -> Result<upstream::Setting<'_>, ApiError> {
-    if app.is_draining() {
-        return Err(ApiError::shutting_down(retry_after_s()));
-    }
-    Ok(upstream::Setting {
-        exchange,
-        config: &app.config,
-        turns: &app.work.turns,
-        metrics: &app.observed.metrics,
-        limits: &app.policy.limits,
-        ledger: app.policy.ledger.as_ref(),
-        memory: &app.work.memory,
-        phase: &app.lifecycle.phase,
-    })
-}
 
 /// The answer of the engine whose model the request names, or whose model is the only one; else the request.
 pub(super) async fn answer_by_engine(
@@ -45,9 +22,9 @@ pub(super) async fn answer_by_engine(
     }
     let Some(model) = model else { return ControlFlow::Continue(body) };
     let Received { body, caller, exchange } = body.into_received();
-    let setting = match upstream_setting(app, exchange) {
+    let setting = match app.upstream_setting() {
         Ok(setting) => setting,
         Err(error) => return ControlFlow::Break(Err(error)),
     };
-    ControlFlow::Break(upstream::answer(&setting, &model, endpoint, body, caller).await)
+    ControlFlow::Break(upstream::pass_through(&setting, &model, endpoint, body, (caller, exchange)).await)
 }

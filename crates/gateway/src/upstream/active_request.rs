@@ -122,10 +122,38 @@ impl ActiveRequest {
         self.outcome = if self.at_length { Outcome::Length } else { Outcome::Stop };
     }
 
+    /// The engine has failed in the middle of its answer, for this reason.
+    pub fn fail_within(&mut self, reason: &'static str) {
+        let request = self.caller.id_text();
+        tracing::warn!(request, reason, "an engine failed in the middle of an answer");
+        self.fail();
+    }
+
     /// The engine has failed.
     pub fn fail(&mut self) {
         self.outcome = Outcome::Error;
         self.placement.take().into_iter().for_each(Placement::failed);
+    }
+
+    /// Counts that its stream ended with an error.
+    pub fn count_stream_error(&self) {
+        self.metrics.stream_error();
+    }
+
+    /// Tokens used so far, as they are charged at its end.
+    pub fn usage(&self) -> Usage {
+        self.count.usage()
+    }
+
+    /// When its tokens came.
+    pub fn timing(&self) -> Timing {
+        Timing {
+            first_step: None,
+            first_token: self.first_token,
+            last_token: self.last_token,
+            end: self.began.elapsed(),
+            n_output: u32::try_from(self.count.usage().completion_tokens).unwrap_or(u32::MAX),
+        }
     }
 
     /// Charges what was used.
@@ -148,13 +176,7 @@ impl Drop for ActiveRequest {
                 "an engine reports more tokens than there can be: they are estimated"
             );
         }
-        let timing = Timing {
-            first_step: None,
-            first_token: self.first_token,
-            last_token: self.last_token,
-            end: self.began.elapsed(),
-            n_output: u32::try_from(usage.completion_tokens).unwrap_or(u32::MAX),
-        };
+        let timing = self.timing();
         let n_computed = usage.prompt_tokens.saturating_sub(usage.cached_tokens) as usize;
         let metrics = &self.metrics;
         let reason = match outcome {

@@ -3,9 +3,13 @@
 //! lists what does not. Does not know connections.
 
 mod active_request;
-mod forward;
+mod answer;
+mod begin;
+mod pass_through;
 mod setting;
-mod stream;
+mod whole;
 
-pub(crate) use forward::answer;
+pub(crate) use answer::answer;
+pub(crate) use begin::UpstreamJob;
+pub(crate) use pass_through::pass_through;
 pub(crate) use setting::Setting;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use throng_http::Phase;
 use throng_http::memory::MemoryBudget;
-use throng_http::{Exchange, Phase};
 use tokio::sync::watch;
 
 use crate::config::GatewayConfig;
@@ -15,8 +15,6 @@ use crate::metrics::Metrics;
 /// What answering needs of the server.
 #[derive(Debug, Clone)]
 pub(crate) struct Setting<'a> {
-    /// The request on its connection.
-    pub exchange: Arc<Exchange>,
     /// Configuration.
     pub config: &'a GatewayConfig,
     /// Bounds how many bodies are read at a time.

@@ -59,15 +59,17 @@ impl ChatWriter {
         let AnswerEvent::Token { choice_idx, report, deltas, .. } = event else { return };
         let (response, index) = (&self.response, *choice_idx);
         let options = &response.options;
-        if deltas.iter().all(says_nothing) && !options.logprobs && !options.token_ids {
+        let report = report.as_ref().filter(|_| options.logprobs || options.token_ids);
+        if deltas.iter().all(says_nothing) && report.is_none() {
             return;
         }
         let bytes_of = |token| response.bytes_of(token);
-        let reports = std::slice::from_ref(report);
         let spelling = response.spelling(&bytes_of);
-        let logprobs = options.logprobs.then_some(ChatLogprobs { reports, spelling });
-        let token_ids = [report.chosen.token];
-        let token_ids = options.token_ids.then_some(token_ids.as_slice());
+        let logprobs = report
+            .filter(|_| options.logprobs)
+            .map(|report| ChatLogprobs { reports: std::slice::from_ref(report), spelling });
+        let token_ids = report.filter(|_| options.token_ids).map(|report| [report.chosen.token]);
+        let token_ids = token_ids.as_ref().map(<[_; 1]>::as_slice);
         // The first of a token's chunks tells what is known of the token.
         let delta = deltas.first().map(delta_of).unwrap_or_default();
         self.push(ChatChunkChoice::new(index, delta, None, logprobs, token_ids), out);
@@ -131,7 +133,7 @@ impl AnswerWriter for ChatWriter {
         match &event {
             AnswerEvent::Token { .. } => self.push_token(&event, out),
             AnswerEvent::Finished { choice_idx, deltas, end } => self.push_end(*choice_idx, deltas, end, out),
-            AnswerEvent::Prompt { .. } | AnswerEvent::Failed(_) => {}
+            AnswerEvent::Prompt { .. } | AnswerEvent::Usage(_) | AnswerEvent::Failed(_) => {}
         }
     }
 

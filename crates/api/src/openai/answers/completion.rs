@@ -160,15 +160,18 @@ impl CompletionWriter {
         true
     }
 
-    fn push_token(&mut self, index: usize, text: &str, report: &TokenReport, out: &mut Events) {
+    fn push_token(&mut self, index: usize, text: &str, report: Option<&TokenReport>, out: &mut Events) {
         let options = &self.response.options;
         let (logprobs, token_ids) = (options.logprobs, options.token_ids);
-        if text.is_empty() && !logprobs && !token_ids {
+        let report = report.filter(|_| logprobs || token_ids);
+        if text.is_empty() && report.is_none() {
             return;
         }
-        let (token, text_offset) = (report.chosen.token, self.choices[index].n_chars);
-        let tokens = logprobs.then(|| vec![CompletionToken { token, report: Some(report), text_offset }]);
-        let token_ids = token_ids.then_some([token]);
+        let text_offset = self.choices[index].n_chars;
+        let tokens = report.filter(|_| logprobs).map(|report| {
+            vec![CompletionToken { token: report.chosen.token, report: Some(report), text_offset }]
+        });
+        let token_ids = report.filter(|_| token_ids).map(|report| [report.chosen.token]);
         self.push(index, text, (None, tokens, token_ids.as_ref().map(<[_; 1]>::as_slice)), out);
     }
 }
@@ -195,12 +198,12 @@ impl AnswerWriter for CompletionWriter {
                 self.echoing = Some(Echoing { prompt_idx, reports, nth: 0, n_bytes: 0, n_tokens: 0, place });
             }
             AnswerEvent::Token { choice_idx, report, deltas, .. } => {
-                self.push_token(choice_idx, &text_of(&deltas), &report, out);
+                self.push_token(choice_idx, &text_of(&deltas), report.as_ref(), out);
             }
             AnswerEvent::Finished { choice_idx, deltas, end } => {
                 self.push(choice_idx, &text_of(&deltas), (Some(finish(Some(&end))), None, None), out);
             }
-            AnswerEvent::Failed(_) => {}
+            AnswerEvent::Usage(_) | AnswerEvent::Failed(_) => {}
         }
     }
 

@@ -98,8 +98,8 @@ struct Response {
 
 impl Response {
     fn new(mut options: ResponseOptions, facts: AnswerFacts) -> Self {
-        // Without a tokenizer the ids are all there is to say.
-        options.token_ids |= facts.tokenizer.is_none();
+        // Without a tokenizer the ids are all there is to say, but for upstream engines, which say text alone.
+        options.token_ids |= facts.tokenizer.is_none() && facts.n_prompt_tokens() > 0;
         let tally = Tally::new(facts.n_prompt_tokens());
         Self { options, facts, tally }
     }

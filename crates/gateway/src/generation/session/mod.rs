@@ -185,9 +185,14 @@ impl Session {
 
     /// What happens next; `None` after everything has ended. Can be dropped and called again without loss.
     pub async fn next(&mut self) -> Option<Output> {
+        std::future::poll_fn(|cx| self.poll_output(cx)).await
+    }
+
+    /// The same as a poll.
+    pub fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<Option<Output>> {
         match self.ahead.pop_front() {
-            Some(output) => Some(output),
-            None => self.next_that_comes().await,
+            Some(output) => Poll::Ready(Some(output)),
+            None => self.poll_moderated(cx),
         }
     }
 

@@ -6,7 +6,6 @@ mod headers;
 mod shadow;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -18,7 +17,6 @@ use throng_http::Exchange;
 pub(super) use self::alias::is_usable;
 pub(super) use self::golden::watch as watch_golden;
 use self::headers::{SERVER_TIMING, header_value, timing, with_cache_use};
-use super::by_engine::upstream_setting;
 use super::json_body::{AppState, JsonBody, Received, with_ignored};
 use crate::app::App;
 use crate::caller::Caller;
@@ -39,7 +37,8 @@ const JSON: [(HeaderName, HeaderValue); 1] =
 pub(super) struct TextEndpoint {
     /// Reads requests and writes answers.
     dialect: &'static dyn Dialect,
-    /// The same endpoint of upstream engines, where they have one.
+    /// The same endpoint of upstream engines, which take its bodies as they come. Other requests for their
+    /// models are read here and written anew.
     upstream: Option<Endpoint>,
 }
 
@@ -117,14 +116,12 @@ async fn answer_as(
 ) -> Result<Response, ApiError> {
     body.caller.set_replaceable(matches!(target, Target::Replaceable(_)));
     body.bring_model(&app, target.model()).await?;
-    if let Some(model) = app.models.upstreams.asked_for(target.model(), body.bytes()) {
-        let endpoint_there = endpoint.upstream.ok_or_else(|| {
-            let reason = "Models of upstream engines have no such API here; use /v1/chat/completions.";
-            ApiError::unsupported_by_model("model", reason)
-        })?;
+    if let Some(there) = endpoint.upstream
+        && let Some(model) = app.models.upstreams.asked_for(target.model(), body.bytes())
+    {
         let Received { body, caller, exchange } = body.into_received();
-        return upstream::answer(&upstream_setting(&app, exchange)?, &model, endpoint_there, body, caller)
-            .await;
+        let setting = app.upstream_setting()?;
+        return upstream::pass_through(&setting, &model, there, body, (caller, exchange)).await;
     }
     let (caller, exchange, n_bytes) = (body.caller.clone(), body.exchange.clone(), body.n_bytes());
     let read = move || body.read(|bytes, options| endpoint.dialect.parse(bytes, options));
@@ -143,26 +140,18 @@ fn answer_by_stream(
     exchange: Arc<Exchange>,
     mut started: StartedRequest,
 ) -> Response {
-    let cache_use = started.stream.session().cache_use();
+    let cache_use = started.stream.source().cache_use();
     let timing = [(SERVER_TIMING, header_value(caller.stages.server_timing()))];
     let ignored = std::mem::take(&mut started.ignored);
-    let (route, answer, writer) = started.into_stream();
-    let setting = StreamSetting {
-        caller,
-        exchange,
-        route,
-        phase: app.lifecycle.phase.subscribe(),
-        ping_interval: Duration::from_secs(app.config.api.ping_interval_s.max(1)),
-        slow_reader_timeout: Duration::from_secs(app.config.server.slow_reader_timeout_s),
-        memory: app.work.memory.clone(),
-    };
-    let response = with_ignored(app, (timing, stream(answer, writer, setting)), &ignored);
+    let server = (&app.config, app.lifecycle.phase.subscribe(), app.work.memory.clone());
+    let setting = StreamSetting::new(server, caller, exchange);
+    let response = with_ignored(app, (timing, stream(started.into_stream(), setting)), &ignored);
     with_cache_use(response, cache_use)
 }
 
 /// Answers at once.
 async fn answer_whole(app: &App, caller: &Caller, mut started: StartedRequest) -> Result<Response, ApiError> {
-    let cache_use = started.stream.session().cache_use();
+    let cache_use = started.stream.source().cache_use();
     let ignored = std::mem::take(&mut started.ignored);
     let (collected, writer) = started.collect(app).await?;
     let (timing, n_bytes) = (timing(&collected.answer, caller), collected.json_bytes);

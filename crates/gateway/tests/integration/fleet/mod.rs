@@ -7,6 +7,7 @@ mod health;
 mod loading;
 mod lost_workers;
 mod regions;
+mod upstream_dialects;
 mod upstream_engines;
 mod upstreams;
 mod workers;

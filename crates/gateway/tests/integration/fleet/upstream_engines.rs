@@ -15,21 +15,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 /// A gateway over upstream engines.
-struct Place {
+pub(super) struct Place {
     address: SocketAddr,
     key: Option<CreatedKey>,
-    ledger: Option<(Arc<Ledger>, Arc<dyn Store>)>,
+    pub ledger: Option<(Arc<Ledger>, Arc<dyn Store>)>,
     _fleet: Fleet,
     _folder: tempfile::TempDir,
 }
 
 impl Place {
-    async fn start(replicas: &[ReplicaConfig]) -> Self {
+    pub async fn start(replicas: &[ReplicaConfig]) -> Self {
         Self::with_limits(replicas, None).await
     }
 
     /// With a key that has these limits, where there are some.
-    async fn with_limits(replicas: &[ReplicaConfig], limits: Option<Limits>) -> Self {
+    pub async fn with_limits(replicas: &[ReplicaConfig], limits: Option<Limits>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let url = format!("sqlite:{}", folder.path().join("throng.db").display());
         let mut config = GatewayConfig::default();
@@ -53,24 +53,24 @@ impl Place {
         Self { address, key, ledger, _fleet: fleet, _folder: folder }
     }
 
-    async fn client(&self) -> Client {
+    pub async fn client(&self) -> Client {
         Client::connect(self.address).await
     }
 
-    fn request(&self, path: &str, body: &Value, fields: &[&str]) -> Vec<u8> {
+    pub fn request(&self, path: &str, body: &Value, fields: &[&str]) -> Vec<u8> {
         let key = self.key.as_ref().map(|key| format!("authorization: Bearer {}", key.secret()));
         let fields: Vec<&str> = fields.iter().copied().chain(key.as_deref()).collect();
         post_bytes(path, &body.to_string(), &fields)
     }
 
-    async fn ask(&self, path: &str, body: &Value) -> crate::harness::Reply {
+    pub async fn ask(&self, path: &str, body: &Value) -> crate::harness::Reply {
         let mut client = self.client().await;
         client.send(self.request(path, body, &[])).await;
         client.reply().await.expect("an answer")
     }
 
     /// Waits until so many engines are in this state.
-    async fn until(&self, n: usize, state: &str) -> Value {
+    pub async fn until(&self, n: usize, state: &str) -> Value {
         let mut client = self.client().await;
         let key = self.key.as_ref().map(|key| format!("authorization: Bearer {}\r\n", key.secret()));
         let request = format!("GET /fleet HTTP/1.1\r\nhost: localhost\r\n{}\r\n", key.unwrap_or_default());
@@ -100,7 +100,7 @@ impl Place {
 }
 
 /// An engine that is known as `there` and that clients call `paper`.
-fn replica(address: SocketAddr, there: &str) -> ReplicaConfig {
+pub(super) fn replica(address: SocketAddr, there: &str) -> ReplicaConfig {
     ReplicaConfig {
         model: Some(there.to_owned()),
         names: vec!["paper".to_owned(), "alias".to_owned()],
@@ -109,15 +109,15 @@ fn replica(address: SocketAddr, there: &str) -> ReplicaConfig {
 }
 
 /// An engine that answers its first probe, and requests as its script says.
-struct Scripted {
-    address: SocketAddr,
+pub(super) struct Scripted {
+    pub address: SocketAddr,
     n_asked: Arc<AtomicUsize>,
-    last: Arc<Mutex<String>>,
+    pub last: Arc<Mutex<String>>,
 }
 
 impl Scripted {
     /// `answer` gets the number of the request.
-    async fn start(answer: impl Fn(usize) -> String + Send + Sync + 'static) -> Self {
+    pub async fn start(answer: impl Fn(usize) -> String + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
         let (n_asked, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(String::new())));
@@ -145,12 +145,12 @@ impl Scripted {
         Self { address, n_asked, last }
     }
 
-    fn n_asked(&self) -> usize {
+    pub fn n_asked(&self) -> usize {
         self.n_asked.load(Ordering::Relaxed)
     }
 }
 
-async fn read_request(stream: &mut tokio::net::TcpStream) -> String {
+pub(super) async fn read_request(stream: &mut tokio::net::TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {
@@ -166,14 +166,14 @@ async fn read_request(stream: &mut tokio::net::TcpStream) -> String {
     }
 }
 
-fn whole(status: u16, body: &str) -> String {
+pub(super) fn whole(status: u16, body: &str) -> String {
     format!(
         "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     )
 }
 
-fn stream(events: &str) -> String {
+pub(super) fn stream(events: &str) -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{events}")
 }
 

@@ -1,5 +1,7 @@
 //! A real server on a real socket over the paper executor, and a client that sends exactly the given bytes.
 
+mod front;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +20,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+
+pub use front::Front;
 
 pub const VOCABULARY: u32 = 259;
 pub const START: u32 = 256;

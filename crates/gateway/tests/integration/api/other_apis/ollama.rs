@@ -1,7 +1,7 @@
 //! Ollama's API over a socket: whole and streamed answers say the same, in that API's form.
 
 use crate::api::tool_calls::{TWO, scripted};
-use crate::harness::Client;
+use crate::harness::{Client, Front};
 use serde_json::{Value, json};
 use throng_text::{ReasoningFormat, ToolCallFormat};
 
@@ -49,51 +49,58 @@ async fn answer(client: &mut Client, path: &str, body: &Value) -> Value {
 #[tokio::test]
 async fn chats_have_text_thoughts_and_whole_calls() {
     let server = scripted(Some(ToolCallFormat::Hermes), Some(ReasoningFormat::Think)).await;
-    let mut client = server.connect().await;
-    let plain = answer(&mut client, "/api/chat", &asking("Good day", json!({}))).await;
-    assert_eq!(plain["message"], json!({"role": "assistant", "content": "Good day"}));
-    assert_eq!((&plain["done_reason"], &plain["eval_count"]), (&json!("stop"), &json!(9)));
-    let thought =
-        answer(&mut client, "/api/chat", &asking("<think>hm</think>Yes", json!({"think": true}))).await;
-    assert_eq!(thought["message"], json!({"role": "assistant", "content": "Yes", "thinking": "hm"}));
-    let hidden =
-        answer(&mut client, "/api/chat", &asking("<think>hm</think>Yes", json!({"think": false}))).await;
-    assert_eq!(hidden["message"], json!({"role": "assistant", "content": "Yes"}));
-    let called = answer(&mut client, "/api/chat", &asking(TWO, json!({"tools": tools()}))).await;
-    let call = |name: &str, arguments: Value| json!({"function": {"name": name, "arguments": arguments}});
-    let calls = json!([call("get_weather", json!({"city": "São Paulo"})), call("now", json!({}))]);
-    assert_eq!(called["message"]["tool_calls"], calls);
-    // What was said goes back with the results, which name their tools or come in order.
-    let history = json!([
-        {"role": "user", "content": "Hi"}, called["message"],
-        {"role": "tool", "content": "noon", "tool_name": "now"}, {"role": "tool", "content": "rain"},
-        {"role": "user", "content": "{{Thanks}}"},
-    ]);
-    let last =
-        answer(&mut client, "/api/chat", &asking("", json!({"messages": history, "tools": tools()}))).await;
-    assert_eq!(last["message"]["content"], "Thanks");
-    let options = json!({"options": {"num_predict": 3, "num_ctx": 4096, "stop": ["x"]}});
-    let cut = answer(&mut client, "/api/chat", &asking("one two", options)).await;
-    assert_eq!((&cut["message"]["content"], &cut["done_reason"]), (&json!("one"), &json!("length")));
-    let more_than_fit = json!({"options": {"num_predict": 1_000_000}});
-    let whole = answer(&mut client, "/api/chat", &asking("one two", more_than_fit)).await;
-    assert_eq!((&whole["message"]["content"], &whole["done_reason"]), (&json!("one two"), &json!("stop")));
+    for (mut client, _front) in server.directly_and_through_a_gateway().await {
+        let plain = answer(&mut client, "/api/chat", &asking("Good day", json!({}))).await;
+        assert_eq!(plain["message"], json!({"role": "assistant", "content": "Good day"}));
+        assert_eq!((&plain["done_reason"], &plain["eval_count"]), (&json!("stop"), &json!(9)));
+        let thought =
+            answer(&mut client, "/api/chat", &asking("<think>hm</think>Yes", json!({"think": true}))).await;
+        assert_eq!(thought["message"], json!({"role": "assistant", "content": "Yes", "thinking": "hm"}));
+        let hidden =
+            answer(&mut client, "/api/chat", &asking("<think>hm</think>Yes", json!({"think": false}))).await;
+        assert_eq!(hidden["message"], json!({"role": "assistant", "content": "Yes"}));
+        let called = answer(&mut client, "/api/chat", &asking(TWO, json!({"tools": tools()}))).await;
+        let call = |name: &str, arguments: Value| json!({"function": {"name": name, "arguments": arguments}});
+        let calls = json!([call("get_weather", json!({"city": "São Paulo"})), call("now", json!({}))]);
+        assert_eq!(called["message"]["tool_calls"], calls);
+        // What was said goes back with the results, which name their tools or come in order.
+        let history = json!([
+            {"role": "user", "content": "Hi"}, called["message"],
+            {"role": "tool", "content": "noon", "tool_name": "now"}, {"role": "tool", "content": "rain"},
+            {"role": "user", "content": "{{Thanks}}"},
+        ]);
+        let last =
+            answer(&mut client, "/api/chat", &asking("", json!({"messages": history, "tools": tools()})))
+                .await;
+        assert_eq!(last["message"]["content"], "Thanks");
+        let options = json!({"options": {"num_predict": 3, "num_ctx": 4096, "stop": ["x"]}});
+        let cut = answer(&mut client, "/api/chat", &asking("one two", options)).await;
+        assert_eq!((&cut["message"]["content"], &cut["done_reason"]), (&json!("one"), &json!("length")));
+        let more_than_fit = json!({"options": {"num_predict": 1_000_000}});
+        let whole = answer(&mut client, "/api/chat", &asking("one two", more_than_fit)).await;
+        assert_eq!(
+            (&whole["message"]["content"], &whole["done_reason"]),
+            (&json!("one two"), &json!("stop"))
+        );
+    }
 }
 
 #[tokio::test]
 async fn generate_answers_a_prompt_with_and_without_the_template() {
     let server = scripted(None, None).await;
-    let mut client = server.connect().await;
-    for raw in [false, true] {
-        let body = json!({"model": "paper", "prompt": "{{Good day}}", "system": "Be brief.", "raw": raw});
-        let said = answer(&mut client, "/api/generate", &body).await;
-        assert_eq!(said["response"], "Good day", "{raw}");
+    for (mut client, _front) in server.directly_and_through_a_gateway().await {
+        for raw in [false, true] {
+            let body = json!({"model": "paper", "prompt": "{{Good day}}", "system": "Be brief.", "raw": raw});
+            let said = answer(&mut client, "/api/generate", &body).await;
+            assert_eq!(said["response"], "Good day", "{raw}");
+        }
     }
 }
 
 #[tokio::test]
 async fn errors_and_lists_have_the_form_of_the_api() {
     let server = scripted(Some(ToolCallFormat::Hermes), None).await;
+    let front = Front::of(&server).await;
     let mut client = server.connect().await;
     for (body, status, word) in [
         (asking("a", json!({"model": "absent"})), 404, "absent"),
@@ -105,10 +112,12 @@ async fn errors_and_lists_have_the_form_of_the_api() {
         ),
         (asking("a", json!({"options": {"temperature": -1}})), 400, "options.temperature"),
     ] {
-        let reply = client.post("/api/chat", &body).await;
-        let error = reply.json();
-        assert_eq!(reply.status, status, "{error}");
-        assert!(error["error"].as_str().is_some_and(|message| message.contains(word)), "{error}");
+        for client in [&mut client, &mut front.connect().await] {
+            let reply = client.post("/api/chat", &body).await;
+            let error = reply.json();
+            assert_eq!(reply.status, status, "{error}");
+            assert!(error["error"].as_str().is_some_and(|message| message.contains(word)), "{error}");
+        }
     }
     for path in ["/api/tags", "/api/ps"] {
         assert_eq!(client.get(path).await.json()["models"][0]["model"], "paper", "{path}");
