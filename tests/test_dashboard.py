@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from pages import PATIENCE_S, all_of, browser, desktop, text_of, until  # noqa: F401: fixtures
 from selenium.webdriver.common.by import By
-from test_page import PATIENCE_S, all_of, browser, desktop, text_of, until  # noqa: F401: fixtures
 
 MESSAGES = [{"role": "user", "content": "Tell me a short story about a lamp."}]
 

@@ -4,83 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
+from pages import PATIENCE_S, STREAM, all_of, chat, complaints, open_page, send, text_of, until
+from pages import browser, desktop  # noqa: F401: fixtures
 from ports import free_port
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
-
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-]
 
 
-PATIENCE_S = 30
-
-
-def chromium(folder, size, *flags):
-    options = webdriver.ChromeOptions()
-    options.binary_location = "/usr/bin/chromium"
-    for flag in [*FLAGS, f"--user-data-dir={folder}", "--window-size={},{}".format(*size), *flags]:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-
-
-@pytest.fixture(params=[(1280, 900), (390, 844)], ids=["desktop", "phone"])
-def browser(request, tmp_path):
-    driver = chromium(tmp_path, request.param)
-    yield driver
-    driver.quit()
-
-
-@pytest.fixture()
-def desktop(tmp_path):
-    # As another machine's page would be: without HTTPS, under a name that is not this machine's.
-    driver = chromium(tmp_path, (1280, 900), "--host-resolver-rules=MAP throng.test 127.0.0.1")
-    yield driver
-    driver.quit()
-
-
-def until(page, found):
-    return WebDriverWait(page, PATIENCE_S).until(found)
-
-
-def all_of(selector):
-    return lambda page: page.find_elements(By.CSS_SELECTOR, selector)
-
-
-def text_of(selector):
-    """The text of the last element that matches; empty without one."""
-    return lambda page: "".join(element.text for element in all_of(selector)(page)[-1:])
-
-
-def open_page(page, url):
-    page.get(url + "/")
-    until(page, lambda page: page.find_element(By.ID, "model").get_attribute("value") == "throng-starter")
-
-
-def send(page, text):
-    page.find_element(By.ID, "prompt").send_keys(text, Keys.ENTER)
-
-
-def chat(page, text):
-    """Sends a message and waits for the whole reply."""
-    n_before = len(all_of(".message.assistant .stats")(page))
-    send(page, text)
-    until(page, lambda page: len(all_of(".message.assistant .stats")(page)) > n_before)
-
-
-def test_a_message_is_answered_in_a_stream(browser, server):
+def test_a_message_is_answered_in_a_stream(browser, server):  # noqa: F811
     open_page(browser, server.url)
     send(browser, "Hello!")
     until(browser, text_of(".message.assistant .text"))
@@ -89,8 +20,7 @@ def test_a_message_is_answered_in_a_stream(browser, server):
     assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
     if screenshots := os.environ.get("THRONG_SCREENSHOTS"):
         browser.save_screenshot(f"{screenshots}/{browser.get_window_size()['width']}.png")
-    severe = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
-    assert severe == []
+    assert complaints(browser) == []
 
 
 TIMINGS = """
@@ -105,7 +35,7 @@ window.fetch = async (...arguments_) => {
 """
 
 
-def test_the_speed_is_the_server_s(desktop, server):
+def test_the_speed_is_the_server_s(desktop, server):  # noqa: F811
     open_page(desktop, server.url)
     desktop.execute_script(TIMINGS)
     chat(desktop, "Tell me a short story about a lamp.")
@@ -117,20 +47,20 @@ def test_the_speed_is_the_server_s(desktop, server):
     assert f"{shown} tokens/s" in text_of(".stats")(desktop)
 
 
-def test_copying_works_without_https(desktop, start):
+def test_copying_works_without_https(desktop, start):  # noqa: F811
     with start("--allowed-hosts", "throng.test") as server:
         open_page(desktop, server.url.replace("127.0.0.1", "throng.test"))
         assert not desktop.execute_script("return window.isSecureContext")
         chat(desktop, "Hello!")
         reply = text_of(".message.assistant .text")(desktop)
-        until(desktop, all_of(".message.assistant footer button"))[0].click()
-        until(desktop, lambda page: text_of(".message.assistant footer button")(page) == "Copied")
+        until(desktop, all_of(".message.assistant .copy"))[0].click()
+        until(desktop, lambda page: text_of(".message.assistant .copy")(page) == "Copied")
         box = desktop.find_element(By.ID, "prompt")
         box.send_keys(Keys.CONTROL, "v")
         assert box.get_attribute("value").split() == reply.split()
 
 
-def test_a_missing_and_a_wrong_key_are_told_apart(desktop, start):
+def test_a_missing_and_a_wrong_key_are_told_apart(desktop, start):  # noqa: F811
     with start("--api-key", "right-key") as server:
         desktop.get(server.url + "/")
         until(desktop, lambda page: "asks for a key" in text_of("#key-state")(page))
@@ -146,7 +76,7 @@ def test_a_missing_and_a_wrong_key_are_told_apart(desktop, start):
         assert text_of(".message.assistant .text")(desktop)
 
 
-def test_a_dead_server_says_so_and_the_message_is_sent_when_it_is_back(desktop, start):
+def test_a_dead_server_says_so_and_the_message_is_sent_when_it_is_back(desktop, start):  # noqa: F811
     port = free_port()
     with start("--port", str(port)) as server:
         url = server.url
@@ -160,7 +90,7 @@ def test_a_dead_server_says_so_and_the_message_is_sent_when_it_is_back(desktop, 
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(request, browser, server, scheme):
+def test_axe_finds_nothing(request, browser, server, scheme):  # noqa: F811
     program = request.config.getoption("--axe")
     if program is None:
         pytest.skip("needs --axe PATH")
@@ -182,21 +112,7 @@ def test_axe_finds_nothing(request, browser, server, scheme):
     assert violations() == []
 
 
-# The starter model does not reason: the stream is the test's own.
-STREAM = """
-const fetched = window.fetch;
-const encoder = new TextEncoder();
-window.fetch = (...arguments_) => String(arguments_[0]).includes("chat/completions")
-  ? Promise.resolve(new Response(new ReadableStream({ start(controller) { window.stream = controller; } })))
-  : fetched(...arguments_);
-window.say = (delta, finish_reason = null) => window.stream.enqueue(
-  encoder.encode(`data: ${JSON.stringify({ choices: [{ index: 0, delta, finish_reason }] })}\\n\\n`)
-);
-window.end = () => { window.stream.enqueue(encoder.encode("data: [DONE]\\n\\n")); window.stream.close(); };
-"""
-
-
-def test_reasoning_is_shown_in_a_closed_part_while_it_comes(browser, server):
+def test_reasoning_is_shown_in_a_closed_part_while_it_comes(browser, server):  # noqa: F811
     open_page(browser, server.url)
     browser.execute_script(STREAM)
     send(browser, "Hello!")

@@ -10,10 +10,12 @@ use super::path_text::PathText;
 use crate::rejection::Rejection;
 use throng_api::ApiError;
 
-/// Scripts, styles and requests of this server only; nothing inline, nothing framed.
+/// Scripts, styles, fonts and requests of this server only; nothing inline, nothing framed, and HTML of text only
+/// through the sanitizer (`web/sanitizer.js`).
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
-                                       connect-src 'self'; base-uri 'none'; form-action 'none'; \
-                                       frame-ancestors 'none'";
+                                       font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+                                       frame-ancestors 'none'; require-trusted-types-for 'script'; \
+                                       trusted-types dompurify";
 
 struct Asset {
     name: &'static str,
@@ -22,22 +24,68 @@ struct Asset {
     etag: String,
 }
 
-static ASSETS: LazyLock<[Asset; 10]> = LazyLock::new(|| {
-    [
-        asset("index.html", "text/html; charset=utf-8", include_bytes!("../web/index.html")),
-        asset("dashboard.html", "text/html; charset=utf-8", include_bytes!("../web/dashboard.html")),
-        asset("style.css", "text/css; charset=utf-8", include_bytes!("../web/style.css")),
-        asset("text.js", "text/javascript; charset=utf-8", include_bytes!("../web/text.js")),
-        asset("app.js", "text/javascript; charset=utf-8", include_bytes!("../web/app.js")),
-        asset("dashboard.css", "text/css; charset=utf-8", include_bytes!("../web/dashboard.css")),
-        asset("metrics.js", "text/javascript; charset=utf-8", include_bytes!("../web/metrics.js")),
-        asset("chart.js", "text/javascript; charset=utf-8", include_bytes!("../web/chart.js")),
-        asset("dashboard.js", "text/javascript; charset=utf-8", include_bytes!("../web/dashboard.js")),
-        asset("icon.svg", "image/svg+xml", include_bytes!("../web/icon.svg")),
+/// Files of `web/`, each under the name behind its last slash.
+macro_rules! assets {
+    ($($path:literal),* $(,)?) => { vec![$(asset($path, include_bytes!(concat!("../web/", $path)))),*] };
+}
+
+/// The two pages, then their files.
+static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
+    assets![
+        "index.html",
+        "dashboard.html",
+        "answer.js",
+        "app.js",
+        "call_view.js",
+        "chart.js",
+        "chat.js",
+        "code_block.js",
+        "composer.js",
+        "conversation.js",
+        "conversation_view.js",
+        "dashboard.css",
+        "dashboard.js",
+        "dom.js",
+        "editor.js",
+        "frames.js",
+        "icon.svg",
+        "markdown.js",
+        "markdown_view.js",
+        "math.js",
+        "memory_storage.js",
+        "message.css",
+        "message_view.js",
+        "metrics.js",
+        "models.js",
+        "preferences.js",
+        "sanitizer.js",
+        "search.js",
+        "server.js",
+        "settings.js",
+        "shortcuts.js",
+        "sidebar.js",
+        "storage.js",
+        "style.css",
+        "token_view.js",
+        "transfer.js",
+        "vendor/highlight.min.js",
+        "vendor/markdown-it.umd.min.js",
+        "vendor/purify.min.js",
+        "vendor/stix-two-math.woff2",
+        "vendor/temml.min.js",
     ]
 });
 
-fn asset(name: &'static str, media_type: &'static str, bytes: &'static [u8]) -> Asset {
+fn asset(path: &'static str, bytes: &'static [u8]) -> Asset {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let media_type = match name.rsplit('.').next() {
+        Some("html") => "text/html; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        Some("woff2") => "font/woff2",
+        _ => "application/octet-stream",
+    };
     let digest: [u8; 32] = Sha256::digest(bytes).into();
     let hex: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     Asset { name, media_type, bytes, etag: format!("\"{hex}\"") }

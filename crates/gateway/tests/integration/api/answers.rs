@@ -186,7 +186,7 @@ async fn the_small_routes_answer() {
     let etag = page.header("etag").expect("an etag").to_owned();
     client.send(format!("GET / HTTP/1.1\r\nhost: localhost\r\nif-none-match: {etag}\r\n\r\n")).await;
     assert_eq!(client.reply().await.expect("a response").status, 304);
-    for file in ["app.js", "text.js", "style.css", "icon.svg"] {
+    for file in ["app.js", "dom.js", "style.css", "icon.svg"] {
         assert_eq!(client.get(&format!("/ui/{file}")).await.status, 200, "{file}");
     }
 }
