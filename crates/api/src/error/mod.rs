@@ -6,6 +6,7 @@ mod budget;
 mod constraint;
 mod fleet;
 mod idempotency;
+mod kept;
 mod models;
 mod regions;
 mod residency;

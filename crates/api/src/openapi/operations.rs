@@ -91,6 +91,12 @@ pub(super) const OPERATIONS: &[Operation] = &[
         )
     },
     post(
+        "/v1/responses",
+        "ResponseRequest",
+        "Answer a conversation as OpenAI's Responses do; with stream by events.",
+    ),
+    post("/v1/responses/input_tokens", "InputTokensRequest", "The number of an input's tokens."),
+    post(
         "/v1/messages",
         "MessageRequest",
         "Answer a conversation as Anthropic's API does; with stream by events.",

@@ -52,6 +52,8 @@ fn the_page_is_written_from_the_tables_that_read_requests() {
         &required("CompletionRequest"),
     );
     for (title, schema) in [
+        ("Responses", "ResponseRequest"),
+        ("Tokens of an input", "InputTokensRequest"),
         ("Messages", "MessageRequest"),
         ("Tokens of a message", "CountTokensRequest"),
         ("Ollama's chat", "OllamaChatRequest"),

@@ -14,6 +14,7 @@ mod past_calls;
 mod prepare;
 mod reading;
 mod session;
+mod shortening;
 mod stream;
 mod tokenization_queue;
 mod work;

@@ -138,6 +138,8 @@ pub(crate) const ROUTES: &[Route] = &[
     of(Operator, "/fleet", GET, || get(fleet::workers)),
     keyed("/v1/chat/completions", "POST", || post(generate::chat)),
     keyed("/v1/completions", "POST", || post(generate::completions)),
+    keyed("/v1/responses", "POST", || post(generate::responses)),
+    keyed("/v1/responses/input_tokens", "POST", || post(tokenize::input_tokens)),
     keyed("/v1/messages", "POST", || post(generate::messages)).in_form_of(&Messages),
     keyed("/v1/messages/count_tokens", "POST", || post(tokenize::count)).in_form_of(&Messages),
     keyed("/api/chat", "POST", || post(generate::ollama_chat)).in_form_of(&Chat),

@@ -29,6 +29,7 @@ use crate::upstream;
 use throng_api::anthropic::Messages;
 use throng_api::ollama;
 use throng_api::openai::{ChatCompletions, Completions};
+use throng_api::responses::Responses;
 use throng_api::{ApiError, Dialect};
 
 const JSON: [(HeaderName, HeaderValue); 1] =
@@ -56,6 +57,9 @@ const OLLAMA_GENERATE: TextEndpoint = TextEndpoint { dialect: &ollama::Generate,
 /// Anthropic's messages.
 const MESSAGES: TextEndpoint = TextEndpoint { dialect: &Messages, upstream: None };
 
+/// OpenAI's Responses.
+const RESPONSES: TextEndpoint = TextEndpoint { dialect: &Responses, upstream: None };
+
 /// `POST /v1/chat/completions`.
 pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer_once(app, body, CHAT).await.map_err(Rejection::from)
@@ -79,6 +83,11 @@ pub(super) async fn ollama_generate(State(app): AppState, body: JsonBody) -> Res
 /// `POST /v1/messages`.
 pub(super) async fn messages(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer_once(app, body, MESSAGES).await.map_err(Rejection::from)
+}
+
+/// `POST /v1/responses`.
+pub(super) async fn responses(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
+    answer_once(app, body, RESPONSES).await.map_err(Rejection::from)
 }
 
 /// Answers a request; one with an `Idempotency-Key` is generated once, however often it comes.
