@@ -7,6 +7,7 @@ mod constraint;
 mod fleet;
 mod idempotency;
 mod models;
+mod objects;
 mod regions;
 mod residency;
 mod service;
