@@ -8,6 +8,7 @@ mod fleet;
 mod idempotency;
 mod kept;
 mod models;
+mod objects;
 mod regions;
 mod residency;
 mod service;

@@ -1,0 +1,13 @@
+//! What a server remembers between requests, over the kept objects of `throng_store`. What has to be
+//! generated is asked for through traits that the gateway implements. Does not know HTTP and sockets.
+#![forbid(unsafe_code)]
+
+mod clock;
+mod error;
+mod id;
+mod tenant;
+
+pub use clock::now_unix_s;
+pub use error::StateError;
+pub use id::new_id;
+pub use tenant::TenantState;
