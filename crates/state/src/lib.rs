@@ -3,8 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+pub mod conversations;
 mod error;
+mod fault;
 mod id;
+pub mod responses;
 mod tenant;
 
 pub use clock::now_unix_s;

@@ -73,7 +73,9 @@ impl Operation {
         if matches!(self.path, "/api/chat" | "/api/generate") {
             answer = answer.content("application/x-ndjson", any.clone());
         }
-        if self.body.is_some() && (self.path.ends_with("/completions") || matches!(self.path, "/v1/messages" | "/v1/responses")) {
+        if self.body.is_some()
+            && (self.path.ends_with("/completions") || matches!(self.path, "/v1/messages" | "/v1/responses"))
+        {
             answer = answer.content("text/event-stream", any);
         }
         let error = match self.path {
@@ -135,6 +137,11 @@ fn components() -> ComponentsBuilder {
         .schema("OllamaChatRequest", chat_of_ollama.build())
         .schema("OllamaGenerateRequest", generate.build())
         .schema("OllamaError", ollama_error().build())
+        .schema(
+            "ConversationRequest",
+            with_fields(object(), responses::CONVERSATION_BODY_FIELDS, &[]).build(),
+        )
+        .schema("ItemsRequest", with_fields(object(), responses::ITEMS_BODY_FIELDS, &["items"]).build())
         .schema("ResponseRequest", response.build())
         .schema("InputTokensRequest", input_tokens.build())
         .schema("MessageRequest", message.build())

@@ -93,6 +93,12 @@ impl Sealed {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// Takes out the response if it has ended.
+    pub fn take_ended(&self) -> Option<WholeResponse> {
+        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        left.take_if(|response| response.has_ended)
+    }
+
     pub(super) fn leave(&self, response: WholeResponse) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(response);
     }

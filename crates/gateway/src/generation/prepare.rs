@@ -20,11 +20,11 @@ use throng_fleet::constraint::OutputForm;
 
 use throng_fleet::replica::{Continuations, ReplicaRequest, RequestedAdapter};
 
-use super::shortening::encode_fitting;
 use super::constraining::{chat_constraint, constraint, output_constraint};
 use super::past_calls::messages_and_tools;
 use super::reading::AnswerReading;
 use super::session::TextOptions;
+use super::shortening::encode_fitting;
 use super::work::Abandoned;
 use crate::config::RENDER_FACTOR;
 use crate::rejection::memory_full;

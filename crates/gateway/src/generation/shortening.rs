@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn turns_begin_with_the_user_behind_the_instructions() {
-        let roles = [Role::System, Role::User, Role::Assistant, Role::Tool, Role::User, Role::Assistant, Role::User];
+        let roles =
+            [Role::System, Role::User, Role::Assistant, Role::Tool, Role::User, Role::Assistant, Role::User];
         let mut messages: Vec<_> = roles.iter().map(|role| Message::new(*role, Vec::new())).collect();
         assert_eq!(turn_starts(&messages), [1, 4, 6]);
         drop_before(&mut messages, 4);

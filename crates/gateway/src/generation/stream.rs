@@ -1,6 +1,7 @@
 //! An answer token by token. A task of its own writes it; when the reader has gone, or has taken nothing for
 //! too long, the task ends and the generation with it.
 
+use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::{HeaderValue, header};
 use throng_api::answer::AnswerEvent;
 use throng_api::{AnswerWriter, ApiError, Events};
@@ -42,6 +44,14 @@ pub(crate) struct StreamSetting {
     pub slow_reader_timeout: Duration,
     /// Where what waits to be sent counts.
     pub memory: Arc<MemoryBudget>,
+    /// Who keeps the answer.
+    pub keeper: Option<Arc<dyn Keeper>>,
+}
+
+/// Keeps an answer before its client knows how it ended.
+pub(crate) trait Keeper: Debug + Send + Sync {
+    /// Keeps the answer, if it has ended.
+    fn keep(&self) -> BoxFuture<'_, Result<(), ApiError>>;
 }
 
 /// The response that streams an answer.
@@ -89,6 +99,10 @@ async fn run(
         setting.exchange.close_connection();
         let mut events = Events::default();
         writer.error(&error, &mut events);
+        if let Some(keeper) = &setting.keeper {
+            // The client is told of the failure, be it kept or not.
+            let _ = keeper.keep().await;
+        }
         let last = sender.send(events.take());
         // A reader that does not take even this is closed by its socket's own limit.
         let _ = tokio::time::timeout(setting.slow_reader_timeout, last).await;
@@ -155,6 +169,12 @@ async fn pump(
 }
 
 async fn send(events: &mut Events, setting: &StreamSetting, sender: &ByteSender) -> Result<(), Broken> {
+    if let Some(keeper) = &setting.keeper {
+        keeper.keep().await.map_err(|error| {
+            events.take();
+            Broken::Told(error)
+        })?;
+    }
     let sent = within(setting.slow_reader_timeout, sender.send(events.take())).await;
     Ok(sent.map_err(|_| Broken::Unread)??)
 }

@@ -92,7 +92,8 @@ pub(super) async fn input_tokens(State(app): AppState, body: JsonBody) -> Result
         let encoded =
             encode_conversation(model, tokenizer, conversation, "input", &app.work.memory, abandoned)?;
         drop(memory);
-        let count = serde_json::json!({"object": "response.input_tokens", "input_tokens": encoded.tokens.len()});
+        let count =
+            serde_json::json!({"object": "response.input_tokens", "input_tokens": encoded.tokens.len()});
         Ok((writer(app).json(&count)?, request.ignored))
     })
     .await
