@@ -55,6 +55,10 @@ pub struct AnswerFacts {
     pub prompts: Vec<Arc<[TokenId]>>,
     /// The texts of the prompts, where the answer repeats them.
     pub texts: Option<Vec<String>>,
+    /// The temperature that it is sampled with.
+    pub temperature: f32,
+    /// The nucleus that it is sampled with.
+    pub top_p: f32,
     /// The model's tokenizer, if it has one.
     pub tokenizer: Option<Arc<Tokenizer>>,
 }

@@ -14,6 +14,7 @@ mod model_name;
 pub mod ollama;
 pub mod openai;
 pub mod openapi;
+pub mod responses;
 pub mod spec;
 
 pub use dialect::{AnswerFacts, AnswerView, AnswerWriter, Dialect, Request};

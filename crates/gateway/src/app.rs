@@ -261,9 +261,12 @@ impl App {
             Duration::from_secs(config.api.tokenization_timeout_s),
         );
         let writing = AnswerWriting::new(MAX_WRITTEN_ANSWERS, config.api.max_answer_bytes, memory.clone());
+        let response_retention_s = config.api.response_retention_s;
+        let response_retention =
+            (response_retention_s > 0).then(|| Duration::from_secs(response_retention_s));
         let aliases = Aliases::new(&config.routing.aliases, &metrics.aliases);
         Self {
-            policy: Policy { keys, limits, ledger, moderation, cache },
+            policy: Policy { keys, limits, ledger, moderation, cache, response_retention },
             models: Models { router, upstreams, workers, on_demand, aliases, loading },
             work: Work { turns, writing, memory },
             observed: Observed { metrics, recent, ignored: IgnoredLog::default() },

@@ -38,6 +38,7 @@ mod router;
 mod routes;
 mod served_model;
 mod server;
+mod turns;
 mod upstream;
 mod usage_report;
 mod worker;

@@ -1,6 +1,9 @@
 //! The policy around every request.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use throng_state::responses::Responses;
 
 use crate::auth::ApiKeys;
 use crate::ledger::Ledger;
@@ -21,4 +24,14 @@ pub(crate) struct Policy {
     pub moderation: Arc<Moderation>,
     /// Answers that were generated before.
     pub cache: Arc<ResponseCache>,
+    /// How long responses are kept; `None`: for ever.
+    pub response_retention: Option<Duration>,
+}
+
+impl Policy {
+    /// The kept responses and conversations, where there is a database.
+    pub fn responses(&self) -> Option<Responses> {
+        let store = self.ledger.as_deref()?.store()?;
+        Some(Responses::new(store.clone(), self.response_retention))
+    }
 }

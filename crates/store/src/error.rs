@@ -87,6 +87,18 @@ pub enum StoreError {
     /// An answer has more rows than are read at once.
     #[error("the answer has more than {0} rows: ask for a shorter time or for wider buckets")]
     TooManyRows(usize),
+    /// An object is there already, or has another version than the one that was to be replaced.
+    #[error("the object has changed meanwhile")]
+    Conflict,
+    /// There is no such object or item.
+    #[error("there is no such object")]
+    UnknownObject,
+    /// Another process does the work of an object.
+    #[error("another process has taken the object over")]
+    LeaseLost,
+    /// A tenant has as many objects or bytes as it may have.
+    #[error("the tenant has as many objects or bytes as it may have")]
+    Full,
     /// The system has no random numbers.
     #[error("the system gives no random numbers: {0}")]
     Random(getrandom::Error),

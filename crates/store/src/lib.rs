@@ -1,5 +1,6 @@
 //! What outlives the process: organisations, projects and API keys with their limits, the ledger of what
-//! requests used, the audit of residency rules, and answers that are kept for requests which are sent again.
+//! requests used, the audit of residency rules, answers that are kept for requests which are sent again, and
+//! objects that tenants keep between requests.
 //! Does not know HTTP, requests or models.
 //!
 //! [`open`] gives a [`Store`]. All databases answer the same trait, and one suite of tests is run against
@@ -16,6 +17,7 @@ mod key;
 mod ledger;
 mod limits;
 mod money;
+mod objects;
 mod open;
 mod sql;
 mod store;
@@ -30,5 +32,11 @@ pub use key::{ApiKey, CreatedKey, KeyChange, KeyDigest, KeyTable, NewKey, digest
 pub use ledger::{DailyTotal, LedgerEntry, MAX_USAGE_ROWS, Outcome, UsageGroup, UsageQuery, UsageRow};
 pub use limits::{LimitChange, LimitKind, LimitScope, Limits};
 pub use money::{Cost, MAX_PRICE, Prices, parse_millionths};
+pub use objects::{
+    ENTRY_BYTES, ItemAfter, ItemPlace, ItemQuery, Lease, ListOrder, MAX_OBJECT_BYTES, MAX_OBJECT_ID_BYTES,
+    MAX_PAGE_BYTES, MAX_PAGE_ENTRIES, MAX_TENANT_BYTES, MAX_TENANT_OBJECTS, NewItem, ObjectChange, ObjectKey,
+    ObjectKind, ObjectQuery, ObjectStore, ObjectUsage, ObjectWrite, PendingObject, Quota, StoredItem,
+    StoredObject, Written,
+};
 pub use open::{file_of, open, open_existing};
 pub use store::{MAX_KEYS, MAX_NAME_BYTES, Store, StoreFuture};

@@ -12,6 +12,7 @@ use crate::error::StoreError;
 use crate::key::{ApiKey, CreatedKey, KeyChange, KeyTable, NewKey};
 use crate::ledger::{DailyTotal, LedgerEntry, UsageQuery, UsageRow};
 use crate::limits::{LimitChange, LimitScope, Limits};
+use crate::objects::ObjectStore;
 
 /// Most keys of a database, revoked ones included: a server holds all of them in memory.
 pub const MAX_KEYS: usize = 100_000;
@@ -23,7 +24,7 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// A database. Its work runs on other threads than the caller's. Each change is durable when its future is
 /// ready, and is seen by all processes that have the database open.
-pub trait Store: Debug + Send + Sync {
+pub trait Store: ObjectStore + Debug + Send + Sync {
     /// Rises with each change of a key or a limit.
     fn revision(&self) -> StoreFuture<'_, i64>;
     /// All keys, with the revision that they have.

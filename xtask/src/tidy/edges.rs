@@ -24,6 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "throng-fleet",
         &["throng-api", "throng-core", "throng-engine", "throng-http", "throng-text", "throng-wire"],
     ),
+    ("throng-state", &["throng-api", "throng-core", "throng-store"]),
     (
         "throng-gateway",
         &[
@@ -33,6 +34,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-fleet",
             "throng-http",
             "throng-text",
+            "throng-state",
             "throng-store",
             "throng-wire",
         ],

@@ -29,7 +29,7 @@ use crate::openai::pooling::{
     CLASSIFY_FIELDS, EMBEDDING_FIELDS, POOLING_FIELDS, RERANK_FIELDS, SCORE_FIELDS,
 };
 use crate::openai::tokenize::{DETOKENIZE_FIELDS, TOKENIZE_FIELDS};
-use crate::{anthropic, ollama};
+use crate::{anthropic, ollama, responses};
 
 /// The document as JSON.
 pub fn document() -> &'static str {
@@ -73,7 +73,9 @@ impl Operation {
         if matches!(self.path, "/api/chat" | "/api/generate") {
             answer = answer.content("application/x-ndjson", any.clone());
         }
-        if self.body.is_some() && (self.path.ends_with("/completions") || self.path == "/v1/messages") {
+        if self.body.is_some()
+            && (self.path.ends_with("/completions") || matches!(self.path, "/v1/messages" | "/v1/responses"))
+        {
             answer = answer.content("text/event-stream", any);
         }
         let error = match self.path {
@@ -126,6 +128,8 @@ fn components() -> ComponentsBuilder {
     });
     let message = with_fields(object(), anthropic::FIELDS, &["model", "messages", "max_tokens"]);
     let count = with_fields(object(), anthropic::FIELDS, &["model", "messages"]);
+    let response = with_fields(object(), responses::FIELDS, &["model"]);
+    let input_tokens = with_fields(object(), responses::FIELDS, &[]);
     let common = || with_fields(object(), ollama::COMMON_FIELDS, &["model"]);
     let chat_of_ollama = with_fields(common(), ollama::CHAT_FIELDS, &["messages"]);
     let generate = with_fields(common(), ollama::GENERATE_FIELDS, &["prompt"]);
@@ -133,6 +137,13 @@ fn components() -> ComponentsBuilder {
         .schema("OllamaChatRequest", chat_of_ollama.build())
         .schema("OllamaGenerateRequest", generate.build())
         .schema("OllamaError", ollama_error().build())
+        .schema(
+            "ConversationRequest",
+            with_fields(object(), responses::CONVERSATION_BODY_FIELDS, &[]).build(),
+        )
+        .schema("ItemsRequest", with_fields(object(), responses::ITEMS_BODY_FIELDS, &["items"]).build())
+        .schema("ResponseRequest", response.build())
+        .schema("InputTokensRequest", input_tokens.build())
         .schema("MessageRequest", message.build())
         .schema("CountTokensRequest", count.build())
         .schema("ChatCompletionRequest", chat.build())

@@ -91,6 +91,20 @@ pub(super) const OPERATIONS: &[Operation] = &[
         )
     },
     post(
+        "/v1/responses",
+        "ResponseRequest",
+        "Answer a conversation as OpenAI's Responses do; with stream by events.",
+    ),
+    post("/v1/responses/compact", "ResponseRequest", "A conversation made short, to go on with."),
+    get("/v1/responses/{id}", "A kept response; with stream=true its events, after starting_after."),
+    act("/v1/responses/{id}/cancel", "Ends a response that is answered in the background."),
+    get("/v1/responses/{id}/input_items", "The items of a kept response's input."),
+    post("/v1/conversations", "ConversationRequest", "Make a conversation."),
+    get("/v1/conversations/{id}", "A kept conversation."),
+    post("/v1/conversations/{id}/items", "ItemsRequest", "Add items to a conversation."),
+    get("/v1/conversations/{id}/items/{item_id}", "An item of a conversation."),
+    post("/v1/responses/input_tokens", "InputTokensRequest", "The number of an input's tokens."),
+    post(
         "/v1/messages",
         "MessageRequest",
         "Answer a conversation as Anthropic's API does; with stream by events.",

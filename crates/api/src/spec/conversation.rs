@@ -32,6 +32,8 @@ pub struct Conversation {
     pub enable_thinking: Option<bool>,
     /// The client's own variables for the template, none of them reserved.
     pub chat_template_kwargs: Map<String, Value>,
+    /// Whether the oldest turns may be left out of a conversation that is too long.
+    pub may_drop_turns: bool,
     /// The parameter of the last message that leaves it open.
     pub(crate) open_message: Option<String>,
     /// Variables of the template that change nothing.

@@ -140,7 +140,15 @@ fn the_same_events_are_a_stream_of_lines_and_a_whole_answer() {
         Lines.parse(br#"{"ask":"Hi","model":"m"}"#, &ReadOptions::default()).expect("a good body");
     assert_eq!(spec.conversation().and_then(|c| c.messages[0].text()).as_deref(), Some("Hi"));
     let prompts = vec![Arc::from([7, 8, 9])];
-    let facts = AnswerFacts { model: "m".into(), created_unix_s: 0, prompts, texts: None, tokenizer: None };
+    let facts = AnswerFacts {
+        model: "m".into(),
+        created_unix_s: 0,
+        prompts,
+        texts: None,
+        temperature: 1.0,
+        top_p: 1.0,
+        tokenizer: None,
+    };
     let (mut writer, mut out) = (view.writer(facts), Events::default());
     let mut answer = Answer::new(1, 1, 3);
     events().into_iter().for_each(|event| answer.add(event));

@@ -52,6 +52,10 @@ fn the_page_is_written_from_the_tables_that_read_requests() {
         &required("CompletionRequest"),
     );
     for (title, schema) in [
+        ("Responses", "ResponseRequest"),
+        ("Tokens of an input", "InputTokensRequest"),
+        ("Conversations", "ConversationRequest"),
+        ("Items of a conversation", "ItemsRequest"),
         ("Messages", "MessageRequest"),
         ("Tokens of a message", "CountTokensRequest"),
         ("Ollama's chat", "OllamaChatRequest"),

@@ -264,6 +264,8 @@ pub struct ApiConfig {
     pub max_answer_bytes: usize,
     /// A silent stream sends the comment `: ping` every this many seconds.
     pub ping_interval_s: u64,
+    /// Responses are kept for this many seconds where there is a database; 0: until they are deleted.
+    pub response_retention_s: u64,
 }
 
 impl Default for ApiConfig {
@@ -280,6 +282,7 @@ impl Default for ApiConfig {
             tokenization_timeout_s: 30,
             max_answer_bytes: 32 << 20,
             ping_interval_s: 15,
+            response_retention_s: 30 * 24 * 60 * 60,
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::response_cache::DiskTier;
 use crate::routes::{self, Audience};
 use crate::served_model::ServedModel;
 use crate::server::{self, Served, Service};
+use crate::turns::adopt_orphans;
 use throng_fleet::Secret;
 
 pub use self::error::GatewayError;
@@ -222,6 +223,9 @@ impl Loading {
         let _ = self.loaded.set(app.clone());
         if let Some(on_demand) = on_demand {
             tokio::spawn(on_demand.unload_unused(app.clone()));
+        }
+        if app.policy.ledger.is_some() {
+            tokio::spawn(adopt_orphans(Arc::downgrade(&app)));
         }
         self.serve(app);
         Ok(())

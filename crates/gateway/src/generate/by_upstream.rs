@@ -29,6 +29,8 @@ pub(super) struct UpstreamGeneration {
     reader: AnswerReader,
     view: Box<dyn AnswerView>,
     n_prompts: usize,
+    temperature: f32,
+    top_p: f32,
     n_shown: usize,
     is_streaming: bool,
     may_end_with_context: bool,
@@ -65,6 +67,8 @@ pub(super) fn prepare_for_upstream(
         reader,
         view,
         n_prompts,
+        temperature: options.temperature.unwrap_or(1.0),
+        top_p: options.top_p.unwrap_or(1.0),
         n_shown: options.n() as usize,
         is_streaming: options.is_streaming(),
         may_end_with_context: options.may_end_with_context,
@@ -97,6 +101,8 @@ pub(super) async fn start_at_upstream(
         prompts: vec![Arc::from([]); n_prompts],
         texts: None,
         tokenizer: None,
+        temperature: generation.temperature,
+        top_p: generation.top_p,
     };
     Ok(StartedRequest {
         stream,

@@ -14,6 +14,7 @@ mod past_calls;
 mod prepare;
 mod reading;
 mod session;
+mod shortening;
 mod stream;
 mod tokenization_queue;
 mod work;
@@ -29,6 +30,6 @@ pub(crate) use prepare::{
     PrepareContext, Prepared, encode_conversation, encode_text, prepare, text_error, tokenizer_of,
 };
 pub(crate) use session::{BegunPrompt, Session};
-pub(crate) use stream::{StreamSetting, StreamSource, WrittenAnswer, stream};
+pub(crate) use stream::{Keeper, StreamSetting, StreamSource, WrittenAnswer, stream};
 pub(crate) use tokenization_queue::TokenizationQueue;
 pub(crate) use work::{Abandoned, on_blocking_thread, read_and_prepare};

@@ -1,6 +1,7 @@
 //! An answer piece by piece. A task of its own writes it; when the reader has gone, or has taken nothing for
 //! too long, the task ends and the generation with it.
 
+use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::{HeaderValue, header};
 use throng_api::answer::AnswerEvent;
 use throng_api::{AnswerWriter, ApiError, Events};
@@ -116,6 +118,14 @@ pub(crate) struct StreamSetting {
     slow_reader_timeout: Duration,
     /// Where what waits to be sent counts.
     memory: Arc<MemoryBudget>,
+    /// Who keeps the answer.
+    keeper: Option<Arc<dyn Keeper>>,
+}
+
+/// Keeps an answer before its client knows how it ended.
+pub(crate) trait Keeper: Debug + Send + Sync {
+    /// Keeps the answer, if it has ended.
+    fn keep(&self) -> BoxFuture<'_, Result<(), ApiError>>;
 }
 
 impl StreamSetting {
@@ -128,7 +138,12 @@ impl StreamSetting {
     ) -> Self {
         let ping_interval = Duration::from_secs(config.api.ping_interval_s.max(1));
         let slow_reader_timeout = Duration::from_secs(config.server.slow_reader_timeout_s);
-        Self { caller, exchange, phase, ping_interval, slow_reader_timeout, memory }
+        Self { caller, exchange, phase, ping_interval, slow_reader_timeout, memory, keeper: None }
+    }
+
+    /// The same for an answer that `keeper` keeps.
+    pub fn kept_by(self, keeper: Option<Arc<dyn Keeper>>) -> Self {
+        Self { keeper, ..self }
     }
 }
 
@@ -167,6 +182,10 @@ async fn run(mut source: impl StreamSource, mut setting: StreamSetting, sender: 
     if let Err(Broken::Told(error)) = pumped.unwrap_or_else(internal) {
         setting.exchange.close_connection();
         source.error(&error, &mut events);
+        if let Some(keeper) = &setting.keeper {
+            // The client is told of the failure, be it kept or not.
+            let _ = keeper.keep().await;
+        }
     }
     // What was used is settled before the client sees the end.
     drop(source);
@@ -228,6 +247,12 @@ async fn pump(
 }
 
 async fn send(events: &mut Events, setting: &StreamSetting, sender: &ByteSender) -> Result<(), Broken> {
+    if let Some(keeper) = &setting.keeper {
+        keeper.keep().await.map_err(|error| {
+            events.take();
+            Broken::Told(error)
+        })?;
+    }
     let sent = within(setting.slow_reader_timeout, sender.send(events.take())).await;
     Ok(sent.map_err(|_| Broken::Unread)??)
 }

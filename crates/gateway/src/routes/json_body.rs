@@ -22,6 +22,7 @@ use crate::config::{GatewayConfig, PARSE_FACTOR};
 use crate::idempotency::Repeatable;
 use crate::on_demand::Serving;
 use crate::rejection::{Rejection, body_not_read, memory_full};
+use crate::turns::Turn;
 use throng_api::{ApiError, IgnoredParameters, ReadOptions};
 
 /// The body of a request that is said to be JSON.
@@ -37,6 +38,8 @@ pub(super) struct JsonBody {
     pub exchange: Arc<Exchange>,
     /// That it is not to be generated twice.
     repeatable: Option<Repeatable>,
+    /// The turn of a kept conversation that it is.
+    turn: Option<Arc<Turn>>,
 }
 
 /// A body that was received and not read, with its request.
@@ -71,6 +74,20 @@ impl JsonBody {
         self.repeatable.take()
     }
 
+    /// Gathers what is kept of the conversation that it goes on with.
+    ///
+    /// # Errors
+    /// 4xx for what is not kept for its tenant, 503 where the store does not answer.
+    pub async fn gather_turn(&mut self, app: &App) -> Result<(), ApiError> {
+        self.turn = Turn::of(app, &self.caller, &self.body.bytes).await?;
+        Ok(())
+    }
+
+    /// The turn of a kept conversation that it is.
+    pub fn turn(&self) -> Option<&Arc<Turn>> {
+        self.turn.as_ref()
+    }
+
     /// The body and its request, for those who do not read it here.
     pub fn into_received(self) -> Received {
         Received { body: self.body, caller: self.caller, exchange: self.exchange }
@@ -86,7 +103,7 @@ impl JsonBody {
         let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
         caller.set_tenant(Tenant::without_key(TenantId(Arc::from(tenant))));
         let (body, options) = (HeldBody { bytes, memory }, read_options(&app.config));
-        Ok(Self { body, options, caller: Arc::new(caller), exchange, repeatable: None })
+        Ok(Self { body, options, caller: Arc::new(caller), exchange, repeatable: None, turn: None })
     }
 
     /// The same bytes in the name of `tenant`, as [`Self::internal`].
@@ -105,7 +122,8 @@ impl JsonBody {
         let memory = memory.reserve(Part::Bodies, self.n_bytes()).map_err(memory_full)?;
         let body = HeldBody { bytes: self.body.bytes.clone(), memory };
         let (caller, exchange) = (self.caller.clone(), self.exchange.clone());
-        Ok(Self { body, options: self.options.clone(), caller, exchange, repeatable: None })
+        let (options, turn) = (self.options.clone(), self.turn.clone());
+        Ok(Self { body, options, caller, exchange, repeatable: None, turn })
     }
 
     /// Brings the model into memory that the request is for: `target`, or the one that its body names. Only
@@ -156,7 +174,7 @@ impl FromRequestParts<Arc<App>> for JsonBody {
         caller.received_body(&body.bytes);
         let options = read_options(&app.config);
         let repeatable = Repeatable::of(app, &caller, &parts.headers, parts.uri.path(), &body.bytes)?;
-        Ok(Self { body, options, caller, exchange, repeatable })
+        Ok(Self { body, options, caller, exchange, repeatable, turn: None })
     }
 }
 
@@ -247,6 +265,7 @@ mod tests {
             caller: Arc::new(caller),
             exchange,
             repeatable: None,
+            turn: None,
         }
     }
 

@@ -17,6 +17,7 @@ mod operations;
 mod page;
 mod path_text;
 mod pooling;
+mod responses;
 mod tokenize;
 mod usage;
 
@@ -30,6 +31,7 @@ use axum::routing::{MethodRouter, get, post};
 use http::Method;
 
 pub(crate) use self::client_paths::tidied;
+use self::responses::conversations;
 use crate::app::App;
 use crate::auth::Tenant;
 use crate::caller::Caller;
@@ -138,6 +140,22 @@ pub(crate) const ROUTES: &[Route] = &[
     of(Operator, "/fleet", GET, || get(fleet::workers)),
     keyed("/v1/chat/completions", "POST", || post(generate::chat)),
     keyed("/v1/completions", "POST", || post(generate::completions)),
+    keyed("/v1/responses", "POST", || post(generate::responses)),
+    keyed("/v1/responses/compact", "POST", || post(generate::compact)),
+    keyed("/v1/responses/{id}", "GET, HEAD, DELETE", || get(responses::get).delete(responses::delete)),
+    keyed("/v1/responses/{id}/cancel", "POST", || post(responses::cancel)),
+    keyed("/v1/responses/{id}/input_items", GET, || get(responses::input_items)),
+    keyed("/v1/conversations", "POST", || post(conversations::create)),
+    keyed("/v1/conversations/{id}", "GET, HEAD, POST, DELETE", || {
+        get(conversations::get).post(conversations::update).delete(conversations::delete)
+    }),
+    keyed("/v1/conversations/{id}/items", "GET, HEAD, POST", || {
+        get(conversations::items).post(conversations::add)
+    }),
+    keyed("/v1/conversations/{id}/items/{item_id}", "GET, HEAD, DELETE", || {
+        get(conversations::item).delete(conversations::delete_item)
+    }),
+    keyed("/v1/responses/input_tokens", "POST", || post(tokenize::input_tokens)),
     keyed("/v1/messages", "POST", || post(generate::messages)).in_form_of(&Messages),
     keyed("/v1/messages/count_tokens", "POST", || post(tokenize::count)).in_form_of(&Messages),
     keyed("/api/chat", "POST", || post(generate::ollama_chat)).in_form_of(&Chat),

@@ -22,6 +22,7 @@ use crate::rejection::{Rejection, memory_full};
 use throng_api::anthropic::CountTokensRequest;
 use throng_api::openai::tokenize::{DetokenizeResponse, TokenStrings, TokenizeResponse};
 use throng_api::openai::{DetokenizeRequest, TokenizeInput, TokenizeRequest};
+use throng_api::responses::CreateRequest;
 use throng_api::{ApiError, IgnoredParameters};
 
 /// `POST /tokenize`.
@@ -72,6 +73,27 @@ pub(super) async fn count(State(app): AppState, body: JsonBody) -> Result<Respon
             encode_conversation(model, tokenizer, conversation, "messages", &app.work.memory, abandoned)?;
         drop(memory);
         let count = serde_json::json!({"input_tokens": encoded.tokens.len()});
+        Ok((writer(app).json(&count)?, request.ignored))
+    })
+    .await
+    .map_err(Rejection::from)
+}
+
+/// `POST /v1/responses/input_tokens`.
+pub(super) async fn input_tokens(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
+    answer(app, body, Endpoint::Tokenize, |app, body, abandoned| {
+        let (key_holder, (mut request, memory)) =
+            (body.caller.key_holder(), body.read(CreateRequest::parse_to_count)?);
+        let route = app.find_model(&key_holder, request.model.as_deref())?;
+        let model = &*route.model;
+        let conversation = &mut request.conversation;
+        conversation.ignore_unread_variables(|name| model.template_reads(name));
+        let tokenizer = tokenizer_of(model, "input")?;
+        let encoded =
+            encode_conversation(model, tokenizer, conversation, "input", &app.work.memory, abandoned)?;
+        drop(memory);
+        let count =
+            serde_json::json!({"object": "response.input_tokens", "input_tokens": encoded.tokens.len()});
         Ok((writer(app).json(&count)?, request.ignored))
     })
     .await

@@ -1,4 +1,4 @@
-//! Checks that what is added up beside the ledger is what its rows add up to. Does not know files and
+//! Checks that what is added up beside the ledger and the objects is what their rows add up to. Does not know files and
 //! servers.
 
 use sqlx::{AnyPool, AssertSqlSafe, Row};
@@ -6,6 +6,7 @@ use sqlx::{AnyPool, AssertSqlSafe, Row};
 use super::entry::DAY_S;
 use super::totals::{HOUR_S, sum_up_to};
 use crate::error::StoreError;
+use crate::objects::ENTRY_BYTES;
 
 /// Largest sum; greater ones are taken for this.
 const LARGEST: i64 = i64::MAX / 1_000_000 * 1_000_000;
@@ -21,6 +22,7 @@ fn bounded(column: &str) -> String {
 
 /// Compares the totals with the rows.
 pub async fn check(pool: &AnyPool) -> Result<(), StoreError> {
+    check_objects(pool).await?;
     let differing_days = format!(
         "SELECT COUNT(*) FROM (
             SELECT at_unix_s / {DAY_S} AS day, key_id, project_id, {} AS tokens, {} AS cost FROM ledger GROUP BY 1, 2, 3
@@ -61,6 +63,20 @@ pub async fn check(pool: &AnyPool) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+/// Compares what tenants' objects add up to, and what an object and its items do.
+async fn check_objects(pool: &AnyPool) -> Result<(), StoreError> {
+    let differing_tenants = "SELECT COUNT(*) FROM (
+            SELECT tenant, COUNT(*) AS n, CAST(SUM(n_bytes) AS BIGINT) AS bytes FROM objects GROUP BY tenant
+         ) AS o FULL JOIN object_totals t ON t.tenant = o.tenant
+         WHERE o.n IS NULL OR t.n_objects IS NULL OR o.n <> t.n_objects OR o.bytes <> t.n_bytes";
+    none_differ(pool, differing_tenants, "tenants have totals that differ from their objects'").await?;
+    let differing_objects = format!(
+        "SELECT COUNT(*) FROM objects o WHERE o.n_bytes <> {ENTRY_BYTES} + LENGTH(o.body) + (
+            SELECT COALESCE(SUM({ENTRY_BYTES} + LENGTH(i.body)), 0) FROM object_items i WHERE i.object = o.number)"
+    );
+    none_differ(pool, &differing_objects, "objects have other sizes than they say").await
 }
 
 async fn none_differ(pool: &AnyPool, counting: &str, what: &str) -> Result<(), StoreError> {

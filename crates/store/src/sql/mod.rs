@@ -8,6 +8,7 @@ mod entry;
 mod keys;
 mod ledger;
 mod limits;
+mod objects;
 mod postgres;
 mod schema;
 mod scopes;

@@ -82,6 +82,24 @@ const SQLITE_STEPS: &[&str] = &[
      INSERT INTO usage_totals_start SELECT CASE WHEN MAX(at_unix_s) IS NULL THEN 0
         WHEN MAX(at_unix_s) >= 9223372036854770400 THEN 9223372036854774000
         ELSE (MAX(at_unix_s) / 3600 + 1) * 3600 END FROM ledger;",
+    "CREATE TABLE objects (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, tenant TEXT NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL,
+        parent TEXT NOT NULL, version INTEGER NOT NULL, created_unix_s INTEGER NOT NULL,
+        expires_unix_s INTEGER NOT NULL, is_pending INTEGER NOT NULL, owner TEXT NOT NULL, beat INTEGER NOT NULL,
+        n_items INTEGER NOT NULL, n_bytes INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE (tenant, kind, id)
+     ) STRICT;
+     CREATE INDEX objects_by_tenant ON objects (tenant, number);
+     CREATE INDEX objects_by_kind ON objects (tenant, kind, number);
+     CREATE INDEX objects_by_parent ON objects (tenant, kind, parent, number);
+     CREATE INDEX objects_by_expiry ON objects (expires_unix_s);
+     CREATE INDEX pending_objects ON objects (kind, number) WHERE is_pending = 1;
+     CREATE TABLE object_items (
+        object INTEGER NOT NULL REFERENCES objects (number), number INTEGER NOT NULL, id TEXT NOT NULL,
+        body BLOB NOT NULL, PRIMARY KEY (object, number), UNIQUE (object, id)
+     ) STRICT;
+     CREATE TABLE object_totals (
+        tenant TEXT PRIMARY KEY, n_objects INTEGER NOT NULL, n_bytes INTEGER NOT NULL
+     ) STRICT;",
 ];
 
 /// The steps in PostgreSQL, whose first release had the schema of SQLite's second step.
@@ -144,7 +162,25 @@ const POSTGRES_STEPS: &[&str] = &["CREATE TABLE organisations (
      CREATE TABLE usage_totals_start (unix_s BIGINT NOT NULL);
      INSERT INTO usage_totals_start SELECT CASE WHEN MAX(at_unix_s) IS NULL THEN 0
         WHEN MAX(at_unix_s) >= 9223372036854770400 THEN 9223372036854774000
-        ELSE (MAX(at_unix_s) / 3600 + 1) * 3600 END FROM ledger;"];
+        ELSE (MAX(at_unix_s) / 3600 + 1) * 3600 END FROM ledger;",
+    "CREATE TABLE objects (
+        number BIGSERIAL PRIMARY KEY, tenant TEXT NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL,
+        parent TEXT NOT NULL, version BIGINT NOT NULL, created_unix_s BIGINT NOT NULL,
+        expires_unix_s BIGINT NOT NULL, is_pending BIGINT NOT NULL, owner TEXT NOT NULL, beat BIGINT NOT NULL,
+        n_items BIGINT NOT NULL, n_bytes BIGINT NOT NULL, body BYTEA NOT NULL, UNIQUE (tenant, kind, id)
+     );
+     CREATE INDEX objects_by_tenant ON objects (tenant, number);
+     CREATE INDEX objects_by_kind ON objects (tenant, kind, number);
+     CREATE INDEX objects_by_parent ON objects (tenant, kind, parent, number);
+     CREATE INDEX objects_by_expiry ON objects (expires_unix_s);
+     CREATE INDEX pending_objects ON objects (kind, number) WHERE is_pending = 1;
+     CREATE TABLE object_items (
+        object BIGINT NOT NULL REFERENCES objects (number), number BIGINT NOT NULL, id TEXT NOT NULL,
+        body BYTEA NOT NULL, PRIMARY KEY (object, number), UNIQUE (object, id)
+     );
+     CREATE TABLE object_totals (
+        tenant TEXT PRIMARY KEY, n_objects BIGINT NOT NULL, n_bytes BIGINT NOT NULL
+     );"];
 
 /// Does the steps that the database lacks, all or none of them. Two processes may start at the same time.
 ///

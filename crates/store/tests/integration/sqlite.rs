@@ -26,6 +26,12 @@ over_a_file!(
     totals_are_wide_or_as_large_as_they_can_be,
     bills_from_totals_are_those_from_rows,
     keys_that_have_changed_are_read_alone,
+    objects_are_made_changed_over_a_version_listed_and_deleted,
+    items_are_numbered_without_gaps_and_added_once,
+    a_tenant_finds_nothing_of_another,
+    an_object_is_worked_on_by_one_and_taken_over_from_the_dead,
+    expired_objects_are_not_found_and_forgotten,
+    a_tenant_has_bounds_and_is_exported_and_deleted,
 );
 
 fn url(folder: &tempfile::TempDir) -> String {

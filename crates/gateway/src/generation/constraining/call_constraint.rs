@@ -27,7 +27,7 @@ pub(in crate::generation) fn output_constraint(
         // The answer has the form that the request asks for, so that nothing in it is a call.
         _ => return Ok(own.cloned()),
     };
-    if let Some(own) = own.filter(|own| own.param != "response_format") {
+    if let Some(own) = own.filter(|own| !matches!(own.param.as_str(), "response_format" | "text.format")) {
         return Err(ApiError::mutually_exclusive(own.param.clone(), &param));
     }
     let Some(format_of_calls) = format.tool_calls else {

@@ -21,13 +21,15 @@ use super::json_body::{AppState, JsonBody, Received, with_ignored};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generate::{StartedRequest, Target, UnreadRequest, generate};
-use crate::generation::{FrameWriter, StreamSetting, stream};
+use crate::generation::{FrameWriter, Keeper, StreamSetting, stream};
 use crate::rejection::Rejection;
+use crate::turns::{Turn, answer_in_background};
 use crate::upstream;
 use throng_api::anthropic::Messages;
 use throng_api::ollama;
 use throng_api::openai::{ChatCompletions, Completions};
-use throng_api::{ApiError, Dialect};
+use throng_api::responses::{Compact, Responses};
+use throng_api::{ApiError, Dialect, ReadOptions, Request};
 
 const JSON: [(HeaderName, HeaderValue); 1] =
     [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
@@ -40,20 +42,37 @@ pub(super) struct TextEndpoint {
     /// The same endpoint of upstream engines, which take its bodies as they come. Other requests for their
     /// models are read here and written anew.
     upstream: Option<Endpoint>,
+    /// Reads requests that go on with what is kept, where the API keeps something.
+    read_turn: Option<ReadTurn>,
+}
+
+/// Reads a request that is a turn of a kept conversation.
+type ReadTurn = fn(&Turn, &[u8], &ReadOptions) -> Result<Request, ApiError>;
+
+impl TextEndpoint {
+    const fn new(dialect: &'static dyn Dialect, upstream: Option<Endpoint>) -> Self {
+        Self { dialect, upstream, read_turn: None }
+    }
 }
 
 /// OpenAI's chat completions.
-const CHAT: TextEndpoint = TextEndpoint { dialect: &ChatCompletions, upstream: Some(Endpoint::Chat) };
+const CHAT: TextEndpoint = TextEndpoint::new(&ChatCompletions, Some(Endpoint::Chat));
 /// OpenAI's text completions.
-const COMPLETIONS: TextEndpoint =
-    TextEndpoint { dialect: &Completions, upstream: Some(Endpoint::Completions) };
+const COMPLETIONS: TextEndpoint = TextEndpoint::new(&Completions, Some(Endpoint::Completions));
 
 /// Ollama's chats.
-const OLLAMA_CHAT: TextEndpoint = TextEndpoint { dialect: &ollama::Chat, upstream: None };
+const OLLAMA_CHAT: TextEndpoint = TextEndpoint::new(&ollama::Chat, None);
 /// Ollama's generate.
-const OLLAMA_GENERATE: TextEndpoint = TextEndpoint { dialect: &ollama::Generate, upstream: None };
+const OLLAMA_GENERATE: TextEndpoint = TextEndpoint::new(&ollama::Generate, None);
 /// Anthropic's messages.
-const MESSAGES: TextEndpoint = TextEndpoint { dialect: &Messages, upstream: None };
+const MESSAGES: TextEndpoint = TextEndpoint::new(&Messages, None);
+
+/// OpenAI's Responses.
+const RESPONSES: TextEndpoint =
+    TextEndpoint { dialect: &Responses, upstream: None, read_turn: Some(Turn::parse) };
+/// OpenAI's conversations made short.
+const COMPACT: TextEndpoint =
+    TextEndpoint { dialect: &Compact, upstream: None, read_turn: Some(Turn::parse_compaction) };
 
 /// `POST /v1/chat/completions`.
 pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
@@ -78,6 +97,18 @@ pub(super) async fn ollama_generate(State(app): AppState, body: JsonBody) -> Res
 /// `POST /v1/messages`.
 pub(super) async fn messages(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     answer_once(app, body, MESSAGES).await.map_err(Rejection::from)
+}
+
+/// `POST /v1/responses`.
+pub(super) async fn responses(State(app): AppState, mut body: JsonBody) -> Result<Response, Rejection> {
+    body.gather_turn(&app).await?;
+    answer_once(app, body, RESPONSES).await.map_err(Rejection::from)
+}
+
+/// `POST /v1/responses/compact`.
+pub(super) async fn compact(State(app): AppState, mut body: JsonBody) -> Result<Response, Rejection> {
+    body.gather_turn(&app).await?;
+    answer_once(app, body, COMPACT).await.map_err(Rejection::from)
 }
 
 /// Answers a request; one with an `Idempotency-Key` is generated once, however often it comes.
@@ -124,13 +155,35 @@ async fn answer_as(
         return upstream::pass_through(&setting, &model, there, body, (caller, exchange)).await;
     }
     let (caller, exchange, n_bytes) = (body.caller.clone(), body.exchange.clone(), body.n_bytes());
-    let read = move || body.read(|bytes, options| endpoint.dialect.parse(bytes, options));
+    let turn = body.turn().cloned();
+    let read = move || {
+        let turn = body.turn().cloned().zip(endpoint.read_turn);
+        body.read(|bytes, options| match turn {
+            Some((turn, read)) => read(&turn, bytes, options),
+            None => endpoint.dialect.parse(bytes, options),
+        })
+    };
     let started = generate(&app, &caller, target, UnreadRequest { n_bytes, read }).await?;
-    if started.is_streaming {
-        Ok(answer_by_stream(&app, caller, exchange, started))
-    } else {
-        answer_whole(&app, &caller, started).await
+    match turn {
+        Some(turn) if turn.is_background() => answer_without_client(&app, caller, started, turn).await,
+        turn if started.is_streaming => Ok(answer_by_stream(&app, caller, exchange, started, turn)),
+        turn => answer_whole(&app, &caller, started, turn).await,
     }
+}
+
+/// Begins to answer without the client: it gets the response as it begins, or its events as they are kept.
+async fn answer_without_client(
+    app: &Arc<App>,
+    caller: Arc<Caller>,
+    mut started: StartedRequest,
+    turn: Arc<Turn>,
+) -> Result<Response, ApiError> {
+    let (is_streaming, ignored) = (started.is_streaming, std::mem::take(&mut started.ignored));
+    let json = answer_in_background(app, caller, started, turn.clone()).await?;
+    if is_streaming {
+        return Ok(with_ignored(app, turn.tail(app).await?, &ignored));
+    }
+    Ok(with_ignored(app, (JSON, Body::from(json)), &ignored))
 }
 
 /// Answers token by token.
@@ -139,23 +192,33 @@ fn answer_by_stream(
     caller: Arc<Caller>,
     exchange: Arc<Exchange>,
     mut started: StartedRequest,
+    turn: Option<Arc<Turn>>,
 ) -> Response {
     let cache_use = started.stream.source().cache_use();
     let timing = [(SERVER_TIMING, header_value(caller.stages.server_timing()))];
     let ignored = std::mem::take(&mut started.ignored);
     let server = (&app.config, app.lifecycle.phase.subscribe(), app.work.memory.clone());
-    let setting = StreamSetting::new(server, caller, exchange);
+    let setting =
+        StreamSetting::new(server, caller, exchange).kept_by(turn.map(|turn| turn as Arc<dyn Keeper>));
     let response = with_ignored(app, (timing, stream(started.into_stream(), setting)), &ignored);
     with_cache_use(response, cache_use)
 }
 
 /// Answers at once.
-async fn answer_whole(app: &App, caller: &Caller, mut started: StartedRequest) -> Result<Response, ApiError> {
+async fn answer_whole(
+    app: &App,
+    caller: &Caller,
+    mut started: StartedRequest,
+    turn: Option<Arc<Turn>>,
+) -> Result<Response, ApiError> {
     let cache_use = started.stream.source().cache_use();
     let ignored = std::mem::take(&mut started.ignored);
     let (collected, writer) = started.collect(app).await?;
     let (timing, n_bytes) = (timing(&collected.answer, caller), collected.json_bytes);
     let write = move |frames: FrameWriter| frames.fill(|out| writer.whole(&collected.answer, out));
     let frames = app.work.writing.write(caller, n_bytes, write).await?;
+    if let Some(turn) = turn {
+        turn.keep().await?;
+    }
     Ok(with_cache_use(with_ignored(app, (timing, JSON, Body::new(frames)), &ignored), cache_use))
 }

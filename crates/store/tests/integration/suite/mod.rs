@@ -1,5 +1,7 @@
 //! What every store promises, whichever database it is. Each function gets the URL of an empty database.
 
+mod objects;
+
 use std::sync::Arc;
 
 use throng_store::{
@@ -7,6 +9,8 @@ use throng_store::{
     LedgerEntry, LimitKind, LimitScope, Limits, NewKey, Outcome, Prices, Store, StoreError, UsageGroup,
     UsageQuery, UsageRow, digest_of, open,
 };
+
+pub use objects::*;
 
 const DAY_S: u64 = 86_400;
 

@@ -1,0 +1,105 @@
+//! `POST /v1/responses/compact`: a conversation made short. The model writes a summary of it, which stands in
+//! the place of all but the user's messages.
+
+use std::io;
+
+use serde::Serialize;
+
+use super::item::{Author, Compaction, Ids, Item, Side, sealed};
+use super::request::CreateRequest;
+use super::response::Usage;
+use super::wish::{Kept, Wish};
+use crate::answer::{Answer, AnswerEvent, AnswerShape};
+use crate::dialect::{AnswerFacts, AnswerView, AnswerWriter, Dialect, Request};
+use crate::error::ApiError;
+use crate::events::Events;
+use crate::field::ReadOptions;
+use crate::spec::GenerationSpec;
+
+/// What the model is asked for behind the conversation.
+pub(super) const ASK: &str = "Summarise the conversation above for yourself, so that you can go on with it from \
+    the summary alone: what was asked, what was done and found out, decisions, names, numbers, file paths and open \
+    questions. Write only the summary.";
+
+/// `POST /v1/responses/compact`.
+#[derive(Debug, Clone, Copy)]
+pub struct Compact;
+
+impl Dialect for Compact {
+    fn parse(&self, body: &[u8], options: &ReadOptions) -> Result<Request, ApiError> {
+        Wish::of(body).unwrap_or_default().check_without_store()?;
+        CreateRequest::parse(body, options)?.into_compaction(&Kept::default())
+    }
+
+    fn error_body(&self, error: &ApiError) -> Vec<u8> {
+        error.to_json()
+    }
+}
+
+/// The view of a compacted conversation.
+#[derive(Debug)]
+pub(super) struct CompactView {
+    /// The items that stay.
+    pub items: Vec<Item>,
+}
+
+impl CompactView {
+    /// Of a conversation with these items, the user's messages stay.
+    pub fn of(items: Vec<Item>) -> Self {
+        let stays = |item: &Item| matches!(item, Item::Message(message) if message.role == Author::User);
+        Self { items: items.into_iter().filter(stays).collect() }
+    }
+}
+
+impl AnswerView for CompactView {
+    fn shape(&self, _: &GenerationSpec) -> AnswerShape {
+        AnswerShape::default()
+    }
+
+    fn writer(self: Box<Self>, facts: AnswerFacts) -> Box<dyn AnswerWriter> {
+        Box::new(CompactWriter { items: self.items, created_unix_s: facts.created_unix_s })
+    }
+}
+
+#[derive(Debug)]
+struct CompactWriter {
+    items: Vec<Item>,
+    created_unix_s: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct CompactedResponse<'a> {
+    id: &'a str,
+    object: &'static str,
+    created_at: u64,
+    output: &'a [Item],
+    usage: Usage,
+}
+
+impl AnswerWriter for CompactWriter {
+    fn more(&mut self, _: &mut Events) -> bool {
+        false
+    }
+
+    // It is never asked for as a stream.
+    fn event(&mut self, _: AnswerEvent, _: &mut Events) {}
+
+    fn end(&mut self, _: &mut Events) {}
+
+    fn error(&mut self, error: &ApiError, out: &mut Events) {
+        out.push_data(&error.to_json());
+    }
+
+    fn whole(&self, answer: &Answer, out: &mut dyn io::Write) -> io::Result<()> {
+        let ids = Ids::new();
+        let mut output = self.items.clone();
+        let id = ids.item("cmp", Side::Output, output.len());
+        let summary = answer.choices[0].content.trim();
+        output.push(Item::Compaction(Compaction { id, encrypted_content: sealed(summary) }));
+        let usage = Usage::from(&answer.tally);
+        let created_at = self.created_unix_s;
+        let object = "response.compaction";
+        let compacted = CompactedResponse { id: ids.response(), object, created_at, output: &output, usage };
+        Ok(serde_json::to_writer(out, &compacted)?)
+    }
+}

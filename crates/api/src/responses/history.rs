@@ -1,0 +1,233 @@
+//! From items to the messages that a chat template walks. Items are the truth; messages are made anew for
+//! each request.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::item::{Author, Content, Item, Output, unsealed};
+use crate::error::{ApiError, echo};
+use crate::spec::{ContentPart, MAX_MESSAGES, Message, Role, ToolCall};
+
+/// What introduces a summary in the place of older items.
+const SUMMARY: &str = "A summary of the conversation so far:\n\n";
+
+/// Makes messages of items. Items of one turn of the model become one message, and the result of each call
+/// follows it, wherever it stands among the items.
+///
+/// # Errors
+/// `invalid_value` for a call without result and a result without call; `array_above_max_length`.
+pub(super) fn messages_of(items: Vec<Item>) -> Result<Vec<Message>, ApiError> {
+    let mut turns = Turns { outputs: outputs_of(&items), ..Turns::default() };
+    for item in items {
+        turns.add(item)?;
+        if turns.messages.len() > MAX_MESSAGES {
+            return Err(ApiError::array_above_max_length("input", MAX_MESSAGES));
+        }
+    }
+    turns.flush()?;
+    match turns.outputs.into_iter().filter(|(_, left)| !left.is_empty()).map(|(id, _)| id).min() {
+        None => Ok(turns.messages),
+        Some(call_id) => {
+            let reason =
+                format!("No tool call found for function call output with call_id {}.", echo(&call_id));
+            Err(ApiError::invalid_value("input", reason))
+        }
+    }
+}
+
+/// The results of calls that have the same id, in order: some models use their ids again in each turn.
+type Outputs = HashMap<String, VecDeque<Vec<ContentPart>>>;
+
+fn outputs_of(items: &[Item]) -> Outputs {
+    let mut outputs = Outputs::new();
+    for item in items {
+        let (Item::FunctionCallOutput(result) | Item::CustomToolCallOutput(result)) = item else { continue };
+        let parts = match &result.output {
+            Output::Text(text) => vec![ContentPart::Text(text.clone())],
+            Output::Parts(parts) => parts.iter().map(part_of).collect(),
+        };
+        outputs.entry(result.call_id.clone()).or_default().push_back(parts);
+    }
+    outputs
+}
+
+fn part_of(content: &Content) -> ContentPart {
+    ContentPart::Text(content.text().to_owned())
+}
+
+/// Messages so far, and the turn of the model that is not over.
+#[derive(Debug, Default)]
+struct Turns {
+    messages: Vec<Message>,
+    open: Option<Message>,
+    outputs: Outputs,
+}
+
+impl Turns {
+    fn add(&mut self, item: Item) -> Result<(), ApiError> {
+        match item {
+            Item::Message(message) if message.role == Author::Assistant => self.say(&message.content),
+            Item::Message(message) => {
+                let role = match message.role {
+                    Author::System => Role::System,
+                    Author::Developer => Role::Developer,
+                    Author::User | Author::Assistant => Role::User,
+                };
+                self.flush()?;
+                self.messages.push(Message::new(role, message.content.iter().map(part_of).collect()));
+                Ok(())
+            }
+            Item::Reasoning(reasoning) => {
+                let text = reasoning.text();
+                if self
+                    .open
+                    .as_ref()
+                    .is_some_and(|open| open.content.is_some() || !open.tool_calls.is_empty())
+                {
+                    self.flush()?;
+                }
+                match &mut self.open().reasoning {
+                    _ if text.is_empty() => {}
+                    Some(before) => {
+                        before.push('\n');
+                        before.push_str(&text);
+                    }
+                    none => *none = Some(text),
+                }
+                Ok(())
+            }
+            Item::FunctionCall(call) => self.call(call.call_id, call.name, call.arguments),
+            Item::CustomToolCall(call) => {
+                let arguments = serde_json::json!({"input": call.input}).to_string();
+                self.call(call.call_id, call.name, arguments)
+            }
+            // A result ends the turn that called; it was placed when that turn was.
+            Item::FunctionCallOutput(_) | Item::CustomToolCallOutput(_) => self.flush(),
+            Item::Compaction(compaction) => {
+                self.flush()?;
+                let Some(summary) = unsealed(&compaction.encrypted_content) else {
+                    let reason = "The 'encrypted_content' of a compaction was not made by this server.";
+                    return Err(ApiError::invalid_value("input", reason));
+                };
+                let text = ContentPart::Text(format!("{SUMMARY}{summary}"));
+                self.messages.push(Message::new(Role::User, vec![text]));
+                Ok(())
+            }
+        }
+    }
+
+    fn open(&mut self) -> &mut Message {
+        let empty = || Message { content: None, ..Message::new(Role::Assistant, Vec::new()) };
+        self.open.get_or_insert_with(empty)
+    }
+
+    /// Text that goes on behind calls is the rest of the same answer; other text is one of its own.
+    fn say(&mut self, content: &[Content]) -> Result<(), ApiError> {
+        let is_rest = self.open.as_ref().is_some_and(|open| !open.tool_calls.is_empty());
+        if !is_rest && self.open.as_ref().is_some_and(|open| open.content.is_some()) {
+            self.flush()?;
+        }
+        let mut text: String = content.iter().map(Content::text).collect();
+        let open = self.open();
+        if let Some([ContentPart::Text(before)]) = open.content.as_deref() {
+            text.insert_str(0, before);
+        }
+        open.content = Some(vec![ContentPart::Text(text)]);
+        Ok(())
+    }
+
+    fn call(&mut self, id: String, name: String, arguments: String) -> Result<(), ApiError> {
+        let open = self.open();
+        if open.tool_calls.iter().any(|call| call.id == id) {
+            let reason = format!("Two tool calls have the call_id {}.", echo(&id));
+            return Err(ApiError::invalid_value("input", reason));
+        }
+        open.tool_calls.push(ToolCall { id, name, arguments });
+        Ok(())
+    }
+
+    /// Ends the turn of the model: its message, then the result of each of its calls.
+    fn flush(&mut self) -> Result<(), ApiError> {
+        let Some(message) = self.open.take() else { return Ok(()) };
+        let mut results = Vec::new();
+        for call in &message.tool_calls {
+            let Some(content) = self.outputs.get_mut(&call.id).and_then(VecDeque::pop_front) else {
+                let reason = format!("No tool output found for function call {}.", echo(&call.id));
+                return Err(ApiError::invalid_value("input", reason));
+            };
+            results
+                .push(Message { tool_call_id: Some(call.id.clone()), ..Message::new(Role::Tool, content) });
+        }
+        if message.content.is_some() || message.reasoning.is_some() || !message.tool_calls.is_empty() {
+            self.messages.push(message);
+        }
+        self.messages.extend(results);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn messages(items: Value) -> Result<Vec<Message>, ApiError> {
+        messages_of(serde_json::from_value(items).expect("items"))
+    }
+
+    fn said(role: &str, text: &str) -> Value {
+        let kind = if role == "assistant" { "output_text" } else { "input_text" };
+        json!({"type": "message", "id": "m", "status": "completed", "role": role, "content": [{"type": kind, "text": text}]})
+    }
+
+    fn call(id: &str) -> Value {
+        json!({"type": "function_call", "id": "f", "call_id": id, "name": "now", "arguments": "{}", "status": "completed"})
+    }
+
+    fn output(id: &str) -> Value {
+        json!({"type": "function_call_output", "id": "o", "call_id": id, "output": "noon", "status": "completed"})
+    }
+
+    #[test]
+    fn the_items_of_a_turn_are_one_message() {
+        let thought = json!({"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]});
+        let found = messages(json!([
+            said("user", "?"),
+            thought,
+            said("assistant", "let me see"),
+            call("a"),
+            call("b"),
+            output("b"),
+            output("a"),
+            said("assistant", "noon"),
+            said("user", "thanks")
+        ]));
+        let found = found.expect("messages");
+        let roles: Vec<_> = found.iter().map(|message| message.role.as_str()).collect();
+        assert_eq!(roles, ["user", "assistant", "tool", "tool", "assistant", "user"]);
+        assert_eq!((found[1].reasoning.as_deref(), found[1].tool_calls.len()), (Some("hm"), 2));
+        assert_eq!(found[1].text().as_deref(), Some("let me see"));
+        assert_eq!(found[2].tool_call_id.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn results_follow_their_calls_wherever_they_stand() {
+        let found = messages(json!([call("a"), said("user", "wait"), output("a")])).expect("messages");
+        let roles: Vec<_> = found.iter().map(|message| message.role.as_str()).collect();
+        assert_eq!(roles, ["assistant", "tool", "user"]);
+    }
+
+    #[test]
+    fn calls_and_results_must_match() {
+        for (items, words) in [
+            (json!([call("a")]), "No tool output found for function call a."),
+            (json!([output("a")]), "No tool call found for function call output with call_id a."),
+            (
+                json!([call("a"), output("a"), output("a")]),
+                "No tool call found for function call output with call_id a.",
+            ),
+        ] {
+            assert_eq!(messages(items).expect_err(words).message(), words);
+        }
+    }
+}

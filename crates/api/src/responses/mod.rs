@@ -1,0 +1,46 @@
+//! OpenAI's Responses. Names, types and events are those of its Python library, version 3.57.
+
+mod compact;
+mod conversation;
+mod history;
+mod input;
+mod item;
+mod logprobs;
+mod open_item;
+mod request;
+mod response;
+mod tools;
+mod view;
+mod wish;
+mod writer;
+
+use crate::dialect::{Dialect, Request};
+use crate::error::ApiError;
+use crate::field::ReadOptions;
+
+pub use compact::Compact;
+pub use conversation::{CONVERSATION_BODY_FIELDS, ConversationBody, ITEMS_BODY_FIELDS, ItemsBody};
+pub use input::Entry;
+pub use item::{
+    Author, CallOutput, Compaction, Content, CustomToolCall, FunctionCall, Ids, Item, ItemStatus, Logprob,
+    Message, Output, Reasoning, Side, Thought, TopLogprob,
+};
+pub use request::{Body, CountedInput, CreateRequest, FIELDS};
+pub use view::{Sealed, WholeResponse};
+pub use wish::{Kept, Wish};
+
+/// `POST /v1/responses`, of a server that keeps nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Responses;
+
+impl Dialect for Responses {
+    fn parse(&self, body: &[u8], options: &ReadOptions) -> Result<Request, ApiError> {
+        let request = CreateRequest::parse(body, options)?;
+        Wish::of(body).unwrap_or_default().check_without_store()?;
+        Ok(request.into_request(&Kept::default())?.0)
+    }
+
+    fn error_body(&self, error: &ApiError) -> Vec<u8> {
+        error.to_json()
+    }
+}

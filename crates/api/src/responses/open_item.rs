@@ -1,0 +1,119 @@
+//! Items while they are written: texts that grow.
+
+use serde_json::Value;
+
+use super::item::{
+    Author, Content, CustomToolCall, FunctionCall, Item, ItemStatus, Logprob, Message, Reasoning, Thought,
+    sealed,
+};
+use super::view::ResponseView;
+
+/// An item that is being written.
+#[derive(Debug)]
+pub(super) enum OpenItem {
+    Message { id: String, text: String, logprobs: Vec<Logprob> },
+    Reasoning { id: String, text: String },
+    Call { id: String, call_id: String, name: String, arguments: String, is_custom: bool },
+}
+
+impl OpenItem {
+    pub fn message() -> Self {
+        Self::Message { id: String::new(), text: String::new(), logprobs: Vec::new() }
+    }
+
+    pub fn reasoning() -> Self {
+        Self::Reasoning { id: String::new(), text: String::new() }
+    }
+
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Message { id, .. } | Self::Reasoning { id, .. } | Self::Call { id, .. } => id,
+        }
+    }
+
+    pub fn set_id(&mut self, new: String) {
+        match self {
+            Self::Message { id, .. } | Self::Reasoning { id, .. } | Self::Call { id, .. } => *id = new,
+        }
+    }
+
+    /// What its id begins with.
+    pub fn prefix(&self) -> &'static str {
+        match self {
+            Self::Message { .. } => "msg",
+            Self::Reasoning { .. } => "rs",
+            Self::Call { is_custom: true, .. } => "ctc",
+            Self::Call { .. } => "fc",
+        }
+    }
+
+    /// The item as it begins: without any text.
+    pub fn begun(&self) -> Item {
+        let (id, status) = (self.id().to_owned(), ItemStatus::InProgress);
+        match self {
+            Self::Message { .. } => Item::Message(message(id, status, Vec::new())),
+            Self::Reasoning { .. } => Item::Reasoning(Reasoning {
+                id,
+                summary: Vec::new(),
+                content: Vec::new(),
+                encrypted_content: None,
+                status: Some(status),
+            }),
+            Self::Call { call_id, name, is_custom, .. } => {
+                call(*is_custom, id, call_id.clone(), name.clone(), String::new(), status)
+            }
+        }
+    }
+
+    /// The item once it has ended.
+    pub fn done(self, status: ItemStatus, view: &ResponseView) -> Item {
+        match self {
+            Self::Message { id, text, logprobs } => {
+                let part = Content::OutputText { annotations: [], logprobs, text };
+                Item::Message(message(id, status, vec![part]))
+            }
+            Self::Reasoning { id, text } => {
+                let encrypted_content = view.shows_encrypted.then(|| sealed(&text));
+                let (summary, content) = match view.shows_summary {
+                    true => (vec![Thought::SummaryText { text }], Vec::new()),
+                    false => (Vec::new(), vec![Thought::ReasoningText { text }]),
+                };
+                Item::Reasoning(Reasoning { id, summary, content, encrypted_content, status: Some(status) })
+            }
+            Self::Call { id, call_id, name, arguments, is_custom } => {
+                call(is_custom, id, call_id, name, arguments, status)
+            }
+        }
+    }
+}
+
+fn message(id: String, status: ItemStatus, content: Vec<Content>) -> Message {
+    Message { id, status, role: Author::Assistant, content, phase: None }
+}
+
+fn call(
+    is_custom: bool,
+    id: String,
+    call_id: String,
+    name: String,
+    arguments: String,
+    status: ItemStatus,
+) -> Item {
+    if is_custom {
+        let input = free_text(arguments);
+        Item::CustomToolCall(CustomToolCall { id, call_id, name, input, status })
+    } else {
+        Item::FunctionCall(FunctionCall { id, call_id, name, arguments, status })
+    }
+}
+
+/// The text that a tool is given which takes free text: the model wrote it as the only argument of a function.
+fn free_text(arguments: String) -> String {
+    match serde_json::from_str::<Value>(&arguments) {
+        Ok(Value::Object(mut members)) => match members.remove("input") {
+            Some(Value::String(text)) => text,
+            _ => arguments,
+        },
+        _ => arguments,
+    }
+}

@@ -1,0 +1,264 @@
+//! Tools and the choice among them.
+
+use std::collections::BTreeSet;
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::error::ApiError;
+use crate::json::{JsonType, Node, TreeBudget};
+use crate::spec::{MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MAX_TOOLS, read_function};
+
+/// Types of tools. The first two are the client's own; the others run at OpenAI.
+const TYPES: &[&str] = &[
+    "function",
+    "custom",
+    "apply_patch",
+    "code_interpreter",
+    "computer",
+    "computer_use_preview",
+    "file_search",
+    "image_generation",
+    "local_shell",
+    "mcp",
+    "namespace",
+    "programmatic_tool_calling",
+    "shell",
+    "tool_search",
+    "web_search",
+    "web_search_2025_08_26",
+    "web_search_preview",
+    "web_search_preview_2025_03_11",
+];
+const N_READ_TYPES: usize = 2;
+/// Keys that change what is offered to whom, which nothing here knows.
+const FUNCTION_KEYS: &[&str] = &["type", "name", "description", "parameters", "strict"];
+const CUSTOM_KEYS: &[&str] = &["type", "name", "description", "format"];
+
+/// The tools of a request.
+#[derive(Debug, Default)]
+pub(super) struct Tools {
+    /// As chat templates walk them.
+    pub offered: Vec<Value>,
+    /// The names of those that take free text.
+    pub custom: BTreeSet<String>,
+    /// As the answer repeats them.
+    pub shown: Vec<Value>,
+}
+
+/// Reads `tools`.
+///
+/// # Errors
+/// A 400 that names the path; tools that run at OpenAI are refused by name.
+pub(super) fn read_tools(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Tools, ApiError> {
+    let (mut names, mut custom) = (BTreeSet::new(), BTreeSet::new());
+    node.elements(MAX_TOOLS, |_, tool| {
+        let name = match type_of(&tool)? {
+            "function" => read_function(&tool, FUNCTION_KEYS)?,
+            _ => {
+                let name = read_custom(&tool)?;
+                custom.insert(name.clone());
+                name
+            }
+        };
+        if names.insert(name) { Ok(()) } else { Err(ApiError::duplicate_name(tool.path_of("name"))) }
+    })?;
+    budget.take_tree(node)?;
+    let (mut offered, mut shown) = (Vec::new(), Vec::new());
+    node.elements(MAX_TOOLS, |_, tool| {
+        offered.push(for_template(tool.exact_tree()?));
+        shown.push(for_answer(tool.tree()?));
+        Ok(())
+    })?;
+    Ok(Tools { offered, custom, shown })
+}
+
+/// A value as it was sent.
+pub(super) fn raw(node: &Node<'_, '_>) -> Result<Box<RawValue>, ApiError> {
+    RawValue::from_string(node.text().to_owned()).map_err(|_| node.wrong_type("a JSON value"))
+}
+
+fn type_of(tool: &Node<'_, '_>) -> Result<&'static str, ApiError> {
+    let mut kind = None;
+    tool.members(usize::MAX, |key, value| match key {
+        "type" => value.put(&mut kind, value.one_of(TYPES)?),
+        _ => Ok(()),
+    })?;
+    let kind = kind.ok_or_else(|| ApiError::missing_required_parameter(tool.path_of("type")))?;
+    if kind < N_READ_TYPES {
+        return Ok(TYPES[kind]);
+    }
+    let reason =
+        format!("Tools of the type '{}' run at OpenAI; use tools of the type 'function'.", TYPES[kind]);
+    Err(ApiError::unsupported_parameter(tool.path_of("type"), &reason))
+}
+
+/// Checks a tool that takes free text and gives its name. Its grammar is told to the model and not enforced.
+fn read_custom(tool: &Node<'_, '_>) -> Result<String, ApiError> {
+    let mut name = None;
+    tool.known_members(CUSTOM_KEYS, |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "name" => name = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
+            "description" => drop(value.string(MAX_DESCRIPTION_BYTES)?),
+            "format" => value.known_members(&["type", "syntax", "definition"], |key, value| {
+                match key {
+                    "type" if value.one_of(&["text", "grammar"])? == 1 => value.ignore(),
+                    "syntax" => drop(value.one_of(&["lark", "regex"])?),
+                    "definition" => drop(value.string(MAX_DESCRIPTION_BYTES)?),
+                    _ => {}
+                }
+                Ok(())
+            })?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    name.filter(|name| !name.is_empty())
+        .ok_or_else(|| ApiError::missing_required_parameter(tool.path_of("name")))
+}
+
+fn for_template(tool: Value) -> Value {
+    let Value::Object(mut members) = tool else { return tool };
+    let function = if members.get("type").is_some_and(|kind| kind == "custom") {
+        custom_as_function(&mut members)
+    } else {
+        let known = members.into_iter();
+        known
+            .filter(|(key, value)| key != "type" && FUNCTION_KEYS.contains(&key.as_str()) && !value.is_null())
+            .collect()
+    };
+    json!({"type": "function", "function": function})
+}
+
+/// A tool with all keys that clients expect of it.
+fn for_answer(mut tool: Value) -> Value {
+    if let Some(members) = tool.as_object_mut().filter(|members| members["type"] == "function") {
+        for key in FUNCTION_KEYS {
+            members.entry(*key).or_insert(Value::Null);
+        }
+    }
+    tool
+}
+
+/// A tool that takes free text as a function with one text.
+fn custom_as_function(tool: &mut Map<String, Value>) -> Map<String, Value> {
+    let mut description = tool.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if let Some(definition) = tool.get("format").and_then(|format| format["definition"].as_str()) {
+        let syntax = tool["format"]["syntax"].as_str().unwrap_or("lark");
+        description.push_str(&format!("\nThe input has this form ({syntax}):\n{definition}"));
+    }
+    let name = tool.remove("name").unwrap_or_default();
+    let parameters = json!({
+        "type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"],
+        "additionalProperties": false,
+    });
+    let mut function = Map::from_iter([("name".to_owned(), name)]);
+    if !description.is_empty() {
+        function.insert("description".to_owned(), description.into());
+    }
+    function.insert("parameters".to_owned(), parameters);
+    function
+}
+
+/// Whether and which tools the model calls.
+#[derive(Debug, Default)]
+pub(super) struct ToolChoice {
+    /// It must not.
+    pub never: bool,
+    /// It must.
+    pub must: bool,
+    /// The only tool that it may call.
+    pub name: Option<String>,
+    /// The tools that it may call.
+    allowed: Option<Vec<String>>,
+    /// As the answer repeats it.
+    pub shown: Option<Box<RawValue>>,
+}
+
+/// Reads `tool_choice`.
+///
+/// # Errors
+/// A 400 that names the path.
+pub(super) fn read_tool_choice(node: &Node<'_, '_>) -> Result<ToolChoice, ApiError> {
+    const WORDS: &[&str] = &["none", "auto", "required"];
+    const KINDS: &[&str] = &["function", "custom", "allowed_tools"];
+    let mut choice = ToolChoice { shown: Some(raw(node)?), ..ToolChoice::default() };
+    if node.json_type() != JsonType::Object {
+        match WORDS[node.one_of(WORDS)?] {
+            "none" => choice.never = true,
+            "required" => choice.must = true,
+            _ => {}
+        }
+        return Ok(choice);
+    }
+    let (mut kind, mut mode) = (None, None);
+    node.members(usize::MAX, |key, value| match key {
+        "type" => value.put(&mut kind, value.one_of(KINDS)?),
+        _ => Ok(()),
+    })?;
+    node.known_members(&["type", "name", "mode", "tools"], |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "name" => choice.name = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
+            "mode" => mode = Some(value.one_of(&["auto", "required"])?),
+            "tools" => choice.allowed = Some(read_allowed(&value)?),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let missing = |key: &str| ApiError::missing_required_parameter(node.path_of(key));
+    match KINDS[kind.ok_or_else(|| missing("type"))?] {
+        "allowed_tools" => {
+            choice.must = mode.ok_or_else(|| missing("mode"))? == 1;
+            if choice.allowed.is_none() {
+                return Err(missing("tools"));
+            }
+            choice.name = None;
+        }
+        _ if choice.name.is_none() => return Err(missing("name")),
+        _ => (choice.must, choice.allowed) = (true, None),
+    }
+    Ok(choice)
+}
+
+fn read_allowed(node: &Node<'_, '_>) -> Result<Vec<String>, ApiError> {
+    let mut names = Vec::new();
+    node.elements(MAX_TOOLS, |_, tool| {
+        let mut name = None;
+        tool.known_members(&["type", "name"], |key, value| {
+            if key == "name" {
+                name = Some(value.string(MAX_NAME_BYTES)?.into_owned());
+            }
+            Ok(())
+        })?;
+        names.push(name.ok_or_else(|| ApiError::missing_required_parameter(tool.path_of("name")))?);
+        Ok(())
+    })?;
+    if names.is_empty() { Err(ApiError::empty_array(node.path())) } else { Ok(names) }
+}
+
+impl ToolChoice {
+    /// Checks it against the tools, and leaves only those that it allows.
+    ///
+    /// # Errors
+    /// `invalid_value` for a tool that is not offered, or where one must be called and none is.
+    pub fn apply(&self, tools: &mut Vec<Value>) -> Result<(), ApiError> {
+        if self.must && tools.is_empty() {
+            let reason = "'tool_choice' is only allowed when 'tools' are given.";
+            return Err(ApiError::invalid_value("tool_choice", reason));
+        }
+        let is_offered = |name: &str| tools.iter().any(|tool| tool["function"]["name"] == *name);
+        let named = self.name.iter().chain(self.allowed.iter().flatten());
+        if let Some(name) = named.into_iter().find(|name| !is_offered(name)) {
+            let reason =
+                format!("Tool choice '{}' not found in 'tools' parameter.", crate::error::echo(name));
+            return Err(ApiError::invalid_value("tool_choice", reason));
+        }
+        if let Some(allowed) = &self.allowed {
+            let is_allowed = |tool: &Value| allowed.iter().any(|name| tool["function"]["name"] == **name);
+            tools.retain(is_allowed);
+        }
+        Ok(())
+    }
+}

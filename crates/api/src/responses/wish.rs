@@ -1,0 +1,131 @@
+//! What of a request concerns what is kept, read before the rest of it. Does not know stores.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::item::{Ids, Item};
+use super::view::Sealed;
+use crate::error::ApiError;
+
+/// What of a request concerns what is kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Whether the response is to be kept, if the request says so.
+    pub store: Option<bool>,
+    /// Whether it is answered without its client.
+    pub is_background: bool,
+    /// The response before it.
+    pub previous: Option<String>,
+    /// The conversation that it belongs to.
+    pub conversation: Option<String>,
+    /// The ids of kept items in its input.
+    pub references: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Head<'a> {
+    store: Option<bool>,
+    background: Option<bool>,
+    previous_response_id: Option<String>,
+    conversation: Option<Named>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Named {
+    Id(String),
+    Object { id: String },
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    r#type: Option<String>,
+    id: Option<String>,
+    role: Option<serde::de::IgnoredAny>,
+}
+
+impl Wish {
+    /// Reads it from a body. `None` for a body that is refused when it is read as a whole.
+    pub fn of(body: &[u8]) -> Option<Self> {
+        let head: Head<'_> = serde_json::from_slice(body).ok()?;
+        let input = head.input.map_or("", RawValue::get);
+        let entries: Vec<Entry> =
+            if input.starts_with('[') { serde_json::from_str(input).ok()? } else { Vec::new() };
+        let is_reference = |entry: &Entry| match entry.r#type.as_deref() {
+            Some(kind) => kind == "item_reference",
+            None => entry.role.is_none(),
+        };
+        Some(Self {
+            store: head.store,
+            is_background: head.background == Some(true),
+            previous: head.previous_response_id,
+            conversation: head.conversation.map(|named| match named {
+                Named::Id(id) | Named::Object { id } => id,
+            }),
+            references: entries.into_iter().filter(is_reference).filter_map(|entry| entry.id).collect(),
+        })
+    }
+
+    /// Refuses what needs a store.
+    ///
+    /// # Errors
+    /// 4xx that names the parameter.
+    pub fn check_without_store(&self) -> Result<(), ApiError> {
+        let asked = [("store", self.store == Some(true)), ("background", self.is_background)];
+        if let Some((param, _)) = asked.into_iter().find(|(_, is_asked)| *is_asked) {
+            return Err(ApiError::needs_store(param));
+        }
+        match (&self.previous, &self.conversation, self.references.first()) {
+            (Some(id), ..) => Err(ApiError::previous_response_not_found(id)),
+            (_, Some(id), _) => Err(ApiError::conversation_not_found(id)),
+            (.., Some(id)) => Err(ApiError::item_not_found(id, "input")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is kept of a request's conversation, and how its response is kept.
+#[derive(Debug, Clone, Default)]
+pub struct Kept {
+    /// The items before its input.
+    pub history: Vec<Item>,
+    /// The items that its input refers to.
+    pub referenced: Vec<Item>,
+    /// The ids of its response, where they are not new.
+    pub ids: Option<Ids>,
+    /// Whether the response is kept.
+    pub is_storing: bool,
+    /// Where the writer leaves the response.
+    pub sealed: Sealed,
+    /// Ids of calls that an earlier attempt has told.
+    pub call_ids: Vec<String>,
+    /// The key of the random numbers, where the request has none.
+    pub seed: Option<i64>,
+}
+
+impl Kept {
+    pub(super) fn find(&self, id: &str) -> Result<Item, ApiError> {
+        let found = self.history.iter().chain(&self.referenced).find(|item| item.id() == id);
+        found.cloned().ok_or_else(|| ApiError::item_not_found(id, "input"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_found_before_the_rest_is_read() {
+        let wish = Wish::of(
+            br#"{"model":"m","store":true,"conversation":{"id":"conv_1"},
+                "input":[{"type":"item_reference","id":"a"},{"id":"b"},{"role":"user","content":"x"}]}"#,
+        );
+        let wish = wish.expect("a wish");
+        assert_eq!((wish.store, wish.conversation.as_deref()), (Some(true), Some("conv_1")));
+        assert_eq!(wish.references, ["a", "b"]);
+        assert_eq!(Wish::of(br#"{"input":"a"}"#), Some(Wish::default()));
+        assert_eq!(Wish::of(br#"{"store":1}"#), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! Pages of items: what of them a query asks for, and how they are given.
+
+use serde::Serialize;
+use throng_api::ApiError;
+use throng_api::responses::Item;
+use throng_state::conversations::{ItemPage, PageWish};
+
+/// Most items of a page.
+const MAX_LIMIT: usize = 100;
+const DEFAULT_LIMIT: usize = 20;
+
+/// A page as its client gets it.
+#[derive(Debug, Serialize)]
+pub(super) struct ItemList<'a> {
+    object: &'static str,
+    data: &'a [Item],
+    first_id: Option<&'a str>,
+    last_id: Option<&'a str>,
+    has_more: bool,
+}
+
+impl<'a> ItemList<'a> {
+    pub fn new(page: &'a ItemPage) -> Self {
+        let (first_id, last_id) = (page.items.first().map(Item::id), page.items.last().map(Item::id));
+        Self { object: "list", data: &page.items, first_id, last_id, has_more: page.has_more }
+    }
+}
+
+/// Reads which page a query asks for; the newest items come first unless it says otherwise.
+///
+/// # Errors
+/// 400 that names the parameter.
+pub(super) fn page_wish(query: &str) -> Result<PageWish, ApiError> {
+    let mut wish = PageWish { after: None, limit: DEFAULT_LIMIT, is_descending: true };
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "after" => wish.after = Some(value.into_owned()),
+            "limit" => {
+                let limit = value.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+                wish.limit = limit.ok_or_else(|| {
+                    ApiError::invalid_value(
+                        "limit",
+                        format!("'limit' must be an integer from 1 to {MAX_LIMIT}."),
+                    )
+                })?;
+            }
+            "order" => {
+                wish.is_descending = match &*value {
+                    "asc" => false,
+                    "desc" => true,
+                    other => return Err(ApiError::not_one_of("order", other, &["asc", "desc"])),
+                };
+            }
+            _ => {}
+        }
+    }
+    Ok(wish)
+}

@@ -1,0 +1,172 @@
+//! Responses that are answered without their clients: a task generates them and keeps their events as they
+//! come, so that any gateway of the store can tell them. Does not know who reads them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use throng_api::answer::AnswerEvent;
+use throng_api::{AnswerWriter, ApiError, Events};
+use throng_http::Phase;
+use throng_state::responses::BackgroundResponse;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::Turn;
+use crate::app::App;
+use crate::caller::Caller;
+use crate::generate::StartedRequest;
+use crate::generation::{AnswerStream, WrittenAnswer};
+
+/// Interval at which events are kept that have come meanwhile.
+const KEEP_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval of signs of life.
+const BEAT_INTERVAL: Duration = Duration::from_secs(1);
+/// Most events that wait for a store that does not answer; beyond it the response is left to another gateway.
+const MAX_WAITING_EVENTS: usize = 4_096;
+
+/// Starts to answer a request without its client. Gives the response as it begins.
+///
+/// # Errors
+/// 503 where the store does not answer.
+pub(crate) async fn answer_in_background(
+    app: &Arc<App>,
+    caller: Arc<Caller>,
+    started: StartedRequest,
+    turn: Arc<Turn>,
+) -> Result<Bytes, ApiError> {
+    let WrittenAnswer { answer, mut writer } = started.into_stream();
+    let mut events = Events::default();
+    while writer.more(&mut events) {}
+    let internal = || ApiError::internal_error(caller.id_text());
+    let begun = turn.kept.sealed.take().ok_or_else(internal)?;
+    let json = Bytes::from(begun.json.clone());
+    let mut record = turn.record(begun)?;
+    record.request = turn.kept_request();
+    let response = turn.responses.begin(&turn.tenant, turn.id(), &record).await?;
+    let waiting = frames_of(events.take());
+    let phase = app.lifecycle.phase.subscribe();
+    let events = KeptEvents { turn, response, waiting, n_kept: 0 };
+    tokio::spawn(run(answer, writer, events, phase, caller));
+    Ok(json)
+}
+
+/// Goes on with a response whose process has died: all of it again, of which its client may have seen some.
+pub(super) fn go_on(
+    app: &App,
+    caller: Arc<Caller>,
+    started: StartedRequest,
+    turn: Arc<Turn>,
+    response: BackgroundResponse,
+) {
+    let WrittenAnswer { answer, mut writer } = started.into_stream();
+    let mut events = Events::default();
+    while writer.more(&mut events) {}
+    let kept = KeptEvents { turn, response, waiting: frames_of(events.take()), n_kept: 0 };
+    tokio::spawn(run(answer, writer, kept, app.lifecycle.phase.subscribe(), caller));
+}
+
+/// The events of a stream one by one, as they are sent; without the mark of its end.
+fn frames_of(bytes: Bytes) -> Vec<Vec<u8>> {
+    let text = String::from_utf8_lossy(&bytes);
+    let frames = text.split_inclusive("\n\n").filter(|frame| frame.starts_with("event: "));
+    frames.map(|frame| frame.as_bytes().to_vec()).collect()
+}
+
+/// Answers a request to its end. The request is over when `_caller` goes.
+async fn run(
+    mut answer: AnswerStream,
+    mut writer: Box<dyn AnswerWriter>,
+    mut kept: KeptEvents,
+    mut phase: watch::Receiver<Phase>,
+    _caller: Arc<Caller>,
+) {
+    let mut ticks = interval(KEEP_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last_beat = Instant::now();
+    let mut events = Events::default();
+    loop {
+        let event = tokio::select! {
+            event = answer.next() => Some(event),
+            _ = ticks.tick() => None,
+            // Another gateway answers it.
+            () = cut(&mut phase) => return,
+        };
+        let Some(event) = event else {
+            let is_due = last_beat.elapsed() >= BEAT_INTERVAL;
+            if is_due {
+                last_beat = Instant::now();
+            }
+            if !kept.keep_waiting().await || is_due && !kept.beat().await {
+                return;
+            }
+            continue;
+        };
+        match event {
+            Some(AnswerEvent::Failed(error)) if error.is_shutting_down() => return,
+            Some(AnswerEvent::Failed(error)) => {
+                writer.error(&error, &mut events);
+                kept.waiting.extend(frames_of(events.take()));
+                return kept.finish().await;
+            }
+            Some(event) => {
+                writer.event(event, &mut events);
+                kept.waiting.extend(frames_of(events.take()));
+            }
+            None => return kept.finish().await,
+        }
+    }
+}
+
+/// Completes when running requests are cut.
+async fn cut(phase: &mut watch::Receiver<Phase>) {
+    let _ = phase.wait_for(|phase| *phase == Phase::Cut).await;
+}
+
+/// The events of a response that is being answered.
+#[derive(Debug)]
+struct KeptEvents {
+    turn: Arc<Turn>,
+    response: BackgroundResponse,
+    /// Events that are not kept yet.
+    waiting: Vec<Vec<u8>>,
+    n_kept: u64,
+}
+
+impl KeptEvents {
+    /// Keeps the events that have come. Whether the response still is to be answered here.
+    async fn keep_waiting(&mut self) -> bool {
+        if self.waiting.is_empty() {
+            return true;
+        }
+        let appending = self.turn.responses.append_events(&self.response, self.n_kept, self.waiting.clone());
+        match appending.await {
+            Ok(true) => {
+                self.n_kept += self.waiting.len() as u64;
+                self.waiting.clear();
+                true
+            }
+            Ok(false) => false,
+            Err(_) => self.waiting.len() < MAX_WAITING_EVENTS,
+        }
+    }
+
+    /// Gives a sign of life. Whether the response still is to be answered here: nobody has taken it over,
+    /// cancelled or deleted it.
+    async fn beat(&self) -> bool {
+        let responses = &self.turn.responses;
+        responses.beat(&self.response).await.unwrap_or(true)
+            && responses.is_pending(&self.response).await.unwrap_or(true)
+    }
+
+    async fn finish(mut self) {
+        let Some(whole) = self.turn.kept.sealed.take_ended() else { return };
+        let Ok(record) = self.turn.record(whole) else { return };
+        let events = std::mem::take(&mut self.waiting);
+        let finished = self.turn.responses.finish(&self.response, self.n_kept, events, &record).await;
+        if let Err(error) = finished {
+            let response = self.turn.id();
+            tracing::warn!(%error, response, "a response that was answered in the background is not kept");
+        }
+    }
+}

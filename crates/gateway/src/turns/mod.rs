@@ -1,0 +1,162 @@
+//! Turns of kept conversations: what a request goes on with is gathered before it is read, and its response
+//! is kept before its client knows how it ended. Does not know routes.
+
+mod background;
+mod orphans;
+mod tail;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
+use throng_api::responses::{CreateRequest, Ids, Item, Kept, WholeResponse, Wish};
+use throng_api::{ApiError, ReadOptions, Request};
+use throng_http::memory::{Part, Reservation};
+use throng_state::responses::{KeptRequest, Orphan, ResponseRecord, Responses};
+
+pub(crate) use self::background::answer_in_background;
+pub(crate) use self::orphans::adopt_orphans;
+pub(crate) use self::tail::tail;
+use crate::app::App;
+use crate::caller::Caller;
+use crate::generation::Keeper;
+use crate::rejection::memory_full;
+
+/// A turn of a kept conversation.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    responses: Responses,
+    tenant: String,
+    wish: Wish,
+    kept: Kept,
+    /// The items of its input, once it was read.
+    input: Mutex<Vec<Item>>,
+    /// The body of its request, where it is answered without its client.
+    request: Option<Bytes>,
+    _memory: Reservation,
+}
+
+impl Turn {
+    /// The turn that a body asks for; `None` where nothing is kept and nothing is gone on with.
+    ///
+    /// # Errors
+    /// 4xx for what is not kept for this tenant or needs a store where there is none; 503 where the store does
+    /// not answer.
+    pub async fn of(app: &App, caller: &Caller, body: &Bytes) -> Result<Option<Arc<Self>>, ApiError> {
+        let Some(wish) = Wish::of(body) else { return Ok(None) };
+        let Some(responses) = app.policy.responses() else {
+            wish.check_without_store()?;
+            return Ok(None);
+        };
+        let tenant = caller.tenant().0.to_string();
+        let (kept, n_bytes) = responses.gather(&tenant, &wish).await?;
+        // The items once as they are kept, and once in the messages that are made of them.
+        let memory = app.work.memory.reserve(Part::Bodies, 2 * n_bytes).map_err(memory_full)?;
+        if !kept.is_storing && kept.history.is_empty() && kept.referenced.is_empty() {
+            return Ok(None);
+        }
+        let request = wish.is_background.then(|| body.clone());
+        Ok(Some(Arc::new(Self {
+            responses,
+            tenant,
+            wish,
+            kept,
+            input: Mutex::default(),
+            request,
+            _memory: memory,
+        })))
+    }
+
+    /// The turn of a response whose process has died.
+    ///
+    /// # Errors
+    /// Those of [`Self::of`].
+    async fn of_orphan(app: &App, orphan: &Orphan) -> Result<Option<Arc<Self>>, ApiError> {
+        let body = Bytes::from(orphan.request.body.clone());
+        let Some((wish, responses)) = Wish::of(&body).zip(app.policy.responses()) else { return Ok(None) };
+        let tenant = orphan.response.tenant().to_owned();
+        let (mut kept, n_bytes) = responses.gather(&tenant, &wish).await?;
+        kept.ids = Some(Ids::of(orphan.response.id()));
+        kept.seed = orphan.request.seed;
+        kept.call_ids.clone_from(&orphan.call_ids);
+        let memory = app.work.memory.reserve(Part::Bodies, 2 * n_bytes).map_err(memory_full)?;
+        let (input, request) = (Mutex::default(), Some(body));
+        Ok(Some(Arc::new(Self { responses, tenant, wish, kept, input, request, _memory: memory })))
+    }
+
+    /// The request, to be answered by any process.
+    fn kept_request(&self) -> Option<KeptRequest> {
+        let body = String::from_utf8(self.request.as_ref()?.to_vec()).ok()?;
+        Some(KeptRequest { body, seed: self.kept.seed })
+    }
+
+    /// Reads the request of the turn.
+    ///
+    /// # Errors
+    /// A 400 that names the parameter.
+    pub fn parse(&self, body: &[u8], options: &ReadOptions) -> Result<Request, ApiError> {
+        let (request, items) = CreateRequest::parse(body, options)?.into_request(&self.kept)?;
+        *self.input.lock().unwrap_or_else(PoisonError::into_inner) = items;
+        Ok(request)
+    }
+
+    /// Reads the request to make the conversation short.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn parse_compaction(&self, body: &[u8], options: &ReadOptions) -> Result<Request, ApiError> {
+        CreateRequest::parse(body, options)?.into_compaction(&self.kept)
+    }
+
+    /// Whether it is answered without its client.
+    pub fn is_background(&self) -> bool {
+        self.wish.is_background
+    }
+
+    /// Keeps the response if it has ended.
+    ///
+    /// # Errors
+    /// 404 where its conversation was deleted meanwhile, 503 where the store does not answer.
+    pub async fn keep(&self) -> Result<(), ApiError> {
+        match self.kept.sealed.take_ended() {
+            Some(response) => {
+                let record = self.record(response)?;
+                self.responses.keep(&self.tenant, self.id(), &record).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The events of its response, which is answered without its client.
+    ///
+    /// # Errors
+    /// 503 where the store does not answer.
+    pub async fn tail(&self, app: &Arc<App>) -> Result<Response, ApiError> {
+        tail(app, self.responses.clone(), self.tenant.clone(), self.id().to_owned(), None).await
+    }
+
+    fn id(&self) -> &str {
+        self.kept.ids.as_ref().map_or("", |ids| ids.response())
+    }
+
+    fn record(&self, response: WholeResponse) -> Result<ResponseRecord, ApiError> {
+        let json = String::from_utf8(response.json).ok().and_then(|json| RawValue::from_string(json).ok());
+        Ok(ResponseRecord {
+            response: json.ok_or_else(|| ApiError::internal_error("unknown"))?,
+            input: self.input.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            output: response.output,
+            previous: self.wish.previous.clone(),
+            conversation: self.wish.conversation.clone(),
+            request: None,
+        })
+    }
+}
+
+impl Keeper for Turn {
+    fn keep(&self) -> BoxFuture<'_, Result<(), ApiError>> {
+        Self::keep(self).boxed()
+    }
+}

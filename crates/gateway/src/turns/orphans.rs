@@ -1,0 +1,88 @@
+//! Responses whose process has died while it answered them: another one of the same store answers them. Does
+//! not know how.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use http::HeaderMap;
+use throng_core::request::TenantId;
+use throng_http::memory::Part;
+use throng_state::responses::{Orphan, Responses};
+use throng_store::ClaimBeat;
+use tokio::time::{Instant, sleep};
+
+use super::Turn;
+use super::background::go_on;
+use crate::app::App;
+use crate::auth::Tenant;
+use crate::caller::Caller;
+use crate::config::PARSE_FACTOR;
+use crate::generate::{Target, UnreadRequest, generate};
+use crate::rejection::memory_full;
+use throng_api::{ApiError, ReadOptions};
+
+/// Interval at which is looked for such responses.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// A process without a sign of life for this long has died.
+const DEAD_AFTER: Duration = Duration::from_secs(6);
+/// Most responses that are looked at at a time.
+const MAX_SEEN: usize = 1_000;
+
+/// When the last sign of life of a response's process was seen first, by the number of the response.
+type Seen = BTreeMap<u64, (Option<ClaimBeat>, Instant)>;
+
+/// Answers responses whose process has died, as long as the server lives.
+pub(crate) async fn adopt_orphans(app: Weak<App>) {
+    let mut seen = Seen::new();
+    loop {
+        sleep(LOOK_INTERVAL).await;
+        let Some(app) = app.upgrade() else { return };
+        let Some(responses) = app.policy.responses().filter(|_| !app.is_draining()) else { continue };
+        // What cannot be looked at now is looked at the next time.
+        let Ok(pending) = responses.pending(0, MAX_SEEN).await else { continue };
+        let now = Instant::now();
+        let mut still = Seen::new();
+        for object in pending {
+            let since = match seen.get(&object.number) {
+                Some((beat, since)) if *beat == object.beat => *since,
+                _ => now,
+            };
+            if now - since < DEAD_AFTER {
+                still.insert(object.number, (object.beat, since));
+                continue;
+            }
+            if let Ok(Some(orphan)) = responses.adopt(&object.key, object.beat.as_ref()).await {
+                tracing::info!(response = orphan.response.id(), "a response goes on whose process has died");
+                tokio::spawn(answer(app.clone(), responses.clone(), orphan));
+            }
+        }
+        seen = still;
+    }
+}
+
+async fn answer(app: Arc<App>, responses: Responses, orphan: Orphan) {
+    if let Err(error) = begin(&app, &orphan).await {
+        tracing::warn!(%error, response = orphan.response.id(), "a response cannot go on");
+        // It fails for its client too, rather than being tried for ever.
+        drop(responses.fail(&orphan.response, &error).await);
+    }
+}
+
+async fn begin(app: &Arc<App>, orphan: &Orphan) -> Result<(), ApiError> {
+    let Some(turn) = Turn::of_orphan(app, orphan).await? else { return Ok(()) };
+    let caller = Caller::new(&HeaderMap::new(), "");
+    caller.set_tenant(Tenant::without_key(TenantId(Arc::from(orphan.response.tenant()))));
+    let caller = Arc::new(caller);
+    let (body, memory) = (orphan.request.body.clone(), app.work.memory.clone());
+    let n_bytes = body.len();
+    let reading = turn.clone();
+    let read = move || {
+        let reserved = memory.reserve(Part::Bodies, n_bytes * (PARSE_FACTOR + 1)).map_err(memory_full)?;
+        Ok((reading.parse(body.as_bytes(), &ReadOptions::default())?, reserved))
+    };
+    let target = Target::Last(orphan.model.clone());
+    let started = generate(app, &caller, target, UnreadRequest { n_bytes, read }).await?;
+    go_on(app, caller, started, turn, orphan.response.clone());
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! Why what is kept cannot be read or changed, and how an API says so.
+
+use throng_api::ApiError;
+use throng_store::StoreError;
+
+/// Why what is kept cannot be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// There is no such thing, or it is another tenant's.
+    #[error("No {what} found with id '{id}'")]
+    NotFound {
+        /// Its name in a sentence, like `file`.
+        what: &'static str,
+        /// The id that was asked for.
+        id: String,
+    },
+    /// The request cannot be done as it is.
+    #[error(transparent)]
+    Refused(ApiError),
+    /// The body of an object is not what this version writes.
+    #[error("what is kept under {0} cannot be read")]
+    Unreadable(String),
+    /// The database refuses or fails.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<ApiError> for StateError {
+    fn from(error: ApiError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl StateError {
+    /// The error as clients see it. What the database says of itself stays inside.
+    pub fn to_api(self, retry_after_s: u32) -> ApiError {
+        match self {
+            Self::NotFound { what, id } => ApiError::object_not_found(what, &id),
+            Self::Refused(error) => error,
+            Self::Unreadable(_) => ApiError::internal_error("unknown"),
+            Self::Store(StoreError::Full) => ApiError::storage_full(),
+            Self::Store(StoreError::Conflict | StoreError::LeaseLost) => {
+                ApiError::object_changed(retry_after_s)
+            }
+            Self::Store(StoreError::UnknownObject) => ApiError::not_found("There is no such object"),
+            Self::Store(StoreError::Invalid { .. }) => {
+                ApiError::refused_change("what is to be kept is too large or has an unusable id".to_owned())
+            }
+            Self::Store(_) => {
+                ApiError::overloaded("The database that keeps it does not answer.", retry_after_s)
+            }
+        }
+    }
+}

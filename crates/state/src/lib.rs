@@ -1,0 +1,16 @@
+//! What a server remembers between requests, over the kept objects of `throng_store`. What has to be
+//! generated is asked for through traits that the gateway implements. Does not know HTTP and sockets.
+#![forbid(unsafe_code)]
+
+mod clock;
+pub mod conversations;
+mod error;
+mod fault;
+mod id;
+pub mod responses;
+mod tenant;
+
+pub use clock::now_unix_s;
+pub use error::StateError;
+pub use id::new_id;
+pub use tenant::TenantState;
