@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use throng_core::fleet::{AdapterNames, NameRefusal};
 use throng_core::request::Adapter;
 
 /// Most adapters that a model has names for, in memory or not.
@@ -53,6 +54,15 @@ pub enum AdapterError {
     Fault(AdapterFault),
 }
 
+impl From<NameRefusal> for AdapterError {
+    fn from(refusal: NameRefusal) -> Self {
+        match refusal {
+            NameRefusal::Taken => Self::NameTaken,
+            NameRefusal::TooMany(most) => Self::TooMany(most),
+        }
+    }
+}
+
 /// An adapter by name.
 #[derive(Debug, Clone)]
 pub struct AdapterModule {
@@ -85,18 +95,23 @@ pub struct Adapters {
     loading: Mutex<()>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Names {
     by_name: BTreeMap<String, Entry>,
-    /// Goes up with each use.
-    clock: u64,
+    /// Which name may be given, and which adapter makes room.
+    decisions: AdapterNames,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self { by_name: BTreeMap::new(), decisions: AdapterNames::new(MAX_NAMES) }
+    }
 }
 
 #[derive(Debug)]
 struct Entry {
     path: String,
     loaded: Option<LoadedAdapter>,
-    last_used: u64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -109,11 +124,11 @@ impl Adapters {
         let Some(AdapterSettings { loader, modules, allow_runtime_updates }) = settings else {
             return Self::default();
         };
-        let entry = |module: &AdapterModule| {
-            let AdapterModule { name, path, loaded } = module.clone();
-            (name, Entry { path, loaded, last_used: 0 })
-        };
-        let names = Names { by_name: modules.iter().map(entry).collect(), clock: 0 };
+        let mut names = Names::default();
+        for AdapterModule { name, path, loaded } in modules.iter().cloned() {
+            names.decisions.add_first(&name);
+            names.by_name.insert(name, Entry { path, loaded });
+        }
         Self {
             loader: Some(loader.clone()),
             allows_updates: *allow_runtime_updates,
@@ -167,19 +182,11 @@ impl Adapters {
     pub fn load(&self, name: &str, path: &str, in_place: bool) -> Result<(), AdapterError> {
         self.check_updates()?;
         let _turn = lock(&self.loading);
-        {
-            let names = lock(&self.names);
-            if names.by_name.contains_key(name) && !in_place {
-                return Err(AdapterError::NameTaken);
-            }
-            if names.by_name.len() >= MAX_NAMES && !names.by_name.contains_key(name) {
-                return Err(AdapterError::TooMany(MAX_NAMES));
-            }
-        }
+        lock(&self.names).decisions.check(name, in_place)?;
         let loaded = self.load_with_room(path).map_err(AdapterError::Fault)?;
         let mut names = lock(&self.names);
-        names.clock += 1;
-        let entry = Entry { path: path.to_owned(), loaded: Some(loaded), last_used: names.clock };
+        names.decisions.use_now(name);
+        let entry = Entry { path: path.to_owned(), loaded: Some(loaded) };
         let replaced = names.by_name.insert(name.to_owned(), entry);
         drop(names);
         // Outside the lock: it may be the last holder of a large adapter.
@@ -193,7 +200,10 @@ impl Adapters {
     /// Unless the operator allows it; when there is none of this name.
     pub fn unload(&self, name: &str) -> Result<(), AdapterError> {
         self.check_updates()?;
-        let removed = lock(&self.names).by_name.remove(name);
+        let mut names = lock(&self.names);
+        names.decisions.remove(name);
+        let removed = names.by_name.remove(name);
+        drop(names);
         removed.map(drop).ok_or(AdapterError::NotFound)
     }
 
@@ -203,11 +213,9 @@ impl Adapters {
 
     fn in_memory(&self, name: &str) -> Option<LoadedAdapter> {
         let mut names = lock(&self.names);
-        names.clock += 1;
-        let now = names.clock;
-        let entry = names.by_name.get_mut(name)?;
-        entry.last_used = now;
-        entry.loaded.clone()
+        let loaded = names.by_name.get(name)?.loaded.clone();
+        names.decisions.use_now(name);
+        loaded
     }
 
     /// Loads an adapter; others that nobody uses make room for it, the one unused for longest first.
@@ -228,8 +236,9 @@ impl Adapters {
         // Clones are made under the lock, so nobody begins to use one that is counted once here.
         let is_unused =
             |entry: &Entry| entry.loaded.as_ref().is_some_and(|l| Arc::strong_count(&l.held) == 1);
-        let unused = names.by_name.values_mut().filter(|entry| is_unused(entry));
-        let evicted = unused.min_by_key(|entry| entry.last_used).and_then(|entry| entry.loaded.take());
+        let Names { by_name, decisions } = &mut *names;
+        let oldest = decisions.oldest(|name| by_name.get(name).is_some_and(is_unused));
+        let evicted = oldest.and_then(|name| by_name.get_mut(name)?.loaded.take());
         drop(names);
         evicted.map(drop).is_some()
     }

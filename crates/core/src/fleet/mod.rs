@@ -1,8 +1,16 @@
-//! Decisions about replicas and models: which replicas a request may be submitted to, which models stay in
-//! memory.
+//! Decisions about replicas and models: which replica a request goes to, which one goes on with it after a
+//! failure, which models and adapters stay in memory.
 
+mod adapters;
+mod attempts;
+mod dispatch;
+mod failover;
 mod residency;
 mod tried;
 
+pub use adapters::{AdapterNames, NameRefusal};
+pub use attempts::Attempts;
+pub use dispatch::{Attempt, Demand, Dispatch};
+pub use failover::{Failover, Rest};
 pub use residency::{Residency, Standing, Step};
-pub use tried::Tried;
+pub use tried::{Retry, Tried};

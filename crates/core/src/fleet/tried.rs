@@ -6,6 +6,17 @@ use crate::routing::ReplicaId;
 /// every replica fail harms no more than these, and a failure of many replicas does not multiply the work.
 const MAX_REPLICAS_TRIED: usize = 3;
 
+/// Whether another replica may be asked after one has failed or refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// It may: what a process leaves behind when it ends multiplies nobody's load.
+    Free,
+    /// Only within the retry budget, since others may fail in the same way.
+    Paid,
+    /// None may.
+    Never,
+}
+
 /// The replicas that a request was submitted to.
 #[derive(Debug, Default)]
 pub struct Tried {
@@ -38,6 +49,18 @@ impl Tried {
         &self.known
     }
 
+    /// This one did not take it in, because it `has_ended` or for another reason. `was_there`: it was expected
+    /// to answer.
+    pub fn refuse(&mut self, id: ReplicaId, has_ended: bool, was_there: bool) -> Retry {
+        match (has_ended, was_there) {
+            (true, true) => self.end(id),
+            (true, false) => self.miss(id),
+            // What others refuse or fail at must not double the load of the rest.
+            (false, _) => return Retry::Paid,
+        }
+        Retry::Free
+    }
+
     /// This one had no room for it, and may have some later.
     pub fn release(&mut self, id: ReplicaId) {
         self.known.retain(|known| *known != id);
@@ -45,7 +68,7 @@ impl Tried {
     }
 
     /// This one was not there to be asked.
-    pub fn miss(&mut self, id: ReplicaId) {
+    fn miss(&mut self, id: ReplicaId) {
         self.end(id);
         self.n = self.n.saturating_sub(1);
     }

@@ -1,19 +1,19 @@
-//! Where the attempts of a model's requests go: the router, the health and the retry budget of `throng_core`
-//! behind one lock, with a clock. Does not know what a replica is nor how it is asked.
+//! Where the attempts of a model's requests go: the decisions of `throng_core::fleet::Dispatch` behind a lock,
+//! with a clock. Does not know what a replica is nor how it is asked.
 
 mod health_reporter;
 mod placement;
 mod region_audit;
 mod settings;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throng_core::block_hash::BlockKey;
 use throng_core::block_pool::CacheNews;
-use throng_core::health::{Board, Cause, HealthConfig, Probe, RetryBudget, State};
-use throng_core::routing::{LoadReport, PrefixIndex, Query, Region, ReplicaId, Residency, Router};
+use throng_core::fleet::{Attempt, Demand, Dispatch};
+use throng_core::health::{Cause, HealthConfig, Probe, State};
+use throng_core::routing::{LoadReport, Region, ReplicaId, Residency, Router};
 use throng_core::time::{Nanos, Timestamp};
 use throng_http::awake::AwakeSleep;
 use tokio::sync::Notify;
@@ -24,34 +24,18 @@ pub use placement::Placement;
 pub use region_audit::RegionBound;
 pub use settings::RoutingSettings;
 
-/// Retries that a model may make before it has seen requests, and most that it may save up.
-const RESERVED_RETRIES: u32 = 10;
-const MAX_SAVED_RETRIES: u32 = 100;
-
 /// Longest time between two looks of a request that waits for a replica.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Most block names that are kept of what one replica has cached.
-const MAX_BLOCKS: usize = 1 << 16;
 
 /// Distributes the attempts of one model's requests.
 #[derive(Debug)]
 pub struct Dispatcher {
-    inner: Mutex<Inner>,
+    inner: Mutex<Dispatch>,
     residency: Residency,
     has_region: bool,
     origin: Instant,
     /// Notified when a probe has ended.
     probe_ended: Notify,
-}
-
-#[derive(Debug)]
-struct Inner {
-    router: Router,
-    board: Board,
-    budget: RetryBudget,
-    /// Attempts that run, by replica.
-    n_running: BTreeMap<ReplicaId, usize>,
 }
 
 /// Facts of a request that a choice depends on.
@@ -72,12 +56,8 @@ pub struct Wanted<'a> {
 impl Dispatcher {
     /// Creates a dispatcher without replicas.
     pub fn new(routing: &RoutingSettings, health: HealthConfig) -> Arc<Self> {
-        let inner = Inner {
-            router: Router::new(routing.policy, fastrand::u64(..)).at(routing.region.clone()),
-            board: Board::new(health),
-            budget: RetryBudget::new(RESERVED_RETRIES, MAX_SAVED_RETRIES),
-            n_running: BTreeMap::new(),
-        };
+        let router = Router::new(routing.policy, fastrand::u64(..)).at(routing.region.clone());
+        let inner = Dispatch::new(router, health);
         let (residency, has_region) = (routing.residency.clone(), routing.region.is_some());
         let (origin, probe_ended) = (Instant::now(), Notify::new());
         Arc::new(Self { inner: Mutex::new(inner), residency, has_region, origin, probe_ended })
@@ -86,9 +66,7 @@ impl Dispatcher {
     /// A new replica, which is starting.
     pub fn add(&self, name: &str) -> ReplicaId {
         let (mut inner, now) = self.lock();
-        let id = inner.router.add(name, PrefixIndex::Inferred, MAX_BLOCKS);
-        inner.board.add(id, now);
-        id
+        inner.add(name, now)
     }
 
     /// A new replica that needs no probe.
@@ -136,9 +114,7 @@ impl Dispatcher {
 
     /// A replica that gets no further requests. What runs there gives its load back as ever.
     pub fn remove(&self, id: ReplicaId) {
-        let (mut inner, _) = self.lock();
-        inner.router.remove(id);
-        inner.board.remove(id);
+        self.lock().0.remove(id);
     }
 
     /// Notes a replica's report of its load.
@@ -159,23 +135,18 @@ impl Dispatcher {
 
     /// A request has come: its first attempt is paid for.
     pub fn request(&self) {
-        self.lock().0.budget.request();
+        self.lock().0.request();
     }
 
     /// Whether one more attempt may be made; it is paid for then.
     pub fn may_retry(&self) -> bool {
-        self.lock().0.budget.retry()
+        self.lock().0.may_retry()
     }
 
     /// Where the next attempt goes; `None` where nothing may be asked. One that is repeated goes to a replica
     /// that is fit for requests, if there is any, also while most are not.
     pub fn place(self: &Arc<Self>, wanted: &Wanted<'_>) -> Option<Placement> {
-        let (ready, eligible) = {
-            let board = &self.lock().0.board;
-            (board.ready(), board.eligible())
-        };
-        let first = if wanted.tried.is_empty() { None } else { self.place_among(wanted, &ready) };
-        first.or_else(|| self.place_among(wanted, &eligible))
+        self.begin(wanted, |dispatch, demand, now| dispatch.place(demand, now))
     }
 
     /// Where the next attempt goes of replicas of which `answering` answer: one that is fit for requests,
@@ -185,37 +156,33 @@ impl Dispatcher {
         wanted: &Wanted<'_>,
         answering: &[ReplicaId],
     ) -> Option<Placement> {
-        let mut eligible = self.lock().0.board.eligible();
-        eligible.retain(|id| answering.contains(id));
-        self.place_among(wanted, &eligible).or_else(|| self.place_among(wanted, answering))
+        self.begin(wanted, |dispatch, demand, now| dispatch.place_answering(demand, answering, now))
     }
 
     /// Where the next attempt goes of these replicas, whatever is known of their health.
     pub fn place_among(self: &Arc<Self>, wanted: &Wanted<'_>, eligible: &[ReplicaId]) -> Option<Placement> {
-        let eligible: Vec<_> = eligible.iter().copied().filter(|id| !wanted.tried.contains(id)).collect();
-        let (mut inner, now) = self.lock();
-        let router = &mut inner.router;
-        let pinned = match wanted.pinned {
-            // A name that no replica has leads nowhere.
-            Some(name) => Some(router.named(name)?),
-            None => None,
-        };
-        let Wanted { n_tokens, blocks, bound, .. } = *wanted;
+        self.begin(wanted, |dispatch, demand, now| dispatch.place_among(demand, eligible, now))
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        wanted: &Wanted<'_>,
+        choose: impl FnOnce(&mut Dispatch, &Demand<'_>, Timestamp) -> Option<Attempt>,
+    ) -> Option<Placement> {
+        let Wanted { n_tokens, blocks, pinned, bound, tried } = *wanted;
         let regions = bound.map(|bound| bound.regions());
-        let query = Query { n_tokens, blocks, pinned, eligible: &eligible, regions };
-        let choice = router.choose(&query, now)?;
-        let ticket = router.start(&choice, &query);
-        *inner.n_running.entry(choice.replica).or_default() += 1;
-        let was_ready = inner.board.state(choice.replica) == Some(State::Ready);
+        let (mut inner, now) = self.lock();
+        let attempt = choose(&mut inner, &Demand { n_tokens, blocks, pinned, regions, tried }, now)?;
+        let replica = attempt.choice.replica;
         let place = bound.map(|bound| {
-            let name = inner.router.name(choice.replica).unwrap_or_default().to_owned();
-            (bound, name, inner.router.place(choice.replica).0)
+            let name = inner.router.name(replica).unwrap_or_default().to_owned();
+            (bound, name, inner.router.place(replica).0)
         });
         drop(inner);
         if let Some((bound, name, region)) = place {
             bound.placed(&name, region.as_ref());
         }
-        Some(Placement::new(self.clone(), choice, ticket, was_ready))
+        Some(Placement::new(self.clone(), attempt))
     }
 
     /// The probes that must be made now.
@@ -246,7 +213,7 @@ impl Dispatcher {
 
     fn is_about_to_start(&self) -> bool {
         let (inner, now) = self.lock();
-        inner.board.eligible().is_empty() && inner.board.is_about_to_start(now)
+        inner.is_about_to_start(now)
     }
 
     /// Waits until a replica may have become ready.
@@ -267,7 +234,7 @@ impl Dispatcher {
 
     /// Number of attempts that run at a replica.
     pub fn n_running(&self, id: ReplicaId) -> usize {
-        self.lock().0.n_running.get(&id).copied().unwrap_or(0)
+        self.lock().0.n_running(id)
     }
 
     /// Whether anything may be asked.
@@ -275,7 +242,7 @@ impl Dispatcher {
         !self.lock().0.board.eligible().is_empty()
     }
 
-    fn lock(&self) -> (MutexGuard<'_, Inner>, Timestamp) {
+    fn lock(&self) -> (MutexGuard<'_, Dispatch>, Timestamp) {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         // Read under the lock, so that the time never goes back.
         (inner, Timestamp::from_ns(Nanos::from(self.origin.elapsed()).0))

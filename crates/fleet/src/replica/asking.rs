@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_core::block_hash::{BlockHash, BlockKey};
-use throng_core::fleet::Tried;
+use throng_core::fleet::{Retry, Tried};
 use throng_core::routing::ReplicaId;
 use throng_http::awake::AwakeSleep;
 
@@ -117,13 +117,10 @@ impl Round<'_> {
                 Err(refusal) if !refusal.retryable => return Some(Err(refusal)),
                 Err(refusal) => {
                     let kind = self.note(refusal, placement);
-                    match (has_ended(kind), is_there) {
-                        (true, true) => self.tried.end(id),
-                        (true, false) => self.tried.miss(id),
-                        // Whoever has ended gets nothing more; what others refuse or fail at must not double
-                        // the load of the rest.
-                        (false, _) if !replicas.dispatcher().may_retry() => return None,
-                        (false, _) => {}
+                    match self.tried.refuse(id, has_ended(kind), is_there) {
+                        Retry::Free => {}
+                        Retry::Paid if replicas.dispatcher().may_retry() => {}
+                        Retry::Paid | Retry::Never => return None,
                     }
                 }
             }

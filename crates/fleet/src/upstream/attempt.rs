@@ -12,8 +12,8 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
+use throng_core::fleet::{Attempts, Retry};
 use throng_core::request::TenantId;
-use throng_core::routing::ReplicaId;
 use throng_http::awake::within;
 
 use super::connection::{MAX_ERROR_BYTES, Upstream, read_all};
@@ -26,11 +26,6 @@ use super::request::{Endpoint, UpstreamRequest};
 use super::smallest_request::answered_endpoint;
 use super::stream::UpstreamStream;
 use crate::dispatch::{Placement, RegionBound, Wanted};
-
-/// Most engines that a request is sent to, each at most once.
-const MAX_ATTEMPTS: usize = 3;
-/// Most gateways, besides, that cannot forward it where it may go, which costs them no work.
-const MAX_TURNED_AWAY: usize = 16;
 
 /// Longest wait of a request for the first probe of an engine, where no other one can answer.
 const FIRST_PROBE_PATIENCE: Duration = Duration::from_secs(2);
@@ -108,14 +103,14 @@ pub async fn submit(submission: Submission<'_>) -> Result<AnsweringEngine, Unans
     let Submission { model, endpoint, request, request_id, pinned, bound, .. } = submission;
     let blocks = request.blocks(submission.tenant);
     let n_tokens = u32::try_from(request.n_prompt_tokens).unwrap_or(u32::MAX);
-    let (mut tried, mut n_turned_away): (Vec<ReplicaId>, usize) = (Vec::new(), 0);
+    let mut attempts = Attempts::default();
     let mut worst_fault: Option<Fault> = None;
     model.dispatcher.request();
     model.dispatcher.await_first_probe(FIRST_PROBE_PATIENCE).await;
     loop {
-        let wanted = Wanted { n_tokens, blocks: &blocks, pinned, bound, tried: &tried };
+        let wanted = Wanted { n_tokens, blocks: &blocks, pinned, bound, tried: attempts.tried() };
         let Some(placement) = model.dispatcher.place(&wanted) else { break };
-        tried.push(placement.replica());
+        attempts.ask(placement.replica());
         // It may have gone in this moment.
         let Some(replica) = model.replica(placement.replica()) else { continue };
         let is_lost = match attempt(&replica, &submission).await {
@@ -134,8 +129,7 @@ pub async fn submit(submission: Submission<'_>) -> Result<AnsweringEngine, Unans
                 if worst_fault.as_ref().is_none_or(|known| is_of_the_engine && !known.is_of_the_engine()) {
                     worst_fault = Some(fault.clone());
                 }
-                if !is_of_the_engine && n_turned_away < MAX_TURNED_AWAY {
-                    n_turned_away += 1;
+                if !is_of_the_engine && attempts.turn_away() {
                     continue;
                 }
                 let is_lost = is_loss(&fault, &placement);
@@ -147,8 +141,10 @@ pub async fn submit(submission: Submission<'_>) -> Result<AnsweringEngine, Unans
                 is_lost
             }
         };
-        if tried.len() - n_turned_away >= MAX_ATTEMPTS || !is_lost && !model.dispatcher.may_retry() {
-            break;
+        match attempts.retry(is_lost) {
+            Retry::Free => {}
+            Retry::Paid if model.dispatcher.may_retry() => {}
+            Retry::Paid | Retry::Never => break,
         }
     }
     if let Some(bound) = bound {

@@ -1,0 +1,72 @@
+//! Attempts of a request at engines that take text, of which nothing can be resumed: how many there are, and
+//! which of them count.
+
+use super::tried::Retry;
+use crate::routing::ReplicaId;
+
+/// Most engines that a request is sent to, each at most once.
+const MAX_ATTEMPTS: usize = 3;
+/// Most gateways, besides, that cannot forward it where it may go, which costs them no work.
+const MAX_TURNED_AWAY: usize = 16;
+
+/// The engines that a request was sent to.
+#[derive(Debug, Default)]
+pub struct Attempts {
+    tried: Vec<ReplicaId>,
+    n_turned_away: usize,
+}
+
+impl Attempts {
+    /// All of them, which are not asked again.
+    pub fn tried(&self) -> &[ReplicaId] {
+        &self.tried
+    }
+
+    /// Notes that it is sent to this engine.
+    pub fn ask(&mut self, id: ReplicaId) {
+        self.tried.push(id);
+    }
+
+    /// Notes that the last one could not forward it where it may go; `false` where so many could not that it
+    /// counts as a failure.
+    pub fn turn_away(&mut self) -> bool {
+        let is_free = self.n_turned_away < MAX_TURNED_AWAY;
+        self.n_turned_away += usize::from(is_free);
+        is_free
+    }
+
+    /// Whether another engine may be asked after the last one has failed; one that is lost with its connection
+    /// makes the next attempt no retry.
+    pub fn retry(&self, is_lost: bool) -> Retry {
+        if self.tried.len() - self.n_turned_away >= MAX_ATTEMPTS {
+            Retry::Never
+        } else if is_lost {
+            Retry::Free
+        } else {
+            Retry::Paid
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::{Policy, PrefixIndex, Router};
+
+    #[test]
+    fn a_few_failures_end_it_and_gateways_that_turn_it_away_do_not() {
+        let mut router = Router::new(Policy::default(), 0);
+        let mut next = || router.add("engine", PrefixIndex::Inferred, 0);
+        let mut attempts = Attempts::default();
+        for _ in 0..MAX_TURNED_AWAY {
+            attempts.ask(next());
+            assert!(attempts.turn_away());
+        }
+        for (is_lost, retry) in [(true, Retry::Free), (false, Retry::Paid), (true, Retry::Never)] {
+            attempts.ask(next());
+            assert!(!attempts.turn_away(), "too many have");
+            assert_eq!(attempts.retry(is_lost), retry);
+        }
+        assert_eq!(attempts.tried().len(), MAX_TURNED_AWAY + MAX_ATTEMPTS);
+    }
+}

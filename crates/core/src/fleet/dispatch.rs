@@ -1,0 +1,231 @@
+//! Where the attempts of a model's requests go: the router, the board of health and the retry budget together.
+//! Does not know what a replica is nor how it is asked.
+
+use std::collections::BTreeMap;
+
+use crate::block_hash::BlockKey;
+use crate::health::{Board, HealthConfig, RetryBudget, State};
+use crate::routing::{Choice, PrefixIndex, Query, Region, ReplicaId, Router, Ticket};
+use crate::time::{Nanos, Timestamp};
+
+/// Retries that a model may make before it has seen requests, and most that it may save up.
+const RESERVED_RETRIES: u32 = 10;
+const MAX_SAVED_RETRIES: u32 = 100;
+/// Most block names that are kept of what one replica has cached.
+const MAX_BLOCKS: usize = 1 << 16;
+/// A delay that was predicted exactly counts as this; so prompts of any length can be compared.
+const PREDICTED: Nanos = Nanos::from_ms(100);
+
+/// The replicas of a model, as far as choices among them depend on it.
+#[derive(Debug)]
+pub struct Dispatch {
+    /// Chooses among replicas.
+    pub router: Router,
+    /// Knows which replicas are fit.
+    pub board: Board,
+    budget: RetryBudget,
+    /// Attempts that run, by replica.
+    n_running: BTreeMap<ReplicaId, usize>,
+}
+
+/// Facts of a request that a choice depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct Demand<'a> {
+    /// Tokens of the prompt, with those already generated.
+    pub n_tokens: u32,
+    /// The names of its full blocks, in their order.
+    pub blocks: &'a [BlockKey],
+    /// The name of the only replica that the client wants.
+    pub pinned: Option<&'a str>,
+    /// The regions that a residency rule binds it to.
+    pub regions: Option<&'a [Region]>,
+    /// Replicas that are no longer asked.
+    pub tried: &'a [ReplicaId],
+}
+
+/// An attempt that begins, to be ended by [`Dispatch::end`].
+#[derive(Debug)]
+pub struct Attempt {
+    /// The replica, and what is expected of it.
+    pub choice: Choice,
+    /// Whether the replica is fit for requests, and not only asked because too few are.
+    pub was_ready: bool,
+    ticket: Ticket,
+}
+
+impl Dispatch {
+    /// No replicas yet.
+    pub fn new(router: Router, health: HealthConfig) -> Self {
+        let budget = RetryBudget::new(RESERVED_RETRIES, MAX_SAVED_RETRIES);
+        Self { router, board: Board::new(health), budget, n_running: BTreeMap::new() }
+    }
+
+    /// A new replica, which is starting.
+    pub fn add(&mut self, name: &str, now: Timestamp) -> ReplicaId {
+        let id = self.router.add(name, PrefixIndex::Inferred, MAX_BLOCKS);
+        self.board.add(id, now);
+        id
+    }
+
+    /// A replica that gets no further requests. What runs there gives its load back as ever.
+    pub fn remove(&mut self, id: ReplicaId) {
+        self.router.remove(id);
+        self.board.remove(id);
+    }
+
+    /// A request has come: its first attempt is paid for.
+    pub fn request(&mut self) {
+        self.budget.request();
+    }
+
+    /// Whether one more attempt may be made; it is paid for then.
+    #[must_use]
+    pub fn may_retry(&mut self) -> bool {
+        self.budget.retry()
+    }
+
+    /// Where the next attempt goes; `None` where nothing may be asked. One that is repeated goes to a replica
+    /// that is fit for requests, if there is any, also while most are not.
+    pub fn place(&mut self, demand: &Demand<'_>, now: Timestamp) -> Option<Attempt> {
+        let ready = if demand.tried.is_empty() { self.board.ready() } else { Vec::new() };
+        let first = if ready.is_empty() { None } else { self.place_among(demand, &ready, now) };
+        first.or_else(|| {
+            let eligible = self.board.eligible();
+            self.place_among(demand, &eligible, now)
+        })
+    }
+
+    /// Where the next attempt goes of replicas of which `answering` answer: one that is fit for requests,
+    /// else any of them.
+    pub fn place_answering(
+        &mut self,
+        demand: &Demand<'_>,
+        answering: &[ReplicaId],
+        now: Timestamp,
+    ) -> Option<Attempt> {
+        let mut eligible = self.board.eligible();
+        eligible.retain(|id| answering.contains(id));
+        self.place_among(demand, &eligible, now).or_else(|| self.place_among(demand, answering, now))
+    }
+
+    /// Where the next attempt goes of these replicas, whatever is known of their health.
+    pub fn place_among(
+        &mut self,
+        demand: &Demand<'_>,
+        eligible: &[ReplicaId],
+        now: Timestamp,
+    ) -> Option<Attempt> {
+        let eligible: Vec<_> = eligible.iter().copied().filter(|id| !demand.tried.contains(id)).collect();
+        let pinned = match demand.pinned {
+            // A name that no replica has leads nowhere.
+            Some(name) => Some(self.router.named(name)?),
+            None => None,
+        };
+        let Demand { n_tokens, blocks, regions, .. } = *demand;
+        let query = Query { n_tokens, blocks, pinned, eligible: &eligible, regions };
+        let choice = self.router.choose(&query, now)?;
+        let ticket = self.router.start(&choice, &query);
+        *self.n_running.entry(choice.replica).or_default() += 1;
+        let was_ready = self.board.state(choice.replica) == Some(State::Ready);
+        Some(Attempt { choice, was_ready, ticket })
+    }
+
+    /// The first token of an attempt has come, `took` after its beginning; `is_judged` where that says
+    /// something about its replica.
+    pub fn first_token(&mut self, attempt: &mut Attempt, took: Nanos, is_judged: bool, now: Timestamp) {
+        if is_judged {
+            let delay = relative(took, attempt.choice.usual_ttft);
+            self.board.succeed(attempt.choice.replica, Some(delay), now);
+        }
+        self.router.first_token(&mut attempt.ticket);
+    }
+
+    /// An attempt has ended: its load is given back.
+    pub fn end(&mut self, attempt: Attempt) {
+        self.router.end(attempt.ticket);
+        // Nothing is kept of replicas that come and go.
+        if let Some(n) = self.n_running.get_mut(&attempt.choice.replica) {
+            *n -= 1;
+            if *n == 0 {
+                self.n_running.remove(&attempt.choice.replica);
+            }
+        }
+    }
+
+    /// Number of attempts that run at a replica.
+    pub fn n_running(&self, id: ReplicaId) -> usize {
+        self.n_running.get(&id).copied().unwrap_or(0)
+    }
+
+    /// Whether nothing may be asked now, but a new replica may become ready in a moment.
+    pub fn is_about_to_start(&self, now: Timestamp) -> bool {
+        self.board.eligible().is_empty() && self.board.is_about_to_start(now)
+    }
+}
+
+/// Delay in parts of the predicted one.
+fn relative(took: Nanos, predicted: Nanos) -> Nanos {
+    let scale = PREDICTED.0 as f64 / predicted.0.max(1) as f64;
+    Nanos((took.0 as f64 * scale) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::Policy;
+
+    const NOW: Timestamp = Timestamp::from_ns(0);
+
+    fn dispatch() -> Dispatch {
+        Dispatch::new(Router::new(Policy::default(), 0), HealthConfig::default())
+    }
+
+    fn demand(tried: &[ReplicaId]) -> Demand<'_> {
+        Demand { n_tokens: 1, blocks: &[], pinned: None, regions: None, tried }
+    }
+
+    #[test]
+    fn replicas_are_asked_once_they_have_answered_a_probe() {
+        let mut dispatch = dispatch();
+        assert!(dispatch.place(&demand(&[]), NOW).is_none() && !dispatch.is_about_to_start(NOW));
+        let id = dispatch.add("a", NOW);
+        assert!(dispatch.place(&demand(&[]), NOW).is_none() && dispatch.is_about_to_start(NOW));
+        let probe = dispatch.board.probe_due(id, NOW).expect("the first one is due at once");
+        assert!(dispatch.is_about_to_start(NOW), "it runs");
+        dispatch.board.probed(probe, None, NOW);
+        assert!(!dispatch.is_about_to_start(NOW), "it failed; the next one is due later");
+        let later = NOW + HealthConfig::default().ejection;
+        let probe = dispatch.board.probe_due(id, later).expect("due");
+        dispatch.board.probed(probe, Some(Nanos::from_ms(1)), later);
+        let attempt = dispatch.place(&demand(&[]), later).expect("it is ready");
+        assert!(attempt.was_ready && dispatch.n_running(id) == 1);
+        assert!(dispatch.place(&demand(&[id]), later).is_none(), "it was tried");
+        let elsewhere = Demand { pinned: Some("b"), ..demand(&[]) };
+        assert!(dispatch.place(&elsewhere, later).is_none());
+        dispatch.end(attempt);
+        assert_eq!(dispatch.n_running(id), 0);
+    }
+
+    #[test]
+    fn those_that_answer_are_asked_whatever_their_health_where_none_is_fit() {
+        let mut dispatch = dispatch();
+        let [first, second] = ["a", "b"].map(|name| dispatch.add(name, NOW));
+        let attempt = dispatch.place_answering(&demand(&[]), &[first], NOW).expect("it answers");
+        assert_eq!((attempt.choice.replica, attempt.was_ready), (first, false));
+        dispatch.board.be_ready(second, NOW);
+        let attempt = dispatch.place_answering(&demand(&[]), &[first, second], NOW).expect("both answer");
+        assert_eq!((attempt.choice.replica, attempt.was_ready), (second, true));
+        dispatch.remove(second);
+        assert!(dispatch.place(&demand(&[]), NOW).is_none());
+        dispatch.end(attempt);
+    }
+
+    #[test]
+    fn retries_are_paid_by_requests() {
+        let mut dispatch = dispatch();
+        let n_first = (0..100).take_while(|_| dispatch.may_retry()).count();
+        assert_eq!(n_first, RESERVED_RETRIES as usize);
+        (0..10).for_each(|_| dispatch.request());
+        assert!(dispatch.may_retry() && !dispatch.may_retry());
+    }
+}

@@ -1,0 +1,291 @@
+//! One request over several replicas: what of its output has been passed on, whether another replica may go on
+//! after a failure, and what that one is asked for. Plain decisions over times that are given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::tried::{Retry, Tried};
+use crate::replica::{ResumedContinuation, StreamEvent, Timing};
+use crate::request::{SamplingParams, TokenId};
+use crate::routing::ReplicaId;
+
+/// Most replicas that may end under one request, each after a token of it: these are not among the tried ones,
+/// since processes end for reasons of their own, and a stream may live longer than many of them.
+const MAX_REPLICAS_OUTLIVED: usize = 16;
+
+/// The progress of a request over its replicas. Times are since its arrival.
+#[derive(Debug)]
+pub struct Failover {
+    /// The replicas that it was submitted to and that count.
+    tried: Tried,
+    n_outlived: usize,
+    /// A token has come since it was submitted last.
+    has_progressed: bool,
+    is_prompt_reported: bool,
+    continuations: Vec<Progress>,
+    /// When the replica that runs it now was asked.
+    submitted: Duration,
+}
+
+/// Output of one continuation that has been passed on.
+#[derive(Debug)]
+struct Progress {
+    index: u32,
+    output: Vec<TokenId>,
+    first_token: Option<Duration>,
+    is_aborted: bool,
+    has_ended: bool,
+}
+
+/// What is still to be done of a request whose prompt has been computed and reported.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rest {
+    /// Choice of tokens, without reports of the prompt.
+    pub sampling: Arc<SamplingParams>,
+    /// The continuations that have not ended.
+    pub continuations: Vec<ResumedContinuation>,
+}
+
+impl Failover {
+    /// A request of `n_continuations` that the last of `tried` has taken in.
+    pub fn new(n_continuations: u32, tried: Tried) -> Self {
+        let progress = |index| Progress {
+            index,
+            output: Vec::new(),
+            first_token: None,
+            is_aborted: false,
+            has_ended: false,
+        };
+        Self {
+            tried,
+            n_outlived: 0,
+            has_progressed: false,
+            is_prompt_reported: false,
+            continuations: (0..n_continuations).map(progress).collect(),
+            submitted: Duration::ZERO,
+        }
+    }
+
+    /// Output tokens of all continuations so far.
+    pub fn n_output(&self) -> usize {
+        self.continuations.iter().map(|continuation| continuation.output.len()).sum()
+    }
+
+    /// Notes that `replica` has failed, because it `has_ended` or for another reason. A stream that a process
+    /// left behind is always moved; a replica that fails at requests before their first token could be one of
+    /// many, so going on elsewhere is a retry then.
+    pub fn failed(&mut self, replica: ReplicaId, has_ended: bool, now: Duration) -> Retry {
+        self.submitted = now;
+        let has_progressed = std::mem::take(&mut self.has_progressed);
+        if has_progressed && has_ended && self.n_outlived < MAX_REPLICAS_OUTLIVED {
+            self.n_outlived += 1;
+            self.tried.outlive(replica);
+        } else if has_ended {
+            self.tried.end(replica);
+        }
+        if has_progressed || has_ended { Retry::Free } else { Retry::Paid }
+    }
+
+    /// Whether a request may wait for a replica to come back after one has ended. One that is pinned to a
+    /// replica ends with it, and one that another model can answer goes there unless output has been passed on.
+    pub fn may_wait(&self, has_ended: bool, is_pinned: bool, is_last_resort: bool) -> bool {
+        has_ended && !is_pinned && (self.n_output() > 0 || is_last_resort)
+    }
+
+    /// Takes out which replicas were tried, to ask others.
+    pub fn take_tried(&mut self) -> Tried {
+        std::mem::take(&mut self.tried)
+    }
+
+    /// Puts back which replicas were tried.
+    pub fn set_tried(&mut self, tried: Tried) {
+        self.tried = tried;
+    }
+
+    /// What the next replica is asked for instead of the whole request with `sampling`; `None` where nothing
+    /// of it has been reported.
+    pub fn rest(&self, sampling: &Arc<SamplingParams>) -> Option<Rest> {
+        if !self.is_prompt_reported {
+            return None;
+        }
+        let live = self.continuations.iter().filter(|continuation| !continuation.has_ended);
+        let resumed =
+            live.map(|live| ResumedContinuation { index: live.index, output: live.output[..].into() });
+        let mut sampling = sampling.clone();
+        if sampling.prompt_logprobs.is_some() {
+            Arc::make_mut(&mut sampling).prompt_logprobs = None;
+        }
+        Some(Rest { sampling, continuations: resumed.collect() })
+    }
+
+    /// Notes an event that came at `now`, with the times of the whole request; `None` for what was passed on
+    /// before.
+    pub fn note<E>(&mut self, event: StreamEvent<E>, now: Duration) -> Option<StreamEvent<E>> {
+        match event {
+            StreamEvent::Prompt { .. } => {
+                (!std::mem::replace(&mut self.is_prompt_reported, true)).then_some(event)
+            }
+            StreamEvent::Token { index, ref report } => {
+                let continuation = self.live(index)?;
+                continuation.output.push(report.chosen.token);
+                continuation.first_token.get_or_insert(now);
+                self.has_progressed = true;
+                Some(event)
+            }
+            StreamEvent::Finished { index, reason, timing } => {
+                let delay = self.submitted;
+                let continuation = self.live(index)?;
+                continuation.has_ended = true;
+                let timing = whole_timing(timing, delay, continuation.first_token);
+                Some(StreamEvent::Finished { index, reason, timing })
+            }
+            StreamEvent::Failed { .. } => Some(event),
+        }
+    }
+
+    /// Whether all continuations have ended.
+    pub fn has_ended(&self) -> bool {
+        self.continuations.iter().all(|continuation| continuation.has_ended)
+    }
+
+    /// Notes that a continuation needs no more tokens.
+    pub fn abort(&mut self, index: u32) {
+        if let Some(continuation) = self.live(index) {
+            continuation.is_aborted = true;
+        }
+    }
+
+    /// Continuations that need no more tokens and have not ended, of which the next replica must be told.
+    pub fn aborted(&self) -> impl Iterator<Item = u32> {
+        let aborted = self.continuations.iter().filter(|c| c.is_aborted && !c.has_ended);
+        aborted.map(|continuation| continuation.index)
+    }
+
+    fn live(&mut self, index: u32) -> Option<&mut Progress> {
+        let continuation = self.continuations.get_mut(index as usize)?;
+        (!continuation.has_ended).then_some(continuation)
+    }
+}
+
+/// The times of a continuation whose last replica was asked `delay` after the request arrived and measured
+/// `timing`. Its first token was passed on after `first_token`, maybe from another replica.
+fn whole_timing(timing: Timing, delay: Duration, first_token: Option<Duration>) -> Timing {
+    if delay.is_zero() {
+        return timing;
+    }
+    let timing = timing.delayed_by(delay);
+    match first_token {
+        Some(first) if first <= delay => Timing {
+            first_step: None,
+            first_token: Some(first),
+            last_token: timing.last_token.or(Some(first)),
+            ..timing
+        },
+        _ => timing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::TokenLogprob;
+    use crate::replica::TokenReport;
+    use crate::request::FinishReason;
+    use crate::routing::{Policy, PrefixIndex, Router};
+
+    type Event = StreamEvent<()>;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn replicas<const N: usize>() -> [ReplicaId; N] {
+        let mut router = Router::new(Policy::default(), 0);
+        [(); N].map(|()| router.add("replica", PrefixIndex::Inferred, 0))
+    }
+
+    fn prompt() -> Event {
+        StreamEvent::Prompt { cached_tokens: 0, logprobs: Vec::new() }
+    }
+
+    fn token(index: u32, token: TokenId) -> Event {
+        let chosen = TokenLogprob { token, logprob: 0.0, rank: 0 };
+        StreamEvent::Token { index, report: TokenReport { chosen, top: Vec::new() } }
+    }
+
+    fn finished(index: u32, timing: Timing) -> Event {
+        StreamEvent::Finished { index, reason: FinishReason::Length, timing }
+    }
+
+    /// A request of two continuations that a replica has taken in.
+    fn begun(replica: ReplicaId) -> Failover {
+        let mut tried = Tried::default();
+        tried.ask(replica);
+        Failover::new(2, tried)
+    }
+
+    #[test]
+    fn the_rest_is_what_has_not_ended_behind_what_was_passed_on() {
+        let [first] = replicas();
+        let mut request = begun(first);
+        let sampling = Arc::new(SamplingParams { prompt_logprobs: Some(1), ..SamplingParams::default() });
+        assert_eq!(request.rest(&sampling), None, "nothing was reported");
+        for event in [prompt(), token(0, 7), token(1, 8), token(0, 9), finished(1, Timing::default())] {
+            assert!(request.note(event, ms(1)).is_some());
+        }
+        request.abort(0);
+        request.abort(1);
+        assert_eq!(request.failed(first, true, ms(5)), Retry::Free);
+        let rest = request.rest(&sampling).expect("the prompt was reported");
+        assert_eq!(rest.continuations, [ResumedContinuation { index: 0, output: [7, 9].into() }]);
+        assert_eq!((rest.sampling.prompt_logprobs, request.n_output()), (None, 3));
+        assert_eq!(request.aborted().collect::<Vec<_>>(), [0], "1 has ended");
+        // The next replica reports neither the prompt nor what has ended again.
+        assert!(request.note(prompt(), ms(6)).is_none() && request.note(token(1, 1), ms(6)).is_none());
+        assert!(!request.has_ended() && request.note(token(2, 1), ms(6)).is_none());
+        let timing = Timing { first_token: Some(ms(1)), last_token: Some(ms(2)), ..Timing::default() };
+        let Some(StreamEvent::Finished { timing, .. }) = request.note(finished(0, timing), ms(9)) else {
+            panic!("the last continuation ends");
+        };
+        assert_eq!((timing.first_token, timing.last_token), (Some(ms(1)), Some(ms(7))));
+        assert!(request.has_ended());
+    }
+
+    #[test]
+    fn a_failure_before_the_first_token_is_a_retry_unless_the_process_has_ended() {
+        let [first, second, third] = replicas();
+        let mut request = begun(first);
+        assert_eq!(request.failed(first, false, ms(1)), Retry::Paid);
+        let mut tried = request.take_tried();
+        assert!(tried.all().contains(&first), "it is not asked again");
+        tried.ask(second);
+        request.set_tried(tried);
+        assert_eq!(request.failed(second, true, ms(2)), Retry::Free);
+        assert!(!request.may_wait(true, false, false) && request.may_wait(true, false, true));
+        let mut tried = request.take_tried();
+        tried.ask(third);
+        assert!(!tried.may_ask(), "three replicas were tried");
+        request.set_tried(tried);
+        assert!(request.note(token(0, 1), ms(3)).is_some());
+        assert_eq!(request.failed(third, false, ms(4)), Retry::Free, "it got on there");
+        assert!(request.may_wait(true, false, false) && !request.may_wait(true, true, true));
+    }
+
+    #[test]
+    fn replicas_that_end_after_a_token_are_outlived_a_bounded_number_of_times() {
+        let [first] = replicas();
+        let mut request = begun(first);
+        for number in 0.. {
+            assert!(number < 100);
+            assert!(request.note(token(0, 1), ms(number)).is_some());
+            assert_eq!(request.failed(first, true, ms(number)), Retry::Free);
+            let mut tried = request.take_tried();
+            if !tried.may_ask() {
+                assert!(number as usize >= MAX_REPLICAS_OUTLIVED);
+                return;
+            }
+            tried.ask(first);
+            request.set_tried(tried);
+        }
+    }
+}
