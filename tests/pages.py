@@ -6,6 +6,7 @@ import json
 import pytest
 import replay
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -56,7 +57,8 @@ def desktop(tmp_path):
 
 
 def until(page, found):
-    return WebDriverWait(page, PATIENCE_S).until(found)
+    # An element may be made anew between being found and being read.
+    return WebDriverWait(page, PATIENCE_S, ignored_exceptions=[StaleElementReferenceException]).until(found)
 
 
 def all_of(selector):
@@ -103,10 +105,12 @@ def said(text, n_chars=16):
     parts, at = [], 0
     while at < len(text):
         n = n_chars
-        while text[at : at + n] in parts:
+        while text[at : at + n] in parts and at + n < len(text):
             n += 1
         parts.append(text[at : at + n])
         at += n
+    while parts[-1] in parts[:-1]:
+        parts[-2:] = ["".join(parts[-2:])]
     return parts
 
 

@@ -4,11 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
-from pages import PATIENCE_S, STREAM, all_of, chat, complaints, open_page, send, text_of, until
-from pages import browser, desktop  # noqa: F401: fixtures
+from pages import PATIENCE_S, STREAM, all_of, chat, complaints, open_model, open_page, send, setting, text_of, until
+from pages import browser, desktop, saying  # noqa: F401: fixtures
 from ports import free_port
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from test_page_text import ANSWER
 
 
 def test_a_message_is_answered_in_a_stream(browser, server):  # noqa: F811
@@ -90,7 +91,7 @@ def test_a_dead_server_says_so_and_the_message_is_sent_when_it_is_back(desktop, 
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(request, browser, server, scheme):  # noqa: F811
+def test_axe_finds_nothing(request, browser, saying, scheme):  # noqa: F811
     program = request.config.getoption("--axe")
     if program is None:
         pytest.skip("needs --axe PATH")
@@ -104,12 +105,29 @@ def test_axe_finds_nothing(request, browser, server, scheme):  # noqa: F811
         found = browser.execute_async_script("axe.run().then((result) => arguments[0](result.violations))")
         return [(violation["id"], [node["html"] for node in violation["nodes"]]) for violation in found]
 
-    open_page(browser, server.url)
-    assert violations() == []
-    chat(browser, "Hello!")
-    assert violations() == []
-    browser.find_element(By.ID, "open-settings").click()
-    assert violations() == []
+    def press(selector):
+        browser.execute_script("arguments[0].click()", browser.find_element(By.CSS_SELECTOR, selector))
+
+    with saying(ANSWER) as server:
+        open_model(browser, server.url)
+        assert violations() == []
+        setting(browser, probabilities=True)
+        chat(browser, "Hello!")
+        assert violations() == []
+        press(".regenerate")
+        until(browser, all_of(".versions"))
+        until(browser, all_of(".message.assistant .stats"))
+        press(".show-tokens")
+        browser.find_element(By.CSS_SELECTOR, ".token").send_keys(Keys.ARROW_RIGHT)
+        press(".message.user .edit")
+        if not browser.find_element(By.ID, "sidebar").is_displayed():
+            press("#toggle-sidebar")
+        assert violations() == []
+        press("#open-settings")
+        assert violations() == []
+        press("#settings .primary")
+        press("#open-shortcuts")
+        assert violations() == []
 
 
 def test_reasoning_is_shown_in_a_closed_part_while_it_comes(browser, server):  # noqa: F811

@@ -46,7 +46,7 @@ def test_markdown_tables_code_and_formulas_are_rendered(browser, saying):  # noq
         open_model(browser, server.url)
         whole(browser)
         text = ".message.assistant .text "
-        assert text_of(text + "h4")(browser) == "Roots"
+        assert text_of(text + "h3.level2")(browser) == "Roots"
         assert [cell.text for cell in all_of(text + "td")(browser)][:3] == ["positive", "2", "zero"]
         aligned = browser.find_element(By.CSS_SELECTOR, text + "td:last-child")
         assert aligned.value_of_css_property("text-align") == "right"
@@ -140,12 +140,12 @@ def test_the_probabilities_of_tokens_are_shown_and_another_token_goes_on_from_th
     choices[0].click()
     until(desktop, lambda page: text_of(".versions .count")(page) == "2/2")
     until(desktop, all_of(".message.assistant .stats"))
-    expected = tokens_before = desktop.execute_script(
+    messages = desktop.execute_script(
         "return import('/ui/storage.js').then(async ({ BrowserStorage }) => { const storage = await BrowserStorage.open();"
         "const [head] = await storage.conversations(); return storage.messages(head.id); })"
     )
-    first, second = [message for message in expected if message["role"] == "assistant"]
-    assert tokens_before and second["content"].startswith(first["tokens"][0][0] + chosen)
+    first, second = [message for message in messages if message["role"] == "assistant"]
+    assert second["content"].startswith(first["tokens"][0][0] + chosen)
 
 
 def test_reasoning_and_half_open_code_while_they_come(desktop, server):  # noqa: F811
@@ -153,10 +153,10 @@ def test_reasoning_and_half_open_code_while_they_come(desktop, server):  # noqa:
     desktop.execute_script(STREAM)
     send(desktop, "Hello!")
     until(desktop, lambda page: page.execute_script("return Boolean(window.stream)"))
-    desktop.execute_script("say({ content: 'First.\\n\\nSecond.\\n\\n```rust\\nfn main() {' })")
+    desktop.execute_script("say({ content: 'First.\\n\\nSecond.\\n\\n```rust\\nfn main() {\\n' })")
     until(desktop, lambda page: "fn main() {" in text_of(".code code")(page))
     desktop.execute_script("document.querySelector('.text p').id = 'settled'; document.querySelector('.code').id = 'open'")
-    desktop.execute_script("say({ content: '\\n    let x = 1;' })")
+    desktop.execute_script("say({ content: '    let x = 1;' })")
     until(desktop, lambda page: "let x" in text_of(".code code")(page))
     # Neither what is settled nor the block that grows is made anew.
     assert all_of("#settled")(desktop) and all_of("#open")(desktop)

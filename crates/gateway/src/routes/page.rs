@@ -10,8 +10,8 @@ use super::path_text::PathText;
 use crate::rejection::Rejection;
 use throng_api::ApiError;
 
-/// Scripts, styles, fonts and requests of this server only; nothing inline, nothing framed, and HTML of text only
-/// through the sanitizer (`web/sanitizer.js`).
+/// Scripts, styles, fonts and requests of this server only; nothing inline, nothing framed, and HTML of text
+/// only through the sanitizer (`web/sanitizer.js`).
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                                        font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
                                        frame-ancestors 'none'; require-trusted-types-for 'script'; \

@@ -7,7 +7,10 @@ import { SAFE_LINK, sanitize } from "./sanitizer.js";
 
 const { markdownit } = globalThis;
 
+/** Parts that are nested deeper are shown as they are: the parser would leave out what is inside. */
 const MAX_NESTING = 40;
+/** Parts of more tokens, of which the cell of a table has three, are shown as they are. */
+const MAX_TOKENS = 30_000;
 // Elements whose direction is that of their text.
 const DIRECTED = new Set("p h1 h2 h3 h4 h5 h6 ul ol li blockquote th td".split(" "));
 // Styles that formulas need, and that load nothing.
@@ -50,16 +53,19 @@ Object.assign(parser.renderer.rules, {
 function annotate(state) {
   for (const token of state.tokens) {
     if (token.nesting === 1 && DIRECTED.has(token.tag)) token.attrSet("dir", "auto");
-    // The page has headings of two levels of its own.
-    if (token.type.startsWith("heading_")) token.tag = `h${Math.min(6, Number(token.tag[1]) + 2)}`;
+    if (token.type.startsWith("heading_")) {
+      // Each message has a heading of the level above; a model's own levels may leave some out.
+      if (token.nesting === 1) token.attrSet("class", `level${token.tag[1]}`);
+      token.tag = "h3";
+    }
     const alignment = token.attrGet("style")?.match(/text-align:(\w+)/)?.[1];
     if (token.attrs) token.attrs = token.attrs.filter(([name]) => name !== "style");
     if (alignment) token.attrSet("class", alignment);
-    if (token.type === "inline") annotateInline(token);
+    if (token.type === "inline") annotateInline(token, state);
   }
 }
 
-function annotateInline(token) {
+function annotateInline(token, state) {
   let isInLink = false;
   for (const child of token.children) {
     if (child.type === "link_open") {
@@ -74,6 +80,10 @@ function annotateInline(token) {
     }
   }
   markTask(token);
+  if (token.children.some(({ level }) => level > MAX_NESTING)) {
+    const text = Object.assign(new state.Token("text", "", 0), { content: token.content });
+    token.children = [text];
+  }
 }
 
 /** `[ ]` and `[x]` at the beginning of a list's item as boxes. */
@@ -83,23 +93,32 @@ function markTask(token) {
   first.content = first.content.replace(/^\[( |x|X)\] /, (_, mark) => (mark === " " ? "☐ " : "☑ "));
 }
 
-/** The parts of a text that stand beside each other at its top: their tokens, and the lines they begin and end at. */
+/** The parts of a text that stand beside each other at its top: their tokens, first lines and source. */
 export function parse(text) {
   const env = {};
+  const lines = text.split("\n");
   const blocks = [];
   let depth = 0;
   for (const token of parser.parse(text, env)) {
-    if (depth === 0) blocks.push({ tokens: [], start: token.map[0], end: token.map[1], env });
+    if (depth === 0) {
+      const [start, end] = token.map;
+      blocks.push({ tokens: [], env, start, source: () => lines.slice(start, end).join("\n") });
+    }
     depth += token.nesting;
     blocks.at(-1).tokens.push(token);
   }
   return blocks;
 }
 
+function html({ tokens, env, source }) {
+  const isTooMuch = tokens.length > MAX_TOKENS || tokens.some(({ level }) => level >= MAX_NESTING - 1);
+  if (isTooMuch) return `<p class="unformatted" dir="auto">${escapeHtml(source())}</p>`;
+  return parser.renderer.render(tokens, parser.options, env);
+}
+
 /** Elements of parts of a text. */
 export function render(blocks) {
-  const html = blocks.map(({ tokens, env }) => parser.renderer.render(tokens, parser.options, env)).join("");
-  const fragment = sanitize(html);
+  const fragment = sanitize(blocks.map(html).join(""));
   for (const code of fragment.querySelectorAll(":not(pre) > code")) showControls(code);
   for (const pre of fragment.querySelectorAll("pre")) {
     const block = new CodeBlock(pre.dataset.language ?? "");

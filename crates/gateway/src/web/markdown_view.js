@@ -8,7 +8,7 @@ import { languageOf, parse, render } from "./markdown.js";
 /** Beyond so many characters the rest of a text is shown as it is. */
 const MAX_MARKDOWN_CHARS = 200_000;
 /** So much of the last part is rendered while it grows; the rest is shown as it is until it is whole. */
-const MAX_GROWING_CHARS = 20_000;
+const MAX_GROWING_CHARS = 8_000;
 /** A part is settled when so many whole lines follow its end: a table is one only from its second line on. */
 const N_LINES_TO_SETTLE = 2;
 

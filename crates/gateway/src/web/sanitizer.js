@@ -7,8 +7,7 @@ const { DOMPurify } = globalThis;
 export const SAFE_LINK = /^(?:https?:\/\/|mailto:)/i;
 
 const words = (text) => text.trim().split(/\s+/);
-const HTML_TAGS = words(`p br hr em strong s a code pre blockquote ul ol li h3 h4 h5 h6 div table thead tbody tr th td
-  span`);
+const HTML_TAGS = words(`p br hr em strong s a code pre blockquote ul ol li h3 div table thead tbody tr th td span`);
 const HTML_ATTRIBUTES = words("href target rel dir class start role tabindex aria-label data-language data-style");
 const MATH_TAGS = words(`math mrow mi mn mo ms mtext mspace mfrac msqrt mroot msub msup msubsup munder mover munderover
   mmultiscripts mprescripts mtable mtr mtd mstyle menclose mpadded mphantom merror`);

@@ -5,6 +5,7 @@
 const DATABASE = "throng";
 const VERSION = 1;
 export const MAX_CONVERSATIONS = 1_000;
+const TOGETHER_MS = 500;
 
 const done = (request) => new Promise((resolve, reject) => {
   request.onsuccess = () => resolve(request.result);
@@ -33,9 +34,15 @@ export class BrowserStorage {
     this.channel = new BroadcastChannel(DATABASE);
   }
 
-  /** Calls back when another tab has changed the list. */
+  /** Calls back when another tab has changed the list: once for changes that come together. */
   onChange(callback) {
-    this.channel.onmessage = callback;
+    let pending = 0;
+    this.channel.onmessage = () => {
+      pending ||= setTimeout(() => {
+        pending = 0;
+        callback();
+      }, TOGETHER_MS);
+    };
   }
 
   /** Heads of all conversations, the latest first. */
