@@ -1,7 +1,5 @@
 //! The bodies of `POST /v1/responses` and `POST /v1/responses/input_tokens`.
 
-use std::collections::BTreeSet;
-
 use serde_json::value::RawValue;
 use throng_core::overload::ServiceClass;
 use throng_text::grammar::ConstraintSpec;
@@ -482,7 +480,6 @@ impl Body {
         let mut options = options.clone();
         options.seed = options.seed.or(kept.seed);
         options.user = self.user.clone().or_else(|| self.safety_identifier.clone());
-        let custom: BTreeSet<String> = tools.custom.clone();
         let echo = Echo {
             background: self.background.unwrap_or(false),
             conversation: self.conversation.take(),
@@ -511,7 +508,8 @@ impl Body {
         let view = ResponseView {
             ids,
             echo,
-            custom_tools: custom,
+            custom_tools: tools.custom.clone(),
+            namespaces: tools.namespaces.clone(),
             shows_summary: self.summary.is_some(),
             shows_encrypted: self.includes_encrypted,
             shows_logprobs: self.includes_logprobs,
