@@ -28,7 +28,10 @@ fn events(text: &str) -> Vec<Value> {
     let event = |(number, frame): (usize, &str)| {
         let (name, data) = frame.split_once("\ndata: ").expect("a named event");
         let data: Value = serde_json::from_str(data).expect("JSON");
-        assert_eq!((&data["type"], &data["sequence_number"]), (&json!(name.strip_prefix("event: ")), &json!(number)));
+        assert_eq!(
+            (&data["type"], &data["sequence_number"]),
+            (&json!(name.strip_prefix("event: ")), &json!(number))
+        );
         data
     };
     text.split("\n\n").enumerate().map(event).collect()
@@ -112,7 +115,10 @@ async fn texts_thoughts_and_calls_are_items() {
     assert_eq!((&plain["status"], &plain["instructions"]), (&json!("completed"), &json!("Be brief.")));
     assert_eq!(plain["usage"]["output_tokens"], 9, "eight letters and the end");
     let count = client.post("/v1/responses/input_tokens", &asking("Good day", json!({}))).await.json();
-    assert_eq!(count, json!({"object": "response.input_tokens", "input_tokens": plain["usage"]["input_tokens"]}));
+    assert_eq!(
+        count,
+        json!({"object": "response.input_tokens", "input_tokens": plain["usage"]["input_tokens"]})
+    );
 
     let thought = answer(&mut client, &asking("<think>hm</think>Yes", json!({}))).await;
     assert_eq!(kinds(&thought), ["reasoning", "message"]);
@@ -158,7 +164,9 @@ async fn the_oldest_turns_are_left_out_where_that_is_allowed() {
     let mut client = server.connect().await;
     let old = json!({"role": "user", "content": "x".repeat(MAX_LEN as usize / 3)});
     let input = json!([old, old, old, {"role": "user", "content": "{{Here}}"}]);
-    let wanted = |truncation: &str| asking("", json!({"input": input, "truncation": truncation, "max_output_tokens": 9}));
+    let wanted = |truncation: &str| {
+        asking("", json!({"input": input, "truncation": truncation, "max_output_tokens": 9}))
+    };
     let refused = client.post("/v1/responses", &wanted("disabled")).await;
     assert_eq!((refused.status, &refused.json()["error"]["code"]), (400, &json!("context_length_exceeded")));
     let kept = answer(&mut client, &wanted("auto")).await;
@@ -181,7 +189,11 @@ async fn what_cannot_be_done_is_refused_by_name() {
         (json!({"input": [{"type": "item_reference", "id": "msg_1"}]}), 404, "input"),
         (json!({"input": [{"type": "message", "content": "a"}]}), 400, "input[0].role"),
         (json!({"input": [{"type": "web_search_call"}]}), 400, "input[0]"),
-        (json!({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}), 400, "input[0].content[0]"),
+        (
+            json!({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}),
+            400,
+            "input[0].content[0]",
+        ),
         (json!({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}), 400, "input"),
         (json!({"tools": [{"type": "web_search"}]}), 400, "tools[0].type"),
         (json!({"tools": [{"type": "mcp", "server_label": "x"}]}), 400, "tools[0].type"),
@@ -208,7 +220,8 @@ async fn what_cannot_be_done_is_refused_by_name() {
 async fn a_conversation_is_made_short() {
     let server = scripted(None, None).await;
     let mut client = server.connect().await;
-    let input = json!([{"role": "user", "content": "{{In short}}"}, {"role": "assistant", "content": "long"}]);
+    let input =
+        json!([{"role": "user", "content": "{{In short}}"}, {"role": "assistant", "content": "long"}]);
     let short = client.post("/v1/responses/compact", &json!({"model": "paper", "input": input})).await.json();
     assert_eq!(short["object"], "response.compaction");
     assert_eq!(kinds(&short), ["message", "compaction"]);
