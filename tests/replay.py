@@ -30,8 +30,20 @@ def write(path, parts, template=MESSAGES, added=(), control=()):
     Parts that are among `added` or `control` are single tokens: added ones, or control tokens. `template` is the chat template, behind
     which the token stands that starts the script.
     """
-    vocabulary = Vocabulary([END, START, *control], added)
-    script = [vocabulary.ids[START], *vocabulary.script(parts, {*added, *control}), vocabulary.ids[END]]
+    write_turns(path, [parts], template, added, control)
+
+
+def write_turns(path, turns, template=MESSAGES, added=(), control=()):
+    """Writes a model that says the parts of the first turn where the conversation has no result of a tool, those of the second one where
+    it has one, and so on. The text of all turns together must be one that `write` takes."""
+    starts = [START] if len(turns) == 1 else [f"<|go{n}|>" for n in range(len(turns))]
+    vocabulary = Vocabulary([END, *starts, *control], added)
+    used, scripts = set(), []
+    for start, parts in zip(starts, turns):
+        said = vocabulary.script(parts, {*added, *control}, used)
+        scripts.append([vocabulary.ids[start], *said, vocabulary.ids[END]])
+    n_results = "{% set results = messages | selectattr('role', 'equalto', 'tool') | list | length %}"
+    start = START if len(turns) == 1 else n_results + "{{ " + repr(starts) + "[results] }}"
     metadata = {
         "general.architecture": "llama",
         "llama.vocab_size": len(vocabulary.tokens),
@@ -50,12 +62,12 @@ def write(path, parts, template=MESSAGES, added=(), control=()):
         "tokenizer.ggml.add_bos_token": False,
         "tokenizer.ggml.bos_token_id": vocabulary.ids[END],
         "tokenizer.ggml.eos_token_id": vocabulary.ids[END],
-        "tokenizer.chat_template": template + START,
+        "tokenizer.chat_template": template + start,
     }
     values = {key: value_of(value) for key, value in metadata.items()}
     n = len(vocabulary.types)
     values["tokenizer.ggml.token_type"] = (ARRAY, struct.pack(f"<IQ{n}i", 5, n, *vocabulary.types))
-    Path(path).write_bytes(file_of(values, tensors_of(script, n)))
+    Path(path).write_bytes(file_of(values, tensors_of(scripts, n)))
 
 
 class Vocabulary:
@@ -70,9 +82,9 @@ class Vocabulary:
         self.types = [NORMAL] * 256 + [CONTROL] * len(control) + [ADDED] * len(added)
         self.ids = {token: i for i, token in enumerate(self.tokens)}
 
-    def script(self, parts, whole):
-        """The tokens of the parts."""
-        used, script = set(), []
+    def script(self, parts, whole, used):
+        """The tokens of the parts, none of which is in `used`, to which they are added."""
+        script = []
         for part in parts:
             if part in whole:
                 script.append(self.ids[part])
@@ -107,13 +119,13 @@ def pieces(text, used):
     return cut
 
 
-def tensors_of(script, n_tokens):
+def tensors_of(scripts, n_tokens):
     """Name, dimensions, type and bytes of each tensor."""
     numbers = random.Random(1)
     rows = [[numbers.choice((-1.0, 1.0)) for _ in range(HIDDEN)] for _ in range(n_tokens)]
     output = [[0.0] * HIDDEN for _ in range(n_tokens)]
     successors = {}
-    for token, following in zip(script, script[1:]):
+    for token, following in (pair for script in scripts for pair in zip(script, script[1:])):
         if successors.setdefault(token, following) != following:
             raise ValueError(f"two tokens follow the token {token}")
         output[following] = [x + 0.25 * y for x, y in zip(output[following], rows[token])]

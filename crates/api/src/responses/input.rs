@@ -125,12 +125,13 @@ fn read_entry(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Entry, Api
         "function_call" => {
             let call = read_call(node, "arguments")?;
             budget.take_text(&call.text, node)?;
-            let CallParts { id, call_id, name, text: arguments, status } = call;
-            Item::FunctionCall(FunctionCall { id, call_id, name, arguments, status })
+            let CallParts { id, call_id, name, namespace, text: arguments, status } = call;
+            Item::FunctionCall(FunctionCall { id, call_id, name, namespace, arguments, status })
         }
         "custom_tool_call" => {
-            let CallParts { id, call_id, name, text: input, status } = read_call(node, "input")?;
-            Item::CustomToolCall(CustomToolCall { id, call_id, name, input, status })
+            let call = read_call(node, "input")?;
+            let CallParts { id, call_id, name, namespace, text: input, status } = call;
+            Item::CustomToolCall(CustomToolCall { id, call_id, name, namespace, input, status })
         }
         "function_call_output" => Item::FunctionCallOutput(read_output(node)?),
         "custom_tool_call_output" => Item::CustomToolCallOutput(read_output(node)?),
@@ -294,6 +295,7 @@ struct CallParts {
     id: String,
     call_id: String,
     name: String,
+    namespace: Option<String>,
     text: String,
     status: ItemStatus,
 }
@@ -302,6 +304,7 @@ struct CallParts {
 fn read_call(node: &Node<'_, '_>, text_key: &str) -> Result<CallParts, ApiError> {
     let known = ["type", "id", "call_id", "name", text_key, "status", "async", "caller", "namespace"];
     let (mut id, mut call_id, mut name, mut text) = (String::new(), None, None, None);
+    let mut namespace = None;
     let mut status = ItemStatus::Completed;
     node.known_members(&known, |key, value| {
         match key {
@@ -309,6 +312,7 @@ fn read_call(node: &Node<'_, '_>, text_key: &str) -> Result<CallParts, ApiError>
             "id" => id = name_of(&value)?,
             "call_id" => call_id = Some(name_of(&value)?),
             "name" => name = Some(name_of(&value)?),
+            "namespace" => namespace = Some(name_of(&value)?),
             "status" => status = status_of(&value)?,
             _ if key == text_key => text = Some(text_of(&value)?),
             _ => {}
@@ -319,6 +323,7 @@ fn read_call(node: &Node<'_, '_>, text_key: &str) -> Result<CallParts, ApiError>
         id,
         call_id: call_id.ok_or_else(missing(node, "call_id"))?,
         name: name.ok_or_else(missing(node, "name"))?,
+        namespace,
         text: text.ok_or_else(missing(node, text_key))?,
         status,
     })

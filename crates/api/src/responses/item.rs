@@ -161,6 +161,9 @@ pub struct FunctionCall {
     pub call_id: String,
     /// The function.
     pub name: String,
+    /// The namespace of the function, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
     /// Its arguments: JSON, if the model did well.
     pub arguments: String,
     /// How far it is.
@@ -176,6 +179,9 @@ pub struct CustomToolCall {
     pub call_id: String,
     /// The tool.
     pub name: String,
+    /// The namespace of the tool, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
     /// What it is given.
     pub input: String,
     /// How far it is.

@@ -2,6 +2,7 @@
 
 mod compact;
 mod conversation;
+mod fields;
 mod history;
 mod input;
 mod item;
@@ -20,12 +21,13 @@ use crate::field::ReadOptions;
 
 pub use compact::Compact;
 pub use conversation::{CONVERSATION_BODY_FIELDS, ConversationBody, ITEMS_BODY_FIELDS, ItemsBody};
+pub use fields::{Body, FIELDS};
 pub use input::Entry;
 pub use item::{
     Author, CallOutput, Compaction, Content, CustomToolCall, FunctionCall, Ids, Item, ItemStatus, Logprob,
     Message, Output, Reasoning, Side, Thought, TopLogprob,
 };
-pub use request::{Body, CountedInput, CreateRequest, FIELDS};
+pub use request::{CountedInput, CreateRequest};
 pub use view::{Sealed, WholeResponse};
 pub use wish::{Kept, Wish};
 

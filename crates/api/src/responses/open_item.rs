@@ -13,7 +13,7 @@ use super::view::ResponseView;
 pub(super) enum OpenItem {
     Message { id: String, text: String, logprobs: Vec<Logprob> },
     Reasoning { id: String, text: String },
-    Call { id: String, call_id: String, name: String, arguments: String, is_custom: bool },
+    Call { call: FunctionCall, is_custom: bool },
 }
 
 impl OpenItem {
@@ -27,13 +27,15 @@ impl OpenItem {
 
     pub fn id(&self) -> &str {
         match self {
-            Self::Message { id, .. } | Self::Reasoning { id, .. } | Self::Call { id, .. } => id,
+            Self::Message { id, .. } | Self::Reasoning { id, .. } => id,
+            Self::Call { call, .. } => &call.id,
         }
     }
 
     pub fn set_id(&mut self, new: String) {
         match self {
-            Self::Message { id, .. } | Self::Reasoning { id, .. } | Self::Call { id, .. } => *id = new,
+            Self::Message { id, .. } | Self::Reasoning { id, .. } => *id = new,
+            Self::Call { call, .. } => call.id = new,
         }
     }
 
@@ -59,8 +61,8 @@ impl OpenItem {
                 encrypted_content: None,
                 status: Some(status),
             }),
-            Self::Call { call_id, name, is_custom, .. } => {
-                call(*is_custom, id, call_id.clone(), name.clone(), String::new(), status)
+            Self::Call { call, is_custom } => {
+                called(FunctionCall { arguments: String::new(), status, ..call.clone() }, *is_custom)
             }
         }
     }
@@ -80,9 +82,7 @@ impl OpenItem {
                 };
                 Item::Reasoning(Reasoning { id, summary, content, encrypted_content, status: Some(status) })
             }
-            Self::Call { id, call_id, name, arguments, is_custom } => {
-                call(is_custom, id, call_id, name, arguments, status)
-            }
+            Self::Call { call, is_custom } => called(FunctionCall { status, ..call }, is_custom),
         }
     }
 }
@@ -91,20 +91,12 @@ fn message(id: String, status: ItemStatus, content: Vec<Content>) -> Message {
     Message { id, status, role: Author::Assistant, content, phase: None }
 }
 
-fn call(
-    is_custom: bool,
-    id: String,
-    call_id: String,
-    name: String,
-    arguments: String,
-    status: ItemStatus,
-) -> Item {
-    if is_custom {
-        let input = free_text(arguments);
-        Item::CustomToolCall(CustomToolCall { id, call_id, name, input, status })
-    } else {
-        Item::FunctionCall(FunctionCall { id, call_id, name, arguments, status })
+fn called(call: FunctionCall, is_custom: bool) -> Item {
+    if !is_custom {
+        return Item::FunctionCall(call);
     }
+    let FunctionCall { id, call_id, name, namespace, arguments, status } = call;
+    Item::CustomToolCall(CustomToolCall { id, call_id, name, namespace, input: free_text(arguments), status })
 }
 
 /// The text that a tool is given which takes free text: the model wrote it as the only argument of a function.

@@ -1,6 +1,6 @@
 //! Tools and the choice among them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -9,10 +9,11 @@ use crate::error::ApiError;
 use crate::json::{JsonType, Node, TreeBudget};
 use crate::spec::{MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MAX_TOOLS, read_function};
 
-/// Types of tools. The first two are the client's own; the others run at OpenAI.
+/// Types of tools. The first three are the client's own; the others run at OpenAI.
 const TYPES: &[&str] = &[
     "function",
     "custom",
+    "namespace",
     "apply_patch",
     "code_interpreter",
     "computer",
@@ -21,7 +22,6 @@ const TYPES: &[&str] = &[
     "image_generation",
     "local_shell",
     "mcp",
-    "namespace",
     "programmatic_tool_calling",
     "shell",
     "tool_search",
@@ -30,7 +30,7 @@ const TYPES: &[&str] = &[
     "web_search_preview",
     "web_search_preview_2025_03_11",
 ];
-const N_READ_TYPES: usize = 2;
+const N_READ_TYPES: usize = 3;
 /// Keys that change what is offered to whom, which nothing here knows.
 const FUNCTION_KEYS: &[&str] = &["type", "name", "description", "parameters", "strict"];
 const CUSTOM_KEYS: &[&str] = &["type", "name", "description", "format"];
@@ -42,6 +42,8 @@ pub(super) struct Tools {
     pub offered: Vec<Value>,
     /// The names of those that take free text.
     pub custom: BTreeSet<String>,
+    /// The namespaces of tools that have one.
+    pub namespaces: BTreeMap<String, String>,
     /// As the answer repeats them.
     pub shown: Vec<Value>,
 }
@@ -51,26 +53,57 @@ pub(super) struct Tools {
 /// # Errors
 /// A 400 that names the path; tools that run at OpenAI are refused by name.
 pub(super) fn read_tools(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Tools, ApiError> {
-    let (mut names, mut custom) = (BTreeSet::new(), BTreeSet::new());
+    let mut tools = Tools::default();
+    budget.take_tree(node)?;
     node.elements(MAX_TOOLS, |_, tool| {
-        let name = match type_of(&tool)? {
-            "function" => read_function(&tool, FUNCTION_KEYS)?,
+        tools.read(&tool, None)?;
+        tools.shown.push(for_answer(tool.tree()?));
+        Ok(())
+    })?;
+    Ok(tools)
+}
+
+impl Tools {
+    /// Reads a tool, or the tools of a namespace. Their names alone must tell them apart.
+    fn read(&mut self, tool: &Node<'_, '_>, namespace: Option<&str>) -> Result<(), ApiError> {
+        let name = match type_of(tool)? {
+            "namespace" if namespace.is_none() => return self.read_namespace(tool),
+            "namespace" => {
+                let reason = "A namespace cannot have a namespace in it.";
+                return Err(ApiError::invalid_value(tool.path_of("type"), reason));
+            }
+            "function" => read_function(tool, FUNCTION_KEYS)?,
             _ => {
-                let name = read_custom(&tool)?;
-                custom.insert(name.clone());
+                let name = read_custom(tool)?;
+                self.custom.insert(name.clone());
                 name
             }
         };
-        if names.insert(name) { Ok(()) } else { Err(ApiError::duplicate_name(tool.path_of("name"))) }
-    })?;
-    budget.take_tree(node)?;
-    let (mut offered, mut shown) = (Vec::new(), Vec::new());
-    node.elements(MAX_TOOLS, |_, tool| {
-        offered.push(for_template(tool.exact_tree()?));
-        shown.push(for_answer(tool.tree()?));
+        if self.offered.iter().any(|other| other["function"]["name"] == *name) {
+            return Err(ApiError::duplicate_name(tool.path_of("name")));
+        }
+        if self.offered.len() == MAX_TOOLS {
+            return Err(ApiError::array_above_max_length("tools", MAX_TOOLS));
+        }
+        if let Some(namespace) = namespace {
+            self.namespaces.insert(name, namespace.to_owned());
+        }
+        self.offered.push(for_template(tool.exact_tree()?));
         Ok(())
-    })?;
-    Ok(Tools { offered, custom, shown })
+    }
+
+    fn read_namespace(&mut self, node: &Node<'_, '_>) -> Result<(), ApiError> {
+        let mut name = None;
+        node.members(usize::MAX, |key, value| match key {
+            "name" => value.put(&mut name, value.string(MAX_NAME_BYTES)?.into_owned()),
+            _ => Ok(()),
+        })?;
+        let name = name.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("name")))?;
+        node.known_members(&["type", "name", "description", "tools"], |key, value| match key {
+            "tools" => value.elements(MAX_TOOLS, |_, tool| self.read(&tool, Some(&name))),
+            _ => Ok(()),
+        })
+    }
 }
 
 /// A value as it was sent.

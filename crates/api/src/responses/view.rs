@@ -1,7 +1,7 @@
 //! How the client of a response wants to see it: what the answer repeats of the request, and which parts of
 //! items are shown.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
@@ -51,6 +51,8 @@ pub(super) struct ResponseView {
     pub echo: Echo,
     /// The names of tools that take free text.
     pub custom_tools: BTreeSet<String>,
+    /// The namespaces of tools that have one.
+    pub namespaces: BTreeMap<String, String>,
     /// Whether the thoughts are shown as a summary.
     pub shows_summary: bool,
     /// Whether the thoughts are shown once more, for clients that keep no other form of them.

@@ -6,7 +6,7 @@ use std::io;
 use throng_core::replica::TokenReport;
 use throng_core::request::FinishReason;
 
-use super::item::{Content, Item, ItemStatus, Side, Thought};
+use super::item::{Content, FunctionCall, Item, ItemStatus, Side, Thought};
 use super::logprobs::{logprobs_of, of_text};
 use super::open_item::OpenItem;
 use super::response::{
@@ -265,8 +265,8 @@ impl ResponseWriter {
                 if let Some(open @ OpenItem::Call { is_custom: false, .. }) = &self.open {
                     self.push(&Event::ArgumentsDelta { place: self.place_of(open), delta: &fragment }, out);
                 }
-                if let Some(OpenItem::Call { arguments, .. }) = &mut self.open {
-                    arguments.push_str(&fragment);
+                if let Some(OpenItem::Call { call, .. }) = &mut self.open {
+                    call.arguments.push_str(&fragment);
                 }
             }
         }
@@ -276,7 +276,9 @@ impl ResponseWriter {
     fn call(&self, n: usize, id: String, name: String) -> OpenItem {
         let call_id = self.view.call_ids.get(n).cloned().unwrap_or(id);
         let is_custom = self.view.custom_tools.contains(&name);
-        OpenItem::Call { id: String::new(), call_id, name, arguments: String::new(), is_custom }
+        let namespace = self.view.namespaces.get(&name).cloned();
+        let (id, arguments, status) = (String::new(), String::new(), ItemStatus::InProgress);
+        OpenItem::Call { call: FunctionCall { id, call_id, name, namespace, arguments, status }, is_custom }
     }
 
     /// Leaves the response for who keeps it.
@@ -305,8 +307,8 @@ impl ResponseWriter {
         }
         for (n, call) in choice.calls.iter().enumerate() {
             let mut begun = self.call(n, call.id.clone(), call.name.clone());
-            if let OpenItem::Call { arguments, .. } = &mut begun {
-                arguments.clone_from(&call.arguments);
+            if let OpenItem::Call { call: open, .. } = &mut begun {
+                open.arguments.clone_from(&call.arguments);
             }
             open.push(begun);
         }

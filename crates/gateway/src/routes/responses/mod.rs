@@ -31,9 +31,9 @@ struct Mine {
 
 impl Mine {
     /// # Errors
-    /// 400 on a server without a store.
+    /// 404 on a server without a store.
     fn of(app: &App, caller: &Caller) -> Result<Self, ApiError> {
-        let responses = app.policy.responses().ok_or_else(|| ApiError::needs_store("id"))?;
+        let responses = app.policy.responses().ok_or_else(ApiError::nothing_kept)?;
         Ok(Self { responses, tenant: caller.tenant().0.to_string() })
     }
 }

@@ -1,60 +1,21 @@
-//! Kept responses: what was asked and answered, as items, and what goes on from them. Does not know how
-//! answers are generated.
-
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::Duration;
+//! Responses that are answered without their clients: who answers them, their events, their end. Does not know
+//! how answers are generated.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use throng_api::ApiError;
-use throng_api::responses::{Ids, Item, Kept, Wish};
 use throng_store::{
     ClaimBeat, ItemAfter, ItemQuery, Lease, ListOrder, NewItem, ObjectKey, ObjectKind, ObjectWrite,
-    PendingObject, Store, StoreError, StoredItem, StoredObject,
+    PendingObject, StoreError, StoredItem,
 };
 
-use crate::conversations::Conversations;
+use super::{ResponseRecord, Responses, body_of};
 use crate::fault::{Missing, api_error};
 use crate::now_unix_s;
 
-/// Most turns that a response goes back.
-const MAX_TURNS: usize = 1_000;
-/// Most bytes of the kept turns of a conversation.
-const MAX_HISTORY_BYTES: usize = 32 << 20;
-/// Most references to kept items in one input.
-const MAX_REFERENCES: usize = 1_000;
 /// Most events that are read at a time.
 const EVENTS_PER_PAGE: usize = 500;
-
-/// The responses of all tenants.
-#[derive(Debug, Clone)]
-pub struct Responses {
-    store: Arc<dyn Store>,
-    conversations: Conversations,
-    retention: Option<Duration>,
-}
-
-/// A kept response.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct ResponseRecord {
-    /// The response object, as its client was told it.
-    pub response: Box<RawValue>,
-    /// The items of its input, references resolved.
-    pub input: Vec<Item>,
-    /// The items of its output.
-    pub output: Vec<Item>,
-    /// The response that it went on from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub previous: Option<String>,
-    /// The conversation that it belongs to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conversation: Option<String>,
-    /// Its request, while it is being answered without its client.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request: Option<KeptRequest>,
-}
 
 /// A request that is being answered without its client, so that any process can answer it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -63,13 +24,6 @@ pub struct KeptRequest {
     pub body: String,
     /// The key of its random numbers: whoever answers it gives the same answer.
     pub seed: Option<i64>,
-}
-
-impl ResponseRecord {
-    /// The items before the response of its conversation, with its own.
-    fn items(self) -> impl Iterator<Item = Item> {
-        self.input.into_iter().chain(self.output)
-    }
 }
 
 /// A response that is answered without its client.
@@ -105,153 +59,6 @@ pub struct EventPage {
 }
 
 impl Responses {
-    /// Keeps responses in `store` for `retention`; without one for ever.
-    pub fn new(store: Arc<dyn Store>, retention: Option<Duration>) -> Self {
-        let conversations = Conversations::new(store.clone());
-        Self { store, conversations, retention }
-    }
-
-    /// The conversations beside them.
-    pub fn conversations(&self) -> &Conversations {
-        &self.conversations
-    }
-
-    fn key(tenant: &str, id: &str) -> ObjectKey {
-        ObjectKey::new(tenant, ObjectKind::Response, id)
-    }
-
-    fn expires(&self) -> Option<u64> {
-        self.retention.map(|retention| now_unix_s().saturating_add(retention.as_secs()))
-    }
-
-    async fn object(
-        &self,
-        tenant: &str,
-        id: &str,
-    ) -> Result<Option<(StoredObject, ResponseRecord)>, ApiError> {
-        let Some(mut object) = self.store.object(&Self::key(tenant, id)).await.map_err(api_error)? else {
-            return Ok(None);
-        };
-        // One that cannot be read is as good as none.
-        let record = serde_json::from_slice(&std::mem::take(&mut object.body)).ok();
-        Ok(record.map(|record| (object, record)))
-    }
-
-    /// What is kept of the conversation that a request goes on with, and how many bytes that has.
-    ///
-    /// # Errors
-    /// 4xx for what is not kept for this tenant, 503 where the store does not answer.
-    pub async fn gather(&self, tenant: &str, wish: &Wish) -> Result<(Kept, usize), ApiError> {
-        let mut kept = Kept { is_storing: wish.store.unwrap_or(true), ..Kept::default() };
-        let mut n_bytes = 0;
-        if let Some(previous) = &wish.previous {
-            kept.history = self.history(tenant, previous, &mut n_bytes).await?;
-        }
-        if let Some(conversation) = &wish.conversation {
-            kept.history = self.conversations.all_items(tenant, conversation, &mut n_bytes).await?;
-        }
-        if wish.references.len() > MAX_REFERENCES {
-            return Err(ApiError::array_above_max_length("input", MAX_REFERENCES));
-        }
-        let mut looked_at = BTreeSet::new();
-        for id in &wish.references {
-            if is_known_in(&kept.history, id) || is_known_in(&kept.referenced, id) {
-                continue;
-            }
-            let not_found = || ApiError::item_not_found(id, "input");
-            let response = Ids::response_of(id).ok_or_else(not_found)?;
-            if !looked_at.insert(response.clone()) {
-                return Err(not_found());
-            }
-            let (object, record) = self.object(tenant, &response).await?.ok_or_else(not_found)?;
-            n_bytes += object.n_bytes as usize;
-            if n_bytes > MAX_HISTORY_BYTES {
-                return Err(ApiError::array_above_max_length("input", kept.referenced.len()));
-            }
-            kept.referenced.extend(record.items());
-            if !is_known_in(&kept.referenced, id) {
-                return Err(not_found());
-            }
-        }
-        if kept.is_storing {
-            kept.ids = Some(Ids::new());
-        }
-        if wish.is_background {
-            kept.seed = Some(i64::from(fastrand::u32(..)));
-        }
-        Ok((kept, n_bytes))
-    }
-
-    /// The items of a response and of all before it.
-    async fn history(
-        &self,
-        tenant: &str,
-        previous: &str,
-        n_bytes: &mut usize,
-    ) -> Result<Vec<Item>, ApiError> {
-        let not_found = || ApiError::previous_response_not_found(previous);
-        let (mut turns, mut next) = (Vec::new(), Some(previous.to_owned()));
-        while let Some(id) = next.take() {
-            let (object, record) = self.object(tenant, &id).await?.ok_or_else(not_found)?;
-            *n_bytes += object.n_bytes as usize;
-            if turns.len() == MAX_TURNS || *n_bytes > MAX_HISTORY_BYTES {
-                let reason = "The kept conversation is too long; use /v1/responses/compact.";
-                return Err(ApiError::invalid_value("previous_response_id", reason));
-            }
-            if object.is_pending {
-                let reason = "The previous response is still in progress.";
-                return Err(ApiError::invalid_value("previous_response_id", reason));
-            }
-            match (&record.conversation, &record.previous) {
-                (Some(conversation), _) => {
-                    let mut items = self.conversations.all_items(tenant, conversation, n_bytes).await?;
-                    let first = record.input.first().or(record.output.first()).map(Item::id);
-                    let place = items.iter().position(|item| Some(item.id()) == first);
-                    items.truncate(place.unwrap_or(items.len()));
-                    turns.push(record.items().collect());
-                    turns.push(items);
-                }
-                (None, earlier) => {
-                    next.clone_from(earlier);
-                    turns.push(record.items().collect::<Vec<_>>());
-                }
-            }
-        }
-        Ok(turns.into_iter().rev().flatten().collect())
-    }
-
-    /// Keeps a response with what it was asked, and adds its items to its conversation: both or nothing.
-    ///
-    /// # Errors
-    /// 404 for a conversation that was deleted meanwhile, 503 where the store does not answer.
-    pub async fn keep(&self, tenant: &str, id: &str, record: &ResponseRecord) -> Result<(), ApiError> {
-        let create = ObjectWrite::create(Self::key(tenant, id), now_unix_s(), body_of(record)?)
-            .with_parent(record.previous.clone())
-            .expiring(self.expires());
-        self.write(tenant, create, record).await.map(drop)
-    }
-
-    async fn write(
-        &self,
-        tenant: &str,
-        write: ObjectWrite,
-        record: &ResponseRecord,
-    ) -> Result<u64, ApiError> {
-        let mut writes = vec![write];
-        if let Some(conversation) = &record.conversation {
-            let items = record.input.iter().chain(&record.output);
-            writes.push(Conversations::appending(tenant, conversation, items)?);
-        }
-        let written =
-            self.store.write_objects(&writes).await.map_err(|error| match (error, &record.conversation) {
-                (StoreError::UnknownObject, Some(conversation)) => {
-                    ApiError::conversation_not_found(conversation)
-                }
-                (error, _) => api_error(error),
-            })?;
-        Ok(written.first().map_or(1, |written| written.version))
-    }
-
     /// Keeps a response that is about to be answered without its client. The caller has the work of it.
     ///
     /// # Errors
@@ -416,24 +223,6 @@ impl Responses {
         }
     }
 
-    /// A kept response.
-    ///
-    /// # Errors
-    /// 404 for one that is not kept, 503 where the store does not answer.
-    pub async fn get(&self, tenant: &str, id: &str) -> Result<ResponseRecord, ApiError> {
-        let found = self.object(tenant, id).await?;
-        found.map(|(_, record)| record).ok_or_else(|| ApiError::response_not_found(id))
-    }
-
-    /// Deletes a response with its items and events.
-    ///
-    /// # Errors
-    /// 404 for one that is not kept, 503 where the store does not answer.
-    pub async fn delete(&self, tenant: &str, id: &str) -> Result<(), ApiError> {
-        let was_there = self.store.delete_object(&Self::key(tenant, id)).await.map_err(api_error)?;
-        if was_there { Ok(()) } else { Err(ApiError::response_not_found(id)) }
-    }
-
     /// The events of a response behind the one with the number `after`, some of them.
     ///
     /// # Errors
@@ -453,15 +242,6 @@ impl Responses {
         let is_running = object.is_pending || last.is_some_and(|last| last + 1 < object.n_items);
         Ok(EventPage { events: items.into_iter().map(|item| item.body).collect(), last, is_running })
     }
-}
-
-/// Whether an item of this id is among `items`.
-fn is_known_in(items: &[Item], id: &str) -> bool {
-    items.iter().any(|item| item.id() == id)
-}
-
-fn body_of(record: &ResponseRecord) -> Result<Vec<u8>, ApiError> {
-    serde_json::to_vec(record).map_err(|_| ApiError::internal_error("unknown"))
 }
 
 /// A response object with other members.

@@ -1,0 +1,64 @@
+"""OpenAI's coding agent Codex finishes a task whose answers are scripted: `THRONG_CODEX=PROGRAM pytest tests/clients/test_codex.py`."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from replay import write_turns  # noqa: E402
+
+CODEX = os.environ.get("THRONG_CODEX")
+CONFIG = """
+model = "scripted"
+model_provider = "throng"
+model_context_window = 32768
+web_search = "disabled"
+check_for_update_on_startup = false
+
+[analytics]
+enabled = false
+
+[model_providers.throng]
+name = "Throng"
+base_url = "{url}/v1"
+wire_api = "responses"
+"""
+# What the agent says is long; what the model is given of it is only who spoke.
+TEMPLATE = "{% if false %}<think></think><tool_call>{% endif %}{% for m in messages %}{{ m.role }}\n{% endfor %}"
+
+
+def run(command):
+    return json.dumps({"name": "exec_command", "arguments": {"cmd": command}})
+
+
+@pytest.mark.skipif(CODEX is None, reason="THRONG_CODEX names no program")
+def test_codex_reads_edits_and_runs(start, tmp_path):
+    turns = [
+        ["<think>", "First, look.", "</think>", "I read it.", "<tool_call>", run("cat greeting.txt"), "</tool_call>"],
+        ["<tool_call>", run("sed -i s/World/Throng/ greeting.txt"), "</tool_call>", "<tool_call>", run("touch done"), "</tool_call>"],
+        ["All is well: 'greeting.txt' greets Throng now!"],
+    ]
+    # Two results at once are two turns further.
+    turns = [turns[0], turns[1], ["(never)"], turns[2]]
+    write_turns(tmp_path / "scripted.gguf", turns, TEMPLATE, added=["<tool_call>", "</tool_call>"], control=["<think>", "</think>"])
+    work, home = tmp_path / "work", tmp_path / "home"
+    work.mkdir()
+    home.mkdir()
+    (work / "greeting.txt").write_text("Hello, World\n")
+    with start(tmp_path / "scripted.gguf", "--served-model-name", "scripted") as server:
+        (home / "config.toml").write_text(CONFIG.format(url=server.url))
+        command = [CODEX, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "Greet Throng."]
+        done = subprocess.run(
+            command, cwd=work, env={**os.environ, "CODEX_HOME": str(home)}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=300,
+        )
+    assert (work / "greeting.txt").read_text() == "Hello, Throng\n", done.stdout + done.stderr
+    assert (work / "done").exists()
+    events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    said = [event["item"] for event in events if event["type"] == "item.completed"]
+    assert [item["text"] for item in said if item["type"] == "agent_message"][-1].startswith("All is well"), done.stdout
+    assert any(item["type"] == "command_execution" for item in said), done.stdout
