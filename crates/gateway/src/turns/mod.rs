@@ -46,7 +46,9 @@ impl Turn {
     /// 4xx for what is not kept for this tenant or needs a store where there is none; 503 where the store does
     /// not answer.
     pub async fn of(app: &App, caller: &Caller, body: &Bytes) -> Result<Option<Arc<Self>>, ApiError> {
-        let Some(wish) = Wish::of(body) else { return Ok(None) };
+        // What excludes each other is refused when the body is read as a whole.
+        let is_one = |wish: &Wish| wish.previous.is_none() || wish.conversation.is_none();
+        let Some(wish) = Wish::of(body).filter(is_one) else { return Ok(None) };
         let Some(responses) = app.policy.responses() else {
             wish.check_without_store()?;
             return Ok(None);

@@ -145,10 +145,10 @@ impl Responses {
         previous: &str,
         n_bytes: &mut usize,
     ) -> Result<Vec<Item>, ApiError> {
-        let not_found = || ApiError::previous_response_not_found(previous);
         let (mut turns, mut next) = (Vec::new(), Some(previous.to_owned()));
         while let Some(id) = next.take() {
-            let (object, record) = self.object(tenant, &id).await?.ok_or_else(not_found)?;
+            let (object, record) =
+                self.object(tenant, &id).await?.ok_or_else(|| ApiError::previous_response_not_found(&id))?;
             *n_bytes += object.n_bytes as usize;
             if turns.len() == MAX_TURNS || *n_bytes > MAX_HISTORY_BYTES {
                 let reason = "The kept conversation is too long; use /v1/responses/compact.";
