@@ -45,13 +45,13 @@ pub(crate) struct StreamSetting {
     /// Where what waits to be sent counts.
     pub memory: Arc<MemoryBudget>,
     /// Who keeps the answer.
-    pub keeper: Option<Arc<dyn Keeper>>,
+    pub recorder: Option<Arc<dyn AnswerRecorder>>,
 }
 
 /// Keeps an answer before its client knows how it ended.
-pub(crate) trait Keeper: Debug + Send + Sync {
+pub(crate) trait AnswerRecorder: Debug + Send + Sync {
     /// Keeps the answer, if it has ended.
-    fn keep(&self) -> BoxFuture<'_, Result<(), ApiError>>;
+    fn record(&self) -> BoxFuture<'_, Result<(), ApiError>>;
 }
 
 /// The response that streams an answer.
@@ -99,9 +99,9 @@ async fn run(
         setting.exchange.close_connection();
         let mut events = Events::default();
         writer.error(&error, &mut events);
-        if let Some(keeper) = &setting.keeper {
+        if let Some(recorder) = &setting.recorder {
             // The client is told of the failure, be it kept or not.
-            let _ = keeper.keep().await;
+            let _ = recorder.record().await;
         }
         let last = sender.send(events.take());
         // A reader that does not take even this is closed by its socket's own limit.
@@ -169,8 +169,8 @@ async fn pump(
 }
 
 async fn send(events: &mut Events, setting: &StreamSetting, sender: &ByteSender) -> Result<(), Broken> {
-    if let Some(keeper) = &setting.keeper {
-        keeper.keep().await.map_err(|error| {
+    if let Some(recorder) = &setting.recorder {
+        recorder.record().await.map_err(|error| {
             events.take();
             Broken::Told(error)
         })?;

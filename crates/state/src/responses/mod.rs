@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use throng_api::ApiError;
-use throng_api::responses::{Ids, Item, Kept, Wish};
+use throng_api::responses::{Ids, Item, StateParameters, TurnContext};
 use throng_store::{ObjectKey, ObjectKind, ObjectWrite, Store, StoreError, StoredObject};
 
 pub use self::background::{BackgroundResponse, EventPage, KeptRequest, Orphan};
@@ -97,21 +97,26 @@ impl Responses {
     ///
     /// # Errors
     /// 4xx for what is not kept for this tenant, 503 where the store does not answer.
-    pub async fn gather(&self, tenant: &str, wish: &Wish) -> Result<(Kept, usize), ApiError> {
-        let mut kept = Kept { is_storing: wish.store.unwrap_or(true), ..Kept::default() };
+    pub async fn gather(
+        &self,
+        tenant: &str,
+        parameters: &StateParameters,
+    ) -> Result<(TurnContext, usize), ApiError> {
+        let mut context =
+            TurnContext { is_storing: parameters.store.unwrap_or(true), ..TurnContext::default() };
         let mut n_bytes = 0;
-        if let Some(previous) = &wish.previous {
-            kept.history = self.history(tenant, previous, &mut n_bytes).await?;
+        if let Some(previous) = &parameters.previous {
+            context.history = self.history(tenant, previous, &mut n_bytes).await?;
         }
-        if let Some(conversation) = &wish.conversation {
-            kept.history = self.conversations.all_items(tenant, conversation, &mut n_bytes).await?;
+        if let Some(conversation) = &parameters.conversation {
+            context.history = self.conversations.all_items(tenant, conversation, &mut n_bytes).await?;
         }
-        if wish.references.len() > MAX_REFERENCES {
+        if parameters.references.len() > MAX_REFERENCES {
             return Err(ApiError::array_above_max_length("input", MAX_REFERENCES));
         }
         let mut looked_at = BTreeSet::new();
-        for id in &wish.references {
-            if is_known_in(&kept.history, id) || is_known_in(&kept.referenced, id) {
+        for id in &parameters.references {
+            if is_known_in(&context.history, id) || is_known_in(&context.referenced, id) {
                 continue;
             }
             let not_found = || ApiError::item_not_found(id, "input");
@@ -122,20 +127,20 @@ impl Responses {
             let (object, record) = self.object(tenant, &response).await?.ok_or_else(not_found)?;
             n_bytes += object.n_bytes as usize;
             if n_bytes > MAX_HISTORY_BYTES {
-                return Err(ApiError::array_above_max_length("input", kept.referenced.len()));
+                return Err(ApiError::array_above_max_length("input", context.referenced.len()));
             }
-            kept.referenced.extend(record.items());
-            if !is_known_in(&kept.referenced, id) {
+            context.referenced.extend(record.items());
+            if !is_known_in(&context.referenced, id) {
                 return Err(not_found());
             }
         }
-        if kept.is_storing {
-            kept.ids = Some(Ids::new());
+        if context.is_storing {
+            context.ids = Some(Ids::new());
         }
-        if wish.is_background {
-            kept.seed = Some(i64::from(fastrand::u32(..)));
+        if parameters.is_background {
+            context.seed = Some(i64::from(fastrand::u32(..)));
         }
-        Ok((kept, n_bytes))
+        Ok((context, n_bytes))
     }
 
     /// The items of a response and of all before it.

@@ -23,7 +23,7 @@ use super::json_body::{AppState, JsonBody, Received, with_ignored};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generate::{StartedRequest, Target, UnreadRequest, generate};
-use crate::generation::{FrameWriter, Keeper, StreamSetting, stream};
+use crate::generation::{AnswerRecorder, FrameWriter, StreamSetting, stream};
 use crate::rejection::Rejection;
 use crate::turns::{Turn, answer_in_background};
 use crate::upstream;
@@ -209,7 +209,7 @@ fn answer_by_stream(
         ping_interval: Duration::from_secs(app.config.api.ping_interval_s.max(1)),
         slow_reader_timeout: Duration::from_secs(app.config.server.slow_reader_timeout_s),
         memory: app.work.memory.clone(),
-        keeper: turn.map(|turn| turn as Arc<dyn Keeper>),
+        recorder: turn.map(|turn| turn as Arc<dyn AnswerRecorder>),
     };
     let response = with_ignored(app, (timing, stream(answer, writer, setting)), &ignored);
     with_cache_use(response, cache_use)
