@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use throng_api::responses::{CreateRequest, Ids, Item, StateParameters, TurnContext, WholeResponse};
 use throng_api::{ApiError, ReadOptions, Request};
 use throng_http::memory::{Part, Reservation};
-use throng_state::responses::{KeptRequest, Orphan, ResponseRecord, Responses};
+use throng_state::responses::{Gathered, KeptRequest, Orphan, ResponseRecord, Responses};
 
 pub(crate) use self::background::answer_in_background;
 pub(crate) use self::orphans::adopt_orphans;
@@ -32,6 +32,8 @@ pub(crate) struct Turn {
     tenant: String,
     parameters: StateParameters,
     context: TurnContext,
+    /// The responses before the previous one.
+    ancestors: Vec<String>,
     /// The items of its input, once it was read.
     input: Mutex<Vec<Item>>,
     /// The body of its request, where it is answered without its client.
@@ -55,7 +57,7 @@ impl Turn {
             return Ok(None);
         };
         let tenant = caller.tenant().0.to_string();
-        let (context, n_bytes) = responses.gather(&tenant, &parameters).await?;
+        let Gathered { context, ancestors, n_bytes } = responses.gather(&tenant, &parameters).await?;
         // The items once as they are kept, and once in the messages that are made of them.
         let memory = app.work.memory.reserve(Part::Bodies, 2 * n_bytes).map_err(memory_full)?;
         if !context.is_storing && !parameters.goes_on() {
@@ -67,6 +69,7 @@ impl Turn {
             tenant,
             parameters,
             context,
+            ancestors,
             input: Mutex::default(),
             request,
             _memory: memory,
@@ -83,13 +86,22 @@ impl Turn {
             return Ok(None);
         };
         let tenant = orphan.response.tenant().to_owned();
-        let (mut context, n_bytes) = responses.gather(&tenant, &parameters).await?;
+        let Gathered { mut context, ancestors, n_bytes } = responses.gather(&tenant, &parameters).await?;
         context.ids = Some(Ids::of(orphan.response.id()));
         context.seed = orphan.request.seed;
         context.call_ids.clone_from(&orphan.call_ids);
         let memory = app.work.memory.reserve(Part::Bodies, 2 * n_bytes).map_err(memory_full)?;
         let (input, request) = (Mutex::default(), Some(body));
-        Ok(Some(Arc::new(Self { responses, tenant, parameters, context, input, request, _memory: memory })))
+        Ok(Some(Arc::new(Self {
+            responses,
+            tenant,
+            parameters,
+            context,
+            ancestors,
+            input,
+            request,
+            _memory: memory,
+        })))
     }
 
     /// The request, to be answered by any process.
@@ -143,6 +155,11 @@ impl Turn {
         tail(app, self.responses.clone(), self.tenant.clone(), self.id().to_owned(), None).await
     }
 
+    /// The responses before this one, the oldest first.
+    fn ancestors_of_next(&self) -> Vec<String> {
+        self.ancestors.iter().chain(&self.parameters.previous).cloned().collect()
+    }
+
     fn id(&self) -> &str {
         self.context.ids.as_ref().map_or("", |ids| ids.response())
     }
@@ -154,6 +171,7 @@ impl Turn {
             input: self.input.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             output: response.output,
             previous: self.parameters.previous.clone(),
+            ancestors: self.ancestors_of_next(),
             conversation: self.parameters.conversation.clone(),
             request: None,
         })
