@@ -28,6 +28,7 @@ MAX_ECHO_BYTES = 128
 BASES = {
     "/v1/chat/completions": GOOD,
     "/v1/completions": {"model": "throng-starter", "prompt": "Hi", "max_tokens": 1},
+    "/v1/responses": {"model": "throng-starter", "input": "Hi", "max_output_tokens": 1},
     "/tokenize": {"model": "throng-starter", "prompt": "Hi"},
     "/detokenize": {"model": "throng-starter", "tokens": [1, 2]},
     "/v1/load_lora_adapter": {"lora_name": "a", "lora_path": "/nowhere"},

@@ -32,19 +32,19 @@ TEMPLATE = "{% if false %}<think></think><tool_call>{% endif %}{% for m in messa
 
 
 def run(command):
-    return json.dumps({"name": "exec_command", "arguments": {"cmd": command}})
+    return "<tool_call>" + json.dumps({"name": "exec_command", "arguments": {"cmd": command}}) + "</tool_call>"
 
 
 @pytest.mark.skipif(CODEX is None, reason="THRONG_CODEX names no program")
 def test_codex_reads_edits_and_runs(start, tmp_path):
     turns = [
-        ["<think>", "First, look.", "</think>", "I read it.", "<tool_call>", run("cat greeting.txt"), "</tool_call>"],
-        ["<tool_call>", run("sed -i s/World/Throng/ greeting.txt"), "</tool_call>", "<tool_call>", run("touch done"), "</tool_call>"],
+        ["<think>", "First, look.", "</think>", "I read it." + run("cat greeting.txt")],
+        [run("sed -i s/World/Throng/ greeting.txt") + run("touch done")],
         ["All is well: 'greeting.txt' greets Throng now!"],
     ]
     # Two results at once are two turns further.
     turns = [turns[0], turns[1], ["(never)"], turns[2]]
-    write_turns(tmp_path / "scripted.gguf", turns, TEMPLATE, added=["<tool_call>", "</tool_call>"], control=["<think>", "</think>"])
+    write_turns(tmp_path / "scripted.gguf", turns, TEMPLATE, control=["<think>", "</think>"])
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
     home.mkdir()

@@ -40,11 +40,11 @@ def thinker(start, tmp_path_factory):
     path = tmp_path_factory.mktemp("replay") / "thinker.gguf"
     template = "{% if false %}<think></think><tool_call>{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     parts = [
-        "<think>", "Two cities, so two calls.", "</think>", "\nI will look it up.\n",
-        "<tool_call>", '\n{"name": "weather", "arguments": {"city": "Oslo"}}\n', "</tool_call>", "\n",
-        "<tool_call>", '{"name":"weather","arguments":{"city":"Rom"}}', "</tool_call>",
+        "<think>", "Two cities, so two calls.", "</think>",
+        "I will look it up. <tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>"
+        "<tool_call>{\"name\":\"weather\",\"arguments\":{\"city\":\"Rom\"}}</tool_call>",
     ]
-    write(path, parts, template=template, control=["<think>", "</think>"], added=["<tool_call>", "</tool_call>"])
+    write(path, parts, template=template, control=["<think>", "</think>"])
     with start(path, "--served-model-name", "thinker") as server:
         with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0) as client:
             yield client
@@ -150,9 +150,8 @@ def test_reasoning_and_parallel_calls(thinker):
         {"type": "function_call_output", "call_id": item.call_id, "output": "rain"}
         for item in whole.output if item.type == "function_call"
     ]
-    assert thinker.responses.create(model="thinker", input=["Weather?"] and [
-        {"role": "user", "content": "Weather?"}, *whole.output, *outputs
-    ]).status == "completed"
+    history = [{"role": "user", "content": "Weather?"}, *whole.output, *outputs]
+    assert thinker.responses.create(model="thinker", input=history).status == "completed"
 
 
 def test_reasoning_as_a_summary_and_sealed(thinker):

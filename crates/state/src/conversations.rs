@@ -53,7 +53,7 @@ pub struct ItemPage {
 
 /// Which items of a list are given.
 #[derive(Debug, Clone)]
-pub struct PageWish {
+pub struct PageQuery {
     /// The page begins behind this item.
     pub after: Option<String>,
     /// Most items.
@@ -67,17 +67,17 @@ impl ItemPage {
     ///
     /// # Errors
     /// 404 for an item to begin behind that the list does not have.
-    pub fn of(mut items: Vec<Item>, wish: &PageWish) -> Result<Self, ApiError> {
-        if wish.is_descending {
+    pub fn of(mut items: Vec<Item>, range: &PageQuery) -> Result<Self, ApiError> {
+        if range.is_descending {
             items.reverse();
         }
-        if let Some(after) = &wish.after {
+        if let Some(after) = &range.after {
             let place = items.iter().position(|item| item.id() == after);
             let place = place.ok_or_else(|| ApiError::item_not_found(after, "after"))?;
             items.drain(..=place);
         }
-        let has_more = items.len() > wish.limit;
-        items.truncate(wish.limit);
+        let has_more = items.len() > range.limit;
+        items.truncate(range.limit);
         Ok(Self { items, has_more })
     }
 }
@@ -198,18 +198,18 @@ impl Conversations {
     ///
     /// # Errors
     /// 404 for what is not kept, 503 where the store does not answer.
-    pub async fn items(&self, tenant: &str, id: &str, wish: &PageWish) -> Result<ItemPage, ApiError> {
+    pub async fn items(&self, tenant: &str, id: &str, range: &PageQuery) -> Result<ItemPage, ApiError> {
         self.object(tenant, id).await?;
         let query = ItemQuery {
-            after: wish.after.clone().map(ItemAfter::Id),
-            order: if wish.is_descending { ListOrder::Descending } else { ListOrder::Ascending },
-            ..ItemQuery::new(Self::key(tenant, id), wish.limit + 1)
+            after: range.after.clone().map(ItemAfter::Id),
+            order: if range.is_descending { ListOrder::Descending } else { ListOrder::Ascending },
+            ..ItemQuery::new(Self::key(tenant, id), range.limit + 1)
         };
-        let not_found = |error| missing(error, Missing::Item(wish.after.as_deref().unwrap_or_default()));
+        let not_found = |error| missing(error, Missing::Item(range.after.as_deref().unwrap_or_default()));
         let found = self.store.items(&query).await.map_err(not_found)?;
-        let has_more = found.len() > wish.limit;
+        let has_more = found.len() > range.limit;
         // One that cannot be read does not hold up the others.
-        let items = found.iter().take(wish.limit).filter_map(|item| serde_json::from_slice(&item.body).ok());
+        let items = found.iter().take(range.limit).filter_map(|item| serde_json::from_slice(&item.body).ok());
         Ok(ItemPage { items: items.collect(), has_more })
     }
 

@@ -5,10 +5,10 @@ use std::io;
 
 use serde::Serialize;
 
-use super::item::{Author, Compaction, Ids, Item, Side, sealed};
+use super::item::{Author, Compaction, Ids, Item, Side, encode_opaque};
 use super::request::CreateRequest;
 use super::response::Usage;
-use super::wish::{Kept, Wish};
+use super::state_parameters::{StateParameters, TurnContext};
 use crate::answer::{Answer, AnswerEvent, AnswerShape};
 use crate::dialect::{AnswerFacts, AnswerView, AnswerWriter, Dialect, Request};
 use crate::error::ApiError;
@@ -27,8 +27,8 @@ pub struct Compact;
 
 impl Dialect for Compact {
     fn parse(&self, body: &[u8], options: &ReadOptions) -> Result<Request, ApiError> {
-        Wish::of(body).unwrap_or_default().check_without_store()?;
-        CreateRequest::parse(body, options)?.into_compaction(&Kept::default())
+        StateParameters::of(body).unwrap_or_default().check_without_store()?;
+        CreateRequest::parse(body, options)?.into_compaction(&TurnContext::default())
     }
 
     fn error_body(&self, error: &ApiError) -> Vec<u8> {
@@ -95,7 +95,7 @@ impl AnswerWriter for CompactWriter {
         let mut output = self.items.clone();
         let id = ids.item("cmp", Side::Output, output.len());
         let summary = answer.choices[0].content.trim();
-        output.push(Item::Compaction(Compaction { id, encrypted_content: sealed(summary) }));
+        output.push(Item::Compaction(Compaction { id, encrypted_content: encode_opaque(summary) }));
         let usage = Usage::from(&answer.tally);
         let created_at = self.created_unix_s;
         let object = "response.compaction";

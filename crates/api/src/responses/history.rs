@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::item::{Author, Content, Item, Output, unsealed};
+use super::item::{Author, Content, Item, Output, decode_opaque};
 use crate::error::{ApiError, echo};
 use crate::spec::{ContentPart, MAX_MESSAGES, Message, Role, ToolCall};
 
@@ -104,7 +104,7 @@ impl Turns {
             Item::FunctionCallOutput(_) | Item::CustomToolCallOutput(_) => self.flush(),
             Item::Compaction(compaction) => {
                 self.flush()?;
-                let Some(summary) = unsealed(&compaction.encrypted_content) else {
+                let Some(summary) = decode_opaque(&compaction.encrypted_content) else {
                     let reason = "The 'encrypted_content' of a compaction was not made by this server.";
                     return Err(ApiError::invalid_value("input", reason));
                 };

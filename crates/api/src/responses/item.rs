@@ -345,20 +345,20 @@ impl Reasoning {
         if !self.content.is_empty() {
             return joined(&self.content);
         }
-        let sealed = self.encrypted_content.as_deref().and_then(unsealed);
-        sealed.unwrap_or_else(|| joined(&self.summary))
+        let opaque = self.encrypted_content.as_deref().and_then(decode_opaque);
+        opaque.unwrap_or_else(|| joined(&self.summary))
     }
 }
 
 /// A text as `encrypted_content` carries it: encoded, so that clients take it as it is. It is theirs, and no
 /// secret to them.
-pub(super) fn sealed(text: &str) -> String {
+pub(super) fn encode_opaque(text: &str) -> String {
     STANDARD.encode(text)
 }
 
 /// The text of an `encrypted_content` that was made here.
-pub(super) fn unsealed(sealed: &str) -> Option<String> {
-    String::from_utf8(STANDARD.decode(sealed).ok()?).ok()
+pub(super) fn decode_opaque(opaque: &str) -> Option<String> {
+    String::from_utf8(STANDARD.decode(opaque).ok()?).ok()
 }
 
 #[cfg(test)]

@@ -30,8 +30,17 @@ pub(super) fn logprobs_of(reports: &[TokenReport], facts: &AnswerFacts) -> Vec<L
     reports.iter().map(spelled).collect()
 }
 
-/// The reports of a choice's text, if they are wanted: from the first token that added some.
+/// The reports of a choice's text, if they are wanted: from the first token that added some to the last.
 pub(super) fn of_text(choice: &Choice, is_wanted: bool) -> &[TokenReport] {
-    let n_before = choice.offsets.iter().take_while(|offset| **offset == 0).count().saturating_sub(1);
-    if is_wanted { &choice.reports[n_before..] } else { &[] }
+    if !is_wanted {
+        return &[];
+    }
+    let n_chars = choice.content.chars().count();
+    let count = |is_counted: &dyn Fn(usize) -> bool| {
+        choice.offsets.iter().take_while(|offset| is_counted(**offset)).count()
+    };
+    // Offsets are those before a token: the last token at the beginning is the one that leaves it.
+    let (n_before, n_until) =
+        (count(&|offset| offset == 0).saturating_sub(1), count(&|offset| offset < n_chars));
+    &choice.reports[n_before..n_until.max(n_before)]
 }

@@ -10,9 +10,9 @@ mod logprobs;
 mod open_item;
 mod request;
 mod response;
+mod state_parameters;
 mod tools;
 mod view;
-mod wish;
 mod writer;
 
 use crate::dialect::{Dialect, Request};
@@ -28,8 +28,8 @@ pub use item::{
     Message, Output, Reasoning, Side, Thought, TopLogprob,
 };
 pub use request::{CountedInput, CreateRequest};
-pub use view::{Sealed, WholeResponse};
-pub use wish::{Kept, Wish};
+pub use state_parameters::{StateParameters, TurnContext};
+pub use view::{ResponseSlot, WholeResponse};
 
 /// `POST /v1/responses`, of a server that keeps nothing.
 #[derive(Debug, Clone, Copy)]
@@ -38,8 +38,8 @@ pub struct Responses;
 impl Dialect for Responses {
     fn parse(&self, body: &[u8], options: &ReadOptions) -> Result<Request, ApiError> {
         let request = CreateRequest::parse(body, options)?;
-        Wish::of(body).unwrap_or_default().check_without_store()?;
-        Ok(request.into_request(&Kept::default())?.0)
+        StateParameters::of(body).unwrap_or_default().check_without_store()?;
+        Ok(request.into_request(&TurnContext::default())?.0)
     }
 
     fn error_body(&self, error: &ApiError) -> Vec<u8> {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::item::{
     Author, Content, CustomToolCall, FunctionCall, Item, ItemStatus, Logprob, Message, Reasoning, Thought,
-    sealed,
+    encode_opaque,
 };
 use super::view::ResponseView;
 
@@ -75,7 +75,7 @@ impl OpenItem {
                 Item::Message(message(id, status, vec![part]))
             }
             Self::Reasoning { id, text } => {
-                let encrypted_content = view.shows_encrypted.then(|| sealed(&text));
+                let encrypted_content = view.shows_encrypted.then(|| encode_opaque(&text));
                 let (summary, content) = match view.shows_summary {
                     true => (vec![Thought::SummaryText { text }], Vec::new()),
                     false => (Vec::new(), vec![Thought::ReasoningText { text }]),

@@ -5,9 +5,9 @@ use super::fields::{Body, FIELDS};
 use super::history::messages_of;
 use super::input::{Entry, name_items};
 use super::item::{Ids, Item};
+use super::state_parameters::TurnContext;
 use super::tools::{ToolChoice, Tools};
 use super::view::{Echo, ResponseView};
-use super::wish::Kept;
 use crate::dialect::Request;
 use crate::error::ApiError;
 use crate::field::{Bound, ReadOptions, read_body};
@@ -66,7 +66,7 @@ impl CreateRequest {
     pub fn parse_to_count(bytes: &[u8], options: &ReadOptions) -> Result<CountedInput, ApiError> {
         let (mut body, ignored) = Self::read(bytes, options)?;
         let model = body.options.model.take();
-        let input = Self { body }.into_parts(&Kept::default())?;
+        let input = Self { body }.into_parts(&TurnContext::default())?;
         Ok(CountedInput { model, conversation: input.chat.conversation, ignored })
     }
 
@@ -74,8 +74,8 @@ impl CreateRequest {
     ///
     /// # Errors
     /// A 400 for items that do not belong together, and for references to items that are not kept.
-    pub fn into_request(self, kept: &Kept) -> Result<(Request, Vec<Item>), ApiError> {
-        let parts = self.into_parts(kept)?;
+    pub fn into_request(self, context: &TurnContext) -> Result<(Request, Vec<Item>), ApiError> {
+        let parts = self.into_parts(context)?;
         let spec = GenerationSpec { options: parts.options, input: Input::Chat(Box::new(parts.chat)) };
         Ok((Request { spec, view: Box::new(parts.view) }, parts.items))
     }
@@ -84,36 +84,36 @@ impl CreateRequest {
     ///
     /// # Errors
     /// The same.
-    pub fn into_compaction(mut self, kept: &Kept) -> Result<Request, ApiError> {
+    pub fn into_compaction(mut self, context: &TurnContext) -> Result<Request, ApiError> {
         self.body.options.stream = None;
         self.body.options.constraint = None;
         self.body.tools = Tools::default();
         self.body.tool_choice = ToolChoice::default();
         self.body.truncates = true;
-        let Parts { options, mut chat, items, .. } = self.into_parts(kept)?;
+        let Parts { options, mut chat, items, .. } = self.into_parts(context)?;
         chat.conversation.messages.push(Message::new(Role::User, vec![ContentPart::from(ASK)]));
         chat.shows_reasoning = false;
-        let view = CompactView::of(kept.history.iter().cloned().chain(items).collect());
+        let view = CompactView::of(context.history.iter().cloned().chain(items).collect());
         Ok(Request {
             spec: GenerationSpec { options, input: Input::Chat(Box::new(chat)) },
             view: Box::new(view),
         })
     }
 
-    fn into_parts(self, kept: &Kept) -> Result<Parts, ApiError> {
+    fn into_parts(self, context: &TurnContext) -> Result<Parts, ApiError> {
         let mut body = self.body;
-        let ids = kept.ids.clone().unwrap_or_default();
+        let ids = context.ids.clone().unwrap_or_default();
         let mut items = Vec::new();
         for entry in body.input.take().unwrap_or_default() {
             items.push(match entry {
                 Entry::Item(item) => item,
-                Entry::Reference(id) => kept.find(&id)?,
+                Entry::Reference(id) => context.find(&id)?,
             });
         }
         name_items(&mut items, &ids);
         let mut tools = std::mem::take(&mut body.tools);
         body.tool_choice.apply(&mut tools.offered)?;
-        let all = kept.history.iter().cloned().chain(items.iter().cloned()).collect();
+        let all = context.history.iter().cloned().chain(items.iter().cloned()).collect();
         let mut messages = messages_of(all)?;
         if let Some(instructions) = &body.instructions {
             let text = vec![ContentPart::Text(instructions.clone())];
@@ -123,7 +123,7 @@ impl CreateRequest {
             return Err(ApiError::empty_array("input"));
         }
         let options = std::mem::take(&mut body.options);
-        let view = body.view(&options, &tools, ids, kept)?;
+        let view = body.view(&options, &tools, ids, context)?;
         Ok(Parts { chat: body.into_chat(messages, tools), options: view.0, view: view.1, items })
     }
 }
@@ -142,10 +142,10 @@ impl Body {
         options: &GenerationOptions,
         tools: &Tools,
         ids: Ids,
-        kept: &Kept,
+        context: &TurnContext,
     ) -> Result<(GenerationOptions, ResponseView), ApiError> {
         let mut options = options.clone();
-        options.seed = options.seed.or(kept.seed);
+        options.seed = options.seed.or(context.seed);
         options.user = self.user.clone().or_else(|| self.safety_identifier.clone());
         let echo = Echo {
             background: self.background.unwrap_or(false),
@@ -161,7 +161,7 @@ impl Body {
             summary: self.summary,
             safety_identifier: self.safety_identifier.take(),
             service_tier: self.service_tier,
-            store: kept.is_storing,
+            store: context.is_storing,
             format: self.format.take(),
             verbosity: self.verbosity,
             tool_choice: self.tool_choice.shown.take(),
@@ -180,8 +180,8 @@ impl Body {
             shows_summary: self.summary.is_some(),
             shows_encrypted: self.includes_encrypted,
             shows_logprobs: self.includes_logprobs,
-            sealed: kept.sealed.clone(),
-            call_ids: kept.call_ids.clone(),
+            slot: context.slot.clone(),
+            call_ids: context.call_ids.clone(),
         };
         Ok((options, view))
     }

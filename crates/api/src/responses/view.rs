@@ -59,7 +59,7 @@ pub(super) struct ResponseView {
     pub shows_encrypted: bool,
     pub shows_logprobs: bool,
     /// Where the whole response is left.
-    pub sealed: Sealed,
+    pub slot: ResponseSlot,
     /// Ids of calls that an earlier attempt has told.
     pub call_ids: Vec<String>,
 }
@@ -87,21 +87,21 @@ pub struct WholeResponse {
 
 /// Where a writer leaves a response for those who keep it: as it begins, and once it has ended.
 #[derive(Debug, Clone, Default)]
-pub struct Sealed(Arc<Mutex<Option<WholeResponse>>>);
+pub struct ResponseSlot(Arc<Mutex<Option<WholeResponse>>>);
 
-impl Sealed {
+impl ResponseSlot {
     /// Takes out what was left last.
     pub fn take(&self) -> Option<WholeResponse> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Takes out the response if it has ended.
-    pub fn take_ended(&self) -> Option<WholeResponse> {
+    pub fn take_finished(&self) -> Option<WholeResponse> {
         let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         left.take_if(|response| response.has_ended)
     }
 
-    pub(super) fn leave(&self, response: WholeResponse) {
+    pub(super) fn put(&self, response: WholeResponse) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(response);
     }
 }

@@ -285,7 +285,7 @@ impl ResponseWriter {
     fn leave(&self, response: &ResponseObject<'_>, output: &[Item]) {
         if self.view.echo.store {
             let json = serde_json::to_vec(response).expect("responses are plain data with text keys");
-            self.view.sealed.leave(WholeResponse {
+            self.view.slot.put(WholeResponse {
                 json,
                 has_ended: response.status != Status::InProgress,
                 output: output.to_vec(),

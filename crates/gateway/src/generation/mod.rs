@@ -30,6 +30,6 @@ pub(crate) use prepare::{
     PrepareContext, Prepared, encode_conversation, encode_text, prepare, text_error, tokenizer_of,
 };
 pub(crate) use session::{BegunPrompt, Session};
-pub(crate) use stream::{Keeper, StreamSetting, StreamSource, WrittenAnswer, stream};
+pub(crate) use stream::{AnswerRecorder, StreamSetting, StreamSource, WrittenAnswer, stream};
 pub(crate) use tokenization_queue::TokenizationQueue;
 pub(crate) use work::{Abandoned, on_blocking_thread, read_and_prepare};

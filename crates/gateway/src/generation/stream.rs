@@ -119,13 +119,13 @@ pub(crate) struct StreamSetting {
     /// Where what waits to be sent counts.
     memory: Arc<MemoryBudget>,
     /// Who keeps the answer.
-    keeper: Option<Arc<dyn Keeper>>,
+    recorder: Option<Arc<dyn AnswerRecorder>>,
 }
 
 /// Keeps an answer before its client knows how it ended.
-pub(crate) trait Keeper: Debug + Send + Sync {
+pub(crate) trait AnswerRecorder: Debug + Send + Sync {
     /// Keeps the answer, if it has ended.
-    fn keep(&self) -> BoxFuture<'_, Result<(), ApiError>>;
+    fn record(&self) -> BoxFuture<'_, Result<(), ApiError>>;
 }
 
 impl StreamSetting {
@@ -138,12 +138,12 @@ impl StreamSetting {
     ) -> Self {
         let ping_interval = Duration::from_secs(config.api.ping_interval_s.max(1));
         let slow_reader_timeout = Duration::from_secs(config.server.slow_reader_timeout_s);
-        Self { caller, exchange, phase, ping_interval, slow_reader_timeout, memory, keeper: None }
+        Self { caller, exchange, phase, ping_interval, slow_reader_timeout, memory, recorder: None }
     }
 
-    /// The same for an answer that `keeper` keeps.
-    pub fn kept_by(self, keeper: Option<Arc<dyn Keeper>>) -> Self {
-        Self { keeper, ..self }
+    /// The same for an answer that `recorder` keeps.
+    pub fn recorded_by(self, recorder: Option<Arc<dyn AnswerRecorder>>) -> Self {
+        Self { recorder, ..self }
     }
 }
 
@@ -182,9 +182,9 @@ async fn run(mut source: impl StreamSource, mut setting: StreamSetting, sender: 
     if let Err(Broken::Told(error)) = pumped.unwrap_or_else(internal) {
         setting.exchange.close_connection();
         source.error(&error, &mut events);
-        if let Some(keeper) = &setting.keeper {
+        if let Some(recorder) = &setting.recorder {
             // The client is told of the failure, be it kept or not.
-            let _ = keeper.keep().await;
+            let _ = recorder.record().await;
         }
     }
     // What was used is settled before the client sees the end.
@@ -247,8 +247,8 @@ async fn pump(
 }
 
 async fn send(events: &mut Events, setting: &StreamSetting, sender: &ByteSender) -> Result<(), Broken> {
-    if let Some(keeper) = &setting.keeper {
-        keeper.keep().await.map_err(|error| {
+    if let Some(recorder) = &setting.recorder {
+        recorder.record().await.map_err(|error| {
             events.take();
             Broken::Told(error)
         })?;

@@ -39,7 +39,7 @@ pub(crate) async fn answer_in_background(
     let mut events = Events::default();
     while writer.more(&mut events) {}
     let internal = || ApiError::internal_error(caller.id_text());
-    let begun = turn.kept.sealed.take().ok_or_else(internal)?;
+    let begun = turn.context.slot.take().ok_or_else(internal)?;
     let json = Bytes::from(begun.json.clone());
     let mut record = turn.record(begun)?;
     record.request = turn.kept_request();
@@ -160,7 +160,7 @@ impl KeptEvents {
     }
 
     async fn finish(mut self) {
-        let Some(whole) = self.turn.kept.sealed.take_ended() else { return };
+        let Some(whole) = self.turn.context.slot.take_finished() else { return };
         let Ok(record) = self.turn.record(whole) else { return };
         let events = std::mem::take(&mut self.waiting);
         let finished = self.turn.responses.finish(&self.response, self.n_kept, events, &record).await;

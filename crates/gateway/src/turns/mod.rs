@@ -12,17 +12,17 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
-use throng_api::responses::{CreateRequest, Ids, Item, Kept, WholeResponse, Wish};
+use throng_api::responses::{CreateRequest, Ids, Item, StateParameters, TurnContext, WholeResponse};
 use throng_api::{ApiError, ReadOptions, Request};
 use throng_http::memory::{Part, Reservation};
-use throng_state::responses::{KeptRequest, Orphan, ResponseRecord, Responses};
+use throng_state::responses::{Gathered, KeptRequest, Orphan, ResponseRecord, Responses};
 
 pub(crate) use self::background::answer_in_background;
 pub(crate) use self::orphans::adopt_orphans;
 pub(crate) use self::tail::tail;
 use crate::app::App;
 use crate::caller::Caller;
-use crate::generation::Keeper;
+use crate::generation::AnswerRecorder;
 use crate::rejection::memory_full;
 
 /// A turn of a kept conversation.
@@ -30,8 +30,10 @@ use crate::rejection::memory_full;
 pub(crate) struct Turn {
     responses: Responses,
     tenant: String,
-    wish: Wish,
-    kept: Kept,
+    parameters: StateParameters,
+    context: TurnContext,
+    /// The responses before the previous one.
+    ancestors: Vec<String>,
     /// The items of its input, once it was read.
     input: Mutex<Vec<Item>>,
     /// The body of its request, where it is answered without its client.
@@ -46,24 +48,28 @@ impl Turn {
     /// 4xx for what is not kept for this tenant or needs a store where there is none; 503 where the store does
     /// not answer.
     pub async fn of(app: &App, caller: &Caller, body: &Bytes) -> Result<Option<Arc<Self>>, ApiError> {
-        let Some(wish) = Wish::of(body) else { return Ok(None) };
+        // What excludes each other is refused when the body is read as a whole.
+        let is_one =
+            |parameters: &StateParameters| parameters.previous.is_none() || parameters.conversation.is_none();
+        let Some(parameters) = StateParameters::of(body).filter(is_one) else { return Ok(None) };
         let Some(responses) = app.policy.responses() else {
-            wish.check_without_store()?;
+            parameters.check_without_store()?;
             return Ok(None);
         };
         let tenant = caller.tenant().0.to_string();
-        let (kept, n_bytes) = responses.gather(&tenant, &wish).await?;
+        let Gathered { context, ancestors, n_bytes } = responses.gather(&tenant, &parameters).await?;
         // The items once as they are kept, and once in the messages that are made of them.
         let memory = app.work.memory.reserve(Part::Bodies, 2 * n_bytes).map_err(memory_full)?;
-        if !kept.is_storing && kept.history.is_empty() && kept.referenced.is_empty() {
+        if !context.is_storing && !parameters.goes_on() {
             return Ok(None);
         }
-        let request = wish.is_background.then(|| body.clone());
+        let request = parameters.is_background.then(|| body.clone());
         Ok(Some(Arc::new(Self {
             responses,
             tenant,
-            wish,
-            kept,
+            parameters,
+            context,
+            ancestors,
             input: Mutex::default(),
             request,
             _memory: memory,
@@ -76,21 +82,32 @@ impl Turn {
     /// Those of [`Self::of`].
     async fn of_orphan(app: &App, orphan: &Orphan) -> Result<Option<Arc<Self>>, ApiError> {
         let body = Bytes::from(orphan.request.body.clone());
-        let Some((wish, responses)) = Wish::of(&body).zip(app.policy.responses()) else { return Ok(None) };
+        let Some((parameters, responses)) = StateParameters::of(&body).zip(app.policy.responses()) else {
+            return Ok(None);
+        };
         let tenant = orphan.response.tenant().to_owned();
-        let (mut kept, n_bytes) = responses.gather(&tenant, &wish).await?;
-        kept.ids = Some(Ids::of(orphan.response.id()));
-        kept.seed = orphan.request.seed;
-        kept.call_ids.clone_from(&orphan.call_ids);
+        let Gathered { mut context, ancestors, n_bytes } = responses.gather(&tenant, &parameters).await?;
+        context.ids = Some(Ids::of(orphan.response.id()));
+        context.seed = orphan.request.seed;
+        context.call_ids.clone_from(&orphan.call_ids);
         let memory = app.work.memory.reserve(Part::Bodies, 2 * n_bytes).map_err(memory_full)?;
         let (input, request) = (Mutex::default(), Some(body));
-        Ok(Some(Arc::new(Self { responses, tenant, wish, kept, input, request, _memory: memory })))
+        Ok(Some(Arc::new(Self {
+            responses,
+            tenant,
+            parameters,
+            context,
+            ancestors,
+            input,
+            request,
+            _memory: memory,
+        })))
     }
 
     /// The request, to be answered by any process.
     fn kept_request(&self) -> Option<KeptRequest> {
         let body = String::from_utf8(self.request.as_ref()?.to_vec()).ok()?;
-        Some(KeptRequest { body, seed: self.kept.seed })
+        Some(KeptRequest { body, seed: self.context.seed })
     }
 
     /// Reads the request of the turn.
@@ -98,7 +115,7 @@ impl Turn {
     /// # Errors
     /// A 400 that names the parameter.
     pub fn parse(&self, body: &[u8], options: &ReadOptions) -> Result<Request, ApiError> {
-        let (request, items) = CreateRequest::parse(body, options)?.into_request(&self.kept)?;
+        let (request, items) = CreateRequest::parse(body, options)?.into_request(&self.context)?;
         *self.input.lock().unwrap_or_else(PoisonError::into_inner) = items;
         Ok(request)
     }
@@ -108,12 +125,12 @@ impl Turn {
     /// # Errors
     /// The same.
     pub fn parse_compaction(&self, body: &[u8], options: &ReadOptions) -> Result<Request, ApiError> {
-        CreateRequest::parse(body, options)?.into_compaction(&self.kept)
+        CreateRequest::parse(body, options)?.into_compaction(&self.context)
     }
 
     /// Whether it is answered without its client.
     pub fn is_background(&self) -> bool {
-        self.wish.is_background
+        self.parameters.is_background
     }
 
     /// Keeps the response if it has ended.
@@ -121,7 +138,7 @@ impl Turn {
     /// # Errors
     /// 404 where its conversation was deleted meanwhile, 503 where the store does not answer.
     pub async fn keep(&self) -> Result<(), ApiError> {
-        match self.kept.sealed.take_ended() {
+        match self.context.slot.take_finished() {
             Some(response) => {
                 let record = self.record(response)?;
                 self.responses.keep(&self.tenant, self.id(), &record).await
@@ -138,8 +155,13 @@ impl Turn {
         tail(app, self.responses.clone(), self.tenant.clone(), self.id().to_owned(), None).await
     }
 
+    /// The responses before this one, the oldest first.
+    fn ancestors_of_next(&self) -> Vec<String> {
+        self.ancestors.iter().chain(&self.parameters.previous).cloned().collect()
+    }
+
     fn id(&self) -> &str {
-        self.kept.ids.as_ref().map_or("", |ids| ids.response())
+        self.context.ids.as_ref().map_or("", |ids| ids.response())
     }
 
     fn record(&self, response: WholeResponse) -> Result<ResponseRecord, ApiError> {
@@ -148,15 +170,16 @@ impl Turn {
             response: json.ok_or_else(|| ApiError::internal_error("unknown"))?,
             input: self.input.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             output: response.output,
-            previous: self.wish.previous.clone(),
-            conversation: self.wish.conversation.clone(),
+            previous: self.parameters.previous.clone(),
+            ancestors: self.ancestors_of_next(),
+            conversation: self.parameters.conversation.clone(),
             request: None,
         })
     }
 }
 
-impl Keeper for Turn {
-    fn keep(&self) -> BoxFuture<'_, Result<(), ApiError>> {
+impl AnswerRecorder for Turn {
+    fn record(&self) -> BoxFuture<'_, Result<(), ApiError>> {
         Self::keep(self).boxed()
     }
 }

@@ -7,10 +7,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use throng_api::ApiError;
-use throng_api::responses::{Ids, Item, Kept, Wish};
+use throng_api::responses::{Ids, Item, StateParameters, TurnContext};
 use throng_store::{ObjectKey, ObjectKind, ObjectWrite, Store, StoreError, StoredObject};
 
 pub use self::background::{BackgroundResponse, EventPage, KeptRequest, Orphan};
@@ -22,6 +23,8 @@ use crate::now_unix_s;
 const MAX_TURNS: usize = 1_000;
 /// Most bytes of the kept turns of a conversation.
 const MAX_HISTORY_BYTES: usize = 32 << 20;
+/// Responses that are read at a time.
+const READS_AT_A_TIME: usize = 4;
 /// Most references to kept items in one input.
 const MAX_REFERENCES: usize = 1_000;
 
@@ -45,12 +48,26 @@ pub struct ResponseRecord {
     /// The response that it went on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
+    /// The responses before that one, the oldest first: a turn reads all of them at once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ancestors: Vec<String>,
     /// The conversation that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<String>,
     /// Its request, while it is being answered without its client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<KeptRequest>,
+}
+
+/// What a request goes on with.
+#[derive(Debug)]
+pub struct Gathered {
+    /// What the request is read with.
+    pub context: TurnContext,
+    /// The responses before the previous one, the oldest first.
+    pub ancestors: Vec<String>,
+    /// Bytes of all that was read.
+    pub n_bytes: usize,
 }
 
 impl ResponseRecord {
@@ -93,25 +110,26 @@ impl Responses {
         Ok(record.map(|record| (object, record)))
     }
 
-    /// What is kept of the conversation that a request goes on with, and how many bytes that has.
+    /// What is kept of the conversation that a request goes on with.
     ///
     /// # Errors
     /// 4xx for what is not kept for this tenant, 503 where the store does not answer.
-    pub async fn gather(&self, tenant: &str, wish: &Wish) -> Result<(Kept, usize), ApiError> {
-        let mut kept = Kept { is_storing: wish.store.unwrap_or(true), ..Kept::default() };
-        let mut n_bytes = 0;
-        if let Some(previous) = &wish.previous {
-            kept.history = self.history(tenant, previous, &mut n_bytes).await?;
+    pub async fn gather(&self, tenant: &str, parameters: &StateParameters) -> Result<Gathered, ApiError> {
+        let mut context =
+            TurnContext { is_storing: parameters.store.unwrap_or(true), ..TurnContext::default() };
+        let (mut n_bytes, mut ancestors) = (0, Vec::new());
+        if let Some(previous) = &parameters.previous {
+            (context.history, ancestors) = self.history(tenant, previous, &mut n_bytes).await?;
         }
-        if let Some(conversation) = &wish.conversation {
-            kept.history = self.conversations.all_items(tenant, conversation, &mut n_bytes).await?;
+        if let Some(conversation) = &parameters.conversation {
+            context.history = self.conversations.all_items(tenant, conversation, &mut n_bytes).await?;
         }
-        if wish.references.len() > MAX_REFERENCES {
+        if parameters.references.len() > MAX_REFERENCES {
             return Err(ApiError::array_above_max_length("input", MAX_REFERENCES));
         }
         let mut looked_at = BTreeSet::new();
-        for id in &wish.references {
-            if is_known_in(&kept.history, id) || is_known_in(&kept.referenced, id) {
+        for id in &parameters.references {
+            if is_known_in(&context.history, id) || is_known_in(&context.referenced, id) {
                 continue;
             }
             let not_found = || ApiError::item_not_found(id, "input");
@@ -122,58 +140,82 @@ impl Responses {
             let (object, record) = self.object(tenant, &response).await?.ok_or_else(not_found)?;
             n_bytes += object.n_bytes as usize;
             if n_bytes > MAX_HISTORY_BYTES {
-                return Err(ApiError::array_above_max_length("input", kept.referenced.len()));
+                return Err(ApiError::array_above_max_length("input", context.referenced.len()));
             }
-            kept.referenced.extend(record.items());
-            if !is_known_in(&kept.referenced, id) {
+            context.referenced.extend(record.items());
+            if !is_known_in(&context.referenced, id) {
                 return Err(not_found());
             }
         }
-        if kept.is_storing {
-            kept.ids = Some(Ids::new());
+        if context.is_storing {
+            context.ids = Some(Ids::new());
         }
-        if wish.is_background {
-            kept.seed = Some(i64::from(fastrand::u32(..)));
+        if parameters.is_background {
+            context.seed = Some(i64::from(fastrand::u32(..)));
         }
-        Ok((kept, n_bytes))
+        Ok(Gathered { context, ancestors, n_bytes })
     }
 
-    /// The items of a response and of all before it.
+    /// The items of a response and of all before it, and the ids of those before it.
     async fn history(
         &self,
         tenant: &str,
         previous: &str,
         n_bytes: &mut usize,
-    ) -> Result<Vec<Item>, ApiError> {
-        let not_found = || ApiError::previous_response_not_found(previous);
-        let (mut turns, mut next) = (Vec::new(), Some(previous.to_owned()));
-        while let Some(id) = next.take() {
-            let (object, record) = self.object(tenant, &id).await?.ok_or_else(not_found)?;
-            *n_bytes += object.n_bytes as usize;
-            if turns.len() == MAX_TURNS || *n_bytes > MAX_HISTORY_BYTES {
-                let reason = "The kept conversation is too long; use /v1/responses/compact.";
-                return Err(ApiError::invalid_value("previous_response_id", reason));
-            }
-            if object.is_pending {
-                let reason = "The previous response is still in progress.";
-                return Err(ApiError::invalid_value("previous_response_id", reason));
-            }
-            match (&record.conversation, &record.previous) {
-                (Some(conversation), _) => {
-                    let mut items = self.conversations.all_items(tenant, conversation, n_bytes).await?;
-                    let first = record.input.first().or(record.output.first()).map(Item::id);
-                    let place = items.iter().position(|item| Some(item.id()) == first);
-                    items.truncate(place.unwrap_or(items.len()));
-                    turns.push(record.items().collect());
-                    turns.push(items);
-                }
-                (None, earlier) => {
-                    next.clone_from(earlier);
-                    turns.push(record.items().collect::<Vec<_>>());
-                }
-            }
+    ) -> Result<(Vec<Item>, Vec<String>), ApiError> {
+        let newest = self.turn(tenant, previous, n_bytes).await?;
+        let ancestors = newest.ancestors.clone();
+        if ancestors.len() >= MAX_TURNS {
+            return Err(history_too_long());
         }
-        Ok(turns.into_iter().rev().flatten().collect())
+        let mut turns = vec![newest];
+        let read = async |id: String| {
+            let mut n_read = 0;
+            self.turn(tenant, &id, &mut n_read).await.map(|record| (record, n_read))
+        };
+        let mut older = stream::iter(ancestors.clone().into_iter().rev().map(read)).buffered(READS_AT_A_TIME);
+        while let Some(turn) = older.next().await {
+            let (record, n_read) = turn?;
+            *n_bytes += n_read;
+            if *n_bytes > MAX_HISTORY_BYTES {
+                return Err(history_too_long());
+            }
+            turns.push(record);
+        }
+        // Only the oldest one can be of a conversation, whose items came before it.
+        let mut items = match turns.last() {
+            Some(oldest) => self.items_before(tenant, oldest, n_bytes).await?,
+            None => Vec::new(),
+        };
+        items.extend(turns.into_iter().rev().flat_map(ResponseRecord::items));
+        Ok((items, ancestors))
+    }
+
+    /// A response that another one goes on from.
+    async fn turn(&self, tenant: &str, id: &str, n_bytes: &mut usize) -> Result<ResponseRecord, ApiError> {
+        let found = self.object(tenant, id).await?;
+        let (object, record) = found.ok_or_else(|| ApiError::previous_response_not_found(id))?;
+        *n_bytes += object.n_bytes as usize;
+        if object.is_pending {
+            let reason = "The previous response is still in progress.";
+            return Err(ApiError::invalid_value("previous_response_id", reason));
+        }
+        if *n_bytes > MAX_HISTORY_BYTES { Err(history_too_long()) } else { Ok(record) }
+    }
+
+    /// The items of a response's conversation before its own.
+    async fn items_before(
+        &self,
+        tenant: &str,
+        record: &ResponseRecord,
+        n_bytes: &mut usize,
+    ) -> Result<Vec<Item>, ApiError> {
+        let Some(conversation) = &record.conversation else { return Ok(Vec::new()) };
+        let mut items = self.conversations.all_items(tenant, conversation, n_bytes).await?;
+        let first = record.input.first().or(record.output.first()).map(Item::id);
+        let place = items.iter().position(|item| Some(item.id()) == first);
+        items.truncate(place.unwrap_or(items.len()));
+        Ok(items)
     }
 
     /// Keeps a response with what it was asked, and adds its items to its conversation: both or nothing.
@@ -225,6 +267,11 @@ impl Responses {
         let was_there = self.store.delete_object(&Self::key(tenant, id)).await.map_err(api_error)?;
         if was_there { Ok(()) } else { Err(ApiError::response_not_found(id)) }
     }
+}
+
+fn history_too_long() -> ApiError {
+    let reason = "The kept conversation is too long; use /v1/responses/compact.";
+    ApiError::invalid_value("previous_response_id", reason)
 }
 
 /// Whether an item of this id is among `items`.

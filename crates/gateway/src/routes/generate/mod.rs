@@ -21,7 +21,7 @@ use super::json_body::{AppState, JsonBody, Received, with_ignored};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generate::{StartedRequest, Target, UnreadRequest, generate};
-use crate::generation::{FrameWriter, Keeper, StreamSetting, stream};
+use crate::generation::{AnswerRecorder, FrameWriter, StreamSetting, stream};
 use crate::rejection::Rejection;
 use crate::turns::{Turn, answer_in_background};
 use crate::upstream;
@@ -198,8 +198,8 @@ fn answer_by_stream(
     let timing = [(SERVER_TIMING, header_value(caller.stages.server_timing()))];
     let ignored = std::mem::take(&mut started.ignored);
     let server = (&app.config, app.lifecycle.phase.subscribe(), app.work.memory.clone());
-    let setting =
-        StreamSetting::new(server, caller, exchange).kept_by(turn.map(|turn| turn as Arc<dyn Keeper>));
+    let setting = StreamSetting::new(server, caller, exchange)
+        .recorded_by(turn.map(|turn| turn as Arc<dyn AnswerRecorder>));
     let response = with_ignored(app, (timing, stream(started.into_stream(), setting)), &ignored);
     with_cache_use(response, cache_use)
 }

@@ -13,7 +13,7 @@ use throng_state::conversations::{Conversation, Conversations, ItemPage};
 use super::super::json_body::{AppState, JsonBody, with_ignored};
 use super::super::path_text::PathText;
 use super::Mine;
-use super::page::{ItemList, page_wish};
+use super::page::{ItemList, page_query};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::rejection::Rejection;
@@ -79,8 +79,8 @@ pub(in super::super) async fn items(
     RawQuery(query): RawQuery,
 ) -> Answer {
     let (conversations, tenant) = mine(&app, &caller)?;
-    let wish = page_wish(query.as_deref().unwrap_or_default())?;
-    let page = conversations.items(&tenant, &id, &wish).await?;
+    let range = page_query(query.as_deref().unwrap_or_default())?;
+    let page = conversations.items(&tenant, &id, &range).await?;
     Ok(Json(ItemList::new(&page)).into_response())
 }
 

@@ -15,7 +15,7 @@ use throng_api::ApiError;
 use throng_state::conversations::ItemPage;
 use throng_state::responses::Responses;
 
-use self::page::{ItemList, page_wish};
+use self::page::{ItemList, page_query};
 use super::json_body::AppState;
 use super::path_text::PathText;
 use crate::app::App;
@@ -98,8 +98,8 @@ pub(super) async fn input_items(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Rejection> {
     let mine = Mine::of(&app, &caller)?;
-    let wish = page_wish(query.as_deref().unwrap_or_default())?;
+    let range = page_query(query.as_deref().unwrap_or_default())?;
     let record = mine.responses.get(&mine.tenant, &id).await?;
-    let page = ItemPage::of(record.input, &wish)?;
+    let page = ItemPage::of(record.input, &range)?;
     Ok(axum::Json(ItemList::new(&page)).into_response())
 }

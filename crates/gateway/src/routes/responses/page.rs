@@ -3,7 +3,7 @@
 use serde::Serialize;
 use throng_api::ApiError;
 use throng_api::responses::Item;
-use throng_state::conversations::{ItemPage, PageWish};
+use throng_state::conversations::{ItemPage, PageQuery};
 
 /// Most items of a page.
 const MAX_LIMIT: usize = 100;
@@ -30,14 +30,14 @@ impl<'a> ItemList<'a> {
 ///
 /// # Errors
 /// 400 that names the parameter.
-pub(super) fn page_wish(query: &str) -> Result<PageWish, ApiError> {
-    let mut wish = PageWish { after: None, limit: DEFAULT_LIMIT, is_descending: true };
+pub(super) fn page_query(query: &str) -> Result<PageQuery, ApiError> {
+    let mut range = PageQuery { after: None, limit: DEFAULT_LIMIT, is_descending: true };
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match &*name {
-            "after" => wish.after = Some(value.into_owned()),
+            "after" => range.after = Some(value.into_owned()),
             "limit" => {
                 let limit = value.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
-                wish.limit = limit.ok_or_else(|| {
+                range.limit = limit.ok_or_else(|| {
                     ApiError::invalid_value(
                         "limit",
                         format!("'limit' must be an integer from 1 to {MAX_LIMIT}."),
@@ -45,7 +45,7 @@ pub(super) fn page_wish(query: &str) -> Result<PageWish, ApiError> {
                 })?;
             }
             "order" => {
-                wish.is_descending = match &*value {
+                range.is_descending = match &*value {
                     "asc" => false,
                     "desc" => true,
                     other => return Err(ApiError::not_one_of("order", other, &["asc", "desc"])),
@@ -54,5 +54,5 @@ pub(super) fn page_wish(query: &str) -> Result<PageWish, ApiError> {
             _ => {}
         }
     }
-    Ok(wish)
+    Ok(range)
 }

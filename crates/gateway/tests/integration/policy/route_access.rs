@@ -38,6 +38,9 @@ const OF_A_MODEL: &[&str] = &[
     "/api/generate",
     "/api/show",
     "/v1/messages/count_tokens",
+    "/v1/responses",
+    "/v1/responses/compact",
+    "/v1/responses/input_tokens",
     "/v1/models/{id}",
     "/tokenize",
     "/detokenize",
@@ -139,7 +142,7 @@ async fn routes(server: &Server) -> Vec<(String, String)> {
 /// The path of a request for a route.
 fn path_of(route: &str) -> String {
     let id = if route.starts_with("/v1/models") { "paper" } else { "none" };
-    route.replace("{id}", id)
+    route.replace("{id}", id).replace("{item_id}", "none")
 }
 
 /// The path in other ways in which clients write it, with whether a client's route is found by it.
@@ -183,6 +186,9 @@ async fn ask_at(
         "/api/chat" | "/v1/messages" | "/v1/messages/count_tokens" => {
             json!({"model": "paper", "max_tokens": 1, "messages": [{"role": "user", "content": "a"}]})
                 .to_string()
+        }
+        "/v1/responses" | "/v1/responses/compact" | "/v1/responses/input_tokens" => {
+            json!({"model": "paper", "max_output_tokens": 1, "input": "a"}).to_string()
         }
         "/tokenize" => json!({"prompt": "a"}).to_string(),
         "/detokenize" => json!({"tokens": [1]}).to_string(),

@@ -4,12 +4,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::item::{Ids, Item};
-use super::view::Sealed;
+use super::view::ResponseSlot;
 use crate::error::ApiError;
 
 /// What of a request concerns what is kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct StateParameters {
     /// Whether the response is to be kept, if the request says so.
     pub store: Option<bool>,
     /// Whether it is answered without its client.
@@ -46,7 +46,7 @@ struct Entry {
     role: Option<serde::de::IgnoredAny>,
 }
 
-impl Wish {
+impl StateParameters {
     /// Reads it from a body. `None` for a body that is refused when it is read as a whole.
     pub fn of(body: &[u8]) -> Option<Self> {
         let head: Head<'_> = serde_json::from_slice(body).ok()?;
@@ -66,6 +66,11 @@ impl Wish {
             }),
             references: entries.into_iter().filter(is_reference).filter_map(|entry| entry.id).collect(),
         })
+    }
+
+    /// Whether the request goes on with something that is kept.
+    pub fn goes_on(&self) -> bool {
+        self.previous.is_some() || self.conversation.is_some() || !self.references.is_empty()
     }
 
     /// Refuses what needs a store.
@@ -88,7 +93,7 @@ impl Wish {
 
 /// What is kept of a request's conversation, and how its response is kept.
 #[derive(Debug, Clone, Default)]
-pub struct Kept {
+pub struct TurnContext {
     /// The items before its input.
     pub history: Vec<Item>,
     /// The items that its input refers to.
@@ -98,14 +103,14 @@ pub struct Kept {
     /// Whether the response is kept.
     pub is_storing: bool,
     /// Where the writer leaves the response.
-    pub sealed: Sealed,
+    pub slot: ResponseSlot,
     /// Ids of calls that an earlier attempt has told.
     pub call_ids: Vec<String>,
     /// The key of the random numbers, where the request has none.
     pub seed: Option<i64>,
 }
 
-impl Kept {
+impl TurnContext {
     pub(super) fn find(&self, id: &str) -> Result<Item, ApiError> {
         let found = self.history.iter().chain(&self.referenced).find(|item| item.id() == id);
         found.cloned().ok_or_else(|| ApiError::item_not_found(id, "input"))
@@ -118,14 +123,14 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_found_before_the_rest_is_read() {
-        let wish = Wish::of(
+        let parameters = StateParameters::of(
             br#"{"model":"m","store":true,"conversation":{"id":"conv_1"},
                 "input":[{"type":"item_reference","id":"a"},{"id":"b"},{"role":"user","content":"x"}]}"#,
         );
-        let wish = wish.expect("a wish");
-        assert_eq!((wish.store, wish.conversation.as_deref()), (Some(true), Some("conv_1")));
-        assert_eq!(wish.references, ["a", "b"]);
-        assert_eq!(Wish::of(br#"{"input":"a"}"#), Some(Wish::default()));
-        assert_eq!(Wish::of(br#"{"store":1}"#), None);
+        let parameters = parameters.expect("a parameters");
+        assert_eq!((parameters.store, parameters.conversation.as_deref()), (Some(true), Some("conv_1")));
+        assert_eq!(parameters.references, ["a", "b"]);
+        assert_eq!(StateParameters::of(br#"{"input":"a"}"#), Some(StateParameters::default()));
+        assert_eq!(StateParameters::of(br#"{"store":1}"#), None);
     }
 }
