@@ -243,6 +243,19 @@ def test_the_oldest_conversation_goes_first_beyond_a_thousand(desktop, server): 
     assert left == [1_000, "c3", 0, 1]
 
 
+def test_a_long_conversation_shows_its_end_first(desktop, server, tmp_path):  # noqa: F811
+    open_page(desktop, server.url)
+    imported(desktop, file_of(conversation("Long", *[f"Message {i}" for i in range(250)])), tmp_path)
+    desktop.find_element(By.CSS_SELECTOR, "#settings .primary").click()
+    until(desktop, lambda page: titles(page) == ["Long"])
+    all_of("#conversations .open")(desktop)[0].click()
+    until(desktop, lambda page: len(all_of(".message")(page)) == 100)
+    assert text_of(".message .text")(desktop) == "Message 249"
+    assert text_of(".earlier")(desktop) == "Show earlier messages (150)"
+    desktop.execute_script("arguments[0].click()", desktop.find_element(By.CSS_SELECTOR, ".earlier"))
+    until(desktop, lambda page: len(all_of(".message")(page)) == 200)
+
+
 def test_nothing_is_kept_where_nothing_shall_be(desktop, server):  # noqa: F811
     open_page(desktop, server.url)
     setting(desktop, keep=False)
