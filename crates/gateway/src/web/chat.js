@@ -9,9 +9,9 @@ const MAX_ANSWERS = 4;
 
 export class Chat {
   /**
-   * `view` shows the open conversation. `hooks`: `request()` gives model, key, system prompt and settings of the next
-   * request, `onList()` is called when the list has changed, `onState()` when an answer begins or ends, `onNotKept(error)`
-   * when the storage fails, `onRefused(error)` when the server refuses a key.
+   * `view` shows the open conversation. `hooks`: `request()` gives model, key, system prompt and settings of the
+   * next request, `onList()` is called when the list has changed, `onState()` when an answer begins or ends,
+   * `onNotKept(error)` when the storage fails, `onRefused(error)` when the server refuses a key.
    */
   constructor(storage, view, hooks) {
     this.storage = storage;
