@@ -210,6 +210,33 @@ def test_an_export_comes_back_by_an_import(desktop, server, tmp_path):  # noqa: 
     assert plain(kept(desktop)) == plain(before)
 
 
+def test_an_export_of_llama_cpp_is_imported(desktop, server, tmp_path):  # noqa: F811
+    call = json.dumps([{"id": "c", "type": "function", "function": {"name": "now", "arguments": "{}"}}])
+    rows = [
+        ("leaf", "t", "assistant", "It is noon.", {}),
+        ("t", "a", "tool", "noon", {"toolCallId": "c"}),
+        ("a", "q", "assistant", "", {"toolCalls": call, "reasoningContent": "They want the time."}),
+        ("b", "q", "assistant", "No idea.", {}),
+        ("q", "s", "user", "What time is it?", {}),
+        ("s", "r", "system", "Be short.", {"type": "system"}),
+        ("r", None, "system", "", {"type": "root"}),
+    ]
+    messages = [
+        {"id": id, "convId": "x", "type": "text", "timestamp": 10 - i, "role": role, "content": text, "parent": parent, "children": [], **more}
+        for i, (id, parent, role, text, more) in enumerate(rows)
+    ]
+    open_page(desktop, server.url)
+    conv = {"id": "x", "name": "The time", "lastModified": 5, "currNode": "leaf"}
+    assert imported(desktop, [{"conv": conv, "messages": messages}], tmp_path) == "Imported: 1"
+    [read] = kept(desktop)
+    assert (read["title"], read["system"], read["updated"]) == ("The time", "Be short.", 5)
+    desktop.find_element(By.CSS_SELECTOR, "#settings .primary").click()
+    all_of("#conversations .open")(desktop)[0].click()
+    until(desktop, lambda page: text_of(".message.assistant .text")(page) == "It is noon.")
+    assert [summary.text for summary in all_of(".call summary")(desktop)] == ["Tool call: now", "Result of now"]
+    assert text_of(".versions .count")(desktop) == "2/2"
+
+
 @pytest.mark.parametrize(("content", "reason"), [
     ("{", "not JSON"),
     ({"format": "other"}, "no conversations"),
@@ -241,6 +268,19 @@ def test_the_oldest_conversation_goes_first_beyond_a_thousand(desktop, server): 
         });"""
     )
     assert left == [1_000, "c3", 0, 1]
+
+
+def test_a_long_conversation_shows_its_end_first(desktop, server, tmp_path):  # noqa: F811
+    open_page(desktop, server.url)
+    imported(desktop, file_of(conversation("Long", *[f"Message {i}" for i in range(250)])), tmp_path)
+    desktop.find_element(By.CSS_SELECTOR, "#settings .primary").click()
+    until(desktop, lambda page: titles(page) == ["Long"])
+    all_of("#conversations .open")(desktop)[0].click()
+    until(desktop, lambda page: len(all_of(".message")(page)) == 100)
+    assert text_of(".message .text")(desktop) == "Message 249"
+    assert text_of(".earlier")(desktop) == "Show earlier messages (150)"
+    desktop.execute_script("arguments[0].click()", desktop.find_element(By.CSS_SELECTOR, ".earlier"))
+    until(desktop, lambda page: len(all_of(".message")(page)) == 200)
 
 
 def test_nothing_is_kept_where_nothing_shall_be(desktop, server):  # noqa: F811

@@ -24,6 +24,8 @@ def test_every_file_has_a_package_and_every_package_a_licence():
 def test_the_files_are_those_of_npm(tmp_path):
     if shutil.which("npm") is None:
         pytest.skip("needs npm")
-    subprocess.run([sys.executable, VENDOR / "fetch.py", tmp_path], check=True, timeout=300)
+    if subprocess.run([sys.executable, VENDOR / "fetch.py", tmp_path], timeout=300).returncode:
+        pytest.skip("npm's registry cannot be reached")
+    assert len(list(tmp_path.iterdir())) == sum(len(package["files"]) for package in PACKAGES)
     for path in tmp_path.iterdir():
         assert path.read_bytes() == (VENDOR / path.name).read_bytes(), path.name

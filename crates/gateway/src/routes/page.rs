@@ -49,6 +49,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "editor.js",
         "frames.js",
         "icon.svg",
+        "llama_cpp_export.js",
         "markdown.js",
         "markdown_view.js",
         "math.js",

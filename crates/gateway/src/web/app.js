@@ -17,7 +17,10 @@ const WIDE = matchMedia("(min-width: 62rem)");
 
 async function openStorage() {
   if (!preferences.get("keep")) return new MemoryStorage();
-  try { return await BrowserStorage.open(); } catch { return new MemoryStorage(); }
+  try { return await BrowserStorage.open(); } catch {
+    say("This browser keeps nothing: conversations end with the page.");
+    return new MemoryStorage();
+  }
 }
 
 const storage = await openStorage();
@@ -197,7 +200,7 @@ $("delete-all").addEventListener("click", async (event) => {
     node.addEventListener("blur", () => { delete node.dataset.sure; node.textContent = "Delete all"; }, { once: true });
     return;
   }
-  for (const head of await storage.conversations()) await chat.remove(head);
+  await chat.removeAll();
   $("transfer-state").textContent = "All conversations are deleted.";
   newChat();
 });

@@ -9,9 +9,9 @@ const MAX_ANSWERS = 4;
 
 export class Chat {
   /**
-   * `view` shows the open conversation. `hooks`: `request()` gives model, key, system prompt and settings of the next
-   * request, `onList()` is called when the list has changed, `onState()` when an answer begins or ends, `onNotKept(error)`
-   * when the storage fails, `onRefused(error)` when the server refuses a key.
+   * `view` shows the open conversation. `hooks`: `request()` gives model, key, system prompt and settings of the
+   * next request, `onList()` is called when the list has changed, `onState()` when an answer begins or ends,
+   * `onNotKept(error)` when the storage fails, `onRefused(error)` when the server refuses a key.
    */
   constructor(storage, view, hooks) {
     this.storage = storage;
@@ -34,6 +34,7 @@ export class Chat {
 
   /** Begins a conversation; it is kept from its first message on. */
   create(system) {
+    this.opening = null;
     this.conversation = Conversation.create({ system, model: "" });
     this.view.clear();
     this.#show();
@@ -41,12 +42,11 @@ export class Chat {
 
   /** Opens a conversation, and shows a message of it. Says whether there is such a one. */
   async open(id, message) {
-    let conversation = this.live.get(id);
-    if (!conversation) {
-      const head = (await this.storage.conversations()).find((head) => head.id === id);
-      if (!head) return false;
-      conversation = new Conversation(head, await this.storage.messages(id));
-    }
+    const opening = (this.opening = {});
+    const conversation = this.live.get(id) ?? (await this.#read(id));
+    // Where another one was asked for meanwhile, that one is shown.
+    if (this.opening !== opening) return true;
+    if (!conversation) return false;
     this.conversation = conversation;
     const found = message && conversation.messages.get(message.id);
     if (found && !conversation.path.includes(found)) conversation.select(found);
@@ -55,6 +55,11 @@ export class Chat {
     this.view.toBottom();
     if (found) this.view.reveal(found);
     return true;
+  }
+
+  async #read(id) {
+    const head = (await this.storage.conversations()).find((head) => head.id === id);
+    return head && new Conversation(head, await this.storage.messages(id));
   }
 
   #show() {
@@ -158,6 +163,13 @@ export class Chat {
     for (const answer of this.answers.values()) if (answer.message.conversation === head.id) answer.stop(true);
     this.live.delete(head.id);
     await this.storage.remove(head.id);
+    this.hooks.onList();
+  }
+
+  async removeAll() {
+    for (const answer of this.answers.values()) answer.stop(true);
+    this.live.clear();
+    await this.storage.clear();
     this.hooks.onList();
   }
 

@@ -105,6 +105,8 @@ function isAnswered(message) {
 function requestMessage({ role, content, calls, call }) {
   if (role === "tool") return { role, content, tool_call_id: call };
   if (!calls?.length) return { role, content };
-  const functionCall = ({ id, name, arguments: text }) => ({ id, type: "function", function: { name, arguments: text } });
+  const functionCall = ({ id, name, arguments: text }) => {
+    return { id, type: "function", function: { name, arguments: text } };
+  };
   return { role, content: content || null, tool_calls: calls.map(functionCall) };
 }

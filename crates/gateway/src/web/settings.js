@@ -51,7 +51,7 @@ function isRight() {
   return !$("tools-error").textContent && ($("format").value !== "schema" || !$("schema-error").textContent);
 }
 
-/** Fills the dialog and wires it. `onChange` is called when it closes; `system` of a conversation is set by its owner. */
+/** Fills the dialog, but for the system prompt of the open conversation, and wires it. `onChange` is called when it closes. */
 export function openSettingsWith(onChange) {
   const kept = preferences.get("settings");
   for (const id of [...NUMBERS, ...TEXTS]) $(id).value = kept[id] ?? "";

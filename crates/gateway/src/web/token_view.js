@@ -7,7 +7,8 @@ const N_SHADES = 5;
 
 const percent = (logprob) => {
   const value = 100 * Math.exp(logprob);
-  return value >= 99.95 ? "100 %" : value >= 1 ? `${value.toFixed(1)} %` : `${value.toPrecision(1)} %`;
+  if (value < 0.1) return "< 0.1 %";
+  return value >= 99.95 ? "100 %" : `${value.toFixed(1)} %`;
 };
 
 /** Blanks that would not be seen, as signs. */

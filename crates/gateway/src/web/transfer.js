@@ -1,6 +1,7 @@
 // Conversations as a file, and back. A file is checked before anything of it is kept.
 
 import { MAX_MESSAGES, newId, titleOf } from "./conversation.js";
+import { conversationsOf, isLlamaCppExport } from "./llama_cpp_export.js";
 import { MAX_CONVERSATIONS } from "./storage.js";
 
 const FORMAT = "throng-conversations";
@@ -27,13 +28,18 @@ export async function importFile(file) {
   if (file.size > MAX_FILE_BYTES) throw new BadFile("The file is larger than 256 MB.");
   let content;
   try { content = JSON.parse(await file.text()); } catch { throw new BadFile("The file is not JSON."); }
-  if (content?.format !== FORMAT || content.version !== 1 || !Array.isArray(content.conversations)) {
-    throw new BadFile("The file has no conversations of this page.");
-  }
-  if (content.conversations.length > MAX_CONVERSATIONS) {
+  const conversations = isLlamaCppExport(content) ? conversationsOf(content) : ownConversations(content);
+  if (conversations.length > MAX_CONVERSATIONS) {
     throw new BadFile(`The file has more than ${MAX_CONVERSATIONS} conversations.`);
   }
-  return content.conversations.map(readConversation);
+  return conversations.map(readConversation);
+}
+
+function ownConversations(content) {
+  if (content?.format === FORMAT && content.version === 1 && Array.isArray(content.conversations)) {
+    return content.conversations;
+  }
+  throw new BadFile("The file has no conversations of this page or of llama.cpp's.");
 }
 
 function readConversation(entry) {
@@ -76,12 +82,14 @@ function readMessage(message, conversation, ids) {
 }
 
 function readStats({ first, tokens, rate, finish }) {
-  const stats = { first: numberOr(first, undefined), tokens: numberOr(tokens, undefined), rate: numberOr(rate, undefined) };
+  const stats = {};
+  for (const [name, value] of Object.entries({ first, tokens, rate })) if (Number.isFinite(value)) stats[name] = value;
   return isText(finish) ? { ...stats, finish } : stats;
 }
 
 function readCall(call) {
-  if (!isText(call?.id) || !isText(call.name) || !isText(call.arguments)) throw new BadFile("A tool call is not whole.");
+  const isWhole = isText(call?.id) && isText(call.name) && isText(call.arguments);
+  if (!isWhole) throw new BadFile("A tool call is not whole.");
   return { id: call.id, name: call.name, arguments: call.arguments };
 }
 
