@@ -8,6 +8,7 @@ pub mod config;
 pub mod conversation;
 pub mod hub;
 pub mod kv_budget;
+pub mod model_cache;
 pub mod objects;
 pub mod observability;
 pub mod process;

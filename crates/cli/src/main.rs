@@ -63,6 +63,8 @@ fn run(line: CommandLine) -> Result<()> {
             Some(Command::Generate(arguments)) => generate::run(&arguments).await,
             Some(Command::Inspect(arguments)) => inspect::run(&arguments),
             Some(Command::Pull(arguments)) => pull::run(&arguments),
+            Some(Command::List(arguments)) => models::list(&arguments),
+            Some(Command::Rm(arguments)) => models::remove(&arguments),
             Some(Command::Models(arguments)) => models::run(&arguments),
             Some(Command::Bench(arguments)) => bench::run(&arguments).await,
             Some(Command::Keys(arguments)) => keys::run(&arguments).await,

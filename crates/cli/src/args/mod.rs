@@ -42,7 +42,7 @@ pub use keys::{
     AuditArgs, DatabaseArgs, KeysArgs, KeysCommand, Permit, PermitArgs, StoreArgs, StoreCommand, UsageArgs,
     UsageBy,
 };
-pub use local::{CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, ModelsCommand};
+pub use local::{CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, ModelsCommand, RemoveArgs};
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
 pub use observability::{ExplainArgs, ObservabilityArgs};
@@ -124,7 +124,12 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Bring a model into the cache and print where it is
     Pull(PullArgs),
-    /// List the models of the cache with their sizes, or remove some
+    /// List the models of the cache with their sizes
+    #[command(visible_alias = "ls")]
+    List(CacheArgs),
+    /// Remove models from the cache; a server that has one open goes on with it
+    Rm(RemoveArgs),
+    /// List the models of the cache, or remove some
     Models(ModelsArgs),
     /// Measure prefill and decode by number of users, without HTTP
     Bench(BenchArgs),
@@ -305,6 +310,9 @@ pub struct ServeArgs {
     /// Refuse unknown parameters with 400 instead of ignoring them
     #[arg(long)]
     pub strict_parameters: bool,
+    /// Let the operator bring models into the cache with POST /api/pull, until it has this size, as 200GiB
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub max_pulled_bytes: Option<u64>,
     /// The format of the log on standard error: text, or json with one object a line
     #[arg(long, env = "THRONG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
