@@ -8,6 +8,7 @@ mod foreign;
 mod help;
 mod inspect;
 mod keys;
+mod launch;
 mod local;
 mod model_length;
 mod network;
@@ -42,12 +43,13 @@ pub use keys::{
     AuditArgs, DatabaseArgs, KeysArgs, KeysCommand, Permit, PermitArgs, StoreArgs, StoreCommand, UsageArgs,
     UsageBy,
 };
+pub use launch::{Agent, LaunchArgs};
 pub use local::{CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, ModelsCommand, RemoveArgs};
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
 pub use observability::{ExplainArgs, ObservabilityArgs};
 pub use recommended::{GenerationConfigSource, RecommendedSampling};
-pub use terminal::{ChatArgs, GenerateArgs, SamplingArgs};
+pub use terminal::{ChatArgs, GenerateArgs, RunArgs, SamplingArgs};
 pub use values::{LogFormat, Variables, bytes_of, check_variables};
 pub use words::is_path;
 
@@ -116,8 +118,12 @@ pub enum Command {
     Gateway(Box<GatewayArgs>),
     /// Show the workers of a gateway
     Fleet(FleetArgs),
+    /// Run a model in the terminal: chat with it, or answer one prompt
+    Run(RunArgs),
     /// Chat with a model in the terminal
     Chat(ChatArgs),
+    /// Start a coding agent (claude, codex, opencode) that uses a model of this machine
+    Launch(LaunchArgs),
     /// Continue one prompt and print the result
     Generate(GenerateArgs),
     /// Print a model's sizes, formats and how many tokens fit
