@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import httpx
 import pytest
 import replay
 
@@ -111,6 +112,24 @@ def test_opencode_does_a_task_on_a_running_server(binary, agents, workplace, sta
         check(launch(binary, agents, workplace, "opencode", "--", "run", TASK, env=address), workplace)
         # Nothing is left in the files of its user but what the agent itself keeps.
         assert not [path for path in (workplace.parent / "home").rglob("opencode.json*") if "throng" in path.read_text()]
+
+
+@pytest.mark.nightly
+def test_codex_does_a_task_on_a_running_server(binary, agents, workplace, start):
+    model = workplace.parent / "scripted.gguf"
+    replay.write_turns(
+        model,
+        turns(
+            call("exec_command", cmd="cat hello.txt"),
+            call("exec_command", cmd="sed -i s/world/Throng/ hello.txt"),
+            call("exec_command", cmd="sleep 1; cp hello.txt seen.txt"),
+        ),
+    )
+    with start(model) as server:
+        if httpx.post(f"{server.url}/v1/responses", json={}).status_code == 404:
+            pytest.skip("Codex: the server has no /v1/responses")
+        arguments = ("exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", TASK)
+        check(launch(binary, agents, workplace, "codex", "--url", server.url, "--", *arguments), workplace)
 
 
 def test_an_agent_that_is_not_installed_is_named_with_its_command(binary, workplace):

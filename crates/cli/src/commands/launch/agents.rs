@@ -99,6 +99,8 @@ fn codex(server: ServedTo<'_>) -> Launch {
         ("model_providers.throng.base_url", text(&format!("{}/v1", server.url))),
         ("model_providers.throng.wire_api", text("responses")),
         ("model_providers.throng.env_key", text(KEY_VARIABLE)),
+        // OpenAI's own search is a tool that other servers refuse.
+        ("web_search", text("disabled")),
     ];
     settings.extend(server.context.map(|n| ("model_context_window", n.to_string())));
     let settings = settings.into_iter().flat_map(|(key, value)| ["-c".to_owned(), format!("{key}={value}")]);
