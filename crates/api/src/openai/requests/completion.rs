@@ -120,7 +120,7 @@ pub fn parse(body: &[u8], options: &ReadOptions) -> Result<CompletionRequest, Ap
 /// The gap between a prompt and the suffix.
 fn gap(prompt: Prompt, suffix: &str) -> Result<Prompt, ApiError> {
     let Prompt::Text(before) = prompt else {
-        return Err(ApiError::invalid_value("suffix", "Only prompts of text have a suffix."));
+        return Err(ApiError::unsupported_parameter("suffix", "Only prompts of text have one."));
     };
     let (behind, files, param) = (suffix.to_owned(), Vec::new(), "suffix");
     Ok(Prompt::Infill(Box::new(Infill { before, behind, files, param })))
