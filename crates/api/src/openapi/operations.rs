@@ -113,7 +113,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     act("/api/push", "Refused: this server publishes no models."),
     get("/api/tags", "The models, in Ollama's form."),
     get("/api/ps", "The models in memory, in Ollama's form."),
-    get("/api/version", "The version of this server."),
+    get("/api/version", "The version of Ollama whose API is spoken, and that of this server."),
     post("/tokenize", "TokenizeRequest", "The tokens of a text or of a conversation.").gives("Tokens"),
     post("/detokenize", "DetokenizeRequest", "The text of tokens.").gives("Text"),
     post("/v1/moderations", "ModerationRequest", "Which of the operator's rules texts match.")

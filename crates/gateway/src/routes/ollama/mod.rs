@@ -19,6 +19,9 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::rejection::Rejection;
 
+/// Version of Ollama whose API is spoken here.
+const API_VERSION: &str = "0.12.0";
+
 /// `GET /api/tags`: all models that the key permits.
 pub(super) async fn tags(State(app): AppState, Extension(caller): Extension<Arc<Caller>>) -> Response {
     let key_holder = caller.key_holder();
@@ -79,9 +82,11 @@ pub(super) async fn create() -> Rejection {
     ApiError::not_over_http("This server makes and publishes no models.").into()
 }
 
-/// `GET /api/version`.
+/// `GET /api/version`. Clients refuse a server that is older than the API they speak, so the version is that
+/// of Ollama's API.
 pub(super) async fn version() -> Response {
-    Json(serde_json::json!({"version": env!("CARGO_PKG_VERSION")})).into_response()
+    let throng = env!("CARGO_PKG_VERSION");
+    Json(serde_json::json!({"version": API_VERSION, "throng": throng})).into_response()
 }
 
 #[derive(Deserialize)]
