@@ -206,3 +206,45 @@ def test_defaults_of_the_operator_reach_requests_that_say_nothing(start, tmp_pat
             model="throng-starter", messages=messages, extra_body={"chat_template_kwargs": {"colour": ""}}
         )
         assert default.usage.prompt_tokens > plain.usage.prompt_tokens + 20
+
+
+def cached(folder):
+    """A cache with one model."""
+    blobs = folder / "models--org--name/blobs"
+    blobs.mkdir(parents=True)
+    (blobs / "a").write_bytes(bytes(2048))
+    return folder
+
+
+def test_the_cache_is_listed_and_models_are_removed(binary, tmp_path):
+    cache = cached(tmp_path / "cache")
+    listed = throng(binary, "list", "--download-dir", str(cache))
+    assert "org/name" in listed.stdout and "2.0 KiB" in listed.stdout
+    assert "throng run NAME" in listed.stderr
+    assert throng(binary, "ls", "--json", "--download-dir", str(cache)).stdout == throng(
+        binary, "models", "list", "--json", "--download-dir", str(cache)
+    ).stdout
+    absent = throng(binary, "rm", "org/absent", "--download-dir", str(cache))
+    assert absent.returncode == 1 and "org/name" in absent.stderr
+    removed = throng(binary, "rm", "org/name", "--download-dir", str(cache))
+    assert removed.stdout.startswith("removed org/name") and not list(cache.iterdir())
+
+
+def test_run_answers_a_prompt(binary, monkeypatch):
+    monkeypatch.setenv("THRONG_URL", "http://127.0.0.1:9")
+    asked = ("--temperature", "0", "--max-tokens", "24")
+    answer = throng(binary, "run", "throng-starter", "What is 7 plus 5?", *asked, stdin="")
+    assert answer.returncode == 0 and "12" in answer.stdout, answer.stderr
+    # What comes from standard input stands before it.
+    piped = throng(binary, "run", "throng-starter", *asked, stdin="What is 7 plus 5?")
+    assert piped.stdout == answer.stdout
+    nothing = throng(binary, "run", "throng-starter", stdin="")
+    assert nothing.returncode == 1 and "no prompt" in nothing.stderr
+
+
+def test_run_asks_a_running_server_that_has_the_model(binary, server, monkeypatch):
+    monkeypatch.setenv("THRONG_URL", server.url)
+    n_before = "".join(server.output).count("/v1/chat/completions")
+    answer = throng(binary, "run", "throng-starter", "What is 7 plus 5?", "--temperature", "0", stdin="")
+    assert answer.returncode == 0 and "12" in answer.stdout, answer.stderr
+    assert "".join(server.output).count("/v1/chat/completions") > n_before

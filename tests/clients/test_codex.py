@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from replay import write_turns  # noqa: E402
+from replay import write_task  # noqa: E402
 
 CODEX = os.environ.get("THRONG_CODEX")
 CONFIG = """
@@ -44,7 +44,7 @@ def test_codex_reads_edits_and_runs(start, tmp_path):
     ]
     # Two results at once are two turns further.
     turns = [turns[0], turns[1], ["(never)"], turns[2]]
-    write_turns(tmp_path / "scripted.gguf", turns, TEMPLATE, control=["<think>", "</think>"])
+    write_task(tmp_path / "scripted.gguf", turns, TEMPLATE, control=["<think>", "</think>"])
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
     home.mkdir()

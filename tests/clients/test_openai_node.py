@@ -27,18 +27,11 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage
 
 
 @pytest.fixture(scope="module")
-def site():
+def site(node_folder):
     """A folder with the library from npm, the tests and a page that finds both."""
-    folder = HERE.parent.parent / "target" / "clients-node"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("package.json", "package-lock.json", "openai_node.mjs"):
-        shutil.copy(HERE / name, folder)
+    folder = node_folder
+    shutil.copy(HERE / "openai_node.mjs", folder)
     (folder / "index.html").write_text(PAGE)
-    wanted = (HERE / "package-lock.json").read_text()
-    stamp = folder / "installed.json"
-    if not stamp.exists() or stamp.read_text() != wanted:
-        subprocess.run([BIN / "npm", "ci", "--no-audit", "--no-fund"], cwd=folder, check=True, timeout=300)
-        stamp.write_text(wanted)
     return folder
 
 

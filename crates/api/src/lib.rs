@@ -10,6 +10,7 @@ mod events;
 pub mod field;
 mod ignored;
 pub mod json;
+pub mod llama_cpp;
 mod model_name;
 pub mod ollama;
 pub mod openai;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use throng_cli::args::{Command, CommandLine, LogFormat};
 use throng_cli::commands::{
-    bench, chat, config, explain, fleet, gateway, generate, handover, inspect, keys, models, pull, serve,
-    shell, store, usage, worker,
+    bench, chat, config, explain, fleet, gateway, generate, handover, inspect, keys, launch, models, pull,
+    run, serve, shell, store, usage, worker,
 };
 use throng_cli::error_chain::in_full;
 use throng_cli::process::line_queue::LineFormat;
@@ -60,10 +60,14 @@ fn run(line: CommandLine) -> Result<()> {
             Some(Command::Worker(arguments)) => worker::run(&arguments).await,
             Some(Command::Gateway(arguments)) => gateway::run(&arguments).await,
             Some(Command::Fleet(arguments)) => fleet::run(&arguments).await,
+            Some(Command::Run(arguments)) => run::run(&arguments).await,
             Some(Command::Chat(arguments)) => chat::run(&arguments).await,
+            Some(Command::Launch(arguments)) => launch::run(&arguments).await,
             Some(Command::Generate(arguments)) => generate::run(&arguments).await,
             Some(Command::Inspect(arguments)) => inspect::run(&arguments),
             Some(Command::Pull(arguments)) => pull::run(&arguments),
+            Some(Command::List(arguments)) => models::list(&arguments),
+            Some(Command::Rm(arguments)) => models::remove(&arguments),
             Some(Command::Models(arguments)) => models::run(&arguments),
             Some(Command::Bench(arguments)) => bench::run(&arguments).await,
             Some(Command::Keys(arguments)) => keys::run(&arguments).await,

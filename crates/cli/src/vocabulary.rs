@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
 use throng_model::weights::gguf::{Gguf, GgufArray, GgufError, GgufMetadata, GgufStrings};
 use throng_model::{LoadedModel, VocabularySource};
-use throng_text::{GgufEncoderKeys, GgufVocabulary, Tokenizer};
+use throng_text::{GgufEncoderKeys, GgufInfillKeys, GgufVocabulary, Tokenizer};
 
 /// The tokenizer of a model, if it has one.
 ///
@@ -93,6 +93,7 @@ pub fn gguf_vocabulary(gguf: &Gguf) -> Result<GgufVocabulary, GgufError> {
         add_bos_token: flag("add_bos_token")?,
         add_eos_token: flag("add_eos_token")?,
         add_space_prefix: flag("add_space_prefix")?,
+        infill: infill_keys(metadata)?,
         encoder: GgufEncoderKeys {
             separator_token_id: token_id(metadata, "seperator_token_id")?,
             cls_token_id: token_id(metadata, "cls_token_id")?,
@@ -101,6 +102,21 @@ pub fn gguf_vocabulary(gguf: &Gguf) -> Result<GgufVocabulary, GgufError> {
             remove_extra_whitespaces: flag("remove_extra_whitespaces")?,
             precompiled_charsmap: bytes(metadata.array(&key("precompiled_charsmap"))?),
         },
+    })
+}
+
+/// The tokens for filling in the middle, by their names of today or older ones.
+fn infill_keys(metadata: &GgufMetadata) -> Result<GgufInfillKeys, GgufError> {
+    let either = |name: &str, older: &str| -> Result<Option<u32>, GgufError> {
+        Ok(token_id(metadata, name)?.or(token_id(metadata, older)?))
+    };
+    Ok(GgufInfillKeys {
+        before: either("fim_pre_token_id", "prefix_token_id")?,
+        behind: either("fim_suf_token_id", "suffix_token_id")?,
+        middle: either("fim_mid_token_id", "middle_token_id")?,
+        repository: token_id(metadata, "fim_rep_token_id")?,
+        file: token_id(metadata, "fim_sep_token_id")?,
+        end: token_id(metadata, "fim_pad_token_id")?,
     })
 }
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use bytes::Bytes;
 use throng_core::request::{Adapter, AdapterId};
 use throng_fleet::adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
-use throng_text::{AnswerFormat, ChatTemplate, GgufEncoderKeys, GgufVocabulary, Tokenizer};
-use throng_wire::{ArtifactKind, Description, EncoderKeys, Vocabulary};
+use throng_text::{AnswerFormat, ChatTemplate, GgufEncoderKeys, GgufInfillKeys, GgufVocabulary, Tokenizer};
+use throng_wire::{ArtifactKind, Description, EncoderKeys, InfillKeys, Vocabulary};
 
 use crate::held_bytes::HeldBytes;
 use crate::served_model::ServedModel;
@@ -93,8 +93,14 @@ fn gguf_vocabulary(vocabulary: Vocabulary) -> GgufVocabulary {
         add_bos_token: vocabulary.add_bos_token,
         add_eos_token: vocabulary.add_eos_token,
         add_space_prefix: vocabulary.add_space_prefix,
+        infill: infill_keys(vocabulary.infill),
         encoder: encoder_keys(vocabulary.encoder),
     }
+}
+
+fn infill_keys(keys: InfillKeys) -> GgufInfillKeys {
+    let InfillKeys { before, behind, middle, repository, file, end } = keys;
+    GgufInfillKeys { before, behind, middle, repository, file, end }
 }
 
 fn encoder_keys(keys: EncoderKeys) -> GgufEncoderKeys {

@@ -56,7 +56,7 @@ pub use ledger::{Ledger, LedgerError};
 pub use limits::SharedLimits;
 pub use metrics::ProcessFacts;
 pub use observation::{GenerationReport, RequestObserver, RequestPhase, RequestReport, TraceParent};
-pub use on_demand::{ModelLoader, OnDemandModel, OnDemandModels};
+pub use on_demand::{FileProgress, ModelLoader, OnDemandModel, OnDemandModels, PullFault};
 pub use pooling_model::{LabelActivation, PoolingModel, PoolingOutput};
 pub use served_model::ServedModel;
 pub use throng_fleet::adapters::{

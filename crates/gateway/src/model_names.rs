@@ -41,10 +41,10 @@ impl App {
             names.extend(permitted.cloned());
         }
         let on_demand = self.models.on_demand.iter().flat_map(|models| models.names());
-        let aliases = self.config.routing.aliases.iter().map(|alias| &alias.name);
+        let aliases = self.config.routing.aliases.iter().map(|alias| alias.name.clone());
         for name in on_demand.chain(aliases).filter(|name| key_holder.permits_name_of(name, &[])) {
-            if !names.contains(name) {
-                names.push(name.clone());
+            if !names.contains(&name) {
+                names.push(name);
             }
         }
         names

@@ -24,6 +24,7 @@ pub use error::{TemplateError, TextError, TokenizerError};
 pub use reasoning::{ReasoningFormat, ThinkingBudget};
 pub use rendered_prompt::RenderedPrompt;
 pub use tokenizer::{
-    EncodeOptions, GgufEncoderKeys, GgufVocabulary, PairFrame, SpecialTokens, Tokenizer, TokenizerConfig,
+    EncodeOptions, GgufEncoderKeys, GgufInfillKeys, GgufVocabulary, InfillText, InfillTokens, PairFrame,
+    SpecialTokens, Tokenizer, TokenizerConfig,
 };
 pub use tool_calls::{AnswerEvent, ToolCallFormat, ToolSchemas};

@@ -55,7 +55,29 @@ pub struct Vocabulary {
     pub add_bos_token: Option<bool>,
     pub add_eos_token: Option<bool>,
     pub add_space_prefix: Option<bool>,
+    #[serde(skip_serializing_if = "InfillKeys::is_empty")]
+    pub infill: InfillKeys,
     pub encoder: EncoderKeys,
+}
+
+/// The keys of a GGUF file that only models have that fill in the middle.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names are those of the text crate's keys")]
+pub struct InfillKeys {
+    pub before: Option<u32>,
+    pub behind: Option<u32>,
+    pub middle: Option<u32>,
+    pub repository: Option<u32>,
+    pub file: Option<u32>,
+    pub end: Option<u32>,
+}
+
+impl InfillKeys {
+    /// Whether the file has none of them.
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The keys of a GGUF file that only encoders have.

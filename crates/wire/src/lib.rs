@@ -18,7 +18,7 @@ mod lines;
 mod request;
 mod status;
 
-pub use artifact::{Artifact, ArtifactKind, EncoderKeys, Vocabulary, digest};
+pub use artifact::{Artifact, ArtifactKind, EncoderKeys, InfillKeys, Vocabulary, digest};
 pub use constraint::{Constraint, Form, Reasoning, ToolCalls};
 pub use description::{Description, NEWEST_VERSION, OLDEST_VERSION, Pooling, Versions};
 pub use error::{ErrorKind, WireError};

@@ -60,21 +60,26 @@ pub fn run(extent: Extent) -> Result<()> {
 }
 
 /// Runs `tests/clients/`: the libraries that others have built on the official one, and its JavaScript
-/// sibling.
-pub fn run_others() -> Result<()> {
+/// sibling; in the nightly run also coding agents.
+pub fn run_others(extent: Extent) -> Result<()> {
     machine::browser()?;
-    run_folder(&machine::clients_python()?, "tests/clients")
+    run_folder(&machine::clients_python()?, "tests/clients", extent)
 }
 
 /// Runs `tests/checkpoints/`: what Throng computes of quantized checkpoints, against the libraries that write
 /// them.
 pub fn run_checkpoints() -> Result<()> {
-    run_folder(&machine::checkpoints_python()?, "tests/checkpoints")
+    run_folder(&machine::checkpoints_python()?, "tests/checkpoints", Extent::Ordinary)
 }
 
 /// Builds the binary and runs the tests of a folder that has packages of its own.
-fn run_folder(python: &Path, folder: &str) -> Result<()> {
+fn run_folder(python: &Path, folder: &str, extent: Extent) -> Result<()> {
     cargo(&["build", "--package", "throng-cli"])?;
     let binary = workspace().join("target/debug/throng");
-    start(python, &["-m", "pytest", "-q", "-rx", folder, "--throng", &binary.to_string_lossy()])
+    let binary = binary.to_string_lossy();
+    let mut line = vec!["-m", "pytest", "-q", "-rx", folder, "--throng", &binary];
+    if extent == Extent::Nightly {
+        line.push("--nightly");
+    }
+    start(python, &line)
 }

@@ -90,7 +90,7 @@ pub fn run(flags: &[&str]) -> Result<()> {
 
 fn run_part(part: Part, extent: Extent) -> Result<()> {
     match part {
-        Part::OtherClients => return clients::run_others(),
+        Part::OtherClients => return clients::run_others(extent),
         Part::Checkpoints => return clients::run_checkpoints(),
         Part::Sanitizers => return sanitizers::run(),
         Part::All | Part::Rust | Part::EndToEnd => {}

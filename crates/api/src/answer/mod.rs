@@ -2,6 +2,7 @@
 
 mod shape;
 mod tally;
+mod timings;
 mod whole;
 
 use throng_core::replica::{Timing, TokenReport};
@@ -9,6 +10,7 @@ use throng_core::request::FinishReason;
 
 pub use shape::{AnswerShape, LogprobBytes};
 pub use tally::{Moments, Tally, TokenCounts};
+pub use timings::Timings;
 pub use whole::{Answer, Call, Choice, PromptReport};
 
 use crate::error::ApiError;

@@ -25,7 +25,8 @@ impl Dialect for Messages {
     fn parse(&self, body: &[u8], options: &ReadOptions) -> Result<Request, ApiError> {
         let spec = request::parse(body, options)?;
         let max_tokens = spec.options.max_tokens.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
-        Ok(Request { spec, view: Box::new(writer::MessageView { max_tokens }) })
+        let has_timings = spec.options.reports_timings();
+        Ok(Request { spec, view: Box::new(writer::MessageView { max_tokens, has_timings }) })
     }
 
     fn error_body(&self, error: &ApiError) -> Vec<u8> {

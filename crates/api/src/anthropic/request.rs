@@ -69,6 +69,11 @@ pub const FIELDS: &[Field<Body>] = &[
     ),
     field("stream", Boolean(|b| &mut b.options.stream), "Answer by events; false unless said."),
     field(
+        "include_timings",
+        Boolean(|b| &mut b.options.include_timings),
+        "Tell in usage.timings where the time of the message went; false unless said.",
+    ),
+    field(
         "stop_sequences",
         Custom(Shape::Array(MAX_STOP_SEQUENCES, &Shape::Text(MAX_STOP_BYTES)), |b, node, _| {
             node.elements(MAX_STOP_SEQUENCES, |_, element| {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use throng_core::request::FinishReason;
 
-use crate::answer::{ChoiceEnd, Tally};
+use crate::answer::{ChoiceEnd, Tally, Timings};
 
 /// A message, whole or at the beginning of its stream.
 #[derive(Debug, Serialize)]
@@ -31,13 +31,15 @@ pub(super) enum Block<'a> {
 }
 
 /// Tokens of a message. Those that were found in the cache are no input tokens.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct Usage {
     input_tokens: u64,
     cache_creation_input_tokens: u64,
     cache_read_input_tokens: u64,
     output_tokens: u64,
     output_tokens_details: OutputTokensDetails,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timings: Option<Timings>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -53,7 +55,15 @@ impl From<&Tally> for Usage {
             cache_read_input_tokens: tally.cached,
             output_tokens: tally.output,
             output_tokens_details: OutputTokensDetails { thinking_tokens: tally.reasoning },
+            timings: None,
         }
+    }
+}
+
+impl Usage {
+    /// The tokens of a whole message, and where its time went if that was asked for.
+    pub fn of_whole(tally: &Tally, has_timings: bool) -> Self {
+        Self { timings: has_timings.then(|| tally.into()), ..Self::from(tally) }
     }
 }
 

@@ -15,11 +15,13 @@ use crate::error::ApiError;
 use crate::events::Events;
 use crate::spec::GenerationSpec;
 
-/// The view of a message; the client chooses nothing of it.
+/// The view of a message.
 #[derive(Debug)]
 pub(super) struct MessageView {
     /// The most output tokens that the client asked for. The context may have had room for fewer.
     pub max_tokens: u64,
+    /// Whether the usage tells where the time went.
+    pub has_timings: bool,
 }
 
 impl AnswerView for MessageView {
@@ -30,9 +32,8 @@ impl AnswerView for MessageView {
     fn writer(self: Box<Self>, facts: AnswerFacts) -> Box<dyn AnswerWriter> {
         let tally = Tally::new(facts.n_prompt_tokens());
         let id = format!("msg_{}", Uuid::new_v4().simple());
-        let Self { max_tokens } = *self;
-        let model = facts.model;
-        Box::new(MessageWriter { id, model, max_tokens, tally, open: None, n_blocks: 0, has_begun: false })
+        let (view, model) = (*self, facts.model);
+        Box::new(MessageWriter { id, model, view, tally, open: None, n_blocks: 0, has_begun: false })
     }
 }
 
@@ -41,7 +42,7 @@ impl AnswerView for MessageView {
 struct MessageWriter {
     id: String,
     model: String,
-    max_tokens: u64,
+    view: MessageView,
     tally: Tally,
     /// The block that is being written.
     open: Option<OpenBlock>,
@@ -61,11 +62,11 @@ impl MessageWriter {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
         }
-        let message = self.message(Vec::new(), MessageEnd::default(), &self.tally);
+        let message = self.message(Vec::new(), MessageEnd::default(), Usage::from(&self.tally));
         push(&Event::MessageStart { message }, out);
     }
 
-    fn message<'a>(&'a self, content: Vec<Block<'a>>, end: MessageEnd<'a>, tally: &Tally) -> Message<'a> {
+    fn message<'a>(&'a self, content: Vec<Block<'a>>, end: MessageEnd<'a>, usage: Usage) -> Message<'a> {
         let MessageEnd { stop_reason, stop_sequence } = end;
         Message {
             id: &self.id,
@@ -75,14 +76,14 @@ impl MessageWriter {
             content,
             stop_reason,
             stop_sequence,
-            usage: Usage::from(tally),
+            usage,
         }
     }
 
     /// How an answer of so many tokens ended; nothing of one whose end is not known.
     fn end_of<'a>(&self, end: Option<&'a ChoiceEnd>, tally: &Tally) -> MessageEnd<'a> {
         let at_limit =
-            if tally.output < self.max_tokens { "model_context_window_exceeded" } else { "max_tokens" };
+            if tally.output < self.view.max_tokens { "model_context_window_exceeded" } else { "max_tokens" };
         end.map_or_else(MessageEnd::default, |end| MessageEnd::of(end, at_limit))
     }
 
@@ -152,7 +153,7 @@ impl AnswerWriter for MessageWriter {
             AnswerEvent::Finished { deltas, end, .. } => {
                 deltas.iter().for_each(|delta| self.push_delta(delta, out));
                 self.close(out);
-                let usage = Usage::from(&self.tally);
+                let usage = Usage::of_whole(&self.tally, self.view.has_timings);
                 push(&Event::MessageDelta { delta: self.end_of(Some(end), &self.tally), usage }, out);
             }
             AnswerEvent::Prompt { .. } | AnswerEvent::Usage(_) | AnswerEvent::Failed(_) => {}
@@ -186,6 +187,7 @@ impl AnswerWriter for MessageWriter {
             input: input_of(&call.arguments),
         }));
         let end = self.end_of(choice.end.as_ref(), &answer.tally);
-        Ok(serde_json::to_writer(out, &self.message(content, end, &answer.tally))?)
+        let usage = Usage::of_whole(&answer.tally, self.view.has_timings);
+        Ok(serde_json::to_writer(out, &self.message(content, end, usage))?)
     }
 }

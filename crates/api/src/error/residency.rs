@@ -29,4 +29,43 @@ impl ApiError {
         let error = Self::server(StatusCode::SERVICE_UNAVAILABLE, "model_load_failed", message);
         error.with_param("model").retry_after(retry_after_s)
     }
+
+    /// The operator does not let models be brought; `reason` is a sentence without its full stop.
+    pub fn pull_forbidden(reason: &str) -> Self {
+        Self::client(StatusCode::FORBIDDEN, "permission_denied", sentence(reason)).with_param("model")
+    }
+
+    /// The operator's bound leaves no room for the model.
+    pub fn no_room_for_model(reason: &str) -> Self {
+        Self::client(StatusCode::FORBIDDEN, "pull_limit_exceeded", sentence(reason)).with_param("model")
+    }
+
+    /// The model could not be brought.
+    pub fn pull_failed(reason: &str) -> Self {
+        Self::client(StatusCode::NOT_FOUND, "pull_failed", sentence(reason)).with_param("model")
+    }
+
+    /// Another model is being brought.
+    pub fn pull_in_progress(other: &str, retry_after_s: u32) -> Self {
+        let message = format!("The model '{}' is being brought; one comes at a time.", echo(other));
+        let error = Self::server(StatusCode::SERVICE_UNAVAILABLE, "pull_in_progress", message);
+        error.retry_after(retry_after_s)
+    }
+
+    /// What a client asks for is done on the machine of the server alone; `instead` is a whole sentence.
+    pub fn not_over_http(instead: &str) -> Self {
+        Self::bad_request("unsupported_by_server", instead.to_owned())
+    }
+}
+
+/// Longest reason of a download's failure that a message repeats, in characters.
+const MAX_REASON_CHARS: usize = 2000;
+
+/// The same with a capital letter and a full stop, in one line.
+fn sentence(reason: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let mut rest = reason.chars().take(MAX_REASON_CHARS).map(plain);
+    let first = rest.next().map(|first| first.to_uppercase().collect::<String>());
+    let rest: String = rest.collect();
+    format!("{}{}.", first.unwrap_or_default(), rest.trim_end_matches('.'))
 }

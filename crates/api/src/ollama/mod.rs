@@ -1,8 +1,12 @@
-//! Ollama's API: chat and generate, as lines of JSON. Names are those of its Python library, version 0.6.
+//! Ollama's API: chat and generate as lines of JSON, embeddings, models. Names are those of its Python
+//! library, version 0.6.
 
+mod embed;
 mod messages;
+mod pull;
 mod request;
 mod response;
+mod stay;
 mod writer;
 
 use serde::Serialize;
@@ -11,8 +15,13 @@ use crate::dialect::{Dialect, Request};
 use crate::error::ApiError;
 use crate::field::ReadOptions;
 
+pub use embed::{
+    EMBED_COMMON_FIELDS, EMBED_FIELDS, EMBEDDINGS_FIELDS, EmbedAnswer, EmbedRequest, EmbeddingAnswer,
+};
+pub use pull::{PULL_FIELDS, PullLine, PullRequest};
 pub use request::{CHAT_FIELDS, COMMON_FIELDS, GENERATE_FIELDS};
-pub use response::{ModelDescription, ModelEntry, ModelList};
+pub use response::{LoadAnswer, ModelDescription, ModelEntry, ModelList};
+pub use stay::{Stay, StayRequest};
 
 /// `POST /api/chat`.
 #[derive(Debug, Clone, Copy)]

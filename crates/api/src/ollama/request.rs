@@ -4,13 +4,14 @@ use serde_json::Value;
 use throng_text::grammar::ConstraintSpec;
 
 use super::messages::read_messages;
+use super::stay::{KEEP_ALIVE, KEEP_ALIVE_SHAPE, Stay};
 use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom, Ignored, ModelName, Refused};
 use crate::field::{Bound, Field, Range, ReadOptions, Shape, field, read_body};
 use crate::json::{JsonType, MAX_TREE_VALUES, Node, TreeBudget};
 use crate::spec::{
-    ChatInput, ContentPart, Conversation, GenerationOptions, GenerationSpec, Input, MAX_MESSAGES, MAX_TOOLS,
-    Message, ParamNames, Prompt, PromptsInput, Role, check_replies, read_function,
+    ChatInput, ContentPart, Conversation, GenerationOptions, GenerationSpec, Infill, Input, MAX_MESSAGES,
+    MAX_TOOLS, Message, ParamNames, Prompt, PromptsInput, Role, check_replies, read_function,
 };
 
 /// Most stop strings of a request.
@@ -28,6 +29,7 @@ pub struct Body {
     tools: Vec<Value>,
     system: Option<String>,
     prompt: Option<String>,
+    suffix: Option<String>,
     raw: Option<bool>,
     thinks: Option<bool>,
     effort: Option<&'static str>,
@@ -61,11 +63,7 @@ pub const COMMON_FIELDS: &[Field<Body>] = &[
         Custom(Shape::Object, |b, node, _| read_options(&mut b.options, node)),
         "Sampling: temperature, top_k, top_p, min_p, seed, num_predict, repeat_penalty, presence_penalty, frequency_penalty, stop.",
     ),
-    field(
-        "keep_alive",
-        Ignored(Shape::AnyOf(&[Shape::Text(64), Shape::Number(Range::closed(f64::MIN, f64::MAX))])),
-        "Has no effect: the operator decides which models stay in memory.",
-    ),
+    field("keep_alive", Custom(KEEP_ALIVE_SHAPE, |_, node, _| Stay::read(node).map(drop)), KEEP_ALIVE),
     field("logprobs", Refused(Shape::Boolean, |node| node.text() == "false"), "Not supported."),
     field("top_logprobs", Refused(Shape::Integer(0, 20), |node| node.text() == "0"), "Not supported."),
 ];
@@ -107,7 +105,14 @@ pub const GENERATE_FIELDS: &[Field<Body>] = &[
     ),
     field("raw", Boolean(|b| &mut b.raw), "Give the model the prompt as it is, without its chat template."),
     field("context", Ignored(Shape::Array(1 << 20, &Shape::Any)), "Has no effect here."),
-    field("suffix", Refused(Shape::Text(usize::MAX), |node| node.text() == "\"\""), "Not supported."),
+    field(
+        "suffix",
+        Custom(Shape::Text(usize::MAX), |b, node, _| {
+            b.suffix = Some(node.string(usize::MAX)?.into_owned()).filter(|text| !text.is_empty());
+            Ok(())
+        }),
+        "Text behind the answer, for models that fill in the middle.",
+    ),
     field("template", Refused(Shape::Text(usize::MAX), |node| node.text() == "\"\""), "Not supported."),
     field(
         "images",
@@ -136,6 +141,12 @@ pub(super) fn parse_chat(body: &[u8], options: &ReadOptions) -> Result<Generatio
 pub(super) fn parse_generate(body: &[u8], options: &ReadOptions) -> Result<GenerationSpec, ApiError> {
     let mut body = read(body, GENERATE_FIELDS, "prompt", options)?;
     let prompt = body.prompt.take().ok_or_else(|| ApiError::missing_required_parameter("prompt"))?;
+    if let Some(behind) = body.suffix.take() {
+        let gap = Infill { before: prompt, behind, files: Vec::new(), param: "suffix" };
+        let prompts = vec![Prompt::Infill(Box::new(gap))];
+        let input = PromptsInput { prompts, add_special_tokens: true, repeats_texts: false };
+        return Ok(GenerationSpec { options: body.options, input: Input::Prompts(input) });
+    }
     if body.raw == Some(true) {
         let prompts = vec![Prompt::Text(prompt)];
         let input = PromptsInput { prompts, add_special_tokens: true, repeats_texts: false };

@@ -78,6 +78,28 @@ pub(super) struct End {
     pub eval_duration: u64,
 }
 
+/// The answer to a request without a prompt, which loads or unloads its model.
+#[derive(Debug, Serialize)]
+pub struct LoadAnswer<'a> {
+    model: &'a str,
+    created_at: String,
+    #[serde(flatten)]
+    said: Said<'a>,
+    done: bool,
+    done_reason: &'static str,
+}
+
+impl<'a> LoadAnswer<'a> {
+    /// The answer for a chat or for generate, after the model was loaded or unloaded.
+    pub fn new(model: &'a str, is_chat: bool, is_loaded: bool) -> Self {
+        let message = Message { role: "assistant", content: "", thinking: "", tool_calls: Vec::new() };
+        let said =
+            if is_chat { Said::Chat { message } } else { Said::Generate { response: "", thinking: "" } };
+        let done_reason = if is_loaded { "load" } else { "unload" };
+        Self { model, created_at: jiff::Timestamp::now().to_string(), said, done: true, done_reason }
+    }
+}
+
 /// The models of `GET /api/tags` and `GET /api/ps`.
 #[derive(Debug, Serialize)]
 pub struct ModelList<'a> {

@@ -11,7 +11,7 @@ pub use requests::{
     tokenize, tools,
 };
 pub use responses::{
-    chat_response, completion_response, logprobs, models, pooling_response, response, timings, usage,
+    chat_response, completion_response, logprobs, models, pooling_response, response, usage,
 };
 
 pub use adapters::{LoadAdapterRequest, UnloadAdapterRequest};

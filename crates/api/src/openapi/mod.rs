@@ -29,7 +29,7 @@ use crate::openai::pooling::{
     CLASSIFY_FIELDS, EMBEDDING_FIELDS, POOLING_FIELDS, RERANK_FIELDS, SCORE_FIELDS,
 };
 use crate::openai::tokenize::{DETOKENIZE_FIELDS, TOKENIZE_FIELDS};
-use crate::{anthropic, ollama, responses};
+use crate::{anthropic, llama_cpp, ollama, responses};
 
 /// The document as JSON.
 pub fn document() -> &'static str {
@@ -70,11 +70,12 @@ impl Operation {
             };
             answer = answer.content(self.content_type, content);
         }
-        if matches!(self.path, "/api/chat" | "/api/generate") {
+        if matches!(self.path, "/api/chat" | "/api/generate" | "/api/pull") {
             answer = answer.content("application/x-ndjson", any.clone());
         }
         if self.body.is_some()
-            && (self.path.ends_with("/completions") || matches!(self.path, "/v1/messages" | "/v1/responses"))
+            && (self.path.ends_with("/completions")
+                || matches!(self.path, "/v1/messages" | "/v1/responses" | "/infill"))
         {
             answer = answer.content("text/event-stream", any);
         }
@@ -133,9 +134,17 @@ fn components() -> ComponentsBuilder {
     let common = || with_fields(object(), ollama::COMMON_FIELDS, &["model"]);
     let chat_of_ollama = with_fields(common(), ollama::CHAT_FIELDS, &["messages"]);
     let generate = with_fields(common(), ollama::GENERATE_FIELDS, &["prompt"]);
+    let embed = |fields, texts| {
+        with_fields(with_fields(object(), ollama::EMBED_COMMON_FIELDS, &["model"]), fields, &[texts])
+    };
+    let infill = with_fields(object(), llama_cpp::INFILL_FIELDS, &["input_prefix", "input_suffix"]);
     admin_components()
         .schema("OllamaChatRequest", chat_of_ollama.build())
         .schema("OllamaGenerateRequest", generate.build())
+        .schema("OllamaEmbedRequest", embed(ollama::EMBED_FIELDS, "input").build())
+        .schema("OllamaEmbeddingsRequest", embed(ollama::EMBEDDINGS_FIELDS, "prompt").build())
+        .schema("OllamaPullRequest", with_fields(object(), ollama::PULL_FIELDS, &[]).build())
+        .schema("InfillRequest", infill.build())
         .schema("OllamaError", ollama_error().build())
         .schema(
             "ConversationRequest",

@@ -90,6 +90,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             "Unload an adapter, if the operator allows it.",
         )
     },
+    post("/infill", "InfillRequest", "Fill a gap in a text, as llama.cpp's server does."),
     post(
         "/v1/responses",
         "ResponseRequest",
@@ -117,9 +118,16 @@ pub(super) const OPERATIONS: &[Operation] = &[
     ),
     post("/api/generate", "OllamaGenerateRequest", "Answer a prompt as Ollama's API does."),
     post("/api/show", "NamedModelRequest", "What a model can do, in Ollama's form."),
+    post("/api/embed", "OllamaEmbedRequest", "The embeddings of texts, in Ollama's form."),
+    post("/api/embeddings", "OllamaEmbeddingsRequest", "The embedding of a text, in Ollama's older form."),
+    post("/api/pull", "OllamaPullRequest", "Bring a model into the cache, for operators who allow it."),
+    act("/api/delete", "Refused: models are removed on the server's machine."),
+    act("/api/copy", "Refused: names of models are the operator's."),
+    act("/api/create", "Refused: this server makes no models."),
+    act("/api/push", "Refused: this server publishes no models."),
     get("/api/tags", "The models, in Ollama's form."),
     get("/api/ps", "The models in memory, in Ollama's form."),
-    get("/api/version", "The version of this server."),
+    get("/api/version", "The version of Ollama whose API is spoken, and that of this server."),
     post("/tokenize", "TokenizeRequest", "The tokens of a text or of a conversation.").gives("Tokens"),
     post("/detokenize", "DetokenizeRequest", "The text of tokens.").gives("Text"),
     post("/v1/moderations", "ModerationRequest", "Which of the operator's rules texts match.")

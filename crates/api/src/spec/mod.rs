@@ -71,6 +71,29 @@ pub enum Prompt {
     Text(String),
     /// Tokens, at least one; not yet checked against a vocabulary.
     Tokens(Vec<TokenId>),
+    /// What stands around a gap that the model fills.
+    Infill(Box<Infill>),
+}
+
+/// A gap, for models that fill in the middle.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Infill {
+    /// The text before the gap.
+    pub before: String,
+    /// The text behind the gap.
+    pub behind: String,
+    /// Names and texts of further files that help to fill it.
+    pub files: Vec<(String, String)>,
+    /// The parameter that asks for it.
+    pub param: &'static str,
+}
+
+impl Infill {
+    /// Bytes of all texts.
+    pub fn text_bytes(&self) -> usize {
+        let of_files: usize = self.files.iter().map(|(name, text)| name.len() + text.len()).sum();
+        self.before.len() + self.behind.len() + of_files
+    }
 }
 
 impl GenerationSpec {

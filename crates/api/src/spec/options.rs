@@ -118,6 +118,10 @@ pub struct GenerationOptions {
     pub prompt_logprobs: Option<i64>,
     /// Report token ids beside the text.
     pub return_token_ids: Option<bool>,
+    /// Whether a request that names no model is for the only one.
+    pub takes_only_model: bool,
+    /// Tell where the time of the answer went.
+    pub include_timings: Option<bool>,
     /// Name tokens in log-probabilities `token_id:ID`.
     pub return_tokens_as_token_ids: Option<bool>,
     /// Smaller goes first; 0 unless said.
@@ -148,7 +152,7 @@ pub struct StreamOptions {
     pub include_usage: bool,
     /// Usage so far in every chunk.
     pub continuous_usage_stats: bool,
-    /// The chunk with the usage also tells where the time went.
+    /// The answer tells where its time went, as [`GenerationOptions::include_timings`].
     pub include_timings: bool,
 }
 
@@ -163,6 +167,11 @@ pub enum TruncationSide {
 }
 
 impl GenerationOptions {
+    /// Whether the answer tells where its time went.
+    pub fn reports_timings(&self) -> bool {
+        self.include_timings.unwrap_or(self.stream_options().include_timings)
+    }
+
     /// The model's name.
     pub fn model(&self) -> &str {
         self.model.as_deref().unwrap_or_default()
@@ -249,7 +258,7 @@ impl GenerationOptions {
     /// # Errors
     /// A 400 that names the parameter.
     pub(crate) fn check_together(&self, may_be_prompt_only: bool) -> Result<(), ApiError> {
-        if self.model.is_none() {
+        if self.model.is_none() && !self.takes_only_model {
             return Err(ApiError::missing_required_parameter("model"));
         }
         if self.stream_options.is_some() && !self.is_streaming() {

@@ -51,8 +51,10 @@ const GROUPS: &[Group] = &[
             "ssl_keyfile",
             "access_log",
             "log_format",
+            "ollama",
         ],
         further: &[
+            "max_pulled_bytes",
             "ledger_journal",
             "redis",
             "redis_ca",

@@ -27,14 +27,18 @@ pub enum ModelsCommand {
     List(CacheArgs),
     /// Remove models from the cache; a server that has one open goes on with it
     #[command(visible_alias = "rm")]
-    Remove {
-        /// Their names, as the list shows them
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-        /// The cache.
-        #[command(flatten)]
-        cache: CacheArgs,
-    },
+    Remove(RemoveArgs),
+}
+
+/// Models to remove.
+#[derive(Debug, Clone, Args)]
+pub struct RemoveArgs {
+    /// Their names, as the list shows them
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// The cache.
+    #[command(flatten)]
+    pub cache: CacheArgs,
 }
 
 /// Cache to read.

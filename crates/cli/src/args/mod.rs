@@ -8,6 +8,7 @@ mod foreign;
 mod help;
 mod inspect;
 mod keys;
+mod launch;
 mod local;
 mod model_length;
 mod network;
@@ -42,12 +43,13 @@ pub use keys::{
     AuditArgs, DatabaseArgs, KeysArgs, KeysCommand, Permit, PermitArgs, StoreArgs, StoreCommand, UsageArgs,
     UsageBy,
 };
-pub use local::{CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, ModelsCommand};
+pub use launch::{Agent, LaunchArgs};
+pub use local::{CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, ModelsCommand, RemoveArgs};
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
 pub use observability::{ExplainArgs, ObservabilityArgs};
 pub use recommended::{GenerationConfigSource, RecommendedSampling};
-pub use terminal::{ChatArgs, GenerateArgs, SamplingArgs};
+pub use terminal::{ChatArgs, GenerateArgs, RunArgs, SamplingArgs};
 pub use values::{LogFormat, Variables, bytes_of, check_variables};
 pub use words::is_path;
 
@@ -116,15 +118,24 @@ pub enum Command {
     Gateway(Box<GatewayArgs>),
     /// Show the workers of a gateway
     Fleet(FleetArgs),
+    /// Run a model in the terminal: chat with it, or answer one prompt
+    Run(RunArgs),
     /// Chat with a model in the terminal
     Chat(ChatArgs),
+    /// Start a coding agent (claude, codex, opencode) that uses a model of this machine
+    Launch(LaunchArgs),
     /// Continue one prompt and print the result
     Generate(GenerateArgs),
     /// Print a model's sizes, formats and how many tokens fit
     Inspect(InspectArgs),
     /// Bring a model into the cache and print where it is
     Pull(PullArgs),
-    /// List the models of the cache with their sizes, or remove some
+    /// List the models of the cache with their sizes
+    #[command(visible_alias = "ls")]
+    List(CacheArgs),
+    /// Remove models from the cache; a server that has one open goes on with it
+    Rm(RemoveArgs),
+    /// List the models of the cache, or remove some
     Models(ModelsArgs),
     /// Measure prefill and decode by number of users, without HTTP
     Bench(BenchArgs),
@@ -305,6 +316,9 @@ pub struct ServeArgs {
     /// Refuse unknown parameters with 400 instead of ignoring them
     #[arg(long)]
     pub strict_parameters: bool,
+    /// Let the operator bring models into the cache with POST /api/pull, until it has this size, as 200GiB
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub max_pulled_bytes: Option<u64>,
     /// The format of the log on standard error: text, or json with one object a line
     #[arg(long, env = "THRONG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,

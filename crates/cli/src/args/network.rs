@@ -44,6 +44,9 @@ pub struct NetworkArgs {
     /// Where the issuer's keys are (JWK Set); found through the issuer's discovery document when absent
     #[arg(long, value_name = "URL", requires = "jwt_issuer")]
     pub jwt_jwks_url: Option<String>,
+    /// Answer on Ollama's port too (11434, or --ollama=PORT), for clients that look for Ollama there
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "11434")]
+    pub ollama: Option<u16>,
     /// Listen on this Unix domain socket instead of host and port
     #[arg(long, value_name = "PATH", conflicts_with_all = ["host", "port"])]
     pub uds: Option<PathBuf>,

@@ -37,6 +37,35 @@ pub struct ChatArgs {
     pub sampling: SamplingArgs,
 }
 
+impl ChatArgs {
+    /// Whether flags say how the model is loaded, which a running server does not follow.
+    pub fn loads_itself(&self) -> bool {
+        let model = &self.model;
+        model.revision.is_some()
+            || model.tokenizer.is_some()
+            || model.max_model_len.is_some()
+            || model.threads.is_some()
+            || model.quantize.is_some()
+            || model.kv_cache_dtype.is_some()
+            || model.kv_cache_memory.is_some()
+            || model.chat_template.is_some()
+            || model.draft_model.is_some()
+            || model.reference
+            || model.isa.is_some()
+    }
+}
+
+/// `throng run`.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// How a chat runs.
+    #[command(flatten)]
+    pub chat: ChatArgs,
+    /// The prompt to answer, behind what comes from standard input; a chat when there is neither
+    #[arg(value_name = "PROMPT")]
+    pub prompt: Vec<String>,
+}
+
 /// `throng generate`.
 #[derive(Debug, Clone, Args)]
 pub struct GenerateArgs {

@@ -53,6 +53,7 @@ pub async fn run(arguments: &GatewayArgs) -> Result<()> {
         loading.start_fleet(&replicas, token.as_ref()).map_err(|error| UsageError(error.to_string()))?;
     let (listener, mut listening) = listen::listen(&server).await?;
     let gateway = listen::listen_for_operator(gateway, &access, &mut listening).await?;
+    let gateway = listen::listen_for_ollama(gateway, (&server, &access), &mut listening).await?;
     let out = LineQueue::start("throng-out", LineFormat::Text, output::unlocked_stdout())
         .context("cannot start a thread")?;
     let address = address(&listening.place, is_encrypted);

@@ -7,7 +7,7 @@ use throng_fleet::constraint::ModelGrammars;
 use throng_gateway::{AdapterSettings, Secret, ServedModel, Worker, WorkerModel};
 use throng_model::VocabularySource;
 use throng_text::ChatTemplate;
-use throng_wire::{ArtifactKind, Description, EncoderKeys, Versions, Vocabulary};
+use throng_wire::{ArtifactKind, Description, EncoderKeys, InfillKeys, Versions, Vocabulary};
 
 use super::fingerprint::fingerprint;
 use super::serve::{adapters, listen, load, served_model, told_to_end};
@@ -175,8 +175,14 @@ fn sent_vocabulary(vocabulary: throng_text::GgufVocabulary) -> Vocabulary {
         add_bos_token: vocabulary.add_bos_token,
         add_eos_token: vocabulary.add_eos_token,
         add_space_prefix: vocabulary.add_space_prefix,
+        infill: sent_infill_keys(vocabulary.infill),
         encoder: sent_encoder_keys(vocabulary.encoder),
     }
+}
+
+fn sent_infill_keys(keys: throng_text::GgufInfillKeys) -> InfillKeys {
+    let throng_text::GgufInfillKeys { before, behind, middle, repository, file, end } = keys;
+    InfillKeys { before, behind, middle, repository, file, end }
 }
 
 fn sent_encoder_keys(keys: throng_text::GgufEncoderKeys) -> EncoderKeys {

@@ -298,6 +298,7 @@ fn overlay_gateway(gateway: &mut GatewayConfig, flags: &ServeArgs) {
     }
     access.allow_unauthenticated |= flags.allow_unauthenticated;
     access.most_urgent_priority = flags.most_urgent_priority.unwrap_or(access.most_urgent_priority);
+    overlay(&mut gateway.on_demand.max_pulled_bytes, &flags.max_pulled_bytes);
     overlay_network(gateway, &flags.network);
     overlay_observability(&mut gateway.observability, &flags.observability);
     overlay_tls(&mut gateway.tls, &flags.network);
@@ -328,6 +329,7 @@ fn overlay_network(gateway: &mut GatewayConfig, flags: &NetworkArgs) {
     }
     access.allow_credentials |= flags.allow_credentials;
     overlay(&mut gateway.server.uds, &flags.uds);
+    overlay(&mut gateway.server.ollama_port, &flags.ollama);
     if let Some(path) = &flags.root_path {
         gateway.server.root_path.clone_from(path);
     }

@@ -34,6 +34,19 @@ pub struct OnDemandSection {
 }
 
 impl OnDemandSection {
+    /// A model of the hub under its own name.
+    pub fn of_hub(id: &str) -> Self {
+        let (name, model) = (id.to_owned(), id.to_owned());
+        Self {
+            name,
+            model,
+            revision: None,
+            max_model_len_tokens: None,
+            quantize: None,
+            kv_cache_memory_bytes: None,
+        }
+    }
+
     /// All settings of the model, over those of the model that is always there.
     pub fn section(&self, base: &ModelSection) -> ModelSection {
         ModelSection {

@@ -1,25 +1,32 @@
 //! Fetches a model's files from the hub into the cache shared with other programs, or finds them there. All
 //! files of a model are of one commit. Does not know which files are needed.
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use hf_hub::api::Progress;
 use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 use indicatif::ProgressBar;
 
 use super::files::{INDEX_FILE, Wanted, choose, is_plain_path};
-use super::{HubError, HubId, HubSettings};
+use super::{HubError, HubId, HubSettings, Watch};
 
 /// How often an interrupted transfer is resumed, and how long to wait before.
 const MAX_RESUMES: u32 = 4;
 const RESUME_DELAY: Duration = Duration::from_millis(250);
 
 /// Fetches what is missing and returns the folder or (first) .gguf file of the model.
-pub(super) fn fetch(id: &HubId, settings: &HubSettings) -> Result<PathBuf, HubError> {
-    let snapshot = Snapshot::find(id, settings)?;
+pub(super) fn fetch<'a>(
+    id: &'a HubId,
+    settings: &'a HubSettings,
+    watch: Option<Watch<'a>>,
+) -> Result<PathBuf, HubError> {
+    let mut snapshot = Snapshot::find(id, settings)?;
+    snapshot.watch = watch.map(RefCell::new);
     let found = match choose(&id.repository, id.file.as_deref(), &snapshot.files)? {
         Wanted::Gguf(parts) => {
             for part in &parts {
@@ -65,6 +72,7 @@ struct Snapshot<'a> {
     folder: PathBuf,
     files: Vec<String>,
     source: Source,
+    watch: Option<RefCell<Watch<'a>>>,
 }
 
 enum Source {
@@ -110,7 +118,7 @@ impl<'a> Snapshot<'a> {
         let cache = Cache::new(settings.cache.clone()).repo(at_commit.clone());
         let folder = cache.pointer_path(&info.sha);
         let hub = HubSource { repository: api.repo(at_commit), api, cache, commit: info.sha };
-        Ok(Self { id, settings, folder, files, source: Source::Hub(Box::new(hub)) })
+        Ok(Self { id, settings, folder, files, source: Source::Hub(Box::new(hub)), watch: None })
     }
 
     /// Records in the cache that the revision's name means this commit, for when the hub is not reachable.
@@ -153,7 +161,7 @@ impl<'a> Snapshot<'a> {
         }
         let mut files = Vec::new();
         list(&folder, "", &mut files).map_err(|source| HubError::Io { path: folder.clone(), source })?;
-        Ok(Self { id, settings, folder, files, source: Source::Cache { reason } })
+        Ok(Self { id, settings, folder, files, source: Source::Cache { reason }, watch: None })
     }
 
     /// The path of `file` in the cache; fetches it if it is missing.
@@ -184,6 +192,7 @@ impl<'a> Snapshot<'a> {
         if length(&blob) == Some(expected) && link(&blob, &self.folder.join(file)) {
             return Ok(self.folder.join(file));
         }
+        self.take_room(file, expected)?;
         let part = blob.with_extension("part");
         let mut n_resumes = 0;
         loop {
@@ -191,8 +200,7 @@ impl<'a> Snapshot<'a> {
             if length(&part).is_some_and(|length| length >= expected) {
                 fs::remove_file(&part).map_err(|source| HubError::Io { path: part.clone(), source })?;
             }
-            let bar = if self.settings.progress { ProgressBar::new(0) } else { ProgressBar::hidden() };
-            match hub.repository.download_with_progress(file, bar) {
+            match self.transfer(file, hub, expected) {
                 Ok(path) => return self.checked(file, path, &blob, expected),
                 Err(error) if n_resumes == MAX_RESUMES || status(&error).is_some() => {
                     return Err(self.failed(file, &error));
@@ -201,6 +209,33 @@ impl<'a> Snapshot<'a> {
             }
             n_resumes += 1;
             thread::sleep(RESUME_DELAY * n_resumes);
+        }
+    }
+
+    /// Counts a file against the bound of what may be brought.
+    fn take_room(&self, file: &str, n_bytes: u64) -> Result<(), HubError> {
+        let Some(watch) = &self.watch else { return Ok(()) };
+        let mut watch = watch.borrow_mut();
+        match watch.max_bytes.checked_sub(n_bytes) {
+            Some(left) => watch.max_bytes = left,
+            None => {
+                let (file, left_bytes) = (file.to_owned(), watch.max_bytes);
+                return Err(HubError::NoRoom { file, n_bytes, left_bytes });
+            }
+        }
+        Ok(())
+    }
+
+    fn transfer(&self, file: &str, hub: &HubSource, expected: u64) -> Result<PathBuf, ApiError> {
+        match &self.watch {
+            Some(watch) => {
+                let report = FileReport { watch, file, done: 0, total: expected };
+                hub.repository.download_with_progress(file, report)
+            }
+            None => {
+                let bar = if self.settings.progress { ProgressBar::new(0) } else { ProgressBar::hidden() };
+                hub.repository.download_with_progress(file, bar)
+            }
         }
     }
 
@@ -225,6 +260,27 @@ impl<'a> Snapshot<'a> {
             reason: error.to_string(),
         }
     }
+}
+
+/// Reports how many bytes of a file have come.
+struct FileReport<'a, 'w> {
+    watch: &'a RefCell<Watch<'w>>,
+    file: &'a str,
+    done: u64,
+    total: u64,
+}
+
+impl Progress for FileReport<'_, '_> {
+    fn init(&mut self, _: usize, _: &str) {
+        self.update(0);
+    }
+
+    fn update(&mut self, n_bytes: usize) {
+        self.done = self.total.min(self.done + n_bytes as u64);
+        (self.watch.borrow_mut().report)(self.file, self.done, self.total);
+    }
+
+    fn finish(&mut self) {}
 }
 
 fn repository(id: &HubId, revision: &str) -> Repo {

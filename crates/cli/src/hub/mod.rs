@@ -86,6 +86,8 @@ pub enum HubError {
         "{file} of {repository} has {found} bytes after the download, expected {expected}; it was removed"
     )]
     WrongSize { repository: String, file: String, found: u64, expected: u64 },
+    #[error("{file} has {n_bytes} bytes, and {left_bytes} may be brought")]
+    NoRoom { file: String, n_bytes: u64, left_bytes: u64 },
     #[error("cannot use {}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
 }
@@ -188,9 +190,35 @@ pub fn locate(model: &str, settings: &HubSettings) -> Result<PathBuf, HubError> 
     fetch(&id, model, settings)
 }
 
+/// Watch over a download: its bound, and who is told how far it is.
+pub struct Watch<'a> {
+    /// Most bytes that are brought.
+    pub max_bytes: u64,
+    /// Told the name of a file, its bytes on this machine, and all its bytes.
+    pub report: &'a mut dyn FnMut(&str, u64, u64),
+}
+
+/// Fetches a model like [`locate`], under watch.
+///
+/// # Errors
+/// The same, and [`HubError::NoRoom`] before a file that exceeds the bound.
+pub fn fetch_watched<'a>(
+    id: &'a HubId,
+    settings: &'a HubSettings,
+    watch: Watch<'a>,
+) -> Result<PathBuf, HubError> {
+    #[cfg(feature = "hub")]
+    return download::fetch(id, settings, Some(watch));
+    #[cfg(not(feature = "hub"))]
+    {
+        let _ = (settings, watch);
+        Err(HubError::WithoutHub { model: id.repository.clone() })
+    }
+}
+
 #[cfg(feature = "hub")]
 fn fetch(id: &HubId, _model: &str, settings: &HubSettings) -> Result<PathBuf, HubError> {
-    download::fetch(id, settings)
+    download::fetch(id, settings, None)
 }
 
 #[cfg(not(feature = "hub"))]

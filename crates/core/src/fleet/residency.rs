@@ -38,6 +38,8 @@ struct Model {
     /// What it holds: as it is estimated, and as it is known since it was first loaded.
     n_bytes: u64,
     last_used: Duration,
+    /// Time without requests after which it is unloaded, where a request has set one.
+    stay: Option<Duration>,
 }
 
 /// The models, by their numbers, and the bound of what they hold together.
@@ -50,8 +52,22 @@ pub struct Residency {
 impl Residency {
     /// None is in memory; `n_bytes` is what each will hold, as far as is known.
     pub fn new(n_bytes: impl IntoIterator<Item = u64>, max_bytes: u64) -> Self {
-        let absent = |n_bytes| Model { standing: Standing::Absent, n_bytes, last_used: Duration::ZERO };
-        Self { models: n_bytes.into_iter().map(absent).collect(), max_bytes }
+        let mut residency = Self { models: Vec::new(), max_bytes };
+        for n_bytes in n_bytes {
+            residency.add(n_bytes);
+        }
+        residency
+    }
+
+    /// Adds a model that is on disk only; its number.
+    pub fn add(&mut self, n_bytes: u64) -> usize {
+        self.models.push(Model {
+            standing: Standing::Absent,
+            n_bytes,
+            last_used: Duration::ZERO,
+            stay: None,
+        });
+        self.models.len() - 1
     }
 
     /// Where a model is.
@@ -86,7 +102,7 @@ impl Residency {
         if self.models.iter().any(|model| model.standing == Standing::Leaving) {
             return Step::Wait;
         }
-        match self.oldest_idle(now, GRACE, is_idle) {
+        match self.oldest_idle(now, |_| GRACE, is_idle) {
             Some(oldest) => {
                 self.models[oldest].standing = Standing::Leaving;
                 Step::Unload(oldest)
@@ -95,7 +111,14 @@ impl Residency {
         }
     }
 
-    /// A model that nobody has asked for `idle`, and that is to be unloaded now.
+    /// Sets how long a model stays in memory without requests; [`Duration::MAX`]: until another needs its
+    /// memory.
+    pub fn keep(&mut self, model: usize, stay: Duration) {
+        self.models[model].stay = Some(stay);
+    }
+
+    /// A model that nobody has asked for as long as it stays, `idle` unless [`Self::keep`] has set another
+    /// time, and that is to be unloaded now.
     pub fn idle_for(
         &mut self,
         idle: Duration,
@@ -107,7 +130,8 @@ impl Residency {
                 model.last_used = now;
             }
         }
-        let oldest = self.oldest_idle(now, idle.max(GRACE), is_idle)?;
+        let unused_for = |model: &Model| model.stay.unwrap_or(idle).max(GRACE);
+        let oldest = self.oldest_idle(now, unused_for, is_idle)?;
         self.models[oldest].standing = Standing::Leaving;
         Some(oldest)
     }
@@ -132,16 +156,17 @@ impl Residency {
     /// A model has left memory.
     pub fn left(&mut self, model: usize) {
         self.models[model].standing = Standing::Absent;
+        self.models[model].stay = None;
     }
 
     fn oldest_idle(
         &self,
         now: Duration,
-        unused_for: Duration,
+        unused_for: impl Fn(&Model) -> Duration,
         is_idle: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let loaded = self.models.iter().enumerate().filter(|(_, model)| model.standing == Standing::Loaded);
-        let unused = loaded.filter(|(_, model)| now.saturating_sub(model.last_used) >= unused_for);
+        let unused = loaded.filter(|(_, model)| now.saturating_sub(model.last_used) >= unused_for(model));
         unused.filter(|(number, _)| is_idle(*number)).min_by_key(|(_, model)| model.last_used).map(|(n, _)| n)
     }
 }
@@ -187,6 +212,24 @@ mod tests {
         assert_eq!(models.idle_for(s(10), s(12), |model| model == 0), Some(0));
         assert_eq!(models.idle_for(s(10), s(15), |_| true), None, "1 was in use at 12");
         assert!(!models.leave(0) && models.leave(1) && !models.leave(1));
+    }
+
+    #[test]
+    fn a_request_sets_how_long_its_model_stays() {
+        let mut models = Residency::new([1, 1], u64::MAX);
+        for model in [0, 1] {
+            assert_eq!(models.wanted(model, s(0), |_| true), Step::Load);
+            models.loaded(model, Some(1), s(0));
+        }
+        models.keep(0, Duration::MAX);
+        models.keep(1, Duration::ZERO);
+        assert_eq!(models.idle_for(s(10), s(2), |model| model == 0), None, "1 has requests");
+        assert_eq!(models.idle_for(s(10), s(4), |_| true), Some(1));
+        assert_eq!(models.idle_for(s(10), s(1000), |_| true), None, "0 stays");
+        models.left(1);
+        assert_eq!(models.wanted(1, s(1001), |_| true), Step::Load);
+        models.loaded(1, Some(1), s(1001));
+        assert_eq!(models.idle_for(s(10), s(1005), |_| true), None, "the usual time holds again");
     }
 
     /// Random requests, ends of loads and unloads: the bound holds but for a model that is alone, and no

@@ -83,6 +83,8 @@ pub struct ServerConfig {
     pub host: String,
     /// TCP port; 0 lets the system choose one.
     pub port: u16,
+    /// The port on which clients that look for Ollama are answered besides; usually 11434.
+    pub ollama_port: Option<u16>,
     /// A Unix domain socket to listen on instead of host and port.
     pub uds: Option<PathBuf>,
     /// Connections open at a time; more wait in the kernel's backlog.
@@ -110,6 +112,7 @@ impl Default for ServerConfig {
         Self {
             host: "127.0.0.1".to_owned(),
             port: 8000,
+            ollama_port: None,
             uds: None,
             max_connections: 16_384,
             header_timeout_s: 10,

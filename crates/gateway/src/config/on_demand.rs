@@ -14,6 +14,8 @@ pub struct OnDemandConfig {
     pub max_memory_bytes: Option<u64>,
     /// A model without requests for so long is unloaded; 0: none.
     pub idle_unload_s: u64,
+    /// Lets the operator bring models into the cache, until the cache has so many bytes; absent: not at all.
+    pub max_pulled_bytes: Option<u64>,
 }
 
 /// What becomes of a request for a model that is not in memory.
@@ -31,6 +33,12 @@ pub enum OnRequest {
 
 impl Default for OnDemandConfig {
     fn default() -> Self {
-        Self { on_request: OnRequest::Wait, wait_ms: 120_000, max_memory_bytes: None, idle_unload_s: 0 }
+        Self {
+            on_request: OnRequest::Wait,
+            wait_ms: 120_000,
+            max_memory_bytes: None,
+            idle_unload_s: 0,
+            max_pulled_bytes: None,
+        }
     }
 }

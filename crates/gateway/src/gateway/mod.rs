@@ -31,6 +31,8 @@ pub use self::error::GatewayError;
 
 /// The last answers to the operator may take this long after the server for clients has ended.
 const ADMIN_SHUTDOWN_S: u64 = 1;
+/// Most connections to the listener for Ollama's clients; they are taken from those of the other one.
+const MAX_OLLAMA_CONNECTIONS: usize = 1024;
 
 /// Serves models over HTTP.
 #[derive(Debug)]
@@ -38,6 +40,7 @@ pub struct Gateway {
     loading: Loading,
     observers: Vec<Arc<dyn RequestObserver>>,
     admin_listener: Option<Listener>,
+    ollama_listener: Option<Listener>,
 }
 
 /// Brings the models to a gateway that serves already. Until then it answers requests for them with 503
@@ -49,6 +52,7 @@ pub struct Loading {
     progress: Arc<Progress>,
     served: Arc<watch::Sender<Served>>,
     served_to_operator: Arc<watch::Sender<Served>>,
+    served_to_ollama_clients: Arc<watch::Sender<Served>>,
     loaded: Arc<OnceLock<Arc<App>>>,
     tls: Option<Arc<Tls>>,
 }
@@ -109,12 +113,20 @@ impl Gateway {
         shared.disk = DiskTier::of(&config.response_cache).map_err(GatewayError::Cache)?;
         let progress = Arc::new(Progress::of(shared.fleet_members()));
         let app = App::new(config.clone(), Vec::new(), shared.clone(), Some(progress.clone()));
-        let (served, served_to_operator) = served(Arc::new(app));
-        let sender = |served| Arc::new(watch::Sender::new(served));
-        let (served, served_to_operator) = (sender(served), sender(served_to_operator));
-        let loaded = Arc::default();
-        let loading = Loading { config, shared, progress, served, served_to_operator, loaded, tls };
-        let gateway = Self { loading: loading.clone(), observers: Vec::new(), admin_listener: None };
+        let app = Arc::new(app);
+        let sender = |audience| Arc::new(watch::Sender::new(served(&app, audience)));
+        let loading = Loading {
+            served: sender(Audience::Clients),
+            served_to_operator: sender(Audience::Operator),
+            served_to_ollama_clients: sender(Audience::OllamaClients),
+            loaded: Arc::default(),
+            config,
+            shared,
+            progress,
+            tls,
+        };
+        let (observers, admin_listener, ollama_listener) = Default::default();
+        let gateway = Self { loading: loading.clone(), observers, admin_listener, ollama_listener };
         Ok((gateway, loading))
     }
 
@@ -130,6 +142,13 @@ impl Gateway {
         self
     }
 
+    /// The same gateway, which also answers clients on `listener`, and tells those who ask there that
+    /// Ollama is running.
+    pub fn with_ollama_listener(mut self, listener: impl Into<Listener>) -> Self {
+        self.ollama_listener = Some(listener.into());
+        self
+    }
+
     /// Answers on `listener` until `shutdown` completes or the operator ends it; then finishes what runs, for
     /// at most `shutdown_timeout_s`, and cuts the rest.
     ///
@@ -142,8 +161,11 @@ impl Gateway {
         shutdown: impl Future<Output = impl Into<Shutdown> + Send> + Send,
     ) -> Result<(), GatewayError> {
         let listener = listener.into();
-        let Loading { config, shared, served, served_to_operator, tls, .. } = self.loading;
-        check_bind(&config.access, listener.is_local(), &listener.place())?;
+        let Loading { mut config, shared, served, served_to_operator, served_to_ollama_clients, tls, .. } =
+            self.loading;
+        for listener in [Some(&listener), self.ollama_listener.as_ref()].into_iter().flatten() {
+            check_bind(&config.access, listener.is_local(), &listener.place())?;
+        }
         let shutdown = {
             let ending = shared.ending.clone();
             async move {
@@ -170,6 +192,22 @@ impl Gateway {
             max_streams,
             observation: Arc::new(Observation { recent: Arc::default(), observers, keeps_bodies }),
         };
+        let n_ollama = match &self.ollama_listener {
+            Some(_) => MAX_OLLAMA_CONNECTIONS.min(config.server.max_connections / 2).max(1),
+            None => 0,
+        };
+        let mut of_ollama_clients = Service {
+            served: served_to_ollama_clients.subscribe(),
+            config: config.clone(),
+            phase: phase.clone(),
+            memory: memory.clone(),
+            tls: tls.clone(),
+            max_streams,
+            observation: observation.clone(),
+        };
+        of_ollama_clients.config.server.max_connections = n_ollama;
+        config.server.max_connections -= n_ollama.min(config.server.max_connections.saturating_sub(1));
+        let ended_with_clients = end_of(phase.subscribe());
         let served = served.subscribe();
         let service = Service { served, config, phase, memory, tls, max_streams, observation };
         let (serving, ended) = oneshot::channel::<()>();
@@ -184,7 +222,13 @@ impl Gateway {
                 None => Ok(()),
             }
         };
-        tokio::try_join!(clients, operator)?;
+        let ollama_clients = async {
+            match self.ollama_listener {
+                Some(listener) => server::serve(of_ollama_clients, listener, ended_with_clients).await,
+                None => Ok(()),
+            }
+        };
+        tokio::try_join!(clients, operator, ollama_clients)?;
         Ok(())
     }
 }
@@ -214,9 +258,9 @@ impl Loading {
     ) -> Result<(), GatewayError> {
         check_names(&models)?;
         let taken = models.iter().flat_map(|model| &model.names);
-        let others = on_demand.iter().flat_map(|models| models.names());
-        if let Some(name) = others.clone().find(|name| taken.clone().any(|taken| taken == *name)) {
-            return Err(GatewayError::ModelName { name: name.clone() });
+        let mut others = on_demand.iter().flat_map(|models| models.names());
+        if let Some(name) = others.find(|name| taken.clone().any(|taken| taken == name)) {
+            return Err(GatewayError::ModelName { name });
         }
         let shared = Shared { on_demand: on_demand.clone(), ..self.shared.clone() };
         let app = Arc::new(App::new(self.config.clone(), models, shared, None));
@@ -232,9 +276,9 @@ impl Loading {
     }
 
     fn serve(&self, app: Arc<App>) {
-        let (of_clients, of_operator) = served(app);
-        self.served.send_replace(of_clients);
-        self.served_to_operator.send_replace(of_operator);
+        self.served.send_replace(served(&app, Audience::Clients));
+        self.served_to_operator.send_replace(served(&app, Audience::Operator));
+        self.served_to_ollama_clients.send_replace(served(&app, Audience::OllamaClients));
     }
 
     fn app(&self) -> &Arc<App> {
@@ -248,17 +292,22 @@ impl Loading {
     }
 }
 
-/// What clients are served, and what the operator.
-fn served(app: Arc<App>) -> (Served, Served) {
-    let of = |audience| {
-        let (metrics, router) = (app.observed.metrics.http.clone(), routes::router(app.clone(), audience));
-        let tidy = match audience {
-            Audience::Clients => routes::tidied,
-            Audience::Operator => std::convert::identity,
-        };
-        Served { metrics, router, tidy }
+/// Completes when a server in this phase begins to end, with how it does.
+async fn end_of(mut phase: watch::Receiver<Phase>) -> Shutdown {
+    match phase.wait_for(|phase| *phase >= Phase::Draining).await.as_deref() {
+        Ok(Phase::HandedOver) => Shutdown::HandOver,
+        _ => Shutdown::Drain,
+    }
+}
+
+/// What requests of a listener are answered with.
+fn served(app: &Arc<App>, audience: Audience) -> Served {
+    let (metrics, router) = (app.observed.metrics.http.clone(), routes::router(app.clone(), audience));
+    let tidy = match audience {
+        Audience::Clients | Audience::OllamaClients => routes::tidied,
+        Audience::Operator => std::convert::identity,
     };
-    (of(Audience::Clients), of(Audience::Operator))
+    Served { metrics, router, tidy }
 }
 
 /// The rules of the operator's listener: no pages of other origins, no proxy, always a key.

@@ -46,7 +46,9 @@ pub(super) fn prepare_job(
     let Request { mut spec, view } = request;
     let options = &mut spec.options;
     options.model = target.model().map(str::to_owned).or(options.model.take());
-    let route = find_route(app, caller, options.model())?;
+    let name = options.model.as_deref().or((!options.takes_only_model).then_some(""));
+    let route = find_route(app, caller, name)?;
+    options.model.get_or_insert_with(|| route.model.served.id().to_owned());
     if let Input::Prompts(input) = &spec.input
         && input.prompts.len() * options.n_generated() as usize > app.config.api.max_choices
     {

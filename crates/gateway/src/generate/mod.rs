@@ -160,9 +160,9 @@ impl StartedRequest {
 }
 
 /// The route of a model, if the key permits it and new requests are accepted.
-fn find_route(app: &App, caller: &Caller, model: &str) -> Result<Route, ApiError> {
+fn find_route(app: &App, caller: &Caller, model: Option<&str>) -> Result<Route, ApiError> {
     let key_holder = caller.key_holder();
-    let route = app.find_model(&key_holder, Some(model))?;
+    let route = app.find_model(&key_holder, model)?;
     if app.is_draining() {
         return Err(ApiError::shutting_down(retry_after_s()));
     }

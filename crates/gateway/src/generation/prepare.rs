@@ -7,14 +7,17 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use throng_api::spec::{
-    ChatInput, Conversation, GenerationOptions, GenerationSpec, Input, OutputConstraint, Prompt,
+    ChatInput, Conversation, GenerationOptions, GenerationSpec, Infill, Input, OutputConstraint, Prompt,
     PromptsInput, beam_bytes, check_prompt, not_with_beams,
 };
 use throng_api::{ApiError, ConstraintParam};
 use throng_core::request::{SamplingParams, TenantId, TokenId};
 use throng_fleet::adapters::LoadedAdapter;
 use throng_http::memory::{MemoryBudget, Part, Reservation};
-use throng_text::{DetokenizeOptions, EncodeOptions, TemplateError, TemplateInput, TextError, Tokenizer};
+use throng_text::{
+    DetokenizeOptions, EncodeOptions, InfillText, InfillTokens, TemplateError, TemplateInput, TextError,
+    Tokenizer,
+};
 
 use throng_fleet::constraint::OutputForm;
 
@@ -196,7 +199,12 @@ fn prepare_prompts(
         let mut encode_word =
             |word: &str| encode_word(tokenizer.ok_or_else(|| no_tokenizer("bad_words"))?, word);
         let facts = model.facts();
-        let sampling = options.sampling_params(tokens.len(), &facts, fastrand::u64(..), &mut encode_word)?;
+        let mut sampling =
+            options.sampling_params(tokens.len(), &facts, fastrand::u64(..), &mut encode_word)?;
+        if matches!(prompt, Prompt::Infill(_)) {
+            let ends = tokenizer.and_then(|tokenizer| tokenizer.infill_tokens());
+            sampling.stop_token_ids.extend(ends.map_or(&[][..], InfillTokens::ends));
+        }
         n_held += held_bytes(tokens, &sampling, options.n_generated());
         if input.repeats_texts {
             let text = prompt_text(tokenizer, prompt);
@@ -340,14 +348,37 @@ fn prompt_tokens<'p>(
             encode_text(model, tokenizer, text, add_special_tokens, scope.memory, scope.abandoned)
                 .map(Cow::Owned)
         }
+        Prompt::Infill(gap) => encode_infill(model, gap, add_special_tokens, scope).map(Cow::Owned),
     }
+}
+
+/// The tokens of a prompt by which the model fills a gap.
+fn encode_infill(
+    model: &ModelEntry,
+    gap: &Infill,
+    add_special_tokens: bool,
+    scope: &PrepareContext<'_>,
+) -> Result<Vec<TokenId>, ApiError> {
+    let tokenizer = tokenizer_of(model, gap.param)?;
+    let Some(tokens) = tokenizer.infill_tokens() else {
+        let reason = "This model has no tokens for filling in the middle.";
+        return Err(ApiError::unsupported_by_model(gap.param, reason));
+    };
+    let n_bytes = gap.text_bytes();
+    if n_bytes > tokenizer.max_text_bytes() {
+        return Err(ApiError::text_too_long(gap.param, n_bytes, model.limits().max_model_len));
+    }
+    let _work = scope.memory.reserve(Part::Bodies, n_bytes * RENDER_FACTOR).map_err(memory_full)?;
+    let text = InfillText { before: &gap.before, behind: &gap.behind, files: &gap.files };
+    let encoded = tokenizer.encode_infill_unless(tokens, text, add_special_tokens, scope.abandoned.flag());
+    encoded.map_err(|error| text_error(&error, gap.param, model))
 }
 
 fn prompt_text(tokenizer: Option<&Arc<Tokenizer>>, prompt: &Prompt) -> String {
     match (prompt, tokenizer) {
         (Prompt::Text(text), _) => text.clone(),
         (Prompt::Tokens(tokens), Some(tokenizer)) => tokenizer.decode(tokens, false),
-        (Prompt::Tokens(_), None) => String::new(),
+        (Prompt::Tokens(_), None) | (Prompt::Infill(_), _) => String::new(),
     }
 }
 

@@ -1,9 +1,11 @@
 //! Models of this process that come when they are asked for and go when their memory is needed, or when the
 //! operator says so. Decisions are those of [`Residency`]. Does not know how a model is loaded.
 
+mod pulls;
+
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -19,6 +21,10 @@ use crate::router::Router;
 use crate::served_model::ServedModel;
 use throng_api::ApiError;
 
+pub(crate) use self::pulls::PullState;
+use self::pulls::Pulls;
+pub use self::pulls::{FileProgress, PullFault};
+
 /// How often waiting requests look whether a model has become idle, and unused models are looked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// The wait of an operator who loads a model.
@@ -30,6 +36,15 @@ const ENDING: Duration = Duration::from_secs(10);
 pub trait ModelLoader: Debug + Send + Sync {
     /// Loads the model of this name, which it then has; the error says why it cannot be loaded.
     fn load(&self, name: &str) -> BoxFuture<'static, Result<ServedModel, String>>;
+
+    /// Brings a model of the hub into the cache of this machine, and tells `report` how far it is. Blocks the
+    /// thread.
+    ///
+    /// # Errors
+    /// [`PullFault`]; that the operator does not allow it, unless a loader can.
+    fn pull(&self, _name: &str, _report: &mut dyn FnMut(FileProgress)) -> Result<OnDemandModel, PullFault> {
+        Err(PullFault::Forbidden)
+    }
 }
 
 /// Where models are served.
@@ -59,14 +74,28 @@ pub struct OnDemandModel {
     pub n_bytes: u64,
 }
 
+/// A model's name, and how often it could not be loaded.
+#[derive(Debug)]
+struct Known {
+    name: String,
+    n_faults: AtomicU64,
+}
+
+impl Known {
+    fn new(name: String) -> Arc<Self> {
+        Arc::new(Self { name, n_faults: AtomicU64::new(0) })
+    }
+}
+
 /// All of them.
 #[derive(Debug)]
 pub struct OnDemandModels {
     config: OnDemandConfig,
     loader: Arc<dyn ModelLoader>,
-    names: Vec<String>,
+    /// By their numbers; locked after [`Self::residency`] where both are.
+    known: RwLock<Vec<Arc<Known>>>,
     residency: Mutex<Residency>,
-    faults: Vec<AtomicU64>,
+    pulls: Pulls,
     /// Counts changes, for those who wait for one.
     changed: watch::Sender<u64>,
     origin: Instant,
@@ -81,15 +110,15 @@ impl OnDemandModels {
     ) -> Arc<Self> {
         let max_bytes = config.max_memory_bytes.unwrap_or(u64::MAX);
         let residency = Mutex::new(Residency::new(models.iter().map(|model| model.n_bytes), max_bytes));
-        let faults = models.iter().map(|_| AtomicU64::new(0)).collect();
-        let names = models.into_iter().map(|model| model.name).collect();
+        let known = RwLock::new(models.into_iter().map(|model| Known::new(model.name)).collect());
         let (changed, origin) = (watch::Sender::new(0), Instant::now());
-        Arc::new(Self { config, loader, names, residency, faults, changed, origin })
+        let pulls = Pulls::default();
+        Arc::new(Self { config, loader, known, residency, pulls, changed, origin })
     }
 
     /// The names of all of them.
-    pub(crate) fn names(&self) -> &[String] {
-        &self.names
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.all_known().iter().map(|known| known.name.clone()).collect()
     }
 
     /// The state of the model of this name; `None` for other names.
@@ -98,10 +127,48 @@ impl OnDemandModels {
     }
 
     /// The same with the state of each, as clients and the operator are told it.
-    pub(crate) fn states(&self) -> Vec<(&str, &'static str)> {
+    pub(crate) fn states(&self) -> Vec<(String, &'static str)> {
         let residency = self.residency();
         let state = |number| state_name(residency.standing(number));
-        self.names.iter().enumerate().map(|(number, name)| (name.as_str(), state(number))).collect()
+        let known = self.all_known();
+        known.iter().enumerate().map(|(number, known)| (known.name.clone(), state(number))).collect()
+    }
+
+    /// Sets how long the model of this name stays in memory without requests, where the operator has set a
+    /// time at all; [`Duration::MAX`]: until another needs its memory.
+    pub(crate) fn keep(&self, name: &str, stay: Duration) {
+        if self.config.idle_unload_s > 0
+            && let Some(number) = self.number_of(name)
+        {
+            self.residency().keep(number, stay);
+        }
+    }
+
+    /// Brings a model of the hub into the cache, after which it comes on demand too. One that is already
+    /// being brought is watched; `has` tells which names others have.
+    ///
+    /// # Errors
+    /// 503 while another one is being brought.
+    pub(crate) fn pull(
+        self: &Arc<Self>,
+        name: &str,
+        has: impl Fn(&str) -> bool + Send + 'static,
+    ) -> Result<watch::Receiver<PullState>, ApiError> {
+        let this = self.clone();
+        self.pulls.watch(name, move |name, report| {
+            let model = this.loader.pull(name, report)?;
+            if this.number_of(&model.name).is_none() && !has(&model.name) {
+                this.add(model);
+            }
+            Ok(())
+        })
+    }
+
+    /// Adds a model; the loader bounds how many it brings.
+    fn add(&self, model: OnDemandModel) {
+        let mut residency = self.residency();
+        residency.add(model.n_bytes);
+        self.known.write().unwrap_or_else(PoisonError::into_inner).push(Known::new(model.name));
     }
 
     /// Makes the model of this name ready to be asked, as the operator has set it; nothing for other names.
@@ -127,7 +194,7 @@ impl OnDemandModels {
     /// 404 for a name that is none of these; 503 where it does not come.
     pub(crate) async fn load(self: &Arc<Self>, place: &Place, name: &str) -> Result<(), ApiError> {
         let number =
-            self.number_of(name).ok_or_else(|| ApiError::model_not_found(name).with_models(&self.names))?;
+            self.number_of(name).ok_or_else(|| ApiError::model_not_found(name).with_models(&self.names()))?;
         self.come(place, number, OPERATORS_WAIT).await
     }
 
@@ -137,7 +204,7 @@ impl OnDemandModels {
     /// 404 for a name that is none of these; 400 for one that is being loaded.
     pub(crate) async fn unload(self: &Arc<Self>, place: &Place, name: &str) -> Result<(), ApiError> {
         let number =
-            self.number_of(name).ok_or_else(|| ApiError::model_not_found(name).with_models(&self.names))?;
+            self.number_of(name).ok_or_else(|| ApiError::model_not_found(name).with_models(&self.names()))?;
         if self.residency().leave(number) {
             // In a task of its own: unloading continues when the connection that asked for it is closed.
             let (this, place) = (self.clone(), place.clone());
@@ -166,7 +233,8 @@ impl OnDemandModels {
     async fn come(self: &Arc<Self>, place: &Place, number: usize, wait: Duration) -> Result<(), ApiError> {
         let deadline = Instant::now() + wait;
         let mut changed = self.changed.subscribe();
-        let n_faults = self.faults[number].load(Ordering::Relaxed);
+        let known = self.known(number);
+        let n_faults = known.n_faults.load(Ordering::Relaxed);
         loop {
             let step = self.residency().wanted(number, self.now(), |other| self.is_idle(&**place, other));
             let (this, place) = (self.clone(), place.clone());
@@ -178,8 +246,8 @@ impl OnDemandModels {
                     drop(tokio::spawn(async move { this.take_away(&*place, other).await }))
                 }
             }
-            if self.faults[number].load(Ordering::Relaxed) != n_faults {
-                return Err(ApiError::model_load_failed(&self.names[number], retry_after_s()));
+            if known.n_faults.load(Ordering::Relaxed) != n_faults {
+                return Err(ApiError::model_load_failed(&known.name, retry_after_s()));
             }
             if Instant::now() >= deadline {
                 return Err(ApiError::model_not_ready(None, retry_after_s()));
@@ -190,7 +258,8 @@ impl OnDemandModels {
     }
 
     async fn bring(&self, place: &dyn Serving, number: usize) {
-        let name = &self.names[number];
+        let known = self.known(number);
+        let name = &known.name;
         tracing::info!(model = name, "loading a model");
         let loaded = self.loader.load(name).await.and_then(|served| place.add(served));
         let n_bytes = match loaded {
@@ -200,7 +269,7 @@ impl OnDemandModels {
             }
             Err(error) => {
                 tracing::error!(model = name, error, "a model cannot be loaded");
-                self.faults[number].fetch_add(1, Ordering::Relaxed);
+                known.n_faults.fetch_add(1, Ordering::Relaxed);
                 None
             }
         };
@@ -209,7 +278,8 @@ impl OnDemandModels {
     }
 
     async fn take_away(&self, place: &dyn Serving, number: usize) {
-        let name = &self.names[number];
+        let known = self.known(number);
+        let name = &known.name;
         let engines = place.router().remove(name).map(|route| route.model.served.engines.clone());
         let engines = engines.unwrap_or_default();
         until(place.patience(), || engines.iter().all(has_nothing_to_do)).await;
@@ -221,12 +291,20 @@ impl OnDemandModels {
     }
 
     fn is_idle(&self, place: &dyn Serving, number: usize) -> bool {
-        let route = place.router().get(&self.names[number]);
+        let route = place.router().get(&self.known(number).name);
         route.is_some_and(|route| route.model.served.engines.iter().all(has_nothing_to_do))
     }
 
     fn number_of(&self, name: &str) -> Option<usize> {
-        self.names.iter().position(|known| known == name)
+        self.all_known().iter().position(|known| known.name == name)
+    }
+
+    fn known(&self, number: usize) -> Arc<Known> {
+        self.all_known()[number].clone()
+    }
+
+    fn all_known(&self) -> RwLockReadGuard<'_, Vec<Arc<Known>>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> Duration {

@@ -123,12 +123,18 @@ impl Reader<'_> {
     fn encoded(&self, text: &Prompt, before: &str) -> Result<Vec<TokenId>, ApiError> {
         let text = match text {
             Prompt::Tokens(tokens) => return Ok(tokens.clone()),
+            Prompt::Infill(_) => return Err(ApiError::invalid_value(self.param, "It must be a text.")),
             Prompt::Text(text) if before.is_empty() => Cow::Borrowed(text.as_str()),
             Prompt::Text(text) => Cow::Owned(format!("{before}{text}")),
         };
         let tokenizer: &Tokenizer = tokenizer_of(self.model, self.param)?;
+        // What is cut off has no tokens among those that are kept, of which none is longer than the longest.
+        let text = match self.options.truncate_prompt_tokens {
+            Some(_) => &text[..text.floor_char_boundary(tokenizer.max_text_bytes())],
+            None => &*text,
+        };
         let options = EncodeOptions { add_special_tokens: false, parse_special: true };
-        let tokens = tokenizer.encode_unless(&text, options, self.abandoned.flag());
+        let tokens = tokenizer.encode_unless(text, options, self.abandoned.flag());
         tokens.map_err(|error| text_error(&error, self.param, self.model))
     }
 

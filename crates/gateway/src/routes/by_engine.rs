@@ -28,3 +28,17 @@ pub(super) async fn answer_by_engine(
     };
     ControlFlow::Break(upstream::pass_through(&setting, &model, endpoint, body, (caller, exchange)).await)
 }
+
+/// The request, unless it names a model of an upstream engine, which has no such API.
+///
+/// # Errors
+/// 400 that names the path to use instead.
+pub(super) fn refuse_engines(app: &App, body: JsonBody, instead: &str) -> Result<JsonBody, ApiError> {
+    match app.models.upstreams.asked_for(None, body.bytes()) {
+        Some(_) => {
+            let reason = format!("Models of upstream engines have no such API here; use {instead}.");
+            Err(ApiError::unsupported_by_model("model", &reason))
+        }
+        None => Ok(body),
+    }
+}

@@ -27,7 +27,7 @@ use axum::Extension;
 use axum::extract::{MatchedPath, OriginalUri, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use http::Method;
 
 pub(crate) use self::client_paths::tidied;
@@ -37,6 +37,7 @@ use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::rejection::reject;
 use throng_api::anthropic::Messages;
+use throng_api::llama_cpp::InfillEndpoint;
 use throng_api::ollama::Chat;
 use throng_api::openai::ChatCompletions;
 use throng_api::{ApiError, Dialect};
@@ -61,6 +62,8 @@ pub(crate) enum Access {
 pub(crate) enum Audience {
     /// Clients'.
     Clients,
+    /// That of clients who look for Ollama.
+    OllamaClients,
     /// The operator's.
     Operator,
 }
@@ -94,7 +97,7 @@ impl Route {
     /// Whether this listener has it.
     fn is_for(&self, audience: Audience) -> bool {
         match audience {
-            Audience::Clients => self.access != Access::Admin,
+            Audience::Clients | Audience::OllamaClients => self.access != Access::Admin,
             Audience::Operator => self.access != Access::Key && self.path != "/",
         }
     }
@@ -156,6 +159,7 @@ pub(crate) const ROUTES: &[Route] = &[
         get(conversations::item).delete(conversations::delete_item)
     }),
     keyed("/v1/responses/input_tokens", "POST", || post(tokenize::input_tokens)),
+    keyed("/infill", "POST", || post(generate::infill)).in_form_of(&InfillEndpoint),
     keyed("/v1/messages", "POST", || post(generate::messages)).in_form_of(&Messages),
     keyed("/v1/messages/count_tokens", "POST", || post(tokenize::count)).in_form_of(&Messages),
     keyed("/api/chat", "POST", || post(generate::ollama_chat)).in_form_of(&Chat),
@@ -163,6 +167,14 @@ pub(crate) const ROUTES: &[Route] = &[
     keyed("/api/tags", GET, || get(ollama::tags)).in_form_of(&Chat),
     keyed("/api/ps", GET, || get(ollama::running)).in_form_of(&Chat),
     keyed("/api/show", "POST", || post(ollama::show)).in_form_of(&Chat),
+    keyed("/api/embed", "POST", || post(pooling::ollama_embed)).in_form_of(&Chat),
+    keyed("/api/embeddings", "POST", || post(pooling::ollama_embedding)).in_form_of(&Chat),
+    of(Operator, "/api/pull", "POST", || post(ollama::pull)).in_form_of(&Chat),
+    of(Operator, "/api/delete", "DELETE, POST", || delete(ollama::delete).post(ollama::delete))
+        .in_form_of(&Chat),
+    of(Operator, "/api/copy", "POST", || post(ollama::copy)).in_form_of(&Chat),
+    of(Operator, "/api/create", "POST", || post(ollama::create)).in_form_of(&Chat),
+    of(Operator, "/api/push", "POST", || post(ollama::create)).in_form_of(&Chat),
     keyed("/v1/moderations", "POST", || post(moderations::moderations)),
     keyed("/v1/embeddings", "POST", || post(pooling::embeddings)),
     keyed("/v1/rerank", "POST", || post(pooling::rerank)),
@@ -202,7 +214,9 @@ pub(crate) const ROUTES: &[Route] = &[
 pub(crate) fn router(app: Arc<App>, audience: Audience) -> axum::Router {
     let mut router = axum::Router::new();
     for route in ROUTES.iter().filter(|route| route.is_for(audience)) {
-        router = router.route(route.path, (route.handler)());
+        let is_greeting = audience == Audience::OllamaClients && route.path == "/";
+        let handler = if is_greeting { get(ollama::greeting) } else { (route.handler)() };
+        router = router.route(route.path, handler);
     }
     router
         .method_not_allowed_fallback(method_not_allowed)
@@ -250,16 +264,17 @@ async fn authorize(
 /// The same tenant, if this listener lets it use such a route.
 fn permit(app: &App, audience: Audience, access: Access, tenant: Tenant) -> Result<Tenant, ApiError> {
     let needs_no_key = app.policy.keys.is_open();
-    match (audience, access) {
-        _ if access == Access::Open => Ok(tenant),
-        (Audience::Clients, Access::Shared) => Ok(tenant),
-        (Audience::Clients, Access::Key) if !tenant.is_operator => Ok(tenant),
-        (Audience::Clients, Access::Key) => Err(ApiError::not_for_the_operator()),
-        (Audience::Clients, _) if needs_no_key && !app.policy.keys.knows_operator() => Ok(tenant),
+    let is_of_clients = audience != Audience::Operator;
+    match access {
+        Access::Open => Ok(tenant),
+        Access::Shared if is_of_clients => Ok(tenant),
+        Access::Key if is_of_clients && !tenant.is_operator => Ok(tenant),
+        Access::Key if is_of_clients => Err(ApiError::not_for_the_operator()),
+        _ if is_of_clients && needs_no_key && !app.policy.keys.knows_operator() => Ok(tenant),
         _ if tenant.is_operator => Ok(tenant),
         _ if needs_no_key => Err(ApiError::missing_api_key()),
-        (Audience::Operator, _) => Err(ApiError::invalid_api_key()),
-        (Audience::Clients, _) => Err(ApiError::only_for_the_operator()),
+        _ if is_of_clients => Err(ApiError::only_for_the_operator()),
+        _ => Err(ApiError::invalid_api_key()),
     }
 }
 

@@ -40,7 +40,8 @@ pub(super) async fn list(
     let aliases =
         app.config.routing.aliases.iter().filter(|alias| key_holder.permits_name_of(&alias.name, &[]));
     let cards = cards.chain(aliases.map(|alias| alias_card(&app, alias)));
-    let states = app.models.on_demand.iter().flat_map(|models| models.states());
+    let states: Vec<_> = app.models.on_demand.iter().flat_map(|models| models.states()).collect();
+    let states = states.iter().map(|(name, state)| (name.as_str(), *state));
     let is_listed = |name: &str| app.models.router.get(name).is_some();
     let absent = states.filter(|(name, _)| !is_listed(name) && key_holder.permits_name_of(name, &[]));
     let cards = cards.chain(absent.map(|(name, state)| on_demand_card(&app, name, state)));

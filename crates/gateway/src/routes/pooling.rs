@@ -12,8 +12,9 @@ use http::header;
 use throng_fleet::upstream::Endpoint;
 use throng_http::memory::Part;
 
-use super::by_engine::answer_by_engine;
+use super::by_engine::{answer_by_engine, refuse_engines};
 use super::json_body::{AppState, JsonBody, with_ignored};
+use super::ollama::apply_stay;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generation::{Abandoned, FrameWriter, Frames, Prepared, admit, check_room, on_blocking_thread};
@@ -22,6 +23,7 @@ use crate::pooling_model::{PoolingModel, PoolingOutput, cosine, shorten};
 use crate::rejection::Rejection;
 use crate::retry_after::retry_after_s;
 use crate::router::Route;
+use throng_api::ollama::{EmbedAnswer, EmbedRequest, EmbeddingAnswer};
 use throng_api::openai::pooling::{
     ClassifyRequest, EmbeddingRequest, EncodingFormat, PairsRequest, PoolingOptions, empty_text,
     is_empty_text,
@@ -30,7 +32,8 @@ use throng_api::openai::pooling_response::{
     Classification, Embedding, PooledList, PooledUsage, Reranked, RerankedDocument, Score,
 };
 use throng_api::spec::Prompt;
-use throng_api::{ApiError, IgnoredParameters};
+use throng_api::{ApiError, IgnoredParameters, ReadOptions};
+use tokio::time::Instant;
 
 /// A request that was read, and what its answer needs.
 struct Job {
@@ -48,7 +51,7 @@ struct Job {
 /// What an answer says.
 enum Form {
     Embeddings {
-        format: EncodingFormat,
+        view: EmbeddingView,
         dimensions: Option<usize>,
         prompt_name: Option<String>,
     },
@@ -64,13 +67,51 @@ enum Form {
     },
 }
 
+/// How embeddings are written.
+enum EmbeddingView {
+    OpenAi(EncodingFormat),
+    Ollama,
+    /// The only one, as Ollama's older endpoint writes it.
+    OllamaSingle,
+}
+
+/// `POST /api/embed`.
+pub(super) async fn ollama_embed(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
+    embed_for_ollama(app, body, EmbedRequest::parse, EmbeddingView::Ollama, "input").await
+}
+
+/// `POST /api/embeddings`.
+pub(super) async fn ollama_embedding(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
+    embed_for_ollama(app, body, EmbedRequest::parse_one, EmbeddingView::OllamaSingle, "prompt").await
+}
+
+async fn embed_for_ollama(
+    app: Arc<App>,
+    body: JsonBody,
+    parse: fn(&[u8], &ReadOptions) -> Result<EmbedRequest, ApiError>,
+    view: EmbeddingView,
+    param: &'static str,
+) -> Result<Response, Rejection> {
+    apply_stay(&app, &body);
+    answer(app, body, None, move |reading, body| {
+        let (EmbedRequest { model, input, truncate, dimensions, ignored }, _memory) = body.read(parse)?;
+        let truncate_prompt_tokens = truncate.unwrap_or(true).then_some(-1);
+        let options = PoolingOptions { model, truncate_prompt_tokens, ..PoolingOptions::default() };
+        let form = Form::Embeddings { view, dimensions: dimensions.map(|n| n as usize), prompt_name: None };
+        reading.job((&options, ignored), (texts(&input), param), form)
+    })
+    .await
+    .map_err(Rejection::from)
+}
+
 /// `POST /v1/embeddings`.
 pub(super) async fn embeddings(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
-    answer(app, body, Endpoint::Embeddings, |reading, body| {
+    answer(app, body, Some(Endpoint::Embeddings), |reading, body| {
         let (request, _memory) = body.read(EmbeddingRequest::parse)?;
         let EmbeddingRequest { options, input, encoding_format, dimensions, prompt_name, ignored } = request;
         let dimensions = dimensions.map(|n| n as usize);
-        let form = Form::Embeddings { format: encoding_format, dimensions, prompt_name };
+        let view = EmbeddingView::OpenAi(encoding_format);
+        let form = Form::Embeddings { view, dimensions, prompt_name };
         reading.job((&options, ignored), (texts(&input), "input"), form)
     })
     .await
@@ -79,7 +120,7 @@ pub(super) async fn embeddings(State(app): AppState, body: JsonBody) -> Result<R
 
 /// `POST /v1/classify`.
 pub(super) async fn classify(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
-    answer(app, body, Endpoint::Classify, |reading, body| {
+    answer(app, body, Some(Endpoint::Classify), |reading, body| {
         let (ClassifyRequest { options, input, ignored }, _memory) = body.read(ClassifyRequest::parse)?;
         reading.job((&options, ignored), (texts(&input), "input"), Form::Classes)
     })
@@ -89,7 +130,7 @@ pub(super) async fn classify(State(app): AppState, body: JsonBody) -> Result<Res
 
 /// `POST /score`.
 pub(super) async fn score(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
-    answer(app, body, Endpoint::Score, |reading, body| {
+    answer(app, body, Some(Endpoint::Score), |reading, body| {
         let (request, _memory) = body.read(PairsRequest::parse_score)?;
         let form = Form::Scores { n_first: request.first.len() };
         reading.pairs(request, "text_2", form)
@@ -100,7 +141,7 @@ pub(super) async fn score(State(app): AppState, body: JsonBody) -> Result<Respon
 
 /// `POST /v1/rerank`.
 pub(super) async fn rerank(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
-    answer(app, body, Endpoint::Rerank, |reading, body| {
+    answer(app, body, Some(Endpoint::Rerank), |reading, body| {
         let (request, _memory) = body.read(PairsRequest::parse_rerank)?;
         let top_n = request.top_n.filter(|&n| n > 0).map_or(usize::MAX, |n| n as usize);
         let documents = request.return_documents.unwrap_or(true).then(|| request.second.clone());
@@ -215,13 +256,16 @@ impl Form {
 async fn answer(
     app: Arc<App>,
     body: JsonBody,
-    endpoint: Endpoint,
+    endpoint: Option<Endpoint>,
     read: impl FnOnce(&Reading<'_>, JsonBody) -> Result<Job, ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
     body.bring_model(&app, None).await?;
-    let body = match answer_by_engine(&app, body, endpoint).await {
-        ControlFlow::Break(answered) => return answered,
-        ControlFlow::Continue(body) => body,
+    let body = match endpoint {
+        None => refuse_engines(&app, body, "/v1/embeddings")?,
+        Some(endpoint) => match answer_by_engine(&app, body, endpoint).await {
+            ControlFlow::Break(answered) => return answered,
+            ControlFlow::Continue(body) => body,
+        },
     };
     let (caller, state) = (body.caller.clone(), app.clone());
     let job = on_blocking_thread(&app.work.turns, &caller, body.n_bytes(), move |abandoned| {
@@ -242,10 +286,13 @@ async fn answer(
     }
     // A number of an embedding takes about a dozen characters.
     let n_bytes = 12 * vectors.iter().map(Vec::len).sum::<usize>();
-    let usage = PooledUsage::new(n_tokens);
+    let arrived = caller.arrived;
     let writing = move |out: FrameWriter| {
         let _held = held;
-        write((&model, &pooling), &form, &mut vectors, (gives_logits, usage), out)
+        if !gives_logits {
+            vectors.iter_mut().for_each(|logits| pooling.activate(logits));
+        }
+        write((&model, &pooling), &form, &mut vectors, (n_tokens, arrived), out)
     };
     let frames = app.work.writing.write(&caller, n_bytes, writing).await?;
     let fields = [(header::CONTENT_TYPE, "application/json")];
@@ -256,21 +303,29 @@ fn write(
     (model, pooling): (&str, &PoolingModel),
     form: &Form,
     vectors: &mut [Vec<f32>],
-    (gives_logits, usage): (bool, PooledUsage),
+    (n_tokens, arrived): (u64, Instant),
     out: FrameWriter,
 ) -> Result<Frames, ApiError> {
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    if !gives_logits {
-        vectors.iter_mut().for_each(|logits| pooling.activate(logits));
-    }
+    let usage = PooledUsage::new(n_tokens);
     match form {
-        Form::Embeddings { format, dimensions, .. } => {
+        Form::Embeddings { view, dimensions, .. } => {
             if let Some(n) = dimensions {
                 vectors.iter_mut().for_each(|vector| shorten(vector, *n, pooling.normalizes));
             }
-            let embedding = |(i, vector)| Embedding::new(i, vector, *format);
-            let vectors = vectors.iter().map(Vec::as_slice).enumerate();
-            out.json(&PooledList::new(model, vectors.map(embedding).collect(), usage))
+            match view {
+                EmbeddingView::OpenAi(format) => {
+                    let embedding = |(i, vector)| Embedding::new(i, vector, *format);
+                    let vectors = vectors.iter().map(Vec::as_slice).enumerate();
+                    out.json(&PooledList::new(model, vectors.map(embedding).collect(), usage))
+                }
+                EmbeddingView::Ollama => {
+                    out.json(&EmbedAnswer::new(model, vectors, n_tokens, arrived.elapsed()))
+                }
+                EmbeddingView::OllamaSingle => {
+                    out.json(&EmbeddingAnswer { embedding: vectors.first().map_or(&[], Vec::as_slice) })
+                }
+            }
         }
         Form::Classes => {
             let PoolingOutput::Labels { names, .. } = &pooling.output else { return out.json(&()) };

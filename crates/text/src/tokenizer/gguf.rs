@@ -13,7 +13,7 @@ use super::gguf_vocabulary::{BYTE, CONTROL, GgufVocabulary, UNKNOWN, USER_DEFINE
 use super::pieces::{PieceRule, TokenEntry, byte_token};
 use super::pre_tokenizers::Convention;
 use super::sentencepiece::merges_from_scores;
-use super::{MAX_VOCABULARY, Parts, TokenRoles, tokenizer_json};
+use super::{GgufInfillKeys, MAX_VOCABULARY, Parts, TokenRoles, tokenizer_json};
 use crate::error::TokenizerError;
 
 /// Tokens that end a turn or a text whatever the metadata says, by their spelling.
@@ -118,7 +118,16 @@ fn roles(vocabulary: &GgufVocabulary, is_sentencepiece: bool) -> TokenRoles {
             ends.push(id as u32);
         }
     }
-    TokenRoles { bos, eos, ends_generation: ends }
+    TokenRoles { bos, eos, ends_generation: ends, infill: infill_keys(vocabulary) }
+}
+
+/// The tokens for filling in the middle that the file names and the vocabulary has.
+fn infill_keys(vocabulary: &GgufVocabulary) -> GgufInfillKeys {
+    let exists = |id: &u32| (*id as usize) < vocabulary.tokens.len();
+    let GgufInfillKeys { before, behind, middle, repository, file, end } = vocabulary.infill.clone();
+    let [before, behind, middle, repository, file, end] =
+        [before, behind, middle, repository, file, end].map(|id| id.filter(exists));
+    GgufInfillKeys { before, behind, middle, repository, file, end }
 }
 
 /// The type of each token; tokens with a role are control tokens even if the file does not mark them.

@@ -1,5 +1,7 @@
 //! The keys of a GGUF file about its vocabulary, as they are in the file. Does not know what they mean.
 
+use super::infill::GgufInfillKeys;
+
 /// The `tokenizer.ggml.*` keys of a GGUF file, as they are in the file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GgufVocabulary {
@@ -37,6 +39,8 @@ pub struct GgufVocabulary {
     pub add_eos_token: Option<bool>,
     /// `tokenizer.ggml.add_space_prefix`.
     pub add_space_prefix: Option<bool>,
+    /// What only models have that fill in the middle.
+    pub infill: GgufInfillKeys,
     /// What only encoders have.
     pub encoder: GgufEncoderKeys,
 }

@@ -8,6 +8,7 @@ mod encode;
 mod gguf;
 mod gguf_encoder;
 mod gguf_vocabulary;
+mod infill;
 mod normalize;
 mod pairs;
 mod pieces;
@@ -28,6 +29,7 @@ pub(crate) use pieces::PieceJoiner;
 use pieces::Pieces;
 
 pub use gguf_vocabulary::{GgufEncoderKeys, GgufVocabulary};
+pub use infill::{GgufInfillKeys, InfillText, InfillTokens};
 pub use pairs::PairFrame;
 pub use tokenizer_config::TokenizerConfig;
 
@@ -62,6 +64,7 @@ pub struct Tokenizer {
     suffix: Vec<u32>,
     pair: PairFrame,
     roles: TokenRoles,
+    infill: Option<InfillTokens>,
     special_tokens: SpecialTokens,
     max_text_bytes: usize,
     scratch: Mutex<Vec<Scratch>>,
@@ -75,6 +78,8 @@ pub(crate) struct TokenRoles {
     pub(crate) eos: Option<u32>,
     /// Every token that ends a turn or a text, EOS included.
     pub(crate) ends_generation: Vec<u32>,
+    /// Tokens for filling in the middle that a GGUF file names.
+    pub(crate) infill: GgufInfillKeys,
 }
 
 /// The tokens with a meaning of their own, as text: for chat templates.
@@ -140,7 +145,15 @@ impl Tokenizer {
             bos: parts.roles.bos.filter(known),
             eos: parts.roles.eos.filter(known),
             ends_generation: parts.roles.ends_generation.into_iter().filter(known).collect(),
+            infill: parts.roles.infill,
         };
+        let id_of = |name: &str| {
+            let is_named = |entry: &Option<pieces::TokenEntry>| {
+                entry.as_ref().is_some_and(|entry| entry.added && entry.text == name)
+            };
+            parts.entries.iter().position(is_named).and_then(|id| u32::try_from(id).ok())
+        };
+        let infill = InfillTokens::find(&roles.infill, id_of);
         let mut special_tokens = SpecialTokens { named: parts.named, ..SpecialTokens::default() };
         for entry in parts.entries.iter().flatten().filter(|entry| entry.added && !entry.text.is_empty()) {
             let SpecialTokens { control, plain_added, .. } = &mut special_tokens;
@@ -157,6 +170,7 @@ impl Tokenizer {
             suffix: parts.suffix,
             pair,
             roles,
+            infill,
             special_tokens,
             max_text_bytes: DEFAULT_MAX_TEXT_BYTES,
             scratch: Mutex::new(Vec::new()),

@@ -110,7 +110,7 @@ fn apply_config(config: &TokenizerConfig, added: &[AddedEntry], parts: &mut Part
         })
     };
     let (bos, eos) = (id_of(&config.bos_token), id_of(&config.eos_token));
-    parts.roles = TokenRoles { bos, eos, ends_generation: eos.into_iter().collect() };
+    parts.roles = TokenRoles { bos, eos, ends_generation: eos.into_iter().collect(), ..Default::default() };
     for (switch, id, run) in
         [(config.add_bos_token, bos, &mut parts.prefix), (config.add_eos_token, eos, &mut parts.suffix)]
     {

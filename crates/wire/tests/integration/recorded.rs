@@ -22,8 +22,8 @@ use throng_core::routing::StepTime;
 use throng_core::time::Nanos;
 use throng_wire::{
     Artifact, ArtifactKind, BlockFrame, Command, Constraint, Description, EncoderKeys, ErrorKind, Event,
-    Form, Frame, FrameBuffer, Generate, Pooling, Reasoning, Status, ToolCalls, Versions, Vocabulary,
-    WireError,
+    Form, Frame, FrameBuffer, Generate, InfillKeys, Pooling, Reasoning, Status, ToolCalls, Versions,
+    Vocabulary, WireError,
 };
 
 const RECORDED: &str = include_str!("../fixtures/version_1.txt");
@@ -129,6 +129,7 @@ fn recorded_vocabularies() {
         add_bos_token: Some(true),
         add_eos_token: Some(false),
         add_space_prefix: Some(true),
+        infill: InfillKeys::default(),
         encoder: EncoderKeys {
             separator_token_id: Some(7),
             cls_token_id: Some(8),

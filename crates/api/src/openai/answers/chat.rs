@@ -139,8 +139,7 @@ impl AnswerWriter for ChatWriter {
 
     fn end(&mut self, out: &mut Events) {
         let response = &self.response;
-        if response.options.stream.include_usage {
-            let (usage, timings) = (usage(&response.tally), response.timings());
+        if let Some((usage, timings)) = response.ending() {
             out.push(&ChatChunk::of_usage(&response.envelope(), usage, timings));
         }
         out.push_done();
@@ -167,6 +166,6 @@ impl AnswerWriter for ChatWriter {
         let prompt_ids = response.facts.prompts.first().filter(|_| options.token_ids).map(|prompt| &**prompt);
         let usage = usage(&answer.tally);
         let whole = ChatCompletion::new(&response.envelope(), choices, usage, prompt_logprobs, prompt_ids);
-        Ok(serde_json::to_writer(out, &whole)?)
+        Ok(serde_json::to_writer(out, &whole.with_timings(response.timings(&answer.tally)))?)
     }
 }

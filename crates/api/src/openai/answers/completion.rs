@@ -209,8 +209,7 @@ impl AnswerWriter for CompletionWriter {
 
     fn end(&mut self, out: &mut Events) {
         let response = &self.response;
-        if response.options.stream.include_usage {
-            let (usage, timings) = (usage(&response.tally), response.timings());
+        if let Some((usage, timings)) = response.ending() {
             out.push(&CompletionChunk::of_usage(&response.envelope(), usage, timings));
         }
         out.push_done();
@@ -256,6 +255,6 @@ impl AnswerWriter for CompletionWriter {
         });
         let choices = choices.collect();
         let whole = Completion::new(&response.envelope(), choices, usage(&answer.tally));
-        Ok(serde_json::to_writer(out, &whole)?)
+        Ok(serde_json::to_writer(out, &whole.with_timings(response.timings(&answer.tally)))?)
     }
 }

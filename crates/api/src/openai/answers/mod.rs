@@ -6,14 +6,13 @@ mod text_offsets;
 
 use throng_core::request::TokenId;
 
-use crate::answer::{AnswerShape, ChoiceEnd, Tally};
+use crate::answer::{AnswerShape, ChoiceEnd, Tally, Timings};
 use crate::dialect::{AnswerFacts, Dialect, Request};
 use crate::error::ApiError;
 use crate::events::Events;
 use crate::field::ReadOptions;
 use crate::openai::logprobs::TokenSpelling;
 use crate::openai::response::{Envelope, Finish, chat_id, completion_id};
-use crate::openai::timings::Timings;
 use crate::openai::usage::{ChunkUsage, Usage};
 use crate::openai::{chat as chat_request, completion as completion_request};
 use crate::spec::{GenerationOptions, StreamOptions};
@@ -58,6 +57,8 @@ impl Dialect for Completions {
 struct ResponseOptions {
     id: String,
     stream: StreamOptions,
+    /// Tell where the time went.
+    timings: bool,
     token_ids: bool,
     tokens_as_token_ids: bool,
     logprobs: bool,
@@ -71,6 +72,7 @@ impl ResponseOptions {
         Self {
             id,
             stream: options.stream_options(),
+            timings: options.reports_timings(),
             token_ids: options.returns_token_ids(),
             tokens_as_token_ids: options.return_tokens_as_token_ids.unwrap_or(false),
             logprobs: options.logprobs.is_some(),
@@ -133,10 +135,16 @@ impl Response {
         self.options.stream.chunk_usage(|| usage(&self.tally))
     }
 
-    /// Where the time went, if it was asked for.
-    fn timings(&self) -> Option<Timings> {
-        let Tally { prompt, cached, output, ref moments, .. } = self.tally;
-        self.options.stream.include_timings.then(|| Timings::new(moments, prompt, cached, output))
+    /// Where the time of an answer of this tally went, if it was asked for.
+    fn timings(&self, tally: &Tally) -> Option<Timings> {
+        self.options.timings.then(|| tally.into())
+    }
+
+    /// The usage and the timings that end a stream, where either was asked for.
+    fn ending(&self) -> Option<(Option<Usage>, Option<Timings>)> {
+        let usage = self.options.stream.include_usage.then(|| usage(&self.tally));
+        let timings = self.timings(&self.tally);
+        (usage.is_some() || timings.is_some()).then_some((usage, timings))
     }
 }
 

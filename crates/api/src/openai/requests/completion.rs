@@ -3,10 +3,10 @@
 use super::generation_fields::{GENERATION_FIELDS, UNSUPPORTED};
 use super::generation_values::TOKENS;
 use crate::error::ApiError;
-use crate::field::Kind::{Boolean, Custom, Integer, Refused};
+use crate::field::Kind::{Boolean, Custom, Integer, Refused, Text};
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::json::{JsonType, Node};
-use crate::spec::{GenerationOptions, GenerationSpec, Input, Prompt, PromptsInput};
+use crate::spec::{GenerationOptions, GenerationSpec, Infill, Input, Prompt, PromptsInput};
 
 /// Most prompts of one request, and most answers over all of them.
 pub const MAX_PROMPTS: usize = 1024;
@@ -30,6 +30,7 @@ pub struct CompletionOptions {
     echo: Option<bool>,
     logprobs: Option<i64>,
     add_special_tokens: Option<bool>,
+    suffix: Option<String>,
 }
 
 /// What `prompt` may be.
@@ -61,7 +62,11 @@ pub const COMPLETION_FIELDS: &[Field<CompletionOptions>] = &[
         Boolean(|o| &mut o.add_special_tokens),
         "Let the tokenizer add special tokens such as the one that begins a text; true unless said.",
     ),
-    field("suffix", Refused(Shape::Text(usize::MAX), |node| node.text() == r#""""#), UNSUPPORTED),
+    field(
+        "suffix",
+        Text(usize::MAX, |o| &mut o.suffix),
+        "Text behind the answer, for models that fill in the middle.",
+    ),
     field("prompt_embeds", Refused(Shape::Any, |_| false), UNSUPPORTED),
 ];
 
@@ -96,13 +101,29 @@ pub fn parse(body: &[u8], options: &ReadOptions) -> Result<CompletionRequest, Ap
     if echo && !returns_prompt_logprobs {
         generation.prompt_logprobs = own.logprobs;
     }
+    let prompts = match own.suffix.filter(|suffix| !suffix.is_empty()) {
+        None => own.prompts,
+        Some(_) if echo => return Err(ApiError::mutually_exclusive("suffix", "echo")),
+        Some(suffix) => {
+            own.prompts.into_iter().map(|prompt| gap(prompt, &suffix)).collect::<Result<_, _>>()?
+        }
+    };
     let input = PromptsInput {
-        prompts: own.prompts,
+        prompts,
         repeats_texts: echo,
         add_special_tokens: own.add_special_tokens.unwrap_or(true),
     };
     let spec = GenerationSpec { options: generation, input: Input::Prompts(input) };
     Ok(CompletionRequest { spec, returns_prompt_logprobs })
+}
+
+/// The gap between a prompt and the suffix.
+fn gap(prompt: Prompt, suffix: &str) -> Result<Prompt, ApiError> {
+    let Prompt::Text(before) = prompt else {
+        return Err(ApiError::unsupported_parameter("suffix", "Only prompts of text have one."));
+    };
+    let (behind, files, param) = (suffix.to_owned(), Vec::new(), "suffix");
+    Ok(Prompt::Infill(Box::new(Infill { before, behind, files, param })))
 }
 
 /// Reads `prompt`: its first element decides what a list is of. Errors name the parameter as a whole.

@@ -33,6 +33,11 @@ pub const GENERATION_FIELDS: &[Field<GenerationOptions>] = &[
         Custom(Shape::Object, read_stream_options),
         "While streaming: include_usage adds a chunk with the usage, include_timings tells times there, continuous_usage_stats adds it to each.",
     ),
+    field(
+        "include_timings",
+        Boolean(|r| &mut r.include_timings),
+        "Tell in timings where the time of the answer went: waiting, prompt, output; false unless said.",
+    ),
     field("n", Integer(1, MAX_N, |r| &mut r.n), "How many answers to give; 1 unless said."),
     field(
         "best_of",

@@ -6,8 +6,8 @@ use throng_core::request::TokenId;
 
 use super::logprobs::{ChatLogprobs, PromptLogprobs};
 use super::response::{Envelope, Finish, SYSTEM_FINGERPRINT, StopReason, as_list};
-use super::timings::Timings;
 use super::usage::{ChunkUsage, Usage};
+use crate::answer::Timings;
 
 /// The whole answer to a chat.
 #[derive(Debug, Serialize)]
@@ -23,6 +23,8 @@ pub struct ChatCompletion<'a> {
     prompt_logprobs: Option<PromptLogprobs<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_token_ids: Option<&'a [TokenId]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timings: Option<Timings>,
 }
 
 /// One answer to a chat.
@@ -126,7 +128,13 @@ impl<'a> ChatCompletion<'a> {
             system_fingerprint: SYSTEM_FINGERPRINT,
             prompt_logprobs,
             prompt_token_ids,
+            timings: None,
         }
+    }
+
+    /// The same answer, which tells where its time went if that was asked for.
+    pub fn with_timings(self, timings: Option<Timings>) -> Self {
+        Self { timings, ..self }
     }
 }
 
@@ -212,10 +220,10 @@ impl<'a> ChatChunk<'a> {
         Self::with(envelope, Some(choice), usage)
     }
 
-    /// The chunk before the end that tells the usage of the whole request, and where its time went if that
-    /// was asked for.
-    pub fn of_usage(envelope: &Envelope<'a>, usage: Usage, timings: Option<Timings>) -> Self {
-        Self { timings, ..Self::with(envelope, None, Some(Some(usage))) }
+    /// The chunk before the end that tells the usage of the whole request, and where its time went, as far as
+    /// that was asked for.
+    pub fn of_usage(envelope: &Envelope<'a>, usage: Option<Usage>, timings: Option<Timings>) -> Self {
+        Self { timings, ..Self::with(envelope, None, usage.map(Some)) }
     }
 
     /// Tells the prompt's tokens too: in a choice's first chunk, when the client asked for token ids.

@@ -6,8 +6,8 @@ use throng_core::request::TokenId;
 
 use super::logprobs::{CompletionLogprobs, PromptLogprobs};
 use super::response::{Envelope, Finish, SYSTEM_FINGERPRINT, StopReason, as_list};
-use super::timings::Timings;
 use super::usage::{ChunkUsage, Usage};
+use crate::answer::Timings;
 
 /// The whole answer to a text completion.
 #[derive(Debug, Serialize)]
@@ -19,6 +19,8 @@ pub struct Completion<'a> {
     choices: Vec<CompletionChoice<'a>>,
     usage: Usage,
     system_fingerprint: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timings: Option<Timings>,
 }
 
 /// One answer to a prompt.
@@ -74,7 +76,13 @@ impl<'a> Completion<'a> {
             choices,
             usage,
             system_fingerprint: SYSTEM_FINGERPRINT,
+            timings: None,
         }
+    }
+
+    /// The same answer, which tells where its time went if that was asked for.
+    pub fn with_timings(self, timings: Option<Timings>) -> Self {
+        Self { timings, ..self }
     }
 }
 
@@ -127,10 +135,10 @@ impl<'a> CompletionChunk<'a> {
         Self::with(envelope, Some(choice), usage)
     }
 
-    /// The chunk before the end that tells the usage of the whole request, and where its time went if that
-    /// was asked for.
-    pub fn of_usage(envelope: &Envelope<'a>, usage: Usage, timings: Option<Timings>) -> Self {
-        Self { timings, ..Self::with(envelope, None, Some(Some(usage))) }
+    /// The chunk before the end that tells the usage of the whole request, and where its time went, as far as
+    /// that was asked for.
+    pub fn of_usage(envelope: &Envelope<'a>, usage: Option<Usage>, timings: Option<Timings>) -> Self {
+        Self { timings, ..Self::with(envelope, None, usage.map(Some)) }
     }
 
     fn with(envelope: &Envelope<'a>, choice: Option<CompletionChunkChoice<'a>>, usage: ChunkUsage) -> Self {

@@ -7,5 +7,4 @@ pub mod logprobs;
 pub mod models;
 pub mod pooling_response;
 pub mod response;
-pub mod timings;
 pub mod usage;

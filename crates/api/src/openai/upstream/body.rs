@@ -20,7 +20,7 @@ pub fn request_body(spec: &mut GenerationSpec) -> Result<String, ApiError> {
     let mut body = Map::new();
     match &mut spec.input {
         Input::Chat(chat) => put_chat(chat, &mut body),
-        Input::Prompts(prompts) => put_prompts(prompts, &mut body),
+        Input::Prompts(prompts) => put_prompts(prompts, &mut body)?,
     }
     put_options(&mut spec.options, &mut body)?;
     Ok(exact_number::to_json(&Value::Object(body)))
@@ -75,19 +75,24 @@ fn put_conversation(conversation: &mut Conversation, body: &mut Map<String, Valu
     put(body, "chat_template_kwargs", (!variables.is_empty()).then_some(variables));
 }
 
-fn put_prompts(input: &mut PromptsInput, body: &mut Map<String, Value>) {
+fn put_prompts(input: &mut PromptsInput, body: &mut Map<String, Value>) -> Result<(), ApiError> {
     let PromptsInput { prompts, add_special_tokens, repeats_texts } = input;
     let value = |prompt: &mut Prompt| match prompt {
-        Prompt::Text(text) => Value::from(std::mem::take(text)),
-        Prompt::Tokens(tokens) => Value::from(std::mem::take(tokens)),
+        Prompt::Text(text) => Ok(Value::from(std::mem::take(text))),
+        Prompt::Tokens(tokens) => Ok(Value::from(std::mem::take(tokens))),
+        Prompt::Infill(infill) => {
+            let reason = "Gaps are filled by models of this server alone, not by an engine behind it.";
+            Err(ApiError::unsupported_by_model(infill.param, reason))
+        }
     };
     let prompt = match &mut prompts[..] {
-        [only] => value(only),
-        several => several.iter_mut().map(value).collect(),
+        [only] => value(only)?,
+        several => several.iter_mut().map(value).collect::<Result<_, _>>()?,
     };
     body.insert("prompt".to_owned(), prompt);
     put(body, "add_special_tokens", (!*add_special_tokens).then_some(false));
     put(body, "echo", repeats_texts.then_some(true));
+    Ok(())
 }
 
 /// Every option is named, so that a new one is sent or left out on purpose.
@@ -132,6 +137,9 @@ fn put_options(options: &mut GenerationOptions, body: &mut Map<String, Value>) -
         prompt_logprobs,
         return_token_ids,
         return_tokens_as_token_ids: _,
+        // Both are wishes about this gateway's own answer.
+        takes_only_model: _,
+        include_timings: _,
         priority,
         // Classes are those of this gateway's gate, which upstream engines do not have.
         service_class: _,

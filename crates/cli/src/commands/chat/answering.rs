@@ -33,6 +33,19 @@ impl Answering {
             let server = Server::find(url, arguments.api_key.as_deref(), arguments.model.model())?;
             return Ok(Self::Server(Arc::new(server)));
         }
+        Self::load(arguments)
+    }
+
+    /// Asks a server.
+    pub fn by_server(server: Server) -> Self {
+        Self::Server(Arc::new(server))
+    }
+
+    /// Loads the model.
+    ///
+    /// # Errors
+    /// When it cannot be loaded.
+    pub fn load(arguments: &ChatArgs) -> Result<Self> {
         let section = ModelSection::of(&arguments.model);
         let running = running::start(&section, &EngineSection::of(&arguments.model))?;
         if let Some(line) = running.describe_quantizing() {

@@ -1,10 +1,13 @@
-//! `throng chat`: a conversation in the terminal, streamed, with its history. Does not know what answers.
+//! `throng chat` and `throng run`: a conversation in the terminal, streamed, with its history, or one answer.
+//! Does not know what answers.
 
 mod answer;
 mod answering;
 mod interrupt;
 mod lines;
 pub(super) mod remote;
+
+pub(super) use answering::Answering;
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -18,7 +21,7 @@ use crate::process::output;
 use crate::process::wrapping::{Wrapper, terminal_width};
 
 use answer::{Answer, ContextFull};
-use answering::{Answering, message};
+use answering::message;
 use interrupt::{INTERRUPTED, Interrupt};
 use lines::{Line, Lines};
 
@@ -37,7 +40,27 @@ const HOW_TO_LEAVE: &str = "Ctrl-D or /exit leaves, and so does Ctrl-C again.";
 /// When the model cannot be loaded or has no chat template, or the server cannot be reached; in a pipe also
 /// when a message had no answer.
 pub async fn run(arguments: &ChatArgs) -> Result<()> {
-    let answering = Answering::start(arguments)?;
+    converse(&Answering::start(arguments)?, arguments).await
+}
+
+/// Answers one prompt.
+///
+/// # Errors
+/// When there is no answer.
+pub(super) async fn answer_once(answering: &Answering, arguments: &ChatArgs, prompt: &str) -> Result<()> {
+    let (style, messages) = (Style::of_terminal(), Vec::new());
+    let mut chat = Chat { arguments, answering, messages, is_terminal: false, style, n_unanswered: 0 };
+    chat.start_over();
+    let interrupt = Interrupt::listen(false).context("cannot receive Ctrl-C")?;
+    chat.answer(prompt, &interrupt).await?;
+    chat.end()
+}
+
+/// Answers what comes from standard input, message by message.
+///
+/// # Errors
+/// In a pipe when a message had no answer.
+pub(super) async fn converse(answering: &Answering, arguments: &ChatArgs) -> Result<()> {
     let is_terminal = std::io::stdin().is_terminal();
     let style = Style::of_terminal();
     if let Some(notice) = answering.notice() {
@@ -48,8 +71,7 @@ pub async fn run(arguments: &ChatArgs) -> Result<()> {
         output::note(style.faint(&format!("Chatting with {}. {HELP}\n", answering.name())));
         lines = Lines::of_terminal(style.prompt())?;
     }
-    let mut chat =
-        Chat { arguments, answering: &answering, messages: Vec::new(), is_terminal, style, n_unanswered: 0 };
+    let mut chat = Chat { arguments, answering, messages: Vec::new(), is_terminal, style, n_unanswered: 0 };
     chat.start_over();
     let interrupt = Interrupt::listen(is_terminal).context("cannot receive Ctrl-C")?;
     let mut was_interrupted = false;

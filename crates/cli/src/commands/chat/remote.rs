@@ -13,6 +13,8 @@ use crate::args::SamplingArgs;
 
 /// A server that does not accept a connection within this time is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A server that is looked for must list its models within this time.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Most bytes of an answer that is not streamed: a list of models, an error.
 const MAX_BODY_BYTES: u64 = 1 << 20;
 /// Most bytes of one event of a stream.
@@ -34,6 +36,7 @@ pub struct Server {
     base: String,
     key: Option<String>,
     model: String,
+    context: Option<u64>,
 }
 
 impl Server {
@@ -45,12 +48,42 @@ impl Server {
     pub fn find(url: &str, key: Option<&str>, model: Option<&str>) -> Result<Self> {
         let base = format!("{}/v1", root(url));
         let agent = agent();
-        let mut server = Self { agent, base, key: key.map(str::to_owned), model: String::new() };
+        let mut server =
+            Self { agent, base, key: key.map(str::to_owned), model: String::new(), context: None };
         server.model = match model {
             Some(model) => model.to_owned(),
-            None => first_model(&server.models()?)?,
+            None => {
+                let list = server.models()?;
+                server.context = list["data"][0]["max_model_len"].as_u64();
+                first_model(&list)?
+            }
         };
         Ok(server)
+    }
+
+    /// The server at `url` if it is there and has the model of this name, or any where none is named.
+    pub fn having(url: &str, key: Option<&str>, model: Option<&str>) -> Option<Self> {
+        let config = Agent::config_builder().http_status_as_error(false);
+        let probe = config.timeout_global(Some(PROBE_TIMEOUT)).build().new_agent();
+        let base = format!("{}/v1", root(url));
+        let text = get_with(&probe, &format!("{base}/models"), key).ok()?;
+        let list: Value = serde_json::from_str(&text).ok()?;
+        let is_wanted =
+            |card: &&Value| card["id"].as_str().is_some_and(|id| model.is_none_or(|model| model == id));
+        let card = list["data"].as_array()?.iter().find(is_wanted)?;
+        let context = card["max_model_len"].as_u64();
+        let model = card["id"].as_str()?.to_owned();
+        Some(Self { agent: agent(), base, key: key.map(str::to_owned), model, context })
+    }
+
+    /// The tokens of the model's context, where they are known.
+    pub fn context(&self) -> Option<u64> {
+        self.context
+    }
+
+    /// The server's address, with `/v1`.
+    pub fn base(&self) -> &str {
+        &self.base
     }
 
     /// The model's name.

@@ -85,6 +85,32 @@ pub async fn listen_for_operator(
     Ok(gateway.with_admin_listener(listener))
 }
 
+/// The same gateway, which also answers where Ollama's clients look for it, if the configuration says so.
+///
+/// # Errors
+/// When the port is in use or not permitted.
+pub async fn listen_for_ollama(
+    gateway: Gateway,
+    (server, access): (&ServerConfig, &AccessConfig),
+    listening: &mut Listening,
+) -> Result<Gateway> {
+    let Some(port) = server.ollama_port else { return Ok(gateway) };
+    let number = 1 + usize::from(access.admin_listen.is_some());
+    let listener = match systemd::passed_listener(number)? {
+        Some(passed) => adopt(passed)?,
+        None => {
+            let host = server.host_name();
+            let listener = TcpListener::bind((host, port)).await.with_context(|| {
+                format!("cannot listen on {host}:{port}, where Ollama's clients look (--ollama=PORT)")
+            })?;
+            listener.into()
+        }
+    };
+    keep(&mut listening.sockets, &listener)?;
+    tracing::info!("Ollama's clients are answered on {}", listener.place());
+    Ok(gateway.with_ollama_listener(listener))
+}
+
 #[cfg(unix)]
 fn keep(sockets: &mut Sockets, listener: &Listener) -> Result<()> {
     match listener {

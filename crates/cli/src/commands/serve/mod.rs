@@ -81,6 +81,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     issuer::follow(&access, &loading);
     let (listener, mut listening) = listen::listen(&server).await?;
     let gateway = listen::listen_for_operator(gateway, &access, &mut listening).await?;
+    let gateway = listen::listen_for_ollama(gateway, (&server, &access), &mut listening).await?;
     let address = address(&listening.place, is_encrypted);
     tokio::spawn({
         let loading = loading.clone();

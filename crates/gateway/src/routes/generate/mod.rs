@@ -18,6 +18,7 @@ pub(super) use self::alias::is_usable;
 pub(super) use self::golden::watch as watch_golden;
 use self::headers::{SERVER_TIMING, header_value, timing, with_cache_use};
 use super::json_body::{AppState, JsonBody, Received, with_ignored};
+use super::ollama::load_only;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generate::{StartedRequest, Target, UnreadRequest, generate};
@@ -26,6 +27,7 @@ use crate::rejection::Rejection;
 use crate::turns::{Turn, answer_in_background};
 use crate::upstream;
 use throng_api::anthropic::Messages;
+use throng_api::llama_cpp::InfillEndpoint;
 use throng_api::ollama;
 use throng_api::openai::{ChatCompletions, Completions};
 use throng_api::responses::{Compact, Responses};
@@ -60,6 +62,8 @@ const CHAT: TextEndpoint = TextEndpoint::new(&ChatCompletions, Some(Endpoint::Ch
 /// OpenAI's text completions.
 const COMPLETIONS: TextEndpoint = TextEndpoint::new(&Completions, Some(Endpoint::Completions));
 
+/// llama.cpp's filling in the middle.
+const INFILL: TextEndpoint = TextEndpoint::new(&InfillEndpoint, None);
 /// Ollama's chats.
 const OLLAMA_CHAT: TextEndpoint = TextEndpoint::new(&ollama::Chat, None);
 /// Ollama's generate.
@@ -84,13 +88,24 @@ pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<
     answer_once(app, body, COMPLETIONS).await.map_err(Rejection::from)
 }
 
+/// `POST /infill`.
+pub(super) async fn infill(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
+    answer_once(app, body, INFILL).await.map_err(Rejection::from)
+}
+
 /// `POST /api/chat`.
 pub(super) async fn ollama_chat(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
+    if let Some(answer) = load_only(&app, &body, true).await? {
+        return Ok(answer);
+    }
     answer_once(app, body, OLLAMA_CHAT).await.map_err(Rejection::from)
 }
 
 /// `POST /api/generate`.
 pub(super) async fn ollama_generate(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
+    if let Some(answer) = load_only(&app, &body, false).await? {
+        return Ok(answer);
+    }
     answer_once(app, body, OLLAMA_GENERATE).await.map_err(Rejection::from)
 }
 

@@ -27,7 +27,7 @@ fn answer(endpoint: Endpoint, body: &[u8], options: &ReadOptions) -> Result<(), 
             let Input::Prompts(input) = &request.input else { panic!("prompts") };
             for prompt in &input.prompts {
                 let n_tokens = match prompt {
-                    Prompt::Text(_) => 10,
+                    Prompt::Text(_) | Prompt::Infill(_) => 10,
                     Prompt::Tokens(tokens) => {
                         check_prompt(tokens, &LIMITS, "prompt")?;
                         tokens.len()

@@ -344,6 +344,7 @@ const NEUTRAL: &[(&str, &str)] = &[
     ("include_stop_str_in_output", ""),
     ("return_tokens_as_token_ids", ""),
     ("stream_options", ""),
+    ("include_timings", "true"),
     ("truncation_side", ""),
     ("early_stopping", ""),
     ("length_penalty", ""),

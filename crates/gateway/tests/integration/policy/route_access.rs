@@ -28,6 +28,11 @@ const OPERATOR: &[&str] = &[
     "/v1/unload_lora_adapter",
     "/v1/models/load",
     "/v1/models/unload",
+    "/api/pull",
+    "/api/delete",
+    "/api/copy",
+    "/api/create",
+    "/api/push",
 ];
 /// What asks for a model; a list of models is answered with those that the key permits.
 const OF_A_MODEL: &[&str] = &[
@@ -37,6 +42,9 @@ const OF_A_MODEL: &[&str] = &[
     "/api/chat",
     "/api/generate",
     "/api/show",
+    "/api/embed",
+    "/api/embeddings",
+    "/infill",
     "/v1/messages/count_tokens",
     "/v1/responses",
     "/v1/responses/compact",
@@ -190,6 +198,10 @@ async fn ask_at(
         "/v1/responses" | "/v1/responses/compact" | "/v1/responses/input_tokens" => {
             json!({"model": "paper", "max_output_tokens": 1, "input": "a"}).to_string()
         }
+        "/api/embed" | "/api/embeddings" => {
+            json!({"model": "paper", "input": "a", "prompt": "a"}).to_string()
+        }
+        "/infill" => json!({"input_prefix": "a", "input_suffix": "b"}).to_string(),
         "/tokenize" => json!({"prompt": "a"}).to_string(),
         "/detokenize" => json!({"tokens": [1]}).to_string(),
         // Nothing that would change a key or end the server.
@@ -300,8 +312,9 @@ fn code_of(reply: &Reply) -> String {
     match reply.header("content-type") {
         Some("application/json") => {
             let body = reply.json();
-            // Ollama's errors are texts, with the code beside them.
-            let code = body["error"]["code"].as_str().or_else(|| body["code"].as_str());
+            // Ollama's errors are texts, with the code beside them; llama.cpp's have the status as their code.
+            let error = &body["error"];
+            let code = [&error["code"], &error["reason"], &body["code"]].into_iter().find_map(Value::as_str);
             code.unwrap_or_default().to_owned()
         }
         _ => String::new(),

@@ -4,4 +4,5 @@ mod detokenizer;
 mod gguf_encoders;
 mod gguf_vocabulary;
 mod hostile_normalizers;
+mod infill;
 mod tokenizer_json;

@@ -104,7 +104,8 @@ async fn errors_and_lists_have_the_form_of_the_api() {
     let mut client = server.connect().await;
     for (body, status, word) in [
         (asking("a", json!({"model": "absent"})), 404, "absent"),
-        (json!({"model": "paper"}), 400, "messages"),
+        (json!({"model": "paper", "messages": "a"}), 400, "messages"),
+        (asking("a", json!({"keep_alive": "soon"})), 400, "keep_alive"),
         (
             asking("a", json!({"messages": [{"role": "user", "content": "a", "images": ["aGk="]}]})),
             400,
@@ -125,4 +126,75 @@ async fn errors_and_lists_have_the_form_of_the_api() {
     let shown = client.post("/api/show", &json!({"model": "paper"})).await.json();
     assert_eq!(shown["capabilities"], json!(["completion", "tools"]));
     assert!(client.get("/api/version").await.json()["version"].is_string());
+}
+
+#[tokio::test]
+async fn requests_without_a_prompt_are_about_their_model() {
+    let server = scripted(None, None).await;
+    let mut client = server.connect().await;
+    for (path, stay, reason) in [("/api/chat", json!("5m"), "load"), ("/api/generate", json!(0), "unload")] {
+        let body = json!({"model": "paper", "keep_alive": stay});
+        let told = client.post(path, &body).await.json();
+        assert_eq!((&told["done"], &told["done_reason"]), (&json!(true), &json!(reason)), "{told}");
+    }
+    let unknown = client.post("/api/generate", &json!({"model": "absent"})).await;
+    assert_eq!(unknown.status, 404);
+}
+
+#[tokio::test]
+async fn what_changes_models_is_refused_in_the_form_of_the_api() {
+    let server = scripted(None, None).await;
+    let mut client = server.connect().await;
+    for (path, status, word) in [
+        ("/api/pull", 403, "--max-pulled-bytes"),
+        ("/api/delete", 400, "throng rm"),
+        ("/api/copy", 400, "--served-model-name"),
+        ("/api/create", 400, "makes"),
+        ("/api/push", 400, "publishes"),
+    ] {
+        let reply = client.post(path, &json!({"model": "org/name"})).await;
+        let error = reply.json();
+        assert_eq!(reply.status, status, "{path}");
+        assert!(error["error"].as_str().is_some_and(|message| message.contains(word)), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_model_without_its_tokens_fills_nothing() {
+    let server = scripted(None, None).await;
+    let mut client = server.connect().await;
+    let gap = json!({"input_prefix": "a", "input_suffix": "b"});
+    let reply = client.post("/infill", &gap).await;
+    let error = reply.json()["error"].clone();
+    assert_eq!((reply.status, &error["code"], &error["param"]), (400, &json!(400), &json!("input_prefix")));
+    assert_eq!(error["reason"], "unsupported_parameter");
+    let body = json!({"model": "paper", "prompt": "a", "suffix": "b"});
+    let error = client.post("/v1/completions", &body).await.json()["error"].clone();
+    assert_eq!((&error["code"], &error["param"]), (&json!("unsupported_parameter"), &json!("suffix")));
+}
+
+#[tokio::test]
+async fn answers_tell_where_their_time_went_in_the_place_of_their_api() {
+    let server = scripted(None, None).await;
+    let mut client = server.connect().await;
+    let body = asking("one two", json!({"include_timings": true, "max_tokens": 50}));
+    let chat = client.post("/v1/chat/completions", &body).await.json();
+    let message = client.post("/v1/messages", &body).await.json();
+    for timings in [&chat["timings"], &message["usage"]["timings"]] {
+        assert!(timings["queue_ms"].is_number() && timings["prompt_ms"].is_number(), "{chat} {message}");
+        assert!(timings["predicted_n"].as_u64().is_some_and(|n| n > 0), "{timings}");
+    }
+    let silent = client.post("/v1/chat/completions", &asking("one two", json!({}))).await.json();
+    assert_eq!(silent.get("timings"), None);
+    let mut body = body;
+    body["stream"] = json!(true);
+    let stream = client.post("/v1/chat/completions", &body).await.text();
+    let last = stream.lines().filter(|line| line.contains("\"timings\"")).next_back().expect("a chunk");
+    assert!(last.contains("\"choices\":[]") && stream.trim_end().ends_with("[DONE]"), "{last}");
+    let stream = client.post("/v1/messages", &body).await.text();
+    let end = stream
+        .lines()
+        .find(|line| line.contains("message_delta") && line.starts_with("data"))
+        .expect("an end");
+    assert!(end.contains("\"timings\":{"), "{end}");
 }

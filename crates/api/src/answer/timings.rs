@@ -1,11 +1,11 @@
-//! The `timings` of a stream: where its time went, as the server measured it, under llama.cpp's names. Does
+//! The timings of an answer: where its time went, as the server measured it, under llama.cpp's names. Does
 //! not know who measures.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::answer::Moments;
+use super::{Moments, Tally};
 
 /// Where the time of a request went. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -26,6 +26,12 @@ pub struct Timings {
     predicted_per_second: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     queue_ms: Option<f64>,
+}
+
+impl From<&Tally> for Timings {
+    fn from(tally: &Tally) -> Self {
+        Self::new(&tally.moments, tally.prompt, tally.cached, tally.output)
+    }
 }
 
 impl Timings {

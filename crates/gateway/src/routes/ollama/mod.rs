@@ -1,4 +1,7 @@
-//! Ollama's lists and descriptions of models.
+//! Ollama's lists and descriptions of models, and what it does to models beside answering with them.
+
+mod pull;
+mod stay;
 
 use std::sync::Arc;
 
@@ -9,10 +12,15 @@ use serde::Deserialize;
 use throng_api::ApiError;
 use throng_api::ollama::{ModelDescription, ModelEntry, ModelList};
 
+pub(super) use self::pull::pull;
+pub(super) use self::stay::{apply_stay, load_only};
 use super::json_body::{AppState, JsonBody};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::rejection::Rejection;
+
+/// Version of Ollama whose API is spoken here.
+const API_VERSION: &str = "0.12.0";
 
 /// `GET /api/tags`: all models that the key permits.
 pub(super) async fn tags(State(app): AppState, Extension(caller): Extension<Arc<Caller>>) -> Response {
@@ -22,6 +30,10 @@ pub(super) async fn tags(State(app): AppState, Extension(caller): Extension<Arc<
     let permitted = names.filter(|(model, name)| key_holder.permits_name_of(name, &model.names));
     let mut list = served(&app, &caller);
     list.extend(permitted.map(|(_, name)| (name.clone(), None)));
+    let on_demand = app.models.on_demand.iter().flat_map(|models| models.names());
+    let absent = on_demand
+        .filter(|name| app.models.router.get(name).is_none() && key_holder.permits_name_of(name, &[]));
+    list.extend(absent.map(|name| (name, None)));
     answer(&list)
 }
 
@@ -47,9 +59,34 @@ fn served(app: &App, caller: &Caller) -> Vec<(String, Option<u32>)> {
     names
 }
 
-/// `GET /api/version`.
+/// `GET /` of the listener for Ollama's clients, by which they recognize a server.
+pub(super) async fn greeting() -> &'static str {
+    "Ollama is running"
+}
+
+/// `/api/delete`.
+pub(super) async fn delete() -> Rejection {
+    ApiError::not_over_http("Models are removed on the server's machine alone: throng rm NAME.").into()
+}
+
+/// `POST /api/copy`.
+pub(super) async fn copy() -> Rejection {
+    ApiError::not_over_http(
+        "Models get further names by the server's settings alone: --served-model-name, or [[gateway.routing.aliases]].",
+    )
+    .into()
+}
+
+/// `POST /api/create`, `POST /api/push` and uploads for them.
+pub(super) async fn create() -> Rejection {
+    ApiError::not_over_http("This server makes and publishes no models.").into()
+}
+
+/// `GET /api/version`. Clients refuse a server that is older than the API they speak, so the version is that
+/// of Ollama's API.
 pub(super) async fn version() -> Response {
-    Json(serde_json::json!({"version": env!("CARGO_PKG_VERSION")})).into_response()
+    let throng = env!("CARGO_PKG_VERSION");
+    Json(serde_json::json!({"version": API_VERSION, "throng": throng})).into_response()
 }
 
 #[derive(Deserialize)]
@@ -63,6 +100,7 @@ pub(super) async fn show(State(app): AppState, body: JsonBody) -> Result<Respons
     let key_holder = body.caller.key_holder();
     let request: ShowRequest =
         serde_json::from_slice(body.bytes()).map_err(|_| ApiError::missing_required_parameter("model"))?;
+    body.bring_model(&app, Some(&request.model)).await?;
     let route = app.find_model(&key_holder, Some(&request.model))?;
     let served = &route.model.served;
     let capabilities = match served.pooling {

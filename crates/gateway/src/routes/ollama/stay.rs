@@ -1,0 +1,71 @@
+//! How long models that come on demand stay in memory, as Ollama's clients ask for it, and requests that are
+//! for nothing else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use throng_api::ollama::{LoadAnswer, Stay, StayRequest};
+
+use crate::app::App;
+use crate::rejection::Rejection;
+use crate::routes::json_body::JsonBody;
+
+/// Applies the `keep_alive` of a request, where the operator unloads unused models.
+pub(in crate::routes) fn apply_stay(app: &App, body: &JsonBody) {
+    if let Some(request) = app.models.on_demand.as_ref().and_then(|_| StayRequest::peek(body.bytes())) {
+        keep(app, body, &request);
+    }
+}
+
+/// Answers a request without a prompt, which loads its model, or with a `keep_alive` of 0 lets it go; `None`
+/// for a request that asks for text. Applies its `keep_alive` in both cases.
+///
+/// # Errors
+/// 404 for a name of no model; 503 for a model that does not come in time.
+pub(in crate::routes) async fn load_only(
+    app: &Arc<App>,
+    body: &JsonBody,
+    is_chat: bool,
+) -> Result<Option<Response>, Rejection> {
+    // Others are in memory whatever a request says, so that a long body need not be read for that.
+    let may_be_empty = app.models.on_demand.is_some() || body.n_bytes() <= MAX_EMPTY_BYTES;
+    let Some(request) = may_be_empty.then(|| StayRequest::peek(body.bytes())).flatten() else {
+        return Ok(None);
+    };
+    let Some(name) = request.model.as_deref().filter(|_| request.is_empty) else {
+        keep(app, body, &request);
+        return Ok(None);
+    };
+    let goes = request.stay == Some(Stay(Duration::ZERO));
+    let is_absent = app.models.on_demand.as_ref().and_then(|models| models.state(name)) == Some("unloaded");
+    if !(goes && is_absent) {
+        body.bring_model(app, Some(name)).await?;
+    }
+    let key_holder = body.caller.key_holder();
+    let is_known = app.usable_names(&key_holder).iter().any(|known| known == name);
+    if !is_known
+        && !app
+            .models
+            .upstreams
+            .find(name)
+            .is_some_and(|model| key_holder.permits_name_of(name, &model.names))
+    {
+        app.find_model(&key_holder, Some(name))?;
+    }
+    keep(app, body, &request);
+    Ok(Some(Json(LoadAnswer::new(name, is_chat, !goes)).into_response()))
+}
+
+/// Longest body that is taken for one without a prompt, where no model comes on demand.
+const MAX_EMPTY_BYTES: usize = 4096;
+
+fn keep(app: &App, body: &JsonBody, request: &StayRequest) {
+    if let (Some(models), Some(name), Some(Stay(stay))) =
+        (&app.models.on_demand, request.model.as_deref(), request.stay)
+        && body.caller.key_holder().permits_name_of(name, &[])
+    {
+        models.keep(name, stay);
+    }
+}
