@@ -295,6 +295,21 @@ def test_nothing_is_kept_where_nothing_shall_be(desktop, server):  # noqa: F811
     assert titles(desktop) == [] and not all_of(".message")(desktop)
 
 
+def test_tabs_share_the_list_and_back_goes_to_the_conversation_before(desktop, server):  # noqa: F811
+    open_page(desktop, server.url)
+    chat(desktop, "Hello!")
+    first = desktop.current_window_handle
+    desktop.switch_to.new_window("tab")
+    open_page(desktop, server.url)
+    chat(desktop, "What is 7 plus 5?")
+    desktop.switch_to.window(first)
+    until(desktop, lambda page: titles(page) == ["What is 7 plus 5?", "Hello!"])
+    all_of("#conversations .open")(desktop)[0].click()
+    until(desktop, lambda page: text_of(".message.user .text")(page) == "What is 7 plus 5?")
+    desktop.back()
+    until(desktop, lambda page: text_of(".message.user .text")(page) == "Hello!")
+
+
 def test_an_answer_goes_on_while_another_conversation_is_read(desktop, server):  # noqa: F811
     open_page(desktop, server.url)
     chat(desktop, "Hello!")

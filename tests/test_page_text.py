@@ -6,6 +6,7 @@ import pytest
 import replay
 from pages import STREAM, all_of, complaints, open_model, open_page, requested, said, send, setting, text_of, until
 from pages import browser, desktop, saying  # noqa: F401: fixtures
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -130,6 +131,8 @@ def test_the_probabilities_of_tokens_are_shown_and_another_token_goes_on_from_th
     tokens = all_of(".token")(desktop)
     assert "".join(token.get_attribute("textContent") for token in tokens).strip() == said_before
     assert not desktop.find_element(By.CSS_SELECTOR, ".token-tip").is_displayed()
+    ActionChains(desktop).move_to_element(tokens[1]).perform()
+    assert "%" in until(desktop, text_of(".token-tip"))
     # The keyboard reaches each, and what it could have been.
     tokens[0].send_keys(Keys.ARROW_RIGHT)
     tip = until(desktop, lambda page: text_of(".token-tip")(page))

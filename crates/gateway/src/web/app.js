@@ -64,7 +64,7 @@ const composer = new Composer({
   stop: () => chat.stop(),
   editLast: () => editLast(),
   isBusy: () => chat.isBusy,
-  isReady: () => Boolean(chosenModel()) && !chat.conversation?.isFull,
+  isReady: () => Boolean(chosenModel()) && chat.isReady,
 });
 
 const sidebar = new Sidebar(storage, {
@@ -83,7 +83,7 @@ const sidebar = new Sidebar(storage, {
 storage.onChange(() => sidebar.refresh());
 
 function ifReady(act) {
-  if (!chat.isBusy && chosenModel() && !chat.conversation.isFull) act();
+  if (chosenModel() && chat.isReady) act();
 }
 
 function say(text) {

@@ -28,6 +28,11 @@ export class Chat {
     return this.isAnswering(this.conversation?.record.id);
   }
 
+  /** Whether the open conversation may have another answer. */
+  get isReady() {
+    return !this.isBusy && this.answers.size < MAX_ANSWERS && !this.conversation?.isFull;
+  }
+
   isAnswering(id) {
     return [...this.answers.values()].some(({ message }) => message.conversation === id);
   }
@@ -182,7 +187,6 @@ export class Chat {
 
   async #run(conversation, message, path, isContinued) {
     const { record } = conversation;
-    if (this.answers.size >= MAX_ANSWERS || this.isAnswering(record.id)) return;
     const request = { ...this.hooks.request(conversation), path, isContinued };
     record.model = request.model;
     const isOpen = () => this.conversation === conversation;
