@@ -31,7 +31,10 @@ impl Stay {
     pub(super) fn read(node: &Node<'_, '_>) -> Result<Self, ApiError> {
         let seconds = match node.json_type() {
             JsonType::String => seconds_of(&node.string(MAX_DURATION_BYTES)?).ok_or_else(|| {
-                ApiError::invalid_value(node.path(), "It must be a duration, such as '5m', or seconds.")
+                ApiError::invalid_value(
+                    node.path(),
+                    "'keep_alive' must be a duration, such as '5m', or seconds.",
+                )
             })?,
             _ => node.number()?,
         };

@@ -7,6 +7,8 @@ use anyhow::{Context, Result, bail};
 
 /// Most bytes of a status line.
 const MAX_STATUS_BYTES: usize = 256;
+/// Most listening sockets that are passed: for clients, for the operator, for Ollama's clients.
+const MAX_SOCKETS: usize = 3;
 
 /// Tells systemd that the service answers requests.
 pub fn ready(status: &str) {
@@ -78,14 +80,14 @@ pub enum PassedListener {
 }
 
 /// A listening socket that was opened for this process (`LISTEN_FDS`), if there is one: the first is for
-/// clients, a second one for the operator.
+/// clients, the next ones for the operator and for Ollama's clients, where those have one.
 ///
 /// # Errors
 /// When it does not listen for streams, or there are more.
 pub fn passed_listener(number: usize) -> Result<Option<PassedListener>> {
     let mut passed = listenfd::ListenFd::from_env();
-    if passed.len() > 2 {
-        bail!("{} sockets were passed in LISTEN_FDS, and two can be used", passed.len());
+    if passed.len() > MAX_SOCKETS {
+        bail!("{} sockets were passed in LISTEN_FDS, and {MAX_SOCKETS} can be used", passed.len());
     }
     if number >= passed.len() {
         return Ok(None);
