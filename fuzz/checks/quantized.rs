@@ -2,9 +2,9 @@
 //! columns, the rest is a safetensors file. The layer, or the second of two experts in one tensor, is
 //! refused, or every row of it has exactly the bytes of its format.
 
-use throng_model::weights::TensorSource;
-use throng_model::weights::quantized::{ExpertRows, QuantizedBy, QuantizedFolder, Scheme};
-use throng_model::weights::safetensors::SafetensorsFolder;
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::quantized::{ExpertRows, QuantizedBy, QuantizedFolder, Scheme};
+use throng_checkpoint::safetensors::SafetensorsFolder;
 
 const LAYOUTS: [QuantizedBy; 15] = [
     QuantizedBy::Fp8Blocks { block: [4, 8] },

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use throng_checkpoint::TensorView;
 use throng_core::batch::BLOCK_TOKENS;
 use throng_model::backend::rotations::Rotations;
 use throng_model::backend::{
@@ -19,7 +20,6 @@ use throng_model::batch_input::BatchInput;
 use throng_model::config::RopeTable;
 use throng_model::kv_cache::KvLayout;
 use throng_model::shapes::{Activation, AttentionShape, Columns, KvShape, RopeStyle, StepShape};
-use throng_model::weights::TensorView;
 
 /// The device.
 #[derive(Default)]

@@ -17,7 +17,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("throng-store", &[]),
     ("throng-http", &[]),
     ("throng-engine", &["throng-core"]),
-    ("throng-model", &["throng-core", "throng-kernels", "throng-os"]),
+    ("throng-checkpoint", &["throng-kernels", "throng-os"]),
+    ("throng-model", &["throng-checkpoint", "throng-core", "throng-kernels", "throng-os"]),
     ("throng-wire", &["throng-core"]),
     ("throng-api", &["throng-core", "throng-text"]),
     (
@@ -37,11 +38,12 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-wire",
         ],
     ),
-    ("throng-testkit", &["throng-core", "throng-kernels", "throng-model"]),
+    ("throng-testkit", &["throng-checkpoint", "throng-core", "throng-kernels", "throng-model"]),
     (
         "throng-cli",
         &[
             "throng-api",
+            "throng-checkpoint",
             "throng-core",
             "throng-os",
             "throng-kernels",

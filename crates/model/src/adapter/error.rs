@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::backend::BackendError;
-use crate::weights::FileChanged;
-use crate::weights::safetensors::SafetensorsError;
+use throng_checkpoint::FileChanged;
+use throng_checkpoint::safetensors::SafetensorsError;
 
 /// Why an adapter was not loaded.
 #[derive(Debug, thiserror::Error)]

@@ -10,8 +10,8 @@ use super::peft_config::PeftConfig;
 use super::targets::{self, Target};
 use super::{AdapterError, AdapterSource, Pair};
 use crate::config::DecoderConfig;
-use crate::weights::safetensors::SafetensorsFolder;
-use crate::weights::{FileChanged, TensorSource};
+use throng_checkpoint::safetensors::SafetensorsFolder;
+use throng_checkpoint::{FileChanged, TensorSource};
 
 const FILE: &str = "adapter_model.safetensors";
 /// What may stand before `N.self_attn…` in the path of a module.

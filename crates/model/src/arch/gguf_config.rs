@@ -8,8 +8,8 @@ use crate::config::{
     Activation, AttentionConfig, DecoderConfig, EncoderEmbedding, FeedForward, LayerConfig, Mixer, NormKind,
     NormPlacement, RopeTable, Routing,
 };
-use crate::weights::TensorSource;
-use crate::weights::gguf::{GgufArray, GgufMetadata, GgufValue};
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::gguf::{GgufArray, GgufMetadata, GgufValue};
 
 /// GGUF metadata under the prefix of its architecture, and the tensors, whose shapes give a few sizes.
 pub struct GgufConfig<'a> {

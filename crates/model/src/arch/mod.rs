@@ -52,9 +52,9 @@ use read_keys::ReadKeys;
 pub(crate) use unnamed::FAMILY as UNNAMED;
 
 use crate::config::{DecoderConfig, Mixer};
-use crate::weights::TensorSource;
-use crate::weights::gguf::GgufMetadata;
-use crate::weights::nvfp4::factors_of;
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::gguf::GgufMetadata;
+use throng_checkpoint::nvfp4::factors_of;
 
 /// One family.
 struct Family {

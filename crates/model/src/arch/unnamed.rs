@@ -8,7 +8,7 @@ use super::limits;
 use super::names::{HF_LAYER, LayerNames, TensorNames, hf as hf_names};
 use super::{Architecture, ConfigError, HfConfig};
 use crate::config::{DecoderConfig, FeedForward, QkNorm, Routing};
-use crate::weights::TensorSource;
+use throng_checkpoint::TensorSource;
 
 /// What such a model is called in place of a family.
 pub(crate) const FAMILY: &str = "unnamed";

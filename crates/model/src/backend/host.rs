@@ -2,7 +2,7 @@
 //! file can keep. Does not know operations.
 
 use super::{BackendError, MatrixRole};
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 /// Threads of the host.
 pub trait HostThreads: Sync {

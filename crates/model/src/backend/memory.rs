@@ -8,7 +8,7 @@ use super::{BackendError, Capability};
 use crate::batch_input::BatchInput;
 use crate::config::RopeTable;
 use crate::kv_cache::KvLayout;
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 /// The memory of one device.
 pub trait DeviceMemory: Send + Sized + 'static {

@@ -8,7 +8,7 @@ use throng_kernels::threads::ThreadPool;
 
 use crate::backend::{BackendError, MatrixRole};
 use crate::config::Activation;
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 /// Packs a matrix of a format, rows, columns and bytes.
 pub(super) type MakePacked = fn(Format, usize, usize, &[u8], &ThreadPool) -> Result<PackedMatrix, PackError>;

@@ -13,7 +13,7 @@ use crate::backend::{BackendError, BlockCopy, DeviceBlockLayout, DeviceMemory, E
 use crate::batch_input::BatchInput;
 use crate::config::RopeTable;
 use crate::kv_cache::KvLayout;
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 const _: () =
     assert!(BLOCK_TOKENS == attention::BLOCK_TOKENS, "the scheduler and the kernels mean the same block");

@@ -22,7 +22,7 @@ use throng_kernels::threads::ThreadPool;
 use crate::backend::host::{HostThreads, PackedWeights};
 use crate::backend::host_tensor::HostTensor;
 use crate::backend::{Backend, BackendError, Capability, MatrixRole};
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 use experts::ExpertsScratch;
 use heads::HeadsScratch;

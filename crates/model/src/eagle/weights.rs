@@ -8,8 +8,8 @@ use throng_core::request::TokenId;
 use super::config::{HeadConfig, N_FEATURES};
 use crate::backend::{Backend, GatedMlp, Linear, MatrixRole};
 use crate::decoder::weights::TensorError;
-use crate::weights::safetensors::{Dtype, RawTensor, SafetensorsFolder};
-use crate::weights::{TensorSource, TensorView};
+use throng_checkpoint::safetensors::{Dtype, RawTensor, SafetensorsFolder};
+use throng_checkpoint::{TensorSource, TensorView};
 
 /// The weights of a head on a device. Matrices that multiply several inputs beside each other are kept as one
 /// matrix an input, whose products are added.

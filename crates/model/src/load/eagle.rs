@@ -18,8 +18,8 @@ use crate::eagle::{FeatureTap, Features, HeadConfig, HeadRunner, HeadWeights};
 use crate::kv_cache::{KvDtype, KvLayout};
 use crate::reference_backend::ReferenceBackend;
 use crate::runner::ModelRunner;
-use crate::weights::TensorSource;
-use crate::weights::safetensors::SafetensorsFolder;
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::safetensors::SafetensorsFolder;
 
 /// An EAGLE-3 head that fits a model, with its mapped weights.
 pub struct EagleHead {

@@ -35,9 +35,9 @@ use crate::quantization::{CachePlace, QuantizeError, QuantizeOptions, QuantizePl
 use crate::roofline::{HeldTensor, forward_work};
 use crate::runner::{ModelRunner, RunnerLimits};
 use crate::tensor_role::{TensorRole, tensor_roles};
-use crate::weights::gguf::{Gguf, GgufError};
-use crate::weights::safetensors::SafetensorsError;
-use crate::weights::{FileChanged, TensorSource, TensorView};
+use throng_checkpoint::gguf::{Gguf, GgufError};
+use throng_checkpoint::safetensors::SafetensorsError;
+use throng_checkpoint::{FileChanged, TensorSource, TensorView};
 
 pub use eagle::{EagleHead, ModelAndHead, is_eagle_head};
 pub use folder::tokenizer_files;

@@ -18,7 +18,7 @@ use crate::pooling::{Pooler, PoolingRunner};
 use crate::quantization::{CachePlace, QuantizePlan, QuantizeReport, Quantizer};
 use crate::reference_backend::ReferenceBackend;
 use crate::runner::ModelRunner;
-use crate::weights::TensorSource;
+use throng_checkpoint::TensorSource;
 
 /// The stored tensors, and how they are quantized.
 pub(super) struct UnpreparedWeights<'a> {

@@ -9,8 +9,8 @@ use super::{LoadError, json_file};
 use crate::arch::Architecture;
 use crate::decoder::weights::has_weight;
 use crate::pooling::Pooler;
-use crate::weights::TensorSource;
-use crate::weights::safetensors::{INDEX_FILE, SINGLE_FILE};
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::safetensors::{INDEX_FILE, SINGLE_FILE};
 
 /// Endings of classes in `architectures` whose heads are not supported.
 const OTHER_HEADS: [&str; 6] = [

@@ -3,8 +3,8 @@
 use throng_kernels::quant::Format;
 
 use super::LoadedModel;
-use crate::weights::TensorView;
-use crate::weights::quantized::{EncodedWeight, Encoding};
+use throng_checkpoint::TensorView;
+use throng_checkpoint::quantized::{EncodedWeight, Encoding};
 
 /// Sizes and formats of a model's tensors, as stored or as held in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]

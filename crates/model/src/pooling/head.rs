@@ -6,7 +6,7 @@ use super::config::{HeadActivation, HeadLayer};
 use super::{Pooler, PoolingOutput};
 use crate::backend::{Backend, BackendError, Linear, MatrixRole, Norm};
 use crate::decoder::weights::{TensorError, find_tensor};
-use crate::weights::{TensorSource, TensorView};
+use throng_checkpoint::{TensorSource, TensorView};
 
 /// The largest layer of a head, which bounds what a file can make the host allocate.
 const MAX_WIDTH: usize = 1 << 24;

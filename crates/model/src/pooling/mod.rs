@@ -9,7 +9,7 @@ mod runner;
 use std::sync::Arc;
 
 use crate::config::DecoderConfig;
-use crate::weights::TensorSource;
+use throng_checkpoint::TensorSource;
 
 pub use config::{ClassifierActivation, Pooling, PoolingConfig, PoolingOutput, Prompts};
 pub(crate) use config::{HeadActivation, HeadLayer};

@@ -15,7 +15,7 @@ use crate::decoder::{Decoder, DecoderLimits};
 use crate::kv_cache::KvLayout;
 use crate::runner::{RunnerLimits, n_state_slots};
 use crate::state_cache::StateLayout;
-use crate::weights::TensorSource;
+use throng_checkpoint::TensorSource;
 
 /// Outputs of tokens that are on the host at a time.
 const ROWS_AT_A_TIME: usize = 256;

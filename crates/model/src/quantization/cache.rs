@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 use super::Quantization;
 use crate::arch::Architecture;
 use crate::backend::Backend;
-use crate::weights::{TensorSource, TensorView};
+use throng_checkpoint::{TensorSource, TensorView};
 
 /// Bytes that one digest stands for.
 pub(super) const SECTION: usize = 4 << 20;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use throng_kernels::quant::Format;
 
 use crate::arch::{Architecture, TensorNames};
-use crate::weights::{TensorSource, TensorView};
+use throng_checkpoint::{TensorSource, TensorView};
 
 pub(crate) use cache::CachePlace;
 pub(crate) use quantizer::Quantizer;

@@ -12,7 +12,7 @@ use super::cache::{Cache, CachePlace};
 use super::cache_writer::CacheWriter;
 use super::{CacheUse, QuantizePlan, QuantizeReport};
 use crate::backend::{Backend, BackendError, MatrixRole};
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 /// Elements that a thread takes at a time.
 const SHARE: usize = 1 << 16;

@@ -1,10 +1,10 @@
 //! Mixtures of experts, by every way of choosing them, and products of heads with matrices of their own.
 
 use fastrand::Rng;
+use throng_checkpoint::TensorView;
 use throng_kernels::quant::Format;
 use throng_model::backend::{Backend, Expert, HeadColumns, Linear, MatrixRole, Router};
 use throng_model::config::{Activation, Routing, RoutingGroups, RoutingScore};
-use throng_model::weights::TensorView;
 
 use super::matmul::Stored;
 use super::{Op, buffer, check_op, download, output, random};

@@ -1,12 +1,12 @@
 //! Projections and embeddings in every weight format.
 
 use fastrand::Rng;
+use throng_checkpoint::TensorView;
 use throng_kernels::quant::{Format, dequantize_row, quantize_row};
 use throng_kernels::reference;
 use throng_model::backend::{Backend, GatedMlp, Linear, MatrixRole, Norm, Scratch};
 use throng_model::batch_input::BatchInput;
 use throng_model::config::Activation;
-use throng_model::weights::TensorView;
 
 use super::{Op, batch, buffer, check_op, download, output, random};
 

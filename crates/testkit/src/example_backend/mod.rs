@@ -13,6 +13,7 @@ mod recurrent;
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use throng_checkpoint::TensorView;
 use throng_core::batch::{BLOCK_TOKENS, ChosenToken, TokenLogprob};
 use throng_kernels::quant::{Format, dequantize_row};
 use throng_model::backend::rotations::Rotations;
@@ -25,7 +26,6 @@ use throng_model::batch_input::BatchInput;
 use throng_model::config::{Activation, RopeStyle, RopeTable};
 use throng_model::kv_cache::{KvLayout, KvShape};
 use throng_model::sampler::Sampler;
-use throng_model::weights::TensorView;
 
 use experts::hidden;
 pub use low_rank::LowRank;

@@ -20,8 +20,8 @@ use crate::config::{
     RopeTable,
 };
 use crate::python_json;
-use crate::weights::quantized::Scheme;
 use rope::RopeSource;
+use throng_checkpoint::quantized::Scheme;
 
 /// A parsed `config.json`; of a multimodal one the part about text.
 #[derive(Debug)]

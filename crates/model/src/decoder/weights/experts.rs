@@ -9,8 +9,8 @@ use throng_kernels::quant::Format;
 use super::stored_rows::{StoredRows, find_decoded_expert};
 use super::{Loader, TensorError, find_byte_tensor, weight};
 use crate::backend::{Backend, BackendError, Expert, Linear, MatrixRole};
-use crate::weights::quantized::ExpertRows;
-use crate::weights::{ByteTensor, TensorView, mxfp4};
+use throng_checkpoint::quantized::ExpertRows;
+use throng_checkpoint::{ByteTensor, TensorView, mxfp4};
 
 /// Which rows of a tensor: the first, how many, and how far from each other.
 #[derive(Clone, Copy)]

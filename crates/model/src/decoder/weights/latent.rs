@@ -5,7 +5,7 @@ use throng_kernels::quant::{Format, dequantize_row};
 use super::{Loader, TensorError, weight};
 use crate::backend::{Backend, BackendError, DeviceMemory, Linear, MatrixRole};
 use crate::config::LatentConfig;
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 /// The weights of latent attention.
 pub(crate) struct LatentWeights<B: Backend> {

@@ -17,7 +17,7 @@ use crate::arch::{Architecture, LayerNames};
 use crate::backend::{Backend, BackendError, Conv, DeltaNet, GatedMlp, Linear, MatrixRole, Norm, StateSpace};
 use crate::config::{DecoderConfig, FeedForward, LayerConfig, Mixer, Stage};
 use crate::quantization::Quantizer;
-use crate::weights::{ByteTensor, TensorSource, TensorView};
+use throng_checkpoint::{ByteTensor, TensorSource, TensorView};
 
 pub use error::{LoadProgress, TensorError};
 pub(crate) use latent::{LatentQuery, LatentWeights};

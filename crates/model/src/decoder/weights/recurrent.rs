@@ -6,7 +6,7 @@ use super::stored_rows::StoredRows;
 use super::{Loader, RecurrentCore, RecurrentWeights, TensorError, weight};
 use crate::backend::{Backend, Conv, DeltaNet, Linear, MatrixRole, StateSpace};
 use crate::config::{DeltaShape, Mixer};
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 impl<'a, B: Backend> Loader<'a, B> {
     /// `mixer` is a recurrent one.

@@ -7,8 +7,8 @@ use throng_kernels::quant::Format;
 
 use super::{Loader, TensorError, find_tensor, other_names};
 use crate::backend::Backend;
-use crate::weights::quantized::{DecodeError, DecodedMatrix, ExpertRows};
-use crate::weights::{TensorSource, TensorView, nvfp4};
+use throng_checkpoint::quantized::{DecodeError, DecodedMatrix, ExpertRows};
+use throng_checkpoint::{TensorSource, TensorView, nvfp4};
 
 /// Rows of a matrix in a tensor's format, copied where the file has them in another order or another layout.
 pub(super) struct StoredRows<'a> {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::models;
 use fastrand::Rng;
+use throng_checkpoint::gguf::Gguf;
 use throng_core::batch::StepOutput;
 use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{
@@ -28,7 +29,6 @@ use throng_model::decoder::weights::DecoderWeights;
 use throng_model::kv_cache::KvDtype;
 use throng_model::reference_backend::ReferenceBackend;
 use throng_model::runner::{ModelRunner, RunnerLimits};
-use throng_model::weights::gguf::Gguf;
 use throng_model::{BackendKind, LoadOptions, RunnerOptions, load};
 use throng_testkit::answers::Answers;
 use throng_testkit::nightly::amount;

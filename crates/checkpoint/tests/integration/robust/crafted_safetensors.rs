@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use throng_model::weights::TensorSource;
-use throng_model::weights::safetensors::{SafetensorsError, SafetensorsFolder, parse_index};
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::safetensors::{SafetensorsError, SafetensorsFolder, parse_index};
 
 use super::within_bounds;
 

@@ -2,7 +2,7 @@
 
 use super::floats::{e2m1, e4m3, fp8_code};
 use super::*;
-use throng_model::weights::quantized::{DecodedMatrix, ExpertRows};
+use throng_checkpoint::quantized::{DecodedMatrix, ExpertRows};
 
 const N_EXPERTS: usize = 3;
 const NAME: &str = "mlp.experts.gate_up_proj";

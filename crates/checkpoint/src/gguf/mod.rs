@@ -16,8 +16,8 @@ pub use value::{GgufArray, GgufMetadata, GgufStrings, GgufValue};
 
 use throng_os::mapped_file::FileStamp;
 
-use crate::weights::file_bytes::FileBytes;
-use crate::weights::{FileChanged, TensorSource, TensorView, no_model};
+use crate::file_bytes::FileBytes;
+use crate::{FileChanged, TensorSource, TensorView, no_model};
 
 /// A GGUF model: the metadata of its first file and the tensors of all its files.
 #[derive(Debug)]

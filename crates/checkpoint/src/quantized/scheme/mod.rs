@@ -52,7 +52,7 @@ impl Scheme {
     }
 
     /// Keys of a `config.json` that say how weights are quantized; the last one is MLX's.
-    pub(crate) const KEYS: [&'static str; 3] = ["quantization_config", "compression_config", "quantization"];
+    pub const KEYS: [&'static str; 3] = ["quantization_config", "compression_config", "quantization"];
 
     /// The scheme of a configuration; `None` where it has none.
     ///

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::gguf::writer::{HeaderWriter, TensorToWrite, type_id, write};
+use throng_checkpoint::gguf::{Gguf, GgufArray, GgufValue};
+use throng_checkpoint::safetensors::{SafetensorsFolder, parse_index};
 use throng_kernels::quant::Format;
-use throng_model::weights::TensorSource;
-use throng_model::weights::gguf::writer::{HeaderWriter, TensorToWrite, type_id, write};
-use throng_model::weights::gguf::{Gguf, GgufArray, GgufValue};
-use throng_model::weights::safetensors::{SafetensorsFolder, parse_index};
 
 use super::within_bounds;
 

@@ -12,8 +12,8 @@ use super::coded_rows::CodedRows;
 use super::codes::E2M1_BITS;
 use super::floats::numbers;
 use super::{DecodeError, QuantizedBy, RawTensor};
-use crate::weights::nvfp4;
-use crate::weights::safetensors::SafetensorsFolder;
+use crate::nvfp4;
+use crate::safetensors::SafetensorsFolder;
 
 /// Endings of the factors' names.
 pub(super) const FACTORS: [&str; 4] = ["_scale_inv", "_weight_scale", "_weight_scale_2", "_scale"];

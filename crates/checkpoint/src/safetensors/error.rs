@@ -9,7 +9,7 @@ pub enum SafetensorsError {
     #[error("cannot read {}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
-    Changed(#[from] crate::weights::FileChanged),
+    Changed(#[from] crate::FileChanged),
     #[error(
         "{} holds neither model.safetensors nor model.safetensors.index.json{}",
         folder.display(),
@@ -61,7 +61,7 @@ impl SafetensorsError {
             | Self::HeaderJson(_)
             | Self::OutOfFile { .. }
             | Self::Layout(_)
-            | Self::IndexJson(_) => crate::weights::BRING_AGAIN,
+            | Self::IndexJson(_) => crate::BRING_AGAIN,
             _ => "",
         }
     }

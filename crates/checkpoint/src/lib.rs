@@ -1,9 +1,11 @@
-//! Stored tensors by name, whatever file they come from.
+//! Stored tensors by name, out of GGUF files and of safetensors folders, and the layouts in which other
+//! libraries quantize them. Does not know models: neither what a tensor is for nor what it is computed with.
+#![forbid(unsafe_code)]
 
 mod file_bytes;
 pub mod gguf;
-pub(crate) mod mxfp4;
-pub(crate) mod nvfp4;
+pub mod mxfp4;
+pub mod nvfp4;
 pub mod quantized;
 pub mod safetensors;
 
@@ -51,11 +53,11 @@ pub struct ByteTensor<'a> {
 }
 
 /// Advice about a file that is not what its name says.
-pub(crate) const BRING_AGAIN: &str = " (the file is damaged, or was not brought whole: delete it and bring it \
+const BRING_AGAIN: &str = " (the file is damaged, or was not brought whole: delete it and bring it \
     again, for example with `throng pull`)";
 
 /// Kind of a file that is no model, by its first bytes; `None` where they say nothing.
-pub(crate) fn no_model(bytes: &[u8]) -> Option<&'static str> {
+fn no_model(bytes: &[u8]) -> Option<&'static str> {
     let text = bytes.trim_ascii_start();
     if text.starts_with(b"version https://git-lfs") {
         return Some("it is the pointer of Git LFS in place of the file: `git lfs pull` brings it");

@@ -12,7 +12,7 @@ pub enum GgufError {
     #[error("cannot read {}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
-    Changed(#[from] crate::weights::FileChanged),
+    Changed(#[from] crate::FileChanged),
     #[error("{}: {source}{}", path.display(), source.advice())]
     InFile { path: PathBuf, source: Box<GgufError> },
     #[error("this is no GGUF file: {0}")]
@@ -78,9 +78,7 @@ impl GgufError {
     /// Advice about a file that is not whole.
     fn advice(&self) -> &'static str {
         match self {
-            Self::NotGguf { .. } | Self::Truncated { .. } | Self::OutOfFile { .. } => {
-                crate::weights::BRING_AGAIN
-            }
+            Self::NotGguf { .. } | Self::Truncated { .. } | Self::OutOfFile { .. } => crate::BRING_AGAIN,
             _ => "",
         }
     }

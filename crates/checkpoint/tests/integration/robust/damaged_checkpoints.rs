@@ -5,9 +5,9 @@
 use safetensors::Dtype;
 use safetensors::tensor::TensorView as Stored;
 use serde_json::{Value, json};
-use throng_model::weights::TensorSource;
-use throng_model::weights::quantized::{QuantizedFolder, Scheme};
-use throng_model::weights::safetensors::SafetensorsFolder;
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::quantized::{QuantizedFolder, Scheme};
+use throng_checkpoint::safetensors::SafetensorsFolder;
 
 use super::within_bounds;
 

@@ -15,7 +15,7 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visi
 use throng_kernels::quant::Format;
 
 use super::error::SafetensorsError;
-use crate::weights::no_model;
+use crate::no_model;
 
 const LENGTH_BYTES: usize = 8;
 /// Bounds on what a header may declare; real ones stay below a megabyte and four dimensions.

@@ -11,11 +11,13 @@ pub use safetensors::Dtype;
 
 use throng_os::mapped_file::FileStamp;
 
-use crate::weights::file_bytes::FileBytes;
-use crate::weights::{ByteTensor, FileChanged, TensorSource, TensorView};
+use crate::file_bytes::FileBytes;
+use crate::{ByteTensor, FileChanged, TensorSource, TensorView};
 
-pub(crate) const SINGLE_FILE: &str = "model.safetensors";
-pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
+/// Name of the file of a folder whose weights are in one.
+pub const SINGLE_FILE: &str = "model.safetensors";
+/// Name of the file that lists the shards of a folder.
+pub const INDEX_FILE: &str = "model.safetensors.index.json";
 
 /// A stored tensor of any element type.
 #[derive(Debug, Clone, Copy)]

@@ -9,10 +9,10 @@ use half::{bf16, f16};
 use safetensors::tensor::TensorView as Stored;
 use safetensors::{Dtype, serialize};
 use serde_json::{Value, json};
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::quantized::{QuantizedFolder, Scheme};
+use throng_checkpoint::safetensors::SafetensorsFolder;
 use throng_kernels::quant::{Format, dequantize_row};
-use throng_model::weights::TensorSource;
-use throng_model::weights::quantized::{QuantizedFolder, Scheme};
-use throng_model::weights::safetensors::SafetensorsFolder;
 
 mod configs;
 mod floats;

@@ -7,7 +7,7 @@ use throng_kernels::quant::{Format, e4m3_number};
 
 use super::codes::{E2M1_BITS, e2m1, e8m0};
 use super::layout::has_whole_blocks;
-use crate::weights::nvfp4;
+use crate::nvfp4;
 
 /// Rows of so many columns: their indices, their codes, row after row and the first column in the lowest
 /// bits, and the scale of each row and column.

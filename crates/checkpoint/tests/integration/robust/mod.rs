@@ -5,7 +5,6 @@ mod crafted_gguf;
 mod crafted_safetensors;
 mod damaged;
 mod damaged_checkpoints;
-mod damaged_encoders;
 
 use allocation_counter::measure;
 

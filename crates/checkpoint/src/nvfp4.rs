@@ -5,7 +5,7 @@ use throng_kernels::quant::Format;
 /// Columns that share a scale.
 pub(crate) const GROUP: usize = 16;
 /// Scales of a block.
-pub(crate) const GROUPS_IN_BLOCK: usize = 4;
+const GROUPS_IN_BLOCK: usize = 4;
 
 /// The bytes of a block of 64 columns: its factor, the scales (E4M3) of its groups, then of each group bytes
 /// with the codes of two columns that are eight apart.
@@ -20,7 +20,7 @@ pub(crate) fn scaled_block(
 }
 
 /// Blocks of NVFP4, each with this factor.
-pub(crate) fn with_factor(factor: f32, blocks: &[u8]) -> Vec<u8> {
+pub fn with_factor(factor: f32, blocks: &[u8]) -> Vec<u8> {
     let mut scaled =
         Vec::with_capacity(blocks.len() / Format::NVFP4.block_bytes() * Format::NVFP4_SCALED.block_bytes());
     for block in blocks.chunks_exact(Format::NVFP4.block_bytes()) {
@@ -32,6 +32,6 @@ pub(crate) fn with_factor(factor: f32, blocks: &[u8]) -> Vec<u8> {
 
 /// The name of the tensor with the factors of a weight in a GGUF file: one, or one for each expert. As
 /// llama.cpp has it.
-pub(crate) fn factors_of(name: &str) -> Option<String> {
+pub fn factors_of(name: &str) -> Option<String> {
     Some(format!("{}.scale", name.strip_suffix(".weight")?))
 }

@@ -12,7 +12,7 @@ use super::coded_rows::CodedRows;
 use super::codes::e8m0;
 use super::layout::MX_GROUP;
 use super::{DecodeError, Layer, RawTensor};
-use crate::weights::{mxfp4, nvfp4};
+use crate::{mxfp4, nvfp4};
 
 /// The numbers of a tensor of F32, F16, BF16 or E8M0.
 pub(super) fn numbers(tensor: &RawTensor<'_>) -> Vec<f32> {

@@ -4,11 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::gguf::writer::{TensorToWrite, write};
+use throng_checkpoint::gguf::{Gguf, GgufArray, GgufError, GgufValue};
+use throng_checkpoint::safetensors::{SafetensorsError, SafetensorsFolder};
 use throng_kernels::quant::Format;
-use throng_model::weights::TensorSource;
-use throng_model::weights::gguf::writer::{TensorToWrite, write};
-use throng_model::weights::gguf::{Gguf, GgufArray, GgufError, GgufValue};
-use throng_model::weights::safetensors::{SafetensorsError, SafetensorsFolder};
 use throng_testkit::shared_files::shared;
 
 fn every_value() -> Vec<(&'static str, GgufValue)> {

@@ -1,7 +1,7 @@
 //! Which configurations are read, and what is said of the others.
 
 use super::*;
-use throng_model::weights::quantized::QuantizedBy;
+use throng_checkpoint::quantized::QuantizedBy;
 
 /// What is said of a configuration.
 fn refused(config: Value) -> String {
