@@ -1,6 +1,6 @@
-//! Crates have at most 22,000 lines in `src`, without exceptions. Files have at most 500 lines and functions at
-//! most 80, except for tests. Exceptions are listed in `xtask/tidy-exceptions.txt`; one that is no longer needed
-//! is a finding, so the list can only shrink.
+//! Crates have at most 22,000 lines in `src`, without exceptions. Files have at most 500 lines and functions
+//! at most 80, except for tests. Exceptions are listed in `xtask/tidy-exceptions.txt`; one that is no longer
+//! needed is a finding, so the list can only shrink.
 
 use std::collections::BTreeMap;
 use std::path::Path;
