@@ -24,7 +24,7 @@ pub struct TensorView<'a> {
     pub name: &'a str,
     /// Dimensions, slowest first (as safetensors and PyTorch have them; GGUF's order is reversed on reading).
     pub shape: &'a [usize],
-    /// How the elements are encoded.
+    /// Encoding of the elements.
     pub format: Format,
     /// Exactly the bytes of all elements, row after row.
     pub data: &'a [u8],
@@ -124,8 +124,8 @@ pub trait TensorSource: Send + Sync {
         Vec::new()
     }
 
-    /// How such weights are stored, each layout once, and the format in which they are held where that has
-    /// their numbers exactly.
+    /// Layouts of such weights, each layout once, and the format in which they are held where that has their
+    /// numbers exactly.
     fn encodings(&self) -> Vec<Encoding> {
         Vec::new()
     }

@@ -132,7 +132,7 @@ impl EngineHandle {
         }
     }
 
-    /// What it can hold. `max_sequence_tokens` is what a request may truly use: no more than all KV blocks
+    /// Capacity. `max_sequence_tokens` is the most that a request may truly use: no more than all KV blocks
     /// hold.
     pub fn capacity(&self) -> ExecutorCapacity {
         let max_sequence_tokens = self.shared.intake().max_sequence_tokens() as u32;
@@ -174,7 +174,7 @@ impl EngineHandle {
         stats
     }
 
-    /// What changed in the prefix cache since this reader read last: all there is for a new one. Changes are
+    /// Changes of the prefix cache since this reader read last: all there is for a new one. Changes are
     /// written down from the first call on, at the end of each step.
     pub fn cache_news(&self, cursor: &mut CacheCursor) -> CacheNews {
         self.shared.follow_cache();

@@ -15,7 +15,7 @@ pub(crate) struct Policy {
     pub keys: ApiKeys,
     /// The use of the keys' limits.
     pub limits: Arc<RateLimits>,
-    /// What requests use, where there is a database.
+    /// Ledger of usage, where there is a database.
     pub ledger: Option<Arc<Ledger>>,
     /// Texts that are not to be sent.
     pub moderation: Arc<Moderation>,

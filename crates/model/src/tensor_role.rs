@@ -8,7 +8,7 @@ use crate::config::FeedForward;
 use crate::decoder::weights::{encoded_name, find_tensor, has_weight};
 use throng_checkpoint::TensorSource;
 
-/// What a tensor is for.
+/// Role of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TensorRole {
     /// Multiplied by every token of a step.

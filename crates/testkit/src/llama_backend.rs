@@ -34,7 +34,7 @@ pub struct LlamaBackend {
 /// An operation with its buffers, which can be run again.
 type Operation = Box<dyn Fn() + Send>;
 
-/// How often the layers of a step were recorded, and replayed.
+/// Number of times that the layers of a step were recorded, and replayed.
 #[derive(Debug, Default)]
 pub struct LayerCounts {
     /// Steps of which the layers were recorded.
@@ -49,7 +49,7 @@ impl LlamaBackend {
         Self { runs_anew: true, ..Self::default() }
     }
 
-    /// What the device counts.
+    /// Counts of the device.
     pub fn counts(&self) -> Arc<LayerCounts> {
         Arc::clone(&self.counts)
     }

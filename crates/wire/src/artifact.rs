@@ -8,15 +8,15 @@ use throng_core::exact;
 /// Bytes that a worker gives out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artifact {
-    /// What they are.
+    /// Kind of the content.
     pub kind: ArtifactKind,
     /// Their [`digest`].
     pub digest: String,
-    /// How many.
+    /// Number of bytes.
     pub n_bytes: u64,
 }
 
-/// What an artifact is.
+/// Kind of an artifact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArtifactKind {

@@ -28,15 +28,15 @@ pub use lines::{LineBuffer, LineTooLong, line};
 pub use request::{Command, Generate};
 pub use status::{MAX_CACHE_NAMES, Status};
 
-/// Where a worker describes itself ([`Description`]).
+/// Path of a worker's [`Description`].
 pub const DESCRIBE: &str = "/worker/describe";
-/// Where it says how it is ([`Status`]).
+/// Path of its [`Status`].
 pub const STATUS: &str = "/worker/status";
-/// Where it says so again and again: lines of [`Status`], one every [`HEARTBEAT_MS`].
+/// Path of its heartbeats: lines of [`Status`], one every [`HEARTBEAT_MS`].
 pub const WATCH: &str = "/worker/watch";
 /// The time between two lines of [`WATCH`]. A worker that is silent for much longer does not get on.
 pub const HEARTBEAT_MS: u64 = 250;
-/// Where it generates: the body begins with the line of a [`Generate`], lines of [`Command`]s may follow
+/// Path of generation: the body begins with the line of a [`Generate`], lines of [`Command`]s may follow
 /// while it runs. The answer is lines of [`Event`]s, the first of them [`Event::Accepted`] or
 /// [`Event::Failed`].
 pub const GENERATE: &str = "/worker/generate";

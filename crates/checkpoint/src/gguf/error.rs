@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use throng_kernels::quant::Format;
 
-/// Why a GGUF file was refused.
+/// Reason why a GGUF file was refused.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the message says what each field is")]
 pub enum GgufError {

@@ -18,7 +18,7 @@ const DEFAULT_ALIGNMENT: u64 = 32;
 const MIN_KEY_BYTES: u64 = 8 + 4 + 1;
 const MIN_TENSOR_BYTES: u64 = 8 + 4 + 8 + 4 + 8;
 
-/// What one file's header says, checked.
+/// Header of one file, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GgufHeader {
     /// 2 or 3.
@@ -29,7 +29,7 @@ pub struct GgufHeader {
     pub tensors: Vec<GgufTensor>,
     /// Bytes of the header, without the padding after it.
     pub n_bytes: usize,
-    /// Where in the file the tensors' data begins.
+    /// Start of the tensors' data in the file.
     pub data_start: usize,
 }
 
@@ -38,7 +38,7 @@ pub struct GgufHeader {
 pub struct GgufTensor {
     /// Its name.
     pub name: String,
-    /// How the elements are encoded.
+    /// Encoding of the elements.
     pub format: Format,
     /// First byte, counted from [`GgufHeader::data_start`].
     pub offset: usize,

@@ -23,7 +23,7 @@ use crate::{FileChanged, TensorSource, TensorView, no_model};
 #[derive(Debug)]
 pub struct Gguf {
     files: Vec<GgufFile>,
-    /// Where each tensor is: file and place in that file's list; sorted by name.
+    /// Place of each tensor: file and place in that file's list; sorted by name.
     by_name: Vec<(u32, u32)>,
 }
 

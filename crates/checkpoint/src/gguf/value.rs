@@ -65,7 +65,7 @@ impl GgufStrings {
         Some(&self.text[start..end])
     }
 
-    /// How many strings there are.
+    /// Number of strings.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -90,7 +90,7 @@ impl<'a> FromIterator<&'a str> for GgufStrings {
 }
 
 impl GgufArray {
-    /// How many elements there are.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         match self {
             Self::U8(v) => v.len(),

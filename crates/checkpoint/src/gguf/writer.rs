@@ -11,7 +11,7 @@ pub struct TensorToWrite<'a> {
     pub name: &'a str,
     /// Dimensions, slowest first.
     pub shape: &'a [usize],
-    /// How the elements are encoded.
+    /// Encoding of the elements.
     pub format: Format,
     /// The bytes of all elements.
     pub data: &'a [u8],

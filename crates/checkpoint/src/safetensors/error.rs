@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Why safetensors weights were refused.
+/// Reason why safetensors weights were refused.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the message says what each field is")]
 pub enum SafetensorsError {

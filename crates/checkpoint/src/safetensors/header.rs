@@ -32,7 +32,7 @@ pub struct SafetensorsEntry {
     pub name: String,
     /// Dimensions, slowest first.
     pub shape: Vec<usize>,
-    /// How the elements are encoded.
+    /// Encoding of the elements.
     pub dtype: Dtype,
     /// Its first byte, counted from the beginning of the file.
     pub start: usize,
@@ -41,7 +41,7 @@ pub struct SafetensorsEntry {
 }
 
 impl SafetensorsEntry {
-    /// How the elements are encoded; `None` where they are not F32, F16 or BF16.
+    /// Encoding of the elements; `None` where they are not F32, F16 or BF16.
     pub fn format(&self) -> Option<Format> {
         match self.dtype {
             Dtype::F32 => Some(Format::F32),
@@ -99,8 +99,8 @@ pub fn parse_header(bytes: &[u8]) -> Result<Vec<SafetensorsEntry>, SafetensorsEr
     Ok(entries)
 }
 
-/// Which shard each tensor of a sharded model is in: pairs of tensor and file name, sorted by tensor, from
-/// the content of `model.safetensors.index.json`. Every file name is a plain one, inside the index's folder.
+/// Shards of a sharded model's tensors: pairs of tensor and file name, sorted by tensor, from the content of
+/// `model.safetensors.index.json`. Every file name is a plain one, inside the index's folder.
 ///
 /// # Errors
 /// When the index is too large, not of the expected form, or names a file outside its folder.

@@ -26,7 +26,7 @@ pub struct RawTensor<'a> {
     pub name: &'a str,
     /// Dimensions, slowest first.
     pub shape: &'a [usize],
-    /// How the elements are encoded.
+    /// Encoding of the elements.
     pub dtype: Dtype,
     /// Exactly the bytes of all elements, row after row.
     pub data: &'a [u8],

@@ -9,7 +9,7 @@ const MAX_REPLICAS_TRIED: usize = 3;
 /// The replicas that a request was submitted to.
 #[derive(Debug, Default)]
 pub struct Tried {
-    /// How often it was submitted.
+    /// Number of submissions.
     n: usize,
     /// Replicas that run it, refused it or failed at it.
     known: Vec<ReplicaId>,

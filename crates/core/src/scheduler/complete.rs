@@ -49,7 +49,7 @@ impl Answer<'_> {
         self.output.is_left_out(self.sequence_idx)
     }
 
-    /// How many of its known tokens are computed for good: without its masks not the last one.
+    /// Number of its known tokens that are computed for good: without its masks not the last one.
     fn n_settled(&self) -> usize {
         self.scheduled.n_known() - usize::from(self.is_left_out())
     }
@@ -114,7 +114,7 @@ impl Scheduler {
         drop(step);
     }
 
-    /// Where the running sequence stands that has a share in step `number`. They mostly stand in the batch's
+    /// Index of the running sequence that has a share in step `number`. They mostly stand in the batch's
     /// order: the search begins at `guess`.
     fn find_in_step(&self, id: SequenceId, number: u64, guess: usize) -> Option<usize> {
         let mut places = (guess..self.running.len()).chain(0..guess.min(self.running.len()));

@@ -28,9 +28,9 @@ pub(crate) use shares::Share;
 pub struct Rank {
     /// The request's priority, or 0 for all where priorities are off.
     pub priority: Priority,
-    /// How many requests came before.
+    /// Number of requests that came before.
     pub arrival: u64,
-    /// Which of the request's continuations.
+    /// Index among the request's continuations.
     pub index: u32,
 }
 
@@ -63,31 +63,31 @@ pub struct Running {
     recurrent: Option<RecurrentState>,
     /// The masks of its constraint.
     masks: MaskState,
-    /// What it computes in steps in flight, the oldest first.
+    /// Shares in the steps in flight, the oldest first.
     shares: Vec<Share>,
     /// New tokens in the step that is being planned, drafts included; 0: no share in it.
     pub(crate) n_scheduled: usize,
-    /// How many of them are drafts.
+    /// Number of them that are drafts.
     pub(crate) n_scheduled_drafts: usize,
     /// Its prompt is computed before those of tenants that ask for more.
     pub(crate) has_low_share: bool,
     /// Guesses of the tokens after the newest one, to be scheduled with it. They hold for these tokens only:
     /// they do not outlive the next step of the sequence, nor its time in the running state.
     drafts: Vec<TokenId>,
-    /// Where the drafts come from.
+    /// Source of the drafts.
     source: DraftSource,
-    /// How many drafts the draft model may make in the step that is being planned.
+    /// Number of drafts that the draft model may make in the step that is being planned.
     pub(crate) n_to_draft: usize,
-    /// What its own drafts are made from.
+    /// State from which its own drafts are made.
     pub(crate) speculation: Speculation,
-    /// Why it ends with the step that is being completed.
+    /// Reason why it ends with the step that is being completed.
     pub(crate) ending: Option<FinishReason>,
 }
 
 /// Has ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// Why.
+    /// Reason.
     pub reason: FinishReason,
 }
 
@@ -116,7 +116,7 @@ impl<S> Sequence<S> {
         by_request.or_else(|| (self.tokens().len() >= limit).then_some(FinishReason::Length))
     }
 
-    /// Which sequence it is.
+    /// Id of the sequence.
     pub fn id(&self) -> SequenceId {
         SequenceId { request: self.request.id, index: self.rank.index }
     }

@@ -166,7 +166,7 @@ impl Dispatcher {
         self.lock().0.budget.retry()
     }
 
-    /// Where the next attempt goes; `None` where nothing may be asked. One that is repeated goes to a replica
+    /// Replica of the next attempt; `None` where nothing may be asked. One that is repeated goes to a replica
     /// that is fit for requests, if there is any, also while most are not.
     pub fn place(self: &Arc<Self>, wanted: &Wanted<'_>) -> Option<Placement> {
         let (ready, eligible) = {
@@ -177,8 +177,8 @@ impl Dispatcher {
         first.or_else(|| self.place_among(wanted, &eligible))
     }
 
-    /// Where the next attempt goes of replicas of which `answering` answer: one that is fit for requests,
-    /// else any of them.
+    /// Replica of the next attempt, of those of which `answering` answer: one that is fit for requests, else
+    /// any of them.
     pub fn place_answering(
         self: &Arc<Self>,
         wanted: &Wanted<'_>,
@@ -189,7 +189,7 @@ impl Dispatcher {
         self.place_among(wanted, &eligible).or_else(|| self.place_among(wanted, answering))
     }
 
-    /// Where the next attempt goes of these replicas, whatever is known of their health.
+    /// Replica of the next attempt among these, whatever is known of their health.
     pub fn place_among(self: &Arc<Self>, wanted: &Wanted<'_>, eligible: &[ReplicaId]) -> Option<Placement> {
         let eligible: Vec<_> = eligible.iter().copied().filter(|id| !wanted.tried.contains(id)).collect();
         let (mut inner, now) = self.lock();

@@ -13,7 +13,7 @@ const REPLICA_HEADER: &str = "x-throng-replica";
 /// Names a session, whose requests go to one of an alias's models.
 const SESSION_HEADER: &str = "x-session-id";
 
-/// Where a client wants its request to go.
+/// Destination that a client wants for its request.
 #[derive(Debug)]
 pub(crate) struct Destination {
     replica: Option<HeaderValue>,
@@ -47,7 +47,7 @@ impl Destination {
         self.session.as_ref()?.to_str().ok()
     }
 
-    /// How many gateways have forwarded it so far.
+    /// Number of gateways that have forwarded it so far.
     ///
     /// # Errors
     /// 400 for a header that is no small number.
@@ -85,7 +85,7 @@ impl Destination {
         self.hops.is_some() || self.regions.is_some()
     }
 
-    /// Which kept answers may be used: none for a client that wants those of one replica or of some regions.
+    /// Kept answers that may be used: none for a client that wants those of one replica or of some regions.
     pub fn cache_policy(&self, headers: &HeaderMap) -> CachePolicy {
         let is_choosy = self.replica.is_some() || self.regions.is_some();
         if is_choosy { CachePolicy::Bypass } else { CachePolicy::of(headers) }

@@ -28,7 +28,7 @@ pub struct SemanticCacheConfig {
     pub timeout_ms: u64,
 }
 
-/// What is done with an answer to a similar question.
+/// Use of an answer to a similar question.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SemanticMode {

@@ -244,7 +244,7 @@ impl Loading {
     }
 }
 
-/// What clients are served, and what the operator.
+/// Services for clients and for the operator.
 fn served(app: Arc<App>) -> (Served, Served) {
     let of = |audience| {
         let (metrics, router) = (app.observed.metrics.http.clone(), routes::router(app.clone(), audience));

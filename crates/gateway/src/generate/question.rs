@@ -19,7 +19,7 @@ use throng_api::spec::{ContentPart, Conversation, GenerationOptions, GenerationS
 const MAX_QUESTION_BYTES: usize = 8 << 10;
 /// Longest conversation around it.
 const MAX_CONVERSATION_BYTES: usize = 64 << 10;
-/// What stands in the place of every question while all that is around it is named.
+/// Text in the place of every question while all that is around it is named.
 const ANY_QUESTION: &str = "?";
 
 /// A question before its request has been prepared, which takes the conversation's texts.

@@ -25,7 +25,7 @@ use crate::router::Route;
 /// A silent stream looks this often whether it waits for a worker, and says so.
 const WAITING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a stream needs beside its session.
+/// Settings of a stream beside its session.
 #[derive(Debug)]
 pub(crate) struct StreamSetting {
     /// The caller of the request.
@@ -34,13 +34,13 @@ pub(crate) struct StreamSetting {
     pub exchange: Arc<Exchange>,
     /// The model, for its counters, and who computes it.
     pub route: Route,
-    /// How far the server is on its way to its end.
+    /// Phase of the server on its way to its end.
     pub phase: watch::Receiver<Phase>,
     /// A silent stream says something this often.
     pub ping_interval: Duration,
     /// A reader that takes nothing for this long has gone.
     pub slow_reader_timeout: Duration,
-    /// Where what waits to be sent counts.
+    /// Budget in which unsent bytes count.
     pub memory: Arc<MemoryBudget>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn stream(
     (fields, Body::new(body)).into_response()
 }
 
-/// Why a stream does not end well.
+/// Reason why a stream does not end well.
 enum Broken {
     /// Nobody reads it any more.
     Unread,

@@ -19,7 +19,7 @@ use crate::router::Router;
 use crate::served_model::ServedModel;
 use throng_api::ApiError;
 
-/// How often waiting requests look whether a model has become idle, and unused models are looked for.
+/// Interval at which waiting requests look whether a model has become idle, and unused models are looked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// The wait of an operator who loads a model.
 const OPERATORS_WAIT: Duration = Duration::from_secs(600);
@@ -32,7 +32,7 @@ pub trait ModelLoader: Debug + Send + Sync {
     fn load(&self, name: &str) -> BoxFuture<'static, Result<ServedModel, String>>;
 }
 
-/// Where models are served.
+/// Source of served models.
 pub(crate) trait Serving: Send + Sync {
     /// All models that can be asked now.
     fn router(&self) -> &Router;
@@ -43,19 +43,19 @@ pub(crate) trait Serving: Send + Sync {
     /// When it has a name of another one.
     fn add(&self, served: ServedModel) -> Result<HeldBytes, String>;
 
-    /// How long the requests of a model that goes may last.
+    /// Longest time for the requests of a model that goes.
     fn patience(&self) -> Duration;
 }
 
-/// What [`OnDemandModels`] serves its models by.
+/// Source by which [`OnDemandModels`] serves its models.
 type Place = Arc<dyn Serving>;
 
 /// A model that may be loaded while the server runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OnDemandModel {
-    /// What requests call it.
+    /// Name in requests.
     pub name: String,
-    /// What it will hold in memory, as far as is known.
+    /// Bytes that it will hold in memory, as far as is known.
     pub n_bytes: u64,
 }
 

@@ -11,10 +11,10 @@ use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
-/// What a file begins with; another format has another one.
+/// Beginning of a file; another format has another one.
 const MAGIC: &[u8; 16] = b"throng answer 1\n";
 const DIGEST_BYTES: usize = 32;
-/// What files are called while they are written.
+/// Extension of files while they are written.
 const UNFINISHED: &str = "tmp";
 const LOCK: &str = "lock";
 
@@ -31,7 +31,7 @@ pub(super) struct DiskStore {
     _lock: File,
 }
 
-/// What files there are, by when they were used.
+/// Files on disk, by when they were used.
 #[derive(Debug, Default)]
 struct Index {
     files: HashMap<Name, Known>,
@@ -201,7 +201,7 @@ fn name_of(path: &Path) -> Option<Name> {
     Some(name)
 }
 
-/// What was written into a file, if all of it is there and belongs to `owner`.
+/// Content of a file, if all of it is there and belongs to `owner`.
 fn content_of(mut file: Vec<u8>, owner: &[u8]) -> Option<Vec<u8>> {
     let end = file.len().checked_sub(DIGEST_BYTES)?;
     let start = MAGIC.len() + 4 + owner.len();

@@ -85,7 +85,7 @@ impl DiskTier {
 }
 
 impl Drop for DiskTier {
-    /// What waits is written, and the folder is free for another process.
+    /// Writes the answers that wait, and frees the folder for another process.
     fn drop(&mut self) {
         self.waiting = None;
         let _ = self.writer.take().map(JoinHandle::join);
@@ -105,7 +105,7 @@ fn write(store: &DiskStore, waiting: &Receiver<Waiting>) {
     }
 }
 
-/// What was written, if all of it is known.
+/// Events that were written, if all of them are known.
 fn events(lines: &[u8]) -> Option<Box<[ReplicaEvent]>> {
     let lines = lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     lines.map(|line| received_event(serde_json::from_slice(line).ok()?)).collect()

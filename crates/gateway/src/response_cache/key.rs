@@ -32,8 +32,8 @@ pub(crate) struct CacheKey {
     tenant: TenantId,
     model: ModelInstance,
     digest: [u8; 32],
-    /// What tells the model from others beyond this process; only where nothing but the model's bits decides
-    /// about the answer.
+    /// Fingerprint that tells the model from others beyond this process; only where nothing but the model's
+    /// bits decides about the answer.
     fingerprint: Option<Arc<str>>,
 }
 
@@ -208,7 +208,7 @@ impl Fields {
         self.numbers(&positions.iter().flat_map(|position| position.0).collect::<Vec<_>>());
     }
 
-    /// What decides where a stop string ends the text.
+    /// Adds the settings that decide where a stop string ends the text.
     fn stops(&mut self, text: &DetokenizeOptions) {
         let DetokenizeOptions {
             skip_special_tokens,

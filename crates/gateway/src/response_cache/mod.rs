@@ -35,12 +35,12 @@ pub(crate) use self::similar::{LookUp, Question, SemanticCache};
 /// An answer takes at most this part of the cache, and so does what is generated at a time together.
 const MAX_ANSWER_SHARE: usize = 16;
 const MAX_IN_FLIGHT_SHARE: usize = 2;
-/// What an answer takes beside its events: its key and its places in the cache.
+/// Bytes of an answer beside its events: its key and its places in the cache.
 const ANSWER_BYTES: usize = 256;
 /// The cache expects answers of about this size.
 const TYPICAL_ANSWER_BYTES: usize = 16 << 10;
 
-/// Where the tokens of an answer come from.
+/// Origin of an answer's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CacheUse {
     /// Tokens of a kept answer.
@@ -72,7 +72,7 @@ impl CacheUse {
 #[derive(Debug)]
 pub(crate) struct ResponseCache(Option<Arc<Kept>>);
 
-/// What is kept, and what is being generated.
+/// Kept answers, and those being generated.
 #[derive(Debug)]
 struct Kept {
     answers: Cache<CacheKey, Arc<KeptAnswer>, Bytes>,
@@ -99,22 +99,22 @@ impl Weighter<CacheKey, Arc<KeptAnswer>> for Bytes {
     }
 }
 
-/// What the cache holds and has done.
+/// Contents of the cache, and its counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CacheStats {
     /// Requests by [`CacheUse`], in the order of [`CacheUse::ALL`].
     pub requests: [u64; CacheUse::ALL.len()],
     /// Answers that are kept.
     pub n_answers: usize,
-    /// What they hold.
+    /// Their bytes.
     pub n_bytes: usize,
-    /// What is held of answers that are being generated.
+    /// Bytes of answers that are being generated.
     pub in_flight_bytes: usize,
     /// Answers on disk, and their bytes.
     pub on_disk: (usize, u64),
 }
 
-/// Where the answer to a request comes from.
+/// Origin of the answer to a request.
 enum Found {
     Kept(Arc<KeptAnswer>),
     Joined(Arc<SharedGeneration>, u64, Instant),
@@ -185,12 +185,12 @@ impl ResponseCache {
         Ok((Box::new(reader), Some(use_)))
     }
 
-    /// What finds answers to similar questions.
+    /// Search for answers to similar questions.
     pub fn semantic(&self) -> Option<&Arc<SemanticCache>> {
         self.0.as_ref()?.semantic.as_ref()
     }
 
-    /// What it holds and has done; `None` where there is none.
+    /// Its contents and counts; `None` where there is none.
     pub fn stats(&self) -> Option<CacheStats> {
         self.0.as_ref().map(|kept| CacheStats {
             requests: [0, 1, 2, 3].map(|idx| kept.counts[idx].load(Ordering::Relaxed)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderMap, header};
 use throng_text::DetokenizeOptions;
 
-/// What a client's `Cache-Control` allows.
+/// Use of kept answers that a client's `Cache-Control` allows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum CachePolicy {
     /// Everything.
@@ -35,14 +35,14 @@ impl CachePolicy {
     }
 }
 
-/// What decides, beside the engine's request, whether and with whom an answer may be shared.
+/// Conditions, beside the engine's request, on which an answer may be shared.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sharing<'a> {
-    /// What the client allows.
+    /// Use that the client allows.
     pub policy: CachePolicy,
     /// The same request has the same answer: it is greedy, or has a seed of its own.
     pub is_deterministic: bool,
-    /// How the answer's tokens become text.
+    /// Options for making text of the answer's tokens.
     pub text: Option<&'a DetokenizeOptions>,
     /// Tells the model's build and weights from others beyond this process; without it answers are not kept
     /// on disk.

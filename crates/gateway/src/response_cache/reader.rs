@@ -21,10 +21,10 @@ use super::shared_generation::{SharedGeneration, Step};
 pub(super) struct Reader {
     shared: Arc<SharedGeneration>,
     id: u64,
-    /// Where the whole answer is kept, and under what.
+    /// Cache that keeps the whole answer, and its key.
     kept: Arc<Kept>,
     key: CacheKey,
-    /// How long the generation had been running when this reader came.
+    /// Time for which the generation had been running when this reader came.
     delay: Duration,
     joined: Instant,
     continuations: Vec<Progress>,

@@ -13,11 +13,11 @@ use throng_fleet::replica::{Generation, ReplicaEvent, Timing, TokenReport};
 #[derive(Debug)]
 pub(super) struct KeptAnswer {
     pub events: Box<[ReplicaEvent]>,
-    /// What it holds in memory.
+    /// Bytes in memory.
     pub n_bytes: u64,
 }
 
-/// What an event holds in memory.
+/// Bytes of an event in memory.
 pub(super) fn event_bytes(event: &ReplicaEvent) -> usize {
     let of_report = |report: &TokenReport| report.top.capacity() * size_of::<TokenLogprob>();
     size_of::<ReplicaEvent>()

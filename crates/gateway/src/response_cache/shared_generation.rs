@@ -23,7 +23,7 @@ const MAX_LEAD_EVENTS: usize = 64;
 /// A replica's answer to the question whether it takes the request in.
 pub(crate) type Starting = BoxFuture<'static, Result<Box<dyn Generation>, ReplicaError>>;
 
-/// How many bytes of events may be kept: for one generation, and for all together.
+/// Most bytes of events that are kept: for one generation, and for all together.
 #[derive(Debug)]
 pub(super) struct LogBound {
     pub max_bytes: usize,
@@ -82,7 +82,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What came of looking for the next event.
+/// Outcome of looking for the next event.
 #[derive(Debug)]
 pub(super) struct Step {
     /// The next event; `None` after the last.
@@ -180,7 +180,7 @@ impl SharedGeneration {
         Poll::Ready(Step { event, whole })
     }
 
-    /// Where the account of its time is found, while it runs.
+    /// Account of its time, while it runs.
     pub fn trace(&self) -> Option<Arc<dyn TraceSource>> {
         match &lock(&self.state).source {
             Source::Running(generation) => generation.trace(),

@@ -65,8 +65,8 @@ impl Scratch {
     }
 }
 
-/// What a pass over `together` panels reads next in this slot, after a panel's blocks before `end`: the
-/// address of a panel (need not be valid) and its first block. For prefetching.
+/// Operands that a pass over `together` panels reads next in this slot, after a panel's blocks before `end`:
+/// the address of a panel (need not be valid) and its first block. For prefetching.
 pub(super) fn ahead(
     weights: &PackedMatrix,
     (panel, end): (usize, usize),

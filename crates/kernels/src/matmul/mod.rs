@@ -132,7 +132,7 @@ fn in_tiles<'a>(product: &'a Product<'a>, isa: Isa) -> Option<AmxGemm<'a>> {
     (has_tiles && alike).then_some(AmxGemm { product, isa, form })
 }
 
-/// Where a work item's outputs go.
+/// Destination of a work item's outputs.
 #[derive(Clone, Copy)]
 struct Target<'a> {
     out: &'a Disjoint<'a, f32>,

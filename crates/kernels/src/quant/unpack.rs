@@ -36,7 +36,7 @@ pub(crate) struct Unpack<'a> {
     pub(crate) panel: &'a [u8],
     pub(crate) first: usize,
     pub(crate) n: usize,
-    /// What to prefetch: the panel read after these blocks (need not be valid) and its first block.
+    /// Operands to prefetch: the panel read after these blocks (need not be valid) and its first block.
     pub(crate) ahead: (*const u8, usize),
     pub(crate) scratch_codes: &'a mut [u8],
     pub(crate) scratch_scales: &'a mut [f32],

@@ -61,7 +61,7 @@ impl<'a> HeadState<'a> {
     }
 }
 
-/// Where the inputs and outputs of one head stand.
+/// Places of one head's inputs and outputs.
 pub(super) struct HeadRows<'a> {
     pub(super) keys: BlockKeys<'a>,
     /// Products of a row's key and query with the keys of its block.
@@ -69,7 +69,7 @@ pub(super) struct HeadRows<'a> {
     pub(super) value_col: usize,
     /// Decay and strength of a row.
     pub(super) gates: &'a dyn Fn(usize) -> (f32, f32),
-    /// What of the value is added to the output; none for the delta rule.
+    /// Factor of the value that is added to the output; none for the delta rule.
     pub(super) skip: Option<f32>,
     pub(super) out: &'a Disjoint<'a, f32>,
     pub(super) out_stride: usize,
@@ -109,8 +109,7 @@ impl Kernel for HeadRun<'_> {
     }
 }
 
-/// What the updates of a block's tokens and products with the matrix are multiplied with, for each of `T`
-/// tokens.
+/// Factors of the updates of a block's tokens and of the products with the matrix, for each of `T` tokens.
 #[repr(align(64))]
 struct Factors<const T: usize> {
     /// `-w(s, t) (k(s)·k(t))`, `[t, s]`.

@@ -11,7 +11,7 @@ use crate::disjoint::Disjoint;
 use crate::rows::for_each_row;
 use crate::threads::ThreadPool;
 
-/// Where the heads of all tokens stand in a row.
+/// Places of the heads of all tokens in a row.
 pub(super) struct Scan<'a> {
     /// Columns of a row.
     pub(super) stride: usize,
@@ -21,8 +21,8 @@ pub(super) struct Scan<'a> {
     pub(super) value_col: usize,
     /// The head of queries and keys that serves a head.
     pub(super) key_head: &'a (dyn Fn(usize) -> usize + Sync),
-    /// What of the value is added to the output, a head; none for the delta rule, by which what the state
-    /// already gives for the key is taken from the value.
+    /// Factor of the value that is added to the output, a head; none for the delta rule, by which what the
+    /// state already gives for the key is taken from the value.
     pub(super) skip: Option<&'a [f32]>,
 }
 

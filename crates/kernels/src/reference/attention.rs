@@ -2,7 +2,7 @@
 
 use super::rows::{softcap, softmax};
 
-/// What an attention call needs to know besides its tensors.
+/// Shape of an attention call besides its tensors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionShape {
     /// Query heads.

@@ -54,7 +54,7 @@ impl Columns {
         self.first + self.n_groups * self.width
     }
 
-    /// How many rows of `stride` elements `len` elements are.
+    /// Number of rows of `stride` elements in `len` elements.
     fn rows_of(&self, stride: usize, len: usize) -> usize {
         assert!(stride > 0 && len.is_multiple_of(stride), "rows of {stride} in {len}");
         assert!(self.end() <= stride, "columns beyond the row: {self:?}");

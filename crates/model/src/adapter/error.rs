@@ -6,7 +6,7 @@ use crate::backend::BackendError;
 use throng_checkpoint::FileChanged;
 use throng_checkpoint::safetensors::SafetensorsError;
 
-/// Why an adapter was not loaded.
+/// Reason why an adapter was not loaded.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the message says what each field is")]
 pub enum AdapterError {

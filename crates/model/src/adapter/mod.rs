@@ -31,7 +31,7 @@ pub struct AdapterWeights<B: DeviceMemory> {
     pub(crate) layers: Vec<LayerAdapter<B>>,
 }
 
-/// What an adapter changes in one layer.
+/// Changes of an adapter in one layer.
 pub(crate) struct LayerAdapter<B: DeviceMemory> {
     pub(crate) query_key_value: Option<B::LowRank>,
     pub(crate) attention_output: Option<B::LowRank>,
@@ -49,7 +49,7 @@ struct Pair {
     scale: f32,
 }
 
-/// Where adapters come from.
+/// Source of adapters.
 trait AdapterSource {
     /// The rank of the pair for a target of a layer, if the adapter changes it. Shapes have been checked.
     fn rank(&self, layer_idx: usize, target: &Target) -> Option<usize>;

@@ -14,7 +14,7 @@ use super::{AdapterError, AdapterSource, AdapterWeights, PeftAdapter, RandomAdap
 use crate::backend::DeviceMemory;
 use crate::config::DecoderConfig;
 
-/// How many adapters are held, and how large they may be.
+/// Bounds on the number and size of adapters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdapterLimits {
     /// Most adapters, those included that are held only because requests still use them.
@@ -60,7 +60,7 @@ pub struct LoadedAdapter {
     pub digest: AdapterDigest,
     /// The largest rank of its matrices.
     pub rank: usize,
-    /// What it takes.
+    /// Bytes that it takes.
     pub n_bytes: usize,
     /// Frees it when dropped.
     pub held: Arc<dyn Any + Send + Sync>,

@@ -142,8 +142,7 @@ impl<'a> GgufConfig<'a> {
         })
     }
 
-    /// Which layers have a window: a flag for each, or one layer in so many has none, the last of them or the
-    /// `first`.
+    /// Windows of layers: a flag for each, or one layer in so many has none, the last of them or the `first`.
     pub(super) fn windowed(
         &self,
         interval: usize,

@@ -33,7 +33,7 @@ const BLOCK_LAYOUT: &str = "throng-cpu-panels-1";
 pub struct CpuBatch {
     pub(super) input: BatchInput,
     pub(super) shared_prefixes: SharedPrefixGroups,
-    /// Where each token's keys and values go: `16 block + slot`.
+    /// Slots of each token's keys and values: `16 block + slot`.
     pub(super) slots: Vec<usize>,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct HeadBuffers<B: Backend> {
     pub(super) qkv: B::Buffer,
     /// The output of attention, `[tokens, n_heads * head_dim]`.
     attended: B::Buffer,
-    /// What the output is multiplied with the sigmoid of, in a model that does so; of the same shape.
+    /// Logits of the sigmoid that the output is multiplied with, in a model that has it; of the same shape.
     gates: B::Buffer,
 }
 

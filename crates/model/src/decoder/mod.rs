@@ -40,7 +40,7 @@ pub struct Decoder<B: Backend> {
 /// Reads the residual stream before a layer, `[tokens, hidden]`, given the layer's index.
 pub type Observe<'a, B> = dyn FnMut(&mut B, usize, &<B as DeviceMemory>::Buffer) + 'a;
 
-/// How large the steps of a decoder are.
+/// Bounds on the steps of a decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecoderLimits {
     /// Most tokens of a step.

@@ -36,7 +36,7 @@ pub struct DraftingExecutor {
     /// The batch with the drafts.
     filled: ScheduledBatch,
     pass: ScheduledBatch,
-    /// What the sequences of the pass are: an index into `drafted`, and the positions that are computed.
+    /// Sequences of the pass: an index into `drafted`, and the positions that are computed.
     members: Vec<(usize, usize, usize)>,
     pass_output: StepOutput,
     passes: Vec<DraftPass>,
@@ -49,7 +49,7 @@ pub struct DraftingExecutor {
 #[derive(Debug, Default)]
 struct Drafted {
     drafts: Vec<TokenId>,
-    /// How many there may be; lowered where no more can be made.
+    /// Most slots; lowered where no more can be made.
     n_most: usize,
     /// Sampling parameters of the draft model, without log-probabilities.
     sampling: Option<Arc<SamplingParams>>,

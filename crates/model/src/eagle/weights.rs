@@ -127,7 +127,7 @@ impl Piece {
 struct Loader<'a, B: Backend> {
     backend: &'a B,
     source: &'a SafetensorsFolder,
-    /// What the names of the layer's tensors begin with.
+    /// Prefix of the names of the layer's tensors.
     layer: &'static str,
     used: BTreeSet<String>,
 }

@@ -42,8 +42,8 @@ impl LoadedModel {
         self.prepared.load_adapter(backend, &self.config, AdapterOrigin::Random(random), held)
     }
 
-    /// How numbers of adapters are held: in F32 over F32 weights, otherwise in BF16, whose rounding is no
-    /// coarser than that of quantized weights and their activations.
+    /// Format of adapters' numbers: F32 over F32 weights, otherwise BF16, whose rounding is no coarser than
+    /// that of quantized weights and their activations.
     pub fn adapter_format(&self) -> Format {
         match self.weight_summary().formats.first() {
             Some((Format::F32, _)) => Format::F32,

@@ -63,7 +63,7 @@ pub(super) struct PreparedWeights {
     reference: Prepared<ReferenceBackend>,
 }
 
-/// What a model makes of its outputs, and its stored tensors.
+/// Pooling of a model's outputs, and its stored tensors.
 type PoolerTensors<'a> = (&'a Pooler, &'a Arc<dyn TensorSource>);
 
 /// One backend's weights, once made.
@@ -117,7 +117,7 @@ impl<B: Backend> Prepared<B> {
         Ok(Box::new(runner.with_adapters(adapters)))
     }
 
-    /// What runners share.
+    /// Parts that runners share.
     fn parts(&self, backend: &B, from: &UnpreparedWeights<'_>) -> Result<SharedParts<B>, LoadError> {
         Ok((self.get(backend, from, &mut |_| {})?, Arc::clone(&self.adapters)))
     }
@@ -126,7 +126,7 @@ impl<B: Backend> Prepared<B> {
 /// The weights and the adapters of a model on a backend.
 type SharedParts<B> = (Arc<DecoderWeights<B>>, Arc<AdapterStore<B>>);
 
-/// What an adapter is made of.
+/// Origin of an adapter's numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AdapterOrigin<'a> {
     /// A folder as PEFT saves it.
@@ -168,7 +168,7 @@ impl PreparedWeights {
         }
     }
 
-    /// What runners on the processor share.
+    /// Parts that runners on the processor share.
     pub(super) fn on_cpu(
         &self,
         backend: &CpuBackend,
@@ -177,7 +177,7 @@ impl PreparedWeights {
         self.cpu.parts(backend, from)
     }
 
-    /// What runners in plain loops share.
+    /// Parts that runners in plain loops share.
     pub(super) fn on_reference(
         &self,
         from: &UnpreparedWeights<'_>,

@@ -14,7 +14,7 @@ const MAX_WIDTH: usize = 1 << 24;
 /// The layers of a head, with their outputs.
 pub(crate) struct PoolingHead<B: Backend> {
     layers: Vec<Layer<B>>,
-    /// What is pooled, `[sequences, hidden]`.
+    /// Pooled rows, `[sequences, hidden]`.
     input: B::Buffer,
 }
 

@@ -29,7 +29,7 @@ pub(super) const END_BYTES: usize = 8 + 8 + 16;
 /// Bytes of each tensor that are part of the digest.
 const SAMPLE: usize = 4096;
 
-/// Where a model's quantized weights are kept, and which model they are of.
+/// Place of a model's quantized weights, and the model's identity.
 #[derive(Debug, Clone)]
 pub(crate) struct CachePlace {
     pub(super) path: PathBuf,
@@ -111,7 +111,7 @@ impl CachePlace {
 pub(super) struct Cache {
     file: MappedFile,
     matrices: std::vec::IntoIter<KeptMatrix>,
-    /// Where the next matrix begins.
+    /// Offset of the next matrix.
     at: usize,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Quantizer {
     blocks: Vec<Vec<u8>>,
 }
 
-/// What is kept on disk.
+/// State of the file on disk.
 enum Kept {
     Nothing,
     Reading(Cache),

@@ -37,7 +37,7 @@ pub struct GgufVocabulary {
     pub add_eos_token: Option<bool>,
     /// `tokenizer.ggml.add_space_prefix`.
     pub add_space_prefix: Option<bool>,
-    /// What only encoders have.
+    /// Keys that only encoders have.
     pub encoder: GgufEncoderKeys,
 }
 

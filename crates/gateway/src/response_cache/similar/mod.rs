@@ -18,7 +18,7 @@ use self::index::{Index, unit};
 use super::key::CacheKey;
 use crate::config::{SemanticCacheConfig, SemanticMode};
 
-/// What came of looking for a similar question.
+/// Outcome of looking for a similar question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LookUp {
     /// One was found, and its answer given.
@@ -46,7 +46,7 @@ impl LookUp {
     }
 }
 
-/// What it remembers and has done.
+/// Contents of the semantic cache, and its counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SemanticStats {
     /// Questions by [`LookUp`], in the order of [`LookUp::ALL`].
@@ -135,7 +135,7 @@ impl SemanticCache {
         is_served.then_some(key)
     }
 
-    /// What it remembers and has done.
+    /// Contents of the semantic cache, and its counts.
     pub fn stats(&self) -> SemanticStats {
         let look_ups = [0, 1, 2, 3].map(|idx| self.counts[idx].load(Ordering::Relaxed));
         SemanticStats { look_ups, n_questions: self.index().len() }

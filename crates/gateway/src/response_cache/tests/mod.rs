@@ -264,7 +264,7 @@ fn another_model_has_another_key_and_an_unknown_constraint_none() {
     assert_eq!(key(&request, 0), None);
 }
 
-/// What a reader has read, by continuation, and how it ended.
+/// Events that a reader has read, by continuation, and its end.
 #[derive(Debug, Default)]
 struct Read {
     tokens: [Vec<u32>; 2],

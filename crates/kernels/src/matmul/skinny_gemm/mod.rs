@@ -11,7 +11,7 @@ use crate::quant::{gather, scale_and_min, with_offset};
 use crate::simd::{Isa, Kernel, SimdIsa, prefetch_bytes};
 use floats::OfFloats;
 
-/// How far ahead of the arithmetic a panel's bytes are prefetched: panels follow one another in memory.
+/// Distance ahead of the arithmetic at which a panel's bytes are prefetched: panels are adjacent in memory.
 const AHEAD_BYTES: usize = 8192;
 
 /// `T` tokens times the sixteen rows of one panel.

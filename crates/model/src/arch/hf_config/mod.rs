@@ -288,7 +288,7 @@ impl HfConfig {
         Ok(self.rope_source(layer_type).number("rope_theta")?.unwrap_or(10_000.0))
     }
 
-    /// What YaRN multiplies the scores of latent attention with.
+    /// Factor of latent attention's scores by YaRN.
     pub(super) fn yarn_score_factor(&self) -> Result<f64, ConfigError> {
         self.rope_source("full_attention").score_factor()
     }

@@ -12,7 +12,7 @@ use crate::backend::{Backend, BackendError, Expert, Linear, MatrixRole};
 use throng_checkpoint::quantized::ExpertRows;
 use throng_checkpoint::{ByteTensor, TensorView, mxfp4};
 
-/// Which rows of a tensor: the first, how many, and how far from each other.
+/// Rows of a tensor: the first, how many, and how far from each other.
 #[derive(Clone, Copy)]
 struct Picked {
     first: usize,

@@ -21,9 +21,9 @@ pub(crate) struct LatentWeights<B: Backend> {
     pub(crate) output: Linear<B>,
 }
 
-/// What makes queries.
+/// Weights that make queries.
 pub(crate) struct LatentQuery<B: Backend> {
-    /// What makes the vector that queries are made of, and its norm.
+    /// Matrix of the vector that queries are made of, and its norm.
     pub(crate) compression: Option<(Linear<B>, B::Vector)>,
     pub(crate) projection: Linear<B>,
 }

@@ -51,8 +51,8 @@ impl<'a, B: Backend> Loader<'a, B> {
         has_weight(self.source, name)
     }
 
-    /// Why there is no tensor of this name: its numbers are of a type that is read by a quantization only, or
-    /// it is not stored.
+    /// Reason why there is no tensor of this name: its numbers are of a type that is read by a quantization
+    /// only, or it is not stored.
     pub(super) fn missing(&self, name: &str) -> TensorError {
         let mut names = std::iter::once(name.to_owned()).chain(other_names(name));
         let found = names.find_map(|name| Some((self.source.other_type(&name)?, name)));
