@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use throng_kernels::quant::{Format, e4m3_number};
 
 use super::codes::{E2M1_BITS, e2m1, e8m0};
-use super::layout::has_whole_blocks;
 use crate::nvfp4;
 
 /// Rows of so many columns: their indices, their codes, row after row and the first column in the lowest
@@ -117,4 +116,10 @@ fn shortest(numbers: impl Iterator<Item = f32>) -> (Format, Vec<u8>) {
         return (Format::BF16, bytes.collect());
     }
     (Format::F32, numbers.iter().flat_map(|x| x.to_le_bytes()).collect())
+}
+
+/// Whether rows are whole blocks of the format, each with one scale, where each `wide` columns have one.
+pub(super) fn has_whole_blocks(format: Format, cols: usize, wide: usize) -> bool {
+    cols.is_multiple_of(format.block_elements())
+        && (wide.is_multiple_of(format.block_elements()) || wide >= cols)
 }

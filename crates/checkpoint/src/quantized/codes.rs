@@ -1,5 +1,7 @@
 //! The numbers of codes of E2M1 and E8M0 (OCP Microscaling Formats 1.0). Does not know scales.
 
+/// Columns of MXFP8 and MXFP4 that share a scale.
+pub(super) const MX_GROUP: usize = 32;
 /// Bits of a code of E2M1.
 pub(super) const E2M1_BITS: usize = 4;
 

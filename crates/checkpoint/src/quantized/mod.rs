@@ -4,9 +4,8 @@
 
 mod coded_rows;
 mod codes;
-mod floats;
-mod integers;
-mod layout;
+mod layer;
+mod layouts;
 mod scheme;
 mod stacked;
 
@@ -14,10 +13,13 @@ use safetensors::Dtype;
 use throng_kernels::quant::Format;
 use throng_os::mapped_file::FileStamp;
 
-use super::safetensors::{RawTensor, SafetensorsFolder};
-use super::{ByteTensor, FileChanged, TensorSource, TensorView};
+use crate::safetensors::{RawTensor, SafetensorsFolder};
+use crate::{ByteTensor, FileChanged, TensorSource, TensorView};
 
-pub use layout::QuantizedBy;
+use layer::Layer;
+use stacked::Stack;
+
+pub use layouts::Layout;
 pub use scheme::{Scheme, SchemeError};
 pub use stacked::ExpertRows;
 
@@ -47,7 +49,7 @@ pub struct Encoding {
     /// The name of the layout.
     pub name: &'static str,
     /// The layout.
-    pub by: QuantizedBy,
+    pub layout: Layout,
     /// The format in which their numbers are held where it has them exactly; else F32.
     pub held: Format,
     /// Their elements.
@@ -146,111 +148,34 @@ impl QuantizedFolder {
         name: &'a str,
         shape: [usize; 2],
         only_checks: bool,
-    ) -> Option<(Layer<'a>, Result<QuantizedBy, DecodeError>)> {
+    ) -> Option<(Layer<'a>, Result<Layout, DecodeError>)> {
         let layer = name.strip_suffix(".weight").filter(|_| self.has_encoded(name))?;
-        let by = self.scheme.of_layer(layer).ok_or_else(|| DecodeError::Layout(layer.to_owned()));
-        Some((Layer { folder: &self.folder, name: layer, shape, only_checks }, by))
+        let layout = self.scheme.of_layer(layer).ok_or_else(|| DecodeError::Layout(layer.to_owned()));
+        Some((Layer { folder: &self.folder, name: layer, shape, only_checks }, layout))
     }
 
-    fn size_of(&self, name: &str) -> Option<(QuantizedBy, EncodedWeight)> {
+    fn layout_of_stack(&self, name: &str) -> Result<Layout, DecodeError> {
+        self.scheme.of_layer(name).ok_or_else(|| DecodeError::Layout(name.to_owned()))
+    }
+
+    fn size_of(&self, name: &str) -> Option<(Layout, EncodedWeight)> {
         let is_stack = stacked::is_stack(&self.folder, name);
-        let by = self.scheme.of_layer(if is_stack { name } else { name.trim_end_matches(".weight") })?;
+        let layout = self.scheme.of_layer(if is_stack { name } else { name.trim_end_matches(".weight") })?;
         let parts = self.encoded_parts(name);
         let n_stored_bytes = parts.iter().map(|(_, part)| part.data.len() as u64).sum();
         let has_exponents = parts.iter().any(|(_, part)| part.dtype == Dtype::F8_E8M0);
         let (_, codes) = parts.into_iter().find(|(end, _)| CODES.contains(end))?;
-        let n_elements = codes.data.len() * 8 / by.bits();
+        let n_elements = codes.data.len() * 8 / layout.bits;
         // Matrices of experts may have their columns first.
         let cols = match codes.shape {
             [_, rows, cols] => vec![*rows, *cols],
             [rows, ..] => vec![n_elements / rows.max(&1)],
             [] => return None,
         };
-        let formats: Vec<Format> = cols.into_iter().map(|n| by.usual_format(n, has_exponents)).collect();
+        let formats: Vec<Format> = cols.into_iter().map(|n| layout.usual_format(n, has_exponents)).collect();
         let is_sure = formats.iter().all(|format| *format == formats[0]);
         let held = if is_sure { formats[0] } else { Format::F32 };
-        Some((by, EncodedWeight { held, n_elements: n_elements as u64, n_stored_bytes }))
-    }
-}
-
-/// The tensors of one linear layer.
-pub(super) struct Layer<'a> {
-    folder: &'a SafetensorsFolder,
-    /// Its name without an ending.
-    name: &'a str,
-    /// Rows and columns of its weight.
-    shape: [usize; 2],
-    /// Whether types and shapes are all that is asked for.
-    only_checks: bool,
-}
-
-impl<'a> Layer<'a> {
-    fn find(&self, end: &str) -> Option<RawTensor<'a>> {
-        self.folder.raw(&format!("{}.{end}", self.name))
-    }
-
-    /// The tensor with this ending, of one of these types and this shape.
-    fn tensor(&self, end: &str, dtypes: &[Dtype], shape: &[usize]) -> Result<RawTensor<'a>, DecodeError> {
-        let name = || format!("{}.{end}", self.name);
-        let tensor = self.find(end).ok_or_else(|| DecodeError::Missing(name()))?;
-        if dtypes.contains(&tensor.dtype) && tensor.shape == shape {
-            return Ok(tensor);
-        }
-        let dtypes: Vec<String> = dtypes.iter().map(ToString::to_string).collect();
-        Err(DecodeError::Tensor {
-            name: name(),
-            expected: format!("{} {shape:?}", dtypes.join(" or ")),
-            found: format!("{} {:?}", tensor.dtype, tensor.shape),
-        })
-    }
-
-    /// The numbers of a tensor of floats of this shape.
-    fn floats(&self, end: &str, shape: &[usize]) -> Result<Vec<f32>, DecodeError> {
-        self.numbers(end, &[Dtype::F32, Dtype::F16, Dtype::BF16], shape)
-    }
-
-    /// The numbers of a tensor of one of these types and of this shape; a placeholder in a check.
-    fn numbers(&self, end: &str, dtypes: &[Dtype], shape: &[usize]) -> Result<Vec<f32>, DecodeError> {
-        let tensor = self.tensor(end, dtypes, shape)?;
-        Ok(if self.only_checks { vec![1.0] } else { floats::numbers(&tensor) })
-    }
-
-    /// The 32-bit integers of a tensor of this shape.
-    fn integers(&self, end: &str, shape: &[usize]) -> Result<Vec<u32>, DecodeError> {
-        let tensor = self.tensor(end, &[Dtype::I32], shape)?;
-        if self.only_checks {
-            return Ok(Vec::new());
-        }
-        Ok(tensor.data.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect())
-    }
-
-    /// Placeholder for numbers that were not asked for.
-    fn checked(&self) -> Option<(Format, Vec<u8>)> {
-        self.only_checks.then_some((Format::F32, Vec::new()))
-    }
-
-    fn decode(&self, by: QuantizedBy) -> Result<(Format, Vec<u8>), DecodeError> {
-        match by {
-            QuantizedBy::Fp8Blocks { block } => floats::fp8_blocks(self, block),
-            QuantizedBy::Fp8Rows => floats::fp8_rows(self),
-            QuantizedBy::Mxfp8 => floats::mxfp8(self),
-            QuantizedBy::Nvfp4 { is_modelopt } => floats::nvfp4(self, is_modelopt),
-            QuantizedBy::Mxfp4 => floats::mxfp4(self),
-            QuantizedBy::Awq { group } => integers::awq(self, group),
-            QuantizedBy::AwqGemv { group } => integers::awq_gemv(self, group),
-            QuantizedBy::Gptq { bits, group, zeros_are_less_one } => {
-                integers::gptq(self, bits, group, zeros_are_less_one)
-            }
-            QuantizedBy::Packed { bits, group, is_symmetric } => {
-                integers::packed(self, bits, group, is_symmetric)
-            }
-            QuantizedBy::Int8 { group, is_symmetric } => integers::int8(self, group, is_symmetric),
-        }
-    }
-
-    /// Bytes of all its tensors.
-    fn n_stored_bytes(&self) -> usize {
-        ends().filter_map(|end| self.find(end)).map(|tensor| tensor.data.len()).sum()
+        Some((layout, EncodedWeight { held, n_elements: n_elements as u64, n_stored_bytes }))
     }
 }
 
@@ -299,16 +224,16 @@ impl TensorSource for QuantizedFolder {
     fn encodings(&self) -> Vec<Encoding> {
         let mut encodings: Vec<Encoding> = Vec::new();
         for name in self.encoded_names() {
-            let Some((by, weight)) = self.size_of(&name) else { continue };
+            let Some((layout, weight)) = self.size_of(&name) else { continue };
             let EncodedWeight { held, n_elements, n_stored_bytes } = weight;
-            match encodings.iter_mut().find(|known| (known.by, known.held) == (by, held)) {
+            match encodings.iter_mut().find(|known| (known.layout, known.held) == (layout, held)) {
                 Some(encoding) => {
                     encoding.n_elements += n_elements;
                     encoding.n_stored_bytes += n_stored_bytes;
                 }
                 None => {
                     let name = self.scheme.name;
-                    encodings.push(Encoding { name, by, held, n_elements, n_stored_bytes });
+                    encodings.push(Encoding { name, layout, held, n_elements, n_stored_bytes });
                 }
             }
         }
@@ -320,9 +245,9 @@ impl TensorSource for QuantizedFolder {
     }
 
     fn decode(&self, name: &str, shape: [usize; 2]) -> Option<Result<DecodedMatrix, DecodeError>> {
-        let (layer, by) = self.layer(name, shape, false)?;
-        let n_stored_bytes = layer.n_stored_bytes();
-        let decoded = by.and_then(|by| layer.decode(by));
+        let (layer, layout) = self.layer(name, shape, false)?;
+        let n_stored_bytes = layer.n_stored_bytes(ends());
+        let decoded = layout.and_then(|layout| layout.decode(&layer));
         Some(decoded.map(|(format, data)| DecodedMatrix {
             name: name.to_owned(),
             format,
@@ -333,22 +258,23 @@ impl TensorSource for QuantizedFolder {
 
     fn decode_expert(&self, name: &str, rows: ExpertRows) -> Option<Result<DecodedMatrix, DecodeError>> {
         stacked::is_stack(&self.folder, name).then(|| {
-            let by = self.scheme.of_layer(name).ok_or_else(|| DecodeError::Layout(name.to_owned()))?;
-            let (format, data) = stacked::decode(&self.folder, name, by, (rows, false))?;
-            let n_stored_bytes = rows.n * rows.shape[1] * by.bits() / 8;
+            let layout = self.layout_of_stack(name)?;
+            let stack = Stack { folder: &self.folder, name, rows, only_checks: false };
+            let (format, data) = layout.decode_experts(&stack)?;
+            let n_stored_bytes = rows.n * rows.shape[1] * layout.bits / 8;
             Ok(DecodedMatrix { name: name.to_owned(), format, data, n_stored_bytes })
         })
     }
 
     fn check_encoded(&self, name: &str, shape: [usize; 2]) -> Option<Result<(), DecodeError>> {
-        let (layer, by) = self.layer(name, shape, true)?;
-        Some(by.and_then(|by| layer.decode(by)).map(drop))
+        let (layer, layout) = self.layer(name, shape, true)?;
+        Some(layout.and_then(|layout| layout.decode(&layer)).map(drop))
     }
 
     fn check_expert(&self, name: &str, rows: ExpertRows) -> Option<Result<(), DecodeError>> {
         stacked::is_stack(&self.folder, name).then(|| {
-            let by = self.scheme.of_layer(name).ok_or_else(|| DecodeError::Layout(name.to_owned()))?;
-            stacked::decode(&self.folder, name, by, (rows, true)).map(drop)
+            let stack = Stack { folder: &self.folder, name, rows, only_checks: true };
+            self.layout_of_stack(name)?.decode_experts(&stack).map(drop)
         })
     }
 

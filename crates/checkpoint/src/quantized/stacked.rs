@@ -10,8 +10,8 @@ use throng_kernels::quant::Format;
 
 use super::coded_rows::CodedRows;
 use super::codes::E2M1_BITS;
-use super::floats::numbers;
-use super::{DecodeError, QuantizedBy, RawTensor};
+use super::layer::numbers;
+use super::{DecodeError, RawTensor};
 use crate::nvfp4;
 use crate::safetensors::SafetensorsFolder;
 
@@ -86,28 +86,12 @@ pub(super) fn is_part(folder: &SafetensorsFolder, name: &str) -> bool {
 }
 
 /// The tensors of such a stack.
-struct Stack<'a> {
-    folder: &'a SafetensorsFolder,
-    name: &'a str,
-    rows: ExpertRows,
+pub(super) struct Stack<'a> {
+    pub(super) folder: &'a SafetensorsFolder,
+    pub(super) name: &'a str,
+    pub(super) rows: ExpertRows,
     /// Whether types and shapes are all that is asked for.
-    only_checks: bool,
-}
-
-/// Rows of one expert, or a check of types and shapes only.
-pub(super) fn decode(
-    folder: &SafetensorsFolder,
-    name: &str,
-    by: QuantizedBy,
-    (rows, only_checks): (ExpertRows, bool),
-) -> Result<(Format, Vec<u8>), DecodeError> {
-    let stack = Stack { folder, name, rows, only_checks };
-    match by {
-        QuantizedBy::Fp8Blocks { block } => stack.fp8(Some(block)),
-        QuantizedBy::Fp8Rows => stack.fp8(None),
-        QuantizedBy::Nvfp4 { is_modelopt: true } => stack.nvfp4(),
-        _ => Err(DecodeError::Stack(name.to_owned())),
-    }
+    pub(super) only_checks: bool,
 }
 
 impl<'a> Stack<'a> {
@@ -140,7 +124,7 @@ impl<'a> Stack<'a> {
     }
 
     /// FP8 with factors for blocks of the stored dimensions, or for whole rows, columns or experts.
-    fn fp8(&self, block: Option<[usize; 2]>) -> Result<(Format, Vec<u8>), DecodeError> {
+    pub(super) fn fp8(&self, block: Option<[usize; 2]>) -> Result<(Format, Vec<u8>), DecodeError> {
         let (rows, stored) = (self.rows, self.rows.stored());
         let codes = self.own("", &[Dtype::F8_E4M3], stored)?;
         let factor = |end: &&&str| self.folder.raw(&format!("{}{end}", self.name)).is_some();
@@ -174,7 +158,7 @@ impl<'a> Stack<'a> {
 
     /// NVFP4: the codes of two neighbouring columns in a byte, and a second factor, one for all experts or
     /// one for each.
-    fn nvfp4(&self) -> Result<(Format, Vec<u8>), DecodeError> {
+    pub(super) fn nvfp4(&self) -> Result<(Format, Vec<u8>), DecodeError> {
         let rows = self.rows;
         if !rows.shape[1].is_multiple_of(nvfp4::GROUP) {
             return Err(DecodeError::Tensor {

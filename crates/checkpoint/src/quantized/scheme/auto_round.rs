@@ -3,79 +3,36 @@
 
 use serde_json::{Map, Value};
 
-use super::super::layout::QuantizedBy;
+use super::super::layouts::Layout;
 use super::fields::Fields;
 use super::rules::{RuleError, Rules, Target};
-use super::{Scheme, SchemeError};
+use super::{Method, Scheme, SchemeError, making};
+
+pub(super) const METHOD: Method =
+    Method { names: &["auto-round", "intel/auto-round"], read: |fields| scheme(fields).map(Some) };
 
 const NAME: &str = "AutoRound";
-/// Fields that do not change how weights are read: how the checkpoint was calibrated, and how activations,
-/// keys and values would be quantized. Whether a layer is symmetric is read from its zero points, and whether
-/// it is quantized from the names of its tensors.
-pub(super) const OF_MAKING: [&str; 41] = [
-    "act_bits",
-    "act_data_type",
-    "act_dynamic",
-    "act_group_size",
-    "act_sym",
-    "amp",
-    "autoround_version",
-    "batch_size",
-    "block_name_to_quantize",
-    "dynamic_max_gap",
-    "enable_alg_ext",
-    "enable_minmax_tuning",
-    "enable_norm_bias_tuning",
-    "enable_quanted_input",
-    "enable_torch_compile",
-    "gradient_accumulate_steps",
-    "iters",
-    "low_cpu_mem_usage",
-    "low_gpu_mem_usage",
-    "lr",
-    "lr_scheduler",
-    "minmax_lr",
-    "momentum",
-    "nblocks",
-    "not_use_best_mse",
-    "nsamples",
-    "provider",
-    "quant_block_list",
-    "quant_nontext_module",
-    "sampler",
-    "scale_dtype",
-    "seed",
-    "seqlen",
-    "static_attention_dtype",
-    "static_kv_dtype",
-    "sym",
-    "to_quant_block_names",
-    "truncation",
-    "use_quant_input",
-    "static_attention_granularity",
-    "static_kv_granularity",
-];
 /// What makes a name in `extra_config` a regular expression.
 const SPECIAL: &str = "*+?^$()[]{}|\\";
 
-pub(super) fn scheme(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
+fn scheme(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     let mut fields = Fields::new(NAME, map);
-    fields.pass_over(&OF_MAKING);
+    fields.pass_over(&making::OF_AUTO_ROUND);
     let kind = kind(&mut fields)?;
-    let by = layout(&mut fields, kind, None)?;
+    let rest = layout(&mut fields, kind, None)?;
     let extra = fields.get("extra_config").and_then(Value::as_object);
     let mut layers = Vec::new();
     for (name, own) in extra.into_iter().flatten() {
         let own = own.as_object().ok_or_else(|| fields.refused("extra_config", own))?;
-        layers.push((name.as_str(), of_layer(own, kind, by)?));
+        layers.push((name.as_str(), of_layer(own, kind, rest)?));
     }
     fields.done()?;
-    if layers.iter().all(|(_, own)| own.is_none_or(|own| own == by)) {
-        return Ok(Scheme::of_all(NAME, by));
+    if layers.iter().all(|(_, own)| own.is_none_or(|own| own == rest)) {
+        return Ok(Scheme::of_all(NAME, rest));
     }
     // Names come before expressions.
     layers.sort_by_key(|(name, _)| name.contains(|c| SPECIAL.contains(c)));
-    let mut rules = Rules::of_all(by);
+    let mut rules = Rules::of_all(rest);
     for (name, own) in layers {
         let pushed = target(name).and_then(|target| rules.push(target, own));
         pushed.map_err(|RuleError| SchemeError::Field {
@@ -141,33 +98,20 @@ fn target(name: &str) -> Result<Target, RuleError> {
 }
 
 /// The layout of a layer with fields of its own; `None`: with sixteen bits it is not quantized.
-fn of_layer(
-    own: &Map<String, Value>,
-    kind: Kind,
-    rest: QuantizedBy,
-) -> Result<Option<QuantizedBy>, SchemeError> {
+fn of_layer(own: &Map<String, Value>, kind: Kind, rest: Layout) -> Result<Option<Layout>, SchemeError> {
     if own.get("bits").and_then(Value::as_u64).is_some_and(|bits| bits >= 16) {
         return Ok(None);
     }
     let mut fields = Fields::new("AutoRound extra_config", own);
-    fields.pass_over(&OF_MAKING);
+    fields.pass_over(&making::OF_AUTO_ROUND);
     fields.only("data_type", &[kind.data_type().into()])?;
-    let by = layout(&mut fields, kind, Some(rest))?;
+    let layout = layout(&mut fields, kind, Some(rest))?;
     fields.done()?;
-    Ok(Some(by))
+    Ok(Some(layout))
 }
 
-fn layout(
-    fields: &mut Fields<'_>,
-    kind: Kind,
-    rest: Option<QuantizedBy>,
-) -> Result<QuantizedBy, SchemeError> {
-    let (of_rest, group_of_rest) = match rest {
-        Some(QuantizedBy::Gptq { bits, group, .. }) => (bits, group),
-        Some(QuantizedBy::Awq { group }) => (4, group),
-        Some(QuantizedBy::Mxfp8) => (8, None),
-        _ => (4, None),
-    };
+fn layout(fields: &mut Fields<'_>, kind: Kind, rest: Option<Layout>) -> Result<Layout, SchemeError> {
+    let (of_rest, group_of_rest) = rest.map_or((4, None), |rest| (rest.bits, rest.group));
     let bits: &[usize] = match kind {
         Kind::Gptq => &[2, 4, 8],
         Kind::Mx => &[4, 8],
@@ -181,10 +125,10 @@ fn layout(
         _ => group_of_rest,
     };
     Ok(match kind {
-        Kind::Awq => QuantizedBy::Awq { group },
-        Kind::Gptq => QuantizedBy::Gptq { bits, group, zeros_are_less_one: true },
-        Kind::Mx if bits == 8 => QuantizedBy::Mxfp8,
-        Kind::Mx => QuantizedBy::Mxfp4,
-        Kind::Nv => QuantizedBy::Nvfp4 { is_modelopt: false },
+        Kind::Awq => Layout::awq(group),
+        Kind::Gptq => Layout::gptq(bits, group),
+        Kind::Mx if bits == 8 => Layout::MXFP8,
+        Kind::Mx => Layout::MXFP4,
+        Kind::Nv => Layout::NVFP4,
     })
 }

@@ -5,10 +5,13 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
-use super::super::layout::QuantizedBy;
+use super::super::layouts::Layout;
 use super::fields::Fields;
 use super::rules::{RuleError, Rules, Target};
-use super::{Scheme, SchemeError, shorten};
+use super::{Method, Scheme, SchemeError, shorten};
+
+pub(super) const METHOD: Method =
+    Method { names: &["compressed-tensors"], read: |fields| scheme(fields).map(Some) };
 
 const NAME: &str = "compressed-tensors";
 
@@ -44,7 +47,7 @@ const KINDS: [Kind; 6] = [
     Kind { formats: &["mxfp8-quantized"], type_: "float", bits: 8..=8, strategies: &["group"] },
 ];
 
-pub(super) fn scheme(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
+fn scheme(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     let mut fields = Fields::new(NAME, map);
     fields.pass_over(&["run_compressed"]);
     // Many checkpoints have these two fields although their weights are dense and not rotated: then they are empty.
@@ -60,7 +63,7 @@ pub(super) fn scheme(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     }
     let format = fields.word("format")?;
     let groups = fields.get("config_groups").and_then(Value::as_object);
-    let mut layouts: Vec<(QuantizedBy, &[Value])> = Vec::new();
+    let mut layouts: Vec<(Layout, &[Value])> = Vec::new();
     for (name, group) in groups.into_iter().flatten() {
         let Some(group) = group.as_object() else {
             return Err(fields.refused(&format!("config_groups.{name}"), group));
@@ -71,7 +74,7 @@ pub(super) fn scheme(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
         return Err(SchemeError::Format("compressed-tensors without weights".to_owned()));
     };
     // With one layout, it does not matter which layers a group names.
-    let rules = match others.iter().all(|(by, _)| *by == first.0) {
+    let rules = match others.iter().all(|(layout, _)| *layout == first.0) {
         true => Rules::of_all(first.0),
         false => rules_of(&layouts).map_err(|target| fields.refused("targets", target))?,
     };
@@ -80,13 +83,13 @@ pub(super) fn scheme(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
 }
 
 /// Rules of all groups: names of layers before expressions. A target that is not understood is the error.
-fn rules_of<'a>(layouts: &[(QuantizedBy, &'a [Value])]) -> Result<Rules, &'a Value> {
-    let mut targets: Vec<(QuantizedBy, &Value)> =
-        layouts.iter().flat_map(|(by, targets)| targets.iter().map(|target| (*by, target))).collect();
+fn rules_of<'a>(layouts: &[(Layout, &'a [Value])]) -> Result<Rules, &'a Value> {
+    let mut targets: Vec<(Layout, &Value)> =
+        layouts.iter().flat_map(|(layout, targets)| targets.iter().map(|target| (*layout, target))).collect();
     targets.sort_by_key(|(_, target)| target.as_str().is_some_and(|text| text.starts_with("re:")));
     let mut rules = Rules::default();
-    for (by, target) in targets {
-        add(&mut rules, target, by).map_err(|RuleError| target)?;
+    for (layout, target) in targets {
+        add(&mut rules, target, layout).map_err(|RuleError| target)?;
     }
     Ok(rules)
 }
@@ -95,7 +98,7 @@ fn rules_of<'a>(layouts: &[(QuantizedBy, &'a [Value])]) -> Result<Rules, &'a Val
 fn of_group<'a>(
     group: &'a Map<String, Value>,
     format: Option<&str>,
-) -> Result<Option<(QuantizedBy, &'a [Value])>, SchemeError> {
+) -> Result<Option<(Layout, &'a [Value])>, SchemeError> {
     let mut fields = Fields::new("compressed-tensors group", group);
     fields.pass_over(&["input_activations", "output_activations"]);
     let own = fields.word("format")?;
@@ -110,7 +113,7 @@ fn of_group<'a>(
 
 /// A target is a regular expression, the class of all linear layers, or the name of a layer. Other classes
 /// begin with a capital letter.
-fn add(rules: &mut Rules, target: &Value, by: QuantizedBy) -> Result<(), RuleError> {
+fn add(rules: &mut Rules, target: &Value, layout: Layout) -> Result<(), RuleError> {
     let text = target.as_str().ok_or(RuleError)?;
     let target = match text.strip_prefix("re:") {
         Some(pattern) => Target::expression(pattern)?,
@@ -118,10 +121,10 @@ fn add(rules: &mut Rules, target: &Value, by: QuantizedBy) -> Result<(), RuleErr
         None if text.starts_with(char::is_uppercase) => return Err(RuleError),
         None => Target::Module(text.to_owned()),
     };
-    rules.push(target, Some(by))
+    rules.push(target, Some(layout))
 }
 
-fn of_weights(format: &str, weights: &Map<String, Value>) -> Result<QuantizedBy, SchemeError> {
+fn of_weights(format: &str, weights: &Map<String, Value>) -> Result<Layout, SchemeError> {
     let mut fields = Fields::new("compressed-tensors weights", weights);
     fields.pass_over(&["observer", "observer_kwargs", "actorder", "scale_dtype", "zp_dtype"]);
     fields.only("dynamic", &[false.into()])?;
@@ -152,19 +155,19 @@ fn of_weights(format: &str, weights: &Map<String, Value>) -> Result<QuantizedBy,
     }
     // A group of a row's columns has no size.
     let group = group.filter(|_| strategy == "group" || strategy == "tensor_group");
-    let of_size = |size: usize, by: QuantizedBy| {
-        if group.is_none_or(|group| group == size) { Ok(by) } else { Err(found("group_size")) }
+    let of_size = |size: usize, layout: Layout| {
+        if group.is_none_or(|group| group == size) { Ok(layout) } else { Err(found("group_size")) }
     };
-    let by = match (kind.formats[0], strategy.as_str()) {
-        ("pack-quantized", _) => QuantizedBy::Packed { bits, group, is_symmetric },
-        ("int-quantized", _) => QuantizedBy::Int8 { group, is_symmetric },
-        ("nvfp4-pack-quantized", _) => of_size(16, QuantizedBy::Nvfp4 { is_modelopt: false })?,
-        ("mxfp4-pack-quantized", _) => of_size(32, QuantizedBy::Mxfp4)?,
-        ("mxfp8-quantized", _) => of_size(32, QuantizedBy::Mxfp8)?,
-        (_, "block") => QuantizedBy::Fp8Blocks { block: block.ok_or_else(|| found("block_structure"))? },
-        (_, "group") => QuantizedBy::Fp8Blocks { block: [1, group.ok_or_else(|| found("group_size"))?] },
-        _ => QuantizedBy::Fp8Rows,
+    let layout = match (kind.formats[0], strategy.as_str()) {
+        ("pack-quantized", _) => Layout::packed(bits, group, is_symmetric),
+        ("int-quantized", _) => Layout::int8(group, is_symmetric),
+        ("nvfp4-pack-quantized", _) => of_size(16, Layout::NVFP4)?,
+        ("mxfp4-pack-quantized", _) => of_size(32, Layout::MXFP4)?,
+        ("mxfp8-quantized", _) => of_size(32, Layout::MXFP8)?,
+        (_, "block") => Layout::fp8_blocks(block.ok_or_else(|| found("block_structure"))?),
+        (_, "group") => Layout::fp8_blocks([1, group.ok_or_else(|| found("group_size"))?]),
+        _ => Layout::FP8_ROWS,
     };
     fields.done()?;
-    Ok(by)
+    Ok(layout)
 }

@@ -2,16 +2,19 @@
 //! because it could change what the stored numbers mean. Does not know tensors.
 
 mod auto_round;
+mod awq;
 mod compressed_tensors;
+mod fbgemm;
 mod fields;
 mod fp8;
-mod integers;
+mod gptq;
+mod making;
 mod modelopt;
 mod rules;
 
 use serde_json::{Map, Value};
 
-use super::layout::QuantizedBy;
+use super::layouts::Layout;
 use rules::Rules;
 
 /// How the linear layers of a checkpoint are stored.
@@ -42,12 +45,12 @@ pub enum SchemeError {
 
 impl Scheme {
     /// One layout for all layers.
-    pub fn of_all(name: &'static str, by: QuantizedBy) -> Self {
-        Self { name, rules: Rules::of_all(by) }
+    pub fn of_all(name: &'static str, layout: Layout) -> Self {
+        Self { name, rules: Rules::of_all(layout) }
     }
 
     /// The layout of a layer of this name; `None` where the configuration does not say.
-    pub fn of_layer(&self, layer: &str) -> Option<QuantizedBy> {
+    pub fn of_layer(&self, layer: &str) -> Option<Layout> {
         self.rules.of_layer(layer)
     }
 
@@ -68,11 +71,11 @@ impl Scheme {
         // ModelOpt's own file has its fields in an object.
         let fields = fields.get("quantization").and_then(Value::as_object).unwrap_or(fields);
         match fields.get("quant_method").and_then(Value::as_str) {
-            Some(method) => match METHODS.iter().find(|(name, _)| *name == method) {
-                Some((_, read)) => read(fields),
+            Some(method) => match METHODS.iter().find(|known| known.names.contains(&method)) {
+                Some(known) => (known.read)(fields),
                 None => Err(SchemeError::Format(usual_name(method))),
             },
-            None if fields.contains_key("quant_algo") => modelopt::scheme(fields),
+            None if fields.contains_key("quant_algo") => (modelopt::METHOD.read)(fields),
             // Older files of bitsandbytes do not name it.
             None if fields.contains_key("load_in_4bit") => {
                 Err(SchemeError::Format("bitsandbytes".to_owned()))
@@ -84,23 +87,24 @@ impl Scheme {
     }
 }
 
-/// Reads the fields of a format; `None` where no layer is decoded by a scheme.
-type Read = fn(&Map<String, Value>) -> Result<Option<Scheme>, SchemeError>;
+/// Description of a method of quantization.
+struct Method {
+    /// Its values of `quant_method`.
+    names: &'static [&'static str],
+    /// Reads its fields; `None` where no layer is decoded by a scheme.
+    read: fn(&Map<String, Value>) -> Result<Option<Scheme>, SchemeError>,
+}
 
-/// Formats by their `quant_method`.
-const METHODS: [(&str, Read); 11] = [
-    ("fp8", |fields| fp8::scheme(fields).map(Some)),
-    ("fbgemm_fp8", |fields| fp8::fbgemm(fields).map(Some)),
-    ("awq", |fields| integers::awq(fields).map(Some)),
-    ("gptq", |fields| integers::gptq(fields).map(Some)),
-    ("auto-round", |fields| auto_round::scheme(fields).map(Some)),
-    ("intel/auto-round", |fields| auto_round::scheme(fields).map(Some)),
-    ("compressed-tensors", |fields| compressed_tensors::scheme(fields).map(Some)),
-    ("modelopt", modelopt::scheme),
-    ("modelopt_fp4", modelopt::scheme),
-    ("modelopt_mixed", modelopt::scheme),
+const METHODS: [Method; 8] = [
+    auto_round::METHOD,
+    awq::METHOD,
+    compressed_tensors::METHOD,
+    fbgemm::METHOD,
+    fp8::METHOD,
+    gptq::METHOD,
+    modelopt::METHOD,
     // Experts that the loader of the family puts together.
-    ("mxfp4", |_| Ok(None)),
+    Method { names: &["mxfp4"], read: |_| Ok(None) },
 ];
 
 /// Formats without a decoder by their `quant_method`, and their usual names.

@@ -3,22 +3,25 @@
 
 use serde_json::{Map, Value};
 
-use super::super::layout::QuantizedBy;
+use super::super::layouts::Layout;
 use super::fields::Fields;
 use super::rules::{Rules, Target};
-use super::{Scheme, SchemeError};
+use super::{Method, Scheme, SchemeError};
+
+pub(super) const METHOD: Method =
+    Method { names: &["modelopt", "modelopt_fp4", "modelopt_mixed"], read: scheme };
 
 const NAME: &str = "ModelOpt";
 
 /// `None` where the weights are not quantized.
-pub(super) fn scheme(map: &Map<String, Value>) -> Result<Option<Scheme>, SchemeError> {
+fn scheme(map: &Map<String, Value>) -> Result<Option<Scheme>, SchemeError> {
     let mut fields = Fields::new(NAME, map);
     fields.pass_over(&["kv_cache_quant_algo", "config_groups"]);
     let Some(algorithm) = fields.word("quant_algo")? else { return Ok(None) };
     if algorithm != "mixed_precision" {
-        let by = of_algorithm(&mut fields, map)?;
+        let layout = of_algorithm(&mut fields, map)?;
         fields.done()?;
-        return Ok(by.map(|by| Scheme::of_all(NAME, by)));
+        return Ok(layout.map(|layout| Scheme::of_all(NAME, layout)));
     }
     fields.pass_over(&["group_size"]);
     let layers = fields.get("quantized_layers").and_then(Value::as_object);
@@ -27,9 +30,9 @@ pub(super) fn scheme(map: &Map<String, Value>) -> Result<Option<Scheme>, SchemeE
     for (layer, own) in layers {
         let own = own.as_object().ok_or_else(|| fields.refused("quantized_layers", own))?;
         let mut of_layer = Fields::new("ModelOpt quantized_layers", own);
-        let by = of_algorithm(&mut of_layer, own)?;
+        let layout = of_algorithm(&mut of_layer, own)?;
         of_layer.done()?;
-        let pushed = rules.push(Target::Module(layer.clone()), by);
+        let pushed = rules.push(Target::Module(layer.clone()), layout);
         pushed.map_err(|_| fields.refused("quantized_layers", &layers.len().into()))?;
     }
     fields.done()?;
@@ -37,16 +40,13 @@ pub(super) fn scheme(map: &Map<String, Value>) -> Result<Option<Scheme>, SchemeE
 }
 
 /// `None` where nothing is done.
-fn of_algorithm(
-    fields: &mut Fields<'_>,
-    map: &Map<String, Value>,
-) -> Result<Option<QuantizedBy>, SchemeError> {
+fn of_algorithm(fields: &mut Fields<'_>, map: &Map<String, Value>) -> Result<Option<Layout>, SchemeError> {
     let algorithm = fields.word("quant_algo")?;
-    let (by, group) = match algorithm.as_deref() {
-        Some("fp8" | "fp8_per_channel_per_token") => (QuantizedBy::Fp8Rows, None),
-        Some("fp8_pb_wo") => (QuantizedBy::Fp8Blocks { block: [128, 128] }, Some(128)),
-        Some("nvfp4" | "w4a16_nvfp4") => (QuantizedBy::Nvfp4 { is_modelopt: true }, Some(16)),
-        Some("mxfp8") => (QuantizedBy::Mxfp8, Some(32)),
+    let (layout, group) = match algorithm.as_deref() {
+        Some("fp8" | "fp8_per_channel_per_token") => (Layout::FP8_ROWS, None),
+        Some("fp8_pb_wo") => (Layout::fp8_blocks([128, 128]), Some(128)),
+        Some("nvfp4" | "w4a16_nvfp4") => (Layout::NVFP4_MODELOPT, Some(16)),
+        Some("mxfp8") => (Layout::MXFP8, Some(32)),
         Some("unquantized") => return Ok(None),
         _ => {
             let found = map.get("quant_algo").unwrap_or(&Value::Null);
@@ -59,5 +59,5 @@ fn of_algorithm(
         }
         None => fields.pass_over(&["group_size"]),
     }
-    Ok(Some(by))
+    Ok(Some(layout))
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use regex_automata::meta::{Config, Regex};
 use regex_automata::{Anchored, Input};
 
-use super::super::layout::QuantizedBy;
+use super::super::layouts::Layout;
 
 /// Rules of a configuration.
 const MAX_RULES: usize = 100_000;
@@ -31,7 +31,7 @@ pub(super) enum Target {
 pub(super) struct RuleError;
 
 /// What a rule says of its layers, and the number of the rule. Without a layout, they are not quantized.
-type Verdict = (usize, Option<QuantizedBy>);
+type Verdict = (usize, Option<Layout>);
 
 /// The layout of each layer.
 #[derive(Debug, Clone, Default)]
@@ -39,39 +39,39 @@ pub(super) struct Rules {
     n: usize,
     modules: HashMap<String, Verdict>,
     expressions: Vec<(Box<Regex>, Verdict)>,
-    rest: Option<QuantizedBy>,
+    rest: Option<Layout>,
 }
 
 impl Rules {
     /// One layout for all layers.
-    pub(super) fn of_all(by: QuantizedBy) -> Self {
-        Self { rest: Some(by), ..Self::default() }
+    pub(super) fn of_all(layout: Layout) -> Self {
+        Self { rest: Some(layout), ..Self::default() }
     }
 
     /// A rule after those that are there; `None`: such layers are not quantized.
-    pub(super) fn push(&mut self, target: Target, by: Option<QuantizedBy>) -> Result<(), RuleError> {
+    pub(super) fn push(&mut self, target: Target, layout: Option<Layout>) -> Result<(), RuleError> {
         if self.n == MAX_RULES || self.expressions.len() == MAX_EXPRESSIONS {
             return Err(RuleError);
         }
-        let verdict = (self.n, by);
+        let verdict = (self.n, layout);
         self.n += 1;
         match target {
             Target::Module(name) => {
                 self.modules.entry(name).or_insert(verdict);
             }
             Target::Expression(regex) => self.expressions.push((regex, verdict)),
-            Target::Rest => self.rest = self.rest.or(by),
+            Target::Rest => self.rest = self.rest.or(layout),
         }
         Ok(())
     }
 
     /// The layout of a layer of this name; `None` where no rule gives it one.
-    pub(super) fn of_layer(&self, layer: &str) -> Option<QuantizedBy> {
+    pub(super) fn of_layer(&self, layer: &str) -> Option<Layout> {
         let input = Input::new(layer).anchored(Anchored::Yes);
         let by_expression = self.expressions.iter().find(|(regex, _)| regex.is_match(input.clone()));
         let by_expression = by_expression.map(|(_, verdict)| *verdict);
         let first = by_expression.into_iter().chain(self.of_module(layer)).min_by_key(|(n, _)| *n);
-        first.map_or(self.rest, |(_, by)| by)
+        first.map_or(self.rest, |(_, layout)| layout)
     }
 
     /// The first rule for the layer or for a module around it.
@@ -100,8 +100,8 @@ impl Target {
 mod tests {
     use super::*;
 
-    const A: QuantizedBy = QuantizedBy::Fp8Rows;
-    const B: QuantizedBy = QuantizedBy::Mxfp4;
+    const A: Layout = Layout::FP8_ROWS;
+    const B: Layout = Layout::MXFP4;
 
     #[test]
     fn the_first_rule_that_names_a_layer_counts() {

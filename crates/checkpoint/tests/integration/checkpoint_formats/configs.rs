@@ -1,7 +1,7 @@
 //! Which configurations are read, and what is said of the others.
 
 use super::*;
-use throng_checkpoint::quantized::QuantizedBy;
+use throng_checkpoint::quantized::Layout;
 
 /// What is said of a configuration.
 fn refused(config: Value) -> String {
@@ -88,7 +88,7 @@ fn mixture(targets: [Value; 2]) -> Value {
 fn groups_of_layers_have_layouts_of_their_own() {
     let scheme =
         scheme(&mixture([json!(["re:.*self_attn.*", "model.layers.3.mlp.down_proj"]), json!(["Linear"])]));
-    let (fp8, fp4) = (Some(QuantizedBy::Fp8Rows), Some(QuantizedBy::Nvfp4 { is_modelopt: false }));
+    let (fp8, fp4) = (Some(Layout::FP8_ROWS), Some(Layout::NVFP4));
     assert_eq!(scheme.of_layer("model.layers.0.self_attn.q_proj"), fp8);
     assert_eq!(scheme.of_layer("model.layers.3.mlp.down_proj"), fp8);
     assert_eq!(scheme.of_layer("model.layers.13.mlp.down_proj"), fp4);
@@ -133,8 +133,7 @@ fn targets_of_a_mixture_have_to_be_understood() {
 
 #[test]
 fn layers_of_gptq_may_have_bits_and_groups_of_their_own() {
-    let gptq =
-        |bits: usize, group: Option<usize>| QuantizedBy::Gptq { bits, group, zeros_are_less_one: true };
+    let gptq = |bits: usize, group: Option<usize>| Layout::gptq(bits, group);
     let config =
         |dynamic: Value| json!({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": dynamic});
     let scheme = scheme(&config(json!({
@@ -166,9 +165,9 @@ fn layers_of_modelopt_may_have_algorithms_of_their_own() {
             },
         },
     }));
-    let nvfp4 = Some(QuantizedBy::Nvfp4 { is_modelopt: true });
+    let nvfp4 = Some(Layout::NVFP4_MODELOPT);
     assert_eq!(scheme.of_layer("model.language_model.layers.0.mlp.experts.7.up_proj"), nvfp4);
-    assert_eq!(scheme.of_layer("model.language_model.layers.3.self_attn.q_proj"), Some(QuantizedBy::Fp8Rows));
+    assert_eq!(scheme.of_layer("model.language_model.layers.3.self_attn.q_proj"), Some(Layout::FP8_ROWS));
     assert_eq!(scheme.of_layer("model.language_model.layers.3.self_attn.k_proj"), None);
     assert_eq!(scheme.of_layer("model.language_model.layers.30.self_attn.q_proj"), None);
     let of = |algorithm: &str| json!({"quant_method": "modelopt", "quant_algo": algorithm});
@@ -187,7 +186,7 @@ fn awq_of_gptqmodel_is_known_by_its_format() {
         "quant_method": "gptq", "method": "awq", "format": "gemm", "checkpoint_format": "gemm", "bits": 4, "group_size": 64,
         "sym": false, "desc_act": false, "lm_head": false, "meta": {"quantizer": ["gptqmodel:7.5.0"]}, "pack_dtype": "int32",
     });
-    assert_eq!(scheme(&config).of_layer("x"), Some(QuantizedBy::Awq { group: Some(64) }));
+    assert_eq!(scheme(&config).of_layer("x"), Some(Layout::awq(Some(64))));
 }
 
 /// AutoRound writes the layouts of AutoAWQ and AutoGPTQ too, with fields of its own.
@@ -204,12 +203,12 @@ fn awq_and_gptq_of_auto_round_are_read() {
     };
     let awq =
         config("awq", json!({"modules_to_not_convert": ["lm_head"], "version": "gemm", "zero_point": true}));
-    assert_eq!(scheme(&awq).of_layer("x"), Some(QuantizedBy::Awq { group: Some(128) }));
+    assert_eq!(scheme(&awq).of_layer("x"), Some(Layout::awq(Some(128))));
     let gptq = config(
         "gptq",
         json!({"damp_percent": 0.01, "desc_act": false, "lm_head": false, "true_sequential": false}),
     );
-    let by = QuantizedBy::Gptq { bits: 4, group: Some(128), zeros_are_less_one: true };
+    let by = Layout::gptq(4, Some(128));
     assert_eq!(scheme(&gptq).of_layer("x"), Some(by));
     assert_eq!(refused(config("gptq", json!({"data_type": "fp"}))), "data_type = \"fp\" of GPTQ");
 }
@@ -223,9 +222,7 @@ fn layers_of_auto_round_are_those_of_gptq_or_awq() {
             "enable_quanted_input": false, "static_attention_granularity": "tensor", "static_kv_granularity": "tensor",
         })
     };
-    let gptq = |bits: usize, group: usize| {
-        Some(QuantizedBy::Gptq { bits, group: Some(group), zeros_are_less_one: true })
-    };
+    let gptq = |bits: usize, group: usize| Some(Layout::gptq(bits, Some(group)));
     let layers = json!({
         "lm_head": {"bits": 16, "data_type": "float"},
         "model.layers.0.mlp.down_proj": {"bits": 8},
@@ -237,7 +234,7 @@ fn layers_of_auto_round_are_those_of_gptq_or_awq() {
     assert_eq!(by_gptq.of_layer("model.layers.0.self_attn.k_proj"), gptq(8, 32));
     assert_eq!(by_gptq.of_layer("lm_head"), None);
     let by_awq = scheme(&config("auto_round:auto_awq", json!({"lm_head": {"bits": 16}})));
-    assert_eq!(by_awq.of_layer("model.layers.1.mlp.down_proj"), Some(QuantizedBy::Awq { group: Some(128) }));
+    assert_eq!(by_awq.of_layer("model.layers.1.mlp.down_proj"), Some(Layout::awq(Some(128))));
     let other = "auto_round:llm_compressor";
     assert_eq!(refused(config(other, json!({}))), format!("packing_format = \"{other}\" of AutoRound"));
     let short = |data_type: &str, bits: usize, group: usize, extra: Value| {
@@ -248,9 +245,9 @@ fn layers_of_auto_round_are_those_of_gptq_or_awq() {
     };
     let mx = scheme(&short("mx_fp", 4, 32, json!({"a": {"bits": 8}, "lm_head": {"bits": 16}})));
     let found = ["a", "b", "lm_head"].map(|name| mx.of_layer(name));
-    assert_eq!(found, [Some(QuantizedBy::Mxfp8), Some(QuantizedBy::Mxfp4), None]);
+    assert_eq!(found, [Some(Layout::MXFP8), Some(Layout::MXFP4), None]);
     let nv = scheme(&short("nv_fp", 4, 16, json!({})));
-    assert_eq!(nv.of_layer("a"), Some(QuantizedBy::Nvfp4 { is_modelopt: false }));
+    assert_eq!(nv.of_layer("a"), Some(Layout::NVFP4));
     assert_eq!(refused(short("nv_fp", 4, 32, json!({}))), "group_size = 32 of AutoRound");
     assert_eq!(refused(short("mx_int", 4, 32, json!({}))), "data_type = \"mx_int\" of AutoRound");
     let five = config("auto_round:auto_gptq", json!({"a": {"bits": 5}}));
