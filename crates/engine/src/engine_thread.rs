@@ -66,7 +66,8 @@ impl EngineThread {
         make_executor: Box<MakeExecutor>,
         executor: ExecutorThread,
         shared: Arc<Shared>,
-        (inbox, messages): (Inbox, Receiver<Message>),
+        inbox: Inbox,
+        messages: Receiver<Message>,
         masks: MaskThreads,
     ) -> Self {
         Self {

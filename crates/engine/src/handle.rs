@@ -81,8 +81,8 @@ impl Engine {
         let masks = MaskThreads::new(&config, capacity.vocabulary_size, inbox.clone());
         let core = EngineCore::new(config, capacity);
         *shared.stats() = core.stats();
-        let told = (inbox.clone(), messages);
-        let engine = EngineThread::new(core, make_executor, executor, Arc::clone(&shared), told, masks);
+        let (own, of_engine) = (inbox.clone(), Arc::clone(&shared));
+        let engine = EngineThread::new(core, make_executor, executor, of_engine, own, messages, masks);
         shared.beat();
         let thread = std::thread::Builder::new().name("throng-engine".into()).spawn(move || engine.run())?;
         let stop = Arc::new(StopOnDrop(inbox.clone()));

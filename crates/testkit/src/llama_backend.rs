@@ -21,6 +21,8 @@ use throng_model::config::RopeTable;
 use throng_model::kv_cache::KvLayout;
 use throng_model::shapes::{Activation, AttentionShape, Columns, KvShape, RopeStyle, StepShape};
 
+use crate::rotation::rotate;
+
 /// The device.
 #[derive(Default)]
 pub struct LlamaBackend {
@@ -246,14 +248,7 @@ impl DeviceOps for LlamaBackend {
             for (row, &position) in x.data.chunks_exact_mut(cols).zip(&batch.positions) {
                 let (cos, sin) = tables[table_idx].at(position as usize);
                 for head in row[heads.first..heads.end()].chunks_exact_mut(heads.width) {
-                    for i in 0..cos.len() {
-                        let (a, b) = match style {
-                            RopeStyle::HalfSplit => (i, i + cos.len()),
-                            RopeStyle::Interleaved => (2 * i, 2 * i + 1),
-                        };
-                        let (x, y) = (head[a], head[b]);
-                        (head[a], head[b]) = (x * cos[i] - y * sin[i], y * cos[i] + x * sin[i]);
-                    }
+                    rotate(head, cos, sin, style);
                 }
             }
         });

@@ -127,7 +127,7 @@ impl Accounts {
             let account = self.accounts.get(&scope.name).copied().unwrap_or_default();
             let Budgets { day, month } = &scope.budgets;
             for (spent, budget, is_daily) in [(&account.day, day, true), (&account.month, month, false)] {
-                spent.check(budget, account.reserved, most, (idx, is_daily))?;
+                spent.check(budget, account.reserved, most, idx, is_daily)?;
             }
         }
         let names: Vec<Arc<str>> = scopes.iter().map(|scope| scope.name.clone()).collect();
@@ -233,7 +233,8 @@ impl Spent {
         budget: &Budget,
         reserved: Spending,
         most: Spending,
-        (scope, is_daily): (usize, bool),
+        scope: usize,
+        is_daily: bool,
     ) -> Result<(), BudgetRefusal> {
         let spent = self.total();
         let total = spent.and(reserved).and(most);

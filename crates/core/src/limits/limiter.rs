@@ -228,11 +228,11 @@ impl Limiter {
             let usage = self.scopes.get(&scope.name);
             let (window, n_running) = (usage.map(|u| &u.window), usage.map_or(0, |u| u.n_running));
             let (limits, here) = (scope.limits, allowed(scope));
-            let of_requests = (limits.requests_per_minute, here.requests_per_minute);
-            let of_tokens = (limits.tokens_per_minute, here.tokens_per_minute);
+            let (limit, rest) = (limits.requests_per_minute, here.requests_per_minute);
             let requests =
-                exceeds(LimitKind::Requests, of_requests, window, needed, now, |used| used.requests)?;
-            let tokens = exceeds(LimitKind::Tokens, of_tokens, window, needed, now, |used| used.tokens)?;
+                exceeds(LimitKind::Requests, limit, rest, window, needed, now, |used| used.requests)?;
+            let (limit, rest) = (limits.tokens_per_minute, here.tokens_per_minute);
+            let tokens = exceeds(LimitKind::Tokens, limit, rest, window, needed, now, |used| used.tokens)?;
             let kind = LimitKind::ConcurrentRequests;
             let concurrent = match limits.concurrent_requests.zip(here.concurrent_requests) {
                 Some((0, _)) => return Err(LimitRefusal::NeverFits { kind, limit: 0, needed: 1 }),
@@ -276,7 +276,8 @@ impl Limiter {
 /// Whether what of a limit may be used here is exceeded, and then how long it is so.
 fn exceeds(
     kind: LimitKind,
-    (limit, here): (Option<u64>, Option<u64>),
+    limit: Option<u64>,
+    here: Option<u64>,
     window: Option<&Window>,
     needed: Use,
     now: Timestamp,

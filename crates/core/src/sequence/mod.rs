@@ -266,6 +266,21 @@ impl Sequence<Waiting> {
     }
 }
 
+/// Tokens of one sequence in a step that has been executed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StepCounts {
+    /// Known tokens that were computed.
+    pub n_known: usize,
+    /// Drafts that the step had room for.
+    pub n_drafts: usize,
+    /// Drafts that were verified.
+    pub n_made: usize,
+    /// Accepted ones among them.
+    pub n_accepted: usize,
+    /// Tokens that were appended since, accepted drafts included.
+    pub n_pushed: usize,
+}
+
 impl Sequence<Running> {
     /// Tokens whose keys and values stand in the blocks.
     pub fn n_computed(&self) -> usize {
@@ -323,19 +338,13 @@ impl Sequence<Running> {
         self.state.drafts.extend_from_slice(drafts);
     }
 
-    /// Notes that a step computed `n_known` tokens and had room for `n_drafts` drafts, that `n_made` drafts
-    /// were verified, and that `n_accepted` of them are among the `n_pushed` tokens appended since. What it
-    /// computed for the others is void, and the blocks that only they needed are given back.
-    pub fn advance(
-        &mut self,
-        (n_known, n_drafts): (usize, usize),
-        (n_made, n_accepted): (usize, usize),
-        n_pushed: usize,
-        pool: &mut BlockPool,
-    ) {
+    /// Notes the outcome of a step. Its work for drafts that were not accepted is void, and the blocks that
+    /// only they needed are given back.
+    pub fn advance(&mut self, step: StepCounts, pool: &mut BlockPool) {
+        let StepCounts { n_known, n_drafts, n_made, n_accepted, n_pushed } = step;
         self.forget_copy(pool);
         let new_tokens = &self.tokens[self.tokens.len() - n_pushed..];
-        self.state.speculation.observe(self.state.source, (n_made, n_accepted), new_tokens);
+        self.state.speculation.observe(self.state.source, n_made, n_accepted, new_tokens);
         self.state.n_computed += n_known + n_accepted;
         if n_drafts > n_accepted {
             self.state.table.truncate(blocks_for(self.tokens.len()), pool);

@@ -55,7 +55,8 @@ impl Speculation {
     pub fn observe(
         &mut self,
         source: DraftSource,
-        (n_drafts, n_accepted): (usize, usize),
+        n_drafts: usize,
+        n_accepted: usize,
         new_tokens: &[TokenId],
     ) {
         match source {

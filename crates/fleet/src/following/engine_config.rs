@@ -53,7 +53,7 @@ impl EngineSettings {
 
     fn upstream(&self, name: String, base: Arc<str>, server_name: Option<ServerName<'static>>) -> Upstream {
         let Self { authorization, timeout, tls, region, .. } = self.clone();
-        Upstream::new(name, region, &base, authorization, timeout, (tls, server_name))
+        Upstream::new(name, region, &base, authorization, timeout, tls, server_name)
     }
 }
 

@@ -78,7 +78,7 @@ impl Resumable {
         let (arrived, hints) = (Instant::now(), Arc::new(hints));
         replicas.dispatcher().request();
         let SubmitOutcome { result, tried } =
-            ask(replicas.clone(), request.clone(), hints.clone(), (Tried::default(), None)).await;
+            ask(replicas.clone(), request.clone(), hints.clone(), Tried::default(), None).await;
         let (generation, placement) = result?;
         let progress = |index| Progress {
             index,
@@ -146,7 +146,7 @@ impl Resumable {
         let may_wait =
             has_ended && self.hints.pinned.is_none() && (n_output > 0 || self.hints.is_last_resort);
         let patience = self.replicas.patience().filter(|_| may_wait);
-        let asking = ask(self.replicas.clone(), self.rest(), self.hints.clone(), (tried, patience)).boxed();
+        let asking = ask(self.replicas.clone(), self.rest(), self.hints.clone(), tried, patience).boxed();
         self.state = State::Moving { asking, failure };
         Some(())
     }

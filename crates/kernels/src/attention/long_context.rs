@@ -168,7 +168,7 @@ impl Call<'_> {
         let n = tile.n_places() * SPLIT;
         ROOM.with_borrow_mut(|room| {
             let rows = rows_of(std::iter::once((tile.span, span)));
-            self.load_rows(rows, tile.kv_head, (tile.first, most_rows), room);
+            self.load_rows(rows, tile.kv_head, tile.first, most_rows, room);
             for i in splits {
                 attention.scores(&(0..tile.n_rows), span.first_block, &tile.tokens(i), room);
                 // SAFETY: a split of a tile belongs to one work item.

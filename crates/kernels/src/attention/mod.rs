@@ -124,7 +124,7 @@ pub fn attention(
                 let spans = shared_prefixes.members(group).iter().map(|&i| (i, &queries.spans[i]));
                 let first_row = item % n_tiles * most_rows;
                 ROOM.with_borrow_mut(|room| {
-                    call.load_rows(rows_of(spans), item / n_tiles, (first_row, most_rows), room);
+                    call.load_rows(rows_of(spans), item / n_tiles, first_row, most_rows, room);
                     call.attend_shared_prefix(group, room);
                 });
             });
@@ -145,7 +145,8 @@ pub fn attention(
                 call.load_rows(
                     rows_of(std::iter::once((i, span))),
                     item / n_tiles,
-                    (first_row, most_rows),
+                    first_row,
+                    most_rows,
                     room,
                 );
                 call.attend_suffix(span.first_block, shared_prefixes.shared_splits(i), room);
@@ -312,7 +313,8 @@ impl<'a> Call<'a> {
         &self,
         rows: impl Iterator<Item = (usize, usize, usize)>,
         kv_head: usize,
-        (first, most): (usize, usize),
+        first: usize,
+        most: usize,
         room: &mut Room,
     ) {
         let group = self.shape.n_heads / self.shape.n_kv_heads;

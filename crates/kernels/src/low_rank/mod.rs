@@ -46,10 +46,12 @@ thread_local! {
 /// # Panics
 /// When a row or a column is not there, or the matrices have other columns than `x`.
 pub fn add_low_rank<'a>(
-    (x, cols): (&[f32], usize),
+    x: &[f32],
+    cols: usize,
     groups: &'a RowGroups,
     of: impl Fn(usize) -> Option<&'a LowRank>,
-    (out, stride): (&mut [f32], usize),
+    out: &mut [f32],
+    stride: usize,
     pool: &ThreadPool,
 ) {
     let end_row = groups.end_row();

@@ -155,12 +155,11 @@ impl<'a> BlockPart<'a> {
                 self.prefetch_next_head::<S>(state);
             }
             self.fill::<S, T>(&mut factors, state);
-            let inputs = (&factors, vectors, keys.as_ref());
             for group in (0..n_groups - n_groups % 2).step_by(2) {
-                self.columns::<S, T, V, 2>(inputs, state, group);
+                self.columns::<S, T, V, 2>(&factors, vectors, keys.as_ref(), state, group);
             }
             if n_groups % 2 == 1 {
-                self.columns::<S, T, V, 1>(inputs, state, n_groups - 1);
+                self.columns::<S, T, V, 1>(&factors, vectors, keys.as_ref(), state, n_groups - 1);
             }
         }
     }
@@ -229,7 +228,9 @@ impl<'a> BlockPart<'a> {
     #[inline(always)]
     unsafe fn columns<S: SimdIsa, const T: usize, const V: usize, const G: usize>(
         &self,
-        (factors, vectors, keys): (&Factors<T>, &[&[f32]], Option<&KeyRows<'_>>),
+        factors: &Factors<T>,
+        vectors: &[&[f32]],
+        keys: Option<&KeyRows<'_>>,
         state: &mut HeadState<'_>,
         group: usize,
     ) {
@@ -242,11 +243,11 @@ impl<'a> BlockPart<'a> {
         unsafe {
             multiply::<S, V, G>(vectors, matrix, &mut products);
             for t in 0..self.n {
-                self.token::<S, T, V, G>(t, (factors, &products), updates, (group, state.value_dim));
+                self.token::<S, T, V, G>(t, factors, &products, updates, group, state.value_dim);
             }
             if let Some(keys) = keys {
-                let updates = (updates, n_groups * COLUMNS);
-                advance::<S, G>(matrix, keys, updates, (state.weights, state.matrix_weight[0]));
+                let stride = n_groups * COLUMNS;
+                advance::<S, G>(matrix, keys, updates, stride, state.weights, state.matrix_weight[0]);
             }
         }
     }
@@ -259,9 +260,11 @@ impl<'a> BlockPart<'a> {
     unsafe fn token<S: SimdIsa, const T: usize, const V: usize, const G: usize>(
         &self,
         token: usize,
-        (factors, products): (&Factors<T>, &Products<V, G>),
+        factors: &Factors<T>,
+        products: &Products<V, G>,
         updates: &mut [f32],
-        (group, value_dim): (usize, usize),
+        group: usize,
+        value_dim: usize,
     ) {
         let stride = value_dim.div_ceil(COLUMNS) * COLUMNS;
         assert!(updates.len() >= (BLOCK - 1) * stride + G * COLUMNS);

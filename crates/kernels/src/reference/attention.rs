@@ -99,7 +99,8 @@ pub struct PagedKv<'a> {
 /// When a length does not fit or the table is too short for `position`.
 pub fn attention(
     shape: &AttentionShape,
-    (q, sinks): (&[f32], Option<&[f32]>),
+    q: &[f32],
+    sinks: Option<&[f32]>,
     kv: &PagedKv<'_>,
     position: usize,
     out: &mut [f32],

@@ -107,10 +107,11 @@ impl<B: DeviceMemory> AdapterStore<B> {
         backend: &B,
         config: &DecoderConfig,
         folder: &Path,
-        (format, limits): (Format, AdapterLimits),
+        format: Format,
+        limits: AdapterLimits,
     ) -> Result<LoadedAdapter, AdapterError> {
         let source = PeftAdapter::open(folder, config)?;
-        let loaded = self.insert(backend, config, &source, (format, limits), || source.check_finite());
+        let loaded = self.insert(backend, config, &source, format, limits, || source.check_finite());
         source.check_unchanged()?;
         loaded
     }
@@ -124,9 +125,10 @@ impl<B: DeviceMemory> AdapterStore<B> {
         backend: &B,
         config: &DecoderConfig,
         random: RandomAdapter,
-        (format, limits): (Format, AdapterLimits),
+        format: Format,
+        limits: AdapterLimits,
     ) -> Result<LoadedAdapter, AdapterError> {
-        self.insert(backend, config, &random, (format, limits), || Ok(()))
+        self.insert(backend, config, &random, format, limits, || Ok(()))
     }
 
     /// The adapter of that number, while it is held.
@@ -145,7 +147,8 @@ impl<B: DeviceMemory> AdapterStore<B> {
         backend: &B,
         config: &DecoderConfig,
         source: &dyn AdapterSource,
-        (format, limits): (Format, AdapterLimits),
+        format: Format,
+        limits: AdapterLimits,
         check: impl FnOnce() -> Result<(), AdapterError>,
     ) -> Result<LoadedAdapter, AdapterError> {
         let (rank, n_bytes) = size_of(source, config, format);

@@ -113,7 +113,8 @@ impl<B: DeviceMemory> Scratch<B> {
         backend: &B,
         max_rows: usize,
         hidden: usize,
-        (widths, are_gated): (impl IntoIterator<Item = usize>, bool),
+        widths: impl IntoIterator<Item = usize>,
+        are_gated: bool,
     ) -> Result<Self, BackendError> {
         let mut mlps: Vec<MlpScratch<B>> = Vec::new();
         for width in widths {

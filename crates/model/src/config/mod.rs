@@ -92,6 +92,38 @@ pub struct LearnedPositions {
 }
 
 impl DecoderConfig {
+    /// A Llama without layers and sizes, from which every family starts.
+    pub(crate) fn llama(family: &'static str, norm_eps: f32) -> Self {
+        Self {
+            family,
+            vocabulary_size: 0,
+            hidden_size: 0,
+            max_sequence_tokens: 0,
+            norm_eps,
+            post_norm_eps: norm_eps,
+            norm_gain_offset: 0.0,
+            final_norm_gain_offset: 0.0,
+            embedding_scale: 1.0,
+            normalizes_embeddings: false,
+            encoder: None,
+            norm_kind: NormKind::RootMeanSquare,
+            has_final_norm: true,
+            lacks_first_norm: false,
+            has_gates: true,
+            per_layer_width: None,
+            has_layer_scalars: false,
+            residual_scale: 1.0,
+            logits_scale: 1.0,
+            logits_softcap: None,
+            norms: NormPlacement::Pre,
+            activation: Activation::Silu,
+            expert_size: None,
+            ropes: Vec::new(),
+            tied_embeddings: false,
+            layers: Vec::new(),
+        }
+    }
+
     /// Token ids are below this.
     pub fn n_token_ids(&self) -> usize {
         self.vocabulary_size.saturating_mul(self.encoder.map_or(1, |encoder| encoder.n_segments.max(1)))

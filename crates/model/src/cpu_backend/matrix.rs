@@ -107,7 +107,8 @@ pub(super) fn multiply(
     x: &Activations,
     w: &CpuMatrix,
     bias: Option<&Vec<f32>>,
-    (out, stride): (&mut [f32], usize),
+    out: &mut [f32],
+    stride: usize,
     adds: bool,
     pool: &ThreadPool,
 ) {

@@ -78,7 +78,7 @@ pub(super) fn attend<B: Backend>(
     let layer_idx = adapters.layer_idx;
     let shape = attention.shape();
     project(backend, config, attention, ((weights, of_attention), adapters), ws);
-    prepare_heads(backend, attention, (of_attention, config.norm_eps), ws);
+    prepare_heads(backend, attention, of_attention, config.norm_eps, ws);
     let buffers = ws.attention.of(attention);
     if attention.kv_layer_idx.is_none() {
         backend.store_kv(cache, layer_idx, &ws.batch, &buffers.qkv, &shape);

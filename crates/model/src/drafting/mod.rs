@@ -152,7 +152,7 @@ impl DraftingExecutor {
             }
             n_left -= stop - start;
             self.members.push((sequence_idx, start, stop));
-            self.push(batch, scheduled, sequence_idx, (start, stop < end));
+            self.push(batch, scheduled, sequence_idx, start, stop < end);
         }
     }
 
@@ -162,7 +162,8 @@ impl DraftingExecutor {
         batch: &ScheduledBatch,
         scheduled: &ScheduledSequence,
         sequence_idx: usize,
-        (start, is_chunk): (usize, bool),
+        start: usize,
+        is_chunk: bool,
     ) {
         let drafted = &mut self.drafted[sequence_idx];
         let sampling = drafted.sampling.get_or_insert_with(|| without_logprobs(&scheduled.sampling));

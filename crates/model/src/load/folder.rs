@@ -51,7 +51,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         full_path.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned());
     let tensors = opened.map_or_else(|| open_tensors(folder, &config), Ok)?;
     let pooler = pooler::of_folder(folder, &config, &architecture.config)?;
-    purpose::check(folder, &config, &architecture, (&*tensors, pooler.as_ref()))?;
+    purpose::check(folder, &config, &architecture, &*tensors, pooler.as_ref())?;
     Ok(LoadedModel {
         path: folder.to_owned(),
         name,

@@ -327,8 +327,8 @@ impl LoadedModel {
     ) -> Result<PoolingRunner<B>, LoadError> {
         let weights = self.weights_on(&backend, &mut |_| {})?;
         let pooler = self.pooler.as_ref().expect("a pooling model");
-        let pooler = (pooler, &self.tensors);
-        Ok(PoolingRunner::new(backend, Arc::clone(&self.config), weights, limits, pooler)?)
+        let config = Arc::clone(&self.config);
+        Ok(PoolingRunner::new(backend, config, weights, limits, pooler, &self.tensors)?)
     }
 
     /// The weights as stored.

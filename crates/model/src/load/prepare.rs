@@ -105,12 +105,14 @@ impl<B: Backend> Prepared<B> {
         backend: B,
         options: &RunnerOptions,
         config: &Arc<DecoderConfig>,
-        (from, pooler): (&UnpreparedWeights<'_>, Option<PoolerTensors<'_>>),
+        from: &UnpreparedWeights<'_>,
+        pooler: Option<PoolerTensors<'_>>,
     ) -> Result<Box<dyn Executor>, LoadError> {
         let (weights, adapters) = self.parts(&backend, from)?;
         if let Some(pooler) = pooler {
             let config = Arc::clone(config);
-            let runner = PoolingRunner::new(backend, config, weights, &options.limits, pooler)?;
+            let (pooler, tensors) = pooler;
+            let runner = PoolingRunner::new(backend, config, weights, &options.limits, pooler, tensors)?;
             return Ok(Box::new(runner));
         }
         let runner = ModelRunner::new(backend, Arc::clone(config), weights, &options.limits)?;
@@ -141,11 +143,14 @@ impl<B: Backend> Prepared<B> {
         backend: &B,
         config: &DecoderConfig,
         origin: AdapterOrigin<'_>,
-        held: (Format, AdapterLimits),
+        format: Format,
+        limits: AdapterLimits,
     ) -> Result<LoadedAdapter, AdapterError> {
         match origin {
-            AdapterOrigin::Peft(folder) => self.adapters.load(backend, config, folder, held),
-            AdapterOrigin::Random(random) => self.adapters.load_random(backend, config, random, held),
+            AdapterOrigin::Peft(folder) => self.adapters.load(backend, config, folder, format, limits),
+            AdapterOrigin::Random(random) => {
+                self.adapters.load_random(backend, config, random, format, limits)
+            }
         }
     }
 }
@@ -157,14 +162,15 @@ impl PreparedWeights {
         backend: BackendKind,
         config: &DecoderConfig,
         origin: AdapterOrigin<'_>,
-        held: (Format, AdapterLimits),
+        format: Format,
+        limits: AdapterLimits,
     ) -> Result<LoadedAdapter, AdapterError> {
         match backend.isa() {
             Some(isa) => {
                 let backend = CpuBackend::with_isa(1, isa);
-                self.cpu.load_adapter(&backend, config, origin, held)
+                self.cpu.load_adapter(&backend, config, origin, format, limits)
             }
-            None => self.reference.load_adapter(&ReferenceBackend, config, origin, held),
+            None => self.reference.load_adapter(&ReferenceBackend, config, origin, format, limits),
         }
     }
 
@@ -210,11 +216,12 @@ impl PreparedWeights {
         options: &RunnerOptions,
         threads: &Arc<ThreadPool>,
         config: &Arc<DecoderConfig>,
-        from: (&UnpreparedWeights<'_>, Option<PoolerTensors<'_>>),
+        from: &UnpreparedWeights<'_>,
+        pooler: Option<PoolerTensors<'_>>,
     ) -> Result<Box<dyn Executor>, LoadError> {
         match options.backend.isa() {
-            Some(_) => self.cpu.runner(CpuBackend::on(Arc::clone(threads)), options, config, from),
-            None => self.reference.runner(ReferenceBackend, options, config, from),
+            Some(_) => self.cpu.runner(CpuBackend::on(Arc::clone(threads)), options, config, from, pooler),
+            None => self.reference.runner(ReferenceBackend, options, config, from, pooler),
         }
     }
 }
@@ -243,6 +250,6 @@ impl LoadedModel {
         options: &RunnerOptions,
     ) -> Result<Box<dyn Executor>, LoadError> {
         let pooler = self.pooler.as_ref().map(|pooler| (pooler, &self.tensors));
-        self.prepared.runner(options, threads, &self.config, (&self.unprepared(), pooler))
+        self.prepared.runner(options, threads, &self.config, &self.unprepared(), pooler)
     }
 }

@@ -29,7 +29,8 @@ pub(super) fn check(
     folder: &Path,
     config_json: &Map<String, Value>,
     architecture: &Architecture,
-    (tensors, pooler): (&dyn TensorSource, Option<&Pooler>),
+    tensors: &dyn TensorSource,
+    pooler: Option<&Pooler>,
 ) -> Result<(), LoadError> {
     let refused = |reason: String| Err(LoadError::NotAModel { path: folder.to_owned(), reason });
     let class = config_json.get("architectures").and_then(|list| list.get(0)).and_then(Value::as_str);

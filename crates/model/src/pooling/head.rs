@@ -33,7 +33,9 @@ impl<B: Backend> PoolingHead<B> {
         backend: &B,
         pooler: &Pooler,
         model: &Arc<dyn TensorSource>,
-        (max_sequences, hidden, norm_eps): (usize, usize, f32),
+        max_sequences: usize,
+        hidden: usize,
+        norm_eps: f32,
     ) -> Result<(Self, f32), TensorError> {
         let (mut layers, mut width) = (Vec::new(), hidden);
         for (layer, own) in pooler.layers.iter().zip(&pooler.own_files) {

@@ -14,19 +14,7 @@ macro_rules! over_a_file {
     };
 }
 
-over_a_file!(
-    keys_are_made_found_changed_and_revoked_across_processes,
-    limits_of_every_scope_come_with_the_keys,
-    concurrent_writers_lose_nothing,
-    usage_is_added_up_by_time_and_group_and_entries_count_once,
-    days_are_added_up_for_each_key_beyond_64_bits_in_all,
-    an_answer_is_claimed_by_one_kept_once_and_taken_over_from_the_dead,
-    the_audit_is_appended_to_read_in_pages_and_never_changed,
-    odd_texts_and_numbers_are_written_within_bounds,
-    totals_are_wide_or_as_large_as_they_can_be,
-    bills_from_totals_are_those_from_rows,
-    keys_that_have_changed_are_read_alone,
-);
+for_every_promise!(over_a_file,);
 
 fn url(folder: &tempfile::TempDir) -> String {
     format!("sqlite:{}", folder.path().join("throng.db").display())

@@ -191,7 +191,7 @@ impl Op for Projection {
 }
 
 fn scratch<B: Backend>(backend: &B, n_rows: usize, hidden: usize, width: Option<usize>) -> Scratch<B> {
-    Scratch::new(backend, n_rows, hidden, (width, true)).expect("there is memory")
+    Scratch::new(backend, n_rows, hidden, width, true).expect("there is memory")
 }
 
 /// Gate stacked on up, then down.

@@ -200,7 +200,7 @@ impl<U: AmxUnpacker> Together<'_, U> {
                 unpacker: self.unpackers[slot % 2],
                 panel: weights.panel(panel),
                 blocks: blocks.clone(),
-                ahead: ahead(weights, (panel, blocks.end), n_panels),
+                ahead: ahead(weights, panel, blocks.end, n_panels),
                 out: &mut self.pairs[slot * n_bytes..][..n_bytes],
             };
             // SAFETY: the ISA has tiles; the blocks are in the panel.

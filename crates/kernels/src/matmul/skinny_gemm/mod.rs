@@ -153,9 +153,8 @@ impl<const T: usize, const LAYOUT: usize> OfCodes<'_, T, LAYOUT> {
                         sum = S::isub(sum, S::isplat(offset * 16));
                     }
                     let sums = S::iadd(S::iand(sum, S::isplat(0xFFFF)), S::isplat(offset << 16));
-                    let (scale, min) = scale_and_min::<S>(kind, layout, panel, (b, part));
-                    let scales =
-                        Scales::<S, HALVES, MIN>::new((sums, scale, min), record.add(token * 4), part);
+                    let (scale, min) = scale_and_min::<S>(kind, layout, panel, b, part);
+                    let scales = Scales::<S, HALVES, MIN>::new(sums, scale, min, record.add(token * 4), part);
                     for (t, acc) in acc.iter_mut().enumerate() {
                         *acc = scales.add(*acc, dots[t], t);
                     }

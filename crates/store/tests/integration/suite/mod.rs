@@ -8,6 +8,26 @@ use throng_store::{
     UsageQuery, UsageRow, digest_of, open,
 };
 
+/// Calls a macro with some arguments and the names of the promises that every store is tested for alike.
+macro_rules! for_every_promise {
+    ($run:ident, $($first:tt)*) => {
+        $run!(
+            $($first)*
+            keys_are_made_found_changed_and_revoked_across_processes,
+            limits_of_every_scope_come_with_the_keys,
+            concurrent_writers_lose_nothing,
+            usage_is_added_up_by_time_and_group_and_entries_count_once,
+            days_are_added_up_for_each_key_beyond_64_bits_in_all,
+            an_answer_is_claimed_by_one_kept_once_and_taken_over_from_the_dead,
+            the_audit_is_appended_to_read_in_pages_and_never_changed,
+            odd_texts_and_numbers_are_written_within_bounds,
+            totals_are_wide_or_as_large_as_they_can_be,
+            bills_from_totals_are_those_from_rows,
+            keys_that_have_changed_are_read_alone,
+        );
+    };
+}
+
 const DAY_S: u64 = 86_400;
 
 async fn store_at(url: &str) -> Arc<dyn Store> {
