@@ -1,6 +1,6 @@
 //! The protocol between gateways and workers: tokens in, tokens out, as lines of JSON over HTTP/2, and KV
-//! blocks as binary frames. Its messages are made of the types of `core`; does not know sockets, text and who
-//! answers.
+//! blocks as binary frames. Its messages are made of the types of `core`, and of a vocabulary of `text`; does
+//! not know sockets and who answers.
 //!
 //! Compatibility: fields that are not known are ignored, fields that are missing have defaults, and what has
 //! no meaning here (an event, a status, a kind of error) is read as the variant that says so. A change beyond
@@ -17,8 +17,9 @@ mod frames;
 mod lines;
 mod request;
 mod status;
+mod vocabulary;
 
-pub use artifact::{Artifact, ArtifactKind, EncoderKeys, Vocabulary, digest};
+pub use artifact::{Artifact, ArtifactKind, digest};
 pub use constraint::{Constraint, Form, Reasoning, ToolCalls};
 pub use description::{Description, NEWEST_VERSION, OLDEST_VERSION, Pooling, Versions};
 pub use error::{ErrorKind, WireError};
@@ -27,6 +28,7 @@ pub use frames::{BlockFrame, Frame, FrameBuffer, FrameError};
 pub use lines::{LineBuffer, LineTooLong, line};
 pub use request::{Command, Generate};
 pub use status::{MAX_CACHE_NAMES, Status};
+pub use vocabulary::{EncoderKeys, Vocabulary};
 
 /// Path of a worker's [`Description`].
 pub const DESCRIBE: &str = "/worker/describe";

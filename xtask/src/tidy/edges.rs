@@ -19,16 +19,18 @@ const EDGES: &[(&str, &[&str])] = &[
     ("throng-engine", &["throng-core"]),
     ("throng-checkpoint", &["throng-kernels", "throng-os"]),
     ("throng-model", &["throng-checkpoint", "throng-core", "throng-kernels", "throng-os"]),
-    ("throng-wire", &["throng-core"]),
+    ("throng-wire", &["throng-core", "throng-text"]),
     ("throng-api", &["throng-core", "throng-text"]),
     (
         "throng-fleet",
         &["throng-api", "throng-core", "throng-engine", "throng-http", "throng-text", "throng-wire"],
     ),
+    ("throng-cache", &["throng-core", "throng-fleet", "throng-text", "throng-wire"]),
     (
         "throng-gateway",
         &[
             "throng-api",
+            "throng-cache",
             "throng-core",
             "throng-engine",
             "throng-fleet",

@@ -136,12 +136,7 @@ impl AnswerWriter for ChatWriter {
     }
 
     fn end(&mut self, out: &mut Events) {
-        let response = &self.response;
-        if response.options.stream.include_usage {
-            let (usage, timings) = (usage(&response.tally), response.timings());
-            out.push(&ChatChunk::of_usage(&response.envelope(), usage, timings));
-        }
-        out.push_done();
+        self.response.push_end(ChatChunk::of_usage, out);
     }
 
     fn error(&mut self, error: &ApiError, out: &mut Events) {

@@ -205,12 +205,7 @@ impl AnswerWriter for CompletionWriter {
     }
 
     fn end(&mut self, out: &mut Events) {
-        let response = &self.response;
-        if response.options.stream.include_usage {
-            let (usage, timings) = (usage(&response.tally), response.timings());
-            out.push(&CompletionChunk::of_usage(&response.envelope(), usage, timings));
-        }
-        out.push_done();
+        self.response.push_end(CompletionChunk::of_usage, out);
     }
 
     fn error(&mut self, error: &ApiError, out: &mut Events) {

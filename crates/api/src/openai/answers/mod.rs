@@ -4,6 +4,7 @@ mod chat;
 mod completion;
 mod text_offsets;
 
+use serde::Serialize;
 use throng_core::request::TokenId;
 
 use crate::answer::{AnswerShape, ChoiceEnd, Tally};
@@ -137,6 +138,18 @@ impl Response {
     fn timings(&self) -> Option<Timings> {
         let Tally { prompt, cached, output, ref moments, .. } = self.tally;
         self.options.stream.include_timings.then(|| Timings::new(moments, prompt, cached, output))
+    }
+
+    /// Writes the end of a stream: usage as a chunk where it was requested, then the last event.
+    fn push_end<'a, C: Serialize>(
+        &'a self,
+        of_usage: impl FnOnce(&Envelope<'a>, Usage, Option<Timings>) -> C,
+        out: &mut Events,
+    ) {
+        if self.options.stream.include_usage {
+            out.push(&of_usage(&self.envelope(), usage(&self.tally), self.timings()));
+        }
+        out.push_done();
     }
 }
 
