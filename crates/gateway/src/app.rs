@@ -29,9 +29,9 @@ use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
 use crate::on_demand::{OnDemandModels, Serving};
 use crate::policy::Policy;
-use crate::response_cache::{DiskTier, ResponseCache, SemanticCache};
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
+use throng_cache::{DiskTier, ResponseCache, SemanticCache};
 
 /// Large answers that are written at a time.
 const MAX_WRITTEN_ANSWERS: usize = 2;

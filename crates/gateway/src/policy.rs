@@ -6,7 +6,7 @@ use crate::auth::ApiKeys;
 use crate::ledger::Ledger;
 use crate::limits::RateLimits;
 use crate::moderation::Moderation;
-use crate::response_cache::ResponseCache;
+use throng_cache::ResponseCache;
 
 /// Keys, limits, ledger, moderation and kept answers.
 #[derive(Debug)]

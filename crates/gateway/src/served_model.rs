@@ -17,10 +17,10 @@ use crate::held_bytes::HeldBytes;
 use crate::metrics::ModelMetrics;
 use crate::overload::{OverloadControl, Scale};
 use crate::pooling_model::PoolingModel;
-use crate::response_cache::ModelInstance;
 use throng_api::ApiError;
 use throng_api::openai::drop_invalid;
 use throng_api::spec::{ModelFacts, ModelLimits};
+use throng_cache::ModelInstance;
 
 /// A model to serve.
 #[derive(Debug, Clone)]

@@ -6,7 +6,8 @@ use throng_api::ApiError;
 use throng_core::routing::{MAX_REGIONS, Region, is_region_name};
 use throng_fleet::upstream::{HOPS_HEADER, REGIONS_HEADER};
 
-use crate::response_cache::CachePolicy;
+use super::cache_policy::cache_policy;
+use throng_cache::CachePolicy;
 
 /// The only replica that a client wants, by its name.
 const REPLICA_HEADER: &str = "x-throng-replica";
@@ -88,7 +89,7 @@ impl Destination {
     /// Kept answers that may be used: none for a client that wants those of one replica or of some regions.
     pub fn cache_policy(&self, headers: &HeaderMap) -> CachePolicy {
         let is_choosy = self.replica.is_some() || self.regions.is_some();
-        if is_choosy { CachePolicy::Bypass } else { CachePolicy::of(headers) }
+        if is_choosy { CachePolicy::Bypass } else { cache_policy(headers) }
     }
 }
 

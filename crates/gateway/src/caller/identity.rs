@@ -16,7 +16,7 @@ use crate::aliases::Ticket;
 use crate::auth::Tenant;
 use crate::observation::{GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent};
 use crate::overload::ServiceHeaders;
-use crate::response_cache::CachePolicy;
+use throng_cache::CachePolicy;
 
 /// Longest `X-Request-Id` taken over from a client.
 const MAX_REQUEST_ID_BYTES: usize = 128;

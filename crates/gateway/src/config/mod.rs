@@ -22,7 +22,8 @@ pub use self::overload::{ClassSetting, OverloadConfig};
 pub use self::routing::{
     ModelAlias, ResidencyRule, RoutingConfig, RoutingPolicy, ShadowConfig, WeightedModel,
 };
-pub use self::semantic_cache::{SemanticCacheConfig, SemanticMode};
+pub(crate) use self::semantic_cache::check as check_semantic_cache;
+pub use throng_cache::{ResponseCacheConfig, SemanticCacheConfig, SemanticMode};
 
 /// All sections of the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
@@ -318,25 +319,6 @@ impl Default for ObservabilityConfig {
     fn default() -> Self {
         let (access_log, otlp_endpoint) = (None, None);
         Self { access_log, access_log_bodies: false, otlp_endpoint, max_explained_requests: 1024 }
-    }
-}
-
-/// Answers that are kept for equal requests.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ResponseCacheConfig {
-    /// Most bytes of all answers that are kept; 0: none are, and equal requests do not share a generation.
-    pub max_memory_bytes: usize,
-    /// A folder for more answers, which outlive the process; none without. Answers in memory are needed
-    /// beside it.
-    pub directory: Option<PathBuf>,
-    /// Most bytes of the answers in that folder.
-    pub max_disk_bytes: u64,
-}
-
-impl Default for ResponseCacheConfig {
-    fn default() -> Self {
-        Self { max_memory_bytes: 0, directory: None, max_disk_bytes: 1 << 30 }
     }
 }
 

@@ -9,11 +9,11 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::generation::{PrepareContext, encode_conversation, tokenizer_of};
 use crate::pooling::{Inputs, PooledInput, internal_vector, prepare};
-use crate::response_cache::{CachePolicy, Question, SemanticCache};
 use crate::served_model::ModelEntry;
 use throng_api::ApiError;
 use throng_api::openai::pooling::PoolingOptions;
 use throng_api::spec::{ContentPart, Conversation, GenerationOptions, GenerationSpec, Input, Prompt, Role};
+use throng_cache::{CachePolicy, Question, SemanticCache};
 
 /// Longest question that is compared with others, in bytes.
 const MAX_QUESTION_BYTES: usize = 8 << 10;

@@ -18,9 +18,9 @@ use crate::limits::{
 use crate::overload::{Urgency, within};
 use crate::policy::Policy;
 use crate::regions::{check_hops, check_regions};
-use crate::response_cache::Sharing;
 use crate::router::Route;
 use throng_api::ApiError;
+use throng_cache::Sharing;
 
 /// Charges the key's limits and submits all requests to the model's replicas, but for those whose answers the
 /// cache has. Either all are taken in or none; `prompt_param` is where the prompt stood.

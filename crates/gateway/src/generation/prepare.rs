@@ -27,8 +27,8 @@ use super::session::TextOptions;
 use super::work::Abandoned;
 use crate::config::RENDER_FACTOR;
 use crate::rejection::memory_full;
-use crate::response_cache::Question;
 use crate::served_model::ModelEntry;
+use throng_cache::Question;
 
 /// A request that a replica can take, with what its answer needs.
 #[derive(Debug)]

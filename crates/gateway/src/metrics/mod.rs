@@ -42,7 +42,7 @@ use self::process::ProcessCollector;
 use self::requests::RequestMetrics;
 use self::response_cache::CacheCollector;
 use crate::ledger::Ledger;
-use crate::response_cache::ResponseCache;
+use throng_cache::ResponseCache;
 
 /// Values that are read at each scrape.
 pub(crate) struct AtScrape<T>(Box<dyn Fn() -> Vec<T> + Send + Sync>);

@@ -8,7 +8,7 @@ use throng_fleet::replica::{Timing, TraceSource};
 use throng_store::Outcome;
 
 use super::GenerationReport;
-use crate::response_cache::CacheUse;
+use throng_cache::CacheUse;
 
 /// Prompts of a request whose account by the engine is kept.
 const MAX_TRACED_PROMPTS: usize = 4;

@@ -24,9 +24,9 @@ use crate::caller::Caller;
 use crate::limits::Charge;
 use crate::moderation::Moderation;
 use crate::observation::GenerationRecord;
-use crate::response_cache::CacheUse;
 use crate::served_model::ModelEntry;
 use throng_api::ApiError;
+use throng_cache::CacheUse;
 
 /// Options for making text of every choice.
 #[derive(Debug, Clone)]

@@ -18,7 +18,7 @@ const MAX_WAITING: usize = 64;
 
 /// The answers on disk.
 #[derive(Debug)]
-pub(crate) struct DiskTier {
+pub struct DiskTier {
     store: Arc<DiskStore>,
     /// `None` once it ends.
     waiting: Option<SyncSender<Waiting>>,
@@ -71,7 +71,7 @@ impl DiskTier {
     }
 
     /// The events of a kept answer.
-    pub async fn find(&self, key: &CacheKey) -> Option<Box<[ReplicaEvent]>> {
+    pub(super) async fn find(&self, key: &CacheKey) -> Option<Box<[ReplicaEvent]>> {
         let (name, owner) = key.durable().filter(|(name, _)| self.store.has(name))?;
         let store = self.store.clone();
         let read = move || events(&store.read(&name, &owner)?);

@@ -21,7 +21,7 @@ use super::replay::event_bytes;
 const MAX_LEAD_EVENTS: usize = 64;
 
 /// A replica's answer to the question whether it takes the request in.
-pub(crate) type Starting = BoxFuture<'static, Result<Box<dyn Generation>, ReplicaError>>;
+pub type Starting = BoxFuture<'static, Result<Box<dyn Generation>, ReplicaError>>;
 
 /// Most bytes of events that are kept: for one generation, and for all together.
 #[derive(Debug)]

@@ -1,7 +1,9 @@
 //! Answers that are generated once for equal requests of one tenant: those that come while it is generated
 //! read the same generation, those that come later are given what was kept. Below the session, so that text,
-//! stop strings, usage and limits are made for each request of its own. Does not know text and the wire.
+//! stop strings, usage and limits are made for each request of its own. Does not know text, routes and HTTP.
+#![forbid(unsafe_code)]
 
+mod config;
 mod disk_store;
 mod disk_tier;
 mod key;
@@ -25,12 +27,14 @@ use tokio::time::Instant;
 use self::key::{CacheKey, InFlightKey};
 use self::reader::Reader;
 use self::replay::{KeptAnswer, Replay, event_bytes};
-use self::shared_generation::{LogBound, SharedGeneration, Starting};
+use self::shared_generation::{LogBound, SharedGeneration};
 
-pub(crate) use self::disk_tier::DiskTier;
-pub(crate) use self::key::ModelInstance;
-pub(crate) use self::policy::{CachePolicy, Sharing};
-pub(crate) use self::similar::{LookUp, Question, SemanticCache};
+pub use self::config::{ResponseCacheConfig, SemanticCacheConfig, SemanticMode};
+pub use self::disk_tier::DiskTier;
+pub use self::key::ModelInstance;
+pub use self::policy::{CachePolicy, Sharing};
+pub use self::shared_generation::Starting;
+pub use self::similar::{LookUp, Question, SemanticCache, SemanticStats};
 
 /// An answer takes at most this part of the cache, and so does what is generated at a time together.
 const MAX_ANSWER_SHARE: usize = 16;
@@ -42,7 +46,7 @@ const TYPICAL_ANSWER_BYTES: usize = 16 << 10;
 
 /// Origin of an answer's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum CacheUse {
+pub enum CacheUse {
     /// Tokens of a kept answer.
     Hit,
     /// Tokens that were kept for a question that means the same.
@@ -70,7 +74,7 @@ impl CacheUse {
 
 /// The answers of all models.
 #[derive(Debug)]
-pub(crate) struct ResponseCache(Option<Arc<Kept>>);
+pub struct ResponseCache(Option<Arc<Kept>>);
 
 /// Kept answers, and those being generated.
 #[derive(Debug)]
@@ -101,7 +105,7 @@ impl Weighter<CacheKey, Arc<KeptAnswer>> for Bytes {
 
 /// Contents of the cache, and its counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct CacheStats {
+pub struct CacheStats {
     /// Requests by [`CacheUse`], in the order of [`CacheUse::ALL`].
     pub requests: [u64; CacheUse::ALL.len()],
     /// Answers that are kept.
@@ -164,7 +168,7 @@ impl ResponseCache {
         if sharing.policy == CachePolicy::Use {
             kept.recall(&key.answer).await;
             if let Some(question) = question
-                && let Some(answer) = kept.similar(&key, *question, (model, &request, sharing)).await
+                && let Some(answer) = kept.similar(&key, *question, model, &request, sharing).await
             {
                 kept.count(CacheUse::Similar);
                 return Ok((Box::new(Replay::new(answer, n)), Some(CacheUse::Similar)));
@@ -248,7 +252,9 @@ impl Kept {
         &self,
         key: &InFlightKey,
         question: Question,
-        (model, request, sharing): (ModelInstance, &ReplicaRequest, Sharing<'_>),
+        model: ModelInstance,
+        request: &ReplicaRequest,
+        sharing: Sharing<'_>,
     ) -> Option<Arc<KeptAnswer>> {
         let semantic = self.semantic.as_ref()?;
         if self.answers.peek(&key.answer).is_some() || self.in_flight().contains_key(key) {

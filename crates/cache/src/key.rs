@@ -15,7 +15,7 @@ use super::policy::Sharing;
 /// A model as it is computed: weights, build and instruction set, which do not change within one. Unique
 /// within the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct ModelInstance(pub u64);
+pub struct ModelInstance(pub u64);
 
 impl ModelInstance {
     /// One that no model had before.

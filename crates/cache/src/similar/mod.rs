@@ -20,7 +20,7 @@ use crate::config::{SemanticCacheConfig, SemanticMode};
 
 /// Outcome of looking for a similar question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LookUp {
+pub enum LookUp {
     /// One was found, and its answer given.
     Hit,
     /// One was found, and counted only.
@@ -48,7 +48,7 @@ impl LookUp {
 
 /// Contents of the semantic cache, and its counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SemanticStats {
+pub struct SemanticStats {
     /// Questions by [`LookUp`], in the order of [`LookUp::ALL`].
     pub look_ups: [u64; LookUp::ALL.len()],
     /// Questions that are remembered.
@@ -56,7 +56,7 @@ pub(crate) struct SemanticStats {
 }
 
 /// A question, with all that is needed to find similar ones.
-pub(crate) struct Question {
+pub struct Question {
     /// The id of its request.
     pub request_id: String,
     /// The prompt with any other question in its place.
@@ -85,7 +85,7 @@ impl Question {
 
 /// The questions of all models.
 #[derive(Debug)]
-pub(crate) struct SemanticCache {
+pub struct SemanticCache {
     config: SemanticCacheConfig,
     index: Mutex<Index<CacheKey>>,
     counts: [AtomicU64; LookUp::ALL.len()],
@@ -105,7 +105,7 @@ impl SemanticCache {
 
     /// The answer to a question of the same `frame` that means the same, where one `is_kept` and may be
     /// given. The question is remembered with its own `answer` for later ones.
-    pub async fn similar(
+    pub(crate) async fn similar(
         &self,
         question: Question,
         frame: CacheKey,
