@@ -1,9 +1,9 @@
 //! Any bytes as a GGUF file: refused, or every tensor has exactly the bytes of its shape and the metadata is
 //! either parsed as a model's configuration or refused.
 
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::gguf::Gguf;
 use throng_model::arch::Architecture;
-use throng_model::weights::TensorSource;
-use throng_model::weights::gguf::Gguf;
 
 /// Panics when the parser violates its contract.
 pub fn check(bytes: &[u8]) {

@@ -1,8 +1,8 @@
 //! Any bytes as a safetensors file and as a sharded model's index: refused, or every tensor has exactly the
 //! bytes of its shape, and every shard is a plain name.
 
-use throng_model::weights::TensorSource;
-use throng_model::weights::safetensors::{SafetensorsFolder, parse_index};
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::safetensors::{SafetensorsFolder, parse_index};
 
 /// Panics when the parser violates its contract.
 pub fn check(bytes: &[u8]) {

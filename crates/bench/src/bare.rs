@@ -77,7 +77,7 @@ fn chat_completion() -> serde_json::Value {
     })
 }
 
-/// What routers ask about their servers: their models and whether they are well.
+/// Answers questions of routers about their servers: their models and whether they are well.
 fn other() -> serde_json::Value {
     serde_json::json!({
         "object": "list",

@@ -16,7 +16,7 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// The largest answer that is read.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// How much is asked.
+/// Load to send.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     /// Requests a second, in all.
@@ -36,14 +36,14 @@ pub struct Target {
     pub key: Option<String>,
 }
 
-/// How long requests took, in microseconds.
+/// Durations of requests, in microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Measured {
     /// Requests that were answered with 200.
     pub n_answered: usize,
     /// The others.
     pub n_failed: u64,
-    /// What was reached of the rate.
+    /// Rate that was reached.
     pub requests_per_s: f64,
     /// The median.
     pub p50_us: f64,
@@ -192,7 +192,7 @@ fn whole_answer(answer: &[u8]) -> Option<u16> {
     is_whole.then_some(status)
 }
 
-/// Where `part` begins.
+/// Start of `part`.
 pub fn find(bytes: &[u8], part: &[u8]) -> Option<usize> {
     bytes.windows(part.len()).position(|window| window == part)
 }

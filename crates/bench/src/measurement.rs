@@ -18,7 +18,7 @@ use crate::load::{self, Load, Measured, Target};
 use crate::streams::{self, OpenStreams};
 use crate::{bare, paper, remote};
 
-/// How long a router may take until it answers.
+/// Longest time until a router answers.
 const START_LIMIT: Duration = Duration::from_secs(120);
 const START_INTERVAL: Duration = Duration::from_millis(250);
 /// Requests before the measured ones, as a part of these.

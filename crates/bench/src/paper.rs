@@ -18,7 +18,7 @@ use throng_cli::config::{EngineSection, ModelSection};
 use throng_cli::process::output;
 use throng_cli::running::{self, RunningModel};
 
-/// What the model is called.
+/// Name of the model.
 pub const MODEL: &str = "paper";
 /// A limit that is counted and never reached.
 const NEVER_REACHED: u64 = 1_000_000_000;

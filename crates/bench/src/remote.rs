@@ -15,7 +15,7 @@ use throng_cli::process::output;
 
 /// Both are of this run only and on the loopback address.
 const TOKEN: &str = "bench";
-/// How long the gateway waits for the worker.
+/// Time for which the gateway waits for the worker.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Serves the worker until it is ended; says its port first.

@@ -19,10 +19,10 @@ const OPEN_LIMIT: Duration = Duration::from_secs(120);
 const MAX_OPENING: usize = 128;
 /// More tokens than a stream gets while all of them are opened.
 const MAX_TOKENS: u32 = 900;
-/// How long all streams are open before the memory is read.
+/// Time for which all streams are open before the memory is read.
 const OPEN_TIME: Duration = Duration::from_secs(5);
 
-/// What the streams took.
+/// Memory that the streams took.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct OpenStreams {
     /// Streams that were open at the same time.

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
-use throng_model::weights::gguf::{Gguf, GgufArray, GgufError, GgufMetadata, GgufStrings};
+use throng_checkpoint::gguf::{Gguf, GgufArray, GgufError, GgufMetadata, GgufStrings};
 use throng_model::{LoadedModel, VocabularySource};
 use throng_text::{GgufEncoderKeys, GgufInfillKeys, GgufVocabulary, Tokenizer};
 

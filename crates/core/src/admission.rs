@@ -5,7 +5,7 @@ use crate::block_table::blocks_for;
 use crate::executor::{ExecutorCapacity, MAX_STEPS_IN_FLIGHT};
 use crate::request::{Request, TokenId};
 
-/// Why a request may not enter.
+/// Reason why a request may not enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A request has a prompt of at least one token and at least one continuation that runs.
@@ -48,7 +48,7 @@ pub enum Refusal {
     },
 }
 
-/// What can run at all, from what the executor can hold.
+/// Bounds on requests that can run at all, from the executor's capacity.
 #[derive(Debug, Clone, Copy)]
 pub struct Admission {
     capacity: ExecutorCapacity,

@@ -17,7 +17,7 @@ const NONE: u32 = u32::MAX;
 pub struct Beams {
     search: BeamSearch,
     sampling: Arc<SamplingParams>,
-    /// What an executor is asked for: the most likely tokens.
+    /// Sampling parameters of each step: the most likely tokens.
     step_sampling: Arc<SamplingParams>,
     /// Most output tokens.
     n_most: usize,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::batch::BlockId;
 use crate::block_hash::BlockNamespace;
 
-/// How an executor lays out the bytes of a block. Blocks pass between executors with equal layouts only,
-/// where they give equal bits.
+/// Layout of a block's bytes in an executor. Blocks pass between executors with equal layouts only, where
+/// they give equal bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockLayout {
     /// The fingerprint of the model: equal for models whose outputs are equal to the bit.
@@ -54,7 +54,7 @@ impl BlockLayout {
 /// The bytes of blocks, one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportedBlocks {
-    /// How they are laid out.
+    /// Layout of the bytes.
     pub layout: BlockLayout,
     /// [`BlockLayout::n_bytes`] for each block.
     pub bytes: Vec<u8>,
@@ -87,7 +87,7 @@ pub struct Mismatch {
     pub theirs: Arc<str>,
 }
 
-/// Why blocks were not exported or imported. Nothing was changed.
+/// Reason why blocks were not exported or imported. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BlockExchangeError {
     /// The executor's blocks cannot leave it, and it takes none over.

@@ -220,7 +220,7 @@ mod tests {
         assert_eq!([hex(plain.as_bytes()), hex(adapted.as_bytes()), hex(name.as_bytes())], RECORDED);
     }
 
-    /// Which of the five blocks of a prompt have the same names with other media.
+    /// Indices of those of a prompt's five blocks that have the same names with other media.
     fn equal_names(media: &PromptMedia, other: &PromptMedia) -> [bool; 5] {
         let root = BlockHash::root(&tenant("a"), None, None);
         let keys = |media| BlockHash::keys_of(root, &[1; 5 * BLOCK_TOKENS], Some(media));

@@ -4,7 +4,7 @@
 use crate::batch::{BLOCK_TOKENS, BlockId};
 use crate::block_pool::BlockPool;
 
-/// How many blocks `n_tokens` tokens need.
+/// Number of blocks that `n_tokens` tokens need.
 pub const fn blocks_for(n_tokens: usize) -> usize {
     n_tokens.div_ceil(BLOCK_TOKENS)
 }
@@ -32,7 +32,7 @@ impl BlockTable {
         &self.blocks
     }
 
-    /// How many blocks there are.
+    /// Number of blocks.
     pub fn len(&self) -> usize {
         self.blocks.len()
     }

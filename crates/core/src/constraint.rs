@@ -33,9 +33,9 @@ pub trait TokenConstraint: Send + Sync + Debug {
         let _ = (output, forced);
     }
 
-    /// What tells the constraint from others over the same vocabulary: two with equal identities give equal
-    /// masks for every output. `None`: that is not known, and outputs under it are not shared between
-    /// requests.
+    /// Identity that tells the constraint from others over the same vocabulary: two with equal identities
+    /// give equal masks for every output. `None`: that is not known, and outputs under it are not shared
+    /// between requests.
     fn identity(&self) -> Option<ConstraintIdentity> {
         None
     }
@@ -46,7 +46,7 @@ pub trait TokenConstraint: Send + Sync + Debug {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConstraintIdentity(pub [u8; 32]);
 
-/// Why a constraint gave no mask.
+/// Reason why a constraint gave no mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConstraintError {
     /// The output so far is not one that the constraint allows.
@@ -133,7 +133,7 @@ impl TokenMask {
         &self.words
     }
 
-    /// How many tokens are in the set.
+    /// Number of tokens in the set.
     pub fn n_allowed(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }

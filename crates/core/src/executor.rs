@@ -15,7 +15,7 @@ pub const MAX_STEPS_IN_FLIGHT: usize = 8;
 /// comes after all that the steps before it read and write there. So a block or a slot of state may be given
 /// to another sequence while a step in flight still uses it.
 pub trait Executor: Send {
-    /// What it can hold.
+    /// Its capacity.
     fn capacity(&self) -> ExecutorCapacity;
 
     /// Blocks that it has room for in a tier, whose indices are below this. Batches may move blocks between
@@ -79,7 +79,7 @@ pub trait Executor: Send {
     }
 }
 
-/// What an executor can hold.
+/// Capacity of an executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExecutorCapacity {
     /// KV blocks of [`crate::batch::BLOCK_TOKENS`] tokens.
@@ -106,7 +106,7 @@ pub struct ExecutorCapacity {
     pub takes_media: bool,
 }
 
-/// Why a whole step failed.
+/// Reason why a whole step failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExecutorError {
     /// A device or its driver failed.

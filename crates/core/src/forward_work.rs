@@ -34,7 +34,7 @@ pub struct Steps {
 pub struct LayerCache {
     /// Bytes of one position.
     pub bytes_per_token: f64,
-    /// How many positions a token sees; none: all before it.
+    /// Number of positions that a token sees; none: all before it.
     pub window: Option<u64>,
 }
 

@@ -96,7 +96,7 @@ impl SequenceMasks {
         self.number
     }
 
-    /// Whose masks they are.
+    /// Sequence that the masks are for.
     pub fn sequence(&self) -> SequenceId {
         self.sequence
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct ContentDigest(pub [u8; 32]);
 
-/// What the content of a span is. A kind that is not known is an error: an image must not be passed over.
+/// Kind of a span's content. A kind that is not known is an error: an image must not be passed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpanKind {
@@ -26,11 +26,11 @@ pub enum SpanKind {
 pub struct PromptSpan {
     /// The first of the tokens.
     pub start: u32,
-    /// How many there are, at least one.
+    /// Number of replicas, at least one.
     pub len: u32,
-    /// What they stand for.
+    /// Digest of the content that they stand for.
     pub digest: ContentDigest,
-    /// What that is.
+    /// Kind of the content.
     pub kind: SpanKind,
 }
 
@@ -53,7 +53,7 @@ impl RotaryPosition {
     }
 }
 
-/// What a prompt has beside its token ids.
+/// Parts of a prompt beside its token ids.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PromptMedia {

@@ -19,7 +19,7 @@ pub struct RequestId(pub u64);
 pub struct SequenceId {
     /// The request it continues.
     pub request: RequestId,
-    /// Which of its `n` continuations; also the `sequence` part of the random numbers' key.
+    /// Index among its `n` continuations; also the `sequence` part of the random numbers' key.
     pub index: u32,
 }
 
@@ -42,7 +42,7 @@ impl TenantId {
     }
 }
 
-/// Which of a tenant's requests goes first when not all can: the smaller number (as in vLLM). 0 unless said.
+/// Rank among a tenant's requests when not all can run: the smaller number first (as in vLLM). 0 unless said.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Priority(pub i32);
@@ -60,7 +60,7 @@ pub struct AdapterDigest(pub [u8; 32]);
 pub struct Adapter {
     /// Its number in the executors of this process.
     pub id: AdapterId,
-    /// What it is.
+    /// Digest of its content.
     pub digest: AdapterDigest,
 }
 
@@ -74,7 +74,7 @@ impl Adapter {
     }
 }
 
-/// What a client asked; immutable once submitted.
+/// Request of a client; immutable once submitted.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// Unique within the engine.
@@ -85,20 +85,20 @@ pub struct Request {
     pub cache_salt: Option<Arc<str>>,
     /// The prompt, at least one token.
     pub prompt: Arc<[TokenId]>,
-    /// What the prompt has beside its tokens; none: text only.
+    /// Parts of the prompt beside its tokens; none: text only.
     pub media: Option<Arc<PromptMedia>>,
     /// Empty for a new request. A resumed request has an entry for each continuation: the output tokens that
     /// were generated before, which it goes on from, or `None` if the continuation has ended and does not run
     /// again. They are output in every respect (penalties, `min_tokens`, `max_tokens`, random numbers,
     /// timeline), but events report only new tokens and nothing about the prompt.
     pub outputs_so_far: Vec<Option<Arc<[TokenId]>>>,
-    /// How many continuations, at least 1. All share the prompt's blocks.
+    /// Number of continuations, at least 1. All share the prompt's blocks.
     pub n: u32,
-    /// Which goes first.
+    /// Rank among requests.
     pub priority: Priority,
-    /// How tokens are chosen and when a continuation ends.
+    /// Choice of tokens, and the ends of continuations.
     pub sampling: Arc<SamplingParams>,
-    /// What restricts the output tokens of each continuation, if anything. Applies before all of `sampling`.
+    /// Constraint on the output tokens of each continuation, if any. Applies before all of `sampling`.
     pub constraint: Option<Arc<dyn TokenConstraint>>,
     /// The adapter that computes prompt and output; none: the model as it is.
     pub adapter: Option<Adapter>,
@@ -109,7 +109,7 @@ pub struct Request {
 /// Choosing, length and stopping are those of `transformers` (`GenerationMixin._beam_search`).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BeamSearch {
-    /// How many beams there are, and how many finished ones are kept. At least the request's `n`.
+    /// Number of beams, and of finished ones that are kept. At least the request's `n`.
     pub width: u32,
     /// A finished beam of `l` output tokens, its end token included, has the score `log-probability /
     /// l^length_penalty`.
@@ -173,7 +173,7 @@ impl Request {
         self.sampling.beams.filter(|_| self.sampling.max_tokens > 0)
     }
 
-    /// How many sequences it may have: their indices are below this.
+    /// Number of sequences that it may have: their indices are below this.
     pub fn n_sequences(&self) -> u32 {
         self.beam_search().map_or(self.n, |search| search.width)
     }
@@ -185,7 +185,7 @@ impl Request {
     }
 }
 
-/// How tokens are chosen and when a continuation ends.
+/// Choice of tokens, and the ends of continuations.
 ///
 /// The order in which they apply, after the request's constraint, is that of vLLM: `allowed_token_ids`,
 /// `bad_words`, `min_tokens`, `logit_bias`, the penalties, `temperature`, `min_p`, `top_k`, `top_p`.
@@ -310,7 +310,7 @@ impl SamplingParams {
     }
 }
 
-/// What a model's makers recommend (`generation_config.json`), used where the client says nothing.
+/// Recommendations of a model's makers (`generation_config.json`), used where the client says nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GenerationDefaults {
@@ -332,7 +332,7 @@ pub struct GenerationDefaults {
     pub max_tokens: Option<u32>,
 }
 
-/// Why a continuation ended.
+/// Reason why a continuation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "as", rename_all = "snake_case")]
 pub enum FinishReason {

@@ -16,7 +16,7 @@ use crate::batch::{MemorySlot, SlotCopy};
 pub struct SlotPool<N> {
     slots: Vec<Slot<N>>,
     by_name: HashMap<N, MemorySlot>,
-    /// How often a kept content was made or used.
+    /// Number of times that a kept content was made or used.
     n_uses: u64,
     /// To be made by the next step, before it computes anything.
     copies: Vec<SlotCopy>,
@@ -68,7 +68,7 @@ impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
         self.slots.iter().filter(|slot| **slot == Slot::Held).count()
     }
 
-    /// How many slots [`Self::allocate`] can give.
+    /// Number of slots that [`Self::allocate`] can give.
     pub fn n_available(&self) -> usize {
         self.slots.iter().filter(|slot| slot.is_available()).count()
     }

@@ -34,10 +34,10 @@ impl From<(TokenId, u32, u32)> for TokenLogprob {
     }
 }
 
-/// What a step gave: one entry a sequence, in the batch's order, over flat buffers that are reused.
+/// Results of a step: one entry a sequence, in the batch's order, over flat buffers that are reused.
 #[derive(Debug, Default)]
 pub struct StepOutput {
-    /// How much of the step went into choosing tokens from logits, where the executor tells. For the record:
+    /// Part of the step that went into choosing tokens from logits, where the executor tells. For the record:
     /// nothing may depend on it.
     pub choosing: Nanos,
     /// The forward passes of a draft model in this step. Only the number of drafts may depend on them.
@@ -56,7 +56,7 @@ pub struct DraftPass {
     pub n_tokens: usize,
     /// Positions that its tokens attend to, summed over tokens.
     pub n_attended: usize,
-    /// How long it took, choosing tokens included.
+    /// Duration, choosing tokens included.
     pub took: Nanos,
 }
 
@@ -76,7 +76,7 @@ struct ChosenRange {
     top: Range<usize>,
 }
 
-/// Why one sequence has no output although the step succeeded.
+/// Reason why one sequence has no output although the step succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SequenceError {
     /// The logits held a NaN, or no token was left to choose.
@@ -184,7 +184,7 @@ impl StepOutput {
         self.sequences.last_mut().expect("begin_sequence comes first").is_left_out = true;
     }
 
-    /// How many sequences were answered.
+    /// Number of sequences that were answered.
     pub fn n_sequences(&self) -> usize {
         self.sequences.len()
     }
@@ -210,7 +210,7 @@ impl StepOutput {
         &self.own_drafts[self.sequences[sequence_idx].own_drafts.clone()]
     }
 
-    /// Why sequence `sequence_idx` failed, if it did.
+    /// Reason why sequence `sequence_idx` failed, if it did.
     pub fn error(&self, sequence_idx: usize) -> Option<SequenceError> {
         self.sequences[sequence_idx].error
     }

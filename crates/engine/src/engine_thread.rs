@@ -49,7 +49,7 @@ pub struct EngineThread {
     masks: MaskThreads,
     /// The time that the core was told with the newest input.
     applied_at: Timestamp,
-    /// How long planning the steps in flight took, the oldest first.
+    /// Planning time of the steps in flight, the oldest first.
     planning: VecDeque<Nanos>,
     /// Emptied after each input.
     effects: Vec<Effect>,
@@ -66,7 +66,8 @@ impl EngineThread {
         make_executor: Box<MakeExecutor>,
         executor: ExecutorThread,
         shared: Arc<Shared>,
-        (inbox, messages): (Inbox, Receiver<Message>),
+        inbox: Inbox,
+        messages: Receiver<Message>,
         masks: MaskThreads,
     ) -> Self {
         Self {

@@ -2,7 +2,7 @@
 
 use throng_core::executor::ExecutorError;
 
-/// Why an engine did not start.
+/// Reason why an engine did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// There is no executor.

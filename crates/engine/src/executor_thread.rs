@@ -199,7 +199,7 @@ fn guarded(call: impl FnOnce() -> Result<(), ExecutorError>) -> Result<(), StepE
     }
 }
 
-/// What a panic said, for the log.
+/// Message of a panic, for the log.
 pub fn panic_message(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -81,8 +81,8 @@ impl Engine {
         let masks = MaskThreads::new(&config, capacity.vocabulary_size, inbox.clone());
         let core = EngineCore::new(config, capacity);
         *shared.stats() = core.stats();
-        let told = (inbox.clone(), messages);
-        let engine = EngineThread::new(core, make_executor, executor, Arc::clone(&shared), told, masks);
+        let (own, of_engine) = (inbox.clone(), Arc::clone(&shared));
+        let engine = EngineThread::new(core, make_executor, executor, of_engine, own, messages, masks);
         shared.beat();
         let thread = std::thread::Builder::new().name("throng-engine".into()).spawn(move || engine.run())?;
         let stop = Arc::new(StopOnDrop(inbox.clone()));
@@ -132,7 +132,7 @@ impl EngineHandle {
         }
     }
 
-    /// What it can hold. `max_sequence_tokens` is what a request may truly use: no more than all KV blocks
+    /// Capacity. `max_sequence_tokens` is the most that a request may truly use: no more than all KV blocks
     /// hold.
     pub fn capacity(&self) -> ExecutorCapacity {
         let max_sequence_tokens = self.shared.intake().max_sequence_tokens() as u32;
@@ -174,7 +174,7 @@ impl EngineHandle {
         stats
     }
 
-    /// What changed in the prefix cache since this reader read last: all there is for a new one. Changes are
+    /// Changes of the prefix cache since this reader read last: all there is for a new one. Changes are
     /// written down from the first call on, at the end of each step.
     pub fn cache_news(&self, cursor: &mut CacheCursor) -> CacheNews {
         self.shared.follow_cache();

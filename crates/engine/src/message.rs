@@ -13,12 +13,12 @@ use crate::outbox::Outlet;
 /// abort, a resumption or so for each open stream, the ends of the steps in flight.
 pub type Inbox = Sender<Message>;
 
-/// What the engine thread is told.
+/// Messages to the engine thread.
 #[derive(Debug)]
 pub enum Message {
     /// A request that the intake has let in, with its stream.
     Submit(Box<Submission>),
-    /// What goes to the core as it is.
+    /// Input that goes to the core as it is.
     Input(Input),
     /// Finish what is there, for at most `limit`, and stop.
     Drain {
@@ -36,6 +36,6 @@ pub struct Submission {
     pub request: Request,
     /// When it was handed in.
     pub arrived: Timestamp,
-    /// Where its events go.
+    /// Receiver of its events.
     pub outlet: Outlet,
 }

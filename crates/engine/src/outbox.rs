@@ -10,7 +10,7 @@ use throng_core::request::RequestId;
 use throng_core::timeline::request_trace::RequestTrace;
 use tokio::sync::mpsc;
 
-/// What both ends of a stream share beside its events.
+/// State that both ends of a stream share beside its events.
 #[derive(Debug)]
 pub struct StreamLink {
     /// Set before the engine closes the channel of a request that failed.
@@ -63,7 +63,7 @@ impl StreamLink {
     }
 }
 
-/// Where the trace of a request is found once it has ended. It can be kept when the stream is gone.
+/// Slot of a request's trace, filled once it has ended. It can be kept when the stream is gone.
 #[derive(Debug, Clone)]
 pub struct TraceSlot(Arc<StreamLink>);
 
@@ -73,7 +73,7 @@ impl TraceSlot {
         Self(Arc::clone(link))
     }
 
-    /// Where the request's time went; `None` before its end.
+    /// Trace of the request's time; `None` before its end.
     pub fn get(&self) -> Option<&Arc<RequestTrace>> {
         self.0.trace.get()
     }
@@ -82,10 +82,10 @@ impl TraceSlot {
 /// The engine's end of one stream.
 #[derive(Debug)]
 pub struct Outlet {
-    /// Where the events go. Its bound is the high mark of the link, past which the request is paused, and
+    /// Sender of the events. Its bound is the high mark of the link, past which the request is paused, and
     /// what one step adds.
     pub events: mpsc::UnboundedSender<StreamEvent>,
-    /// What is shared with the reader.
+    /// State shared with the reader.
     pub link: Arc<StreamLink>,
 }
 
@@ -101,11 +101,11 @@ impl Outlet {
 #[derive(Debug, Default)]
 pub struct Outbox {
     outlets: BTreeMap<RequestId, Outlet>,
-    /// What has not been handed over, in order. Bounded by what one step adds for each stream.
+    /// Events that have not been handed over, in order. Bounded by what one step adds for each stream.
     gathered: Vec<(RequestId, Gathered)>,
 }
 
-/// What waits to be handed to a reader.
+/// Event that waits to be handed to a reader.
 #[derive(Debug)]
 enum Gathered {
     Event(StreamEvent),

@@ -14,11 +14,11 @@ use throng_core::time::{Nanos, Timestamp};
 /// Changes of the prefix cache that are kept: who missed more gets a list of all blocks.
 const MAX_CACHE_EVENTS: usize = 1 << 16;
 
-/// What all of an engine's threads can reach.
+/// State that all of an engine's threads can reach.
 #[derive(Debug)]
 pub struct Shared {
     origin: Instant,
-    /// What the first executor could hold.
+    /// Capacity of the first executor.
     pub capacity: ExecutorCapacity,
     /// The id of the next request.
     pub next_request: AtomicU64,
@@ -56,7 +56,7 @@ impl Shared {
         Timestamp::default() + Nanos::from(self.origin.elapsed())
     }
 
-    /// What may enter.
+    /// Admission of requests.
     pub fn intake(&self) -> MutexGuard<'_, Intake> {
         lock(&self.intake)
     }
@@ -76,7 +76,7 @@ impl Shared {
         self.last_beat_ns.store(self.now().as_ns(), Ordering::Relaxed);
     }
 
-    /// How long the engine thread has been silent.
+    /// Time for which the engine thread has been silent.
     pub fn silence(&self) -> Nanos {
         self.now().since(Timestamp::from_ns(self.last_beat_ns.load(Ordering::Relaxed)))
     }
@@ -112,7 +112,8 @@ impl Shared {
     }
 }
 
-/// What the locks guard is whole after every statement, so a panic elsewhere does not spoil it.
+/// Locks, and takes poisoned locks too: the values are whole after every statement, also after a panic
+/// elsewhere.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

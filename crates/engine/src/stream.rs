@@ -36,12 +36,12 @@ impl TokenStream {
         Self { request, n_live: n, events, link, shared, inbox }
     }
 
-    /// Which request it is.
+    /// Id of the request.
     pub fn request_id(&self) -> RequestId {
         self.request
     }
 
-    /// Where the request's trace is found once it has ended.
+    /// Slot of the request's trace, filled once it has ended.
     pub fn trace(&self) -> TraceSlot {
         TraceSlot::new(&self.link)
     }

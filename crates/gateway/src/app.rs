@@ -39,22 +39,22 @@ use crate::upstream;
 /// Large answers that are written at a time.
 const MAX_WRITTEN_ANSWERS: usize = 2;
 
-/// What stays the same when models come to a server that had none.
+/// State that stays the same when models come to a server that had none.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     /// Bounds what all requests hold.
     pub memory: Arc<MemoryBudget>,
-    /// How far the server is on its way to its end.
+    /// Phase of the server on its way to its end.
     pub phase: watch::Sender<Phase>,
-    /// What the metrics report about the process.
+    /// Facts about the process for the metrics.
     pub process: ProcessFacts,
     /// The keys of the database, where there is one.
     pub keys: Option<StoredKeys>,
     /// The keys of the tokens' issuer, where there is one.
     pub issuer_keys: Option<IssuerKeys>,
-    /// What of the keys' limits is in use.
+    /// Usage of the keys' limits.
     pub limits: Arc<RateLimits>,
-    /// What is not to be sent.
+    /// Rules about texts that are not to be sent.
     pub moderation: Arc<Moderation>,
     /// Kept answers that outlive the process.
     pub disk: Option<Arc<DiskTier>>,
@@ -62,11 +62,11 @@ pub(crate) struct Shared {
     pub workers: Arc<Links>,
     /// The models of upstream engines.
     pub upstreams: Arc<UpstreamModels>,
-    /// What requests use, where there is a database.
+    /// Ledger of usage, where there is a database.
     pub ledger: Option<Arc<Ledger>>,
     /// The latest finished requests.
     pub recent: Arc<RecentRequests>,
-    /// Told when the operator wants the server to end.
+    /// Notified when the operator wants the server to end.
     pub ending: Arc<Notify>,
     /// Models that come and go while the server runs.
     pub on_demand: Option<Arc<OnDemandModels>>,
@@ -131,19 +131,19 @@ fn audit_rules(config: &GatewayConfig, ledger: &Ledger) {
     }
 }
 
-/// How the sharing of limits fares, for the metrics.
+/// State of the sharing of limits, for the metrics.
 fn sharing_of(limits: &Arc<RateLimits>) -> AtScrape<SharingStats> {
     let limits = limits.clone();
     AtScrape::new(move || limits.sharing().into_iter().collect())
 }
 
-/// What moderation has stopped, for the metrics.
+/// Counts of texts that moderation has stopped, for the metrics.
 fn counts_of(moderation: &Arc<Moderation>) -> AtScrape<ModerationCounts> {
     let moderation = moderation.clone();
     AtScrape::new(move || vec![moderation.counts()])
 }
 
-/// What all requests share.
+/// State that all requests share.
 #[derive(Debug)]
 pub(crate) struct App {
     /// The configuration.
@@ -154,9 +154,9 @@ pub(crate) struct App {
     pub models: Models,
     /// Bounds of the work that requests make here.
     pub work: Work,
-    /// What is counted and remembered of requests.
+    /// Counts and records of requests.
     pub observed: Observed,
-    /// How far the server is on its way to its end.
+    /// Phase of the server on its way to its end.
     pub lifecycle: Lifecycle,
 }
 
@@ -173,7 +173,7 @@ pub(crate) struct Models {
     pub on_demand: Option<Arc<OnDemandModels>>,
     /// Names that stand for models.
     pub aliases: Aliases,
-    /// How far loading is while there are no models yet.
+    /// Progress of loading while there are no models yet.
     pub loading: Option<Arc<Progress>>,
 }
 
@@ -182,13 +182,13 @@ pub(crate) struct Models {
 pub(crate) struct Work {
     /// Bounds how many bodies are parsed and tokenized at a time.
     pub turns: TokenizationQueue,
-    /// Where whole answers are written.
+    /// Settings for writing whole answers.
     pub writing: AnswerWriting,
     /// Bounds what all requests hold.
     pub memory: Arc<MemoryBudget>,
 }
 
-/// What is counted and remembered of requests.
+/// Counts and records of requests.
 #[derive(Debug)]
 pub(crate) struct Observed {
     /// The metrics.
@@ -199,12 +199,12 @@ pub(crate) struct Observed {
     pub ignored: IgnoredLog,
 }
 
-/// How far the server is on its way to its end.
+/// Phase of the server on its way to its end.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     /// The phase that it is in.
     pub phase: watch::Sender<Phase>,
-    /// Told when the operator wants the server to end.
+    /// Notified when the operator wants the server to end.
     pub ending: Arc<Notify>,
     /// Seconds since the epoch when the server was made; the `created` of every model.
     pub started_unix_s: u64,
@@ -355,7 +355,7 @@ fn now_unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// What is held for requests and by the models that are served at a scrape.
+/// Memory held for requests and by the models that are served at a scrape.
 fn memory_of(router: Arc<Router>, budget: Arc<MemoryBudget>) -> MemoryCollector {
     let models = move || router.routes().iter().map(|route| route.model.served.held).collect();
     MemoryCollector::new(budget, AtScrape::new(models))

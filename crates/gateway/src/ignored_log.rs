@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use throng_api::IgnoredParameters;
 
-/// How often the log names ignored parameters.
+/// Interval of the log's lines about ignored parameters.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Names ignored parameters in the log, once a minute for all requests together.

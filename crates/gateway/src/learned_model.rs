@@ -35,7 +35,7 @@ fn model(description: Description, artifacts: &[(ArtifactKind, Bytes)]) -> Resul
         }
         (None, Some(json)) => {
             let vocabulary: Vocabulary = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-            Some(Tokenizer::from_gguf(&gguf_vocabulary(vocabulary)).map_err(|error| error.to_string())?)
+            Some(Tokenizer::from_gguf(&vocabulary.into()).map_err(|error| error.to_string())?)
         }
         (None, None) => None,
     };

@@ -32,7 +32,6 @@ mod pooling;
 mod pooling_model;
 mod regions;
 mod rejection;
-mod response_cache;
 mod retry_after;
 mod router;
 mod routes;

@@ -9,7 +9,7 @@ use crate::rejection::reject;
 use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
 
-/// How many bytes of the weights are loaded.
+/// Bytes of the weights that are loaded.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Whether models come from these, and not from files.
@@ -42,7 +42,7 @@ impl Progress {
         (total > 0).then(|| (self.done_bytes.load(Ordering::Acquire).min(total), total))
     }
 
-    /// What a request for a model is answered with.
+    /// Refusal of a request for a model.
     pub fn refusal(&self) -> ApiError {
         if self.is_of_fleet.load(Ordering::Acquire) {
             return self.members.refusal();

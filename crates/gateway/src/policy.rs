@@ -9,7 +9,7 @@ use crate::auth::ApiKeys;
 use crate::ledger::Ledger;
 use crate::limits::RateLimits;
 use crate::moderation::Moderation;
-use crate::response_cache::ResponseCache;
+use throng_cache::ResponseCache;
 
 /// Keys, limits, ledger, moderation and kept answers.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Policy {
     pub keys: ApiKeys,
     /// The use of the keys' limits.
     pub limits: Arc<RateLimits>,
-    /// What requests use, where there is a database.
+    /// Ledger of usage, where there is a database.
     pub ledger: Option<Arc<Ledger>>,
     /// Texts that are not to be sent.
     pub moderation: Arc<Moderation>,

@@ -7,10 +7,10 @@ use throng_wire::Pooling;
 
 use throng_api::ApiError;
 
-/// What a model that answers with vectors makes of a text.
+/// Settings of a model that answers with vectors.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolingModel {
-    /// What its vectors are.
+    /// Meaning of its vectors.
     pub output: PoolingOutput,
     /// Whether embeddings are divided by their length.
     pub normalizes: bool,
@@ -25,7 +25,7 @@ pub struct PoolingModel {
     pub default_prompt: Option<String>,
 }
 
-/// What the vectors of a model are.
+/// Meaning of a model's vectors.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PoolingOutput {
     /// Embeddings of texts.
@@ -34,12 +34,12 @@ pub enum PoolingOutput {
     Labels {
         /// Their names.
         names: Vec<String>,
-        /// How a logit becomes a score.
+        /// Score by a logit.
         activation: LabelActivation,
     },
 }
 
-/// How the logits of labels become scores.
+/// Scores by the logits of labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabelActivation {
     /// Probabilities of each label alone.

@@ -34,7 +34,7 @@ impl Route {
         Self { model, replicas }
     }
 
-    /// What answers its requests.
+    /// Replicas that answer its requests.
     pub fn replicas(&self) -> &Replicas {
         &self.replicas
     }

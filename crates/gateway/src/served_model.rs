@@ -17,27 +17,27 @@ use crate::held_bytes::HeldBytes;
 use crate::metrics::ModelMetrics;
 use crate::overload::{OverloadControl, Scale};
 use crate::pooling_model::PoolingModel;
-use crate::response_cache::ModelInstance;
 use throng_api::ApiError;
 use throng_api::openai::drop_invalid;
 use throng_api::spec::{ModelFacts, ModelLimits};
+use throng_cache::ModelInstance;
 
 /// A model to serve.
 #[derive(Debug, Clone)]
 pub struct ServedModel {
-    /// What it answers to, at least one name; the first is its id.
+    /// Names that it answers to, at least one; the first is its id.
     pub names: Vec<String>,
     /// The path or hub id that was loaded.
     pub root: String,
-    /// What computes it in this process, all with the same weights and limits; none if workers do. When one
-    /// fails, another goes on with its requests.
+    /// Engines that compute it in this process, all with the same weights and limits; none if workers do.
+    /// When one fails, another goes on with its requests.
     pub engines: Vec<EngineHandle>,
     /// Tells its build and weights from others beyond this process: answers are kept on disk under it. None
     /// for models that workers compute, whose fingerprints they tell.
     pub fingerprint: Option<Arc<str>>,
     /// Text to tokens and back. Without it, prompts and answers are token ids.
     pub tokenizer: Option<Arc<Tokenizer>>,
-    /// What `/tokenizer_info` answers: the tokenizer's configuration as JSON.
+    /// Answer of `/tokenizer_info`: the tokenizer's configuration as JSON.
     pub tokenizer_config: Option<Arc<str>>,
     /// Messages to text. Without it there are no chat completions.
     pub chat_template: Option<Arc<ChatTemplate>>,
@@ -45,7 +45,7 @@ pub struct ServedModel {
     pub chat_template_defaults: serde_json::Map<String, serde_json::Value>,
     /// The formats of reasoning and tool calls in its answers.
     pub answer_format: Arc<AnswerFormat>,
-    /// What holds where a request says nothing.
+    /// Defaults where a request says nothing.
     pub generation_defaults: GenerationDefaults,
     /// Tokens that end an answer.
     pub eos_token_ids: Vec<TokenId>,
@@ -53,18 +53,18 @@ pub struct ServedModel {
     pub max_model_len: u32,
     /// Token ids are below this.
     pub vocabulary_size: u32,
-    /// What its vectors are, where it answers with vectors; `None` where it generates text.
+    /// Meaning of its vectors, where it answers with vectors; `None` where it generates text.
     pub pooling: Option<PoolingModel>,
-    /// What loads adapters over it; none can be used without.
+    /// Loader of adapters over it; none can be used without.
     pub adapters: Option<AdapterSettings>,
-    /// What people should be told about the model once ("a toy; load a real one with …").
+    /// Notice to people about the model, shown once ("a toy; load a real one with …").
     pub notice: Option<String>,
-    /// What it holds in memory whether anyone asks or not, for the metrics.
+    /// Bytes that it holds in memory whether anyone asks or not, for the metrics.
     pub held: HeldBytes,
 }
 
 impl ServedModel {
-    /// What answers its requests.
+    /// Replicas that answer its requests.
     pub(crate) fn replicas(&self) -> Vec<Arc<dyn Replica>> {
         self.engines.iter().map(|engine| Arc::new(LocalReplica(engine.clone())) as _).collect()
     }
@@ -80,7 +80,7 @@ impl ServedModel {
 pub(crate) struct ModelEntry {
     /// The model.
     pub served: ServedModel,
-    /// What is counted about it.
+    /// Counters about it.
     pub metrics: ModelMetrics,
     /// Constraints on the form of its outputs; none without a tokenizer.
     pub grammars: Option<ModelGrammars>,
@@ -88,7 +88,7 @@ pub(crate) struct ModelEntry {
     pub adapters: Adapters,
     /// Lets its requests in.
     pub overload: Arc<OverloadControl>,
-    /// How many workers it should have.
+    /// Number of workers that it should have.
     pub scale: Scale,
     /// Tells its answers from those of other models, with the fingerprint of the worker that joined last.
     instance: Mutex<(ModelInstance, Option<Arc<str>>)>,
@@ -177,7 +177,7 @@ impl ModelEntry {
         leased.map(Some).ok_or_else(|| ApiError::model_not_found(name))
     }
 
-    /// What requests are checked against.
+    /// Facts that requests are checked against.
     pub fn facts(&self) -> ModelFacts<'_> {
         let ServedModel { generation_defaults, eos_token_ids, .. } = &self.served;
         ModelFacts { limits: self.limits, defaults: generation_defaults, eos_token_ids }
@@ -189,7 +189,7 @@ impl ModelEntry {
         self.served.chat_template.as_ref().is_none_or(|template| template.reads(variable))
     }
 
-    /// What requests are checked against, but for defaults.
+    /// Limits that requests are checked against, but for defaults.
     pub fn limits(&self) -> &ModelLimits {
         &self.limits
     }

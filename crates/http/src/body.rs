@@ -23,7 +23,7 @@ pub struct HeldBody {
     pub memory: Reservation,
 }
 
-/// Why a body cannot be read as a whole.
+/// Reason why a body cannot be read as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// The body is longer than the caller takes.

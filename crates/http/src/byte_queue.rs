@@ -32,7 +32,7 @@ pub struct ByteBody {
     reader: Arc<Reader>,
 }
 
-/// What the writer knows of the reader.
+/// Knowledge of the writer about the reader.
 #[derive(Debug)]
 struct Reader {
     /// Bytes that may be queued now.

@@ -26,7 +26,7 @@ pub struct Exchange {
     is_body_broken: AtomicBool,
 }
 
-/// Why the body of a request was not read. The connection closes after the response.
+/// Reason why the body of a request was not read. The connection closes after the response.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The framing of the body breaks a rule of HTTP or one of the server's bounds.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// large requests leaves room for ordinary ones.
 const SMALL_BYTES: usize = 256 << 10;
 
-/// What bytes are held for.
+/// Purpose for which bytes are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Request bodies, and what parsing, rendering and tokenizing them needs meanwhile.
@@ -45,7 +45,7 @@ pub struct MemoryBudget {
     parts: [AtomicUsize; Part::ALL.len()],
 }
 
-/// Why bytes cannot be reserved.
+/// Reason why bytes cannot be reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryFull {
     /// Others hold too much at present.
@@ -117,7 +117,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// How many bytes.
+    /// Number of bytes.
     pub fn n_bytes(&self) -> usize {
         self.n_bytes
     }

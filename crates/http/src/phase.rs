@@ -1,6 +1,6 @@
 //! How far a server is on its way to its end. Does not know what brings it there.
 
-/// How a server ends.
+/// End of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shutdown {
     /// New requests are refused, and the running ones may finish.
@@ -15,7 +15,7 @@ impl From<()> for Shutdown {
     }
 }
 
-/// How far a server is on its way to its end.
+/// Phase of a server on its way to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Requests are welcome.

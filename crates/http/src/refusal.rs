@@ -1,6 +1,6 @@
 //! Why the server refuses a request before anything reads its content. Does not know how clients are told.
 
-/// Why the input of a connection ends with a request that must be answered with an error.
+/// Reason why the input of a connection ends with a request that must be answered with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The head or the framing of the body breaks a rule.

@@ -78,18 +78,18 @@ fn step(mixer: &Mixer, (n, n_rows): (usize, usize), pool: &ThreadPool) -> f64 {
     let mut scratch = GateScratch::default();
     let mut run = || {
         work.copy_from_slice(&x);
-        let x = (&mut work[..], &mut scratch);
+        let x = &mut work[..];
         match mixer {
             Mixer::Delta(shape) => {
                 let (decay_rate, time_bias) = (&rates[..], &times[..]);
                 let weights = DeltaWeights { conv, decay_rate, time_bias, norm_gain: &norm_gain, eps: 1e-6 };
-                gated_delta_net(&mut layer, &spans, (shape, &weights), x, &mut out, pool);
+                gated_delta_net(&mut layer, &spans, shape, &weights, x, &mut scratch, &mut out, pool);
             }
             Mixer::Space(shape) => {
                 let (decay_rate, time_bias, skip) = (&rates[..], &times[..], &rates[..]);
                 let (norm_gain, eps) = (&norm_gain[..], 1e-6);
                 let weights = StateSpaceWeights { conv, decay_rate, time_bias, skip, norm_gain, eps };
-                state_space(&mut layer, &spans, (shape, &weights), x, &mut out, pool);
+                state_space(&mut layer, &spans, shape, &weights, x, &mut scratch, &mut out, pool);
             }
         }
         spans.iter_mut().for_each(|span| span.from = Some(span.to));

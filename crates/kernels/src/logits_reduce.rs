@@ -66,7 +66,7 @@ impl LogitsReducer {
         self.isa.run_checked(CountBelow { values, max, step, counts })
     }
 
-    /// How many of `values` are greater than `bound`.
+    /// Number of `values` that are greater than `bound`.
     pub fn count_above(self, values: &[f32], bound: f32) -> u32 {
         self.isa.run_checked(CountAbove { values, bound })
     }

@@ -14,7 +14,7 @@ use throng_os::{affinity, priority};
 use crate::float_env::FlushToZero;
 use crate::simd::Isa;
 
-/// How long an idle worker, or a caller whose own share is done, spins before it parks.
+/// Time that an idle worker, or a caller whose own share is done, spins before it parks.
 const SPIN: Duration = Duration::from_micros(50);
 
 /// A fixed set of threads that run one closure together, and the instruction set they run it on.
@@ -118,7 +118,7 @@ impl ThreadPool {
         Self { shared, workers, turn: Mutex::new(()), isa }
     }
 
-    /// How many threads share a run, the caller included.
+    /// Number of threads that share a run, the caller included.
     pub fn n_threads(&self) -> usize {
         self.workers.len() + 1
     }

@@ -18,8 +18,8 @@ pub struct BatchInput {
     pub blocks: Vec<u32>,
     /// Indices into `tokens` of those whose logits are wanted, increasing.
     pub logit_tokens: Vec<u32>,
-    /// What the new tokens do to the recurrent states of their sequences: one span a sequence, and a further
-    /// one after each token whose state is kept besides.
+    /// Changes of the sequences' recurrent states by the new tokens: one span a sequence, and a further one
+    /// after each token whose state is kept besides.
     pub states: Vec<StateSpan>,
     /// Tokens that the device takes from the step before; only of a backend that chooses tokens.
     pub carried: Vec<CarriedToken>,
@@ -28,9 +28,9 @@ pub struct BatchInput {
 /// An input token that is still on the device: that which the step submitted before this one chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CarriedToken {
-    /// Which token of this step it is, an index into [`BatchInput::tokens`]; what stands there is not read.
+    /// Token of this step, an index into [`BatchInput::tokens`]; the id that stands there is not read.
     pub token_idx: u32,
-    /// Which of the chosen tokens it is, in the order of that step's wanted logits. If that is
+    /// Index among the chosen tokens, in the order of that step's wanted logits. If that is
     /// [`NO_TOKEN`](crate::backend::NO_TOKEN), any token may stand in its place: nobody reads what comes of
     /// it.
     pub chosen_idx: u32,

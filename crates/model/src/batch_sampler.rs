@@ -28,13 +28,13 @@ const MOST_PATIENCE: Duration = Duration::from_millis(50);
 /// A sequence that cannot be left out of a step has to have its masks after this long.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// What the logits after one token are for.
+/// Purpose of the logits after one token.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) sequence_idx: usize,
     /// The prompt token whose log-probability is reported; `None` where a token is chosen.
     pub(crate) next_prompt_token: Option<TokenId>,
-    /// How many of the row's drafts stand before the token to choose.
+    /// Number of the row's drafts before the token to choose.
     pub(crate) n_drafts_before: usize,
 }
 
@@ -64,7 +64,7 @@ struct Slot {
     top: Vec<TokenLogprob>,
 }
 
-/// Why there is no token.
+/// Reason why there is no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NotChosen {
     /// The masks were not there in time.
@@ -84,7 +84,8 @@ impl From<ConstraintError> for NotChosen {
     }
 }
 
-/// How long a step waits at its end for masks that are not there, after a forward pass of this duration.
+/// Time for which a step waits at its end for masks that are not there, after a forward pass of this
+/// duration.
 pub(crate) fn mask_patience(batch: &ScheduledBatch, forward_pass: Duration) -> Duration {
     if batch.has_others() { (forward_pass / PART_OF_PASS).max(LEAST_PATIENCE) } else { MOST_PATIENCE }
 }
@@ -283,7 +284,7 @@ fn choose<'a>(
     Ok(sampler.sample(logits, &input)?)
 }
 
-/// How the token after a row is chosen, but for the mask.
+/// Sampling input for the token after a row, but for the mask.
 pub(crate) fn sampling_input<'a>(batch: &'a ScheduledBatch, wanted: &Wanted) -> SamplingInput<'a> {
     let scheduled = &batch.sequences()[wanted.sequence_idx];
     let n_before = wanted.n_drafts_before;

@@ -26,6 +26,5 @@ pub mod shapes;
 pub mod state_cache;
 pub mod tensor_check;
 pub mod tensor_role;
-pub mod weights;
 
 pub use load::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, VocabularySource, load};

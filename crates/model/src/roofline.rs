@@ -13,7 +13,7 @@ use crate::tensor_role::TensorRole;
 /// A tensor as it is held in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldTensor {
-    /// What the forward pass does with it.
+    /// Role in the forward pass.
     pub role: TensorRole,
     /// Its format.
     pub format: Format,

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use crate::arch::{Architecture, LayerNames};
 use crate::config::FeedForward;
 use crate::decoder::weights::{encoded_name, find_tensor, has_weight};
-use crate::weights::TensorSource;
+use throng_checkpoint::TensorSource;
 
-/// What a tensor is for.
+/// Role of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TensorRole {
     /// Multiplied by every token of a step.

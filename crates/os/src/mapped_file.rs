@@ -41,10 +41,10 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// What the system says of a file when it is opened; a file that was written to since has another stamp.
+/// Length and times of a file when it is opened; a file that was written to since has another stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStamp {
-    /// How long it is.
+    /// Its length.
     pub n_bytes: u64,
     /// When its content changed last, in nanoseconds since 1970. Programs that copy files may set it back.
     pub modified_ns: i128,
@@ -107,7 +107,7 @@ impl MappedFile {
         }
     }
 
-    /// What the system said of the file when it was opened.
+    /// Length and times of the file when it was opened.
     pub fn stamp(&self) -> FileStamp {
         self.stamp
     }

@@ -41,7 +41,7 @@ pub enum Pages {
     Small,
 }
 
-/// How the memory is freed.
+/// Origin of the memory, which says how it is freed.
 #[derive(Debug)]
 enum Origin {
     Heap(Layout),

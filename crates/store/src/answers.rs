@@ -9,7 +9,7 @@ pub const MAX_ANSWER_BYTES: u64 = 256 << 20;
 /// A claim to answer a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnswerClaim {
-    /// Whose request it is.
+    /// Tenant of the request.
     pub tenant: String,
     /// The client's key, unique within the tenant.
     pub key: String,
@@ -30,7 +30,7 @@ pub struct ClaimBeat {
     pub beat: u64,
 }
 
-/// What became of a claim.
+/// Outcome of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claimed {
     /// The caller has the claim, and nobody else.

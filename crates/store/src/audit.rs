@@ -4,7 +4,7 @@
 /// Most lines of one answer.
 pub const MAX_AUDIT_LINES: usize = 1_000;
 
-/// What a line of the audit says.
+/// Event of a line of the audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuditEvent {
     /// A request was sent to a replica.
@@ -36,7 +36,7 @@ pub struct AuditLine {
     pub id: String,
     /// When it happened, in milliseconds since the epoch.
     pub at_unix_ms: u64,
-    /// What happened.
+    /// Kind of the error.
     pub event: AuditEvent,
     /// The request's id, as its answer shows it.
     pub request_id: String,
@@ -50,7 +50,7 @@ pub struct AuditLine {
     pub replica: String,
     /// Region of that replica.
     pub region: String,
-    /// Why it was refused.
+    /// Reason why it was refused.
     pub reason: String,
 }
 

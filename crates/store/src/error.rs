@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Why a database cannot be used or a change is refused.
+/// Reason why a database cannot be used or a change is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A database of a kind that this build does not know.
@@ -27,7 +27,7 @@ pub enum StoreError {
     Create {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: std::io::Error,
     },
     /// A database of another program.
@@ -76,9 +76,9 @@ pub enum StoreError {
     /// A name, an expiry or a list is out of its range.
     #[error("{field} must be {expected}")]
     Invalid {
-        /// Which one.
+        /// The executor.
         field: &'static str,
-        /// What it must be.
+        /// Expected value.
         expected: &'static str,
     },
     /// There are as many keys as a server holds in memory.

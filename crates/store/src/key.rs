@@ -11,7 +11,7 @@ use crate::limits::{LimitChange, Limits};
 /// The SHA-256 digest of a key. Keys have 256 random bits, so that a digest cannot be searched for its key.
 pub type KeyDigest = [u8; 32];
 
-/// What keys begin with.
+/// Prefix of keys.
 const LABEL: &str = "sk-";
 /// Hexadecimal digits of a key that are shown, so that its owner knows it again; 224 random bits stay secret.
 const N_SHOWN_DIGITS: usize = 8;
@@ -48,13 +48,13 @@ pub struct ApiKey {
     pub revoked_unix_s: Option<u64>,
     /// The models that it may use; all when absent.
     pub models: Option<Vec<String>>,
-    /// How much it may use.
+    /// Amounts that it may use.
     pub limits: Limits,
-    /// How much all keys of its project may use.
+    /// Amounts that all keys of its project may use.
     pub project_limits: Limits,
-    /// How much all projects of its organisation may use.
+    /// Amounts that all projects of its organisation may use.
     pub organisation_limits: Limits,
-    /// How much each user of its project may use.
+    /// Amounts that each user of its project may use.
     pub user_limits: Limits,
 }
 
@@ -84,7 +84,7 @@ pub struct KeyTable {
     pub keys: Vec<ApiKey>,
 }
 
-/// What to make a key with.
+/// Properties of a new key.
 #[derive(Debug, Clone, Default)]
 pub struct NewKey {
     /// The organisation's name; made when it is new.
@@ -97,11 +97,11 @@ pub struct NewKey {
     pub expires_unix_s: Option<u64>,
     /// The models that it may use; all when absent.
     pub models: Option<Vec<String>>,
-    /// How much it may use.
+    /// Amounts that it may use.
     pub limits: Limits,
 }
 
-/// What to change of a key; what is absent stays, and an inner `None` takes a restriction away.
+/// Changes of a key; a property that is absent stays, and an inner `None` takes a restriction away.
 #[derive(Debug, Clone, Default)]
 #[allow(clippy::option_option, reason = "a change to nothing differs from no change")]
 pub struct KeyChange {
@@ -109,7 +109,7 @@ pub struct KeyChange {
     pub expires_unix_s: Option<Option<u64>>,
     /// The models that it may use.
     pub models: Option<Option<Vec<String>>>,
-    /// How much it may use.
+    /// Amounts that it may use.
     pub limits: LimitChange,
 }
 
@@ -125,13 +125,13 @@ impl KeyChange {
 /// A new key: what is stored of it, and the key itself, which is nowhere else.
 #[derive(Clone)]
 pub struct CreatedKey {
-    /// What is stored.
+    /// Key as it is stored.
     pub key: ApiKey,
     secret: String,
 }
 
 impl CreatedKey {
-    /// What clients send.
+    /// Secret that clients send.
     pub fn secret(&self) -> &str {
         &self.secret
     }

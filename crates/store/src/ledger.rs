@@ -8,7 +8,7 @@ use crate::money::{Cost, Prices};
 /// Most buckets of time that one question covers.
 pub const MAX_USAGE_ROWS: usize = 100_000;
 
-/// How a request ended; what is worse comes later.
+/// End of a request; worse ends come later.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
@@ -38,7 +38,7 @@ impl Outcome {
     }
 }
 
-/// What one request used. Names that do not exist are empty.
+/// Usage of one request. Names that do not exist are empty.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerEntry {
     /// Its name, different from those of all other entries: an entry that is written again changes nothing.
@@ -67,12 +67,12 @@ pub struct LedgerEntry {
     pub prices: Prices,
     /// From its admission to the end of its last answer.
     pub latency_ms: u64,
-    /// How it ended.
+    /// Its end.
     pub outcome: Outcome,
 }
 
 impl LedgerEntry {
-    /// What it costs.
+    /// Its cost.
     pub fn cost(&self) -> Cost {
         self.prices.cost(self.prompt_tokens, self.cached_tokens, self.generated_tokens)
     }
@@ -98,7 +98,7 @@ impl LedgerEntry {
     }
 }
 
-/// What usage is told apart by.
+/// Dimension by which usage is grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UsageGroup {
     /// The project.
@@ -135,7 +135,7 @@ pub struct UsageQuery {
     pub end_unix_s: u64,
     /// The width of a bucket of time; all in one bucket if 0.
     pub bucket_width_s: u64,
-    /// What is told apart.
+    /// Dimensions of the groups.
     pub group_by: Vec<UsageGroup>,
     /// Only these projects, users, keys, models; an absent list restricts nothing.
     pub only: Vec<(UsageGroup, Vec<String>)>,
@@ -154,7 +154,7 @@ pub struct UsageRow {
     pub key_id: String,
     /// The model.
     pub model: String,
-    /// How many requests.
+    /// Number of requests.
     pub n_requests: u64,
     /// Prompt tokens, cached ones included.
     pub prompt_tokens: u64,
@@ -162,11 +162,11 @@ pub struct UsageRow {
     pub cached_tokens: u64,
     /// Output tokens.
     pub generated_tokens: u64,
-    /// What they cost.
+    /// Their cost.
     pub cost: Cost,
 }
 
-/// What one key has used in a day (UTC).
+/// Usage of one key in a day (UTC).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DailyTotal {
     /// Days since the epoch.
@@ -179,6 +179,6 @@ pub struct DailyTotal {
     pub key_id: String,
     /// Tokens, cached ones included.
     pub n_tokens: u64,
-    /// What they cost.
+    /// Their cost.
     pub cost: Cost,
 }

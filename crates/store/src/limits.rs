@@ -1,7 +1,7 @@
 //! How much a key, a project, an organisation or a project's users may use, as data. Does not know who counts
 //! it.
 
-/// What is limited. Absent limits do not restrict.
+/// Kind of a limit. Absent limits do not restrict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LimitKind {
     /// Requests in a minute.
@@ -84,10 +84,10 @@ impl Limits {
     }
 }
 
-/// What to change of limits: what is not named stays, `None` takes a limit away.
+/// Changes of limits: one that is not named stays, `None` takes it away.
 pub type LimitChange = Vec<(LimitKind, Option<u64>)>;
 
-/// What limits belong to, by the names that people use.
+/// Holder of limits, by the names that people use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitScope {
     /// An organisation.

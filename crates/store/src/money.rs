@@ -13,7 +13,7 @@ const N_DECIMALS: usize = 6;
 pub const MAX_PRICE: u64 = 1_000_000_000;
 const PICODOLLARS_PER_DOLLAR: u128 = 1_000_000_000_000;
 
-/// What a token costs, in pico-dollars.
+/// Prices of a token, in pico-dollars.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prices {
     /// A prompt token that was computed.
@@ -25,7 +25,7 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// What these tokens cost; `cached` ones are among those of the prompt.
+    /// Cost of these tokens; `cached` ones are among those of the prompt.
     pub fn cost(&self, prompt: u64, cached: u64, generated: u64) -> Cost {
         let part = |n_tokens: u64, price: u64| u128::from(n_tokens) * u128::from(price);
         let computed = prompt.saturating_sub(cached);

@@ -7,7 +7,7 @@ use crate::error::StoreError;
 use crate::sql::SqlStore;
 use crate::store::Store;
 
-/// Where a database is.
+/// Place of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place<'a> {
     File(&'a Path),

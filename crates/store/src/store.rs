@@ -19,7 +19,7 @@ pub const MAX_KEYS: usize = 100_000;
 /// Longest name of an organisation, a project, a key or a model in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
 
-/// What a store's methods return.
+/// Result of a store's methods.
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// A database. Its work runs on other threads than the caller's. Each change is durable when its future is
@@ -43,7 +43,7 @@ pub trait Store: ObjectStore + Debug + Send + Sync {
     /// Appends entries to the ledger, all or none. One whose id is there already changes nothing.
     /// [`StoreError::Refused`] when one of them is what the database cannot take.
     fn append<'a>(&'a self, entries: &'a [LedgerEntry]) -> StoreFuture<'a, ()>;
-    /// What the entries of a span of time add up to, ordered by bucket and group.
+    /// Sums of the entries of a span of time, ordered by bucket and group.
     fn usage<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>>;
     /// The usage of [`Self::usage`], without a bound on the time that it takes in this process.
     fn usage_at_leisure<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>>;
@@ -77,7 +77,7 @@ pub trait Store: ObjectStore + Debug + Send + Sync {
     fn forget_answers(&self, now_unix_s: u64) -> StoreFuture<'_, u64>;
     /// Writes without changing anything, to see whether the database can be written again.
     fn probe_write(&self) -> StoreFuture<'_, ()>;
-    /// Why the last write failed; `None` if it did not.
+    /// Reason why the last write failed; `None` if it did not.
     fn write_fault(&self) -> Option<String>;
     /// Checks that the database is whole, and that totals are those of the ledger.
     fn check(&self) -> StoreFuture<'_, ()>;

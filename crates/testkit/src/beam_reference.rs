@@ -23,7 +23,7 @@ pub struct ReferenceBeam {
     pub logprob: f64,
     /// That, divided by a power of the length.
     pub score: f64,
-    /// Why it ended.
+    /// Reason why it ended.
     pub reason: FinishReason,
 }
 
@@ -91,7 +91,7 @@ fn ids(tokens: &[PaperToken]) -> Vec<TokenId> {
     tokens.iter().map(|token| token.chosen.token).collect()
 }
 
-/// What is reported of a token, if log-probabilities of so many tokens beside it are.
+/// Report of a token, if log-probabilities of so many tokens beside it are reported.
 fn report(n_top: Option<u32>, token: TokenLogprob, all: &[TokenLogprob]) -> PaperToken {
     match n_top {
         Some(n) => PaperToken { chosen: token, top: all[..all.len().min(n as usize)].to_vec() },

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const MAX_CHUNKS: usize = 64;
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// Which way bytes go.
+/// Direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From who connected to the server behind the proxy.
@@ -22,7 +22,7 @@ pub enum Direction {
     ToClient,
 }
 
-/// What happens to the bytes of one direction, those of new connections too.
+/// Treatment of the bytes of one direction, those of new connections too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// The bytes arrive after this time.
@@ -86,12 +86,12 @@ impl FaultProxy {
         Self { address, shared }
     }
 
-    /// Where clients connect.
+    /// Address that clients connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What happens to bytes of this direction from now on.
+    /// Sets the treatment of this direction's bytes from now on.
     pub fn set(&self, direction: Direction, flow: Flow) {
         let mut known = self.shared.known();
         match direction {

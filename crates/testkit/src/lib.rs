@@ -13,6 +13,7 @@ pub mod paper_executor;
 mod paper_states;
 pub mod postgres;
 pub mod redis;
+mod rotation;
 pub mod shared_files;
 pub mod small_disk;
 pub mod tiny_model;

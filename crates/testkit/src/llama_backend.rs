@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use throng_checkpoint::TensorView;
 use throng_core::batch::BLOCK_TOKENS;
 use throng_model::backend::rotations::Rotations;
 use throng_model::backend::{
@@ -19,7 +20,8 @@ use throng_model::batch_input::BatchInput;
 use throng_model::config::RopeTable;
 use throng_model::kv_cache::KvLayout;
 use throng_model::shapes::{Activation, AttentionShape, Columns, KvShape, RopeStyle, StepShape};
-use throng_model::weights::TensorView;
+
+use crate::rotation::rotate;
 
 /// The device.
 #[derive(Default)]
@@ -34,7 +36,7 @@ pub struct LlamaBackend {
 /// An operation with its buffers, which can be run again.
 type Operation = Box<dyn Fn() + Send>;
 
-/// How often the layers of a step were recorded, and replayed.
+/// Number of times that the layers of a step were recorded, and replayed.
 #[derive(Debug, Default)]
 pub struct LayerCounts {
     /// Steps of which the layers were recorded.
@@ -49,7 +51,7 @@ impl LlamaBackend {
         Self { runs_anew: true, ..Self::default() }
     }
 
-    /// What the device counts.
+    /// Counts of the device.
     pub fn counts(&self) -> Arc<LayerCounts> {
         Arc::clone(&self.counts)
     }
@@ -246,14 +248,7 @@ impl DeviceOps for LlamaBackend {
             for (row, &position) in x.data.chunks_exact_mut(cols).zip(&batch.positions) {
                 let (cos, sin) = tables[table_idx].at(position as usize);
                 for head in row[heads.first..heads.end()].chunks_exact_mut(heads.width) {
-                    for i in 0..cos.len() {
-                        let (a, b) = match style {
-                            RopeStyle::HalfSplit => (i, i + cos.len()),
-                            RopeStyle::Interleaved => (2 * i, 2 * i + 1),
-                        };
-                        let (x, y) = (head[a], head[b]);
-                        (head[a], head[b]) = (x * cos[i] - y * sin[i], y * cos[i] + x * sin[i]);
-                    }
+                    rotate(head, cos, sin, style);
                 }
             }
         });

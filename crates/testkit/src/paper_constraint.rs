@@ -10,7 +10,7 @@ use throng_core::request::TokenId;
 pub struct PaperConstraint {
     /// Token ids are below this.
     pub vocabulary_size: u32,
-    /// Which tokens.
+    /// Seed of the tokens.
     pub seed: u64,
     /// One in so many outputs allows a single token; 0: none does.
     pub one_in_forced: u64,

@@ -55,7 +55,7 @@ impl PaperStates {
         }
     }
 
-    /// What a sequence has seen before a step, of which its blocks say `of_blocks`: something else where its
+    /// Tokens that a sequence has seen before a step, of which its blocks say `of_blocks`: others where its
     /// state does not agree.
     pub(crate) fn before(&self, share: Option<StateShare>, of_blocks: Seen) -> Seen {
         assert_eq!(share.is_some(), !self.0.is_empty(), "a state for every sequence, or none for all");

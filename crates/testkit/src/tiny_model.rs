@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use fastrand::Rng;
+use throng_checkpoint::gguf::writer::{TensorToWrite, write};
+use throng_checkpoint::gguf::{GgufArray, GgufValue};
 use throng_kernels::quant::{Format, quantize_row};
-use throng_model::weights::gguf::writer::{TensorToWrite, write};
-use throng_model::weights::gguf::{GgufArray, GgufValue};
 
 /// The shape of a tiny model.
 #[derive(Debug, Clone)]

@@ -14,9 +14,9 @@ use crate::tool_calls::{
 /// In which formats a model thinks and calls tools, and which of their markers are control tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnswerFormat {
-    /// How it calls tools; `None`: it does not.
+    /// Format of its tool calls; `None`: it makes none.
     pub tool_calls: Option<ToolCallFormat>,
-    /// How it marks its reasoning; `None`: it does not.
+    /// Format of its reasoning; `None`: it has none.
     pub reasoning: Option<ReasoningFormat>,
     control: Vec<(u32, &'static str)>,
 }
@@ -106,7 +106,7 @@ impl AnswerFormat {
     }
 }
 
-/// How one answer is read.
+/// Options for reading one answer.
 #[derive(Debug, Clone, Default)]
 pub struct ParseOptions {
     /// The request's tools; `None`: calls are not looked for.
@@ -172,7 +172,7 @@ impl AnswerParser {
         self.machine.in_reasoning()
     }
 
-    /// What is certain once the answer has ended.
+    /// Returns the events that are certain once the answer has ended.
     pub fn finish(&mut self) -> Vec<AnswerEvent> {
         self.scanner.end(&mut *self.machine, &mut self.out);
         self.out.end();

@@ -15,7 +15,7 @@ pub(crate) struct Decimal {
     point: i64,
 }
 
-/// Why a text is no [`Decimal`].
+/// Reason why a text is no [`Decimal`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The text is no number of JSON.

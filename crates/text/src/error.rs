@@ -1,6 +1,6 @@
 //! The errors of this crate. Does not know HTTP statuses: the gateway maps these.
 
-/// Why a tokenizer could not be built from its files. Always the file's fault, never a request's.
+/// Reason why a tokenizer could not be built from its files. Always the file's fault, never a request's.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
     /// `tokenizer.json` or `tokenizer_config.json` is not JSON or lacks what the format requires.
@@ -11,7 +11,7 @@ pub enum TokenizerError {
     Unsupported(String),
 }
 
-/// Why a text could not be encoded.
+/// Reason why a text could not be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
     /// Longer than any prompt that could fit the context; refused before it is tokenized.
@@ -30,7 +30,7 @@ pub enum TextError {
     Stopped,
 }
 
-/// Why a chat template could not be loaded or rendered.
+/// Reason why a chat template could not be loaded or rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
     /// The template does not parse.
@@ -45,7 +45,7 @@ pub enum TemplateError {
     /// The template used more steps, memory or output than it may.
     #[error("the chat template exceeded its {limit}")]
     Exhausted {
-        /// Which limit: `"steps"`, `"memory"` or `"depth"`.
+        /// Name of the limit: `"steps"`, `"memory"` or `"depth"`.
         limit: &'static str,
     },
     /// `chat_template_kwargs` names a variable that the server sets itself.

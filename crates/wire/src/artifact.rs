@@ -3,20 +3,19 @@
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use throng_core::exact;
 
 /// Bytes that a worker gives out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artifact {
-    /// What they are.
+    /// Kind of the content.
     pub kind: ArtifactKind,
     /// Their [`digest`].
     pub digest: String,
-    /// How many.
+    /// Number of bytes.
     pub n_bytes: u64,
 }
 
-/// What an artifact is.
+/// Kind of an artifact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArtifactKind {
@@ -24,7 +23,7 @@ pub enum ArtifactKind {
     TokenizerJson,
     /// A `tokenizer_config.json`.
     TokenizerConfig,
-    /// The vocabulary of a GGUF file: the JSON of a [`Vocabulary`].
+    /// The vocabulary of a GGUF file: the JSON of a [`Vocabulary`](crate::Vocabulary).
     GgufVocabulary,
     /// The sources of the chat templates: a JSON list of pairs of name and source.
     ChatTemplates,

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What outputs are held to.
+/// Constraint on outputs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Constraint {
@@ -55,13 +55,13 @@ pub struct ToolCalls {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reasoning {
-    /// What opens it.
+    /// Tokens that open it.
     pub open: Vec<u32>,
-    /// What closes it.
+    /// Tokens that close it.
     pub close: Vec<u32>,
-    /// What stands between it and the answer.
+    /// Tokens between it and the answer.
     pub lead: Vec<u32>,
-    /// What stands before an answer without reasoning.
+    /// Tokens before an answer without reasoning.
     pub direct: Vec<u32>,
     /// The prompt ends inside it.
     pub is_open: bool,

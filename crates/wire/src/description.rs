@@ -56,7 +56,7 @@ pub struct Description {
     pub vocabulary_size: u32,
     /// Tokens that end an answer.
     pub eos_token_ids: Vec<TokenId>,
-    /// What holds where a request says nothing.
+    /// Defaults where a request says nothing.
     #[serde(default)]
     pub defaults: GenerationDefaults,
     /// Variables for the chat template where a request does not set them.
@@ -71,7 +71,7 @@ pub struct Description {
     /// The names of its adapters, which requests may use.
     #[serde(default)]
     pub adapters: Vec<String>,
-    /// What its vectors are, where it answers with vectors.
+    /// Kind of its vectors, where it answers with vectors.
     #[serde(default)]
     pub pooling: Option<Pooling>,
     /// Whether it reads prompts with parts that are not text.
@@ -80,15 +80,15 @@ pub struct Description {
     /// The region where it is.
     #[serde(default)]
     pub region: Option<String>,
-    /// What people should be told about the model.
+    /// Notice to people about the model.
     #[serde(default)]
     pub notice: Option<String>,
-    /// What a gateway needs of it.
+    /// Artifacts that a gateway needs of it.
     #[serde(default)]
     pub artifacts: Vec<Artifact>,
 }
 
-/// What the vectors of a model are. A vector stands in the place of the log-probabilities of an answer's only
+/// Kind of a model's vectors. A vector stands in the place of the log-probabilities of an answer's only
 /// token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pooling {

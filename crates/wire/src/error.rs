@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use throng_core::admission::Refusal;
 
-/// Why there is no (more) result.
+/// Reason why there is no (more) result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WireError {
-    /// What happened.
+    /// Kind of the error.
     #[serde(flatten)]
     pub kind: ErrorKind,
     /// Whether another worker may succeed with the same request.
@@ -17,7 +17,7 @@ pub struct WireError {
     pub message: String,
 }
 
-/// What happened.
+/// Kind of the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the fields are those of `Refusal`")]

@@ -30,7 +30,7 @@ pub enum Event {
     Finished { index: u32, reason: FinishReason, timing: Timing },
     /// The request ended, or was not taken in.
     Failed { error: WireError },
-    /// What a newer worker reports: to be passed over.
+    /// Report of a newer worker: to be passed over.
     #[serde(other)]
     Unknown,
 }

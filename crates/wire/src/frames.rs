@@ -23,11 +23,11 @@ const BLOCK_HEAD_BYTES: usize = 1 + 2 * 32 + 4 * BLOCK_TOKENS;
 /// A binary message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// How the blocks after it are laid out.
+    /// Layout of the blocks after it.
     Layout(BlockLayout),
     /// A block.
     Block(Box<BlockFrame>),
-    /// What a newer build sends: to be passed over.
+    /// Frame of a newer build: to be passed over.
     Unknown,
 }
 
@@ -44,7 +44,7 @@ pub struct BlockFrame {
     pub bytes: Vec<u8>,
 }
 
-/// Why a frame was not written or read. A connection with such a frame has no next one.
+/// Reason why a frame was not written or read. A connection with such a frame has no next one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The frame is longer than it may be.
@@ -61,7 +61,7 @@ pub enum FrameError {
     Malformed {
         /// The kind.
         kind: u8,
-        /// What is wrong.
+        /// Reason of the refusal.
         reason: String,
     },
 }
@@ -154,7 +154,7 @@ fn malformed(kind: u8, reason: impl ToString) -> FrameError {
 #[derive(Debug, Default)]
 pub struct FrameBuffer {
     bytes: Vec<u8>,
-    /// Where the first frame that was not taken begins.
+    /// Start of the first frame that was not taken.
     start: usize,
 }
 

@@ -1,6 +1,6 @@
 //! The protocol between gateways and workers: tokens in, tokens out, as lines of JSON over HTTP/2, and KV
-//! blocks as binary frames. Its messages are made of the types of `core`; does not know sockets, text and who
-//! answers.
+//! blocks as binary frames. Its messages are made of the types of `core`, and of a vocabulary of `text`; does
+//! not know sockets and who answers.
 //!
 //! Compatibility: fields that are not known are ignored, fields that are missing have defaults, and what has
 //! no meaning here (an event, a status, a kind of error) is read as the variant that says so. A change beyond
@@ -17,6 +17,7 @@ mod frames;
 mod lines;
 mod request;
 mod status;
+mod vocabulary;
 
 pub use artifact::{Artifact, ArtifactKind, EncoderKeys, InfillKeys, Vocabulary, digest};
 pub use constraint::{Constraint, Form, Reasoning, ToolCalls};
@@ -27,16 +28,17 @@ pub use frames::{BlockFrame, Frame, FrameBuffer, FrameError};
 pub use lines::{LineBuffer, LineTooLong, line};
 pub use request::{Command, Generate};
 pub use status::{MAX_CACHE_NAMES, Status};
+pub use vocabulary::{EncoderKeys, Vocabulary};
 
-/// Where a worker describes itself ([`Description`]).
+/// Path of a worker's [`Description`].
 pub const DESCRIBE: &str = "/worker/describe";
-/// Where it says how it is ([`Status`]).
+/// Path of its [`Status`].
 pub const STATUS: &str = "/worker/status";
-/// Where it says so again and again: lines of [`Status`], one every [`HEARTBEAT_MS`].
+/// Path of its heartbeats: lines of [`Status`], one every [`HEARTBEAT_MS`].
 pub const WATCH: &str = "/worker/watch";
 /// The time between two lines of [`WATCH`]. A worker that is silent for much longer does not get on.
 pub const HEARTBEAT_MS: u64 = 250;
-/// Where it generates: the body begins with the line of a [`Generate`], lines of [`Command`]s may follow
+/// Path of generation: the body begins with the line of a [`Generate`], lines of [`Command`]s may follow
 /// while it runs. The answer is lines of [`Event`]s, the first of them [`Event::Accepted`] or
 /// [`Event::Failed`].
 pub const GENERATE: &str = "/worker/generate";

@@ -25,9 +25,9 @@ pub fn line(value: &impl Serialize) -> Result<Vec<u8>, LineTooLong> {
 #[derive(Debug, Default)]
 pub struct LineBuffer {
     bytes: Vec<u8>,
-    /// Where the first line that was not taken begins.
+    /// Start of the first line that was not taken.
     start: usize,
-    /// How far the end of that line was searched.
+    /// Bytes in which the end of that line was searched.
     searched: usize,
 }
 

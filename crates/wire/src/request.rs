@@ -17,21 +17,21 @@ pub struct Generate {
     pub tenant: TenantId,
     /// Further separates cached prefixes within the tenant.
     pub cache_salt: Option<Arc<str>>,
-    /// Which of the tenant's requests goes first.
+    /// Priority among the tenant's requests.
     pub priority: Priority,
     /// The prompt.
     pub prompt: Arc<[TokenId]>,
-    /// What the prompt has beside its tokens; absent: text only. Not sent to a worker whose
+    /// Parts of the prompt beside its tokens; absent: text only. Not sent to a worker whose
     /// [`Description`](crate::Description) does not say that it reads this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub media: Option<Arc<PromptMedia>>,
-    /// How tokens are chosen and when a continuation ends.
+    /// Choice of tokens, and the ends of continuations.
     pub sampling: Arc<SamplingParams>,
-    /// What the outputs are held to.
+    /// Constraint on the outputs.
     pub constraint: Option<Constraint>,
     /// The adapter to apply to the model's weights, by its name.
     pub adapter: Option<String>,
-    /// How many continuations; not read for a resumed request.
+    /// Number of continuations; not read for a resumed request.
     pub n: u32,
     /// The continuations to go on with; none for a new request.
     pub resumed: Vec<ResumedContinuation>,
@@ -43,10 +43,10 @@ pub struct Generate {
 pub enum Command {
     /// A continuation needs no more tokens.
     Abort {
-        /// Which one.
+        /// The executor.
         index: u32,
     },
-    /// What a newer gateway says: to be passed over.
+    /// Message of a newer gateway: to be passed over.
     #[serde(other)]
     Unknown,
 }

@@ -7,19 +7,19 @@ use throng_core::replica::{self, Load};
 
 use crate::WireError;
 
-/// How a worker is.
+/// State of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Whether it answers.
     pub health: replica::Status,
-    /// How busy it is.
+    /// Its load.
     #[serde(default)]
     pub load: Load,
-    /// Why it would refuse any request now, however short.
+    /// Reason why it would refuse any request now, however short.
     #[serde(default)]
     pub refuses: Option<WireError>,
-    /// What changed in its prefix cache since the line before, in lines of [`WATCH`](crate::WATCH) only.
-    /// Workers that never say anything here do not tell what they have cached.
+    /// Changes of its prefix cache since the line before, in lines of [`WATCH`](crate::WATCH) only. Workers
+    /// that never say anything here do not tell what they have cached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheNews>,
 }

@@ -18,9 +18,10 @@ const PLANTED: &str = "planted_fault";
 const FLAGS: &str = "-Zshare-generics=no -Cunsafe-allow-abi-mismatch=sanitizer";
 /// Instrumented code is optimized little, since that takes its time; the engine's tests link the model and
 /// never run it.
-const PROFILE: [&str; 5] = [
+const PROFILE: [&str; 6] = [
     "--config=profile.dev.package.throng-kernels.opt-level=1",
     "--config=profile.dev.package.throng-model.opt-level=0",
+    "--config=profile.dev.package.throng-checkpoint.opt-level=0",
     "--config=profile.dev.package.throng-core.opt-level=1",
     "--config=profile.dev.package.throng-engine.opt-level=1",
     "--config=profile.dev.package.throng-testkit.opt-level=1",

@@ -17,8 +17,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("throng-store", &[]),
     ("throng-http", &[]),
     ("throng-engine", &["throng-core"]),
-    ("throng-model", &["throng-core", "throng-kernels", "throng-os"]),
-    ("throng-wire", &["throng-core"]),
+    ("throng-checkpoint", &["throng-kernels", "throng-os"]),
+    ("throng-model", &["throng-checkpoint", "throng-core", "throng-kernels", "throng-os"]),
+    ("throng-wire", &["throng-core", "throng-text"]),
     ("throng-api", &["throng-core", "throng-text"]),
     (
         "throng-fleet",
@@ -29,6 +30,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "throng-gateway",
         &[
             "throng-api",
+            "throng-cache",
             "throng-core",
             "throng-engine",
             "throng-fleet",
@@ -39,11 +41,12 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-wire",
         ],
     ),
-    ("throng-testkit", &["throng-core", "throng-kernels", "throng-model"]),
+    ("throng-testkit", &["throng-checkpoint", "throng-core", "throng-kernels", "throng-model"]),
     (
         "throng-cli",
         &[
             "throng-api",
+            "throng-checkpoint",
             "throng-core",
             "throng-os",
             "throng-kernels",

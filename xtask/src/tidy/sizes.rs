@@ -1,5 +1,6 @@
-//! Files have at most 500 lines and functions at most 80, except for tests. Exceptions are listed in
-//! `xtask/tidy-exceptions.txt`; one that is no longer needed is a finding, so the list can only shrink.
+//! Crates have at most 22,000 lines in `src`, without exceptions. Files have at most 500 lines and functions
+//! at most 80, except for tests. Exceptions are listed in `xtask/tidy-exceptions.txt`; one that is no longer
+//! needed is a finding, so the list can only shrink.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,14 +11,15 @@ use syn::visit::{self, Visit};
 
 use super::{Finding, SourceFile};
 
+const MAX_CRATE_LINES: usize = 22_000;
 const MAX_FILE_LINES: usize = 500;
 const MAX_FUNCTION_LINES: usize = 80;
 const EXCEPTIONS: &str = "xtask/tidy-exceptions.txt";
 
-/// Finds files and functions that are too long.
+/// Finds crates, files and functions that are too long.
 pub fn check(root: &Path, files: &[SourceFile]) -> Result<Vec<Finding>> {
     let mut exceptions = exceptions(root)?;
-    let mut findings = Vec::new();
+    let mut findings = large_crates(files);
     for file in files.iter().filter(|file| !file.is_test()) {
         let n_lines = file.text.lines().count();
         let limit = exceptions.get_mut(&file.path).map_or(MAX_FILE_LINES, |exception| {
@@ -42,6 +44,20 @@ pub fn check(root: &Path, files: &[SourceFile]) -> Result<Vec<Finding>> {
         }
     }
     Ok(findings)
+}
+
+/// Crates with too many lines under `src`.
+fn large_crates(files: &[SourceFile]) -> Vec<Finding> {
+    let mut n_lines: BTreeMap<&str, usize> = BTreeMap::new();
+    for file in files {
+        if let Some((name, _)) = file.path.split_once("/src/") {
+            *n_lines.entry(name).or_default() += file.text.lines().count();
+        }
+    }
+    let too_large = n_lines.into_iter().filter(|(_, n)| *n > MAX_CRATE_LINES);
+    too_large
+        .map(|(name, n)| Finding::new(name, format!("{n} lines in src, at most {MAX_CRATE_LINES}")))
+        .collect()
 }
 
 struct Exception {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
+use throng_checkpoint::quantized::Encoding;
 use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::Isa;
 use throng_kernels::quant::{ComputePath, Format};
@@ -14,7 +15,6 @@ use throng_model::config::{AttentionConfig, DecoderConfig, FeedForward, LatentCo
 use throng_model::state_cache::StateLayout;
 use throng_model::tensor_check::groups;
 use throng_model::tensor_role::TensorRole;
-use throng_model::weights::quantized::Encoding;
 
 use crate::args::InspectArgs;
 use crate::config::{EngineSection, ModelSection};

@@ -138,7 +138,7 @@ fn artifacts(running: &RunningModel, section: &ModelSection) -> Result<Vec<(Arti
             artifacts.extend(tokenizer_config.clone().map(|config| (ArtifactKind::TokenizerConfig, config)));
         }
         VocabularySource::Gguf(gguf) => {
-            let vocabulary = sent_vocabulary(vocabulary::gguf_vocabulary(gguf)?);
+            let vocabulary = Vocabulary::from(vocabulary::gguf_vocabulary(gguf)?);
             artifacts.push((ArtifactKind::GgufVocabulary, serde_json::to_vec(&vocabulary)?));
         }
     }

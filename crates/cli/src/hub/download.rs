@@ -53,12 +53,11 @@ pub(super) fn fetch<'a>(
 /// The files that a safetensors index names.
 fn shards(repository: &str, index: &Path) -> Result<Vec<String>, HubError> {
     let json = fs::read(index).map_err(|source| HubError::Io { path: index.to_owned(), source })?;
-    let places =
-        throng_model::weights::safetensors::parse_index(&json).map_err(|error| HubError::Download {
-            repository: repository.to_owned(),
-            file: INDEX_FILE.to_owned(),
-            reason: error.to_string(),
-        })?;
+    let places = throng_checkpoint::safetensors::parse_index(&json).map_err(|error| HubError::Download {
+        repository: repository.to_owned(),
+        file: INDEX_FILE.to_owned(),
+        reason: error.to_string(),
+    })?;
     let mut shards: Vec<String> = places.into_iter().map(|(_, shard)| shard).collect();
     shards.sort_unstable();
     shards.dedup();

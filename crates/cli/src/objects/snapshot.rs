@@ -90,7 +90,7 @@ impl Model<'_> {
         let mut objects = self.objects.clone();
         if files.iter().any(|file| file == INDEX_FILE) {
             let index = self.small(INDEX_FILE).await?;
-            let places = throng_model::weights::safetensors::parse_index(&index)
+            let places = throng_checkpoint::safetensors::parse_index(&index)
                 .map_err(|error| self.failed(INDEX_FILE, &error))?;
             let mut shards: Vec<String> = places.into_iter().map(|(_, shard)| shard).collect();
             shards.sort_unstable();

@@ -123,7 +123,7 @@ pub fn executor(
             (runner, Some(of_draft.map_err(failed)?), false)
         }
         Some((Drafter::Head(head), kv_dtype)) => {
-            let both = model.runner_with_head(&threads, options, (head, kv_dtype)).map_err(failed)?;
+            let both = model.runner_with_head(&threads, options, head, kv_dtype).map_err(failed)?;
             (both.model, Some(both.head), true)
         }
     };

@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
+use throng_checkpoint::gguf::Gguf;
 use throng_cli::vocabulary::gguf_vocabulary;
-use throng_model::weights::gguf::Gguf;
 use throng_testkit::shared_files::shared;
 use throng_text::{EncodeOptions, Tokenizer};
 

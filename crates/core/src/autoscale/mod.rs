@@ -51,7 +51,7 @@ impl Default for AutoscaleConfig {
     }
 }
 
-/// What is seen of a model's replicas at one time.
+/// Observation of a model's replicas at one time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Observation {
     /// Replicas that answer.
@@ -145,7 +145,7 @@ impl Autoscaler {
 }
 
 impl State {
-    /// How many replicas this observation alone asks for.
+    /// Number of replicas that this observation alone asks for.
     fn wish(&self, config: &AutoscaleConfig, seen: &Observation, is_refused: bool, is_idle: bool) -> u32 {
         let fewest = if is_idle { config.min_replicas } else { config.min_replicas.max(1) };
         let within = |wish: u32| wish.clamp(fewest, config.max_replicas);

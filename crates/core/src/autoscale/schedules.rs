@@ -44,7 +44,7 @@ fn config(rng: &mut Rng, bug: Option<Bug>) -> (AutoscaleConfig, AutoscaleConfig)
     (config, used)
 }
 
-/// What was decided before, to compare the next decision with.
+/// Earlier decisions, to compare the next one with.
 #[derive(Debug, Default)]
 struct Promises {
     last: Option<u32>,
@@ -54,7 +54,7 @@ struct Promises {
 }
 
 impl Promises {
-    /// What is wrong with a decision at a time in seconds, if anything.
+    /// Error of a decision at a time in seconds, if any.
     fn check(
         &mut self,
         config: &AutoscaleConfig,

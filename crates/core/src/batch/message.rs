@@ -45,12 +45,12 @@ struct SequenceRecord {
     n_drafts: u32,
     n_to_draft: u32,
     carried: Option<u32>,
-    /// Which of the sampling parameters.
+    /// Index of the sampling parameters.
     sampling: u32,
     /// The number of its masks, if it has a constraint.
     masks: Option<u64>,
     adapter: Option<u32>,
-    /// Which of the media of prompts.
+    /// Index of the media of prompts.
     media: Option<u32>,
     state: Option<StateRecord>,
     n_tokens: u32,

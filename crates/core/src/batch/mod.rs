@@ -58,7 +58,7 @@ pub struct ScheduledBatch {
 /// One sequence's share of a step.
 #[derive(Debug, Clone)]
 pub struct ScheduledSequence {
-    /// Whose step it is.
+    /// Sequence that the step is for.
     pub id: SequenceId,
     /// Position of the first new token.
     pub start: u32,
@@ -69,26 +69,26 @@ pub struct ScheduledSequence {
     pub next_prompt_token: Option<TokenId>,
     /// Whether output tokens are chosen, the first of them at position `start + n_tokens - n_drafts`.
     pub sample: bool,
-    /// How many of the new tokens, at their end, are drafts; 0 unless `sample`.
+    /// Number of new tokens, at their end, that are drafts; 0 unless `sample`.
     pub n_drafts: usize,
-    /// How many drafts the executor may make and add after the new tokens, for which the blocks have room; 0
-    /// where `n_drafts` is not.
+    /// Number of drafts that the executor may make and add after the new tokens, for which the blocks have
+    /// room; 0 where `n_drafts` is not.
     pub n_to_draft: usize,
-    /// Where its one new token comes from, if the step submitted before this one chooses it and has not been
-    /// collected yet: which of that step's sequences it is. What stands in the token's place is not read. If
-    /// that sequence gets no token, the answer is not read either.
+    /// Index of the sequence from which its one new token comes, if the step submitted before this one
+    /// chooses it and has not been collected yet: which of that step's sequences it is. What stands in the
+    /// token's place is not read. If that sequence gets no token, the answer is not read either.
     pub carried: Option<usize>,
-    /// How to choose.
+    /// Sampling parameters.
     pub sampling: Arc<SamplingParams>,
-    /// What restricts the output tokens, if anything.
+    /// Constraint on the output tokens, if any.
     pub constraint: Option<Arc<dyn TokenConstraint>>,
     /// Masks of the constraint after its output and after each draft; `None` without a constraint.
     pub masks: Option<Arc<SequenceMasks>>,
     /// The adapter to apply to the model's weights, if any.
     pub adapter: Option<AdapterId>,
-    /// What its prompt has beside tokens; none: text only.
+    /// Parts of the prompt that are not tokens; none: text only.
     pub media: Option<Arc<PromptMedia>>,
-    /// What the step does with its recurrent state; none where the model has no recurrent layers.
+    /// Use of the recurrent state by the step; none where the model has no recurrent layers.
     pub state: Option<StateShare>,
     tokens: Range<usize>,
     blocks: Range<usize>,
@@ -96,10 +96,10 @@ pub struct ScheduledSequence {
     output: Range<usize>,
 }
 
-/// What [`ScheduledBatch::push`] takes: one sequence with its slices.
+/// Argument of [`ScheduledBatch::push`]: one sequence with its slices.
 #[derive(Debug)]
 pub struct NewSequence<'a> {
-    /// Whose step it is.
+    /// Sequence that the step is for.
     pub id: SequenceId,
     /// Position of the first new token.
     pub start: u32,
@@ -109,9 +109,9 @@ pub struct NewSequence<'a> {
     pub next_prompt_token: Option<TokenId>,
     /// Whether output tokens are chosen after the last of `tokens` and after each draft.
     pub sample: bool,
-    /// How to choose.
+    /// Sampling parameters.
     pub sampling: Arc<SamplingParams>,
-    /// What restricts the output tokens, if anything.
+    /// Constraint on the output tokens, if any.
     pub constraint: Option<Arc<dyn TokenConstraint>>,
     /// The adapter to apply to the model's weights, if any.
     pub adapter: Option<AdapterId>,
@@ -331,8 +331,8 @@ impl ScheduledBatch {
         &self.blocks[sequence.blocks.clone()]
     }
 
-    /// What stands before the token to choose after the sequence's first `n_accepted` drafts: prompt, output
-    /// so far and those drafts, when the sequence's sampling reads them; else empty.
+    /// Tokens that stand before the token to choose after the sequence's first `n_accepted` drafts: prompt,
+    /// output so far and those drafts, when the sequence's sampling reads them; else empty.
     pub fn history(&self, sequence: &ScheduledSequence, n_accepted: usize) -> &[TokenId] {
         let history = &self.history[sequence.history.clone()];
         &history[..history.len().saturating_sub(sequence.n_drafts - n_accepted)]
@@ -363,12 +363,12 @@ impl ScheduledSequence {
         self.sample && self.constraint.is_some() && self.state.is_none()
     }
 
-    /// How many new tokens the sequence has, drafts included.
+    /// Number of new tokens of the sequence, drafts included.
     pub fn n_tokens(&self) -> usize {
         self.tokens.len()
     }
 
-    /// How many of the new tokens are known.
+    /// Number of new tokens that are known.
     pub fn n_known(&self) -> usize {
         self.tokens.len() - self.n_drafts
     }

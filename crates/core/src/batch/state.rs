@@ -16,7 +16,7 @@ pub struct StateShare {
     pub from: Option<MemorySlot>,
     /// The slot that holds the state after the last new token when the step has ended. May be `from`.
     pub to: MemorySlot,
-    /// Where the state is kept besides, in increasing order of tokens.
+    /// Further copies of the state, in increasing order of tokens.
     pub saves: [Option<StateSave>; 2],
 }
 

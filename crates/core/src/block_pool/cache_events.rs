@@ -55,11 +55,11 @@ fn all(names: impl Iterator<Item = BlockKey>) -> Vec<CacheEvent> {
     std::iter::once(CacheEvent::Cleared).chain(names.map(CacheEvent::Stored)).collect()
 }
 
-/// What a reader of a [`CacheLog`] has not seen.
+/// Changes that a reader of a [`CacheLog`] has not seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CacheNews {
-    /// What the reader knew is void: `stored` is all there is.
+    /// Whether earlier knowledge is void: `stored` is all there is.
     pub is_snapshot: bool,
     /// Blocks that can be found.
     pub stored: Vec<BlockKey>,
@@ -82,7 +82,7 @@ impl CacheNews {
     }
 }
 
-/// How far a reader of a [`CacheLog`] has read.
+/// Position of a reader in a [`CacheLog`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheCursor(Option<u64>);
 
@@ -122,7 +122,7 @@ impl CacheLog {
         }
     }
 
-    /// What a reader has not seen: a few changes, or everything if it is new or too far behind.
+    /// Returns the changes that a reader has not seen: a few, or everything if it is new or too far behind.
     pub fn read(&self, cursor: &mut CacheCursor) -> CacheNews {
         let end = self.first + self.events.len() as u64;
         let before = cursor.0.replace(end);

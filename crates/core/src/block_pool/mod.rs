@@ -41,7 +41,7 @@ struct Slot {
     identity: Option<Identity>,
 }
 
-/// What a published block holds. A lookup compares all of it, so that not even a bug in hashing hands out
+/// Content of a published block. A lookup compares all of it, so that not even a bug in hashing hands out
 /// another text's block.
 #[derive(Debug, Clone, PartialEq)]
 struct Identity {
@@ -104,12 +104,12 @@ impl BlockPool {
         self.n_total() - self.n_available()
     }
 
-    /// How many blocks [`BlockPool::allocate`] can give.
+    /// Number of blocks that [`BlockPool::allocate`] can give.
     pub fn n_available(&self) -> usize {
         self.n_free() + self.n_cached
     }
 
-    /// How many references `block` has.
+    /// Number of references to `block`.
     pub fn n_references(&self, block: BlockId) -> u32 {
         self.slots[block.0 as usize].n_references
     }
@@ -207,7 +207,7 @@ impl BlockPool {
         self.events.is_recording()
     }
 
-    /// What was published and forgotten since the last call.
+    /// Takes the changes since the last call: blocks published and dropped.
     pub fn take_cache_events(&mut self) -> Vec<CacheEvent> {
         self.events.take()
     }

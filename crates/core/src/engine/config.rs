@@ -2,10 +2,10 @@
 
 use crate::scheduler::SchedulerConfig;
 
-/// How the engine runs.
+/// Settings of the engine.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
-    /// How steps are planned and what may wait.
+    /// Settings of planning, and bounds on waiting requests.
     pub scheduler: SchedulerConfig,
     /// A step that takes longer is given up: its requests fail, and the engine goes on with a new executor.
     pub step_timeout_ms: u64,
@@ -29,11 +29,11 @@ pub struct EngineConfig {
     pub max_paused_requests: u32,
     /// A request that was paused this long without a break fails.
     pub pause_timeout_ms: u64,
-    /// How many of the latest steps the step log keeps.
+    /// Number of latest steps that the step log keeps.
     pub max_logged_steps: u32,
-    /// How many of the latest inputs the input log keeps. At least 1.
+    /// Number of latest inputs that the input log keeps. At least 1.
     pub max_logged_inputs: u32,
-    /// How many bytes of prompts and outputs the input log keeps; the latest input is kept whatever its size.
+    /// Bytes of prompts and outputs that the input log keeps; the latest input is kept whatever its size.
     pub max_logged_input_bytes: u64,
 }
 

@@ -6,7 +6,7 @@ use crate::batch::SequenceError;
 use crate::executor::ExecutorError;
 use crate::replica;
 
-/// Why a request was not taken in. Said at once, without waiting for a step.
+/// Reason why a request was not taken in. Said at once, without waiting for a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// A request that can never run, or more than may wait.
@@ -23,7 +23,7 @@ pub enum SubmitError {
 /// An event of a request of an engine.
 pub type StreamEvent = replica::StreamEvent<EngineFailure>;
 
-/// Why a request that was taken in has no (more) result.
+/// Reason why a request that was taken in has no (more) result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EngineFailure {
     /// The step that computed it took too long and was given up.

@@ -18,7 +18,7 @@ const MAX_REUSED_ENTRIES: usize = 1024;
 pub struct LoggedInput {
     /// The time that the core was told.
     pub now: Timestamp,
-    /// What it was told.
+    /// The input.
     pub input: Input,
     n_bytes: usize,
 }

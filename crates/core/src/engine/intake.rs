@@ -94,8 +94,8 @@ impl Intake {
     }
 }
 
-/// What the engine's own scheduler is given: no bound of its own on what waits, because [`Intake`] has
-/// bounded it.
+/// Settings of the engine's own scheduler: no bound of its own on what waits, because [`Intake`] has bounded
+/// it.
 pub fn without_queue_bound(config: &SchedulerConfig) -> SchedulerConfig {
     SchedulerConfig { max_queued_requests: u32::MAX, max_queued_tokens: u64::MAX, ..config.clone() }
 }

@@ -28,11 +28,11 @@ pub struct RecordedLoad {
 pub struct RecordedInput {
     /// Nanoseconds since the engine's start.
     pub at_ns: u64,
-    /// What it was.
+    /// The event.
     pub event: RecordedEvent,
 }
 
-/// What came from outside, but for the ends of steps: those follow from the rest.
+/// Events from outside, without the ends of steps: those follow from the rest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordedEvent {
@@ -55,7 +55,7 @@ pub struct RecordedRequest {
     pub id: u64,
     /// Number of its tenant, in the order in which tenants came.
     pub tenant: u32,
-    /// Which of the tenant's requests goes first.
+    /// Priority among the tenant's requests.
     pub priority: Priority,
     /// Number of its adapter in the executors.
     pub adapter: Option<u32>,

@@ -6,15 +6,15 @@ use crate::scheduler::SchedulerStats;
 /// A snapshot of the engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct EngineStats {
-    /// What runs and waits, whose the blocks are, and the counts of tokens, hits and preemptions.
+    /// Running and waiting requests, holders of blocks, and counts of tokens, hits and preemptions.
     pub scheduler: SchedulerStats,
-    /// What is known of its speed; nothing before the first step.
+    /// Measured speed; none before the first step.
     pub machine: Option<ServiceRate>,
     /// New tokens a step.
     pub iteration_tokens: IterationTokens,
     /// Time spent in steps, in seconds.
     pub step_seconds: f64,
-    /// What failed.
+    /// Counts of failures.
     pub failures: FailureCounts,
     /// Executors made after the first.
     pub executor_restarts: u64,
@@ -22,7 +22,7 @@ pub struct EngineStats {
     pub abandoned_threads: u32,
 }
 
-/// How often what failed.
+/// Counts of failures by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FailureCounts {
     /// Steps that took too long.

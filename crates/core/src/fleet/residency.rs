@@ -6,7 +6,7 @@ use std::time::Duration;
 /// A model that was asked for so lately is not unloaded: its requests may still be on their way to it.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Where a model is.
+/// Residence of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// On disk only.
@@ -19,7 +19,7 @@ pub enum Standing {
     Leaving,
 }
 
-/// What is to be done for a request to a model.
+/// Next step for a request to a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Nothing: it can be asked.
@@ -35,7 +35,7 @@ pub enum Step {
 #[derive(Debug)]
 struct Model {
     standing: Standing,
-    /// What it holds: as it is estimated, and as it is known since it was first loaded.
+    /// Bytes that it holds: estimated, or known since it was first loaded.
     n_bytes: u64,
     last_used: Duration,
     /// Time without requests after which it is unloaded, where a request has set one.
@@ -70,19 +70,19 @@ impl Residency {
         self.models.len() - 1
     }
 
-    /// Where a model is.
+    /// Residence of a model.
     pub fn standing(&self, model: usize) -> Standing {
         self.models[model].standing
     }
 
-    /// What models in memory, and those on their way there or away, hold.
+    /// Bytes of models in memory and of those on their way there or away.
     pub fn n_bytes(&self) -> u64 {
         let present = self.models.iter().filter(|model| model.standing != Standing::Absent);
         present.fold(0, |sum, model| sum.saturating_add(model.n_bytes))
     }
 
-    /// What is to be done for a request to `model` now. A model that is too large for the bound is loaded
-    /// when it would be alone.
+    /// Next step for a request to `model` now. A model that is too large for the bound is loaded when it
+    /// would be alone.
     pub fn wanted(&mut self, model: usize, now: Duration, is_idle: impl Fn(usize) -> bool) -> Step {
         match self.models[model].standing {
             Standing::Loaded => {

@@ -20,7 +20,7 @@ pub enum Retry {
 /// The replicas that a request was submitted to.
 #[derive(Debug, Default)]
 pub struct Tried {
-    /// How often it was submitted.
+    /// Number of submissions.
     n: usize,
     /// Replicas that run it, refused it or failed at it.
     known: Vec<ReplicaId>,

@@ -25,7 +25,7 @@ pub struct Board {
 /// asked: it is void once the replica was ejected, drained or connected anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Probe {
-    /// Whom to ask.
+    /// Replica to probe.
     pub replica: ReplicaId,
     number: u64,
 }
@@ -60,17 +60,17 @@ impl Board {
         }
     }
 
-    /// How far it is; `None` for one that is not known.
+    /// State of a replica; `None` for one that is not known.
     pub fn state(&self, id: ReplicaId) -> Option<State> {
         self.replicas.get(&id).map(|record| record.state)
     }
 
-    /// Why it is ejected.
+    /// Reason why it is ejected.
     pub fn cause(&self, id: ReplicaId) -> Option<Cause> {
         self.replicas.get(&id).and_then(|record| record.cause)
     }
 
-    /// How often replicas were ejected.
+    /// Number of ejections of replicas.
     pub fn n_ejections(&self) -> u64 {
         self.n_ejections
     }

@@ -2,7 +2,7 @@
 
 use crate::time::Nanos;
 
-/// How replicas are judged.
+/// Settings of the judgement of replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HealthConfig {
     /// Number of consecutive failures that eject a replica.

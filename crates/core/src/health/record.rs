@@ -4,7 +4,7 @@
 use super::config::HealthConfig;
 use crate::time::{Nanos, Timestamp};
 
-/// How far a replica is on its way through its life.
+/// State of a replica in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Has not answered a probe since it was found, or since its connection was lost.
@@ -32,7 +32,7 @@ impl State {
     }
 }
 
-/// Why a replica was ejected.
+/// Reason why a replica was ejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// Attempts failed one after the other.
@@ -76,7 +76,7 @@ pub(super) struct Record {
     pub probe_at: Timestamp,
     /// The number of the probe that runs. The end of any other says nothing any more.
     pub probe: Option<u64>,
-    /// How long the latest probe took that was answered.
+    /// Duration of the latest probe that was answered.
     pub probe_delay: Option<Nanos>,
     n_consecutive_failures: u32,
     /// The span that runs, its number, and the one before it.
@@ -93,7 +93,7 @@ pub(super) struct Record {
 /// listened: the process that judges did not run, and neither may the replica have.
 const MAX_HEARTBEAT_GAP: Nanos = Nanos::from_ms(1_000);
 
-/// How long the step counter has not moved though there was something to do.
+/// Time for which the step counter has not moved though there was something to do.
 #[derive(Debug)]
 struct StepWatch {
     n_steps: u64,
@@ -149,7 +149,7 @@ impl Record {
         }
     }
 
-    /// Why the replica must be ejected after one more failure.
+    /// Reason why the replica must be ejected after one more failure.
     pub fn fail(&mut self, config: &HealthConfig, now: Timestamp) -> Option<Cause> {
         self.n_consecutive_failures += 1;
         self.count(true, config, now);

@@ -42,7 +42,7 @@ impl Budgets {
     }
 }
 
-/// Which day and month it is: numbers that go up.
+/// Number of the day and of the month; both go up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Periods {
     /// The day.
@@ -51,12 +51,12 @@ pub struct Periods {
     pub month: u64,
 }
 
-/// Whose budget it is, and how much it allows.
+/// Holder of a budget, and its amounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetScope {
     /// Its name, different from those of all other scopes.
     pub name: Arc<str>,
-    /// How much it may spend.
+    /// Amounts that it may spend.
     pub budgets: Budgets,
 }
 
@@ -69,17 +69,17 @@ pub struct BudgetRefusal {
     pub is_daily: bool,
     /// Whether it is one of money or of tokens.
     pub is_money: bool,
-    /// How much it allows.
+    /// Amount that it allows.
     pub limit: u128,
-    /// How much of it was spent.
+    /// Amount spent.
     pub spent: u128,
-    /// How much running requests may spend of it.
+    /// Amount that running requests may spend of it.
     pub reserved: u128,
-    /// How much the request may spend.
+    /// Amount that the request may spend.
     pub needed: u128,
 }
 
-/// What a request may spend at most. It is to be given back to [`Accounts::settle`].
+/// Most that a request may spend. It is to be given back to [`Accounts::settle`].
 #[derive(Debug)]
 #[must_use]
 pub struct BudgetReservation {
@@ -87,7 +87,7 @@ pub struct BudgetReservation {
     most: Spending,
 }
 
-/// What all scopes have spent.
+/// Spending of all scopes.
 #[derive(Debug, Clone, Default)]
 pub struct Accounts {
     accounts: BTreeMap<Arc<str>, Account>,
@@ -102,12 +102,12 @@ struct Account {
     n_running: u64,
 }
 
-/// What was spent in a period.
+/// Spending in a period.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spent {
-    /// What the ledger is known to have.
+    /// Spending known to be in the ledger.
     written: Spending,
-    /// What has ended and is not known to be in the ledger.
+    /// Spending of ended requests that is not known to be in the ledger.
     unwritten: Spending,
 }
 
@@ -127,7 +127,7 @@ impl Accounts {
             let account = self.accounts.get(&scope.name).copied().unwrap_or_default();
             let Budgets { day, month } = &scope.budgets;
             for (spent, budget, is_daily) in [(&account.day, day, true), (&account.month, month, false)] {
-                spent.check(budget, account.reserved, most, (idx, is_daily))?;
+                spent.check(budget, account.reserved, most, idx, is_daily)?;
             }
         }
         let names: Vec<Arc<str>> = scopes.iter().map(|scope| scope.name.clone()).collect();
@@ -151,7 +151,7 @@ impl Accounts {
         }
     }
 
-    /// What a request that ended in these periods has spent is in the ledger now.
+    /// Notes that the spending of a request that ended in these periods is in the ledger now.
     pub fn wrote(&mut self, scopes: &[&str], spent: Spending, at: Periods) {
         for name in scopes {
             let Some(account) = self.accounts.get_mut(*name) else { continue };
@@ -233,7 +233,8 @@ impl Spent {
         budget: &Budget,
         reserved: Spending,
         most: Spending,
-        (scope, is_daily): (usize, bool),
+        scope: usize,
+        is_daily: bool,
     ) -> Result<(), BudgetRefusal> {
         let spent = self.total();
         let total = spent.and(reserved).and(most);

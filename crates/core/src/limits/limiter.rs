@@ -25,16 +25,16 @@ impl Limits {
     }
 }
 
-/// What limits belong to: a key, a project, … The limits may change from one request to the next.
+/// Holder of limits: a key, a project, … The limits may change from one request to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     /// Its name, different from those of all other scopes.
     pub name: Arc<str>,
-    /// How much it may use.
+    /// Amounts that it may use.
     pub limits: Limits,
 }
 
-/// What of the limits is meant.
+/// Kind of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LimitKind {
     /// Requests at a time.
@@ -45,14 +45,14 @@ pub enum LimitKind {
     Tokens,
 }
 
-/// Why a request may not begin.
+/// Reason why a request may not begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitRefusal {
     /// Too much is in use.
     Exceeded {
         /// The limit that keeps the request waiting for longest.
         kind: LimitKind,
-        /// How much may be used.
+        /// Amount that may be used.
         limit: u64,
         /// After this time the request fits if nothing else is used until then, and not earlier unless
         /// something is given back. None where running requests must end first.
@@ -60,29 +60,29 @@ pub enum LimitRefusal {
     },
     /// The request alone is over the limit.
     NeverFits {
-        /// Which one.
+        /// The executor.
         kind: LimitKind,
-        /// How much may be used.
+        /// Amount that may be used.
         limit: u64,
-        /// How much the request needs.
+        /// Amount that the request needs.
         needed: u64,
     },
     /// The maximum number of scopes is in use.
     TooManyScopes,
 }
 
-/// What is left of a limit.
+/// Rest of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remaining {
     /// The limit.
     pub limit: u64,
-    /// How much of it is left now.
+    /// Amount that is left now.
     pub remaining: u64,
     /// After which time all of it is left if nothing is used until then.
     pub reset: Nanos,
 }
 
-/// What is left of the limits of a request's scopes, of each kind the one of which least is left.
+/// Rests of the limits of a request's scopes: of each kind the smallest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Status {
     /// Remaining requests of the minute.
@@ -91,7 +91,7 @@ pub struct Status {
     pub tokens: Option<Remaining>,
 }
 
-/// What a request is charged with. It is to be given back to [`Limiter::settle`] or [`Limiter::cancel`].
+/// Charge of a request. It is to be given back to [`Limiter::settle`] or [`Limiter::cancel`].
 #[derive(Debug)]
 #[must_use]
 pub struct Reservation {
@@ -100,7 +100,7 @@ pub struct Reservation {
     pub(super) n_tokens: u64,
 }
 
-/// What is in use.
+/// Usage of all scopes.
 #[derive(Debug, Clone)]
 pub struct Limiter {
     max_scopes: usize,
@@ -179,7 +179,7 @@ impl Limiter {
         self.give_back(reservation, Use { requests: 1, tokens });
     }
 
-    /// What is left.
+    /// Rests of the limits.
     pub fn status(&mut self, scopes: &[Scope], now: Timestamp) -> Status {
         self.advance(scopes, now);
         let mut status = Status::default();
@@ -192,7 +192,7 @@ impl Limiter {
         status
     }
 
-    /// What a scope uses: requests and tokens of the last minute, and running requests.
+    /// Usage of a scope: requests and tokens of the last minute, and running requests.
     pub(super) fn used(&mut self, name: &str, now: Timestamp) -> [u64; 3] {
         self.now = self.now.max(BucketId::at(now));
         let Some(usage) = self.scopes.get_mut(name) else { return [0; 3] };
@@ -201,7 +201,7 @@ impl Limiter {
         [requests, tokens, usage.n_running]
     }
 
-    /// How many scopes are in memory.
+    /// Number of scopes in memory.
     pub fn n_scopes(&self) -> usize {
         self.scopes.len()
     }
@@ -228,11 +228,11 @@ impl Limiter {
             let usage = self.scopes.get(&scope.name);
             let (window, n_running) = (usage.map(|u| &u.window), usage.map_or(0, |u| u.n_running));
             let (limits, here) = (scope.limits, allowed(scope));
-            let of_requests = (limits.requests_per_minute, here.requests_per_minute);
-            let of_tokens = (limits.tokens_per_minute, here.tokens_per_minute);
+            let (limit, rest) = (limits.requests_per_minute, here.requests_per_minute);
             let requests =
-                exceeds(LimitKind::Requests, of_requests, window, needed, now, |used| used.requests)?;
-            let tokens = exceeds(LimitKind::Tokens, of_tokens, window, needed, now, |used| used.tokens)?;
+                exceeds(LimitKind::Requests, limit, rest, window, needed, now, |used| used.requests)?;
+            let (limit, rest) = (limits.tokens_per_minute, here.tokens_per_minute);
+            let tokens = exceeds(LimitKind::Tokens, limit, rest, window, needed, now, |used| used.tokens)?;
             let kind = LimitKind::ConcurrentRequests;
             let concurrent = match limits.concurrent_requests.zip(here.concurrent_requests) {
                 Some((0, _)) => return Err(LimitRefusal::NeverFits { kind, limit: 0, needed: 1 }),
@@ -276,7 +276,8 @@ impl Limiter {
 /// Whether what of a limit may be used here is exceeded, and then how long it is so.
 fn exceeds(
     kind: LimitKind,
-    (limit, here): (Option<u64>, Option<u64>),
+    limit: Option<u64>,
+    here: Option<u64>,
     window: Option<&Window>,
     needed: Use,
     now: Timestamp,

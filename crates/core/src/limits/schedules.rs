@@ -19,7 +19,7 @@ const BUCKET: Nanos = Nanos(250_000_000);
 enum Bug {
     /// Tokens are given back to the present instead of to when they were charged.
     RefundToPresent,
-    /// What expired is given back once more, to the oldest time that still counts.
+    /// Refunds of expired entries count once more, for the oldest time that still counts.
     RefundOfExpired,
     /// Tokens that were not used stay charged.
     ForgottenRefund,
@@ -31,7 +31,7 @@ enum Bug {
     FirstScopeOnly,
     /// A request that has ended counts as running.
     LeakedRequest,
-    /// What a request used beyond its reservation is not charged.
+    /// Usage beyond a reservation is not charged.
     ForgivenExcess,
 }
 
@@ -50,9 +50,9 @@ const BUGS: [Bug; 8] = [
 struct StartedRequest {
     at: Timestamp,
     scopes: Vec<usize>,
-    /// What it is charged with: the most that it can use, or what it has used.
+    /// Tokens that it is charged with: the most that it can use, or what it has used.
     n_tokens: u64,
-    /// What a request used beyond its reservation is an entry of its own, from when it was charged.
+    /// Whether it is usage beyond a reservation, which is an entry of its own from when it was charged.
     is_excess: bool,
     reservation: Option<Reservation>,
 }

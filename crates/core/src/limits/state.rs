@@ -14,7 +14,7 @@ pub enum LimitState {
     Shared(Box<Leases>),
 }
 
-/// Why a request may not begin now.
+/// Reason why a request may not begin now.
 #[derive(Debug)]
 pub enum Denied {
     /// The request may not begin.

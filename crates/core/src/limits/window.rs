@@ -6,7 +6,7 @@ use crate::time::{Nanos, Timestamp};
 
 const BUCKET_NS: u64 = 250_000_000;
 const WINDOW_NS: u64 = 60_000_000_000;
-/// What was used in a bucket counts until it is a minute since the bucket's end.
+/// Number of buckets of a minute. Usage in a bucket counts until it is a minute since the bucket's end.
 const N_BUCKETS: u64 = WINDOW_NS / BUCKET_NS + 1;
 
 /// A quarter of a second, counted from the clock's origin.
@@ -19,7 +19,7 @@ impl BucketId {
         Self(now.as_ns() / BUCKET_NS)
     }
 
-    /// How long what was used in this bucket still counts.
+    /// Time for which usage in this bucket still counts.
     pub fn counts_for(self, now: Timestamp) -> Nanos {
         Timestamp::from_ns((self.0 + N_BUCKETS).saturating_mul(BUCKET_NS)).since(now)
     }
@@ -49,7 +49,7 @@ impl Use {
     }
 }
 
-/// What was used within the last minute: at most one entry a bucket.
+/// Usage of the last minute: at most one entry a bucket.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Window {
     buckets: VecDeque<(BucketId, Use)>,

@@ -3,7 +3,7 @@
 /// A class of service, the most urgent first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ServiceClass {
-    /// What operators run to look after the service.
+    /// Requests by which operators look after the service.
     System,
     /// Somebody waits in front of a screen.
     Interactive,

@@ -13,7 +13,7 @@ use crate::time::{Nanos, Timestamp};
 const LEAST_SHARE: f64 = 0.05;
 /// The part of the longest wait that is left to classes below that share.
 const RESERVED: f64 = 0.05;
-/// What was asked and admitted counts less by half after this time.
+/// Half-life of asked and admitted work.
 const HALF_LIFE_S: f64 = 10.0;
 /// Before a request has ended, one is expected to have this many output tokens, or as many as it may have.
 /// Counts as one request.
@@ -27,7 +27,7 @@ const NEWEST_WEIGHT: f64 = 0.02;
 /// Errors of shorter predictions say nothing.
 const LEAST_CORRECTED: Nanos = Nanos::from_ms(50);
 
-/// How long may be waited.
+/// Bounds on waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GateConfig {
     /// A request that would wait longer for its first step does not enter.
@@ -39,7 +39,7 @@ pub struct GateConfig {
 pub struct AdmissionRequest {
     /// Tenant; tenants take turns in the engine's queue.
     pub tenant: TenantId,
-    /// How much waiting it bears.
+    /// Class of service, which says how long it may wait.
     pub class: ServiceClass,
     /// Its sequences.
     pub n_sequences: u32,
@@ -51,19 +51,19 @@ pub struct AdmissionRequest {
     pub deadline: Option<Nanos>,
 }
 
-/// Why a request may not enter.
+/// Reason why a request may not enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overloaded {
     /// Too much is ahead of it.
     Busy {
-        /// What it would have waited.
+        /// Predicted wait.
         wait: Nanos,
         /// After this time as little is ahead that it could enter, if nothing else comes.
         retry_after: Nanos,
     },
     /// Not even with nothing ahead would it be ready in time.
     TooSlow {
-        /// What it would take.
+        /// Machine time that it would take.
         needed: Nanos,
     },
 }
@@ -81,7 +81,7 @@ pub struct Ticket {
     is_running: bool,
 }
 
-/// What waits.
+/// Waiting requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Waiting {
     n_sequences: u64,
@@ -100,7 +100,7 @@ impl Waiting {
     }
 }
 
-/// What a class asked for and was given lately, in machine time.
+/// Machine time that a class asked for and was given lately.
 #[derive(Debug, Clone, Copy, Default)]
 struct Account {
     asked: f64,
@@ -120,7 +120,7 @@ pub struct Gate {
     mean_output: f64,
     /// Requests that `mean_output` is made of, up to as many as count.
     n_ended: u32,
-    /// What waits really take, by the prediction.
+    /// Ratio of real to predicted waits.
     correction: f64,
     accounts: [Account; ServiceClass::ALL.len()],
     accounted: Timestamp,
@@ -276,8 +276,8 @@ impl Gate {
         }
     }
 
-    /// What begins before a request of this tenant: what waits of its own, and, since tenants take turns, one
-    /// sequence of every other tenant for each of these and for the request itself.
+    /// Work that begins before a request of this tenant: what waits of its own, and, since tenants take
+    /// turns, one sequence of every other tenant for each of these and for the request itself.
     fn ahead(&self, ask: &AdmissionRequest) -> Ahead {
         let own = self.waiting.get(&ask.tenant).copied().unwrap_or_default();
         let all = self.all_waiting;

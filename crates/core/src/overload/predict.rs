@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 use crate::routing::StepTime;
 use crate::time::Nanos;
 
-/// What computes: one replica, or several that are alike. A replica reports itself alone.
+/// Computing resources of a model: one replica, or several that are alike. A replica reports itself alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceRate {
-    /// How long steps of one take.
+    /// Duration of the steps of one.
     #[serde(flatten)]
     pub step_time: StepTime,
     /// The most sequences that run on one at a time.
     #[serde(default)]
     pub n_slots: u32,
-    /// How many there are, at least one.
+    /// Number of replicas, at least one.
     #[serde(skip, default = "one")]
     pub n_replicas: u32,
 }
@@ -23,7 +23,7 @@ fn one() -> u32 {
     1
 }
 
-/// What is ahead of a request, and what runs.
+/// Work ahead of a request, and running work.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Ahead {
     /// Sequences that will begin before it.

@@ -43,7 +43,7 @@ struct Entered {
     ticket: Option<Ticket>,
 }
 
-/// What became of the requests of a class or tenant.
+/// Outcome of the requests of a class or tenant.
 #[derive(Debug, Default, Clone, Copy)]
 struct Outcome {
     n_asked: u32,

@@ -25,23 +25,23 @@ pub enum StreamEvent<E> {
     },
     /// A new output token.
     Token {
-        /// Which continuation.
+        /// Index of the continuation.
         index: u32,
         /// The token.
         report: TokenReport,
     },
     /// A continuation ended. The last event once all have.
     Finished {
-        /// Which continuation.
+        /// Index of the continuation.
         index: u32,
-        /// Why.
+        /// Reason.
         reason: FinishReason,
-        /// How long it took.
+        /// Its timing.
         timing: Timing,
     },
     /// The request ended with all its continuations. The last event.
     Failed {
-        /// Why.
+        /// Reason.
         error: E,
     },
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::overload::ServiceRate;
 use crate::routing::{LoadReport, StepTime};
 
-/// How busy a replica is, and what it has done since it started. A snapshot that may be some steps old.
+/// Load of a replica, and its totals since it started. A snapshot that may be some steps old.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Load {
@@ -17,13 +17,13 @@ pub struct Load {
     pub n_paused: usize,
     /// Prompt tokens that it has not computed yet.
     pub n_queued_tokens: u64,
-    /// What is known of its speed; nothing before its first step.
+    /// Measured speed; none before its first step.
     pub machine: Option<ServiceRate>,
     /// KV blocks in all.
     pub total_blocks: usize,
     /// KV blocks that sequences hold.
     pub used_blocks: usize,
-    /// What it has done.
+    /// Its totals.
     pub totals: Totals,
     /// New tokens of each step.
     pub step_tokens: StepTokens,
@@ -45,7 +45,7 @@ impl Load {
     }
 }
 
-/// What a replica has done since it started.
+/// Totals of a replica since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Totals {
@@ -61,7 +61,7 @@ pub struct Totals {
     pub cache_hit_tokens: u64,
     /// Sequences that lost their blocks and waited again.
     pub preemptions: u64,
-    /// How often drafts of a sequence were computed.
+    /// Number of times that drafts of a sequence were computed.
     pub drafts: u64,
     /// Drafts that were computed.
     pub draft_tokens: u64,

@@ -4,7 +4,7 @@
 use super::plan::Plan;
 use crate::time::Nanos;
 
-/// Why a new version was sent back.
+/// Reason why a new version was sent back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// Its requests fail more often.
@@ -32,7 +32,7 @@ impl Cause {
     }
 }
 
-/// How a request ended.
+/// End of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The request was answered, or its client went.
@@ -41,7 +41,7 @@ pub enum Outcome {
     Failed,
 }
 
-/// How long an answer took, as far as is known.
+/// Durations of an answer, as far as they are known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Times {
     /// Until its first token.
@@ -71,7 +71,7 @@ impl Mean {
     }
 }
 
-/// What was seen of one version.
+/// Observations of one version.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     n_ended: u64,
@@ -97,7 +97,7 @@ impl Seen {
     }
 }
 
-/// Why the new version must go back, if it must.
+/// Reason why the new version must go back, if it must.
 pub(super) fn judge(plan: &Plan, old: &Seen, new: &Seen) -> Option<Cause> {
     if new.n_failed >= u64::from(plan.min_failures) {
         // new.n_failed / new.n_ended > old.n_failed / old.n_ended + excess / 100, without division.

@@ -13,7 +13,7 @@ pub use plan::{InvalidPlan, MAX_STAGES, Plan, Stage};
 
 use crate::time::Timestamp;
 
-/// Which version a request went to.
+/// Version that a request went to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// The one that had all requests before.
@@ -22,12 +22,12 @@ pub enum Version {
     New,
 }
 
-/// How far a roll-out is.
+/// Progress of a roll-out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// The new version gets the share of this stage, counted from zero.
     Running {
-        /// Which one.
+        /// The executor.
         stage: usize,
     },
     /// The new version has all requests.
@@ -45,7 +45,7 @@ pub struct Rollout {
     since: Timestamp,
     /// Whether the new version's golden answers were right at least once.
     is_proven: bool,
-    /// What was seen in this stage.
+    /// Observations of this stage.
     old: Seen,
     new: Seen,
 }
@@ -57,13 +57,13 @@ impl Rollout {
         Self { plan, progress: Progress::Running { stage: 0 }, since: now, is_proven: false, old, new }
     }
 
-    /// How far it is.
+    /// Its progress.
     pub fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// Which requests, of a hundred, the new version gets: none before its golden answers were right, where
-    /// there are some.
+    /// Share of requests, in percent, that the new version gets: none before its golden answers were right,
+    /// where there are some.
     pub fn percent(&self) -> u32 {
         match self.progress {
             Progress::Running { .. } if self.plan.has_golden && !self.is_proven => 0,

@@ -14,7 +14,7 @@ pub struct Stage {
     pub hold: Nanos,
 }
 
-/// How a new version takes over, and what sends it back.
+/// Stages in which a new version takes over, and the bounds that send it back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// Its stages; after the last one it has all requests.
@@ -35,7 +35,7 @@ pub struct Plan {
     pub has_golden: bool,
 }
 
-/// Why a plan cannot be used.
+/// Reason why a plan cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPlan {
     /// No stages, or too many.

@@ -12,7 +12,7 @@ pub struct ReplicaId(pub u32);
 /// A report older than this says nothing about the queue any more.
 pub const REPORT_LIFETIME: Nanos = Nanos::from_ms(2_000);
 
-/// How long a replica's steps take, as it measures them.
+/// Duration of a replica's steps, as it measures them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepTime {
     /// Time of an empty step.
@@ -52,7 +52,7 @@ impl StepTime {
     }
 }
 
-/// What a replica says about itself.
+/// Report of a replica about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadReport {
     /// Prompt tokens that it still has to compute.
@@ -75,7 +75,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Where the request runs.
+    /// Replica that the request runs on.
     pub fn replica(&self) -> ReplicaId {
         self.replica
     }

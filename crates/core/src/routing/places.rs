@@ -26,7 +26,7 @@ pub fn is_region_name(name: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_allowed)
 }
 
-/// Where one replica is.
+/// Place of one replica.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     pub(super) region: Option<Region>,
@@ -50,7 +50,7 @@ impl Place {
     }
 }
 
-/// What is known of the replicas of one region, for one request.
+/// Knowledge about the replicas of one region, for one request.
 #[derive(Debug, Default)]
 pub(super) struct RegionOffer {
     /// The least predicted time to first token.
@@ -75,7 +75,7 @@ impl RegionOffer {
 /// Stands for every organisation without a rule of its own, and for requests of none.
 pub const EVERYONE: &str = "*";
 
-/// Which regions the requests of organisations may go to.
+/// Regions that the requests of organisations may go to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Residency(BTreeMap<String, Arc<[Region]>>);
 

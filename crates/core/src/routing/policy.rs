@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// How a replica is chosen among those that may be chosen.
+/// Choice of a replica among those that may be chosen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Policy {
     /// One after the other.

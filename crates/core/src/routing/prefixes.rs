@@ -66,7 +66,7 @@ impl CachedPrefixes {
         }
     }
 
-    /// What the replica says about its cache.
+    /// Follows the replica's reports about its cache.
     pub fn follow(&mut self, news: &CacheNews) {
         if news.is_snapshot {
             self.clear();
@@ -81,7 +81,7 @@ impl CachedPrefixes {
         self.by_use.clear();
     }
 
-    /// How many blocks at the beginning of a prompt are cached.
+    /// Number of blocks at the beginning of a prompt that are cached.
     pub fn n_cached(&self, blocks: &[BlockKey]) -> usize {
         blocks.iter().take_while(|block| self.uses.contains_key(block)).count()
     }

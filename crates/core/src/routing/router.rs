@@ -88,7 +88,7 @@ impl Router {
         id
     }
 
-    /// Where a replica is.
+    /// Sets the region of a replica.
     pub fn set_region(&mut self, replica: ReplicaId, region: Option<Region>) {
         if let Some(replica) = self.replicas.get_mut(&replica) {
             replica.place.region = region;
@@ -102,7 +102,7 @@ impl Router {
         }
     }
 
-    /// What a replica is called; `None` of one that is not known any more.
+    /// Name of a replica; `None` for one that is not known any more.
     pub fn name(&self, replica: ReplicaId) -> Option<&str> {
         self.replicas.get(&replica).map(|replica| replica.name.as_str())
     }
@@ -130,14 +130,14 @@ impl Router {
         self.replicas.iter().find(|(_, replica)| replica.name == name).map(|(id, _)| *id)
     }
 
-    /// What a replica says about its load.
+    /// Takes a replica's report about its load.
     pub fn report(&mut self, replica: ReplicaId, report: LoadReport, now: Timestamp) {
         if let Some(replica) = self.replicas.get_mut(&replica) {
             replica.load.report(report, now);
         }
     }
 
-    /// What a replica says about its cache. From the first word on, what it says is all that is known of it.
+    /// Takes a replica's report about its cache. From the first one on, only its reports count.
     pub fn follow_cache(&mut self, replica: ReplicaId, news: &CacheNews) {
         if let Some(replica) = self.replicas.get_mut(&replica) {
             if replica.knowledge == PrefixIndex::Inferred {

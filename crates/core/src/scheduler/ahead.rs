@@ -6,7 +6,7 @@ use super::SchedulerConfig;
 use crate::admission::Admission;
 use crate::sequence::{Running, Sequence};
 
-/// What carrying a token depends on beside the sequence.
+/// State beside the sequence on which carrying a token depends.
 pub(super) struct Ahead {
     makes_drafts: bool,
     max_sequence_tokens: usize,

@@ -8,7 +8,7 @@ const MIN_CHUNK_TOKENS: usize = 16;
 /// A chunk beside others' output tokens before the first step was timed.
 const UNTIMED_CHUNK_TOKENS: usize = 64;
 
-/// What is left of a step while it is planned.
+/// Rest of a step while it is planned.
 pub(super) struct StepBudget {
     pub(super) tokens_left: usize,
     pub(super) shape: StepShape,
@@ -32,7 +32,7 @@ impl StepBudget {
         self.shape = self.shape.minus(StepShape::of_sequence(start, n));
     }
 
-    /// How many tokens from `start` on are left of the step and of its time.
+    /// Number of tokens from `start` on that are left of the step and of its time.
     pub(super) fn tokens_in_time(&self, model: &StepTimeModel, start: usize) -> usize {
         let within = |target_ms| model.most_tokens(self.shape, start, self.tokens_left, target_ms);
         self.target_ms.and_then(within).unwrap_or(self.tokens_left)
@@ -43,8 +43,8 @@ impl StepBudget {
         if wanted <= self.tokens_left { wanted } else { 0 }
     }
 
-    /// How many of the `wanted` tokens from `start` on may join the step. While others want a chunk too, at
-    /// most half of what is left: so a short prompt passes a long one.
+    /// Number of the `wanted` tokens from `start` on that may join the step. While others want a chunk too,
+    /// at most half of what is left: so a short prompt passes a long one.
     pub(super) fn chunk(&self, model: &StepTimeModel, start: usize, wanted: usize, others: bool) -> usize {
         let most = wanted.min(self.tokens_left);
         let at_least =

@@ -4,7 +4,7 @@
 use super::{Emit, Event, Failure, Scheduler, Step, StepShape};
 use crate::batch::{ScheduledBatch, ScheduledSequence, SequenceError, StepOutput};
 use crate::request::{FinishReason, RequestId, SequenceId, TokenId};
-use crate::sequence::Rank;
+use crate::sequence::{Rank, StepCounts};
 use crate::time::{Nanos, Timestamp};
 
 /// Warm-up passes of the draft model that the step-time model ignores.
@@ -49,7 +49,7 @@ impl Answer<'_> {
         self.output.is_left_out(self.sequence_idx)
     }
 
-    /// How many of its known tokens are computed for good: without its masks not the last one.
+    /// Number of its known tokens that are computed for good: without its masks not the last one.
     fn n_settled(&self) -> usize {
         self.scheduled.n_known() - usize::from(self.is_left_out())
     }
@@ -114,7 +114,7 @@ impl Scheduler {
         drop(step);
     }
 
-    /// Where the running sequence stands that has a share in step `number`. They mostly stand in the batch's
+    /// Index of the running sequence that has a share in step `number`. They mostly stand in the batch's
     /// order: the search begins at `guess`.
     fn find_in_step(&self, id: SequenceId, number: u64, guess: usize) -> Option<usize> {
         let mut places = (guess..self.running.len()).chain(0..guess.min(self.running.len()));
@@ -170,7 +170,8 @@ impl Scheduler {
         }
         if self.report_beam(i, answer.output, answer.sequence_idx) {
             let sequence = &mut self.running[i];
-            sequence.advance((scheduled.n_known(), 0), (0, 0), 0, &mut self.pool);
+            let step = StepCounts { n_known: scheduled.n_known(), ..StepCounts::default() };
+            sequence.advance(step, &mut self.pool);
             sequence.publish(&mut self.pool);
             return Ok(None);
         }
@@ -193,7 +194,9 @@ impl Scheduler {
             sequence.n_computed(),
             "a share that does not go on from the last one"
         );
-        sequence.advance((scheduled.n_known(), n_drafts), (n_made, n_accepted), n_pushed, &mut self.pool);
+        let n_known = scheduled.n_known();
+        let step = StepCounts { n_known, n_drafts, n_made, n_accepted, n_pushed };
+        sequence.advance(step, &mut self.pool);
         sequence.publish(&mut self.pool);
         // In flight, it has its drafts already, or its token is carried.
         if !sequence.is_in_flight() {
@@ -213,7 +216,8 @@ impl Scheduler {
         let (scheduled, sequence) = (answer.scheduled, &mut self.running[i]);
         let n_drafts = scheduled.n_drafts + scheduled.n_to_draft;
         self.counters.left_out += 1;
-        sequence.advance((answer.n_settled(), n_drafts), (0, 0), 0, &mut self.pool);
+        let step = StepCounts { n_known: answer.n_settled(), n_drafts, ..StepCounts::default() };
+        sequence.advance(step, &mut self.pool);
         sequence.publish(&mut self.pool);
         sequence.set_drafts(answer.batch.drafts(scheduled));
         sequence.await_masks(scheduled.masks.as_ref(), now);

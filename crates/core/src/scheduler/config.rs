@@ -2,7 +2,7 @@
 
 use crate::executor::ExecutorCapacity;
 
-/// How steps are planned and what may wait.
+/// Settings of planning, and bounds on waiting requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SchedulerConfig {
     /// Most new tokens in one step. At least 1; the executor's own limit holds too.
@@ -19,7 +19,7 @@ pub struct SchedulerConfig {
     /// Most drafts of one sequence in one step. They take what a step has left when all have their tokens; 0:
     /// none are verified.
     pub max_draft_tokens: u32,
-    /// Where drafts come from when the executor proposes none.
+    /// Source of drafts when the executor proposes none.
     pub speculation: SpeculationMethod,
     /// Fewest tokens at the end of a sequence that must have occurred in it before, for prompt lookup to
     /// propose what followed them there. At least 1.
@@ -49,7 +49,7 @@ impl Default for SchedulerConfig {
 }
 
 impl SchedulerConfig {
-    /// What of it an executor of this capacity can do.
+    /// Reduces it to what an executor of this capacity can do.
     pub(super) fn within(self, capacity: &ExecutorCapacity) -> Self {
         let max_batch_tokens = self.max_batch_tokens.min(capacity.max_batch_tokens).max(1);
         // No more run than can each have a token a step: the others would only hold blocks.
@@ -64,7 +64,7 @@ impl SchedulerConfig {
     }
 }
 
-/// Where drafts come from when the executor proposed none. The outcome of requests does not depend on it.
+/// Source of drafts when the executor proposed none. The outcome of requests does not depend on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SpeculationMethod {
     /// Nowhere.

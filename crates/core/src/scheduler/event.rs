@@ -19,7 +19,7 @@ pub struct Step {
     pub(super) batch: Arc<ScheduledBatch>,
     pub(super) started: Timestamp,
     pub(super) shape: StepShape,
-    /// How many steps were planned before it.
+    /// Number of steps planned before it.
     pub(super) number: u64,
 }
 
@@ -34,7 +34,7 @@ impl Step {
         self.started
     }
 
-    /// How much work it is.
+    /// Amount of its work.
     pub fn shape(&self) -> StepShape {
         self.shape
     }
@@ -45,49 +45,49 @@ impl Step {
 pub enum Event<'a> {
     /// A request left the queue: it runs, or it ended before.
     Dequeued {
-        /// Which request.
+        /// The request.
         request: RequestId,
     },
     /// The log-probability of its next prompt token, when asked for: positions 1, 2, … once each.
     PromptToken {
-        /// Which request.
+        /// The request.
         request: RequestId,
         /// The prompt token at that position.
         token: ChosenToken<'a>,
     },
     /// Its prompt is computed; comes once, before any output token.
     PromptDone {
-        /// Which request.
+        /// The request.
         request: RequestId,
         /// Prompt tokens that were found in the cache.
         cached_tokens: u32,
     },
     /// An output token.
     Token {
-        /// Which continuation.
+        /// Index of the continuation.
         sequence: SequenceId,
         /// The token.
         token: ChosenToken<'a>,
     },
     /// A continuation ended.
     Finished {
-        /// Which continuation.
+        /// Index of the continuation.
         sequence: SequenceId,
-        /// Why.
+        /// Reason.
         reason: FinishReason,
         /// When what happened.
         timeline: Timeline,
     },
     /// The request ended with all its continuations.
     Failed {
-        /// Which request.
+        /// The request.
         request: RequestId,
-        /// Why.
+        /// Reason.
         failure: Failure,
     },
 }
 
-/// Why a request failed.
+/// Reason why a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The step that computed it failed as a whole.

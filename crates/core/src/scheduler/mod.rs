@@ -38,7 +38,7 @@ use crate::time::Timestamp;
 use beams::BeamProgress;
 use fairness::{LowShareTenants, SlowMasks, WaitingQueue};
 
-/// Where events go.
+/// Receiver of events.
 pub type Emit<'a> = dyn FnMut(Event<'_>) + 'a;
 
 /// Decides what runs when. [`Scheduler::plan`] begins a step; [`Scheduler::complete`], [`Scheduler::fail`] or
@@ -83,7 +83,7 @@ pub struct Scheduler {
     complete_beams: Vec<RequestId>,
 }
 
-/// What is known of a request beyond its sequences.
+/// State of a request beyond its sequences.
 #[derive(Debug)]
 struct Progress {
     request: Arc<Request>,
@@ -289,7 +289,8 @@ impl Scheduler {
         &self.pool
     }
 
-    /// What changed in the prefix cache since the last call, which began to record it if it was the first.
+    /// Takes the changes of the prefix cache since the last call, which began to record them if it was the
+    /// first.
     pub fn take_cache_events(&mut self) -> Vec<CacheEvent> {
         if !self.pool.records_cache_events() {
             self.pool.record_cache_events();

@@ -65,8 +65,8 @@ impl Scheduler {
         }
     }
 
-    /// Where nothing can be computed because of blocks and places of beams that wait for other beams, these
-    /// give them up, one after the other, the last one first.
+    /// Makes beams give way where nothing can be computed because of blocks and places of beams that wait for
+    /// other beams: these give them up, one after the other, the last one first.
     fn make_beams_give_way(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
         while budget.shape.n_tokens == 0
             && self.n_in_flight() == 0
@@ -113,7 +113,7 @@ impl Scheduler {
         }
     }
 
-    /// What halving left over, for those that can use it.
+    /// Gives what halving left over to those that can use it.
     fn extend_chunks(&mut self, budget: &mut StepBudget) {
         for i in 0..self.running.len() {
             let sequence = &self.running[i];

@@ -11,7 +11,7 @@ use crate::request::TenantId;
 use crate::sequence::{Running, Sequence};
 use crate::timeline::request_trace::QueueCause;
 
-/// What the sequence that goes next lacks to start.
+/// Resource that the sequence that goes next lacks to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lack {
     /// A sequence of the batch.
@@ -29,7 +29,7 @@ impl Lack {
         }
     }
 
-    /// How much of it a running sequence holds.
+    /// Amount of it that a running sequence holds.
     fn held_by(self, sequence: &Sequence<Running>) -> usize {
         match self {
             Self::Sequence => 1,
@@ -39,7 +39,7 @@ impl Lack {
 }
 
 impl Scheduler {
-    /// What kept the next request from starting in the newest step, while one waits.
+    /// Cause that kept the next request from starting in the newest step, while one waits.
     pub fn queue_cause(&self) -> Option<QueueCause> {
         self.waiting.cause.filter(|_| !self.waiting.is_empty())
     }
@@ -75,8 +75,8 @@ impl Scheduler {
         !victims.is_empty()
     }
 
-    /// Which sequences of `holder`, which holds `n_above` more than its share, have to give way: the last
-    /// ones first, none if that is not enough.
+    /// Sequences of `holder`, which holds `n_above` more than its share, that have to give way: the last ones
+    /// first, none if that is not enough.
     fn victims(&self, lack: Lack, holder: &TenantId, mut n_above: usize) -> Vec<usize> {
         let mut n_missing = match lack {
             Lack::Sequence => 1,
@@ -113,7 +113,7 @@ impl Scheduler {
         Some((head.request.tenant.clone(), n_wanted))
     }
 
-    /// What each tenant that runs or waits may hold while others want more.
+    /// Amount that each tenant that runs or waits may hold while others want more.
     fn share_of_each(&self, lack: Lack) -> usize {
         let whole = match lack {
             Lack::Sequence => self.config.max_batch_sequences as usize,
@@ -128,7 +128,7 @@ impl Scheduler {
         running.chain(self.waiting.tenants()).collect::<BTreeSet<_>>().len()
     }
 
-    /// How much all running sequences of a tenant hold together.
+    /// Amount that all running sequences of a tenant hold together.
     fn held_in_all(&self, tenant: &TenantId, lack: Lack) -> usize {
         let own = self.running.iter().filter(|sequence| sequence.request.tenant == *tenant);
         own.map(|sequence| lack.held_by(sequence)).sum()

@@ -1,6 +1,6 @@
 //! The scheduler's numbers. Does not know how they come about.
 
-/// What happened since the scheduler was made.
+/// Counts since the scheduler was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Steps that ended.
@@ -9,13 +9,13 @@ pub struct Counters {
     pub prompt_tokens: u64,
     /// Output tokens.
     pub output_tokens: u64,
-    /// How often a step computed drafts of a sequence.
+    /// Number of times that a step computed drafts of a sequence.
     pub drafts: u64,
     /// Drafts that were computed.
     pub draft_tokens: u64,
     /// Drafts that became output tokens.
     pub accepted_draft_tokens: u64,
-    /// How often a sequence got no token because its masks were not there in time.
+    /// Number of times that a sequence got no token because its masks were not there in time.
     pub left_out: u64,
     /// Sequences that lost their blocks and wait again.
     pub preemptions: u64,
@@ -48,6 +48,6 @@ pub struct SchedulerStats {
     pub used_blocks: usize,
     /// KV blocks that nobody holds and whose content can be found again.
     pub cached_blocks: usize,
-    /// What happened so far.
+    /// Counts so far.
     pub counters: Counters,
 }

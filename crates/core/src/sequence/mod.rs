@@ -28,9 +28,9 @@ pub(crate) use shares::Share;
 pub struct Rank {
     /// The request's priority, or 0 for all where priorities are off.
     pub priority: Priority,
-    /// How many requests came before.
+    /// Number of requests that came before.
     pub arrival: u64,
-    /// Which of the request's continuations.
+    /// Index among the request's continuations.
     pub index: u32,
 }
 
@@ -63,31 +63,31 @@ pub struct Running {
     recurrent: Option<RecurrentState>,
     /// The masks of its constraint.
     masks: MaskState,
-    /// What it computes in steps in flight, the oldest first.
+    /// Shares in the steps in flight, the oldest first.
     shares: Vec<Share>,
     /// New tokens in the step that is being planned, drafts included; 0: no share in it.
     pub(crate) n_scheduled: usize,
-    /// How many of them are drafts.
+    /// Number of them that are drafts.
     pub(crate) n_scheduled_drafts: usize,
     /// Its prompt is computed before those of tenants that ask for more.
     pub(crate) has_low_share: bool,
     /// Guesses of the tokens after the newest one, to be scheduled with it. They hold for these tokens only:
     /// they do not outlive the next step of the sequence, nor its time in the running state.
     drafts: Vec<TokenId>,
-    /// Where the drafts come from.
+    /// Source of the drafts.
     source: DraftSource,
-    /// How many drafts the draft model may make in the step that is being planned.
+    /// Number of drafts that the draft model may make in the step that is being planned.
     pub(crate) n_to_draft: usize,
-    /// What its own drafts are made from.
+    /// State from which its own drafts are made.
     pub(crate) speculation: Speculation,
-    /// Why it ends with the step that is being completed.
+    /// Reason why it ends with the step that is being completed.
     pub(crate) ending: Option<FinishReason>,
 }
 
 /// Has ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// Why.
+    /// Reason.
     pub reason: FinishReason,
 }
 
@@ -116,7 +116,7 @@ impl<S> Sequence<S> {
         by_request.or_else(|| (self.tokens().len() >= limit).then_some(FinishReason::Length))
     }
 
-    /// Which sequence it is.
+    /// Id of the sequence.
     pub fn id(&self) -> SequenceId {
         SequenceId { request: self.request.id, index: self.rank.index }
     }
@@ -266,6 +266,21 @@ impl Sequence<Waiting> {
     }
 }
 
+/// Tokens of one sequence in a step that has been executed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StepCounts {
+    /// Known tokens that were computed.
+    pub n_known: usize,
+    /// Drafts that the step had room for.
+    pub n_drafts: usize,
+    /// Drafts that were verified.
+    pub n_made: usize,
+    /// Accepted ones among them.
+    pub n_accepted: usize,
+    /// Tokens that were appended since, accepted drafts included.
+    pub n_pushed: usize,
+}
+
 impl Sequence<Running> {
     /// Tokens whose keys and values stand in the blocks.
     pub fn n_computed(&self) -> usize {
@@ -323,19 +338,13 @@ impl Sequence<Running> {
         self.state.drafts.extend_from_slice(drafts);
     }
 
-    /// Notes that a step computed `n_known` tokens and had room for `n_drafts` drafts, that `n_made` drafts
-    /// were verified, and that `n_accepted` of them are among the `n_pushed` tokens appended since. What it
-    /// computed for the others is void, and the blocks that only they needed are given back.
-    pub fn advance(
-        &mut self,
-        (n_known, n_drafts): (usize, usize),
-        (n_made, n_accepted): (usize, usize),
-        n_pushed: usize,
-        pool: &mut BlockPool,
-    ) {
+    /// Notes the outcome of a step. Its work for drafts that were not accepted is void, and the blocks that
+    /// only they needed are given back.
+    pub fn advance(&mut self, step: StepCounts, pool: &mut BlockPool) {
+        let StepCounts { n_known, n_drafts, n_made, n_accepted, n_pushed } = step;
         self.forget_copy(pool);
         let new_tokens = &self.tokens[self.tokens.len() - n_pushed..];
-        self.state.speculation.observe(self.state.source, (n_made, n_accepted), new_tokens);
+        self.state.speculation.observe(self.state.source, n_made, n_accepted, new_tokens);
         self.state.n_computed += n_known + n_accepted;
         if n_drafts > n_accepted {
             self.state.table.truncate(blocks_for(self.tokens.len()), pool);

@@ -5,12 +5,12 @@ use super::{Running, Sequence, Waiting};
 use crate::batch::{BLOCK_TOKENS, BlockId, MemorySlot, SlotCopy, StateSave, StateShare};
 use crate::block_pool::BlockPool;
 
-/// What a running sequence holds of the slots of recurrent state.
+/// Slots of recurrent state that a running sequence holds.
 #[derive(Debug)]
 pub(super) struct RecurrentState {
     /// Its own slot.
     slot: MemorySlot,
-    /// What its next step reads; none: zeros.
+    /// Slot that its next step reads; none: zeros.
     from: Option<MemorySlot>,
     /// The checkpoint that it began from, until a step has read it.
     reading: Option<MemorySlot>,
@@ -83,8 +83,8 @@ impl Sequence<Waiting> {
 }
 
 impl Sequence<Running> {
-    /// What a step that computes its next `n_tokens` tokens does with its state; none where the model has no
-    /// recurrent layers.
+    /// Use of its state by a step that computes its next `n_tokens` tokens does with its state; none where
+    /// the model has no recurrent layers.
     pub(crate) fn plan_state(&mut self, n_tokens: usize, pool: &mut BlockPool) -> Option<StateShare> {
         let (start, checkpoints) = (self.n_planned(), self.state.recurrent.as_ref()?.checkpoints);
         let mut saves = [None; 2];
@@ -138,7 +138,7 @@ impl Sequence<Running> {
         }
     }
 
-    /// How many slots of recurrent state it holds, and whether it is about to read a checkpoint.
+    /// Number of slots of recurrent state that it holds, and whether it is about to read a checkpoint.
     pub fn n_state_slots(&self) -> (usize, bool) {
         let Some(state) = &self.state.recurrent else { return (0, false) };
         (1 + state.saves.iter().flatten().count(), state.reading.is_some())

@@ -3,12 +3,12 @@
 
 use super::{Running, Sequence};
 
-/// What a sequence computes in a step in flight.
+/// Share of a sequence in a step in flight.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Share {
     /// The number of the step.
     pub(crate) step: u64,
-    /// Which of the step's sequences it is.
+    /// Index among the step's sequences.
     pub(crate) sequence_idx: usize,
     /// New tokens, drafts included.
     pub(crate) n_tokens: usize,
@@ -43,7 +43,7 @@ impl Sequence<Running> {
         n.saturating_sub(usize::from(self.awaits_masks_since().is_some()))
     }
 
-    /// Where the token of its next share comes from, if the step in flight chooses it: which of that step's
+    /// Origin of the token of its next share, if the step in flight chooses it: which of that step's
     /// sequences it is.
     pub(crate) fn carried_from(&self) -> Option<usize> {
         self.newest_share().filter(|share| share.chooses).map(|share| share.sequence_idx)

@@ -9,7 +9,7 @@ pub use prompt_lookup::PromptLookup;
 
 use crate::token::TokenId;
 
-/// Where the drafts of a sequence come from.
+/// Source of a sequence's drafts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DraftSource {
     /// The executor proposed them after the step before.
@@ -27,11 +27,11 @@ pub enum DraftSource {
 pub struct Speculation {
     /// Made when a draft is first worth looking for.
     lookup: Option<PromptLookup>,
-    /// What was looked up for this step, whether it is used or not.
+    /// Tokens looked up for this step, whether they are used or not.
     looked_up: Vec<TokenId>,
-    /// How often what was looked up was right.
+    /// Share of looked-up tokens that were right.
     pub of_lookup: Acceptance,
-    /// How often the drafts of the draft model were right.
+    /// Share of the draft model's tokens that were right.
     pub of_model: Acceptance,
 }
 
@@ -45,7 +45,7 @@ impl Speculation {
         &self.looked_up
     }
 
-    /// What was looked up last.
+    /// Tokens looked up last.
     pub fn looked_up(&self) -> &[TokenId] {
         &self.looked_up
     }
@@ -55,7 +55,8 @@ impl Speculation {
     pub fn observe(
         &mut self,
         source: DraftSource,
-        (n_drafts, n_accepted): (usize, usize),
+        n_drafts: usize,
+        n_accepted: usize,
         new_tokens: &[TokenId],
     ) {
         match source {

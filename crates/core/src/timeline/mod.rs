@@ -17,7 +17,7 @@ pub struct Timeline {
     pub last_token: Option<Timestamp>,
     /// Time of its end.
     pub finished: Option<Timestamp>,
-    /// How often it lost its blocks and was computed again.
+    /// Number of times that it lost its blocks and was computed again.
     pub n_preemptions: u32,
     /// Prompt tokens that were found in the cache when it was first scheduled.
     pub cached_tokens: u32,

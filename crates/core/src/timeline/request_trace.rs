@@ -7,7 +7,7 @@ use crate::time::{Nanos, Timestamp};
 /// Prompt chunks that are kept one by one; later ones are only part of the totals.
 pub const MAX_TRACED_CHUNKS: usize = 32;
 
-/// What kept the first request of the queue from starting in a step.
+/// Cause that kept the first request of the queue from starting in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueCause {
     /// The maximum number of sequences ran.
@@ -18,7 +18,7 @@ pub enum QueueCause {
     StepTokens,
 }
 
-/// How long requests waited, by cause.
+/// Waiting times of requests, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueWaits {
     /// [`QueueCause::Sequences`].
@@ -40,7 +40,7 @@ impl QueueWaits {
         *sum = Nanos(sum.0.saturating_add(wait.0));
     }
 
-    /// What was added since `earlier`.
+    /// Difference from `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let less = |now: Nanos, then: Nanos| Nanos(now.0.saturating_sub(then.0));
         Self {
@@ -56,15 +56,15 @@ impl QueueWaits {
 pub struct StepShare {
     /// When the step was planned.
     pub started: Timestamp,
-    /// How long it took.
+    /// Its timing.
     pub duration: Nanos,
-    /// How much of that the executor took.
+    /// Part of that which the executor took.
     pub executing: Nanos,
     /// The position of the first new token.
     pub start: u32,
     /// New tokens, drafts included.
     pub n_tokens: u32,
-    /// How many of them are drafts.
+    /// Number of them that are drafts.
     pub n_drafts: u32,
     /// Whether they belong to the prompt.
     pub is_prompt: bool,
@@ -79,7 +79,7 @@ pub struct StepShare {
 pub struct PromptChunk {
     /// When the step was planned.
     pub at: Nanos,
-    /// How long it took.
+    /// Its timing.
     pub took: Nanos,
     /// The position of the first token.
     pub start: u32,
@@ -105,7 +105,7 @@ pub struct StepTotals {
     pub longest: Nanos,
     /// New tokens, drafts included.
     pub n_tokens: u32,
-    /// How many of them were drafts.
+    /// Number of them that were drafts.
     pub n_drafts: u32,
     /// Most other sequences in one of the steps.
     pub max_mates: u32,
@@ -127,13 +127,13 @@ impl StepTotals {
     }
 }
 
-/// Where the time of one request went.
+/// Distribution of one request's time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestTrace {
     /// Until its first step, or its end if it never had one.
     pub queued: Nanos,
-    /// What that time was waited for, as far as steps began meanwhile: the rest was the end of the step that
-    /// ran when it arrived.
+    /// Causes of the waiting time, as far as steps began meanwhile: the rest was the end of the step that ran
+    /// when it arrived.
     pub waits: QueueWaits,
     /// The first chunks of its prompt, at most [`MAX_TRACED_CHUNKS`].
     pub chunks: Vec<PromptChunk>,
@@ -141,11 +141,11 @@ pub struct RequestTrace {
     pub prefill: StepTotals,
     /// All shares that computed its output.
     pub decode: StepTotals,
-    /// How often one of its sequences lost its blocks and waited again.
+    /// Number of times that one of its sequences lost its blocks and waited again.
     pub n_preemptions: u32,
-    /// How often it was paused because its reader was behind.
+    /// Number of times that it was paused because its reader was behind.
     pub n_pauses: u32,
-    /// How long it was paused.
+    /// Time for which it was paused.
     pub paused: Nanos,
     /// Until its end.
     pub end: Nanos,
@@ -170,7 +170,7 @@ impl RequestTrace {
         }
     }
 
-    /// How much of the queueing time no cause accounts for: the end of the step that ran at the arrival.
+    /// Queueing time that no cause accounts for: the end of the step that ran at the arrival.
     pub fn waited_for_step(&self) -> Nanos {
         let known = self.waits.sequences.0 + self.waits.blocks.0 + self.waits.step_tokens.0;
         Nanos(self.queued.0.saturating_sub(known))

@@ -132,7 +132,7 @@ impl MaskThreads {
         if state.n_alive == 0 {
             drop(state);
             masks.fail(ConstraintError::Failed);
-            self.pool.report(masks, (Nanos::default(), Nanos::default()));
+            self.pool.report(masks, Nanos::default(), Nanos::default());
             return;
         }
         state.queue.push(Arc::clone(masks), Instant::now());
@@ -209,7 +209,7 @@ impl Pool {
             let is_replaced = state.abandoned.contains(&number);
             drop(state);
             if is_awaited || took >= SLOW_MASKS {
-                self.report(&masks, (took, charged.unwrap_or_default()));
+                self.report(&masks, took, charged.unwrap_or_default());
             }
             if is_replaced {
                 return;
@@ -237,7 +237,7 @@ impl Pool {
         }
     }
 
-    fn report(&self, masks: &SequenceMasks, (took, charged): (Nanos, Nanos)) {
+    fn report(&self, masks: &SequenceMasks, took: Nanos, charged: Nanos) {
         let (sequence, number) = (masks.sequence(), masks.number());
         let report = MaskReport { sequence, number, took, charged };
         // Without an engine nobody needs it.

@@ -143,14 +143,14 @@ impl Dispatcher {
         self.lock().0.may_retry()
     }
 
-    /// Where the next attempt goes; `None` where nothing may be asked. One that is repeated goes to a replica
+    /// Replica of the next attempt; `None` where nothing may be asked. One that is repeated goes to a replica
     /// that is fit for requests, if there is any, also while most are not.
     pub fn place(self: &Arc<Self>, wanted: &Wanted<'_>) -> Option<Placement> {
         self.begin(wanted, |dispatch, demand, now| dispatch.place(demand, now))
     }
 
-    /// Where the next attempt goes of replicas of which `answering` answer: one that is fit for requests,
-    /// else any of them.
+    /// Replica of the next attempt, of those of which `answering` answer: one that is fit for requests, else
+    /// any of them.
     pub fn place_answering(
         self: &Arc<Self>,
         wanted: &Wanted<'_>,
@@ -159,7 +159,7 @@ impl Dispatcher {
         self.begin(wanted, |dispatch, demand, now| dispatch.place_answering(demand, answering, now))
     }
 
-    /// Where the next attempt goes of these replicas, whatever is known of their health.
+    /// Replica of the next attempt among these, whatever is known of their health.
     pub fn place_among(self: &Arc<Self>, wanted: &Wanted<'_>, eligible: &[ReplicaId]) -> Option<Placement> {
         self.begin(wanted, |dispatch, demand, now| dispatch.place_among(demand, eligible, now))
     }

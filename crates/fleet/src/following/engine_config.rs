@@ -53,7 +53,7 @@ impl EngineSettings {
 
     fn upstream(&self, name: String, base: Arc<str>, server_name: Option<ServerName<'static>>) -> Upstream {
         let Self { authorization, timeout, tls, region, .. } = self.clone();
-        Upstream::new(name, region, &base, authorization, timeout, (tls, server_name))
+        Upstream::new(name, region, &base, authorization, timeout, tls, server_name)
     }
 }
 
@@ -97,7 +97,7 @@ impl ReplicaConfig {
         Ok((settings.upstream(name, Arc::from(base), None), settings))
     }
 
-    /// Where engines are found, and what they must be shown. Those of a file may be encrypted without
+    /// Source of engines, and the certificates that they must show. Those of a file may be encrypted without
     /// certificates that are named: then theirs must come from those that the system trusts.
     ///
     /// # Errors

@@ -126,8 +126,8 @@ impl FleetModel {
     }
 }
 
-/// What prompts are made of and what they are checked against must be equal for all workers of a model; the
-/// fingerprint tells whether the bits are.
+/// Checks that prompts, and the values that they are checked against, are equal for all workers of a model;
+/// the fingerprint tells whether the bits are.
 fn check_equal(first: &Description, other: &Description) -> Result<(), String> {
     let unequal = [
         ("names", first.names != other.names),

@@ -71,7 +71,7 @@ impl Fleet {
         let mut following = JoinSet::new();
         let membership = Arc::new(Membership::new(gateway.clone()));
         follow_sources(Workers { membership, links: gateway.workers().clone() }, workers, &mut following);
-        follow_engines((engines, finding), &gateway, &mut following);
+        follow_engines(engines, finding, &gateway, &mut following);
         Ok(Self { _following: following, gateway, n_replicas: replicas.len() - n_sources, n_sources })
     }
 
@@ -135,7 +135,8 @@ where
 
 /// Engines whose model is named serve it at once; the others are asked for their models.
 fn follow_engines(
-    (engines, finding): (Vec<(Upstream, EngineSettings)>, Vec<Finding<'_, EngineSettings>>),
+    engines: Vec<(Upstream, EngineSettings)>,
+    finding: Vec<Finding<'_, EngineSettings>>,
     gateway: &Arc<dyn FleetModels>,
     following: &mut JoinSet<()>,
 ) {

@@ -61,8 +61,7 @@ pub struct ReplicaConfig {
     /// The key of that certificate.
     #[serde(default)]
     pub key: Option<PathBuf>,
-    /// How the API server is reached that tells the workers of `kubernetes://`, if not as every pod reaches
-    /// it.
+    /// API server that tells the workers of `kubernetes://`, if not as every pod reaches it.
     #[serde(default)]
     pub kubernetes_api: Option<KubernetesApi>,
 }
@@ -96,7 +95,7 @@ pub enum FleetError {
     /// A worker that is named twice.
     #[error("the worker {url} is given twice")]
     Twice {
-        /// Which one.
+        /// The executor.
         url: String,
     },
     /// More workers than there may be.
@@ -108,15 +107,15 @@ pub enum FleetError {
     /// A name that two workers have.
     #[error("the name {name} is given to two workers")]
     SameName {
-        /// Which one.
+        /// The executor.
         name: String,
     },
     /// Something else that is said about a worker cannot be used.
     #[error("the worker {url}: {reason}")]
     Unusable {
-        /// Which worker.
+        /// The worker.
         url: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
 }

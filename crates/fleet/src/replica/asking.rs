@@ -59,7 +59,8 @@ pub(super) async fn ask(
     replicas: Replicas,
     request: ReplicaRequest,
     hints: Arc<PlacementHints>,
-    (tried, patience): (Tried, Option<Duration>),
+    tried: Tried,
+    patience: Option<Duration>,
 ) -> SubmitOutcome {
     let mut round =
         Round { replicas: &replicas, request: &request, hints: &hints, tried, first_refusal: None };

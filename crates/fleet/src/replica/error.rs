@@ -2,8 +2,8 @@
 
 use throng_core::admission::Refusal;
 
-/// Why a replica has no (more) result for a request. Callers match `kind` and `retryable`; `message` is for
-/// the log.
+/// Reason why a replica has no (more) result for a request. Callers match `kind` and `retryable`; `message`
+/// is for the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ReplicaError {

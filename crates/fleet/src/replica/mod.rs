@@ -67,7 +67,7 @@ pub trait Replica: Debug + Send + Sync {
     /// Attaches it to a model's dispatcher. A replica that learns how it is reports it there.
     fn attach(&self, _reporter: HealthReporter) {}
 
-    /// What changed in its prefix cache since this reader asked last; `None` from one that tells it to its
+    /// Changes of its prefix cache since this reader asked last; `None` from one that tells it to its
     /// reporter, or to nobody.
     fn cache_news(&self, _cursor: &mut CacheCursor) -> Option<CacheNews> {
         None
@@ -94,8 +94,7 @@ pub trait Generation: Stream<Item = ReplicaEvent> + Unpin + Debug + Send {
     }
 }
 
-/// Where the account of a generation's time is found once it has ended. It can be kept when the generation is
-/// gone.
+/// Account of a generation's time, found once it has ended. It can be kept when the generation is gone.
 pub trait TraceSource: Debug + Send + Sync {
     /// The account; `None` before the end.
     fn get(&self) -> Option<&RequestTrace>;

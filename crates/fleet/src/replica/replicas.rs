@@ -96,7 +96,7 @@ impl Replicas {
         self.members().len() > 1 && self.0.dispatcher.uses_blocks()
     }
 
-    /// Where a request goes next; `None` when those in `tried` are all there are, or all that it may go to.
+    /// Next replica for a request; `None` when those in `tried` are all there are, or all that it may go to.
     /// Those that answer come first.
     pub fn place(&self, wanted: &Wanted<'_>) -> Option<(Placement, Arc<dyn Replica>)> {
         let members = self.members();

@@ -20,11 +20,11 @@ pub struct ReplicaRequest {
     pub priority: Priority,
     /// The prompt, at least one token.
     pub prompt: Arc<[TokenId]>,
-    /// What the prompt has beside its tokens; none: text only.
+    /// Parts of the prompt beside its tokens; none: text only.
     pub media: Option<Arc<PromptMedia>>,
     /// Choice of tokens, and end of continuations.
     pub sampling: Arc<SamplingParams>,
-    /// What restricts the output, if anything. A pure function of the output, so any replica may evaluate it;
+    /// Constraint on the output, if any. A pure function of the output, so any replica may evaluate it;
     /// another process compiles it again from its source.
     pub constraint: Option<OutputForm>,
     /// The adapter to apply to the model's weights, if any.

@@ -51,7 +51,7 @@ impl Resumable {
         let (arrived, hints) = (Instant::now(), Arc::new(hints));
         replicas.dispatcher().request();
         let SubmitOutcome { result, tried } =
-            ask(replicas.clone(), request.clone(), hints.clone(), (Tried::default(), None)).await;
+            ask(replicas.clone(), request.clone(), hints.clone(), Tried::default(), None).await;
         let (generation, placement) = result?;
         let failover = Failover::new(request.n_continuations(), tried);
         let state = State::Running(generation, placement);

@@ -62,7 +62,8 @@ impl Upstream {
         url: &str,
         authorization: Option<HeaderValue>,
         timeout: Duration,
-        (tls, server_name): (Option<rustls::ClientConfig>, Option<ServerName<'static>>),
+        tls: Option<rustls::ClientConfig>,
+        server_name: Option<ServerName<'static>>,
     ) -> Self {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
@@ -251,7 +252,7 @@ mod tests {
     ) -> Upstream {
         let name = name.map(|name| ServerName::try_from(name.to_owned()).expect("a name"));
         let url = format!("{scheme}://{address}/v1");
-        Upstream::new("engine".to_owned(), None, &url, None, TIMEOUT, (tls, name))
+        Upstream::new("engine".to_owned(), None, &url, None, TIMEOUT, tls, name)
     }
 
     async fn listener() -> (TcpListener, SocketAddr) {

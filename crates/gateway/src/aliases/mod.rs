@@ -22,7 +22,7 @@ pub(crate) struct Aliases(Vec<Arc<Alias>>);
 pub(crate) struct Alias {
     /// Configuration.
     pub config: ModelAlias,
-    /// What is counted.
+    /// Counters.
     pub metrics: AliasMetrics,
     /// The latest roll-out.
     rollout: RwLock<Option<Arc<RunningRollout>>>,
@@ -30,12 +30,12 @@ pub(crate) struct Alias {
     copies: Arc<Semaphore>,
 }
 
-/// Where a request for an alias goes.
+/// Destination of a request for an alias.
 #[derive(Debug)]
 pub(crate) struct Choice {
     /// The model that it goes to, then those that it may go to should that one fail.
     pub models: Vec<String>,
-    /// What a roll-out is told of its end.
+    /// Report to a roll-out about its end.
     pub ticket: Option<Ticket>,
 }
 
@@ -71,8 +71,8 @@ impl Aliases {
 }
 
 impl Alias {
-    /// Where the request goes that stands at `point` of the range of all. The new version of a roll-out has
-    /// the end of the range, so that no request of the others moves while its share grows.
+    /// Destination of the request that stands at `point` of the range of all. The new version of a roll-out
+    /// has the end of the range, so that no request of the others moves while its share grows.
     pub fn choose(&self, point: u64) -> Choice {
         let ticket = self.rollout().and_then(|rollout| rollout.ticket_at(point));
         let new = ticket.as_ref().and_then(Ticket::new_model).map(str::to_owned);

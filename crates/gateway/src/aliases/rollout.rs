@@ -19,9 +19,9 @@ pub(crate) struct Golden {
     pub prompt: Value,
     /// Most tokens.
     pub max_tokens: u32,
-    /// What of a choice is compared: `text` or `token_ids`.
+    /// Field of a choice that is compared: `text` or `token_ids`.
     pub field: &'static str,
-    /// What it must be.
+    /// Expected value.
     pub expected: Value,
 }
 
@@ -32,30 +32,30 @@ pub(crate) struct RunningRollout {
     pub alias: String,
     /// The new version.
     pub model: String,
-    /// What it must answer.
+    /// Golden answers that it must give.
     pub golden: Vec<Golden>,
     decided: Mutex<Rollout>,
     origin: Instant,
     metrics: AliasMetrics,
 }
 
-/// What a roll-out is told of the end of a request.
+/// Report to a roll-out about the end of a request.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     rollout: Arc<RunningRollout>,
     version: Version,
 }
 
-/// How a roll-out stands, for people.
+/// State of a roll-out, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RolloutStatus {
     /// `running`, `completed` or `rolled back`.
     pub state: &'static str,
-    /// Which stage runs, counted from zero.
+    /// Stage that runs, counted from zero.
     pub stage: Option<usize>,
     /// The share of the new version.
     pub percent: u32,
-    /// Why it was rolled back.
+    /// Reason why it was rolled back.
     pub cause: Option<&'static str>,
 }
 
@@ -74,7 +74,7 @@ impl RunningRollout {
         this
     }
 
-    /// What is told of a request that stands at `point`; nothing once it has been rolled back.
+    /// Report about a request at `point`; none once it has been rolled back.
     pub fn ticket_at(self: &Arc<Self>, point: u64) -> Option<Ticket> {
         let mut version = None;
         self.decide(|rollout, now| {
@@ -100,7 +100,7 @@ impl RunningRollout {
         self.decide(|rollout, _| rollout.abort());
     }
 
-    /// How it stands.
+    /// Its state.
     pub fn status(&self) -> RolloutStatus {
         let rollout = self.lock();
         let (state, stage, cause) = match rollout.progress() {

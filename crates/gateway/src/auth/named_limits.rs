@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 use throng_store::{LimitChange, LimitKind, parse_millionths};
 
-/// What is wrong with an object of limits.
+/// Error of an object of limits.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LimitFault {
     /// No limit has this name.

@@ -9,9 +9,9 @@ use throng_store::{ApiKey, KeyDigest, KeyTable, Store, StoreError};
 
 use throng_api::ApiError;
 
-/// How often the database is asked whether keys have changed.
+/// Interval of asking the database whether keys have changed.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// How long an answer may take.
+/// Longest time for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// The keys of the database as they were at its last known revision; none before the first reading, so that

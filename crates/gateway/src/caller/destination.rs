@@ -6,14 +6,15 @@ use throng_api::ApiError;
 use throng_core::routing::{MAX_REGIONS, Region, is_region_name};
 use throng_fleet::upstream::{HOPS_HEADER, REGIONS_HEADER};
 
-use crate::response_cache::CachePolicy;
+use super::cache_policy::cache_policy;
+use throng_cache::CachePolicy;
 
 /// The only replica that a client wants, by its name.
 const REPLICA_HEADER: &str = "x-throng-replica";
 /// Names a session, whose requests go to one of an alias's models.
 const SESSION_HEADER: &str = "x-session-id";
 
-/// Where a client wants its request to go.
+/// Destination that a client wants for its request.
 #[derive(Debug)]
 pub(crate) struct Destination {
     replica: Option<HeaderValue>,
@@ -47,7 +48,7 @@ impl Destination {
         self.session.as_ref()?.to_str().ok()
     }
 
-    /// How many gateways have forwarded it so far.
+    /// Number of gateways that have forwarded it so far.
     ///
     /// # Errors
     /// 400 for a header that is no small number.
@@ -85,10 +86,10 @@ impl Destination {
         self.hops.is_some() || self.regions.is_some()
     }
 
-    /// Which kept answers may be used: none for a client that wants those of one replica or of some regions.
+    /// Kept answers that may be used: none for a client that wants those of one replica or of some regions.
     pub fn cache_policy(&self, headers: &HeaderMap) -> CachePolicy {
         let is_choosy = self.replica.is_some() || self.regions.is_some();
-        if is_choosy { CachePolicy::Bypass } else { CachePolicy::of(headers) }
+        if is_choosy { CachePolicy::Bypass } else { cache_policy(headers) }
     }
 }
 

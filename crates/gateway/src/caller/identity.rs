@@ -16,11 +16,11 @@ use crate::aliases::Ticket;
 use crate::auth::Tenant;
 use crate::observation::{GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent};
 use crate::overload::ServiceHeaders;
-use crate::response_cache::CachePolicy;
+use throng_cache::CachePolicy;
 
 /// Longest `X-Request-Id` taken over from a client.
 const MAX_REQUEST_ID_BYTES: usize = 128;
-/// How much of a body is kept for the access log, where that is asked for.
+/// Bytes of a body that are kept for the access log, where that is asked for.
 const MAX_KEPT_BODY_BYTES: usize = 2000;
 
 /// The caller of one request. Dropped when neither the response nor the generation needs it, which is when
@@ -35,7 +35,7 @@ pub(crate) struct Caller {
     service_tier: OnceLock<ServiceClass>,
     /// Whether its answer may be one that was generated before.
     pub cache_policy: CachePolicy,
-    /// Where its client wants it to go.
+    /// Destination that its client wants.
     pub destination: Destination,
     /// The address that connected.
     client: String,
@@ -57,7 +57,7 @@ pub(crate) struct Caller {
     judged: Mutex<Option<Ticket>>,
 }
 
-/// Which route answered a request, and how.
+/// Route that answered a request, and its answer.
 #[derive(Debug)]
 struct Answered {
     method: Method,
@@ -98,7 +98,7 @@ impl Caller {
         self
     }
 
-    /// What the server does of its own for this request, in the name of `tenant`: nobody is told of it as of
+    /// Makes a request of the server's own for this one, in the name of `tenant`: nobody is told of it as of
     /// a request.
     pub fn internal_request(&self, tenant: Tenant) -> Self {
         let mut aside = Self::new(&HeaderMap::new(), &self.client);
@@ -144,7 +144,7 @@ impl Caller {
         let _ = class.map(|class| self.service_tier.set(class));
     }
 
-    /// How urgent it is: its header goes before its body.
+    /// Its urgency: its header goes before its body.
     pub fn service(&self) -> ServiceHeaders {
         self.service.or_class(self.service_tier.get().copied())
     }
@@ -159,7 +159,7 @@ impl Caller {
         self.user.get().map(String::as_str)
     }
 
-    /// What is left of the key's limits, for the response's headers.
+    /// Rest of the key's limits, for the response's headers.
     pub fn limits(&self) -> Option<&Status> {
         self.limits.get()
     }
@@ -215,7 +215,7 @@ impl Caller {
         }
     }
 
-    /// What is known of it when it is over.
+    /// Report of it when it is over.
     fn report(&mut self) -> RequestReport {
         let total = self.arrived.elapsed();
         let answer = self.answer.take();

@@ -44,7 +44,7 @@ impl Default for AutoscaleSection {
 }
 
 impl AutoscaleSection {
-    /// What cannot be used: a setting, its value and what it must be.
+    /// Names an unusable setting, its value and what it must be.
     pub(crate) fn check(&self) -> Result<(), (&'static str, String, &'static str)> {
         let checks = [
             ("max_replicas", self.max_replicas > 0, self.max_replicas.to_string(), "at least 1"),

@@ -22,7 +22,8 @@ pub use self::overload::{ClassSetting, OverloadConfig};
 pub use self::routing::{
     ModelAlias, ResidencyRule, RoutingConfig, RoutingPolicy, ShadowConfig, WeightedModel,
 };
-pub use self::semantic_cache::{SemanticCacheConfig, SemanticMode};
+pub(crate) use self::semantic_cache::check as check_semantic_cache;
+pub use throng_cache::{ResponseCacheConfig, SemanticCacheConfig, SemanticMode};
 
 /// All sections of the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
@@ -34,25 +35,25 @@ pub struct GatewayConfig {
     pub tls: Option<TlsConfig>,
     /// Keys, tokens and origins.
     pub access: AccessConfig,
-    /// What may be asked.
+    /// Bounds on requests.
     pub api: ApiConfig,
-    /// What tokens cost.
+    /// Prices of tokens.
     pub prices: Vec<ModelPrice>,
-    /// What is told of requests.
+    /// Settings of observability.
     pub observability: ObservabilityConfig,
     /// Limits of waiting.
     pub overload: OverloadConfig,
-    /// Which replica gets a request.
+    /// Settings of routing.
     pub routing: RoutingConfig,
-    /// What is not to be sent.
+    /// Rules about texts that are not to be sent.
     pub moderation: ModerationConfig,
     /// Answers that are kept for equal requests.
     pub response_cache: ResponseCacheConfig,
     /// Answers for questions that mean the same as one that was answered before; off without it.
     pub semantic_cache: Option<SemanticCacheConfig>,
-    /// How models that are loaded on demand come and go.
+    /// Settings of models that are loaded on demand.
     pub on_demand: OnDemandConfig,
-    /// How many workers models should have.
+    /// Settings for the number of workers.
     pub autoscale: AutoscaleSection,
 }
 
@@ -151,13 +152,13 @@ pub struct AccessConfig {
     pub redis: Option<Secret>,
     /// The certificates (PEM) that this Redis' own must come from, for `rediss://`; the system's when absent.
     pub redis_ca: Option<PathBuf>,
-    /// How many gateways share limits at least: each uses such a part of them where Redis has never answered.
-    /// One when absent.
+    /// Least number of gateways that share limits: each uses such a part of them where Redis has never
+    /// answered. One when absent.
     pub redis_gateways: Option<u32>,
     /// The operator's key, which no client has. With it, and wherever clients need keys, no other key opens
     /// operators' routes.
     pub admin_key: Option<Secret>,
-    /// Where the operator's API listens besides, `ADDRESS:PORT`.
+    /// Further address of the operator's API, `ADDRESS:PORT`.
     pub admin_listen: Option<String>,
     /// Tokens of an identity provider, which are accepted beside keys.
     pub tokens: Option<TokenConfig>,
@@ -194,15 +195,15 @@ impl AccessConfig {
 pub struct TokenConfig {
     /// Issuer: the required `iss`.
     pub issuer: String,
-    /// Whom they are for: what their `aud` must have.
+    /// Audience that their `aud` must have.
     pub audience: String,
-    /// Where the issuer's keys are; when absent, where `ISSUER/.well-known/openid-configuration` says.
+    /// URL of the issuer's keys; when absent, the one that `ISSUER/.well-known/openid-configuration` names.
     #[serde(default)]
     pub jwks_url: Option<String>,
     /// The keys are read again after this many seconds, and when a token names an unknown one.
     #[serde(default = "default_refresh_s")]
     pub refresh_s: u64,
-    /// Which claims say what.
+    /// Names of the claims.
     #[serde(default)]
     pub claims: ClaimNames,
 }
@@ -219,7 +220,7 @@ pub struct ClaimNames {
     pub user: String,
     /// The models that the user may use: a list, or a text with blanks between names; all when absent.
     pub models: String,
-    /// How much the user may use: an object as in the operator's API.
+    /// Limits of the user: an object as in the operator's API.
     pub limits: String,
 }
 
@@ -232,7 +233,7 @@ impl Default for ClaimNames {
 }
 
 impl TokenConfig {
-    /// How often keys are read where nothing is set.
+    /// Interval of reading keys where nothing is set.
     pub const DEFAULT_REFRESH_S: u64 = 300;
 }
 
@@ -240,7 +241,7 @@ fn default_refresh_s() -> u64 {
     TokenConfig::DEFAULT_REFRESH_S
 }
 
-/// What may be asked.
+/// Bounds on requests.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApiConfig {
@@ -306,7 +307,7 @@ pub struct ModelPrice {
     pub generated: String,
 }
 
-/// What is told of requests, and where.
+/// Settings of logs, metrics and traces.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ObservabilityConfig {
@@ -316,7 +317,7 @@ pub struct ObservabilityConfig {
     pub access_log_bodies: bool,
     /// A collector that gets each request as a trace, by OTLP over HTTP: `http://127.0.0.1:4318`.
     pub otlp_endpoint: Option<String>,
-    /// How many finished requests are kept for `/explain`.
+    /// Number of finished requests that are kept for `/explain`.
     pub max_explained_requests: usize,
 }
 
@@ -324,25 +325,6 @@ impl Default for ObservabilityConfig {
     fn default() -> Self {
         let (access_log, otlp_endpoint) = (None, None);
         Self { access_log, access_log_bodies: false, otlp_endpoint, max_explained_requests: 1024 }
-    }
-}
-
-/// Answers that are kept for equal requests.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ResponseCacheConfig {
-    /// Most bytes of all answers that are kept; 0: none are, and equal requests do not share a generation.
-    pub max_memory_bytes: usize,
-    /// A folder for more answers, which outlive the process; none without. Answers in memory are needed
-    /// beside it.
-    pub directory: Option<PathBuf>,
-    /// Most bytes of the answers in that folder.
-    pub max_disk_bytes: u64,
-}
-
-impl Default for ResponseCacheConfig {
-    fn default() -> Self {
-        Self { max_memory_bytes: 0, directory: None, max_disk_bytes: 1 << 30 }
     }
 }
 

@@ -10,7 +10,7 @@ use throng_fleet::Secret;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModerationConfig {
-    /// What is looked for.
+    /// Rules for texts.
     pub rules: Vec<ModerationRule>,
     /// A server that judges texts.
     pub classifier: Option<ClassifierConfig>,
@@ -25,7 +25,7 @@ pub struct ClassifierConfig {
     /// The certificates (PEM) that its own must come from, for `https://`; the system's when absent.
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// What it is sent as a bearer token.
+    /// Bearer token that it is sent.
     #[serde(default)]
     pub token: Option<Secret>,
     /// The model that it is asked for.
@@ -34,7 +34,7 @@ pub struct ClassifierConfig {
     /// Time within which it must have answered.
     #[serde(default = "one_second")]
     pub timeout_ms: u64,
-    /// What becomes of texts about which it has not answered.
+    /// Treatment of texts about which it has not answered.
     #[serde(default)]
     pub on_failure: OnFailure,
     /// Whether it judges prompts.
@@ -48,7 +48,7 @@ pub struct ClassifierConfig {
     pub output_window_bytes: usize,
 }
 
-/// What becomes of texts about which a classifier has not answered.
+/// Treatment of texts about which a classifier has not answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {

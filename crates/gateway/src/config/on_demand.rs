@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How models that are loaded on demand come and go.
+/// Settings of models that are loaded on demand.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OnDemandConfig {
-    /// What becomes of a request for a model that is not in memory.
+    /// Treatment of a request for a model that is not in memory.
     pub on_request: OnRequest,
     /// Such a request waits so long at most.
     pub wait_ms: u64,
-    /// What these models may hold together; no bound when absent.
+    /// Bytes that these models may hold together; no bound when absent.
     pub max_memory_bytes: Option<u64>,
     /// A model without requests for so long is unloaded; 0: none.
     pub idle_unload_s: u64,
@@ -18,7 +18,7 @@ pub struct OnDemandConfig {
     pub max_pulled_bytes: Option<u64>,
 }
 
-/// What becomes of a request for a model that is not in memory.
+/// Treatment of a request for a model that is not in memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnRequest {

@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 use throng_core::routing::{EVERYONE, MAX_REGIONS, Policy, Region, Residency, UnknownPolicy, is_region_name};
 use throng_fleet::dispatch::RoutingSettings;
 
-/// How requests are distributed.
+/// Distribution of requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RoutingConfig {
-    /// How one of a model's replicas is chosen.
+    /// Choice among a model's replicas.
     pub policy: RoutingPolicy,
     /// The region of this gateway: replicas of the same region are the nearest.
     pub region: Option<String>,
     /// The regions that there are. Without them every name of a region is accepted, and there can be no
     /// residency rules.
     pub regions: Vec<String>,
-    /// Which regions the requests of organisations may go to.
+    /// Regions that the requests of organisations may go to.
     pub residency: Vec<ResidencyRule>,
     /// Names that stand for models.
     pub aliases: Vec<ModelAlias>,
@@ -50,7 +50,7 @@ pub struct ModelAlias {
     /// its first token.
     #[serde(default)]
     pub fallback: Vec<String>,
-    /// Where copies of requests go.
+    /// Destination of copies of requests.
     #[serde(default)]
     pub shadow: Option<ShadowConfig>,
 }
@@ -87,7 +87,8 @@ fn eight() -> usize {
     8
 }
 
-/// How long a request waits for a replica to come back, unless it is set, and the longest that may be set.
+/// Time for which a request waits for a replica to come back, unless it is set, and the longest that may be
+/// set.
 const DEFAULT_REPLICA_WAIT_S: u64 = 10;
 const MAX_REPLICA_WAIT_S: u64 = 600;
 /// Most aliases, and most models of each.
@@ -95,7 +96,7 @@ const MAX_ALIASES: usize = 256;
 const MAX_MODELS: usize = 16;
 /// Most residency rules.
 const MAX_RULES: usize = 1024;
-/// What names of regions are.
+/// Description of names of regions.
 const REGION_NAME: &str = "a name of 1 to 64 letters, digits, '-', '_' and '.'";
 /// Most copies of an alias's requests at a time.
 const MAX_COPIES: usize = 1024;

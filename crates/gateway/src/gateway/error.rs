@@ -2,7 +2,7 @@
 
 use throng_http::TlsError;
 
-/// Why a gateway cannot serve.
+/// Reason why a gateway cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
     /// Other machines could use it without a key.
@@ -11,7 +11,7 @@ pub enum GatewayError {
          set one with --api-key or --database, or say --allow-unauthenticated if everyone on that network may use the models"
     )]
     Unauthenticated {
-        /// Where it was to listen.
+        /// Address that it was to listen on.
         address: String,
     },
     /// Other machines could use a worker without a token.
@@ -20,13 +20,13 @@ pub enum GatewayError {
          or demand certificates of gateways with --ssl-ca-certs"
     )]
     OpenWorker {
-        /// Where it was to listen.
+        /// Address that it was to listen on.
         address: String,
     },
     /// An API key that no client could send.
     #[error("API key number {number} is empty, longer than 512 bytes, or not printable ASCII without spaces")]
     InvalidApiKey {
-        /// Which one, counted from 1.
+        /// Its number, counted from 1.
         number: usize,
     },
     /// A listener for the operator without a key, or a key that no client could send or that clients have.
@@ -43,11 +43,11 @@ pub enum GatewayError {
     /// A setting for proxies or web pages that cannot be used.
     #[error("{setting} = {value:?}: must be {expected}")]
     Setting {
-        /// Which one.
+        /// The executor.
         setting: &'static str,
         /// Its value.
         value: String,
-        /// What it must be.
+        /// Expected value.
         expected: &'static str,
     },
     /// The folder of the response cache cannot be used.

@@ -13,14 +13,13 @@ use tokio::sync::{oneshot, watch};
 
 use crate::app::{App, Shared};
 use crate::auth::ApiKeys;
-use crate::config::{AccessConfig, GatewayConfig};
+use crate::config::{AccessConfig, GatewayConfig, check_semantic_cache};
 use crate::ledger::PriceTable;
 use crate::loading::Progress;
 use crate::metrics::ProcessFacts;
 use crate::moderation::Moderation;
 use crate::observation::{Observation, RequestObserver};
 use crate::on_demand::OnDemandModels;
-use crate::response_cache::DiskTier;
 use crate::routes::{self, Audience};
 use crate::served_model::ServedModel;
 use crate::server::{self, Served, Service};
@@ -96,7 +95,8 @@ impl Gateway {
             expected,
         })?;
         let has_cache = config.response_cache.max_memory_bytes > 0;
-        let semantic = config.semantic_cache.as_ref().map(|semantic| semantic.check(has_cache));
+        let semantic =
+            config.semantic_cache.as_ref().map(|semantic| check_semantic_cache(semantic, has_cache));
         semantic.transpose().map_err(|(setting, value, expected)| GatewayError::Setting {
             setting,
             value,

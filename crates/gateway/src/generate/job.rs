@@ -13,7 +13,7 @@ use crate::caller::Caller;
 use crate::generation::{Abandoned, AnswerBound, PrepareContext, Prepared, check_room, prepare};
 use crate::router::Route;
 
-/// What is left of a request once it is read: nothing that its answer does not need.
+/// Parts of a request that remain once it is read: nothing that its answer does not need.
 pub(super) struct Job {
     pub route: Route,
     pub prepared: Prepared,

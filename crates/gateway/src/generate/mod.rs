@@ -25,7 +25,7 @@ use crate::rejection::memory_full;
 use crate::retry_after::retry_after_s;
 use crate::router::Route;
 
-/// Which model answers a request.
+/// Model that answers a request.
 #[derive(Debug)]
 pub(crate) enum Target {
     /// The one that its body names.

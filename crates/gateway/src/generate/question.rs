@@ -9,17 +9,17 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::generation::{PrepareContext, encode_conversation, tokenizer_of};
 use crate::pooling::{Inputs, PooledInput, internal_vector, prepare};
-use crate::response_cache::{CachePolicy, Question, SemanticCache};
 use crate::served_model::ModelEntry;
 use throng_api::ApiError;
 use throng_api::openai::pooling::PoolingOptions;
 use throng_api::spec::{ContentPart, Conversation, GenerationOptions, GenerationSpec, Input, Prompt, Role};
+use throng_cache::{CachePolicy, Question, SemanticCache};
 
 /// Longest question that is compared with others, in bytes.
 const MAX_QUESTION_BYTES: usize = 8 << 10;
 /// Longest conversation around it.
 const MAX_CONVERSATION_BYTES: usize = 64 << 10;
-/// What stands in the place of every question while all that is around it is named.
+/// Text in the place of every question while all that is around it is named.
 const ANY_QUESTION: &str = "?";
 
 /// A question before its request has been prepared, which takes the conversation's texts.

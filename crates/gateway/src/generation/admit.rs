@@ -18,9 +18,9 @@ use crate::limits::{
 use crate::overload::{Urgency, within};
 use crate::policy::Policy;
 use crate::regions::{check_hops, check_regions};
-use crate::response_cache::Sharing;
 use crate::router::Route;
 use throng_api::ApiError;
+use throng_cache::Sharing;
 
 /// Charges the key's limits and submits all requests to the model's replicas, but for those whose answers the
 /// cache has. Either all are taken in or none; `prompt_param` is where the prompt stood.
@@ -94,13 +94,13 @@ pub(crate) async fn admit(
     Ok(session.with_adapter(adapter).with_charge(charge))
 }
 
-/// How urgent a request is, and how much of its time is left.
+/// Urgency of a request, and the rest of its time.
 fn urgency(route: &Route, caller: &Caller) -> Result<Urgency, ApiError> {
     let tenant = caller.key_holder();
     route.model.overload.urgency(tenant.key.as_deref(), &caller.service(), caller.arrived)
 }
 
-/// What is known of the speed of the model's replicas; nothing where one of them says nothing.
+/// Known speed of the model's replicas; none where one of them says nothing.
 fn machine(route: &Route) -> Option<ServiceRate> {
     let machines = route.loads().into_iter().map(|load| load.machine);
     machines.reduce(|all, one| Some(all?.joined(one?))).flatten()

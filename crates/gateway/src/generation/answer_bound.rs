@@ -18,7 +18,7 @@ fn n_top(asked: Option<u32>) -> usize {
     asked.unwrap_or(0) as usize
 }
 
-/// How large an answer may become.
+/// Bounds on the size of an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AnswerBound {
     max_bytes: usize,

@@ -8,7 +8,7 @@ use crate::retry_after::{retry_after_at_least_s, retry_after_s};
 use crate::served_model::ModelEntry;
 use throng_api::{ApiError, ConstraintParam};
 
-/// Where in the request stood what an error may be about.
+/// Places in the request that an error may be about.
 #[derive(Debug, Clone)]
 pub(crate) struct BlamedParams {
     /// The prompt.
@@ -17,7 +17,7 @@ pub(crate) struct BlamedParams {
     pub constraint: Option<ConstraintParam>,
 }
 
-/// What a client is told of a replica's error.
+/// Error for the client by a replica's error.
 pub(super) fn client_error(
     error: &ReplicaError,
     blamed: &BlamedParams,

@@ -138,7 +138,7 @@ impl io::Write for FrameWriter {
     }
 }
 
-/// Where answers are written.
+/// Settings for writing answers.
 #[derive(Debug)]
 pub(crate) struct AnswerWriting {
     /// Bounds how many large answers are written at a time.

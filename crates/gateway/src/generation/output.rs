@@ -9,7 +9,7 @@ use throng_fleet::replica::{ReplicaError, Timing, TokenReport};
 pub(crate) enum Output {
     /// A prompt is computed.
     Prompt {
-        /// Which prompt.
+        /// Index of the prompt.
         prompt_idx: usize,
         /// Its tokens that were found in the cache.
         cached_tokens: u32,
@@ -18,7 +18,7 @@ pub(crate) enum Output {
     },
     /// A token of a choice, with the text that it makes certain.
     Token {
-        /// Which choice: the prompt's number × `n` + the continuation's.
+        /// Index of the choice: the prompt's number × `n` + the continuation's.
         choice_idx: usize,
         /// Often empty.
         text: String,
@@ -27,11 +27,11 @@ pub(crate) enum Output {
     },
     /// A choice ended.
     Finished {
-        /// Which choice.
+        /// Index of the choice.
         choice_idx: usize,
         /// Text that was held back.
         text: String,
-        /// Why.
+        /// Reason.
         reason: FinishReason,
         /// The stop string that ended it.
         stop: Option<String>,

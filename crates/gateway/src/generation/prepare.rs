@@ -31,8 +31,8 @@ use super::shortening::encode_fitting;
 use super::work::Abandoned;
 use crate::config::RENDER_FACTOR;
 use crate::rejection::memory_full;
-use crate::response_cache::Question;
 use crate::served_model::ModelEntry;
+use throng_cache::Question;
 
 /// A request that a replica can take, with what its answer needs.
 #[derive(Debug)]
@@ -41,9 +41,9 @@ pub(crate) struct Prepared {
     pub requests: Vec<ReplicaRequest>,
     /// The texts of the prompts, where the answer repeats them.
     pub echo: Option<Vec<String>>,
-    /// How answers become text; `None` without a tokenizer.
+    /// Options for making text of answers; `None` without a tokenizer.
     pub text: Option<TextOptions>,
-    /// How an answer's text is read as reasoning and calls; `None`: it is given as it is.
+    /// Parsing of an answer's text as reasoning and calls; `None`: it is given as it is.
     pub reading: Option<AnswerReading>,
     /// The parameter that constrains the form of the outputs, for errors.
     pub constraint_param: Option<ConstraintParam>,
@@ -51,7 +51,7 @@ pub(crate) struct Prepared {
     pub is_deterministic: bool,
     /// The adapter that computes it, kept in memory until it ends.
     pub adapter: Option<LoadedAdapter>,
-    /// What is reserved for it until it ends.
+    /// Reservation for it until it ends.
     pub memory: Vec<Reservation>,
     /// The question that it asks, where similar ones are looked for.
     pub question: Option<Box<Question>>,
@@ -93,19 +93,19 @@ impl Prepared {
 pub(crate) struct PrepareContext<'a> {
     /// Tenant of the request.
     pub tenant: TenantId,
-    /// Where memory is reserved.
+    /// Budget in which memory is reserved.
     pub memory: &'a Arc<MemoryBudget>,
     /// Tells when nobody waits for the answer any more.
     pub abandoned: &'a Abandoned,
 }
 
-/// What a choice holds beside its tokens: its text so far, its stop strings' automata, its place in the
+/// Bytes of a choice beside its tokens: its text so far, its stop strings' automata, its place in the
 /// scheduler.
 const CHOICE_BYTES: usize = 512;
-/// What a token of a prompt holds: itself here and in its sequence.
+/// Bytes of a prompt's token: itself here and in its sequence.
 const PROMPT_TOKEN_BYTES: usize = 2 * size_of::<TokenId>();
 
-/// What a value of a tree takes as the template walks it, its text apart.
+/// Bytes of a tree's value as the template walks it, its text apart.
 const VALUE_BYTES: usize = 512;
 
 /// Prepares a request. Takes the texts of a conversation out of it, and notes what of it changes nothing.
@@ -430,7 +430,7 @@ fn template_error(error: &TemplateError) -> ApiError {
     }
 }
 
-/// What a client is told of a text that cannot be tokenized.
+/// Error for the client about a text that cannot be tokenized.
 pub(crate) fn text_error(error: &TextError, param: &str, model: &ModelEntry) -> ApiError {
     match error {
         TextError::TooLong { n_bytes, .. } => {

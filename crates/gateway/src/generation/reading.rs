@@ -14,7 +14,7 @@ use throng_text::{
 
 use crate::served_model::ModelEntry;
 
-/// How all choices of an answer are read.
+/// Parsing of all choices of an answer.
 #[derive(Debug, Clone)]
 pub(crate) struct AnswerReading {
     format: Arc<AnswerFormat>,
@@ -84,10 +84,10 @@ pub(crate) struct ChoiceReader {
     has_calls: bool,
 }
 
-/// What a token adds to a choice.
+/// Addition of a token to a choice.
 #[derive(Debug)]
 pub(crate) struct ReadToken {
-    /// What it adds.
+    /// Its additions.
     pub deltas: Vec<Delta>,
     /// Whether it stands between the tokens that open and close the reasoning.
     pub is_reasoning: bool,

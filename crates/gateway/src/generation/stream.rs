@@ -160,7 +160,7 @@ pub(crate) fn stream(source: impl StreamSource, setting: StreamSetting) -> Respo
     (fields, Body::new(body)).into_response()
 }
 
-/// Why a stream does not end well.
+/// Reason why a stream does not end well.
 enum Broken {
     /// Nobody reads it any more.
     Unread,

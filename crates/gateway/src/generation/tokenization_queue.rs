@@ -20,7 +20,7 @@ pub(crate) struct TokenizationQueue {
     long: Arc<Line>,
 }
 
-/// Why there is no turn.
+/// Reason why there is no turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoTurn {
     /// Too many wait already.

@@ -29,7 +29,7 @@ pub(crate) const HEADER: HeaderName = HeaderName::from_static("idempotency-key")
 /// Says that an answer is one that was generated before.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const MAX_KEY_BYTES: usize = 255;
-/// How long answers are kept.
+/// Time for which answers are kept.
 const KEPT_FOR_S: u64 = 24 * 60 * 60;
 /// The database answers within this time, or the request is refused.
 const STORE_LIMIT: Duration = Duration::from_secs(1);

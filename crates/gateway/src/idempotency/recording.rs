@@ -19,11 +19,11 @@ use throng_api::ApiError;
 
 /// A longer answer is not kept.
 const MAX_KEPT_BYTES: usize = 4 << 20;
-/// How often the owner says that it lives.
+/// Interval of the owner's signs of life.
 const BEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// Parts of an answer that wait for a client that reads slowly.
 const MAX_UNREAD_PARTS: usize = 64;
-/// How a stream ends that has ended well.
+/// End of a stream that has ended well.
 const END_OF_STREAM: &[u8] = b"data: [DONE]\n\n";
 
 /// An answer on its way.

@@ -19,14 +19,14 @@ pub(super) struct AuditQueue {
     is_full: AtomicBool,
 }
 
-/// What is to be told of a request or a rule.
+/// Facts about a request or a rule for the audit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Audited<'a> {
-    /// What happened.
+    /// Kind of the error.
     pub event: AuditEvent,
     /// The request's id.
     pub request_id: &'a str,
-    /// Whose it is.
+    /// Organisation that it belongs to.
     pub organisation: &'a str,
     /// The model that it is for.
     pub model: &'a str,
@@ -34,7 +34,7 @@ pub(crate) struct Audited<'a> {
     pub permitted: &'a str,
     /// The replica that it was sent to, and its region.
     pub place: [&'a str; 2],
-    /// Why it was refused.
+    /// Reason why it was refused.
     pub reason: &'a str,
 }
 
@@ -81,7 +81,7 @@ impl AuditQueue {
         }
     }
 
-    /// How many lines wait, and how many were lost.
+    /// Number of lines that wait, and of those that were lost.
     pub fn n_waiting_and_lost(&self) -> (u64, u64) {
         (self.waiting().len() as u64, self.n_lost.load(Ordering::Relaxed))
     }

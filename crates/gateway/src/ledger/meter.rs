@@ -8,7 +8,7 @@ use throng_store::{LedgerEntry, Outcome, Slot};
 
 use super::{Ledger, now_unix_s, periods, spending};
 
-/// What one request uses. Dropping it ends it.
+/// Usage of one request. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Meter {
     ledger: Arc<Ledger>,

@@ -26,7 +26,7 @@ pub(crate) use meter::Meter;
 pub(crate) use prices::PriceTable;
 pub use writer::LedgerError;
 
-/// What requests use. It counts nothing until it has been opened.
+/// Usage of all requests. It counts nothing until it has been opened.
 #[derive(Debug)]
 pub struct Ledger {
     opened: OnceLock<Opened>,
@@ -53,7 +53,7 @@ pub(crate) struct Counted<'a> {
     pub tenant: &'a str,
     /// The stored key.
     pub key: Option<&'a ApiKey>,
-    /// Whose budgets it is charged to.
+    /// Budgets that it is charged to.
     pub scopes: &'a [BudgetScope],
     /// Its id, as its answer shows it.
     pub request_id: &'a str,
@@ -67,7 +67,7 @@ pub(crate) struct Counted<'a> {
     pub generated_tokens: u64,
 }
 
-/// Why a request that is to be counted may not begin.
+/// Reason why a request that is to be counted may not begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Uncounted {
     /// The request could exceed a budget.
@@ -101,19 +101,19 @@ impl Ledger {
         self.opened.get().map(|opened| &opened.store)
     }
 
-    /// How many entries wait for the database, and how many were lost because the journal could not take
-    /// them.
+    /// Number of entries that wait for the database, and of those that were lost because the journal could
+    /// not take them.
     pub(crate) fn n_waiting_and_lost(&self) -> (u64, u64) {
         let n_waiting = self.opened.get().map_or(0, |opened| opened.journal.n_waiting());
         (n_waiting as u64, self.n_lost.load(Ordering::Relaxed))
     }
 
-    /// How many entries and lines of the audit were set aside because the database could not take them.
+    /// Number of entries and lines of the audit that were set aside because the database could not take them.
     pub(crate) fn n_refused(&self) -> u64 {
         self.n_refused.load(Ordering::Relaxed)
     }
 
-    /// Why the database cannot be written at present.
+    /// Reason why the database cannot be written at present.
     pub(crate) fn write_fault(&self) -> Option<String> {
         self.store().and_then(|store| store.write_fault())
     }
@@ -123,7 +123,7 @@ impl Ledger {
         self.audit.push(told);
     }
 
-    /// How many lines of the audit wait for the database, and how many were lost.
+    /// Number of lines of the audit that wait for the database, and of those that were lost.
     pub(crate) fn audit_waiting_and_lost(&self) -> (u64, u64) {
         self.audit.n_waiting_and_lost()
     }
@@ -190,7 +190,7 @@ impl Ledger {
     }
 }
 
-/// What an entry spends.
+/// Spending of an entry.
 fn spending(entry: &LedgerEntry) -> Spending {
     Spending { tokens: entry.n_tokens(), cost: entry.cost().0 }
 }

@@ -13,22 +13,22 @@ use tokio::time::Instant;
 use super::upkeep::Upkeep;
 use super::{Ledger, Opened, now_unix_s, periods, scopes_of, spending, totals_by_scope};
 
-/// How often entries are written.
+/// Interval of writing entries.
 const WRITE_INTERVAL: Duration = Duration::from_millis(100);
-/// How often the totals of the day are read, in which the entries of other servers are.
+/// Interval of reading the totals of the day, in which the entries of other servers are.
 const DAY_INTERVAL: Duration = Duration::from_millis(400);
 /// Interval at which the totals of the month are read.
 const MONTH_INTERVAL: Duration = Duration::from_secs(5);
-/// Where reading takes long, it takes at most this part of the time.
+/// Most of the time that reading may take.
 const READING_SHARE: u32 = 10;
 /// Longest interval between two of them.
 const MAX_INTERVAL: Duration = Duration::from_secs(30);
-/// How often a database is tried that could not be written.
+/// Interval of trying a database that could not be written.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Most entries that are written at once.
 const BATCH: usize = 500;
 
-/// Why the ledger cannot be written.
+/// Reason why the ledger cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// The journal cannot be read or written.

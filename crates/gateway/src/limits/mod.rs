@@ -35,29 +35,29 @@ const MAX_SCOPES: usize = 2 * MAX_KEYS;
 /// A request waits this long for a share of a limit that other gateways have.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// What all of them use.
+/// Usage of all of them.
 #[derive(Debug)]
 pub(crate) struct RateLimits {
     state: Mutex<LimitState>,
     origin: Instant,
     /// Notified when a request waits for a larger share.
     wanted: Notify,
-    /// How often Redis was asked.
+    /// Number of questions to Redis.
     n_asked: watch::Sender<u64>,
     /// Whether it answers.
     redis: RedisWatch,
 }
 
-/// What came of charging a request.
+/// Outcome of charging a request.
 #[derive(Debug)]
 pub(crate) struct Charged {
-    /// What is left after it.
+    /// Rest after it.
     pub status: Status,
     /// The charge, or why the request may not begin.
     pub charge: Result<Charge, LimitRefusal>,
 }
 
-/// What a request is charged with; dropping it gives back what it has not used, or all if it has not begun.
+/// Charge of a request; dropping it gives back what it has not used, or all if it has not begun.
 #[derive(Debug, Default)]
 pub(crate) struct Charge {
     /// None where nothing is limited.
@@ -120,12 +120,12 @@ impl RateLimits {
         Timestamp::from_ns(Nanos::from(self.origin.elapsed()).0)
     }
 
-    /// What to ask Redis next; `None` where limits are not shared.
+    /// Next question to Redis; `None` where limits are not shared.
     fn question(&self) -> Option<LeaseRequest> {
         self.state().shared().map(|leases| leases.ask(self.now()))
     }
 
-    /// What to tell Redis at the end.
+    /// Last question to Redis.
     fn last_question(&self) -> Option<LeaseRequest> {
         self.state().shared().map(|leases| leases.ask_last(self.now()))
     }
@@ -141,7 +141,7 @@ impl RateLimits {
         self.n_asked.send_modify(|n| *n += 1);
     }
 
-    /// How the sharing of limits fares; `None` where they are not shared.
+    /// State of the sharing of limits; `None` where they are not shared.
     pub fn sharing(&self) -> Option<SharingStats> {
         let (n_gateways, n_leases) = self.state().shared().map(|leases| leases.standing())?;
         Some(SharingStats { redis: self.redis.state(), n_gateways, n_leases })
@@ -225,7 +225,7 @@ pub(crate) fn refusal_name(refusal: &LimitRefusal) -> &'static str {
     }
 }
 
-/// What a client is told of a refusal.
+/// Error for the client by a refusal.
 pub(crate) fn limit_error(refusal: &LimitRefusal) -> ApiError {
     let unit = |kind| match kind {
         LimitKind::Requests => "requests per minute",

@@ -8,7 +8,7 @@ use throng_store::{Cost, LimitKind, Limits as StoredLimits};
 
 use crate::auth::Tenant;
 
-/// What is limited by the minute and at a time; nothing without limits.
+/// Scopes limited by the minute and at a time; none without limits.
 pub(super) fn scopes(tenant: &Tenant, user: Option<&str>) -> Vec<Scope> {
     let Some(key) = tenant.key.as_deref() else { return Vec::new() };
     let user = user.map(|user| (format!("{}/{user}", key.project_id), &key.user_limits));
@@ -32,7 +32,7 @@ pub(super) fn scopes(tenant: &Tenant, user: Option<&str>) -> Vec<Scope> {
     .collect()
 }
 
-/// What is counted by the day and the month: all of them, with budgets or not, because one may be set later.
+/// Scopes counted by the day and the month: all of them, with budgets or not, because one may be set later.
 pub(crate) fn budget_scopes(tenant: &Tenant) -> Vec<BudgetScope> {
     let Some(key) = tenant.key.as_deref() else { return Vec::new() };
     let of = |name: &str, stored: &StoredLimits| {

@@ -11,14 +11,14 @@ use prometheus_client::registry::Registry;
 
 use super::AtScrape;
 
-/// What the gateway reports about the process that it runs in.
+/// Facts about the gateway's process.
 #[derive(Debug, Clone)]
 pub struct ProcessFacts {
     /// The commit that the program was built from, or `unknown`.
     pub commit: String,
     /// The instruction set that the models are computed with.
     pub isa: String,
-    /// How many lines of the process's log could not be written so far.
+    /// Number of lines of the process's log that could not be written so far.
     pub n_log_lines_dropped: fn() -> u64,
 }
 
@@ -35,7 +35,7 @@ struct BuildLabels {
     isa: String,
 }
 
-/// What is served under which limits.
+/// Model, and the limits of its requests.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ModelInfoLabels {
     /// The model's first name.

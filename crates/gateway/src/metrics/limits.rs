@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::AtScrape;
 
-/// What is known of Redis.
+/// State of Redis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RedisState {
     /// Whether it answered the last question in time.
@@ -22,7 +22,7 @@ pub(crate) struct RedisState {
     pub n_failures: u64,
 }
 
-/// How the sharing of limits fares.
+/// State of the sharing of limits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SharingStats {
     /// Redis, through which they are shared.

@@ -42,13 +42,13 @@ use self::process::ProcessCollector;
 use self::requests::RequestMetrics;
 use self::response_cache::CacheCollector;
 use crate::ledger::Ledger;
-use crate::response_cache::ResponseCache;
+use throng_cache::ResponseCache;
 
-/// What there is when somebody asks.
+/// Values that are read at each scrape.
 pub(crate) struct AtScrape<T>(Box<dyn Fn() -> Vec<T> + Send + Sync>);
 
 impl<T> AtScrape<T> {
-    /// What `list` gives.
+    /// Reads the values of `list`.
     pub fn new(list: impl Fn() -> Vec<T> + Send + Sync + 'static) -> Self {
         Self(Box::new(list))
     }

@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 
 use super::AtScrape;
 
-/// What has been stopped.
+/// Counts of stopped texts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ModerationCounts {
     /// Requests whose prompts were refused.

@@ -32,7 +32,7 @@ mod linux {
     use prometheus_client::metrics::MetricType;
     use prometheus_client::metrics::counter::ConstCounter;
 
-    /// What `/proc` says of this process.
+    /// Figures about this process in `/proc`.
     struct Figures {
         cpu_s: f64,
         started_unix_s: f64,

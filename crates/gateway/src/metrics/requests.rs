@@ -29,7 +29,7 @@ const N_BUCKETS: [f64; 5] = [1.0, 2.0, 5.0, 10.0, 20.0];
 const PREFILL_TOKEN_BUCKETS_S: [f64; 13] =
     [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 
-/// Which model on which engine.
+/// Model and engine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ModelLabels {
     /// The model's first name.

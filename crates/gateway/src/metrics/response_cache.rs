@@ -8,7 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 
-use crate::response_cache::{CacheUse, LookUp, ResponseCache, SemanticCache};
+use throng_cache::{CacheUse, LookUp, ResponseCache, SemanticCache};
 
 /// Asks the cache at each scrape; says nothing where there is none.
 #[derive(Debug)]

@@ -35,7 +35,7 @@ pub(crate) struct Classifier {
     n_failures: AtomicU64,
 }
 
-/// What it says of one text: the category that the text must not belong to, if it does to one.
+/// Judgement of one text: the category that the text must not belong to, if it does to one.
 pub(crate) type Judgement = Option<String>;
 
 /// The classifier gave no answer in time, and unjudged texts are not allowed.

@@ -43,7 +43,7 @@ pub(crate) struct TenantRules {
 /// Rules with their categories.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    /// What is looked for.
+    /// Rules for texts.
     pub set: Arc<RuleSet>,
     /// Counts of each rule.
     categories: Vec<String>,
@@ -80,12 +80,12 @@ impl Moderation {
         })
     }
 
-    /// What judges texts beside the rules.
+    /// Classifier that judges texts beside the rules.
     pub fn classifier(&self) -> Option<&Arc<Classifier>> {
         self.classifier.as_ref()
     }
 
-    /// What has been stopped so far.
+    /// Counts of texts stopped so far.
     pub fn counts(&self) -> ModerationCounts {
         ModerationCounts {
             n_prompts: self.n_prompts.load(Ordering::Relaxed),
@@ -166,7 +166,7 @@ impl TenantRules {
         Ok(Self { input: compile(|rule| rule.input)?, output: compile(|rule| rule.output)? })
     }
 
-    /// What answers are cut at.
+    /// Rules that cut answers.
     pub fn output(&self) -> Option<&Arc<Rules>> {
         self.output.as_ref()
     }

@@ -49,7 +49,7 @@ struct Phase {
     about: &'static str,
 }
 
-/// What was left of the key's limits after the request was charged.
+/// Rest of the key's limits after the request was charged.
 #[derive(Debug, Serialize)]
 struct Limits {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,7 +77,7 @@ struct Generation {
     end_ms: f64,
 }
 
-/// What the time in the queue was waited for.
+/// Causes of the time in the queue.
 #[derive(Debug, Serialize)]
 struct WaitedFor {
     running_step_ms: f64,
@@ -203,7 +203,7 @@ impl Chunk {
     }
 }
 
-/// What happens in a phase.
+/// Description of a phase.
 fn about(name: &str) -> &'static str {
     match name {
         "read" => "until the whole body had arrived",

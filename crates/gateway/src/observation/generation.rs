@@ -8,12 +8,12 @@ use throng_fleet::replica::{Timing, TraceSource};
 use throng_store::Outcome;
 
 use super::GenerationReport;
-use crate::response_cache::CacheUse;
+use throng_cache::CacheUse;
 
 /// Prompts of a request whose account by the engine is kept.
 const MAX_TRACED_PROMPTS: usize = 4;
 
-/// How one choice ended. Of several, the worst is the request's: the last in the order of [`Outcome`].
+/// End of one choice. Of several, the worst is the request's: the last in the order of [`Outcome`].
 fn outcome_of(reason: FinishReason) -> Outcome {
     match reason {
         FinishReason::Stop { .. } => Outcome::Stop,
@@ -23,7 +23,7 @@ fn outcome_of(reason: FinishReason) -> Outcome {
     }
 }
 
-/// What a model did for a request.
+/// Record of a model's work for a request.
 #[derive(Debug, Default)]
 pub(crate) struct GenerationRecord {
     model: String,
@@ -39,8 +39,8 @@ pub(crate) struct GenerationRecord {
     last_token: Option<Duration>,
     outcome: Outcome,
     traces: Vec<Arc<dyn TraceSource>>,
-    /// Where the tokens came from, if they may be shared: those of a hit were not generated for this request,
-    /// those of a coalesced one for another too. What is to be paid for them is decided by who reads this.
+    /// Origin of the tokens, if they may be shared: those of a hit were not generated for this request, those
+    /// of a coalesced one for another too. What is to be paid for them is decided by who reads this.
     pub cache_use: Option<CacheUse>,
 }
 
@@ -103,12 +103,12 @@ impl GenerationRecord {
         self.outcome = Outcome::Error;
     }
 
-    /// How it ended; what still runs when nobody waits for it any more is aborted.
+    /// Its end; what still runs when nobody waits for it any more is aborted.
     pub fn outcome(&self) -> Outcome {
         if self.n_running > 0 { self.outcome.max(Outcome::Abort) } else { self.outcome }
     }
 
-    /// What is reported of it when it is over.
+    /// Report of it when it is over.
     pub fn report(self) -> GenerationReport {
         let outcome = self.outcome().name();
         GenerationReport {

@@ -46,7 +46,7 @@ impl RecentRequests {
         reports.iter().rev().find(is_it).cloned()
     }
 
-    /// How many tenants have a request among the latest that arrived within [`ACTIVE`].
+    /// Number of tenants that have a request among the latest that arrived within [`ACTIVE`].
     pub fn n_active_tenants(&self) -> usize {
         let since = SystemTime::now().checked_sub(ACTIVE);
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);

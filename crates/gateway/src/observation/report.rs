@@ -12,7 +12,7 @@ use throng_fleet::replica::TraceSource;
 use super::TraceParent;
 use super::stages::{Stage, Stages};
 
-/// What is known of a request when everything about it is over.
+/// Report of a request when everything about it is over.
 #[derive(Debug)]
 pub struct RequestReport {
     /// The `x-request-id` of its response.
@@ -38,25 +38,25 @@ pub struct RequestReport {
     pub arrived: SystemTime,
     /// From then until everything was over.
     pub total: Duration,
-    /// What was left of the key's limits after it was charged.
+    /// Rest of the key's limits after it was charged.
     pub limits: Option<Status>,
     /// The beginning of the body, where the operator asked for it.
     pub body: Option<String>,
-    /// What a model did for it.
+    /// Work of a model for it.
     pub generation: Option<GenerationReport>,
     pub(crate) stages: Stages,
 }
 
-/// What a model did for a request. Times count from its submission.
+/// Work of a model for a request. Times count from its submission.
 #[derive(Debug)]
 pub struct GenerationReport {
     /// The model's name.
     pub model: String,
-    /// How many answers it asked for.
+    /// Number of answers that it asked for.
     pub n_choices: usize,
     /// Tokens of its prompts.
     pub prompt_tokens: usize,
-    /// How many of them were found in the cache.
+    /// Number of them that were found in the cache.
     pub cached_tokens: u64,
     /// Tokens of all its answers.
     pub output_tokens: u64,
@@ -68,7 +68,7 @@ pub struct GenerationReport {
     pub first_token: Option<Duration>,
     /// Its last token was chosen.
     pub last_token: Option<Duration>,
-    /// Where the tokens came from, if they may be shared.
+    /// Origin of the tokens, if they may be shared.
     pub cache: Option<&'static str>,
     /// `stop`, `length`, `abort` or `error`.
     pub outcome: &'static str,
@@ -83,7 +83,7 @@ pub struct RequestPhase {
     pub name: &'static str,
     /// When it began, after the arrival of the head.
     pub start: Duration,
-    /// How long it took.
+    /// Its timing.
     pub length: Duration,
 }
 
@@ -113,7 +113,7 @@ impl GenerationReport {
 }
 
 impl RequestReport {
-    /// Where its time went, in order; the lengths add up to the whole.
+    /// Phases of its time, in order; the lengths add up to the whole.
     pub fn phases(&self) -> Vec<RequestPhase> {
         let passed = |stage| self.stages.passed(stage);
         let mut ends = vec![

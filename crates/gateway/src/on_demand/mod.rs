@@ -47,7 +47,7 @@ pub trait ModelLoader: Debug + Send + Sync {
     }
 }
 
-/// Where models are served.
+/// Source of served models.
 pub(crate) trait Serving: Send + Sync {
     /// All models that can be asked now.
     fn router(&self) -> &Router;
@@ -58,19 +58,19 @@ pub(crate) trait Serving: Send + Sync {
     /// When it has a name of another one.
     fn add(&self, served: ServedModel) -> Result<HeldBytes, String>;
 
-    /// How long the requests of a model that goes may last.
+    /// Longest time for the requests of a model that goes.
     fn patience(&self) -> Duration;
 }
 
-/// What [`OnDemandModels`] serves its models by.
+/// Source by which [`OnDemandModels`] serves its models.
 type Place = Arc<dyn Serving>;
 
 /// A model that may be loaded while the server runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OnDemandModel {
-    /// What requests call it.
+    /// Name in requests.
     pub name: String,
-    /// What it will hold in memory, as far as is known.
+    /// Bytes that it will hold in memory, as far as is known.
     pub n_bytes: u64,
 }
 

@@ -12,10 +12,10 @@ const DEADLINE: &str = "x-request-deadline-ms";
 /// The longest deadline, a day.
 const MAX_DEADLINE_MS: u64 = 86_400_000;
 
-/// What a request asks for.
+/// Wishes of a request for its service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ServiceHeaders {
-    /// How much waiting it bears.
+    /// Class of service, which says how long it may wait.
     pub class: Option<ServiceClass>,
     /// Its whole answer is of no use later than this after its arrival.
     pub deadline: Option<Duration>,

@@ -77,7 +77,7 @@ impl OverloadControl {
         ask.deadline.or(limit(self.config.default_deadline_ms))
     }
 
-    /// How long a request may take that asks for this.
+    /// Time limits of a request with these service headers.
     pub fn time_limits(&self, ask: &ServiceHeaders) -> TimeLimits {
         TimeLimits {
             first_token: limit(self.config.first_token_timeout_ms),
@@ -102,7 +102,7 @@ impl OverloadControl {
         gate.check(&urgency.ask(tenant, (1, 0, 1)), now).map_err(refusal)
     }
 
-    /// How long one more request would wait; zero where nobody is counted.
+    /// Predicted wait of one more request; zero where nobody is counted.
     pub fn predicted_wait(&self, machine: ServiceRate) -> Nanos {
         let Some(gate) = &self.gate else { return Nanos(0) };
         let mut gate = lock(gate);

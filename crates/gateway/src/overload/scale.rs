@@ -33,7 +33,7 @@ impl Scale {
         self.n_unserved.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many replicas a model should have now that has these, and whose requests `overload` lets in.
+    /// Number of replicas that a model should have now that has these, and whose requests `overload` lets in.
     pub fn decide(&self, replicas: &[Arc<dyn Replica>], overload: &OverloadControl) -> u32 {
         let ready = replicas.iter().filter(|replica| replica.status() == Status::Ready);
         let loads: Vec<_> = ready.map(|replica| replica.load()).collect();

@@ -10,7 +10,7 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use throng_fleet::replica::{Generation, ReplicaError, ReplicaErrorKind, ReplicaEvent, TraceSource};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How long a generation may take; `None`: as long as it does.
+/// Longest time for a generation; `None`: no bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TimeLimits {
     /// From the request's arrival to its first token.

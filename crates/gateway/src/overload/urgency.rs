@@ -8,15 +8,15 @@ use tokio::time::Instant;
 /// The class of a request, and when its answer is of no use any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Urgency {
-    /// What it may have of what it asks for.
+    /// Class that it is granted.
     pub class: ServiceClass,
     /// Nobody wants its answer later.
     pub deadline: Option<Instant>,
 }
 
 impl Urgency {
-    /// What is asked of the gate for a request of this tenant with so many sequences, prompt tokens, and
-    /// output tokens of each sequence.
+    /// Question to the gate about a request of this tenant with so many sequences, prompt tokens, and output
+    /// tokens of each sequence.
     pub fn ask(
         self,
         tenant: &TenantId,

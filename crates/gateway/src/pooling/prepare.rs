@@ -16,10 +16,10 @@ use throng_api::ApiError;
 use throng_api::openai::pooling::PoolingOptions;
 use throng_api::spec::{Prompt, check_prompt};
 
-/// What a prompt holds from its admission to its end, beside its tokens.
+/// Bytes of a prompt from its admission to its end, beside its tokens.
 const PROMPT_BYTES: usize = 512;
 
-/// What one vector is made of.
+/// Source of one vector.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PooledInput<'a> {
     /// One text.
@@ -35,7 +35,7 @@ pub(crate) struct Inputs<'a> {
     pub inputs: Vec<PooledInput<'a>>,
     /// See above.
     pub param: &'static str,
-    /// What is put before each text that is not read with another one; token ids stay as they are.
+    /// Prefix of each text that has no other one; token ids stay as they are.
     pub before: &'a str,
 }
 

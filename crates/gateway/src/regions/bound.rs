@@ -26,7 +26,7 @@ pub(super) struct Bound {
     pub n_placed: Counter,
     /// Counts such requests that were not.
     pub n_refused: Counter,
-    /// Whose database has the audit, where there is one.
+    /// Ledger whose database has the audit, where there is one.
     pub ledger: Option<Arc<Ledger>>,
 }
 

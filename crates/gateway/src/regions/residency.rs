@@ -12,9 +12,9 @@ use crate::ledger::Ledger;
 use crate::metrics::ModelMetrics;
 use throng_api::ApiError;
 
-/// What the request is bound to; `None` where it may go anywhere. A process that computes the model itself
-/// (`is_remote` is false) and does not know its region is where the gateway that sent the request says that
-/// it is: to that one the header applied.
+/// Regions that the request is bound to; `None` where it may go anywhere. A process that computes the model
+/// itself (`is_remote` is false) and does not know its region is where the gateway that sent the request says
+/// that it is: to that one the header applied.
 ///
 /// # Errors
 /// 403 `region_not_permitted` when none of the model's replicas is in a permitted region, 400 for a header

@@ -23,7 +23,7 @@ const MAX_LISTED: usize = 50;
 struct List<'a> {
     object: &'static str,
     data: Vec<Summary<'a>>,
-    /// How many tenants had a request lately, the caller included: a number, no names.
+    /// Number of tenants with a request lately, the caller included: a number, no names.
     active_tenants: usize,
 }
 
@@ -38,7 +38,7 @@ pub(super) async fn latest(
         .into_response()
 }
 
-/// Whose requests are shown; `None`: everyone's.
+/// Holder of the requests that are shown; `None`: everyone's.
 fn visible_to(key_holder: &Tenant) -> Option<&str> {
     (!key_holder.is_operator).then_some(&*key_holder.id.0)
 }

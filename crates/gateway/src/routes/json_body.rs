@@ -30,7 +30,7 @@ use throng_api::{ApiError, IgnoredParameters, ReadOptions};
 pub(super) struct JsonBody {
     /// All of it.
     body: HeldBody,
-    /// How to read them.
+    /// Options for reading them.
     options: ReadOptions,
     /// The caller of the request.
     pub caller: Arc<Caller>,
@@ -54,7 +54,7 @@ pub(super) struct Received {
 }
 
 impl JsonBody {
-    /// How many bytes it has.
+    /// Number of its bytes.
     pub fn n_bytes(&self) -> usize {
         self.body.bytes.len()
     }
@@ -178,7 +178,7 @@ impl FromRequestParts<Arc<App>> for JsonBody {
     }
 }
 
-/// What the server put beside every request.
+/// Extension that the server put beside every request.
 fn extension<T: Send + Sync + 'static>(parts: &Parts) -> Result<Arc<T>, ApiError> {
     parts.extensions.get::<Arc<T>>().cloned().ok_or_else(|| ApiError::internal_error("unknown"))
 }

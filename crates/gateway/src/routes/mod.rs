@@ -57,7 +57,7 @@ pub(crate) enum Access {
     Admin,
 }
 
-/// Whose listener a request came to.
+/// Audience of the listener that a request came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Audience {
     /// Clients'.

@@ -98,7 +98,7 @@ fn alias_card<'a>(app: &App, alias: &'a ModelAlias) -> ModelCard<'a> {
     ModelCard::new(&alias.name, root, Some(root), app.lifecycle.started_unix_s, None)
 }
 
-/// What an upstream engine loaded is not known here.
+/// Card of a model of upstream engines: what they loaded is not known here.
 fn upstream_card<'a>(app: &App, model: &'a UpstreamModel, name: &'a str) -> ModelCard<'a> {
     let parent = (name != model.id()).then(|| model.id());
     ModelCard::new(name, model.id(), parent, app.lifecycle.started_unix_s, None)

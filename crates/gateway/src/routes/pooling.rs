@@ -48,7 +48,7 @@ struct Job {
     ignored: IgnoredParameters,
 }
 
-/// What an answer says.
+/// Form of an answer.
 enum Form {
     Embeddings {
         view: EmbeddingView,
@@ -155,7 +155,7 @@ fn texts(input: &[Prompt]) -> Vec<PooledInput<'_>> {
     input.iter().map(PooledInput::Text).collect()
 }
 
-/// What reading a body needs of the server.
+/// Parts of the server that reading a body needs.
 struct Reading<'a> {
     app: &'a App,
     caller: &'a Arc<Caller>,

@@ -17,7 +17,7 @@ use crate::retry_after::retry_after_s;
 use crate::usage_report::{self, UsageKind, UsageQuestion};
 use throng_api::ApiError;
 
-/// How long an answer of the database may take.
+/// Longest time for an answer of the database.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// `GET /v1/organization/usage/completions`.
@@ -77,8 +77,8 @@ async fn answer(
     Ok((fields, usage_report::json(kind, &question, &rows)).into_response())
 }
 
-/// What of the ledger is shown: to the operator all, to a stored key what its project used, to a key of the
-/// configuration what was used with it.
+/// Part of the ledger that is shown: to the operator all, to a stored key what its project used, to a key of
+/// the configuration what was used with it.
 fn visible_to(tenant: &Tenant) -> Option<(UsageGroup, Vec<String>)> {
     match tenant.key.as_deref() {
         _ if tenant.is_operator => None,

@@ -24,14 +24,14 @@ use crate::observation::Observation;
 /// Streams of an HTTP/2 client at a time.
 pub(crate) const MAX_CLIENT_STREAMS: u32 = 128;
 
-/// What a server serves, and what it shares with that.
+/// Services of a server, and the state shared with them.
 #[derive(Debug)]
 pub(crate) struct Service {
-    /// What answers requests at present.
+    /// Services that answer requests at present.
     pub served: watch::Receiver<Served>,
     /// Configuration.
     pub config: GatewayConfig,
-    /// How far the server is on its way to its end.
+    /// Phase of the server on its way to its end.
     pub phase: watch::Sender<Phase>,
     /// Bounds what all requests hold.
     pub memory: Arc<MemoryBudget>,

@@ -153,7 +153,7 @@ fn finish_head(response: &mut Response<Body>, caller: &Caller) {
     }
 }
 
-/// What is counted and said when a response has been sent or given up.
+/// Counts and log line of a response that has been sent or given up.
 #[derive(Debug)]
 pub(super) struct Observed {
     service: Arc<Service>,

@@ -13,7 +13,7 @@ const MAX_TIME_S: u64 = 253_402_300_799;
 const MAX_NAMES: usize = 100;
 const MAX_NAME_BYTES: usize = 512;
 
-/// Which of the two APIs is asked.
+/// API that is asked, of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsageKind {
     /// Requests and tokens.
@@ -25,9 +25,9 @@ pub enum UsageKind {
 /// A question, and how it is to be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageQuestion {
-    /// What the database is asked: the buckets of one page.
+    /// Question to the database: the buckets of one page.
     pub query: UsageQuery,
-    /// Where the buckets of further pages end.
+    /// End of the buckets of further pages.
     pub end_unix_s: u64,
     /// Whether the answer is to be comma-separated values.
     pub is_csv: bool,
@@ -152,7 +152,7 @@ impl Given {
     }
 }
 
-/// What costs are told apart by: a line of a bill is a model.
+/// Group of costs: a line of a bill is a model.
 fn group_of(kind: UsageKind, name: &str) -> Option<UsageGroup> {
     match (kind, name) {
         (UsageKind::Costs, "line_item") => Some(UsageGroup::Model),

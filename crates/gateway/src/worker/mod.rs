@@ -31,7 +31,7 @@ pub struct Worker {
     tls: Option<Arc<Tls>>,
 }
 
-/// What the routes share.
+/// State that the routes share.
 #[derive(Debug)]
 struct WorkerState {
     service: Arc<WorkerService>,

@@ -111,7 +111,7 @@ impl ConnectionState {
         let _ = self.refusal.set((number, refusal));
     }
 
-    /// Why the head or the body of the request of this number was refused on the way in.
+    /// Reason why the head or the body of the request of this number was refused on the way in.
     pub fn refusal(&self, number: usize) -> Option<Refusal> {
         self.refusal.get().filter(|(refused, _)| *refused == number).map(|(_, refusal)| *refusal)
     }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::socket::Socket;
 
-/// How every response to an HTTP/1 request begins: as many probes can be sent before it.
+/// Beginning of every response to an HTTP/1 request: as many probes can be sent before it.
 const RESPONSE_START: &[u8] = b"HTTP/1.";
 /// A second byte is sent this long after the first, a third four times as long after the second, and so on:
 /// what is computed for a client that leaves later is a small multiple of what it has waited for.
@@ -28,7 +28,7 @@ const END_OF_INPUT: Interest = Interest::PRIORITY;
 const END_OF_INPUT: Interest = Interest::READABLE;
 const END_OF_INPUT_RECHECK: Duration = Duration::from_millis(100);
 
-/// What probing needs to know of a connection's requests and its output.
+/// State of a connection's requests and its output that probing reads.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
     /// Whether a request of HTTP/1 is under way whose response has not begun.
@@ -62,7 +62,7 @@ impl Presence {
         self.is_mid_write.load(Ordering::Acquire)
     }
 
-    /// How many bytes of a response that begins with `first` have been sent already.
+    /// Bytes of a response that begins with `first` that have been sent already.
     ///
     /// # Errors
     /// When it begins otherwise.

@@ -26,7 +26,7 @@ use crate::phase::Phase;
 
 /// hyper's buffers; must hold a request's head as large as the guard still answers politely.
 const CONNECTION_BUFFER_BYTES: usize = 128 << 10;
-/// What a connection holds beside unwritten responses: hyper's first buffers, its task, the state beside it.
+/// Bytes of a connection beside unwritten responses: hyper's first buffers, its task, the state beside it.
 const CONNECTION_BYTES: usize = 16 << 10;
 const MAX_PARSED_HEADER_FIELDS: usize = 256;
 const H2_WINDOW_BYTES: u32 = 64 << 10;
@@ -36,7 +36,7 @@ const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
 /// An open connection may be without a request for so long after another process has begun to accept.
 const HANDOVER_GRACE: Duration = Duration::from_secs(2);
 
-/// What ends a connection beside its client.
+/// Events that end a connection beside its client.
 struct Ending {
     phase: watch::Receiver<Phase>,
     /// The connection came when the server was already draining.

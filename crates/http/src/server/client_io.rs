@@ -16,7 +16,7 @@ use super::limits::Timeouts;
 use super::socket::ClientStream;
 use crate::connection::{ConnectionState, HALF_SENT_GRACE};
 
-/// How often a held-back end of input is looked at again.
+/// Interval of looking at a held-back end of input.
 const HALF_CLOSE_RECHECK: Duration = Duration::from_millis(100);
 /// A request's body may have been read whole and not yet reached its handler: an end of input that soon after
 /// is none within the body.
@@ -24,7 +24,7 @@ const END_IN_BODY_GRACE: Duration = Duration::from_millis(100);
 /// Bytes that must be taken within the deadline of a write, or all there are: a reader that takes a byte now
 /// and then holds its answer as surely as one that takes nothing.
 const MIN_WRITE_PROGRESS: usize = 16 << 10;
-/// How long, and how much, of what a refused client still sends is taken in before closing.
+/// Longest time, and most bytes, for which a refused client's input is taken in before closing.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 64 << 20;
 

@@ -14,7 +14,7 @@ const MAX_SIZE_DIGITS: usize = 16;
 const MAX_EXTENSION_BYTES: usize = 4096;
 const MAX_TRAILER_BYTES: usize = 4096;
 
-/// Where a body in chunks stands.
+/// Position in a body in chunks.
 #[derive(Debug, Default)]
 pub(super) struct ChunkScan {
     state: State,
@@ -52,7 +52,7 @@ impl Default for State {
 pub(super) struct BrokenAt {
     /// Bytes of the slice that were in order.
     pub n_good: usize,
-    /// What the next one breaks.
+    /// Violation that the next one is.
     pub violation: Violation,
 }
 

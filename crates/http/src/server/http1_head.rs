@@ -16,15 +16,15 @@ pub const MAX_HEADER_FIELD_BYTES: usize = 16 << 10;
 pub const MAX_HEADER_BYTES: usize = 64 << 10;
 
 const MAX_METHOD_BYTES: usize = 32;
-/// What a request line has beside its target: method, spaces, version.
+/// Bytes of a request line beside its target: method, spaces, version.
 const REQUEST_LINE_ROOM: usize = MAX_METHOD_BYTES + 16;
-/// What a field line may have beside its name and value before it is complete: the colon and white space.
+/// Bytes of a field line beside its name and value before it is complete: the colon and white space.
 const FIELD_LINE_ROOM: usize = 256;
 /// Largest head in raw bytes; what [`MAX_HEADER_BYTES`] counts and the separators.
 const MAX_HEAD_BYTES: usize =
     MAX_URI_BYTES + REQUEST_LINE_ROOM + MAX_HEADER_BYTES + 4 * MAX_HEADER_FIELDS + 4;
 
-/// How a request's body is framed.
+/// Framing of a request's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyFraming {
     /// This many bytes; 0 for none.
@@ -38,11 +38,11 @@ pub(super) enum BodyFraming {
 pub(super) struct HeadEnd {
     /// Its bytes with the empty line.
     pub n_bytes: usize,
-    /// How the body is framed.
+    /// Framing of the body.
     pub body: BodyFraming,
 }
 
-/// Where a head's examination stands. The caller keeps the bytes.
+/// State of a head's examination. The caller keeps the bytes.
 #[derive(Debug, Default)]
 pub(super) struct HeadScan {
     n_scanned: usize,
@@ -219,12 +219,12 @@ fn check_text(line: &[u8]) -> Result<(), Violation> {
     Err(Malformed("its head has a control character"))
 }
 
-/// What may stand in a field's value.
+/// Whether a byte may stand in a field's value.
 pub(super) fn is_text(byte: u8) -> bool {
     matches!(byte, b'\t' | 0x20..=0x7e | 0x80..=0xff)
 }
 
-/// What a method or a field's name is made of.
+/// Whether a byte may stand in a method or a field's name.
 pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

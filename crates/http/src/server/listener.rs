@@ -47,7 +47,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens: an address or a path.
+    /// Address or path that it listens on.
     pub fn place(&self) -> String {
         match self {
             Self::Tcp(listener) => listener.local_addr().map_or_else(|_| "?".to_owned(), |at| at.to_string()),

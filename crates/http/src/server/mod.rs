@@ -69,7 +69,7 @@ pub struct Server<R> {
     pub responder: R,
     /// Limits of connections.
     pub limits: ServerLimits,
-    /// How far the server is on its way to its end.
+    /// Phase of the server on its way to its end.
     pub phase: watch::Sender<Phase>,
     /// Bound on the bytes that all requests hold.
     pub memory: Arc<MemoryBudget>,
@@ -128,7 +128,7 @@ impl<R: Respond> Server<R> {
     }
 }
 
-/// Where connections come in.
+/// Entrance of connections.
 #[derive(Debug)]
 struct Door<R> {
     listener: Listener,

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use crate::connection::ConnectionState;
 use crate::memory::{MemoryBudget, Part, Reservation};
 
-/// How long a stream may stand still while the memory for requests is pressed.
+/// Longest time that a stream may stand still while the memory for requests is pressed.
 const PRESSED_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a stream's progress is looked at.
+/// Interval of looking at a stream's progress.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 tokio::task_local! {
@@ -22,7 +22,7 @@ tokio::task_local! {
     static OUTFLOW: Arc<Outflow>;
 }
 
-/// What is held of one response.
+/// Bytes held of one response.
 #[derive(Debug)]
 pub(super) struct Outflow {
     memory: Arc<MemoryBudget>,
@@ -137,7 +137,7 @@ impl Buf for HeldFrame {
 pub(super) struct StreamExecutor {
     /// The connection.
     pub state: Arc<ConnectionState>,
-    /// Where what is held counts.
+    /// Budget in which held bytes count.
     pub memory: Arc<MemoryBudget>,
     /// With something to send and nothing taken.
     pub timeout: Duration,

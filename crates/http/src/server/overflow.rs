@@ -25,7 +25,7 @@ const OUT_OF_DESCRIPTORS: [i32; 2] = [23, 24];
 pub(super) struct Refuser {
     /// Holds a descriptor.
     spare: Option<File>,
-    /// What a refused client is sent.
+    /// Response to a refused client.
     response: &'static [u8],
     logged_at: Option<Instant>,
 }

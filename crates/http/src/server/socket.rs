@@ -13,13 +13,13 @@ use tokio_rustls::server::TlsStream;
 use super::limits::Timeouts;
 use crate::connection::Socket;
 
-/// How many bytes may wait unsent in the kernel: so few that a reader that has stopped is soon felt.
+/// Bytes that may wait unsent in the kernel: so few that a reader that has stopped is soon felt.
 const UNSENT_BYTES: u32 = 16 << 10;
 /// The send buffer (which the kernel doubles): unsent bytes and those that the other side has not yet
 /// confirmed. The latter need room, or every acknowledgement is waited for.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const SEND_BUFFER_BYTES: usize = 256 << 10;
-/// Where the unsent bytes cannot be bounded alone, the whole buffer is.
+/// Size of the whole buffer where the unsent bytes cannot be bounded alone.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const SEND_BUFFER_BYTES: usize = UNSENT_BYTES as usize;
 
@@ -110,7 +110,7 @@ impl AsyncWrite for ClientSocket {
         true
     }
 
-    /// What was written lies with the kernel.
+    /// Does nothing: written bytes are with the kernel.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

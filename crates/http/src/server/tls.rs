@@ -19,11 +19,11 @@ use super::overflow::refuse;
 use super::socket::ClientSocket;
 use crate::connection::Socket;
 
-/// What a connection holds beside an unencrypted one: keys, and the buffers of records.
+/// Bytes of a connection beside those of an unencrypted one: keys, and the buffers of records.
 pub(super) const TLS_BYTES: usize = 48 << 10;
 /// Encrypted bytes that wait for the socket.
 const SEND_BUFFER_BYTES: usize = 16 << 10;
-/// How often the files are looked at.
+/// Interval of looking at the files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// The first byte of every handshake.
 const HANDSHAKE: u8 = 22;
@@ -61,9 +61,9 @@ pub enum TlsError {
     /// One of them cannot be read, or has nothing of its kind in it.
     #[error("{}: {reason}", file.display())]
     File {
-        /// Which one.
+        /// The executor.
         file: PathBuf,
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// Certificate and key that do not belong together, or have a form that is not supported.
@@ -73,12 +73,12 @@ pub enum TlsError {
         certificate: PathBuf,
         /// The file of the key.
         key: PathBuf,
-        /// Why.
+        /// Reason.
         reason: String,
     },
 }
 
-/// What is needed to accept encrypted connections.
+/// Settings for accepting encrypted connections.
 #[derive(Debug)]
 pub struct Tls {
     files: TlsConfig,
@@ -134,7 +134,7 @@ impl Tls {
         }
     }
 
-    /// What greets a client with the certificate of now.
+    /// Acceptor with the certificate of now.
     pub fn acceptor(&self) -> TlsAcceptor {
         let config = self.current.read().unwrap_or_else(PoisonError::into_inner).config.clone();
         TlsAcceptor::from(config)

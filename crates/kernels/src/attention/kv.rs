@@ -30,7 +30,7 @@ pub struct KvShape {
     pub n_kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// How elements are stored.
+    /// Storage of elements.
     pub dtype: KvDtype,
     /// Values are not stored: they are the elements of the keys from this one on.
     pub values_in_keys: Option<usize>,

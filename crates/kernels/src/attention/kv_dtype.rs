@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::quant::BLOCK;
 
-/// How keys and values are stored.
+/// Storage of keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KvDtype {
     /// 32-bit floats.

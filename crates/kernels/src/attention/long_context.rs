@@ -65,7 +65,7 @@ impl LongTile {
         self.n_rows * (self.n_splits() + 1)
     }
 
-    /// Where the factors of a query head are.
+    /// Index of a query head's factors.
     fn factors_of(&self, row: usize) -> Range<usize> {
         let n = self.n_splits() + 1;
         self.factors_at + row * n..self.factors_at + (row + 1) * n
@@ -77,8 +77,8 @@ impl LongContext {
         Self { tiles: Vec::new(), scores: Vec::new(), factors: Vec::new() }
     }
 
-    /// What is left of every sequence after the splits that it shares, in tiles of at most `most_rows` query
-    /// heads.
+    /// Attends to the tokens left of every sequence after the splits that it shares, in tiles of at most
+    /// `most_rows` query heads.
     pub(super) fn attend(
         &mut self,
         call: &Call<'_>,
@@ -168,7 +168,7 @@ impl Call<'_> {
         let n = tile.n_places() * SPLIT;
         ROOM.with_borrow_mut(|room| {
             let rows = rows_of(std::iter::once((tile.span, span)));
-            self.load_rows(rows, tile.kv_head, (tile.first, most_rows), room);
+            self.load_rows(rows, tile.kv_head, tile.first, most_rows, room);
             for i in splits {
                 attention.scores(&(0..tile.n_rows), span.first_block, &tile.tokens(i), room);
                 // SAFETY: a split of a tile belongs to one work item.

@@ -74,7 +74,7 @@ pub struct QueryBatch<'a> {
     pub blocks: &'a [u32],
     /// A further score of each head that has no value (gpt-oss, arXiv:2508.10925).
     pub sinks: Option<&'a [f32]>,
-    /// Which of these sequences begin with the same KV blocks.
+    /// Groups of these sequences that begin with the same KV blocks.
     pub shared_prefixes: &'a SharedPrefixGroups,
 }
 
@@ -124,7 +124,7 @@ pub fn attention(
                 let spans = shared_prefixes.members(group).iter().map(|&i| (i, &queries.spans[i]));
                 let first_row = item % n_tiles * most_rows;
                 ROOM.with_borrow_mut(|room| {
-                    call.load_rows(rows_of(spans), item / n_tiles, (first_row, most_rows), room);
+                    call.load_rows(rows_of(spans), item / n_tiles, first_row, most_rows, room);
                     call.attend_shared_prefix(group, room);
                 });
             });
@@ -145,7 +145,8 @@ pub fn attention(
                 call.load_rows(
                     rows_of(std::iter::once((i, span))),
                     item / n_tiles,
-                    (first_row, most_rows),
+                    first_row,
+                    most_rows,
                     room,
                 );
                 call.attend_suffix(span.first_block, shared_prefixes.shared_splits(i), room);
@@ -211,7 +212,7 @@ thread_local! {
     static ROOM: RefCell<Room> = const { RefCell::new(Room::new()) };
 }
 
-/// What all work items of a call share.
+/// State that all work items of a call share.
 struct Call<'a> {
     shape: &'a AttentionShape,
     layer: &'a KvLayer,
@@ -277,7 +278,7 @@ impl<'a> Call<'a> {
         self.shape.end_visible(row.position, self.queries.spans[row.span].n_tokens())
     }
 
-    /// Which of these tokens a query head sees, counted from the first of them.
+    /// Tokens among these that a query head sees, counted from the first of them.
     fn visible(&self, row: &TileRow, tokens: Range<usize>) -> Range<usize> {
         let first = self.shape.first_visible(row.position).clamp(tokens.start, tokens.end);
         first - tokens.start..self.end_visible(row).clamp(first, tokens.end) - tokens.start
@@ -288,7 +289,7 @@ impl<'a> Call<'a> {
         self.isa.run_checked(Finish { sums: &sums[..out.len()], by, out });
     }
 
-    /// Where a query head's output goes; holds its unnormalized sums between the two passes.
+    /// Place of a query head's output; holds its unnormalized sums between the two passes.
     fn out_of(&self, row: &TileRow) -> &'a mut [f32] {
         let dim = self.shape.value_dim();
         // SAFETY: each query head belongs to one item of each of the two passes, and the passes run one after the other.
@@ -312,7 +313,8 @@ impl<'a> Call<'a> {
         &self,
         rows: impl Iterator<Item = (usize, usize, usize)>,
         kv_head: usize,
-        (first, most): (usize, usize),
+        first: usize,
+        most: usize,
         room: &mut Room,
     ) {
         let group = self.shape.n_heads / self.shape.n_kv_heads;

@@ -245,7 +245,7 @@ impl SplitAttention<'_> {
     }
 }
 
-/// Where the weighted values of tokens of one split are added.
+/// Sums to which the weighted values of tokens of one split are added.
 struct Sums<'a> {
     isa: Isa,
     shape: &'a KvShape,

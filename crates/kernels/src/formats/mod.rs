@@ -49,8 +49,8 @@ pub(crate) enum Elements {
 
 macro_rules! formats {
     ($($(#[$doc:meta])* $name:ident = $folder:ident::$file:ident,)*) => {
-        /// How the elements of a stored tensor are encoded; block formats as ggml defines them
-        /// (ggml-common.h), except the last three.
+        /// Encoding of a stored tensor's elements; block formats as ggml defines them (ggml-common.h), except
+        /// the last three.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[allow(missing_docs, non_camel_case_types, reason = "the names are those of the formats")]
         pub enum Format {

@@ -3,8 +3,7 @@
 use super::codebook::Codebook;
 use super::{BLOCK, PANEL};
 
-/// How the scales of one block and sixteen rows are stored; all arrays are [16], or [2][16] for the two
-/// halves.
+/// Storage of the scales of one block and sixteen rows; all arrays are [16], or [2][16] for the two halves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScaleKind {
     /// f16 scale.
@@ -67,7 +66,7 @@ impl ScaleKind {
         matches!(self, Self::SuperHalves | Self::SuperHalvesMin | Self::SuperHalvesEighths | Self::E4m3Halves)
     }
 
-    /// What a block's scale, an integer, is multiplied with besides that of its superblock.
+    /// Factor of a block's scale, an integer, besides that of its superblock.
     pub(crate) const fn unit(self) -> f32 {
         if matches!(self, Self::SuperEighths | Self::SuperHalvesEighths) { 0.125 } else { 1.0 }
     }
@@ -78,7 +77,7 @@ impl ScaleKind {
     }
 }
 
-/// How a quantized format's panel is encoded.
+/// Encoding of a quantized format's panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CodeLayout {
     idx: LayoutIdx,

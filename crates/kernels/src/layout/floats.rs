@@ -2,7 +2,7 @@
 
 use super::PANEL;
 
-/// How a panel holds floats.
+/// Storage of floats in a panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FloatLayout {
     F32,
@@ -42,7 +42,7 @@ impl FloatLayout {
     }
 }
 
-/// How the scales of a panel's E4M3 weights are stored, [16] each. A weight's code is read as a 256th of its
+/// Storage of the scales of a panel's E4M3 weights, [16] each. A weight's code is read as a 256th of its
 /// number (see [`crate::simd::SimdIsa::load_e4m3`]) and multiplied by 256 times the scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum E4m3Scale {

@@ -31,19 +31,20 @@ impl PanelLayout {
         let scales = codes.scales;
         let n_supers = cols.div_ceil(BLOCK).div_ceil(scales.blocks_per_super());
         let n_super_bytes = n_supers.checked_mul(scales.super_bytes())?;
-        Self::new(cols, n_super_bytes, (1, scales.block_bytes()), codes.code_bytes())
+        Self::new(cols, n_super_bytes, 1, scales.block_bytes(), codes.code_bytes())
     }
 
     /// The layout of floats; `None` when a size overflows.
     pub(crate) fn of_floats(floats: FloatLayout, cols: usize) -> Option<Self> {
-        let scales = floats.scale().map_or((1, 0), |scale| (scale.blocks(), scale.bytes()));
-        Self::new(cols, 0, scales, PANEL * BLOCK * floats.bytes())
+        let (blocks, scale_bytes) = floats.scale().map_or((1, 0), |scale| (scale.blocks(), scale.bytes()));
+        Self::new(cols, 0, blocks, scale_bytes, PANEL * BLOCK * floats.bytes())
     }
 
     fn new(
         cols: usize,
         n_super_bytes: usize,
-        (blocks, scale_bytes): (usize, usize),
+        blocks: usize,
+        scale_bytes: usize,
         code_bytes: usize,
     ) -> Option<Self> {
         let n_blocks = cols.div_ceil(BLOCK);

@@ -39,7 +39,7 @@ pub(super) struct Part {
     pub(super) n_cols: usize,
     pub(super) rank: usize,
     pub(super) scale: f32,
-    /// Where its matrices are among the numbers.
+    /// Places of its matrices among the numbers.
     pub(super) a: Range<usize>,
     pub(super) b: Range<usize>,
 }

@@ -25,7 +25,7 @@ const ITEM_ROWS: usize = 16;
 const TILE_ROWS: usize = 4;
 /// Vectors of outputs that a register tile has.
 const TILE_VECTORS: usize = 4;
-/// How far ahead of the arithmetic the matrices are prefetched, as in products of few tokens.
+/// Distance ahead of the arithmetic at which the matrices are prefetched, as in products of few tokens.
 const AHEAD_BYTES: usize = 8192;
 
 /// Some rows of a group and the part of the group's matrices that they are multiplied with.
@@ -46,10 +46,12 @@ thread_local! {
 /// # Panics
 /// When a row or a column is not there, or the matrices have other columns than `x`.
 pub fn add_low_rank<'a>(
-    (x, cols): (&[f32], usize),
+    x: &[f32],
+    cols: usize,
     groups: &'a RowGroups,
     of: impl Fn(usize) -> Option<&'a LowRank>,
-    (out, stride): (&mut [f32], usize),
+    out: &mut [f32],
+    stride: usize,
     pool: &ThreadPool,
 ) {
     let end_row = groups.end_row();

@@ -38,7 +38,7 @@ impl RowGroups {
         self.starts[0] = 0;
     }
 
-    /// How many groups there are.
+    /// Number of groups.
     pub fn len(&self) -> usize {
         self.starts.len().saturating_sub(1)
     }

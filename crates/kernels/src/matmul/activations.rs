@@ -66,7 +66,7 @@ pub struct Forms {
 }
 
 impl Forms {
-    /// What a matrix of this format needs.
+    /// Forms that a matrix of this format needs.
     pub fn of(format: Format) -> Self {
         match format.elements() {
             Elements::Floats(floats) if floats.needs_f32() => Self { floats: true, ..Self::default() },

@@ -27,6 +27,13 @@ const BLOCK_SCALES: usize = 6 * PANEL;
 /// the activations.
 pub(super) const K_BLOCK_BLOCKS: usize = 32;
 
+/// Quantization blocks `first..first + n` of a panel.
+pub(super) struct PanelBlocks {
+    pub(super) panel: usize,
+    pub(super) first: usize,
+    pub(super) n: usize,
+}
+
 impl Scratch {
     /// Makes room for the K blocks of `n_panels` panels.
     pub(super) fn reserve(&mut self, weights: &PackedMatrix, n_panels: usize) {
@@ -38,14 +45,16 @@ impl Scratch {
         }
     }
 
-    /// Unpacks quantization blocks `first..first + n` of a panel into slot `slot` out of `together`.
+    /// Unpacks quantization blocks of a panel into slot `slot` out of `together`.
     pub(super) fn unpack(
         &mut self,
         isa: Isa,
         weights: &PackedMatrix,
-        (panel, first, n): (usize, usize, usize),
-        (slot, together): (usize, usize),
+        blocks: PanelBlocks,
+        slot: usize,
+        together: usize,
     ) -> KBlock {
+        let PanelBlocks { panel, first, n } = blocks;
         let n_codes = K_BLOCK_BLOCKS * unpacked_block_bytes(weights.format());
         let n_scales = K_BLOCK_BLOCKS * BLOCK_SCALES;
         let codes = self.codes.as_mut().expect("the scratch was reserved").as_mut_slice();
@@ -54,7 +63,7 @@ impl Scratch {
             format: weights.format(),
             layout,
             panel: weights.panel(panel),
-            ahead: ahead(weights, (panel, first + n), together),
+            ahead: ahead(weights, panel, first + n, together),
             first,
             n,
             scratch_codes: &mut codes[slot * n_codes..][..n_codes],
@@ -65,13 +74,9 @@ impl Scratch {
     }
 }
 
-/// What a pass over `together` panels reads next in this slot, after a panel's blocks before `end`: the
-/// address of a panel (need not be valid) and its first block. For prefetching.
-pub(super) fn ahead(
-    weights: &PackedMatrix,
-    (panel, end): (usize, usize),
-    together: usize,
-) -> (*const u8, usize) {
+/// Operands that a pass over `together` panels reads next in this slot, after a panel's blocks before `end`:
+/// the address of a panel (need not be valid) and its first block. For prefetching.
+pub(super) fn ahead(weights: &PackedMatrix, panel: usize, end: usize, together: usize) -> (*const u8, usize) {
     let layout = weights.layout();
     let (panels_on, next) = if end >= layout.n_blocks { (together, end - layout.n_blocks) } else { (0, end) };
     (weights.panel(panel).as_ptr().wrapping_add(panels_on * layout.bytes), next)

@@ -34,7 +34,7 @@ use crate::threads::ThreadPool;
 use activation_rows::GROUP;
 use activations::Form;
 use amx::AmxGemm;
-use k_block::{K_BLOCK_BLOCKS, KBlock, SCRATCH, Scratch};
+use k_block::{K_BLOCK_BLOCKS, KBlock, PanelBlocks, SCRATCH, Scratch};
 use skinny_gemm::SkinnyGemm;
 use swiglu::multiply_gated;
 use tile::{NarrowTile, Tile};
@@ -132,7 +132,7 @@ fn in_tiles<'a>(product: &'a Product<'a>, isa: Isa) -> Option<AmxGemm<'a>> {
     (has_tiles && alike).then_some(AmxGemm { product, isa, form })
 }
 
-/// Where a work item's outputs go.
+/// Destination of a work item's outputs.
 #[derive(Clone, Copy)]
 struct Target<'a> {
     out: &'a Disjoint<'a, f32>,
@@ -198,6 +198,14 @@ fn form(weights: &PackedMatrix, isa: Isa) -> Form {
     }
 }
 
+/// Destination of a tile's sums: a pointer, or one for each panel, to rows that are `stride` apart.
+struct Sums<O> {
+    out: O,
+    stride: usize,
+    /// Whether the sums are added to what stands there.
+    adds: bool,
+}
+
 /// Some panels of one product, on one thread, with vector kernels.
 struct Item<'a> {
     product: &'a Product<'a>,
@@ -223,7 +231,13 @@ impl Item<'_> {
                 let n = K_BLOCK_BLOCKS.min(n_blocks - block);
                 let mut k_blocks = [None; PANELS_TOGETHER];
                 for (i, panel) in panels.clone().enumerate() {
-                    let unpacked = scratch.unpack(self.isa, weights, (panel, block, n), (i, together));
+                    let unpacked = scratch.unpack(
+                        self.isa,
+                        weights,
+                        PanelBlocks { panel, first: block, n },
+                        i,
+                        together,
+                    );
                     k_blocks[i] = Some(unpacked);
                 }
                 for group in 0..self.product.n_groups() {
@@ -293,13 +307,14 @@ impl Item<'_> {
             }
             (aside.each_mut().map(|aside| aside.as_mut_ptr().cast()), PANEL)
         };
-        self.multiply((group, &tokens), k_blocks, self.form, (out, stride, adds));
+        self.multiply(group, &tokens, k_blocks, self.form, Sums { out, stride, adds });
         let is_refined = k_blocks.each_ref().map(|s| self.is_refined(s));
         if is_refined.iter().all(|r| *r) {
-            self.multiply((group, &tokens), k_blocks, Form::Int8Residual, (out, stride, true));
+            self.multiply(group, &tokens, k_blocks, Form::Int8Residual, Sums { out, stride, adds: true });
         } else {
             for ((s, out), _) in k_blocks.iter().zip(out).zip(is_refined).filter(|(_, r)| *r) {
-                self.multiply((group, &tokens), &[*s], Form::Int8Residual, ([out], stride, true));
+                let sums = Sums { out: [out], stride, adds: true };
+                self.multiply(group, &tokens, &[*s], Form::Int8Residual, sums);
             }
         }
         let bias = self.product.bias.filter(|_| k_blocks[0].is_last(self.product.weights));
@@ -319,15 +334,23 @@ impl Item<'_> {
     /// Multiplies the tokens in one of their forms.
     fn multiply<const P: usize>(
         &self,
-        (group, tokens): (usize, &Range<usize>),
+        group: usize,
+        tokens: &Range<usize>,
         k_blocks: &[KBlock; P],
         form: Form,
-        (out, stride, adds): ([*mut f32; P], usize, bool),
+        sums: Sums<[*mut f32; P]>,
     ) {
+        let Sums { out, stride, adds } = sums;
         let p = self.product;
         let record = p.x.record(form);
         let Some(weights) = unpacked(k_blocks) else {
-            return self.multiply_stored((group, tokens), &k_blocks[0], form, (out[0], stride, adds));
+            return self.multiply_stored(
+                group,
+                tokens,
+                &k_blocks[0],
+                form,
+                Sums { out: out[0], stride, adds },
+            );
         };
         let codes = p.weights.format().codes();
         let n_blocks = k_blocks[0].n;
@@ -361,11 +384,13 @@ impl Item<'_> {
     /// The same for few tokens and one panel, unpacked in registers.
     fn multiply_stored(
         &self,
-        (group, tokens): (usize, &Range<usize>),
+        group: usize,
+        tokens: &Range<usize>,
         k_block: &KBlock,
         form: Form,
-        (out, stride, adds): (*mut f32, usize, bool),
+        sums: Sums<*mut f32>,
     ) {
+        let Sums { out, stride, adds } = sums;
         let p = self.product;
         let (layout, panel) = (p.weights.layout(), p.weights.panel(k_block.panel));
         let x = p.x.records(group, form).expect("checked before the fork").as_ptr();

@@ -110,18 +110,14 @@ impl<S: SimdIsa, const HALVES: bool, const MIN: bool> Scales<S, HALVES, MIN> {
             let sums = S::iload(tile.weights[p].sums.add(vector));
             let scales = S::load(tile.weights[p].scales.add(vector));
             let mins = if MIN { S::load(tile.weights[p].mins.add(vector)) } else { S::splat(0.0) };
-            Self::new((sums, scales, mins), tile.x.add(b * RECORD + tile.first * 4), part)
+            Self::new(sums, scales, mins, tile.x.add(b * RECORD + tile.first * 4), part)
         }
     }
 
     /// Adds the products of a block's (or half block's) sums, scales and mins and the tokens' record, offset
     /// to the first token's entries.
     #[inline(always)]
-    pub(super) unsafe fn new(
-        (sums, scales, mins): (S::I, S::F, S::F),
-        record: *const u8,
-        part: usize,
-    ) -> Self {
+    pub(super) unsafe fn new(sums: S::I, scales: S::F, mins: S::F, record: *const u8, part: usize) -> Self {
         let (pair_at, sum_at) = match HALVES {
             true => (HALF_PAIR_AT + part * HALF_STEP, HALF_SUM_AT + part * HALF_STEP),
             false => (PAIR_AT, SUM_AT),

@@ -5,8 +5,8 @@ use std::fmt;
 use super::Format;
 use crate::formats::Elements;
 
-/// How a matrix is stored and multiplied. Every format has a native path on every ISA: none is converted to
-/// another format.
+/// Path of a matrix product. Every format has a native path on every ISA: none is converted to another
+/// format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ComputePath {
     /// Panels of integer codes. Activations are quantized to int8 and dot products are exact integers; with

@@ -47,7 +47,7 @@ pub(super) fn dequantize_panel_row(
     }
 }
 
-/// What the numbers that [`SimdIsa::load_e4m3`] reads of block `b` are multiplied with.
+/// Factor of the numbers that [`SimdIsa::load_e4m3`] reads of block `b`.
 ///
 /// # Safety
 /// The ISA's features must be available, and the panel must have the block.

@@ -27,7 +27,7 @@ pub struct PackedMatrix {
 /// Version of the packed layout: cached packed weights of another version are discarded.
 pub const PACKING_VERSION: u32 = 2;
 
-/// Why a matrix could not be packed.
+/// Reason why a matrix could not be packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PackError {
     /// The bytes are not those of `rows × cols` elements of the format, or rows are not whole blocks.

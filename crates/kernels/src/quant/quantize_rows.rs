@@ -95,7 +95,7 @@ unsafe fn widen<S: SimdIsa>(from: Format, stored: &[u8], out: &mut [f32]) {
 /// # Safety
 /// The ISA's features must be available.
 #[inline(always)]
-unsafe fn put_codes<S: SimdIsa>(x: &[f32], (scale, offset): (f32, f32), max_code: f32, codes: &mut [u8]) {
+unsafe fn put_codes<S: SimdIsa>(x: &[f32], scale: f32, offset: f32, max_code: f32, codes: &mut [u8]) {
     for (x, codes) in x.chunks_exact(16).zip(codes.chunks_exact_mut(16)) {
         // SAFETY: sixteen elements each; the caller guarantees the features.
         unsafe {
@@ -164,7 +164,7 @@ unsafe fn simple<S: SimdIsa>(to: Format, x: &[f32], out: &mut [u8]) {
             put_f16(out, 0, scale);
             let scale = f16_at(out, 0);
             // SAFETY: the caller guarantees the features.
-            unsafe { put_codes::<S>(x, (scale, half * scale), 2.0 * half - 1.0, &mut codes) };
+            unsafe { put_codes::<S>(x, scale, half * scale, 2.0 * half - 1.0, &mut codes) };
             let nibbles_at = block_bytes - 16;
             put_nibbles(&mut out[nibbles_at..], |j| codes[j]);
             if to == Format::Q5_0 {
@@ -206,9 +206,11 @@ unsafe fn six_bits<S: SimdIsa>(x: &[f32], out: &mut [u8]) {
 #[inline(always)]
 unsafe fn codes<S: SimdIsa, const N: usize>(x: &[f32], pairs: [(f32, f32); N], max_code: f32) -> [u8; 256] {
     let mut codes = [0; 256];
-    for ((x, codes), pair) in x.chunks_exact(256 / N).zip(codes.chunks_exact_mut(256 / N)).zip(pairs) {
+    for ((x, codes), (scale, offset)) in
+        x.chunks_exact(256 / N).zip(codes.chunks_exact_mut(256 / N)).zip(pairs)
+    {
         // SAFETY: the caller guarantees the features.
-        unsafe { put_codes::<S>(x, pair, max_code, codes) };
+        unsafe { put_codes::<S>(x, scale, offset, max_code, codes) };
     }
     codes
 }

@@ -41,7 +41,7 @@ pub(super) unsafe fn scales<S: SimdIsa, const N: usize>(tile: &[OfBlocks; N], ha
         let (low, high) = range::<S, N>(tile);
         let per_code: OfBlocks =
             std::array::from_fn(|b| -inverse(if high[b] > -low[b] { high[b] } else { low[b] }));
-        let codes = (-half, half - 1.0);
+        let codes = CodeRange { least: -half, most: half - 1.0 };
         let zero = S::splat(0.0);
         let mut best = Best::new(half);
         for step in -SIDE..=SIDE {
@@ -77,7 +77,7 @@ pub(super) unsafe fn scales_and_mins<S: SimdIsa, const N: usize>(
         for x in tile {
             sum = S::add(sum, S::sub(S::load(x.as_ptr()), low_v));
         }
-        let codes = (0.0, max_code);
+        let codes = CodeRange { least: 0.0, most: max_code };
         let n = S::splat(N as f32);
         let mut best = Best::new(max_code);
         for step in -SIDE..=SIDE {
@@ -132,6 +132,13 @@ impl Best {
     }
 }
 
+/// Codes to which an element is clamped.
+#[derive(Clone, Copy)]
+struct CodeRange {
+    least: f32,
+    most: f32,
+}
+
 /// Sums over the elements of each block, where `x` is the element minus the offset and `q` its code.
 struct Sums<S: SimdIsa> {
     q: S::F,
@@ -144,12 +151,12 @@ unsafe fn sums<S: SimdIsa, const N: usize>(
     tile: &[OfBlocks; N],
     offset: S::F,
     codes_per_x: S::F,
-    (least, most): (f32, f32),
+    codes: CodeRange,
 ) -> Sums<S> {
     // SAFETY: as for `scales`.
     unsafe {
         let zero = S::splat(0.0);
-        let (least, most, round) = (S::splat(least), S::splat(most), S::splat(ROUND));
+        let (least, most, round) = (S::splat(codes.least), S::splat(codes.most), S::splat(ROUND));
         let mut sums = Sums { q: zero, xq: zero, qq: zero };
         for x in tile {
             let x = S::sub(S::load(x.as_ptr()), offset);

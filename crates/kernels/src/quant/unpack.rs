@@ -36,7 +36,7 @@ pub(crate) struct Unpack<'a> {
     pub(crate) panel: &'a [u8],
     pub(crate) first: usize,
     pub(crate) n: usize,
-    /// What to prefetch: the panel read after these blocks (need not be valid) and its first block.
+    /// Operands to prefetch: the panel read after these blocks (need not be valid) and its first block.
     pub(crate) ahead: (*const u8, usize),
     pub(crate) scratch_codes: &'a mut [u8],
     pub(crate) scratch_scales: &'a mut [f32],
@@ -83,20 +83,21 @@ impl Kernel for Unpack<'_> {
             let mins = scales.add(n_vectors * PANEL);
             let sums = mins.add(n_vectors * PANEL).cast::<i32>();
             self.scales::<S>(codes.scales, scales, mins);
-            prefetch_scales::<S, false>(codes.scales, self.layout, self.ahead, self.n);
+            let (panel, first) = self.ahead;
+            prefetch_scales::<S, false>(codes.scales, self.layout, panel, first, self.n);
             let (has_min, halves) = (codes.scales.has_min(), codes.scales.halves());
             let is_narrow = S::WIDE_IS_SLOW && codes.is_narrow();
             let zero = i32::from(codes.zero);
             let offset = if has_min || is_narrow { 0 } else { 128 - codes.zero };
             let codes = match (codes.bits, codes.codebook) {
                 (8, _) => stored,
-                (4, Some(codebook)) => planes::<S, 4>(stored, out, self.n, (Some(codebook), 0)),
-                (3, Some(codebook)) => planes::<S, 3>(stored, out, self.n, (Some(codebook), 0)),
-                (2, _) => planes::<S, 2>(stored, out, self.n, (None, offset)),
-                (3, _) => planes::<S, 3>(stored, out, self.n, (None, offset)),
-                (4, _) => planes::<S, 4>(stored, out, self.n, (None, offset)),
-                (5, _) => planes::<S, 5>(stored, out, self.n, (None, offset)),
-                _ => planes::<S, 6>(stored, out, self.n, (None, offset)),
+                (4, Some(codebook)) => planes::<S, 4>(stored, out, self.n, Some(codebook), 0),
+                (3, Some(codebook)) => planes::<S, 3>(stored, out, self.n, Some(codebook), 0),
+                (2, _) => planes::<S, 2>(stored, out, self.n, None, offset),
+                (3, _) => planes::<S, 3>(stored, out, self.n, None, offset),
+                (4, _) => planes::<S, 4>(stored, out, self.n, None, offset),
+                (5, _) => planes::<S, 5>(stored, out, self.n, None, offset),
+                _ => planes::<S, 6>(stored, out, self.n, None, offset),
             };
             for b in 0..self.n {
                 let block = codes.add(b * PANEL * BLOCK);
@@ -197,8 +198,8 @@ impl Unpack<'_> {
                 let at = (i * n_parts + part) * PANEL;
                 // SAFETY: the block is in the panel, and the scratch has room for `n` of them.
                 unsafe {
-                    let of_block = (self.first + i, part);
-                    let (scale, min) = scale_and_min::<S>(kind, self.layout, self.panel.as_ptr(), of_block);
+                    let (b, panel) = (self.first + i, self.panel.as_ptr());
+                    let (scale, min) = scale_and_min::<S>(kind, self.layout, panel, b, part);
                     S::store(scales.add(at), scale);
                     if kind.has_min() {
                         S::store(mins.add(at), min);
@@ -214,7 +215,8 @@ impl Unpack<'_> {
 pub(crate) unsafe fn prefetch_scales<S: SimdIsa, const TO_L1: bool>(
     kind: ScaleKind,
     layout: &PanelLayout,
-    (panel, first): (*const u8, usize),
+    panel: *const u8,
+    first: usize,
     n: usize,
 ) {
     let scales = panel.wrapping_add(layout.scales_at + first * kind.block_bytes());
@@ -232,7 +234,8 @@ pub(crate) unsafe fn scale_and_min<S: SimdIsa>(
     kind: ScaleKind,
     layout: &PanelLayout,
     panel: *const u8,
-    (b, part): (usize, usize),
+    b: usize,
+    part: usize,
 ) -> (S::F, S::F) {
     // SAFETY: block `b` is in the panel, by the caller.
     unsafe {
@@ -278,7 +281,8 @@ unsafe fn planes<S: SimdIsa, const BITS: usize>(
     stored: *const u8,
     out: *mut u8,
     n: usize,
-    (codebook, offset): (Option<Codebook>, u8),
+    codebook: Option<Codebook>,
+    offset: u8,
 ) -> *const u8 {
     for b in 0..n {
         // SAFETY: `n` blocks on both sides, by the caller; any address may be prefetched.

@@ -61,7 +61,7 @@ impl<'a> HeadState<'a> {
     }
 }
 
-/// Where the inputs and outputs of one head stand.
+/// Places of one head's inputs and outputs.
 pub(super) struct HeadRows<'a> {
     pub(super) keys: BlockKeys<'a>,
     /// Products of a row's key and query with the keys of its block.
@@ -69,7 +69,7 @@ pub(super) struct HeadRows<'a> {
     pub(super) value_col: usize,
     /// Decay and strength of a row.
     pub(super) gates: &'a dyn Fn(usize) -> (f32, f32),
-    /// What of the value is added to the output; none for the delta rule.
+    /// Factor of the value that is added to the output; none for the delta rule.
     pub(super) skip: Option<f32>,
     pub(super) out: &'a Disjoint<'a, f32>,
     pub(super) out_stride: usize,
@@ -109,8 +109,7 @@ impl Kernel for HeadRun<'_> {
     }
 }
 
-/// What the updates of a block's tokens and products with the matrix are multiplied with, for each of `T`
-/// tokens.
+/// Factors of the updates of a block's tokens and of the products with the matrix, for each of `T` tokens.
 #[repr(align(64))]
 struct Factors<const T: usize> {
     /// `-w(s, t) (k(s)·k(t))`, `[t, s]`.
@@ -156,12 +155,11 @@ impl<'a> BlockPart<'a> {
                 self.prefetch_next_head::<S>(state);
             }
             self.fill::<S, T>(&mut factors, state);
-            let inputs = (&factors, vectors, keys.as_ref());
             for group in (0..n_groups - n_groups % 2).step_by(2) {
-                self.columns::<S, T, V, 2>(inputs, state, group);
+                self.columns::<S, T, V, 2>(&factors, vectors, keys.as_ref(), state, group);
             }
             if n_groups % 2 == 1 {
-                self.columns::<S, T, V, 1>(inputs, state, n_groups - 1);
+                self.columns::<S, T, V, 1>(&factors, vectors, keys.as_ref(), state, n_groups - 1);
             }
         }
     }
@@ -230,7 +228,9 @@ impl<'a> BlockPart<'a> {
     #[inline(always)]
     unsafe fn columns<S: SimdIsa, const T: usize, const V: usize, const G: usize>(
         &self,
-        (factors, vectors, keys): (&Factors<T>, &[&[f32]], Option<&KeyRows<'_>>),
+        factors: &Factors<T>,
+        vectors: &[&[f32]],
+        keys: Option<&KeyRows<'_>>,
         state: &mut HeadState<'_>,
         group: usize,
     ) {
@@ -243,11 +243,11 @@ impl<'a> BlockPart<'a> {
         unsafe {
             multiply::<S, V, G>(vectors, matrix, &mut products);
             for t in 0..self.n {
-                self.token::<S, T, V, G>(t, (factors, &products), updates, (group, state.value_dim));
+                self.token::<S, T, V, G>(t, factors, &products, updates, group, state.value_dim);
             }
             if let Some(keys) = keys {
-                let updates = (updates, n_groups * COLUMNS);
-                advance::<S, G>(matrix, keys, updates, (state.weights, state.matrix_weight[0]));
+                let stride = n_groups * COLUMNS;
+                advance::<S, G>(matrix, keys, updates, stride, state.weights, state.matrix_weight[0]);
             }
         }
     }
@@ -260,9 +260,11 @@ impl<'a> BlockPart<'a> {
     unsafe fn token<S: SimdIsa, const T: usize, const V: usize, const G: usize>(
         &self,
         token: usize,
-        (factors, products): (&Factors<T>, &Products<V, G>),
+        factors: &Factors<T>,
+        products: &Products<V, G>,
         updates: &mut [f32],
-        (group, value_dim): (usize, usize),
+        group: usize,
+        value_dim: usize,
     ) {
         let stride = value_dim.div_ceil(COLUMNS) * COLUMNS;
         assert!(updates.len() >= (BLOCK - 1) * stride + G * COLUMNS);

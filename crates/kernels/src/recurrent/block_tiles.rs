@@ -99,8 +99,10 @@ unsafe fn multiply_tile<S: SimdIsa, const R: usize, const G: usize>(
 pub(super) unsafe fn advance<S: SimdIsa, const G: usize>(
     matrix: &mut [f32],
     keys: &KeyRows<'_>,
-    (updates, stride): (&mut [f32], usize),
-    (weights, weight): (&[f32], f32),
+    updates: &mut [f32],
+    stride: usize,
+    weights: &[f32],
+    weight: f32,
 ) {
     for (update, weight) in updates.chunks_mut(stride).zip(weights) {
         for update in update[..G * COLUMNS].chunks_exact_mut(COLUMNS) {
@@ -113,7 +115,7 @@ pub(super) unsafe fn advance<S: SimdIsa, const G: usize>(
     }
     let (n_rows, matrix) = (matrix.len() / (G * COLUMNS), matrix.as_mut_ptr());
     // SAFETY: tiles are within the rows of each group.
-    unsafe { in_tiles!(n_rows, advance_tile::<S, G>(matrix, keys, (updates, stride), weight)) };
+    unsafe { in_tiles!(n_rows, advance_tile::<S, G>(matrix, keys, updates, stride, weight)) };
 }
 
 /// # Safety
@@ -123,7 +125,8 @@ unsafe fn advance_tile<S: SimdIsa, const R: usize, const G: usize>(
     first: usize,
     matrix: *mut f32,
     keys: &KeyRows<'_>,
-    (updates, stride): (&[f32], usize),
+    updates: &[f32],
+    stride: usize,
     weight: f32,
 ) {
     assert!(updates.len() >= (BLOCK - 1) * stride + G * COLUMNS);

@@ -30,7 +30,7 @@ pub(super) fn convolve(
     pool: &ThreadPool,
 ) {
     assert!(conv.first_col + conv.weights.n_channels() <= conv.stride, "columns beyond the row");
-    run(layer, spans, conv, (&Disjoint::new(x), None), pool);
+    run(layer, spans, conv, &Disjoint::new(x), None, pool);
 }
 
 /// The gated short convolution over the rows of all sequences of a step: [`crate::reference::short_conv`].
@@ -48,7 +48,7 @@ pub fn short_conv(
     let n = weights.n_channels();
     assert_eq!(x.len(), 3 * out.len(), "three inputs for an output");
     let conv = Conv { weights: *weights, stride: n, first_col: 0 };
-    run(layer, spans, &conv, (&Disjoint::new(out), Some(x)), pool);
+    run(layer, spans, &conv, &Disjoint::new(out), Some(x), pool);
 }
 
 /// Convolves every group of channels of every sequence.
@@ -56,7 +56,8 @@ fn run(
     layer: &mut StateLayer,
     spans: &[StateSpan],
     conv: &Conv<'_>,
-    (rows, gated): (&Disjoint<'_, f32>, Option<&[f32]>),
+    rows: &Disjoint<'_, f32>,
+    gated: Option<&[f32]>,
     pool: &ThreadPool,
 ) {
     let (shape, weights) = (*layer.shape(), &conv.weights);

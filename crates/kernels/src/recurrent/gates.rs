@@ -33,7 +33,8 @@ impl GateScratch {
 /// The gates of the delta rule, from the columns of strength and time that begin at `col`.
 pub(super) fn delta_gates(
     x: &[f32],
-    (stride, col): (usize, usize),
+    stride: usize,
+    col: usize,
     weights: &DeltaWeights<'_>,
     scratch: &mut GateScratch,
 ) {
@@ -51,8 +52,10 @@ pub(super) fn delta_gates(
 /// The gates of a state space model, from the columns of time that begin at `col`.
 pub(super) fn state_space_gates(
     x: &[f32],
-    (stride, col): (usize, usize),
-    (shape, weights): (&StateSpaceShape, &StateSpaceWeights<'_>),
+    stride: usize,
+    col: usize,
+    shape: &StateSpaceShape,
+    weights: &StateSpaceWeights<'_>,
     scratch: &mut GateScratch,
 ) {
     let [least, most] = shape.time_limits;
@@ -67,7 +70,7 @@ pub(super) fn state_space_gates(
 
 /// Divides the heads in the first `width` columns of each row by their lengths, and queries, the first half,
 /// by the root of the number of their elements besides.
-pub(super) fn normalize_heads(x: &mut [f32], (stride, width): (usize, usize), dim: usize, pool: &ThreadPool) {
+pub(super) fn normalize_heads(x: &mut [f32], stride: usize, width: usize, dim: usize, pool: &ThreadPool) {
     let n_rows = x.len() / stride;
     let x = Disjoint::new(x);
     for_each_row(n_rows, width, pool, |row| {
@@ -127,7 +130,9 @@ pub(super) fn gated_norm(
     out: &mut [f32],
     cols: usize,
     norm: &GatedNorm<'_>,
-    (x, stride, col): (&[f32], usize, usize),
+    x: &[f32],
+    stride: usize,
+    col: usize,
     pool: &ThreadPool,
 ) {
     let n_rows = out.len() / cols;

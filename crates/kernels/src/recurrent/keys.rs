@@ -37,8 +37,7 @@ pub(super) struct BlockKeys<'a> {
 }
 
 impl<'a> BlockKeys<'a> {
-    /// How many tokens stand between a row's and the beginning of the block that was unfinished before the
-    /// step.
+    /// Number of tokens between a row's and the beginning of the block that was unfinished before the step.
     #[inline(always)]
     pub(super) fn token(&self, row: usize) -> usize {
         self.n_kept + row - self.first_row
@@ -78,7 +77,7 @@ impl<'a> BlockKeys<'a> {
         count[0] = (end % BLOCK) as f32;
     }
 
-    /// How many keys a state's part of a group has.
+    /// Number of keys in a state's part of a group.
     pub(super) fn count(part: &[f32]) -> usize {
         part[part.len() - COLUMNS] as usize
     }

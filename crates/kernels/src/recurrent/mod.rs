@@ -30,8 +30,10 @@ use scan::{Scan, scan};
 pub fn gated_delta_net(
     layer: &mut StateLayer,
     spans: &[StateSpan],
-    (shape, weights): (&DeltaShape, &DeltaWeights<'_>),
-    (x, scratch): (&mut [f32], &mut GateScratch),
+    shape: &DeltaShape,
+    weights: &DeltaWeights<'_>,
+    x: &mut [f32],
+    scratch: &mut GateScratch,
     out: &mut [f32],
     pool: &ThreadPool,
 ) {
@@ -40,8 +42,8 @@ pub fn gated_delta_net(
     assert!(x.len().is_multiple_of(stride) && out.len() == x.len() / stride * shape.value_width());
     let conv = Conv { weights: weights.conv, stride, first_col: 0 };
     convolve(layer, spans, &conv, x, pool);
-    normalize_heads(x, (stride, 2 * key_width), shape.key_dim, pool);
-    delta_gates(x, (stride, z_col + shape.value_width()), weights, scratch);
+    normalize_heads(x, stride, 2 * key_width, shape.key_dim, pool);
+    delta_gates(x, stride, z_col + shape.value_width(), weights, scratch);
     let heads = Scan {
         stride,
         query_col: 0,
@@ -50,10 +52,10 @@ pub fn gated_delta_net(
         key_head: &|head| shape.key_head(head),
         skip: None,
     };
-    scan(layer, spans, &heads, (x, scratch), out, pool);
+    scan(layer, spans, &heads, x, scratch, out, pool);
     let norm =
         GatedNorm { gain: weights.norm_gain, eps: weights.eps, width: shape.value_dim, gates_first: false };
-    gated_norm(out, shape.value_width(), &norm, (x, stride, z_col), pool);
+    gated_norm(out, shape.value_width(), &norm, x, stride, z_col, pool);
 }
 
 /// A state space model over the rows of all sequences of a step: [`crate::reference::state_space`].
@@ -64,8 +66,10 @@ pub fn gated_delta_net(
 pub fn state_space(
     layer: &mut StateLayer,
     spans: &[StateSpan],
-    (shape, weights): (&StateSpaceShape, &StateSpaceWeights<'_>),
-    (x, scratch): (&mut [f32], &mut GateScratch),
+    shape: &StateSpaceShape,
+    weights: &StateSpaceWeights<'_>,
+    x: &mut [f32],
+    scratch: &mut GateScratch,
     out: &mut [f32],
     pool: &ThreadPool,
 ) {
@@ -73,7 +77,7 @@ pub fn state_space(
     assert!(x.len().is_multiple_of(stride) && out.len() == x.len() / stride * width);
     let conv = Conv { weights: weights.conv, stride, first_col: width };
     convolve(layer, spans, &conv, x, pool);
-    state_space_gates(x, (stride, width + shape.n_channels()), (shape, weights), scratch);
+    state_space_gates(x, stride, width + shape.n_channels(), shape, weights, scratch);
     let (of_group, written_col) = (shape.n_heads / shape.n_groups, 2 * width);
     let heads = Scan {
         stride,
@@ -83,12 +87,12 @@ pub fn state_space(
         key_head: &|head| head / of_group,
         skip: Some(weights.skip),
     };
-    scan(layer, spans, &heads, (x, scratch), out, pool);
+    scan(layer, spans, &heads, x, scratch, out, pool);
     let norm = GatedNorm {
         gain: weights.norm_gain,
         eps: weights.eps,
         width: width / shape.n_norm_groups,
         gates_first: true,
     };
-    gated_norm(out, width, &norm, (x, stride, 0), pool);
+    gated_norm(out, width, &norm, x, stride, 0, pool);
 }

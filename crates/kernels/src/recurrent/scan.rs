@@ -11,7 +11,7 @@ use crate::disjoint::Disjoint;
 use crate::rows::for_each_row;
 use crate::threads::ThreadPool;
 
-/// Where the heads of all tokens stand in a row.
+/// Places of the heads of all tokens in a row.
 pub(super) struct Scan<'a> {
     /// Columns of a row.
     pub(super) stride: usize,
@@ -21,8 +21,8 @@ pub(super) struct Scan<'a> {
     pub(super) value_col: usize,
     /// The head of queries and keys that serves a head.
     pub(super) key_head: &'a (dyn Fn(usize) -> usize + Sync),
-    /// What of the value is added to the output, a head; none for the delta rule, by which what the state
-    /// already gives for the key is taken from the value.
+    /// Factor of the value that is added to the output, a head; none for the delta rule, by which what the
+    /// state already gives for the key is taken from the value.
     pub(super) skip: Option<&'a [f32]>,
 }
 
@@ -31,7 +31,8 @@ pub(super) fn scan(
     layer: &mut StateLayer,
     spans: &[StateSpan],
     heads: &Scan<'_>,
-    (x, scratch): (&[f32], &mut GateScratch),
+    x: &[f32],
+    scratch: &mut GateScratch,
     out: &mut [f32],
     pool: &ThreadPool,
 ) {
@@ -60,7 +61,7 @@ pub(super) fn scan(
         // SAFETY: the sequence's rows, in the group, belong to this call.
         unsafe { pool.isa().run(multiply) };
     });
-    run_heads(&groups, &sequences, (&products, scratch), &Disjoint::new(out), pool);
+    run_heads(&groups, &sequences, &products, scratch, &Disjoint::new(out), pool);
     for_each_row(n_items, cost.min(BLOCK * shape.key_dim), pool, |item| {
         let (spans, group) = sequence_and_group(item);
         // SAFETY: the heads, which read keys, are computed; the sequence's rows, in the group, belong to this call.
@@ -73,7 +74,8 @@ pub(super) fn scan(
 fn run_heads(
     groups: &Groups<'_>,
     sequences: &[&[StateSpan]],
-    (products, gates): (&[KeyProducts], &GateScratch),
+    products: &[KeyProducts],
+    gates: &GateScratch,
     out: &Disjoint<'_, f32>,
     pool: &ThreadPool,
 ) {

@@ -50,7 +50,7 @@ impl StateLayerShape {
         Some([block, self.n_head_groups().checked_mul(self.key_dim)?.checked_mul(COLUMNS)?])
     }
 
-    /// Where the windows, the groups, the blocks and the matrices end; `None` when that overflows.
+    /// Ends of the windows, the groups, the blocks and the matrices; `None` when that overflows.
     fn ends(&self) -> Option<[usize; 4]> {
         let window = COLUMNS.checked_mul(self.kernel.checked_sub(1)?)?;
         let windows = self.n_channels.div_ceil(COLUMNS).checked_mul(window)?;
@@ -92,7 +92,7 @@ impl StateLayerShape {
 pub struct StateSpan {
     /// The row of the first.
     pub first_row: usize,
-    /// How many there are; none where a state is only copied.
+    /// Number of rows; none where a state is only copied.
     pub n_rows: usize,
     /// The slot with the state before them; none: zeros.
     pub from: Option<u32>,

@@ -2,7 +2,7 @@
 
 use super::rows::{softcap, softmax};
 
-/// What an attention call needs to know besides its tensors.
+/// Shape of an attention call besides its tensors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionShape {
     /// Query heads.
@@ -99,7 +99,8 @@ pub struct PagedKv<'a> {
 /// When a length does not fit or the table is too short for `position`.
 pub fn attention(
     shape: &AttentionShape,
-    (q, sinks): (&[f32], Option<&[f32]>),
+    q: &[f32],
+    sinks: Option<&[f32]>,
     kv: &PagedKv<'_>,
     position: usize,
     out: &mut [f32],

@@ -218,7 +218,7 @@ pub struct StateSpaceWeights<'a> {
     pub decay_rate: &'a [f32],
     /// Added to the time before softplus.
     pub time_bias: &'a [f32],
-    /// What of its input a head adds to its output.
+    /// Factor of its input that a head adds to its output.
     pub skip: &'a [f32],
     /// Gain of the norm of the output, `[width]`.
     pub norm_gain: &'a [f32],

@@ -1,6 +1,6 @@
 //! Rotary position embedding in plain loops.
 
-/// Which elements of a head form the rotated pairs.
+/// Pairing of a head's elements for rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RopeStyle {
     /// `(x[i], x[i + d/2])`: GPT-NeoX, and every Hugging Face checkpoint.

@@ -2,7 +2,7 @@
 
 use super::rows::{softmax, top_k};
 
-/// How router logits become the weights of the chosen experts.
+/// Weights of the chosen experts by router logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteScore {
     /// Softmax over all experts, weights as they are (Qwen2-MoE with `norm_topk_prob = false`).

@@ -29,7 +29,7 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
 ///
 /// # Panics
 /// When the lengths differ or are not whole rows.
-pub fn layer_norm(x: &[f32], (weight, bias): (&[f32], &[f32]), eps: f32, out: &mut [f32]) {
+pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32, out: &mut [f32]) {
     let d = weight.len();
     assert!(x.len() == out.len() && x.len().is_multiple_of(d) && bias.len() == d, "rows of {d}");
     for (x, out) in x.chunks_exact(d).zip(out.chunks_exact_mut(d)) {

@@ -13,7 +13,8 @@ pub fn gate_columns(
     x: &mut [f32],
     cols: usize,
     gates: &[f32],
-    (stride, first_col): (usize, usize),
+    stride: usize,
+    first_col: usize,
     pool: &ThreadPool,
 ) {
     let n_rows = x.len() / cols;

@@ -9,7 +9,7 @@ use crate::threads::ThreadPool;
 ///
 /// # Panics
 /// When the lengths differ or are not whole rows of `gain.len()`.
-pub fn layer_norm(x: &[f32], (gain, bias): (&[f32], &[f32]), eps: f32, out: &mut [f32], pool: &ThreadPool) {
+pub fn layer_norm(x: &[f32], gain: &[f32], bias: &[f32], eps: f32, out: &mut [f32], pool: &ThreadPool) {
     let d = gain.len();
     assert!(d > 0 && x.len() == out.len() && x.len().is_multiple_of(d) && bias.len() == d, "rows of {d}");
     let out = Disjoint::new(out);

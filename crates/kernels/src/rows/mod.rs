@@ -54,7 +54,7 @@ impl Columns {
         self.first + self.n_groups * self.width
     }
 
-    /// How many rows of `stride` elements `len` elements are.
+    /// Number of rows of `stride` elements in `len` elements.
     fn rows_of(&self, stride: usize, len: usize) -> usize {
         assert!(stride > 0 && len.is_multiple_of(stride), "rows of {stride} in {len}");
         assert!(self.end() <= stride, "columns beyond the row: {self:?}");
@@ -97,20 +97,22 @@ pub fn rms_norm(x: &[f32], gain: &[f32], eps: f32, out: &mut [f32], pool: &Threa
 /// When `x` is not whole rows or the gain is not a group wide.
 pub fn norm_groups(
     x: &mut [f32],
-    (stride, columns): (usize, Columns),
+    stride: usize,
+    columns: Columns,
     gain: &[f32],
     eps: f32,
     pool: &ThreadPool,
 ) {
     assert_eq!(gain.len(), columns.width, "gain and group");
-    each_group(x, (stride, columns), pool, |_, x| {
+    each_group(x, stride, columns, pool, |_, x| {
         pool.isa().run_checked(Norm { x, gain, eps });
     });
 }
 
 fn each_group(
     x: &mut [f32],
-    (stride, columns): (usize, Columns),
+    stride: usize,
+    columns: Columns,
     pool: &ThreadPool,
     work: impl Fn(usize, &mut [f32]) + Sync,
 ) {

@@ -13,12 +13,13 @@ use crate::threads::ThreadPool;
 /// When there are more cosines than sines, or a group is too narrow for them.
 pub fn rope<'a>(
     x: &mut [f32],
-    (stride, columns): (usize, Columns),
+    stride: usize,
+    columns: Columns,
     angles: impl Fn(usize) -> (&'a [f32], &'a [f32]) + Sync,
     style: RopeStyle,
     pool: &ThreadPool,
 ) {
-    each_group(x, (stride, columns), pool, |i, head| {
+    each_group(x, stride, columns, pool, |i, head| {
         let (cos, sin) = angles(i);
         assert!(
             sin.len() == cos.len() && head.len() >= 2 * cos.len(),

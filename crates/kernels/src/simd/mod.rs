@@ -109,7 +109,7 @@ impl Isa {
         Self::available().into_iter().max().unwrap_or(Self::SCALAR)
     }
 
-    /// Which one it is.
+    /// Kind of the instruction set.
     pub const fn kind(self) -> IsaKind {
         self.0
     }

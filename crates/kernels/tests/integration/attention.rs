@@ -92,7 +92,7 @@ impl Case {
             let out_width = self.shape.n_heads * self.shape.value_dim();
             let mut out = vec![0.0; sequence.n_tokens * out_width];
             for (position, (q, out)) in rows().zip(out.chunks_mut(out_width)).enumerate() {
-                reference::attention(&self.shape, (&q[..d], self.sinks()), &kv, position, out);
+                reference::attention(&self.shape, &q[..d], self.sinks(), &kv, position, out);
             }
             outputs.push(out.split_off(sequence.shared * out_width));
         }

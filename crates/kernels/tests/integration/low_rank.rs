@@ -77,7 +77,7 @@ fn products_are_near_the_reference_and_do_not_depend_on_other_rows() {
             let run = |group_of: &[Option<usize>], x: &[f32], out: &mut [f32]| {
                 let mut groups = RowGroups::default();
                 groups.set(4, group_of);
-                add_low_rank((x, cols), &groups, |group| packed.get(group), (out, stride), &pool);
+                add_low_rank(x, cols, &groups, |group| packed.get(group), out, stride, &pool);
             };
             let mut out = before.clone();
             run(&group_of, &x, &mut out);
@@ -101,7 +101,7 @@ fn groups_without_matrices_change_nothing() {
     groups.set(2, &[Some(1), None, Some(0)]);
     assert_eq!((groups.rows(0), groups.rows(1), groups.end_row()), (&[2][..], &[0][..], 3));
     let mut out = vec![1.0; 12];
-    add_low_rank((&[2.0; 9], 3), &groups, |_| None, (&mut out, 4), &pool);
+    add_low_rank(&[2.0; 9], 3, &groups, |_| None, &mut out, 4, &pool);
     assert_eq!(out, vec![1.0; 12]);
     groups.set(0, &[]);
     assert!(groups.is_empty());
@@ -117,5 +117,5 @@ fn a_row_that_is_not_there_is_refused() {
         &[LowRankPart { first_col: 0, a: &[1.0; 3], b: &[1.0; 4], rank: 1, scale: 1.0 }],
         Format::F32,
     );
-    add_low_rank((&[0.0; 3], 3), &groups, |_| low_rank.as_ref(), (&mut [0.0; 8], 4), &ThreadPool::new(1));
+    add_low_rank(&[0.0; 3], 3, &groups, |_| low_rank.as_ref(), &mut [0.0; 8], 4, &ThreadPool::new(1));
 }

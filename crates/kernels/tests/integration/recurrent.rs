@@ -130,14 +130,13 @@ impl Case {
     fn run(&self, states: &mut StateLayer, spans: &[StateSpan], x: &[f32], pool: &ThreadPool) -> Vec<f32> {
         let mut out = vec![f32::NAN; x.len() / self.input_width * self.width];
         let (mut x, mut scratch) = (x.to_vec(), GateScratch::default());
-        let x_and_scratch = (&mut x[..], &mut scratch);
         match &self.layer {
             Layer::Conv => short_conv(states, spans, &x, &self.conv(), &mut out, pool),
             Layer::Delta(shape) => {
-                gated_delta_net(states, spans, (shape, &self.delta()), x_and_scratch, &mut out, pool);
+                gated_delta_net(states, spans, shape, &self.delta(), &mut x, &mut scratch, &mut out, pool);
             }
             Layer::Space(shape) => {
-                state_space(states, spans, (shape, &self.space()), x_and_scratch, &mut out, pool);
+                state_space(states, spans, shape, &self.space(), &mut x, &mut scratch, &mut out, pool);
             }
         }
         out

@@ -32,19 +32,19 @@ fn norms_match_the_reference() {
         assert!(distance(&got, &want) < 1e-5, "{d}");
 
         let bias = random.normals(d);
-        reference::layer_norm(&x, (&gain, &bias), 1e-6, &mut want);
+        reference::layer_norm(&x, &gain, &bias, 1e-6, &mut want);
         let got = on_every_lane(|pool| {
             let mut out = vec![f32::NAN; x.len()];
-            rows::layer_norm(&x, (&gain, &bias), 1e-6, &mut out, pool);
+            rows::layer_norm(&x, &gain, &bias, 1e-6, &mut out, pool);
             out
         });
         assert!(distance(&got, &want) < 1e-5, "layer norm {d}");
 
-        let heads = (5 * d, Columns { first: d, n_groups: 3, width: d });
+        let (stride, heads) = (5 * d, Columns { first: d, n_groups: 3, width: d });
         let wide = random.normals(33 * 5 * d);
         let got = on_every_lane(|pool| {
             let mut x = wide.clone();
-            rows::norm_groups(&mut x, heads, &gain, 1e-6, pool);
+            rows::norm_groups(&mut x, stride, heads, &gain, 1e-6, pool);
             x
         });
         for (i, (got, x)) in got.chunks(d).zip(wide.chunks(d)).enumerate() {
@@ -143,7 +143,7 @@ fn sums_and_rotations_match_the_reference() {
     for ((got, x), y) in got.iter().zip(&x).zip(&y) {
         assert_eq!(*got, (x + y * 0.25) * 3.0);
     }
-    let heads = (200, Columns { first: 8, n_groups: 2, width: 80 });
+    let (stride, heads) = (200, Columns { first: 8, n_groups: 2, width: 80 });
     for (style, n_pairs) in [
         (reference::RopeStyle::HalfSplit, 32),
         (reference::RopeStyle::HalfSplit, 20),
@@ -156,7 +156,7 @@ fn sums_and_rotations_match_the_reference() {
         };
         let got = on_every_lane(|pool| {
             let mut x = x[..20_000].to_vec();
-            rows::rope(&mut x, heads, angles, style, pool);
+            rows::rope(&mut x, stride, heads, angles, style, pool);
             x
         });
         let mut want = x[..20_000].to_vec();

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use crate::backend::BackendError;
-use crate::weights::FileChanged;
-use crate::weights::safetensors::SafetensorsError;
+use throng_checkpoint::FileChanged;
+use throng_checkpoint::safetensors::SafetensorsError;
 
-/// Why an adapter was not loaded.
+/// Reason why an adapter was not loaded.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the message says what each field is")]
 pub enum AdapterError {

@@ -31,7 +31,7 @@ pub struct AdapterWeights<B: DeviceMemory> {
     pub(crate) layers: Vec<LayerAdapter<B>>,
 }
 
-/// What an adapter changes in one layer.
+/// Changes of an adapter in one layer.
 pub(crate) struct LayerAdapter<B: DeviceMemory> {
     pub(crate) query_key_value: Option<B::LowRank>,
     pub(crate) attention_output: Option<B::LowRank>,
@@ -49,7 +49,7 @@ struct Pair {
     scale: f32,
 }
 
-/// Where adapters come from.
+/// Source of adapters.
 trait AdapterSource {
     /// The rank of the pair for a target of a layer, if the adapter changes it. Shapes have been checked.
     fn rank(&self, layer_idx: usize, target: &Target) -> Option<usize>;
@@ -107,7 +107,7 @@ impl<B: DeviceMemory> AdapterWeights<B> {
                         scale: pair.scale,
                     })
                     .collect();
-                parts.iter().for_each(|part| absorb(&mut hasher, (layer_idx, linear), part));
+                parts.iter().for_each(|part| absorb(&mut hasher, layer_idx, linear, part));
                 Ok(Some(backend.low_rank(first.cols, &parts, format)?))
             };
             Ok(LayerAdapter {
@@ -123,7 +123,7 @@ impl<B: DeviceMemory> AdapterWeights<B> {
 }
 
 /// Feeds a pair of matrices with its place, so that no two adapters read the same.
-fn absorb(hasher: &mut Sha256, (layer_idx, linear): (usize, Linear), part: &LowRankPart<'_>) {
+fn absorb(hasher: &mut Sha256, layer_idx: usize, linear: Linear, part: &LowRankPart<'_>) {
     let numbers = [layer_idx, linear as usize, part.first_col, part.rank, part.a.len(), part.b.len()];
     numbers.into_iter().for_each(|number| hasher.update((number as u64).to_le_bytes()));
     hasher.update(part.scale.to_le_bytes());

@@ -10,11 +10,11 @@ use super::peft_config::PeftConfig;
 use super::targets::{self, Target};
 use super::{AdapterError, AdapterSource, Pair};
 use crate::config::DecoderConfig;
-use crate::weights::safetensors::SafetensorsFolder;
-use crate::weights::{FileChanged, TensorSource};
+use throng_checkpoint::safetensors::SafetensorsFolder;
+use throng_checkpoint::{FileChanged, TensorSource};
 
 const FILE: &str = "adapter_model.safetensors";
-/// What may stand before `N.self_attn…` in the path of a module.
+/// Prefixes that may stand before `N.self_attn…` in the path of a module.
 const LAYER_PREFIXES: [&str; 4] =
     ["model.layers.", "model.language_model.layers.", "language_model.model.layers.", "layers."];
 

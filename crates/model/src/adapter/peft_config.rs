@@ -12,7 +12,7 @@ use super::AdapterError;
 const FILE: &str = "adapter_config.json";
 /// Most bytes of the file; PEFT writes about one kilobyte.
 const MAX_BYTES: u64 = 1 << 20;
-/// What PEFT adds to a plain LoRA, all of it off or absent in one.
+/// Extensions of a plain LoRA by PEFT, all of them off or absent in one.
 const VARIANTS: [&str; 14] = [
     "use_dora",
     "use_qalora",
@@ -30,7 +30,7 @@ const VARIANTS: [&str; 14] = [
     "monteclora_config",
 ];
 
-/// What of the file matters.
+/// Settings of the file that matter.
 #[derive(Debug)]
 pub(super) struct PeftConfig {
     rank: usize,
@@ -105,7 +105,7 @@ impl PeftConfig {
         lookup(&self.rank_pattern, module).map_or(self.rank, |rank| rank as usize)
     }
 
-    /// What multiplies the product of a module's matrices: alpha over the rank, or over its root (rsLoRA,
+    /// Factor of the product of a module's matrices: alpha over the rank, or over its root (rsLoRA,
     /// arXiv:2312.03732).
     pub(super) fn scale_of(&self, module: &str) -> f32 {
         let rank = self.rank_of(module) as f64;

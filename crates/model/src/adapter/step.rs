@@ -73,7 +73,7 @@ impl<B: DeviceMemory> StepAdapters<B> {
         self.weights.iter().any(|weights| part(&weights.layers[layer_idx]))
     }
 
-    /// What the adapter of a group changes in a layer.
+    /// Changes of a group's adapter in a layer.
     pub(crate) fn layer(&self, group: usize, layer_idx: usize) -> &LayerAdapter<B> {
         &self.weights[group].layers[layer_idx]
     }

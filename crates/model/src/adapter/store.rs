@@ -14,7 +14,7 @@ use super::{AdapterError, AdapterSource, AdapterWeights, PeftAdapter, RandomAdap
 use crate::backend::DeviceMemory;
 use crate::config::DecoderConfig;
 
-/// How many adapters are held, and how large they may be.
+/// Bounds on the number and size of adapters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdapterLimits {
     /// Most adapters, those included that are held only because requests still use them.
@@ -60,7 +60,7 @@ pub struct LoadedAdapter {
     pub digest: AdapterDigest,
     /// The largest rank of its matrices.
     pub rank: usize,
-    /// What it takes.
+    /// Bytes that it takes.
     pub n_bytes: usize,
     /// Frees it when dropped.
     pub held: Arc<dyn Any + Send + Sync>,
@@ -107,10 +107,11 @@ impl<B: DeviceMemory> AdapterStore<B> {
         backend: &B,
         config: &DecoderConfig,
         folder: &Path,
-        (format, limits): (Format, AdapterLimits),
+        format: Format,
+        limits: AdapterLimits,
     ) -> Result<LoadedAdapter, AdapterError> {
         let source = PeftAdapter::open(folder, config)?;
-        let loaded = self.insert(backend, config, &source, (format, limits), || source.check_finite());
+        let loaded = self.insert(backend, config, &source, format, limits, || source.check_finite());
         source.check_unchanged()?;
         loaded
     }
@@ -124,9 +125,10 @@ impl<B: DeviceMemory> AdapterStore<B> {
         backend: &B,
         config: &DecoderConfig,
         random: RandomAdapter,
-        (format, limits): (Format, AdapterLimits),
+        format: Format,
+        limits: AdapterLimits,
     ) -> Result<LoadedAdapter, AdapterError> {
-        self.insert(backend, config, &random, (format, limits), || Ok(()))
+        self.insert(backend, config, &random, format, limits, || Ok(()))
     }
 
     /// The adapter of that number, while it is held.
@@ -145,7 +147,8 @@ impl<B: DeviceMemory> AdapterStore<B> {
         backend: &B,
         config: &DecoderConfig,
         source: &dyn AdapterSource,
-        (format, limits): (Format, AdapterLimits),
+        format: Format,
+        limits: AdapterLimits,
         check: impl FnOnce() -> Result<(), AdapterError>,
     ) -> Result<LoadedAdapter, AdapterError> {
         let (rank, n_bytes) = size_of(source, config, format);

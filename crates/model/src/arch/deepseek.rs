@@ -28,7 +28,7 @@ static NAMES: TensorNames = hf_names(LayerNames {
     ..HF_LAYER
 });
 
-/// What is added to the mean square in the norms of compressed vectors, whatever the file says of the others.
+/// Epsilon in the norms of compressed vectors, whatever the file says of the others.
 const COMPRESSED_NORM_EPS: f32 = 1e-6;
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {

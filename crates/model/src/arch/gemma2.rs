@@ -30,7 +30,7 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     Ok(config)
 }
 
-/// What Gemma 2 and 3 share.
+/// Parts that Gemma 2 and 3 share.
 pub(super) fn gemma(hf: &HfConfig, family: &'static str) -> Result<DecoderConfig, ConfigError> {
     let query_scalar = hf.number("query_pre_attn_scalar")?.unwrap_or(256.0);
     let config = hf.llama(family)?.with_attention(|attention| attention.scale = inverse_root(query_scalar));
@@ -58,9 +58,9 @@ fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     Ok(config)
 }
 
-/// What Gemma 2 and 3 share. GGUF's norm gains include the 1. The queries' scale is not in the file: it is
-/// that of the heads but in the largest model, known by its number of layers, where it is that of `hidden /
-/// heads`.
+/// Parts that Gemma 2 and 3 share in GGUF files. GGUF's norm gains include the 1. The queries' scale is not
+/// in the file: it is that of the heads but in the largest model, known by its number of layers, where it is
+/// that of `hidden / heads`.
 pub(super) fn gemma_gguf(
     gguf: &GgufConfig<'_>,
     family: &'static str,

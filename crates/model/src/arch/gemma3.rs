@@ -16,7 +16,7 @@ pub(super) const FAMILY: Family = Family {
     gguf_names: &GGUF,
 };
 
-/// What files of EmbeddingGemma say that they are.
+/// Name of the architecture in files of EmbeddingGemma.
 const EMBEDDING: &str = "gemma-embedding";
 
 /// Sizes that `google/gemma-3-*` leave out of their `text_config`.

@@ -5,11 +5,11 @@ use super::ConfigError;
 use super::limits::{check_head_dim, check_n_layers};
 use super::rope_scaling::{Factors, RopeScaling, yarn_amplitude};
 use crate::config::{
-    Activation, AttentionConfig, DecoderConfig, EncoderEmbedding, FeedForward, LayerConfig, Mixer, NormKind,
-    NormPlacement, RopeTable, Routing,
+    AttentionConfig, DecoderConfig, EncoderEmbedding, FeedForward, LayerConfig, Mixer, NormKind, RopeTable,
+    Routing,
 };
-use crate::weights::TensorSource;
-use crate::weights::gguf::{GgufArray, GgufMetadata, GgufValue};
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::gguf::{GgufArray, GgufMetadata, GgufValue};
 
 /// GGUF metadata under the prefix of its architecture, and the tensors, whose shapes give a few sizes.
 pub struct GgufConfig<'a> {
@@ -112,38 +112,18 @@ impl<'a> GgufConfig<'a> {
         let embedding = self.tensors.tensor("token_embd.weight");
         let vocabulary_size = embedding.and_then(|tensor| tensor.shape.first().copied());
         Ok(DecoderConfig {
-            family,
             vocabulary_size: vocabulary_size
                 .ok_or_else(|| ConfigError::Missing("the tensor token_embd.weight".to_owned()))?,
             hidden_size,
             max_sequence_tokens: self.size("context_length")?.unwrap_or(2048),
-            norm_eps,
-            post_norm_eps: norm_eps,
-            norm_gain_offset: 0.0,
-            final_norm_gain_offset: 0.0,
-            embedding_scale: 1.0,
-            normalizes_embeddings: false,
-            encoder: None,
-            norm_kind: NormKind::RootMeanSquare,
-            has_final_norm: true,
-            lacks_first_norm: false,
-            has_gates: true,
-            per_layer_width: None,
-            has_layer_scalars: false,
-            residual_scale: 1.0,
-            logits_scale: 1.0,
-            logits_softcap: None,
-            norms: NormPlacement::Pre,
-            activation: Activation::Silu,
-            expert_size: None,
             ropes: vec![self.rope(head_dim)?],
             tied_embeddings: !self.has_tensor("output.weight"),
             layers: (0..n_layers).map(layer).collect::<Result<_, _>>()?,
+            ..DecoderConfig::llama(family, norm_eps)
         })
     }
 
-    /// Which layers have a window: a flag for each, or one layer in so many has none, the last of them or the
-    /// `first`.
+    /// Windows of layers: a flag for each, or one layer in so many has none, the last of them or the `first`.
     pub(super) fn windowed(
         &self,
         interval: usize,

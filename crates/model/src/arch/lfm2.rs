@@ -105,7 +105,7 @@ fn from_hf_moe(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     Ok(config)
 }
 
-/// What both share; the dense feed-forward blocks have this width.
+/// Configuration that both share; the dense feed-forward blocks have this width.
 fn lfm2(hf: &HfConfig, family: &'static str, width: usize) -> Result<DecoderConfig, ConfigError> {
     // Older files call the sizes otherwise.
     let mut config = hf.with_defaults(&[("intermediate_size", width)]).llama(family)?;
@@ -130,7 +130,7 @@ fn lfm2(hf: &HfConfig, family: &'static str, width: usize) -> Result<DecoderConf
     Ok(config)
 }
 
-/// Which layers have attention, by `layer_types` or the older list of their indices.
+/// Layers with attention, by `layer_types` or the older list of their indices.
 fn attention_layers(hf: &HfConfig, n_layers: usize) -> Result<Vec<bool>, ConfigError> {
     let indices = hf.sizes("full_attn_idxs")?;
     let Some(types) = hf.get("layer_types").and_then(Value::as_array) else {

@@ -52,9 +52,9 @@ use read_keys::ReadKeys;
 pub(crate) use unnamed::FAMILY as UNNAMED;
 
 use crate::config::{DecoderConfig, Mixer};
-use crate::weights::TensorSource;
-use crate::weights::gguf::GgufMetadata;
-use crate::weights::nvfp4::factors_of;
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::gguf::GgufMetadata;
+use throng_checkpoint::nvfp4::factors_of;
 
 /// One family.
 struct Family {
@@ -68,9 +68,9 @@ struct Family {
     from_hf: fn(&HfConfig) -> Result<DecoderConfig, ConfigError>,
     /// From GGUF metadata.
     from_gguf: fn(&GgufConfig<'_>) -> Result<DecoderConfig, ConfigError>,
-    /// What a safetensors checkpoint calls the tensors.
+    /// Names of the tensors in a safetensors checkpoint.
     hf_names: &'static TensorNames,
-    /// What its GGUF files call them.
+    /// Names of the tensors in GGUF files.
     gguf_names: &'static TensorNames,
 }
 
@@ -240,7 +240,7 @@ fn check_factors(
     Ok(())
 }
 
-/// What transformers calls the tensors of a model's layers, whatever file the model came from.
+/// Names of a model's layers in transformers, whatever file the model came from.
 pub(crate) fn hf_layer_names(config: &DecoderConfig) -> &'static LayerNames {
     let family = FAMILIES.iter().find(|family| family.model_type == config.family);
     &family.map_or(&names::HF, |family| family.hf_names).layer
@@ -251,7 +251,7 @@ pub fn supported() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|family| family.model_type)
 }
 
-/// Why a configuration was refused.
+/// Reason why a configuration was refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// A family that Throng does not know.
@@ -259,7 +259,7 @@ pub enum ConfigError {
     NotSupported {
         /// The architecture that the file names.
         model_type: String,
-        /// What could be loaded.
+        /// Families that can be loaded.
         supported: String,
     },
     /// The family is known, but not with this.
@@ -269,7 +269,7 @@ pub enum ConfigError {
         key: String,
         /// Its value.
         found: String,
-        /// What could be loaded.
+        /// Families that can be loaded.
         expected: &'static str,
     },
     /// The family is known, but not what this key does.
@@ -289,7 +289,7 @@ pub enum ConfigError {
     Unnamed {
         /// The architecture that the file names.
         model_type: String,
-        /// What is not understood.
+        /// Setting that is not understood.
         reason: Box<ConfigError>,
     },
     /// No operation that is known reads this tensor.
@@ -317,7 +317,7 @@ pub enum ConfigError {
         key: String,
         /// Its value.
         found: String,
-        /// What it should be.
+        /// Expected value.
         expected: String,
     },
 }

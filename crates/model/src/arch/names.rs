@@ -1,6 +1,6 @@
 //! What files call their tensors. `{}` in an expert's name stands for its index. Does not know shapes.
 
-/// What one kind of file calls the tensors of a model.
+/// Names of a model's tensors in one kind of file.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields are the tensors")]
 pub struct TensorNames {
@@ -10,7 +10,7 @@ pub struct TensorNames {
     pub per_layer_embedding: &'static str,
     pub per_layer_projection: &'static str,
     pub per_layer_norm: &'static str,
-    /// What an encoder adds to embeddings, and the norm after it.
+    /// Embeddings that an encoder adds to those of tokens, and the norm after it.
     pub positions: &'static str,
     pub segments: &'static str,
     pub embedding_norm: &'static str,
@@ -19,8 +19,8 @@ pub struct TensorNames {
     pub layer: LayerNames,
 }
 
-/// What one kind of file calls the tensors of a layer; an empty name is one that the kind never has. Weights
-/// and biases of projections are the name with `.weight` and `.bias`.
+/// Names of a layer's tensors in one kind of file; an empty name is one that the kind never has. Weights and
+/// biases of projections are the name with `.weight` and `.bias`.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields are the tensors")]
 pub struct LayerNames {
@@ -93,7 +93,7 @@ pub struct LayerNames {
     pub recurrent: RecurrentNames,
 }
 
-/// How a tensor of all experts is laid out.
+/// Layout of a tensor of all experts.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpertsLayout {
     /// `[experts, in, out]` instead of `[experts, out, in]`.
@@ -107,7 +107,7 @@ impl ExpertsLayout {
     pub const ROWS: Self = Self { is_transposed: false, is_interleaved: false };
 }
 
-/// What one kind of file calls the tensors of recurrent mixers.
+/// Names of recurrent mixers' tensors in one kind of file.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields are the tensors")]
 pub struct RecurrentNames {

@@ -98,7 +98,7 @@ fn from_hf_moe(hf: &HfConfig, family: &'static str) -> Result<DecoderConfig, Con
     Ok(config)
 }
 
-/// What all have in common.
+/// Settings that all have in common.
 fn mix(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigError> {
     (config.norm_gain_offset, config.final_norm_gain_offset) = (1.0, 1.0);
     hf.only("attn_output_gate", "true")?;

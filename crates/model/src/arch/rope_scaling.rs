@@ -5,7 +5,7 @@ use std::f64::consts::PI;
 
 use crate::config::{RopeTable, ShortRope};
 
-/// How the frequencies of a base are changed.
+/// Scaling of a base's frequencies.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum RopeScaling {
     /// Not at all.
@@ -24,7 +24,7 @@ pub(super) enum RopeScaling {
     LongRope { long: Factors, short: Factors, original_tokens: usize },
 }
 
-/// What each frequency is divided by.
+/// Divisors of the frequencies.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Factors {
     pub(super) factors: Vec<f64>,

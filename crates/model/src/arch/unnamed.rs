@@ -8,9 +8,9 @@ use super::limits;
 use super::names::{HF_LAYER, LayerNames, TensorNames, hf as hf_names};
 use super::{Architecture, ConfigError, HfConfig};
 use crate::config::{DecoderConfig, FeedForward, QkNorm, Routing};
-use crate::weights::TensorSource;
+use throng_checkpoint::TensorSource;
 
-/// What such a model is called in place of a family.
+/// Name of such a model in place of a family.
 pub(crate) const FAMILY: &str = "unnamed";
 
 /// Llama's names without those of other families, so that a tensor that no operation reads is found.
@@ -103,7 +103,7 @@ fn windows(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigError>
     }
 }
 
-/// Which norms of queries and keys there are, by the tensors of the first layer.
+/// Norms of queries and keys, by the tensors of the first layer.
 fn head_norms(config: &DecoderConfig, tensors: &dyn TensorSource) -> Result<QkNorm, ConfigError> {
     let name = format!("{}0.{}.weight", NAMES.layer_prefix, NAMES.layer.query_norm);
     let (Some(norm), Some(attention)) = (tensors.tensor(&name), config.attentions().next()) else {

@@ -53,7 +53,7 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// What a decoder needs.
+    /// Capabilities that a decoder needs.
     pub fn needed_by(config: &DecoderConfig) -> BTreeSet<Self> {
         let scales =
             config.logits_scale != 1.0 || config.logits_softcap.is_some() || config.has_layer_scalars;

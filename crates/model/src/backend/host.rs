@@ -2,11 +2,11 @@
 //! file can keep. Does not know operations.
 
 use super::{BackendError, MatrixRole};
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 /// Threads of the host.
 pub trait HostThreads: Sync {
-    /// How many there are.
+    /// Number of threads.
     fn n_threads(&self) -> usize;
 
     /// Calls `share` once on each of them, with its index, and waits for all.

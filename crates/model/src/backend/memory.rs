@@ -8,7 +8,7 @@ use super::{BackendError, Capability};
 use crate::batch_input::BatchInput;
 use crate::config::RopeTable;
 use crate::kv_cache::KvLayout;
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 /// The memory of one device.
 pub trait DeviceMemory: Send + Sized + 'static {
@@ -37,7 +37,7 @@ pub trait DeviceMemory: Send + Sized + 'static {
     /// When memory does not suffice.
     fn buffer(&self, max_rows: usize, cols: usize) -> Result<Self::Buffer, BackendError>;
 
-    /// How many rows of the buffer are in use.
+    /// Number of rows of the buffer in use.
     fn n_rows(&self, x: &Self::Buffer) -> usize;
 
     /// Sets how many rows of the buffer are in use; their contents are unspecified afterwards.
@@ -146,7 +146,7 @@ pub trait DeviceMemory: Send + Sized + 'static {
     fn download<'a>(&mut self, x: &'a mut Self::Buffer) -> Result<&'a mut [f32], BackendError>;
 }
 
-/// What a weight matrix is for, as far as its layout and its split over several devices depend on it.
+/// Role of a weight matrix, as far as its layout and its split over several devices depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatrixRole {
     /// Rows are looked up by token: split by rows.

@@ -69,7 +69,7 @@ pub trait Backend: DeviceOps + RecurrentOps {
         if lacking.is_empty() { Ok(()) } else { Err(BackendError::Lacks(lacking)) }
     }
 
-    /// How many steps may be submitted and not collected, at most
+    /// Most steps that may be submitted and not collected
     /// [`MAX_STEPS_IN_FLIGHT`](throng_core::executor::MAX_STEPS_IN_FLIGHT). More than 1 is for devices that
     /// run operations later and choose tokens: then the host plans the next step while the device runs one.
     fn max_steps_in_flight(&self) -> usize {
@@ -132,15 +132,15 @@ pub trait Backend: DeviceOps + RecurrentOps {
 /// In the place of a token that could not be chosen.
 pub const NO_TOKEN: TokenId = TokenId::MAX;
 
-/// Why a device refused.
+/// Reason why a device refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
     /// Its memory does not suffice.
     #[error("no memory for {what} ({n_bytes} bytes)")]
     OutOfMemory {
-        /// What was to be allocated.
+        /// Object that was to be allocated.
         what: &'static str,
-        /// How much of it.
+        /// Its bytes.
         n_bytes: usize,
     },
     /// The decoder needs capabilities that the device does not have.

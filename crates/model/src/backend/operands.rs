@@ -30,7 +30,7 @@ impl<B: DeviceMemory> Clone for Norm<'_, B> {
 
 impl<B: DeviceMemory> Copy for Norm<'_, B> {}
 
-/// What chooses each row's experts, among all or among those of the best
+/// Choice of each row's experts, experts, among all or among those of the best
 /// [groups](crate::config::RoutingGroups): the `routing.n_used` with the highest sum of score and bias (ties:
 /// the smaller index). Their weights are their scores without the bias, made to sum to 1 if
 /// `routing.normalize`, times `routing.scale`.
@@ -42,7 +42,7 @@ pub struct Router<'a, B: DeviceMemory> {
     pub bias: Option<&'a B::Vector>,
     /// A factor of each expert's weight.
     pub scales: Option<&'a B::Vector>,
-    /// How logits become weights.
+    /// Weights by logits.
     pub routing: &'a Routing,
 }
 
@@ -113,7 +113,8 @@ impl<B: DeviceMemory> Scratch<B> {
         backend: &B,
         max_rows: usize,
         hidden: usize,
-        (widths, are_gated): (impl IntoIterator<Item = usize>, bool),
+        widths: impl IntoIterator<Item = usize>,
+        are_gated: bool,
     ) -> Result<Self, BackendError> {
         let mut mlps: Vec<MlpScratch<B>> = Vec::new();
         for width in widths {

@@ -95,8 +95,10 @@ pub trait DeviceOps: DeviceMemory {
     /// Copies `width` columns of each of `n` groups from `x` to `out`.
     fn copy_columns(
         &mut self,
-        _x: (&Self::Buffer, HeadColumns),
-        _out: (&mut Self::Buffer, HeadColumns),
+        _x: &Self::Buffer,
+        _from: HeadColumns,
+        _out: &mut Self::Buffer,
+        _to: HeadColumns,
         _n: usize,
         _width: usize,
     ) {
@@ -107,9 +109,11 @@ pub trait DeviceOps: DeviceMemory {
     /// `h` in `x` times `w[h]ᵀ`. Sums have one order as in [`Self::matmul`].
     fn matmul_heads(
         &mut self,
-        _x: (&Self::Buffer, HeadColumns),
+        _x: &Self::Buffer,
+        _from: HeadColumns,
         _w: &[Self::Matrix],
-        _out: (&mut Self::Buffer, HeadColumns),
+        _out: &mut Self::Buffer,
+        _to: HeadColumns,
     ) {
         Capability::LatentAttention.is_missing()
     }
@@ -203,7 +207,7 @@ pub trait DeviceOps: DeviceMemory {
         out: &mut Self::Buffer,
     ) {
         let Scratch { normed, mlps, .. } = scratch;
-        unfused_mlp(self, (x, norm), mlp, activation, (normed, mlps), out);
+        unfused_mlp(self, x, norm, mlp, activation, normed, mlps, out);
     }
 
     /// Adds the network's result to its own input, summed over devices: `x += mlp(norm(x))`.
@@ -218,7 +222,7 @@ pub trait DeviceOps: DeviceMemory {
         let n_rows = self.n_rows(x);
         let Scratch { normed, mlps, partial } = scratch;
         self.set_rows(partial, n_rows);
-        unfused_mlp(self, (x, norm), mlp, activation, (normed, mlps), partial);
+        unfused_mlp(self, x, norm, mlp, activation, normed, mlps, partial);
         self.all_reduce(partial);
         self.add(x, partial, 1.0);
     }
@@ -227,10 +231,12 @@ pub trait DeviceOps: DeviceMemory {
 /// A gated feed-forward network of single operations.
 fn unfused_mlp<B: DeviceOps>(
     backend: &mut B,
-    (x, norm): (&B::Buffer, Option<Norm<'_, B>>),
+    x: &B::Buffer,
+    norm: Option<Norm<'_, B>>,
     mlp: &GatedMlp<B>,
     activation: Activation,
-    (normed, scratches): (&mut B::Buffer, &mut [MlpScratch<B>]),
+    normed: &mut B::Buffer,
+    scratches: &mut [MlpScratch<B>],
     out: &mut B::Buffer,
 ) {
     let n_rows = backend.n_rows(x);

@@ -73,7 +73,7 @@ pub trait RecurrentOps: DeviceMemory {
 pub struct LayerStates<'a, B: RecurrentOps> {
     /// The states of all layers.
     pub all: &'a mut B::States,
-    /// Which layer.
+    /// Index of the layer.
     pub layer_idx: usize,
 }
 
@@ -111,7 +111,7 @@ pub struct StateSpace<B: DeviceMemory> {
     pub decay_rate: B::Vector,
     /// Added to the time before softplus.
     pub time_bias: B::Vector,
-    /// What of its input a head adds to its output.
+    /// Factor of its input that a head adds to its output.
     pub skip: B::Vector,
     /// Gain of the norm of the output.
     pub norm_gain: B::Vector,

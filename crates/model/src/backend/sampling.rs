@@ -8,11 +8,11 @@ use crate::sampler::SamplingInput;
 /// A row of logits and what is wanted of it.
 #[derive(Debug, Clone, Copy)]
 pub struct SamplingRow<'a> {
-    /// Which row.
+    /// Index of the row.
     pub row_idx: usize,
     /// Its token.
     pub token: WantedToken<'a>,
-    /// How many of the most likely tokens are reported, with their log-probabilities and that of the row's
+    /// Number of the most likely tokens that are reported, with their log-probabilities and that of the row's
     /// token; `None`: no log-probability is.
     pub logprobs: Option<u32>,
 }
@@ -31,7 +31,7 @@ pub enum WantedToken<'a> {
 pub struct SampledRows {
     chosen: Vec<TokenLogprob>,
     top: Vec<TokenLogprob>,
-    /// Where the most likely tokens of each row end in `top`.
+    /// Ends of each row's most likely tokens in `top`.
     ends: Vec<usize>,
 }
 

@@ -14,7 +14,7 @@ pub enum Mixer {
     Latent(LatentConfig),
     /// A gated convolution over the last tokens.
     ShortConv {
-        /// How many tokens, the token itself included.
+        /// Number of tokens, the token itself included.
         kernel: usize,
     },
     /// A gated delta net.
@@ -72,7 +72,7 @@ impl Mixer {
         }
     }
 
-    /// How many positions a token sees, its own included, at most; all when absent.
+    /// Number of positions that a token sees, its own included, at most; all when absent.
     pub fn reach(&self) -> Option<usize> {
         let shape = match self {
             Self::Attention(attention) => attention.shape(),
@@ -103,7 +103,7 @@ pub struct LatentConfig {
     pub scale: f32,
     /// Added to the mean square in the norms of the vectors that queries, keys and values are made of.
     pub norm_eps: f32,
-    /// Which elements are rotated together.
+    /// Pairing of elements for rotation.
     pub rope_style: RopeStyle,
     /// The rotary embedding, an index into [`DecoderConfig::ropes`](super::DecoderConfig::ropes).
     pub rope_idx: usize,
@@ -117,7 +117,7 @@ impl LatentConfig {
         self.rope_dim + self.rank
     }
 
-    /// What an attention operation needs to know.
+    /// Shape for an attention operation.
     pub fn shape(&self) -> AttentionShape {
         let shape = AttentionShape::new(self.n_heads, 1, self.key_dim(), self.scale);
         AttentionShape { values_in_keys: Some(self.rope_dim), ..shape }
@@ -139,14 +139,14 @@ pub struct AttentionConfig {
     pub softcap: Option<f32>,
     /// Norm of queries and keys before rotation.
     pub qk_norm: QkNorm,
-    /// Which elements of a head are rotated together.
+    /// Pairing of a head's elements for rotation.
     pub rope_style: RopeStyle,
     /// The rotary embedding of queries and keys, an index into
     /// [`DecoderConfig::ropes`](super::DecoderConfig::ropes); `None`: no rotation.
     pub rope_idx: Option<usize>,
     /// That of queries where it is another one.
     pub query_rope_idx: Option<usize>,
-    /// How many positions a token sees, its own included; all when absent.
+    /// Number of positions that a token sees, its own included; all when absent.
     pub sliding_window: Option<usize>,
     /// Whether the output is multiplied by the sigmoid of a projection of the input, which is stored with
     /// that of the queries.
@@ -193,7 +193,7 @@ impl AttentionConfig {
         }
     }
 
-    /// What an attention operation needs to know.
+    /// Shape for an attention operation.
     pub fn shape(&self) -> AttentionShape {
         AttentionShape {
             softcap: self.softcap,

@@ -37,9 +37,9 @@ pub struct DecoderConfig {
     pub embedding_scale: f32,
     /// Whether an RMS norm without a gain is applied to the embeddings.
     pub normalizes_embeddings: bool,
-    /// What an encoder adds to the embeddings, and the norm after it; `None`: nothing.
+    /// Embeddings that an encoder adds, and the norm after it; `None`: nothing.
     pub encoder: Option<EncoderEmbedding>,
-    /// How rows are normed.
+    /// Kind of the norms of rows.
     pub norm_kind: NormKind,
     /// Whether there is a norm after the last layer.
     pub has_final_norm: bool,
@@ -57,7 +57,7 @@ pub struct DecoderConfig {
     pub logits_scale: f32,
     /// Caps the logits: `cap * tanh(x / cap)`.
     pub logits_softcap: Option<f32>,
-    /// Which norms surround mixer and feed-forward.
+    /// Norms around mixer and feed-forward.
     pub norms: NormPlacement,
     /// The feed-forward's activation.
     pub activation: Activation,
@@ -72,7 +72,7 @@ pub struct DecoderConfig {
     pub layers: Vec<LayerConfig>,
 }
 
-/// What an encoder adds to the embeddings of tokens before it norms them (arXiv:1810.04805).
+/// Embeddings that an encoder adds to those of tokens before it norms them (arXiv:1810.04805).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EncoderEmbedding {
     /// Learned embeddings of positions; none where they are rotated.
@@ -92,6 +92,38 @@ pub struct LearnedPositions {
 }
 
 impl DecoderConfig {
+    /// A Llama without layers and sizes, from which every family starts.
+    pub(crate) fn llama(family: &'static str, norm_eps: f32) -> Self {
+        Self {
+            family,
+            vocabulary_size: 0,
+            hidden_size: 0,
+            max_sequence_tokens: 0,
+            norm_eps,
+            post_norm_eps: norm_eps,
+            norm_gain_offset: 0.0,
+            final_norm_gain_offset: 0.0,
+            embedding_scale: 1.0,
+            normalizes_embeddings: false,
+            encoder: None,
+            norm_kind: NormKind::RootMeanSquare,
+            has_final_norm: true,
+            lacks_first_norm: false,
+            has_gates: true,
+            per_layer_width: None,
+            has_layer_scalars: false,
+            residual_scale: 1.0,
+            logits_scale: 1.0,
+            logits_softcap: None,
+            norms: NormPlacement::Pre,
+            activation: Activation::Silu,
+            expert_size: None,
+            ropes: Vec::new(),
+            tied_embeddings: false,
+            layers: Vec::new(),
+        }
+    }
+
     /// Token ids are below this.
     pub fn n_token_ids(&self) -> usize {
         self.vocabulary_size.saturating_mul(self.encoder.map_or(1, |encoder| encoder.n_segments.max(1)))
@@ -126,7 +158,7 @@ impl DecoderConfig {
         self.layers.iter_mut().filter_map(LayerConfig::attention_mut)
     }
 
-    /// What the keys and values of each layer are that has some of its own.
+    /// Shapes of the keys and values of each layer that has some of its own.
     pub fn cache_shapes(&self) -> impl Iterator<Item = AttentionShape> {
         self.layers.iter().filter_map(|layer| layer.mixer.cache_shape())
     }
@@ -148,10 +180,10 @@ impl DecoderConfig {
     }
 }
 
-/// Where layers of one model differ.
+/// Settings in which layers of one model differ.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LayerConfig {
-    /// What a token learns from the tokens before it.
+    /// Mixer of a token with the tokens before it.
     pub mixer: Mixer,
     /// The feed-forward block of the layer.
     pub feed_forward: FeedForward,
@@ -181,11 +213,11 @@ pub enum FeedForward {
     },
     /// A routed mixture of gated feed-forward networks.
     Experts {
-        /// How many there are.
+        /// Number of threads.
         n_experts: usize,
         /// Width of one.
         width: usize,
-        /// How they are chosen and weighted.
+        /// Choice and weights of experts.
         routing: Routing,
         /// An expert that every token uses beside them.
         shared: Option<SharedExpert>,
@@ -205,14 +237,14 @@ pub struct SharedExpert {
     pub has_norms: bool,
 }
 
-/// How experts are chosen: those with the `n_used` largest scores, which are also their weights.
+/// Choice of experts: those with the `n_used` largest scores, which are also their weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Routing {
     /// Experts of one token.
     pub n_used: usize,
     /// Whether the chosen weights are made to sum to 1.
     pub normalize: bool,
-    /// How logits become scores.
+    /// Scores by logits.
     pub score: RoutingScore,
     /// Whether each expert has a bias that is added to its score where experts are chosen, and nowhere else
     /// (arXiv:2408.15664).
@@ -230,15 +262,15 @@ pub struct Routing {
 /// Only experts of the best groups may be chosen (arXiv:2405.04434, arXiv:2412.19437).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoutingGroups {
-    /// How many there are, of equal size.
+    /// Number of groups, of equal size.
     pub n_groups: usize,
-    /// How many may be chosen from.
+    /// Number of groups that may be chosen from.
     pub n_used: usize,
-    /// How many of its best experts a group's score is the sum of.
+    /// Number of best experts whose sum is a group's score.
     pub n_summed: usize,
 }
 
-/// How the logits of a router become scores.
+/// Scores by the logits of a router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoutingScore {
     /// Softmax over all experts.
@@ -268,7 +300,7 @@ impl Routing {
     }
 }
 
-/// Which norms surround mixer and feed-forward.
+/// Norms around mixer and feed-forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NormPlacement {
     /// Before each (Llama).
@@ -281,7 +313,7 @@ pub enum NormPlacement {
     PostSum,
 }
 
-/// How rows are normed.
+/// Kind of the norms of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NormKind {
     /// By their root mean square (arXiv:1910.07467).

@@ -18,7 +18,7 @@ pub struct RopeTable {
 /// interval))`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RopeGrowth {
-    /// What the logarithm is multiplied with.
+    /// Factor of the logarithm.
     pub beta: f64,
     /// Positions that have one factor.
     pub interval: f64,

@@ -3,7 +3,7 @@
 
 use super::{AttentionConfig, DecoderConfig, FeedForward, LatentConfig, Mixer, QkNorm};
 
-/// Why a decoder cannot be divided over so many devices.
+/// Reason why a decoder cannot be divided over so many devices.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShardError {
     /// The rank is not below the number of ranks.
@@ -19,9 +19,9 @@ pub enum ShardError {
     Indivisible {
         /// The layer.
         layer_idx: usize,
-        /// What is to be divided.
+        /// Part that is to be divided.
         what: &'static str,
-        /// How many there are.
+        /// Number of threads.
         n: usize,
         /// Devices.
         n_ranks: usize,
@@ -35,7 +35,7 @@ pub enum ShardError {
 }
 
 impl DecoderConfig {
-    /// What device `rank` of `n_ranks` has of the decoder: its share of the heads of attention and of the
+    /// Part of the decoder on device `rank` of `n_ranks`: its share of the heads of attention and of the
     /// width of each feed-forward network, experts included. All shares are equal, and their sizes sum to the
     /// whole.
     ///

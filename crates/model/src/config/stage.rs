@@ -16,7 +16,7 @@ pub struct Stage {
     pub has_head: bool,
 }
 
-/// Why a decoder has no such stage.
+/// Reason why a decoder has no such stage.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StageError {
     /// The range is not one of layers.

@@ -15,7 +15,7 @@ use crate::backend::host_tensor::HostTensor;
 use crate::backend::{Expert, Linear, Router};
 use crate::config::{Activation, RoutingGroups, RoutingScore};
 
-/// Which expert computes which row, and the rows in between; buffers are kept from call to call.
+/// Assignment of rows to experts, and the rows in between; buffers are kept from call to call.
 #[derive(Debug, Default)]
 pub(super) struct ExpertsScratch {
     /// Scores of one row's experts.
@@ -41,7 +41,7 @@ pub(super) struct ExpertsScratch {
     /// The list of a projection's products; empty between calls.
     products: Vec<Product<'static>>,
     sorted: Vec<f32>,
-    /// Where gate and up are not fused: their products, `[sorted rows, 2 * width]`, and the hidden
+    /// Products of gate and up where they are not fused, `[sorted rows, 2 * width]`, and the hidden
     /// activations.
     gates: Vec<f32>,
     hidden: Vec<f32>,

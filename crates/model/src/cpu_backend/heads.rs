@@ -21,9 +21,11 @@ pub(super) struct HeadsScratch {
 impl HeadsScratch {
     pub(super) fn multiply(
         &mut self,
-        (x, from): (&HostTensor, HeadColumns),
+        x: &HostTensor,
+        from: HeadColumns,
         w: &[CpuMatrix],
-        (out, to): (&mut HostTensor, HeadColumns),
+        out: &mut HostTensor,
+        to: HeadColumns,
         pool: &ThreadPool,
     ) {
         self.activations.resize_with(self.activations.len().max(w.len()), Activations::default);
@@ -52,8 +54,10 @@ impl HeadsScratch {
 
 /// Copies `width` columns of each of `n` heads.
 pub(super) fn copy_heads(
-    (x, from): (&[f32], HeadColumns),
-    (out, to): (&mut [f32], HeadColumns),
+    x: &[f32],
+    from: HeadColumns,
+    out: &mut [f32],
+    to: HeadColumns,
     n: usize,
     width: usize,
 ) {

@@ -8,7 +8,7 @@ use throng_kernels::threads::ThreadPool;
 
 use crate::backend::{BackendError, MatrixRole};
 use crate::config::Activation;
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 /// Packs a matrix of a format, rows, columns and bytes.
 pub(super) type MakePacked = fn(Format, usize, usize, &[u8], &ThreadPool) -> Result<PackedMatrix, PackError>;
@@ -107,7 +107,8 @@ pub(super) fn multiply(
     x: &Activations,
     w: &CpuMatrix,
     bias: Option<&Vec<f32>>,
-    (out, stride): (&mut [f32], usize),
+    out: &mut [f32],
+    stride: usize,
     adds: bool,
     pool: &ThreadPool,
 ) {

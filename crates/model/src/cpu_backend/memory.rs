@@ -13,7 +13,7 @@ use crate::backend::{BackendError, BlockCopy, DeviceBlockLayout, DeviceMemory, E
 use crate::batch_input::BatchInput;
 use crate::config::RopeTable;
 use crate::kv_cache::KvLayout;
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 const _: () =
     assert!(BLOCK_TOKENS == attention::BLOCK_TOKENS, "the scheduler and the kernels mean the same block");
@@ -33,7 +33,7 @@ const BLOCK_LAYOUT: &str = "throng-cpu-panels-1";
 pub struct CpuBatch {
     pub(super) input: BatchInput,
     pub(super) shared_prefixes: SharedPrefixGroups,
-    /// Where each token's keys and values go: `16 block + slot`.
+    /// Slots of each token's keys and values: `16 block + slot`.
     pub(super) slots: Vec<usize>,
 }
 

@@ -22,7 +22,7 @@ use throng_kernels::threads::ThreadPool;
 use crate::backend::host::{HostThreads, PackedWeights};
 use crate::backend::host_tensor::HostTensor;
 use crate::backend::{Backend, BackendError, Capability, MatrixRole};
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 use experts::ExpertsScratch;
 use heads::HeadsScratch;
@@ -41,7 +41,7 @@ pub struct CpuBackend {
     normed: Vec<f32>,
     /// Hidden activations of a feed-forward network.
     hidden: Activations,
-    /// Where gate and up are not two parts: their product, `[rows, 2 * width]`, and the hidden activations
+    /// Product of gate and up where they are not two parts, `[rows, 2 * width]`, and the hidden activations
     /// after it.
     gates: Vec<f32>,
     experts: ExpertsScratch,

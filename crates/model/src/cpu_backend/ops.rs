@@ -33,13 +33,13 @@ impl DeviceOps for CpuBackend {
         let Norm { gain, bias, eps } = norm;
         match bias {
             None => rows::rms_norm(x.as_slice(), gain, eps, out.as_mut_slice(), &self.pool),
-            Some(bias) => rows::layer_norm(x.as_slice(), (gain, bias), eps, out.as_mut_slice(), &self.pool),
+            Some(bias) => rows::layer_norm(x.as_slice(), gain, bias, eps, out.as_mut_slice(), &self.pool),
         }
     }
 
     fn norm_columns(&mut self, x: &mut HostTensor, columns: Columns, norm: Norm<'_, Self>) {
-        let columns = (x.cols(), columns);
-        rows::norm_groups(x.as_mut_slice(), columns, norm.gain, norm.eps, &self.pool);
+        let stride = x.cols();
+        rows::norm_groups(x.as_mut_slice(), stride, columns, norm.gain, norm.eps, &self.pool);
     }
 
     fn add_low_rank<'a>(
@@ -50,7 +50,7 @@ impl DeviceOps for CpuBackend {
         out: &mut HostTensor,
     ) {
         let stride = out.cols();
-        add_low_rank((x.as_slice(), x.cols()), groups, of, (out.as_mut_slice(), stride), &self.pool);
+        add_low_rank(x.as_slice(), x.cols(), groups, of, out.as_mut_slice(), stride, &self.pool);
     }
 
     fn rope(
@@ -64,8 +64,8 @@ impl DeviceOps for CpuBackend {
     ) {
         let (table, positions) = (&tables[table_idx], &batch.input.positions);
         let angles = |row_idx: usize| table.at(positions[row_idx] as usize);
-        let heads = (x.cols(), heads);
-        rows::rope(x.as_mut_slice(), heads, angles, style, &self.pool);
+        let stride = x.cols();
+        rows::rope(x.as_mut_slice(), stride, heads, angles, style, &self.pool);
     }
 
     fn norm_matmul(
@@ -165,21 +165,25 @@ impl DeviceOps for CpuBackend {
 
     fn copy_columns(
         &mut self,
-        (x, from): (&HostTensor, HeadColumns),
-        (out, to): (&mut HostTensor, HeadColumns),
+        x: &HostTensor,
+        from: HeadColumns,
+        out: &mut HostTensor,
+        to: HeadColumns,
         n: usize,
         width: usize,
     ) {
-        self.each_row(out, |row_idx, row| copy_heads((x.row(row_idx), from), (row, to), n, width));
+        self.each_row(out, |row_idx, row| copy_heads(x.row(row_idx), from, row, to, n, width));
     }
 
     fn matmul_heads(
         &mut self,
-        x: (&HostTensor, HeadColumns),
+        x: &HostTensor,
+        from: HeadColumns,
         w: &[CpuMatrix],
-        out: (&mut HostTensor, HeadColumns),
+        out: &mut HostTensor,
+        to: HeadColumns,
     ) {
-        self.heads.multiply(x, w, out, &self.pool);
+        self.heads.multiply(x, from, w, out, to, &self.pool);
     }
 
     fn gate_rows(&mut self, x: &mut HostTensor, gate: &HostTensor) {
@@ -190,7 +194,7 @@ impl DeviceOps for CpuBackend {
 
     fn gate_columns(&mut self, x: &mut HostTensor, gates: &HostTensor, first_col: usize) {
         let cols = x.cols();
-        rows::gate_columns(x.as_mut_slice(), cols, gates.as_slice(), (gates.cols(), first_col), &self.pool);
+        rows::gate_columns(x.as_mut_slice(), cols, gates.as_slice(), gates.cols(), first_col, &self.pool);
     }
 
     fn mixture_of_experts(

@@ -25,7 +25,7 @@ impl CpuBackend {
     ) {
         self.set_activations(x, w);
         let stride = out.cols();
-        multiply(&self.activations, w, bias, (out.as_mut_slice(), stride), adds, &self.pool);
+        multiply(&self.activations, w, bias, out.as_mut_slice(), stride, adds, &self.pool);
     }
 
     /// Converts rows to the forms that the matrix is multiplied with.
@@ -39,7 +39,7 @@ impl CpuBackend {
             Some(Norm { gain, bias: Some(bias), eps }) => {
                 self.normed.resize(self.normed.len().max(x.len()), 0.0);
                 let normed = &mut self.normed[..x.len()];
-                rows::layer_norm(x, (gain, bias), eps, normed, &self.pool);
+                rows::layer_norm(x, gain, bias, eps, normed, &self.pool);
                 self.activations.set(normed, w.cols(), w.forms(), &self.pool);
             }
         }
@@ -65,7 +65,7 @@ impl CpuBackend {
         buffer.resize(buffer.len().max(n_gates + n_hidden), 0.0);
         let (gates, hidden) = buffer[..n_gates + n_hidden].split_at_mut(n_gates);
         let bias = gate_up.bias.as_ref();
-        multiply(&self.activations, &gate_up.weight, bias, (gates, n_cols), false, &self.pool);
+        multiply(&self.activations, &gate_up.weight, bias, gates, n_cols, false, &self.pool);
         rows::glu(gates, width, activation, hidden, &self.pool);
         self.hidden.set(hidden, width, down.forms(), &self.pool);
     }
@@ -73,7 +73,7 @@ impl CpuBackend {
     /// The product of the hidden activations with the down projection.
     pub(super) fn multiply_hidden(&self, down: &Linear<Self>, out: &mut HostTensor, adds: bool) {
         let stride = out.cols();
-        let out = (out.as_mut_slice(), stride);
-        multiply(&self.hidden, &down.weight, down.bias.as_ref(), out, adds, &self.pool);
+        let out = out.as_mut_slice();
+        multiply(&self.hidden, &down.weight, down.bias.as_ref(), out, stride, adds, &self.pool);
     }
 }

@@ -50,8 +50,9 @@ impl RecurrentOps for CpuBackend {
         out: &mut HostTensor,
     ) {
         let (layer, spans) = (states.all[states.layer_idx].as_mut().expect(STATES), &batch.input.states);
-        let (x, weights) = ((x.as_mut_slice(), &mut self.gates_of_heads), net.on_host());
-        recurrent::gated_delta_net(layer, spans, (&net.shape, &weights), x, out.as_mut_slice(), &self.pool);
+        let (x, weights, scratch) = (x.as_mut_slice(), net.on_host(), &mut self.gates_of_heads);
+        let out = out.as_mut_slice();
+        recurrent::gated_delta_net(layer, spans, &net.shape, &weights, x, scratch, out, &self.pool);
     }
 
     fn state_space(
@@ -63,7 +64,8 @@ impl RecurrentOps for CpuBackend {
         out: &mut HostTensor,
     ) {
         let (layer, spans) = (states.all[states.layer_idx].as_mut().expect(STATES), &batch.input.states);
-        let (x, weights) = ((x.as_mut_slice(), &mut self.gates_of_heads), model.on_host());
-        recurrent::state_space(layer, spans, (&model.shape, &weights), x, out.as_mut_slice(), &self.pool);
+        let (x, weights, scratch) = (x.as_mut_slice(), model.on_host(), &mut self.gates_of_heads);
+        let out = out.as_mut_slice();
+        recurrent::state_space(layer, spans, &model.shape, &weights, x, scratch, out, &self.pool);
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct HeadBuffers<B: Backend> {
     pub(super) qkv: B::Buffer,
     /// The output of attention, `[tokens, n_heads * head_dim]`.
     attended: B::Buffer,
-    /// What the output is multiplied with the sigmoid of, in a model that does so; of the same shape.
+    /// Logits of the sigmoid that the output is multiplied with, in a model that has it; of the same shape.
     gates: B::Buffer,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn attend<B: Backend>(
     let layer_idx = adapters.layer_idx;
     let shape = attention.shape();
     project(backend, config, attention, ((weights, of_attention), adapters), ws);
-    prepare_heads(backend, attention, (of_attention, config.norm_eps), ws);
+    prepare_heads(backend, attention, of_attention, config.norm_eps, ws);
     let buffers = ws.attention.of(attention);
     if attention.kv_layer_idx.is_none() {
         backend.store_kv(cache, layer_idx, &ws.batch, &buffers.qkv, &shape);

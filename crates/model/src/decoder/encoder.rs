@@ -23,7 +23,8 @@ impl<B: Backend> Lookup<B> {
         backend: &mut B,
         table: &B::Matrix,
         rows: impl Iterator<Item = u32>,
-        (scale, out): (f32, &mut B::Buffer),
+        scale: f32,
+        out: &mut B::Buffer,
     ) {
         self.rows.tokens.clear();
         self.rows.tokens.extend(rows);
@@ -36,7 +37,8 @@ impl<B: Backend> Lookup<B> {
 pub(super) fn embed_segments<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,
-    (embedding, weights): (&B::Matrix, &EncoderWeights<B>),
+    embedding: &B::Matrix,
+    weights: &EncoderWeights<B>,
     input: &BatchInput,
     ws: &mut Workspace<B>,
 ) {
@@ -44,15 +46,15 @@ pub(super) fn embed_segments<B: Backend>(
     let lookup = lookup.as_mut().expect("an encoder has a lookup");
     let (vocabulary, scale) = (config.vocabulary_size as u32, config.embedding_scale);
     let tokens = input.tokens.iter().map(|id| id % vocabulary);
-    lookup.embed(backend, embedding, tokens, (scale, residual));
+    lookup.embed(backend, embedding, tokens, scale, residual);
     let positions = config.encoder.and_then(|encoder| encoder.positions);
     if let Some((table, positions)) = weights.positions.as_ref().zip(positions) {
         let rows = input.positions.iter().map(|position| position + positions.first_row as u32);
-        lookup.embed(backend, table, rows, (1.0, part));
+        lookup.embed(backend, table, rows, 1.0, part);
         backend.add(residual, part, 1.0);
     }
     if let Some(table) = &weights.segments {
-        lookup.embed(backend, table, input.tokens.iter().map(|id| id / vocabulary), (1.0, part));
+        lookup.embed(backend, table, input.tokens.iter().map(|id| id / vocabulary), 1.0, part);
         backend.add(residual, part, 1.0);
     }
     backend.norm_rows(residual, weights.norm.with(config.norm_eps), part);

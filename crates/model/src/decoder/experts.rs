@@ -9,12 +9,13 @@ use crate::config::{DecoderConfig, Routing};
 pub(super) fn mix_experts<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,
-    (weights, routing): (&ExpertsWeights<B>, &Routing),
+    weights: &ExpertsWeights<B>,
+    routing: &Routing,
     pre_norm: Option<Norm<'_, B>>,
     ws: &mut Workspace<B>,
 ) {
     if let Some(norms) = weights.shared.as_ref().and_then(|shared| shared.norms.as_ref()) {
-        return mix_normed_experts(backend, config, (weights, routing, norms), pre_norm, ws);
+        return mix_normed_experts(backend, config, weights, routing, norms, pre_norm, ws);
     }
     let (activation, scratch) = (config.activation, &mut ws.scratch);
     let input = match pre_norm {
@@ -52,7 +53,9 @@ pub(super) fn mix_experts<B: Backend>(
 fn mix_normed_experts<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,
-    (weights, routing, norms): (&ExpertsWeights<B>, &Routing, &ExpertNorms<B>),
+    weights: &ExpertsWeights<B>,
+    routing: &Routing,
+    norms: &ExpertNorms<B>,
     pre_norm: Option<Norm<'_, B>>,
     ws: &mut Workspace<B>,
 ) {

@@ -12,7 +12,8 @@ pub(super) fn feed_forward<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,
     layer: &LayerConfig,
-    (weights, adapters): (&LayerWeights<B>, LayerAdapters<'_, B>),
+    weights: &LayerWeights<B>,
+    adapters: LayerAdapters<'_, B>,
     ws: &mut Workspace<B>,
 ) {
     let (pre_norm, post_norm) =
@@ -21,7 +22,7 @@ pub(super) fn feed_forward<B: Backend>(
     match (&weights.feed_forward, layer.feed_forward) {
         (FeedForwardWeights::Dense(mlp), _) if adapters.any(|l| &l.gate_up) || adapters.any(|l| &l.down) => {
             let mlp = Mlp { weights: mlp, activation, norm: pre_norm };
-            return adapted_mlp(backend, config, mlp, (adapters, post_norm), ws);
+            return adapted_mlp(backend, config, mlp, adapters, post_norm, ws);
         }
         (FeedForwardWeights::Dense(mlp), _) => {
             if adds_directly(config, post_norm) {
@@ -31,7 +32,7 @@ pub(super) fn feed_forward<B: Backend>(
             backend.all_reduce(&mut ws.output);
         }
         (FeedForwardWeights::Experts(experts), FeedForward::Experts { routing, .. }) => {
-            mix_experts(backend, config, (experts, &routing), pre_norm, ws);
+            mix_experts(backend, config, experts, &routing, pre_norm, ws);
         }
         (FeedForwardWeights::None, _) => return,
         (FeedForwardWeights::Experts(_), _) => {
@@ -54,7 +55,8 @@ fn adapted_mlp<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,
     mlp: Mlp<'_, B>,
-    (adapters, post_norm): (LayerAdapters<'_, B>, Option<Norm<'_, B>>),
+    adapters: LayerAdapters<'_, B>,
+    post_norm: Option<Norm<'_, B>>,
     ws: &mut Workspace<B>,
 ) {
     let Mlp { weights: GatedMlp { width, gate_up, down }, activation, norm } = mlp;

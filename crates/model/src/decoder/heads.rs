@@ -9,12 +9,13 @@ use crate::config::{AttentionConfig, QkNorm};
 pub(super) fn prepare_heads<B: Backend>(
     backend: &mut B,
     attention: &AttentionConfig,
-    (weights, eps): (&AttentionWeights<B>, f32),
+    weights: &AttentionWeights<B>,
+    eps: f32,
     ws: &mut Workspace<B>,
 ) {
     let norms_last = attention.qk_norm == QkNorm::PlainAfterRope;
     if !norms_last {
-        norm_heads(backend, attention, (weights, eps), ws);
+        norm_heads(backend, attention, weights, eps, ws);
     }
     if let Some(gain) = &weights.value_norm
         && attention.kv_layer_idx.is_none()
@@ -24,7 +25,7 @@ pub(super) fn prepare_heads<B: Backend>(
     }
     rotate_heads(backend, attention, ws);
     if norms_last {
-        norm_heads(backend, attention, (weights, eps), ws);
+        norm_heads(backend, attention, weights, eps, ws);
     }
 }
 
@@ -32,7 +33,8 @@ pub(super) fn prepare_heads<B: Backend>(
 fn norm_heads<B: Backend>(
     backend: &mut B,
     attention: &AttentionConfig,
-    (weights, eps): (&AttentionWeights<B>, f32),
+    weights: &AttentionWeights<B>,
+    eps: f32,
     ws: &mut Workspace<B>,
 ) {
     let Some(norms) = &weights.query_key_norms else { return };

@@ -63,7 +63,8 @@ pub(super) fn attend_latent<B: Backend>(
     backend: &mut B,
     cache: &mut B::KvCache,
     config: &DecoderConfig,
-    (latent, layer_idx): (&LatentConfig, usize),
+    latent: &LatentConfig,
+    layer_idx: usize,
     (weights, of_latent): Weights<'_, B>,
     ws: &mut Workspace<B>,
 ) {
@@ -77,7 +78,7 @@ pub(super) fn attend_latent<B: Backend>(
     backend.attention(cache, layer_idx, &ws.batch, queries, &mut buffers.attended);
     let from = HeadColumns { first: 0, stride: latent.rank };
     let to = HeadColumns { first: 0, stride: latent.value_dim };
-    backend.matmul_heads((&buffers.attended, from), &of_latent.values, (&mut buffers.values, to));
+    backend.matmul_heads(&buffers.attended, from, &of_latent.values, &mut buffers.values, to);
     let (weight, bias) = (&of_latent.output.weight, of_latent.output.bias.as_ref());
     let post_norm = post_norm(config, &weights.post_mixer_norm);
     if adds_directly(config, post_norm) {
@@ -131,8 +132,8 @@ fn set_queries<B: Backend>(
     let stride = nope_dim + rope_dim;
     let rotated = HeadColumns { first: nope_dim, stride };
     let to = |first: usize| HeadColumns { first, stride: key_dim };
-    backend.copy_columns((query, rotated), (absorbed, to(0)), n_heads, rope_dim);
+    backend.copy_columns(query, rotated, absorbed, to(0), n_heads, rope_dim);
     let unrotated = HeadColumns { first: 0, stride };
-    backend.matmul_heads((query, unrotated), &of_latent.absorbed, (absorbed, to(rope_dim)));
-    backend.copy_columns((key, to(0)), (absorbed, to(n_heads * key_dim)), 1, key_dim);
+    backend.matmul_heads(query, unrotated, &of_latent.absorbed, absorbed, to(rope_dim));
+    backend.copy_columns(key, to(0), absorbed, to(n_heads * key_dim), 1, key_dim);
 }

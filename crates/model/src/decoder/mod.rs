@@ -40,7 +40,7 @@ pub struct Decoder<B: Backend> {
 /// Reads the residual stream before a layer, `[tokens, hidden]`, given the layer's index.
 pub type Observe<'a, B> = dyn FnMut(&mut B, usize, &<B as DeviceMemory>::Buffer) + 'a;
 
-/// How large the steps of a decoder are.
+/// Bounds on the steps of a decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecoderLimits {
     /// Most tokens of a step.
@@ -129,7 +129,7 @@ impl<B: Backend> Decoder<B> {
         adapters: &StepAdapters<B>,
     ) {
         let shape = self.embed(backend, input);
-        self.run_layers(backend, cache, (adapters, shape), None);
+        self.run_layers(backend, cache, adapters, shape, None);
     }
 
     /// [`Self::forward_with`], showing `observe` the residual stream before each layer, `[tokens, hidden]`,
@@ -143,7 +143,7 @@ impl<B: Backend> Decoder<B> {
         observe: &mut Observe<'_, B>,
     ) {
         let shape = self.embed(backend, input);
-        self.run_layers(backend, cache, (adapters, shape), Some(observe));
+        self.run_layers(backend, cache, adapters, shape, Some(observe));
     }
 
     /// Makes the residual stream of a step's tokens.
@@ -153,7 +153,7 @@ impl<B: Backend> Decoder<B> {
         let embedding = self.weights.embedding.as_ref().expect("the stage embeds tokens");
         match &embedding.encoder {
             None => backend.embed(&embedding.table, &ws.batch, config.embedding_scale, &mut ws.residual),
-            Some(encoder) => embed_segments(backend, config, (&embedding.table, encoder), input, ws),
+            Some(encoder) => embed_segments(backend, config, &embedding.table, encoder, input, ws),
         }
         if let Some(gain) = &embedding.norm {
             let whole = Columns { first: 0, n_groups: 1, width: config.hidden_size };
@@ -177,7 +177,7 @@ impl<B: Backend> Decoder<B> {
     ) {
         self.begin(backend, input);
         backend.write_rows(&mut self.workspace.residual, residual);
-        self.run_layers(backend, cache, (adapters, StepShape::of(input)), None);
+        self.run_layers(backend, cache, adapters, StepShape::of(input), None);
     }
 
     /// The residual stream after the last layer of a stage, `[tokens, hidden]`: the input of the next one.
@@ -199,7 +199,8 @@ impl<B: Backend> Decoder<B> {
         &mut self,
         backend: &mut B,
         cache: &mut B::KvCache,
-        (adapters, shape): (&StepAdapters<B>, StepShape),
+        adapters: &StepAdapters<B>,
+        shape: StepShape,
         mut observe: Option<&mut Observe<'_, B>>,
     ) {
         let (config, ws, stage) = (&*self.config, &mut self.workspace, &self.weights.stage);
@@ -221,17 +222,16 @@ impl<B: Backend> Decoder<B> {
                     attend(backend, cache, config, attention, (weights, adapters), ws);
                 }
                 (_, MixerWeights::Recurrent(recurrent)) => {
-                    let weights = (weights, recurrent);
-                    run_recurrent(backend, config, (&layer.mixer, layer_idx), weights, ws);
+                    run_recurrent(backend, config, &layer.mixer, layer_idx, weights, recurrent, ws);
                 }
                 (_, MixerWeights::None) => {}
                 (Mixer::Latent(latent), MixerWeights::Latent(of_latent)) => {
                     let weights = (weights, of_latent);
-                    attend_latent(backend, cache, config, (latent, layer_idx), weights, ws);
+                    attend_latent(backend, cache, config, latent, layer_idx, weights, ws);
                 }
                 _ => unreachable!("weights are loaded by the configuration"),
             }
-            feed_forward(backend, config, layer, (weights, adapters), ws);
+            feed_forward(backend, config, layer, weights, adapters, ws);
             if let Some(per_layer) = &weights.per_layer {
                 add_per_layer(backend, config, layer_idx, per_layer, ws);
             }
@@ -418,12 +418,7 @@ impl<B: Backend> Workspace<B> {
             batch: backend.batch()?,
             lookup: config.encoder.map(|_| Lookup::new(backend)).transpose()?,
             ropes: backend.rope_tables(&ropes, n_positions)?,
-            scratch: Scratch::new(
-                backend,
-                max_tokens.max(max_logit_rows),
-                hidden,
-                (widths, config.has_gates),
-            )?,
+            scratch: Scratch::new(backend, max_tokens.max(max_logit_rows), hidden, widths, config.has_gates)?,
             residual: backend.buffer(max_tokens, hidden)?,
             input: backend.buffer(max_tokens, hidden)?,
             output: backend.buffer(max_tokens, hidden)?,

@@ -76,8 +76,8 @@ pub(super) fn add_per_layer<B: Backend>(
     let PerLayerBuffers { width, embedded, gate, gated, hidden, .. } = buffers;
     let at = |first: usize| HeadColumns { first, stride: *width };
     backend.matmul(&ws.residual, &weights.gate, None, gate);
-    backend.copy_columns((gate, at(0)), (gated, at(0)), 1, *width);
-    backend.copy_columns((embedded, at(layer_idx * *width)), (gated, at(*width)), 1, *width);
+    backend.copy_columns(gate, at(0), gated, at(0), 1, *width);
+    backend.copy_columns(embedded, at(layer_idx * *width), gated, at(*width), 1, *width);
     backend.glu(gated, config.activation, hidden);
     backend.matmul(hidden, &weights.projection, None, &mut ws.output);
     backend.norm_rows(&ws.output, post_norm_of(config, &weights.post_norm), &mut ws.input);

@@ -53,8 +53,10 @@ impl<B: Backend> RecurrentBuffers<B> {
 pub(super) fn run_recurrent<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,
-    (mixer, layer_idx): (&Mixer, usize),
-    (weights, of_mixer): (&LayerWeights<B>, &RecurrentWeights<B>),
+    mixer: &Mixer,
+    layer_idx: usize,
+    weights: &LayerWeights<B>,
+    of_mixer: &RecurrentWeights<B>,
     ws: &mut Workspace<B>,
 ) {
     let Workspace { residual, scratch, output: block_output, batch, recurrent, .. } = ws;

@@ -36,7 +36,7 @@ pub struct DraftingExecutor {
     /// The batch with the drafts.
     filled: ScheduledBatch,
     pass: ScheduledBatch,
-    /// What the sequences of the pass are: an index into `drafted`, and the positions that are computed.
+    /// Sequences of the pass: an index into `drafted`, and the positions that are computed.
     members: Vec<(usize, usize, usize)>,
     pass_output: StepOutput,
     passes: Vec<DraftPass>,
@@ -49,7 +49,7 @@ pub struct DraftingExecutor {
 #[derive(Debug, Default)]
 struct Drafted {
     drafts: Vec<TokenId>,
-    /// How many there may be; lowered where no more can be made.
+    /// Most slots; lowered where no more can be made.
     n_most: usize,
     /// Sampling parameters of the draft model, without log-probabilities.
     sampling: Option<Arc<SamplingParams>>,
@@ -152,7 +152,7 @@ impl DraftingExecutor {
             }
             n_left -= stop - start;
             self.members.push((sequence_idx, start, stop));
-            self.push(batch, scheduled, sequence_idx, (start, stop < end));
+            self.push(batch, scheduled, sequence_idx, start, stop < end);
         }
     }
 
@@ -162,7 +162,8 @@ impl DraftingExecutor {
         batch: &ScheduledBatch,
         scheduled: &ScheduledSequence,
         sequence_idx: usize,
-        (start, is_chunk): (usize, bool),
+        start: usize,
+        is_chunk: bool,
     ) {
         let drafted = &mut self.drafted[sequence_idx];
         let sampling = drafted.sampling.get_or_insert_with(|| without_logprobs(&scheduled.sampling));

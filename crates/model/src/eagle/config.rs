@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use crate::arch::{ConfigError, HfConfig};
 use crate::config::{AttentionConfig, DecoderConfig, FeedForward, LayerConfig, Mixer};
 
-/// How many layers of the model a head reads.
+/// Number of the model's layers that a head reads.
 pub(crate) const N_FEATURES: usize = 3;
 
-/// What a head is.
+/// Configuration of a head.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct HeadConfig {
     /// Its one layer, as a decoder of the model's vocabulary.

@@ -46,7 +46,8 @@ impl<B: Backend> Head<B> {
     pub(super) fn new(
         backend: &B,
         config: Arc<HeadConfig>,
-        (weights, model): (Arc<HeadWeights<B>>, Arc<DecoderWeights<B>>),
+        weights: Arc<HeadWeights<B>>,
+        model: Arc<DecoderWeights<B>>,
         limits: &DecoderLimits,
     ) -> Result<Self, BackendError> {
         let &DecoderLimits { max_tokens, max_logit_rows, max_sequence_tokens, n_positions, .. } = limits;
@@ -74,7 +75,8 @@ impl<B: Backend> Head<B> {
                 backend,
                 max_tokens.max(max_logit_rows),
                 hidden,
-                ([config.feed_forward_width], true),
+                [config.feed_forward_width],
+                true,
             )?,
             residual: rows(hidden)?,
             normed: rows(hidden)?,

@@ -56,8 +56,10 @@ impl<B: Backend> HeadRunner<B> {
     pub(crate) fn new(
         backend: B,
         config: Arc<HeadConfig>,
-        (weights, model): (Arc<HeadWeights<B>>, Arc<DecoderWeights<B>>),
-        (of_model, kv_dtype): (ExecutorCapacity, KvDtype),
+        weights: Arc<HeadWeights<B>>,
+        model: Arc<DecoderWeights<B>>,
+        of_model: ExecutorCapacity,
+        kv_dtype: KvDtype,
         shared: SharedFeatures,
     ) -> Result<Self, BackendError> {
         let decoder = &config.decoder;
@@ -84,7 +86,7 @@ impl<B: Backend> HeadRunner<B> {
         };
         let cache = backend.kv_cache(&layout)?;
         Ok(Self {
-            head: Head::new(&backend, config, (weights, model), &limits)?,
+            head: Head::new(&backend, config, weights, model, &limits)?,
             cache,
             shared,
             answers: BatchSampler::new(max_logit_rows, backend.host_threads().n_threads()),

@@ -8,8 +8,8 @@ use throng_core::request::TokenId;
 use super::config::{HeadConfig, N_FEATURES};
 use crate::backend::{Backend, GatedMlp, Linear, MatrixRole};
 use crate::decoder::weights::TensorError;
-use crate::weights::safetensors::{Dtype, RawTensor, SafetensorsFolder};
-use crate::weights::{TensorSource, TensorView};
+use throng_checkpoint::safetensors::{Dtype, RawTensor, SafetensorsFolder};
+use throng_checkpoint::{TensorSource, TensorView};
 
 /// The weights of a head on a device. Matrices that multiply several inputs beside each other are kept as one
 /// matrix an input, whose products are added.
@@ -127,7 +127,7 @@ impl Piece {
 struct Loader<'a, B: Backend> {
     backend: &'a B,
     source: &'a SafetensorsFolder,
-    /// What the names of the layer's tensors begin with.
+    /// Prefix of the names of the layer's tensors.
     layer: &'static str,
     used: BTreeSet<String>,
 }

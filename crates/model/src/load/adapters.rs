@@ -24,7 +24,8 @@ impl LoadedModel {
             backend,
             &self.config,
             AdapterOrigin::Peft(folder),
-            (self.adapter_format(), limits),
+            self.adapter_format(),
+            limits,
         )
     }
 
@@ -38,12 +39,12 @@ impl LoadedModel {
         random: RandomAdapter,
         limits: AdapterLimits,
     ) -> Result<LoadedAdapter, AdapterError> {
-        let held = (self.adapter_format(), limits);
-        self.prepared.load_adapter(backend, &self.config, AdapterOrigin::Random(random), held)
+        let format = self.adapter_format();
+        self.prepared.load_adapter(backend, &self.config, AdapterOrigin::Random(random), format, limits)
     }
 
-    /// How numbers of adapters are held: in F32 over F32 weights, otherwise in BF16, whose rounding is no
-    /// coarser than that of quantized weights and their activations.
+    /// Format of adapters' numbers: F32 over F32 weights, otherwise BF16, whose rounding is no coarser than
+    /// that of quantized weights and their activations.
     pub fn adapter_format(&self) -> Format {
         match self.weight_summary().formats.first() {
             Some((Format::F32, _)) => Format::F32,

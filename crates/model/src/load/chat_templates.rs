@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::json_file::{malformed, object, read, read_object};
 use super::{ChatTemplates, LoadError};
-use crate::weights::gguf::{GgufError, GgufMetadata};
+use throng_checkpoint::gguf::{GgufError, GgufMetadata};
 
 /// The name of the template that is used by default.
 const DEFAULT: &str = "default";

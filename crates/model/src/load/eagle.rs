@@ -18,8 +18,8 @@ use crate::eagle::{FeatureTap, Features, HeadConfig, HeadRunner, HeadWeights};
 use crate::kv_cache::{KvDtype, KvLayout};
 use crate::reference_backend::ReferenceBackend;
 use crate::runner::ModelRunner;
-use crate::weights::TensorSource;
-use crate::weights::safetensors::SafetensorsFolder;
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::safetensors::SafetensorsFolder;
 
 /// An EAGLE-3 head that fits a model, with its mapped weights.
 pub struct EagleHead {
@@ -107,8 +107,12 @@ impl EagleHead {
     pub(super) fn runners<B: Backend>(
         &self,
         [backend, of_head]: [B; 2],
-        (model, weights, adapters): (&LoadedModel, Arc<DecoderWeights<B>>, Arc<AdapterStore<B>>),
-        (prepared, options, kv_dtype): (&Prepared<B>, &RunnerOptions, KvDtype),
+        model: &LoadedModel,
+        weights: Arc<DecoderWeights<B>>,
+        adapters: Arc<AdapterStore<B>>,
+        prepared: &Prepared<B>,
+        options: &RunnerOptions,
+        kv_dtype: KvDtype,
     ) -> Result<ModelAndHead, LoadError> {
         let limits = &options.limits;
         let head_weights = self.weights(&of_head, prepared)?;
@@ -120,8 +124,10 @@ impl EagleHead {
         let head = HeadRunner::new(
             of_head,
             Arc::clone(&self.config),
-            (head_weights, of_model),
-            (runner.capacity(), kv_dtype),
+            head_weights,
+            of_model,
+            runner.capacity(),
+            kv_dtype,
             features,
         )?;
         Ok(ModelAndHead {
@@ -155,18 +161,19 @@ impl LoadedModel {
         &self,
         threads: &Arc<ThreadPool>,
         options: &RunnerOptions,
-        (head, kv_dtype): (&EagleHead, KvDtype),
+        head: &EagleHead,
+        kv_dtype: KvDtype,
     ) -> Result<ModelAndHead, LoadError> {
         match options.backend.isa() {
             Some(_) => {
                 let backends = [(); 2].map(|()| CpuBackend::on(Arc::clone(threads)));
                 let (weights, adapters) = self.prepared.on_cpu(&backends[0], &self.unprepared())?;
-                head.runners(backends, (self, weights, adapters), (&head.cpu, options, kv_dtype))
+                head.runners(backends, self, weights, adapters, &head.cpu, options, kv_dtype)
             }
             None => {
                 let (weights, adapters) = self.prepared.on_reference(&self.unprepared())?;
                 let backends = [(); 2].map(|()| ReferenceBackend);
-                head.runners(backends, (self, weights, adapters), (&head.reference, options, kv_dtype))
+                head.runners(backends, self, weights, adapters, &head.reference, options, kv_dtype)
             }
         }
     }

@@ -9,9 +9,9 @@ use throng_core::request::GenerationDefaults;
 use super::json_file::{object, read, read_object};
 use super::{LoadError, LoadedModel, VocabularySource, chat_templates, gguf_file, pooler, purpose, unnamed};
 use crate::arch::{Architecture, ConfigError};
-use crate::weights::TensorSource;
-use crate::weights::quantized::{QuantizedFolder, Scheme};
-use crate::weights::safetensors::SafetensorsFolder;
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::quantized::{QuantizedFolder, Scheme};
+use throng_checkpoint::safetensors::SafetensorsFolder;
 
 pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
     if let Some(file) = purpose::gguf_inside(folder)? {
@@ -51,7 +51,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         full_path.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned());
     let tensors = opened.map_or_else(|| open_tensors(folder, &config), Ok)?;
     let pooler = pooler::of_folder(folder, &config, &architecture.config)?;
-    purpose::check(folder, &config, &architecture, (&*tensors, pooler.as_ref()))?;
+    purpose::check(folder, &config, &architecture, &*tensors, pooler.as_ref())?;
     Ok(LoadedModel {
         path: folder.to_owned(),
         name,

@@ -7,7 +7,7 @@ use throng_core::request::GenerationDefaults;
 
 use super::{LoadError, LoadedModel, VocabularySource, chat_templates, gguf_pooler};
 use crate::arch::Architecture;
-use crate::weights::gguf::{Gguf, GgufMetadata};
+use throng_checkpoint::gguf::{Gguf, GgufMetadata};
 
 pub(super) fn open(path: &Path) -> Result<LoadedModel, LoadError> {
     of(Gguf::open(path)?, path)

@@ -9,8 +9,8 @@ use crate::config::DecoderConfig;
 use crate::pooling::{
     ClassifierActivation, HeadActivation, HeadLayer, Pooler, Pooling, PoolingConfig, PoolingOutput, Prompts,
 };
-use crate::weights::TensorSource;
-use crate::weights::gguf::{Gguf, GgufValue};
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::gguf::{Gguf, GgufValue};
 
 /// The dense layers of EmbeddingGemma.
 const DENSE: [&str; 2] = ["dense_2", "dense_3"];

@@ -35,16 +35,16 @@ use crate::quantization::{CachePlace, QuantizeError, QuantizeOptions, QuantizePl
 use crate::roofline::{HeldTensor, forward_work};
 use crate::runner::{ModelRunner, RunnerLimits};
 use crate::tensor_role::{TensorRole, tensor_roles};
-use crate::weights::gguf::{Gguf, GgufError};
-use crate::weights::safetensors::SafetensorsError;
-use crate::weights::{FileChanged, TensorSource, TensorView};
+use throng_checkpoint::gguf::{Gguf, GgufError};
+use throng_checkpoint::safetensors::SafetensorsError;
+use throng_checkpoint::{FileChanged, TensorSource, TensorView};
 
 pub use eagle::{EagleHead, ModelAndHead, is_eagle_head};
 pub use folder::tokenizer_files;
 use prepare::{PreparedWeights, UnpreparedWeights};
 pub use summary::WeightSummary;
 
-/// Which backend computes.
+/// Backend that computes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BackendKind {
     /// The fast kernels of this machine; activations are quantized where the weights are.
@@ -68,7 +68,7 @@ impl BackendKind {
     }
 }
 
-/// How a model is opened.
+/// Options for opening a model.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
     /// For which backend the weights are prepared at once; `None` leaves that to the first runner, so that a
@@ -80,14 +80,14 @@ pub struct LoadOptions {
     pub quantize: Option<QuantizeOptions>,
 }
 
-/// How a runner is made.
+/// Options for making a runner.
 #[derive(Debug, Clone, Copy)]
 pub struct RunnerOptions {
-    /// Which backend computes.
+    /// Backend that computes.
     pub backend: BackendKind,
     /// Threads that compute.
     pub n_threads: usize,
-    /// How large it is.
+    /// Its size.
     pub limits: RunnerLimits,
 }
 
@@ -99,7 +99,7 @@ pub struct LoadedModel {
     pub name: String,
     /// The architecture.
     pub config: Arc<DecoderConfig>,
-    /// Where its vocabulary is described.
+    /// Source of its vocabulary.
     pub vocabulary: VocabularySource,
     /// The Jinja sources of the chat templates, by name.
     pub chat_templates: ChatTemplates,
@@ -109,7 +109,7 @@ pub struct LoadedModel {
     pub eos_token_ids: Vec<u32>,
     /// The token that begins a text.
     pub bos_token_id: Option<u32>,
-    /// What the model makes of its outputs where it answers with vectors; `None` where it generates text.
+    /// Pooling of the outputs where it answers with vectors; `None` where it generates text.
     pub pooler: Option<Pooler>,
     architecture: Architecture,
     tensors: Arc<dyn TensorSource>,
@@ -122,7 +122,7 @@ pub struct LoadedModel {
 /// Sources of chat templates by name; the usual one is called `default`.
 pub type ChatTemplates = BTreeMap<String, String>;
 
-/// Where a model's vocabulary is described.
+/// Source of a model's vocabulary.
 #[derive(Debug, Clone)]
 pub enum VocabularySource {
     /// Nowhere: prompts and answers are token ids.
@@ -138,7 +138,7 @@ pub enum VocabularySource {
     Gguf(Arc<Gguf>),
 }
 
-/// Why a model was not loaded.
+/// Reason why a model was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The path is neither a model folder nor a GGUF file.
@@ -146,7 +146,7 @@ pub enum LoadError {
     NotAModel {
         /// The path as given.
         path: PathBuf,
-        /// What is missing.
+        /// Missing part.
         reason: String,
     },
     /// A file could not be read.
@@ -154,7 +154,7 @@ pub enum LoadError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         source: std::io::Error,
     },
     /// A file beside the weights is broken.
@@ -162,7 +162,7 @@ pub enum LoadError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Reason of the refusal.
         reason: String,
     },
     /// The GGUF file is broken.
@@ -327,8 +327,8 @@ impl LoadedModel {
     ) -> Result<PoolingRunner<B>, LoadError> {
         let weights = self.weights_on(&backend, &mut |_| {})?;
         let pooler = self.pooler.as_ref().expect("a pooling model");
-        let pooler = (pooler, &self.tensors);
-        Ok(PoolingRunner::new(backend, Arc::clone(&self.config), weights, limits, pooler)?)
+        let config = Arc::clone(&self.config);
+        Ok(PoolingRunner::new(backend, config, weights, limits, pooler, &self.tensors)?)
     }
 
     /// The weights as stored.
@@ -336,7 +336,7 @@ impl LoadedModel {
         &*self.tensors
     }
 
-    /// What the forward pass does with each tensor, by the tensor's name; a name that is absent is not used.
+    /// Role of each tensor in the forward pass, by the tensor's name; a name that is absent is not used.
     pub fn tensor_roles(&self) -> HashMap<String, TensorRole> {
         tensor_roles(&self.architecture, &*self.tensors)
     }
@@ -377,7 +377,7 @@ impl LoadedModel {
         self.held_format(tensor).bytes_of(n_elements).unwrap_or(tensor.data.len()) as u64
     }
 
-    /// What quantizing did, once the weights have been prepared; `None` for a model that is held as it is
+    /// Report of quantization, once the weights have been prepared; `None` for a model that is held as it is
     /// stored.
     pub fn quantize_report(&self) -> Option<&QuantizeReport> {
         self.prepared.quantize_report()

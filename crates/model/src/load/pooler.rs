@@ -13,8 +13,8 @@ use crate::config::DecoderConfig;
 use crate::pooling::{
     ClassifierActivation, HeadActivation, HeadLayer, Pooler, Pooling, PoolingConfig, PoolingOutput, Prompts,
 };
-use crate::weights::TensorSource;
-use crate::weights::safetensors::SafetensorsFolder;
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::safetensors::SafetensorsFolder;
 
 /// The longest prompt of a model.
 const MAX_PROMPT_BYTES: usize = 4096;

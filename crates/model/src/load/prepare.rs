@@ -18,7 +18,7 @@ use crate::pooling::{Pooler, PoolingRunner};
 use crate::quantization::{CachePlace, QuantizePlan, QuantizeReport, Quantizer};
 use crate::reference_backend::ReferenceBackend;
 use crate::runner::ModelRunner;
-use crate::weights::TensorSource;
+use throng_checkpoint::TensorSource;
 
 /// The stored tensors, and how they are quantized.
 pub(super) struct UnpreparedWeights<'a> {
@@ -63,7 +63,7 @@ pub(super) struct PreparedWeights {
     reference: Prepared<ReferenceBackend>,
 }
 
-/// What a model makes of its outputs, and its stored tensors.
+/// Pooling of a model's outputs, and its stored tensors.
 type PoolerTensors<'a> = (&'a Pooler, &'a Arc<dyn TensorSource>);
 
 /// One backend's weights, once made.
@@ -105,19 +105,21 @@ impl<B: Backend> Prepared<B> {
         backend: B,
         options: &RunnerOptions,
         config: &Arc<DecoderConfig>,
-        (from, pooler): (&UnpreparedWeights<'_>, Option<PoolerTensors<'_>>),
+        from: &UnpreparedWeights<'_>,
+        pooler: Option<PoolerTensors<'_>>,
     ) -> Result<Box<dyn Executor>, LoadError> {
         let (weights, adapters) = self.parts(&backend, from)?;
         if let Some(pooler) = pooler {
             let config = Arc::clone(config);
-            let runner = PoolingRunner::new(backend, config, weights, &options.limits, pooler)?;
+            let (pooler, tensors) = pooler;
+            let runner = PoolingRunner::new(backend, config, weights, &options.limits, pooler, tensors)?;
             return Ok(Box::new(runner));
         }
         let runner = ModelRunner::new(backend, Arc::clone(config), weights, &options.limits)?;
         Ok(Box::new(runner.with_adapters(adapters)))
     }
 
-    /// What runners share.
+    /// Parts that runners share.
     fn parts(&self, backend: &B, from: &UnpreparedWeights<'_>) -> Result<SharedParts<B>, LoadError> {
         Ok((self.get(backend, from, &mut |_| {})?, Arc::clone(&self.adapters)))
     }
@@ -126,7 +128,7 @@ impl<B: Backend> Prepared<B> {
 /// The weights and the adapters of a model on a backend.
 type SharedParts<B> = (Arc<DecoderWeights<B>>, Arc<AdapterStore<B>>);
 
-/// What an adapter is made of.
+/// Origin of an adapter's numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AdapterOrigin<'a> {
     /// A folder as PEFT saves it.
@@ -141,11 +143,14 @@ impl<B: Backend> Prepared<B> {
         backend: &B,
         config: &DecoderConfig,
         origin: AdapterOrigin<'_>,
-        held: (Format, AdapterLimits),
+        format: Format,
+        limits: AdapterLimits,
     ) -> Result<LoadedAdapter, AdapterError> {
         match origin {
-            AdapterOrigin::Peft(folder) => self.adapters.load(backend, config, folder, held),
-            AdapterOrigin::Random(random) => self.adapters.load_random(backend, config, random, held),
+            AdapterOrigin::Peft(folder) => self.adapters.load(backend, config, folder, format, limits),
+            AdapterOrigin::Random(random) => {
+                self.adapters.load_random(backend, config, random, format, limits)
+            }
         }
     }
 }
@@ -157,18 +162,19 @@ impl PreparedWeights {
         backend: BackendKind,
         config: &DecoderConfig,
         origin: AdapterOrigin<'_>,
-        held: (Format, AdapterLimits),
+        format: Format,
+        limits: AdapterLimits,
     ) -> Result<LoadedAdapter, AdapterError> {
         match backend.isa() {
             Some(isa) => {
                 let backend = CpuBackend::with_isa(1, isa);
-                self.cpu.load_adapter(&backend, config, origin, held)
+                self.cpu.load_adapter(&backend, config, origin, format, limits)
             }
-            None => self.reference.load_adapter(&ReferenceBackend, config, origin, held),
+            None => self.reference.load_adapter(&ReferenceBackend, config, origin, format, limits),
         }
     }
 
-    /// What runners on the processor share.
+    /// Parts that runners on the processor share.
     pub(super) fn on_cpu(
         &self,
         backend: &CpuBackend,
@@ -177,7 +183,7 @@ impl PreparedWeights {
         self.cpu.parts(backend, from)
     }
 
-    /// What runners in plain loops share.
+    /// Parts that runners in plain loops share.
     pub(super) fn on_reference(
         &self,
         from: &UnpreparedWeights<'_>,
@@ -210,11 +216,12 @@ impl PreparedWeights {
         options: &RunnerOptions,
         threads: &Arc<ThreadPool>,
         config: &Arc<DecoderConfig>,
-        from: (&UnpreparedWeights<'_>, Option<PoolerTensors<'_>>),
+        from: &UnpreparedWeights<'_>,
+        pooler: Option<PoolerTensors<'_>>,
     ) -> Result<Box<dyn Executor>, LoadError> {
         match options.backend.isa() {
-            Some(_) => self.cpu.runner(CpuBackend::on(Arc::clone(threads)), options, config, from),
-            None => self.reference.runner(ReferenceBackend, options, config, from),
+            Some(_) => self.cpu.runner(CpuBackend::on(Arc::clone(threads)), options, config, from, pooler),
+            None => self.reference.runner(ReferenceBackend, options, config, from, pooler),
         }
     }
 }
@@ -243,6 +250,6 @@ impl LoadedModel {
         options: &RunnerOptions,
     ) -> Result<Box<dyn Executor>, LoadError> {
         let pooler = self.pooler.as_ref().map(|pooler| (pooler, &self.tensors));
-        self.prepared.runner(options, threads, &self.config, (&self.unprepared(), pooler))
+        self.prepared.runner(options, threads, &self.config, &self.unprepared(), pooler)
     }
 }

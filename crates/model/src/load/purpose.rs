@@ -9,8 +9,8 @@ use super::{LoadError, json_file};
 use crate::arch::Architecture;
 use crate::decoder::weights::has_weight;
 use crate::pooling::Pooler;
-use crate::weights::TensorSource;
-use crate::weights::safetensors::{INDEX_FILE, SINGLE_FILE};
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::safetensors::{INDEX_FILE, SINGLE_FILE};
 
 /// Endings of classes in `architectures` whose heads are not supported.
 const OTHER_HEADS: [&str; 6] = [
@@ -29,7 +29,8 @@ pub(super) fn check(
     folder: &Path,
     config_json: &Map<String, Value>,
     architecture: &Architecture,
-    (tensors, pooler): (&dyn TensorSource, Option<&Pooler>),
+    tensors: &dyn TensorSource,
+    pooler: Option<&Pooler>,
 ) -> Result<(), LoadError> {
     let refused = |reason: String| Err(LoadError::NotAModel { path: folder.to_owned(), reason });
     let class = config_json.get("architectures").and_then(|list| list.get(0)).and_then(Value::as_str);

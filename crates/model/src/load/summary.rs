@@ -3,8 +3,8 @@
 use throng_kernels::quant::Format;
 
 use super::LoadedModel;
-use crate::weights::TensorView;
-use crate::weights::quantized::{EncodedWeight, Encoding};
+use throng_checkpoint::TensorView;
+use throng_checkpoint::quantized::{EncodedWeight, Encoding};
 
 /// Sizes and formats of a model's tensors, as stored or as held in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,12 +29,12 @@ impl WeightSummary {
 }
 
 impl LoadedModel {
-    /// How the tensors are stored.
+    /// Summary of the tensors as they are stored.
     pub fn stored_summary(&self) -> WeightSummary {
         self.summary(false, |tensor| (tensor.format, tensor.data.len() as u64))
     }
 
-    /// How the tensors are held: as they are stored, unless the model is quantized.
+    /// Summary of the tensors as they are held: as they are stored, unless the model is quantized.
     pub fn weight_summary(&self) -> WeightSummary {
         self.summary(true, |tensor| (self.held_format(tensor), self.held_bytes(tensor)))
     }

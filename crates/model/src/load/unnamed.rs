@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::arch::{Architecture, ConfigError};
 use crate::tensor_role::tensor_roles;
-use crate::weights::TensorSource;
+use throng_checkpoint::TensorSource;
 
 /// The matrices of a layer that may be quantized.
 const MATRICES: [&str; 7] = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];

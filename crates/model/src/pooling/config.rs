@@ -3,18 +3,18 @@
 
 use std::collections::BTreeMap;
 
-/// What is pooled of a sequence's outputs, and what the vector means.
+/// Pooling of a sequence's outputs, and the meaning of the vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolingConfig {
-    /// What is pooled.
+    /// Outputs that are pooled.
     pub pooling: Pooling,
     /// Whether the vector is divided by its length.
     pub normalizes: bool,
     /// Most tokens of a text by the model's files; the context of the model bounds it too.
     pub max_tokens: Option<usize>,
-    /// What the vector is.
+    /// Meaning of the vector.
     pub output: PoolingOutput,
-    /// What stands before texts.
+    /// Prefixes of texts.
     pub prompts: Prompts,
 }
 
@@ -27,7 +27,7 @@ pub struct Prompts {
     pub default: Option<String>,
 }
 
-/// Which outputs of a sequence are pooled.
+/// Outputs of a sequence that are pooled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pooling {
     /// That of the first token.
@@ -38,7 +38,7 @@ pub enum Pooling {
     Mean,
 }
 
-/// What a pooled vector is.
+/// Meaning of a pooled vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PoolingOutput {
     /// An embedding of a text.
@@ -47,12 +47,12 @@ pub enum PoolingOutput {
     Labels {
         /// Their names.
         names: Vec<String>,
-        /// How logits become probabilities.
+        /// Probabilities by logits.
         activation: ClassifierActivation,
     },
 }
 
-/// How logits become probabilities.
+/// Probabilities by logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClassifierActivation {
     /// Each alone: one label, or several that do not exclude each other.

@@ -6,7 +6,7 @@ use super::config::{HeadActivation, HeadLayer};
 use super::{Pooler, PoolingOutput};
 use crate::backend::{Backend, BackendError, Linear, MatrixRole, Norm};
 use crate::decoder::weights::{TensorError, find_tensor};
-use crate::weights::{TensorSource, TensorView};
+use throng_checkpoint::{TensorSource, TensorView};
 
 /// The largest layer of a head, which bounds what a file can make the host allocate.
 const MAX_WIDTH: usize = 1 << 24;
@@ -14,7 +14,7 @@ const MAX_WIDTH: usize = 1 << 24;
 /// The layers of a head, with their outputs.
 pub(crate) struct PoolingHead<B: Backend> {
     layers: Vec<Layer<B>>,
-    /// What is pooled, `[sequences, hidden]`.
+    /// Pooled rows, `[sequences, hidden]`.
     input: B::Buffer,
 }
 
@@ -33,7 +33,9 @@ impl<B: Backend> PoolingHead<B> {
         backend: &B,
         pooler: &Pooler,
         model: &Arc<dyn TensorSource>,
-        (max_sequences, hidden, norm_eps): (usize, usize, f32),
+        max_sequences: usize,
+        hidden: usize,
+        norm_eps: f32,
     ) -> Result<(Self, f32), TensorError> {
         let (mut layers, mut width) = (Vec::new(), hidden);
         for (layer, own) in pooler.layers.iter().zip(&pooler.own_files) {

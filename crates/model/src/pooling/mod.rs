@@ -9,17 +9,17 @@ mod runner;
 use std::sync::Arc;
 
 use crate::config::DecoderConfig;
-use crate::weights::TensorSource;
+use throng_checkpoint::TensorSource;
 
 pub use config::{ClassifierActivation, Pooling, PoolingConfig, PoolingOutput, Prompts};
 pub(crate) use config::{HeadActivation, HeadLayer};
 pub(crate) use head::PoolingHead;
 pub use runner::PoolingRunner;
 
-/// What a model makes of its outputs, and the tensors of its head.
+/// Pooling of a model's outputs, and the tensors of its head.
 #[derive(Clone)]
 pub struct Pooler {
-    /// What is pooled and what becomes of it.
+    /// Pooled outputs, and the meaning of the vector.
     pub config: PoolingConfig,
     /// The layers of the head, in order.
     pub(crate) layers: Vec<HeadLayer>,

@@ -15,7 +15,7 @@ use crate::decoder::{Decoder, DecoderLimits};
 use crate::kv_cache::KvLayout;
 use crate::runner::{RunnerLimits, n_state_slots};
 use crate::state_cache::StateLayout;
-use crate::weights::TensorSource;
+use throng_checkpoint::TensorSource;
 
 /// Outputs of tokens that are on the host at a time.
 const ROWS_AT_A_TIME: usize = 256;
@@ -48,7 +48,8 @@ impl<B: Backend> PoolingRunner<B> {
         config: Arc<DecoderConfig>,
         weights: Arc<DecoderWeights<B>>,
         limits: &RunnerLimits,
-        (pooler, tensors): (&Pooler, &Arc<dyn TensorSource>),
+        pooler: &Pooler,
+        tensors: &Arc<dyn TensorSource>,
     ) -> Result<Self, TensorError> {
         let layout = KvLayout::new(&config, limits.kv_dtype, limits.n_blocks as usize);
         let takes_whole_prompts = pooler.takes_whole_prompts(&config);
@@ -75,8 +76,8 @@ impl<B: Backend> PoolingRunner<B> {
             n_positions: (longest as usize).min(layout.n_blocks.saturating_mul(BLOCK_TOKENS)),
         };
         let (hidden, norm_eps) = (config.hidden_size, config.norm_eps);
-        let sizes = (limits.max_batch_sequences as usize, hidden, norm_eps);
-        let (head, norm_eps) = PoolingHead::load(&backend, pooler, tensors, sizes)?;
+        let max_sequences = limits.max_batch_sequences as usize;
+        let (head, norm_eps) = PoolingHead::load(&backend, pooler, tensors, max_sequences, hidden, norm_eps)?;
         let rows = || backend.buffer(ROWS_AT_A_TIME, hidden);
         Ok(Self {
             rows: [rows()?, rows()?],

@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 use super::Quantization;
 use crate::arch::Architecture;
 use crate::backend::Backend;
-use crate::weights::{TensorSource, TensorView};
+use throng_checkpoint::{TensorSource, TensorView};
 
 /// Bytes that one digest stands for.
 pub(super) const SECTION: usize = 4 << 20;
@@ -29,7 +29,7 @@ pub(super) const END_BYTES: usize = 8 + 8 + 16;
 /// Bytes of each tensor that are part of the digest.
 const SAMPLE: usize = 4096;
 
-/// Where a model's quantized weights are kept, and which model they are of.
+/// Place of a model's quantized weights, and the model's identity.
 #[derive(Debug, Clone)]
 pub(crate) struct CachePlace {
     pub(super) path: PathBuf,
@@ -111,7 +111,7 @@ impl CachePlace {
 pub(super) struct Cache {
     file: MappedFile,
     matrices: std::vec::IntoIter<KeptMatrix>,
-    /// Where the next matrix begins.
+    /// Offset of the next matrix.
     at: usize,
 }
 

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::cache::{CachePlace, Header, KeptMatrix, MAGIC, SECTION, digest};
 use crate::backend::Backend;
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 /// A file that is being written. Dropped before its end, it leaves nothing behind but the lock's empty file.
 pub(super) struct CacheWriter {

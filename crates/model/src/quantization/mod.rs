@@ -12,7 +12,7 @@ use std::time::Duration;
 use throng_kernels::quant::Format;
 
 use crate::arch::{Architecture, TensorNames};
-use crate::weights::{TensorSource, TensorView};
+use throng_checkpoint::{TensorSource, TensorView};
 
 pub(crate) use cache::CachePlace;
 pub(crate) use quantizer::Quantizer;
@@ -26,7 +26,7 @@ pub enum Quantization {
     Q4_K,
 }
 
-/// How a model is quantized while it is loaded.
+/// Options for quantizing a model while it is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuantizeOptions {
     /// The format.
@@ -35,7 +35,7 @@ pub struct QuantizeOptions {
     pub cache: Option<PathBuf>,
 }
 
-/// How the folder of kept quantized weights was used.
+/// Use of the folder of kept quantized weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheUse {
     /// Not at all: none was named, the backend has no packed weights, or the model is not in files.
@@ -48,7 +48,7 @@ pub enum CacheUse {
     Failed,
 }
 
-/// What quantizing did.
+/// Report of quantization.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuantizeReport {
     /// The requested format.
@@ -59,13 +59,13 @@ pub struct QuantizeReport {
     pub formats: Vec<(Format, usize, u64)>,
     /// Matrices that stayed as they were because no format fits the length of their rows.
     pub n_kept: usize,
-    /// How the folder of kept weights was used.
+    /// Use of the folder of kept weights.
     pub cache: CacheUse,
-    /// How long all weights took to load, and to keep.
+    /// Time that all weights took to load, and to keep.
     pub took: Duration,
 }
 
-/// Why a model cannot be quantized.
+/// Reason why a model cannot be quantized.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantizeError {
     /// The model is quantized already.

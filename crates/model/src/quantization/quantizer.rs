@@ -12,7 +12,7 @@ use super::cache::{Cache, CachePlace};
 use super::cache_writer::CacheWriter;
 use super::{CacheUse, QuantizePlan, QuantizeReport};
 use crate::backend::{Backend, BackendError, MatrixRole};
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 /// Elements that a thread takes at a time.
 const SHARE: usize = 1 << 16;
@@ -30,7 +30,7 @@ pub(crate) struct Quantizer {
     blocks: Vec<Vec<u8>>,
 }
 
-/// What is kept on disk.
+/// State of the file on disk.
 enum Kept {
     Nothing,
     Reading(Cache),

@@ -21,7 +21,7 @@ use crate::backend::{
 use crate::batch_input::BatchInput;
 use crate::config::{Activation, RopeStyle, RopeTable};
 use crate::kv_cache::KvLayout;
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 use experts::glu_row;
 
@@ -201,9 +201,7 @@ impl DeviceOps for ReferenceBackend {
     fn norm_rows(&mut self, x: &HostTensor, norm: Norm<'_, Self>, out: &mut HostTensor) {
         match norm.bias {
             None => reference::rms_norm(x.as_slice(), norm.gain, norm.eps, out.as_mut_slice()),
-            Some(bias) => {
-                reference::layer_norm(x.as_slice(), (norm.gain, bias), norm.eps, out.as_mut_slice())
-            }
+            Some(bias) => reference::layer_norm(x.as_slice(), norm.gain, bias, norm.eps, out.as_mut_slice()),
         }
     }
 
@@ -290,8 +288,8 @@ impl DeviceOps for ReferenceBackend {
             };
             for i in 0..span.n_rows {
                 let q = &qkv.row(span.first_row + i)[..shape.n_heads * shape.head_dim];
-                let q = (q, sinks.map(Vec::as_slice));
-                reference::attention(shape, q, &kv, span.start + i, out.row_mut(span.first_row + i));
+                let sinks = sinks.map(Vec::as_slice);
+                reference::attention(shape, q, sinks, &kv, span.start + i, out.row_mut(span.first_row + i));
             }
         }
     }
@@ -311,8 +309,10 @@ impl DeviceOps for ReferenceBackend {
 
     fn copy_columns(
         &mut self,
-        (x, from): (&HostTensor, HeadColumns),
-        (out, to): (&mut HostTensor, HeadColumns),
+        x: &HostTensor,
+        from: HeadColumns,
+        out: &mut HostTensor,
+        to: HeadColumns,
         n: usize,
         width: usize,
     ) {
@@ -326,9 +326,11 @@ impl DeviceOps for ReferenceBackend {
 
     fn matmul_heads(
         &mut self,
-        (x, from): (&HostTensor, HeadColumns),
+        x: &HostTensor,
+        from: HeadColumns,
         w: &[ReferenceMatrix],
-        (out, to): (&mut HostTensor, HeadColumns),
+        out: &mut HostTensor,
+        to: HeadColumns,
     ) {
         for row_idx in 0..x.n_rows() {
             for (head, w) in w.iter().enumerate() {

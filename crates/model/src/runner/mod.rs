@@ -29,12 +29,12 @@ use step::{Progress, RunnerStep};
 /// Most slots of recurrent state for checkpoints, beyond those of sequences that run.
 const CHECKPOINT_SLOTS: usize = 16;
 
-/// How large a runner is.
+/// Bounds on the size of a runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunnerLimits {
     /// KV blocks of 16 tokens.
     pub n_blocks: u32,
-    /// How keys and values are stored.
+    /// Storage of keys and values.
     pub kv_dtype: KvDtype,
     /// Most new tokens in one batch.
     pub max_batch_tokens: u32,

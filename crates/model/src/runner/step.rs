@@ -15,9 +15,9 @@ use crate::batch_sampler::Wanted;
 /// A step that was submitted. Buffers are used again for later steps.
 pub(super) struct RunnerStep<B: Backend> {
     pub(super) input: BatchInput,
-    /// What the logits that it wants are for, in the order of `input.logit_tokens`.
+    /// Purposes of the logits that it wants, in the order of `input.logit_tokens`.
     pub(super) wanted: Vec<Wanted>,
-    /// Which of them the device answers, once their logits were begun.
+    /// Rows that the device answers, once their logits were begun.
     pub(super) on_device: Vec<bool>,
     pub(super) adapters: StepAdapters<B>,
     /// When its forward pass began.
@@ -29,7 +29,7 @@ pub(super) struct RunnerStep<B: Backend> {
     pub(super) progress: Progress,
 }
 
-/// How far the device is with a step.
+/// Progress of the device with a step.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Progress {
     /// Nothing of it was begun.

@@ -18,7 +18,7 @@ pub(super) struct Chooser {
     class_counts: Vec<u32>,
 }
 
-/// How many tokens `top_p` looks at first, and then.
+/// Number of tokens that `top_p` looks at first, and then.
 const NUCLEI: [usize; 2] = [64, 1024];
 /// Classes of logits: eighths of the temperature below the largest. The last holds all without weight.
 const N_CLASSES: usize = 8 * 88;
@@ -181,7 +181,7 @@ impl Chooser {
         self.weights.extend(weights);
     }
 
-    /// How many of the first candidates it takes for their weights to reach `target`; `None` when all do not.
+    /// Number of first candidates whose weights reach `target`; `None` when all do not.
     fn nucleus(&self, target: f64) -> Option<usize> {
         let mut sum = 0.0;
         let last = self.weights.iter().position(|&weight| {

@@ -19,7 +19,7 @@ use survey::{Row, Survey};
 /// For whom and where a token is chosen.
 #[derive(Debug, Clone, Copy)]
 pub struct SamplingInput<'a> {
-    /// How to choose.
+    /// Sampling parameters.
     pub params: &'a SamplingParams,
     /// The tokens that the request's constraint allows here, if it has one. Applies before all parameters.
     pub mask: Option<&'a TokenMask>,
@@ -27,7 +27,7 @@ pub struct SamplingInput<'a> {
     pub history: &'a [TokenId],
     /// Length of the prompt in tokens.
     pub n_prompt: u32,
-    /// Which continuation of its request.
+    /// Index of the continuation in its request.
     pub sequence_index: u32,
     /// Position of the token to choose, counted from the prompt's first token: at least `n_prompt`.
     pub position: u32,

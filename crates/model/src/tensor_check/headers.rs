@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 use throng_kernels::quant::Format;
 
-use crate::weights::quantized::{DecodeError, DecodedMatrix, EncodedWeight, Encoding, ExpertRows};
-use crate::weights::safetensors::RawTensor;
-use crate::weights::{ByteTensor, TensorSource, TensorView};
+use throng_checkpoint::quantized::{DecodeError, DecodedMatrix, EncodedWeight, Encoding, ExpertRows};
+use throng_checkpoint::safetensors::RawTensor;
+use throng_checkpoint::{ByteTensor, TensorSource, TensorView};
 
 /// Tensors up to this size have their bytes: gains, biases, and what is read to check it.
 const READ_BYTES: usize = 64 << 10;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::arch::Architecture;
 use crate::decoder::weights::{DecoderWeights, TensorError};
-use crate::weights::TensorSource;
+use throng_checkpoint::TensorSource;
 
 use headers::Headers;
 use no_device::NoDevice;

@@ -11,7 +11,7 @@ use crate::backend::{
 use crate::batch_input::BatchInput;
 use crate::config::{Activation, RopeStyle, RopeTable};
 use crate::kv_cache::KvLayout;
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 /// The device.
 pub(super) struct NoDevice;

@@ -195,7 +195,7 @@ impl Journal {
         Ok(entries)
     }
 
-    /// How many entries wait for the database.
+    /// Number of entries that wait for the database.
     pub fn n_waiting(&self) -> usize {
         self.slots().ended.len()
     }

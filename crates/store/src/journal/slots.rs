@@ -118,8 +118,8 @@ pub(super) fn read(file: &File, slot: Slot) -> io::Result<[u8; SLOT_BYTES]> {
     Ok(bytes)
 }
 
-/// How many of so many slots may be reserved: a quarter of the disk's room is the most, so that a small disk
-/// has some for its database.
+/// Number of slots, of so many, that may be reserved: a quarter of the disk's room is the most, so that a
+/// small disk has some for its database.
 pub(super) fn affordable(file: &File, wanted: u32) -> u32 {
     #[cfg(target_os = "linux")]
     if let Ok(disk) = rustix::fs::fstatvfs(file) {

@@ -10,7 +10,7 @@ use crate::answers::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer, MAX_ANSWER_BYT
 use crate::bounds::as_i64;
 use crate::error::StoreError;
 
-/// How many of the oldest answers make room at a time.
+/// Number of oldest answers that make room at a time.
 const N_FORGOTTEN: i64 = 100;
 /// Most expired answers that are deleted at a time.
 const N_EXPIRED: i64 = 1_000;

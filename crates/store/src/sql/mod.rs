@@ -36,10 +36,10 @@ use crate::ledger::{DailyTotal, LedgerEntry, UsageQuery, UsageRow};
 use crate::limits::{LimitChange, LimitScope, Limits};
 use crate::store::{Store, StoreFuture};
 
-/// How long a statement waits for another process's, a caller for a connection, and a caller for an answer.
+/// Longest wait of a statement for another process's, of a caller for a connection, and for an answer.
 const WAIT_LIMIT: Duration = Duration::from_secs(5);
 
-/// What is spoken.
+/// Dialect of SQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dialect {
     Sqlite,
@@ -80,7 +80,7 @@ impl Dialect {
 pub(crate) struct SqlStore {
     pool: AnyPool,
     dialect: Dialect,
-    /// Why the last write failed.
+    /// Reason why the last write failed.
     write_fault: Mutex<Option<String>>,
 }
 

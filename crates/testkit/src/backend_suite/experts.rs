@@ -1,10 +1,10 @@
 //! Mixtures of experts, by every way of choosing them, and products of heads with matrices of their own.
 
 use fastrand::Rng;
+use throng_checkpoint::TensorView;
 use throng_kernels::quant::Format;
 use throng_model::backend::{Backend, Expert, HeadColumns, Linear, MatrixRole, Router};
 use throng_model::config::{Activation, Routing, RoutingGroups, RoutingScore};
-use throng_model::weights::TensorView;
 
 use super::matmul::Stored;
 use super::{Op, buffer, check_op, download, output, random};
@@ -147,10 +147,10 @@ impl Op for Heads {
         let mut out = output(backend, items.len(), width);
         let from = |first| HeadColumns { first, stride: Self::STRIDE };
         let to = |first| HeadColumns { first, stride: Self::ROWS + 8 };
-        backend.matmul_heads((&x, from(8)), &matrices, (&mut out, to(8)));
-        backend.copy_columns((&x, from(0)), (&mut out, to(0)), Self::N, 8);
+        backend.matmul_heads(&x, from(8), &matrices, &mut out, to(8));
+        backend.copy_columns(&x, from(0), &mut out, to(0), Self::N, 8);
         let mut gated = output(backend, items.len(), width);
-        backend.copy_columns((&out, to(0)), (&mut gated, to(0)), Self::N, Self::ROWS + 8);
+        backend.copy_columns(&out, to(0), &mut gated, to(0), Self::N, Self::ROWS + 8);
         backend.gate_columns(&mut gated, &out, 0);
         download(backend, &mut gated)
     }

@@ -1,12 +1,12 @@
 //! Projections and embeddings in every weight format.
 
 use fastrand::Rng;
+use throng_checkpoint::TensorView;
 use throng_kernels::quant::{Format, dequantize_row, quantize_row};
 use throng_kernels::reference;
 use throng_model::backend::{Backend, GatedMlp, Linear, MatrixRole, Norm, Scratch};
 use throng_model::batch_input::BatchInput;
 use throng_model::config::Activation;
-use throng_model::weights::TensorView;
 
 use super::{Op, batch, buffer, check_op, download, output, random};
 
@@ -18,7 +18,7 @@ pub(super) struct Stored {
     pub(super) format: Format,
     shape: [usize; 2],
     bytes: Vec<u8>,
-    /// What the bytes mean.
+    /// Meaning of the bytes.
     values: Vec<f32>,
 }
 
@@ -77,9 +77,9 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
     }
 }
 
-/// How far a dot product of `x` and `w` may be off. Float sums in another order: a hundred-thousandth of the
-/// sum of absolute products. Where weights are quantized, activations may be rounded to signed bytes with a
-/// scale of their own a block: half a step of at most a 127th of the largest activation each.
+/// Bound on the error of a dot product of `x` and `w`. Float sums in another order: a hundred-thousandth of
+/// the sum of absolute products. Where weights are quantized, activations may be rounded to signed bytes with
+/// a scale of their own a block: half a step of at most a 127th of the largest activation each.
 fn dot_tolerance(x: &[f32], w: &[f32], format: Format) -> f32 {
     let products: f32 = x.iter().zip(w).map(|(x, w)| (x * w).abs()).sum();
     let rounding = match format.is_float() {
@@ -99,7 +99,7 @@ struct Projection {
     bias: Option<Vec<f32>>,
     /// The gain of a norm that is applied first.
     gain: Option<Vec<f32>>,
-    /// What the product is added to.
+    /// Rows that the product is added to.
     onto: Option<Vec<f32>>,
 }
 
@@ -191,7 +191,7 @@ impl Op for Projection {
 }
 
 fn scratch<B: Backend>(backend: &B, n_rows: usize, hidden: usize, width: Option<usize>) -> Scratch<B> {
-    Scratch::new(backend, n_rows, hidden, (width, true)).expect("there is memory")
+    Scratch::new(backend, n_rows, hidden, width, true).expect("there is memory")
 }
 
 /// Gate stacked on up, then down.

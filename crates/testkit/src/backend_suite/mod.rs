@@ -19,16 +19,16 @@ use crate::nightly::amount;
 
 /// An operation on some inputs. Items are what must not influence each other: rows of a buffer, or sequences.
 trait Op {
-    /// What messages call it.
+    /// Name in messages.
     fn name(&self) -> String;
 
-    /// How many items there are.
+    /// Number of items.
     fn n_items(&self) -> usize;
 
     /// The results of these items, one after the other.
     fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32>;
 
-    /// How far a result may be from the reference, one a result of all items.
+    /// Bounds on the difference of results from the reference, one a result of all items.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32>;
 }
 

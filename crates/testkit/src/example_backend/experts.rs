@@ -45,7 +45,7 @@ pub(super) fn mix(
     }
 }
 
-/// Which experts are in a group that may be chosen from.
+/// Experts in a group that may be chosen from.
 fn in_best_groups(scores: &[f32], router: Router<'_, ExampleBackend>) -> Vec<bool> {
     let Some(groups) = router.routing.groups else { return vec![true; scores.len()] };
     let size = scores.len() / groups.n_groups;

@@ -5,12 +5,7 @@ use throng_model::backend::HeadColumns;
 use super::{Matrix, Rows};
 
 /// Copies `width` columns of each of `n` heads.
-pub(super) fn copy(
-    (x, from): (&Rows, HeadColumns),
-    (out, to): (&mut Rows, HeadColumns),
-    n: usize,
-    width: usize,
-) {
+pub(super) fn copy(x: &Rows, from: HeadColumns, out: &mut Rows, to: HeadColumns, n: usize, width: usize) {
     for (x, out) in x.iter().zip(out.iter_mut()) {
         for head in 0..n {
             let to = to.first + head * to.stride;
@@ -20,7 +15,7 @@ pub(super) fn copy(
 }
 
 /// Multiplies each head with a matrix of its own.
-pub(super) fn multiply((x, from): (&Rows, HeadColumns), w: &[Matrix], (out, to): (&mut Rows, HeadColumns)) {
+pub(super) fn multiply(x: &Rows, from: HeadColumns, w: &[Matrix], out: &mut Rows, to: HeadColumns) {
     for (x, out) in x.iter().zip(out.iter_mut()) {
         for (head, w) in w.iter().enumerate() {
             let product = w.multiply(&x[from.first + head * from.stride..][..w.cols]);

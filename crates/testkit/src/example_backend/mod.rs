@@ -13,6 +13,7 @@ mod recurrent;
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use throng_checkpoint::TensorView;
 use throng_core::batch::{BLOCK_TOKENS, ChosenToken, TokenLogprob};
 use throng_kernels::quant::{Format, dequantize_row};
 use throng_model::backend::rotations::Rotations;
@@ -25,11 +26,12 @@ use throng_model::batch_input::BatchInput;
 use throng_model::config::{Activation, RopeStyle, RopeTable};
 use throng_model::kv_cache::{KvLayout, KvShape};
 use throng_model::sampler::Sampler;
-use throng_model::weights::TensorView;
 
 use experts::hidden;
 pub use low_rank::LowRank;
 use norm::normalize;
+
+use crate::rotation::rotate;
 
 /// The device.
 #[derive(Debug)]
@@ -310,14 +312,7 @@ impl DeviceOps for ExampleBackend {
     ) {
         x.for_each_group(heads, |row_idx, head| {
             let (cos, sin) = tables[table_idx].at(batch.positions[row_idx] as usize);
-            for i in 0..cos.len() {
-                let (a, b) = match style {
-                    RopeStyle::HalfSplit => (i, i + cos.len()),
-                    RopeStyle::Interleaved => (2 * i, 2 * i + 1),
-                };
-                let (x, y) = (head[a], head[b]);
-                (head[a], head[b]) = (x * cos[i] - y * sin[i], y * cos[i] + x * sin[i]);
-            }
+            rotate(head, cos, sin, style);
         });
     }
 
@@ -366,16 +361,18 @@ impl DeviceOps for ExampleBackend {
 
     fn copy_columns(
         &mut self,
-        (x, from): (&Rows, HeadColumns),
-        (out, to): (&mut Rows, HeadColumns),
+        x: &Rows,
+        from: HeadColumns,
+        out: &mut Rows,
+        to: HeadColumns,
         n: usize,
         width: usize,
     ) {
-        heads::copy((x, from), (out, to), n, width);
+        heads::copy(x, from, out, to, n, width);
     }
 
-    fn matmul_heads(&mut self, x: (&Rows, HeadColumns), w: &[Matrix], out: (&mut Rows, HeadColumns)) {
-        heads::multiply(x, w, out);
+    fn matmul_heads(&mut self, x: &Rows, from: HeadColumns, w: &[Matrix], out: &mut Rows, to: HeadColumns) {
+        heads::multiply(x, from, w, out, to);
     }
 
     fn gate_rows(&mut self, x: &mut Rows, gate: &Rows) {

@@ -9,7 +9,7 @@ use super::ExampleBackend;
 pub(super) fn normalize(norm: Norm<'_, ExampleBackend>, x: &mut [f32]) {
     if let Some(bias) = norm.bias {
         let row = x.to_vec();
-        return reference::layer_norm(&row, (norm.gain, bias), norm.eps, x);
+        return reference::layer_norm(&row, norm.gain, bias, norm.eps, x);
     }
     let mean = x.iter().map(|x| x * x).sum::<f32>() / x.len() as f32;
     let inverse = 1.0 / (mean + norm.eps).sqrt();

@@ -23,10 +23,10 @@ use crate::beam_reference::reference_beam_search;
 use crate::paper_states::{PaperStates, Seen, mix};
 use rules::{Computed, Rules, digest};
 
-/// What stands before the first slot.
+/// State before the first slot.
 const BEFORE_FIRST: u64 = 0x5bd1_e995_9d1b_58c7;
 
-/// What a pass of the draft model is said to take.
+/// Stated duration of a pass of the draft model.
 const PASS_TIME: Nanos = Nanos(1_000);
 
 /// An executor that computes digests.

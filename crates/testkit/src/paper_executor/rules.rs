@@ -9,20 +9,20 @@ use throng_core::request::{AdapterId, SamplingParams, TokenId};
 use super::PaperToken;
 use crate::paper_states::{Seen, mix};
 
-/// What decides, beside the tokens, which slots a sequence has.
+/// State that decides, beside the tokens, which slots a sequence has.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Computed<'a> {
     pub(super) adapter: Option<AdapterId>,
     pub(super) media: Option<&'a PromptMedia>,
 }
 
-/// What decides, beside what was read, which token is chosen.
+/// State that decides, beside what was read, which token is chosen.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules<'a> {
     pub(super) sampling: &'a SamplingParams,
     pub(super) constraint: Option<&'a dyn TokenConstraint>,
     pub(super) computed: Computed<'a>,
-    /// Which continuation of the request.
+    /// Index of the continuation in the request.
     pub(super) index: u32,
     pub(super) n_prompt: usize,
     pub(super) vocabulary_size: u32,

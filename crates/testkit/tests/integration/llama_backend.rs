@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use throng_checkpoint::gguf::Gguf;
+use throng_checkpoint::{TensorSource, TensorView};
 use throng_core::batch::{BlockId, NewSequence, ScheduledBatch, StepOutput};
 use throng_core::executor::Executor;
 use throng_core::request::{RequestId, SamplingParams, SequenceId, TokenId};
@@ -14,8 +16,6 @@ use throng_model::backend::{BackendError, Capability, DeviceMemory};
 use throng_model::decoder::weights::{DecoderWeights, TensorError};
 use throng_model::load::{LoadError, load_bytes};
 use throng_model::runner::RunnerLimits;
-use throng_model::weights::gguf::Gguf;
-use throng_model::weights::{TensorSource, TensorView};
 use throng_testkit::llama_backend::LlamaBackend;
 use throng_testkit::tiny_model::TinyModel;
 

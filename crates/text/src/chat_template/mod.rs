@@ -51,7 +51,7 @@ const RESERVED: &[&str] = &[
     "max_length",
 ];
 
-/// What a prompt is made from.
+/// Input from which a prompt is made.
 #[derive(Debug, Clone)]
 pub struct TemplateInput<'a> {
     /// The messages, an array of objects as in the OpenAI API.
@@ -239,7 +239,7 @@ impl Compiled {
         })
     }
 
-    /// How it shows past calls, found out by trying.
+    /// Probes how the template shows past calls.
     fn history(&self, tokens: &SpecialTokens) -> HistoryForm {
         *self.history.get_or_init(|| {
             let function = json!({"name": "probe", "description": "", "parameters": {"type": "object", "properties": {}}});

@@ -175,7 +175,7 @@ impl<'a> Names<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Word<'a> {
     text: &'a str,
-    /// How many brackets are open around it.
+    /// Number of brackets that are open around it.
     depth: usize,
     is_keyword: bool,
     /// Whether a single `=` follows: the name of an argument, or the target of an assignment.

@@ -10,7 +10,7 @@ use crate::tokenizer::{PieceJoiner, Tokenizer};
 use stop::StopMatcher;
 use utf8::Utf8Stream;
 
-/// How tokens become text.
+/// Options for making text of tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetokenizeOptions {
     /// Leave control tokens out of the text.
@@ -42,7 +42,7 @@ impl Default for DetokenizeOptions {
     }
 }
 
-/// What one token made certain.
+/// Text that one token made certain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Delta {
     /// Text to append; often empty, while a character or a possible stop string is incomplete.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{CompiledGrammar, ConstraintSpec, GrammarCompiler, GrammarError};
 
-/// What a cache may hold.
+/// Bounds on a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLimits {
     /// Most grammars.
@@ -53,7 +53,7 @@ impl GrammarCache {
         Ok(grammar)
     }
 
-    /// How many grammars it holds.
+    /// Number of grammars that it holds.
     pub fn len(&self) -> usize {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner).len()
     }

@@ -25,7 +25,7 @@ const MAX_SHARED_LEXER_BYTES: usize = 8 << 20;
 /// Most ways to go on at one place of an output.
 const MAX_ROW_ITEMS: usize = 8000;
 
-/// What compiling one constraint may take.
+/// Bounds on compiling one constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompileLimits {
     /// Bytes of a schema, of the texts of a choice, or of a structural tag.
@@ -250,7 +250,7 @@ fn lock(parser: &Mutex<TokenParser>) -> std::sync::MutexGuard<'_, TokenParser> {
     parser.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What llguidance says is wrong, as a type.
+/// Error of llguidance, as a type.
 fn failure(message: &str) -> GrammarError {
     const LIMITS: &[&str] = &[
         "fuel",

@@ -1,6 +1,6 @@
 //! Why a constraint cannot be used. Does not know HTTP statuses and the names of parameters.
 
-/// Why a constraint could not be compiled or evaluated.
+/// Reason why a constraint could not be compiled or evaluated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrammarError {
     /// The constraint is not what its kind requires: a regular expression with a syntax error, a rule that is

@@ -11,7 +11,7 @@ const BOUNDS: [(usize, usize); 2] = [(2, 8 << 10), (3, 1 << 10)];
 /// The expressions that one text must match.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Operands {
-    /// How many.
+    /// Number of bytes.
     pub n: usize,
     /// Bytes of their sources.
     pub n_bytes: usize,

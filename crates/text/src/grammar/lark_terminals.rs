@@ -11,10 +11,10 @@ use super::intersection::Operands;
 use super::json_schema::{self, Numbers};
 use crate::exact_number;
 
-/// What one rule or terminal is made of.
+/// Parts of one rule or terminal.
 #[derive(Debug, Default)]
 struct Definition<'g> {
-    /// How often `&` stands in it.
+    /// Number of `&` in it.
     n_ands: usize,
     /// Bytes of its texts and expressions.
     n_bytes: usize,

@@ -41,8 +41,8 @@ impl GrammarMatcher {
         &self.grammar
     }
 
-    /// Which tokens may follow `output`: token `t` where bit `t % 32` of word `t / 32` is set; `allowed` has
-    /// a bit for each token of the vocabulary or more, the others become 0. Where the output is complete, end
+    /// Tokens that may follow `output`: token `t` where bit `t % 32` of word `t / 32` is set; `allowed` has a
+    /// bit for each token of the vocabulary or more, the others become 0. Where the output is complete, end
     /// tokens are among them; where it is complete and nothing may be added, or where it already has an end
     /// token, they are all. There is always at least one.
     ///

@@ -88,7 +88,7 @@ impl TokenizerEnv for Vocabulary {
     }
 }
 
-/// What a token spells in the trie. Control tokens and end tokens get the marker in front that no text has,
+/// Spelling of a token in the trie. Control tokens and end tokens get the marker in front that no text has,
 /// so that a grammar's text never produces them; so do tokens too long for the trie, and those that spell
 /// nothing.
 fn trie_bytes(tokenizer: &Tokenizer, id: u32, is_end: bool) -> Vec<u8> {

@@ -7,7 +7,7 @@ use regex_syntax::hir::Hir;
 
 /// The longest text, in bytes, that a rule may match: a stream is held back by as much.
 const MAX_MATCH_BYTES: usize = 1024;
-/// What the automaton of a rule set may take, in bytes.
+/// Most bytes of a rule set's automaton.
 const MAX_AUTOMATON_BYTES: usize = 16 << 20;
 /// Patterns of all rules of a set.
 const MAX_PATTERNS: usize = 10_000;
@@ -18,33 +18,33 @@ const MAX_PATTERNS: usize = 10_000;
 pub enum TextRule {
     /// Texts that match wherever they stand.
     Literals(Vec<String>),
-    /// What matches a regular expression, in the syntax of the crate `regex`.
+    /// Texts that match a regular expression, in the syntax of the crate `regex`.
     Regex(String),
 }
 
-/// Why rules cannot be used; `rule` is the number of the one at fault.
+/// Reason why rules cannot be used; `rule` is the number of the one at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// The pattern is not a regular expression.
     #[error("rule {rule}: {reason}")]
     Syntax {
-        /// Which.
+        /// Index of the rule.
         rule: usize,
-        /// What is wrong with it.
+        /// Error of the expression.
         reason: String,
     },
     /// The pattern matches the empty text, which stands everywhere.
     #[error("rule {rule} matches the empty text")]
     Empty {
-        /// Which.
+        /// Index of the rule.
         rule: usize,
     },
-    /// What it matches has no bound, or is longer than what a stream can hold back.
+    /// Matches have no bound, or may be longer than what a stream can hold back.
     #[error(
         "rule {rule} matches texts of more than {MAX_MATCH_BYTES} bytes: bound its repetitions, as in .{{0,50}}"
     )]
     TooLong {
-        /// Which.
+        /// Index of the rule.
         rule: usize,
     },
     /// All rules together are too large.

@@ -10,7 +10,7 @@ use super::rules::RuleSet;
 pub struct Found {
     /// The rule.
     pub rule: usize,
-    /// Where in the text the match begins, in bytes.
+    /// Start of the match in the text, in bytes.
     pub start: usize,
 }
 
@@ -21,7 +21,7 @@ pub struct TextFilter {
     rules: Arc<RuleSet>,
     /// The end of the text: what may still become part of a match, and one character before it.
     buffer: String,
-    /// Where in the text the buffer begins.
+    /// Start of the buffer in the text.
     buffer_start: usize,
     /// End of the text for which it is known whether a match ends there or before.
     n_decided: usize,
@@ -59,7 +59,7 @@ impl TextFilter {
         self.found
     }
 
-    /// How many bytes of the text can be shown while more may come.
+    /// Bytes of the text that can be shown while more may come.
     pub fn n_shown(&self) -> usize {
         if let Some(found) = self.found {
             return found.start;

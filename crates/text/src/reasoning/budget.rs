@@ -7,10 +7,10 @@ pub struct ThinkingBudget {
     n_left: u32,
     open: Vec<u32>,
     close: Vec<u32>,
-    /// What is forced, `close` at its end.
+    /// Forced tokens, `close` at their end.
     ending: Vec<u32>,
     state: State,
-    /// How many tokens of the sequence that is looked for the answer ends with.
+    /// Number of tokens at the answer's end that the sought sequence begins with.
     n_matched: usize,
 }
 
@@ -81,8 +81,8 @@ impl ThinkingBudget {
     }
 }
 
-/// How many tokens of `pattern` a text ends with after `token`, if it ended with `n` before. The patterns are
-/// a few tokens long, so all shorter beginnings are tried.
+/// Number of tokens of `pattern` that a text ends with after `token`, if it ended with `n` before. The
+/// patterns are a few tokens long, so all shorter beginnings are tried.
 fn matched(pattern: &[u32], n: usize, token: u32) -> usize {
     let seen = |i: usize| if i < n { pattern[i] } else { token };
     (1..=(n + 1).min(pattern.len()))

@@ -9,7 +9,7 @@ pub(crate) use span::ReasoningSpan;
 
 use crate::tool_calls::Harmony;
 
-/// How a model marks its reasoning.
+/// Format of a model's reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningFormat {
     /// `<think>…</think>`: DeepSeek R1 and V3.1, Qwen 3, GLM and many more.
@@ -62,7 +62,7 @@ impl ReasoningFormat {
         Self::OF_TEMPLATES.iter().find(fits).map(|row| row.1)
     }
 
-    /// What opens the reasoning, in all spellings.
+    /// Markers that open the reasoning, in all spellings.
     pub fn opens(self) -> &'static [&'static str] {
         match self {
             Self::Think => &["<think>"],
@@ -73,7 +73,7 @@ impl ReasoningFormat {
         }
     }
 
-    /// What closes it, in all spellings.
+    /// Markers that close it, in all spellings.
     pub fn closes(self) -> &'static [&'static str] {
         match self {
             Self::Think => &["</think>"],
@@ -84,7 +84,7 @@ impl ReasoningFormat {
         }
     }
 
-    /// What closes it, and what opens it once more.
+    /// Markers that close it, and those that open it once more.
     pub(crate) fn either(self) -> &'static [&'static str] {
         match self {
             Self::Think => &["<think>", "</think>"],

@@ -9,7 +9,8 @@ use super::gguf_vocabulary::{CONTROL, GgufVocabulary, UNKNOWN, USER_DEFINED};
 use super::pairs::PairFrame;
 use crate::error::TokenizerError;
 
-/// What the converter puts before a token that begins a word; other tokens of WordPiece lose their `##`.
+/// Character that the converter puts before a token that begins a word; other tokens of WordPiece lose their
+/// `##`.
 const WORD_START: char = '▁';
 /// Ids of BERT's own vocabulary, which old files leave out.
 const CLS_OF_BERT: u32 = 101;
@@ -104,8 +105,8 @@ pub(super) fn unigram(vocabulary: &GgufVocabulary) -> Result<Value, TokenizerErr
     }))
 }
 
-/// What stands around a pair of texts where an encoder has byte-level BPE: ModernBERT has one separator
-/// between them, RoBERTa two.
+/// Frame of a pair of texts for an encoder with byte-level BPE: ModernBERT has one separator between them,
+/// RoBERTa two.
 pub(super) fn pair_frame(vocabulary: &GgufVocabulary, prefix: &[u32], suffix: &[u32]) -> Option<PairFrame> {
     let separator = vocabulary.encoder.separator_token_id.filter(|_| !suffix.is_empty())?;
     let n_between = if vocabulary.pre.as_deref() == Some("modern-bert") { 1 } else { 2 };

@@ -39,7 +39,7 @@ const MAX_VOCABULARY: usize = 1 << 24;
 /// Texts longer than this are refused unless [`Tokenizer::limit_to_context`] says otherwise.
 const DEFAULT_MAX_TEXT_BYTES: usize = 32 << 20;
 
-/// How to read a text.
+/// Options for reading a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EncodeOptions {
     /// Put around the text what the tokenizer puts around a sequence (BOS, for most). Never a second BOS.
@@ -56,10 +56,10 @@ pub struct Tokenizer {
     pre_tokenizer: PipelinePreTokenizer,
     model: Option<PipelineModel>,
     added: AddedVocabulary,
-    /// How many of the normalizers run after added tokens are cut out.
+    /// Number of normalizers that run after added tokens are cut out.
     n_late_normalizers: usize,
     pieces: Pieces,
-    /// What `add_special_tokens` puts before and after a sequence.
+    /// Tokens that `add_special_tokens` puts before and after a sequence.
     prefix: Vec<u32>,
     suffix: Vec<u32>,
     pair: PairFrame,
@@ -71,7 +71,7 @@ pub struct Tokenizer {
     told_double_bos: AtomicBool,
 }
 
-/// Which token does what, where the files say so.
+/// Roles of tokens, where the files say so.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TokenRoles {
     pub(crate) bos: Option<u32>,
@@ -93,7 +93,7 @@ pub struct SpecialTokens {
     pub plain_added: Vec<String>,
 }
 
-/// What a loader hands over; `Tokenizer::assemble` does what is common to all.
+/// Parts from a loader; `Tokenizer::assemble` does the rest, which is common to all.
 pub(crate) struct Parts {
     frame: PipelineTokenizer,
     model: Option<PipelineModel>,
@@ -103,7 +103,7 @@ pub(crate) struct Parts {
     rule: pieces::PieceRule,
     prefix: Vec<u32>,
     suffix: Vec<u32>,
-    /// What the file puts around a pair of sequences; `None`: what it puts around one.
+    /// Frame that the file puts around a pair of sequences; `None`: that around one.
     pair: Option<PairFrame>,
     roles: TokenRoles,
     /// [`SpecialTokens::named`].
@@ -266,8 +266,8 @@ impl Tokenizer {
         &self.pieces
     }
 
-    /// What the file calls normalizers, and what it calls a pre-tokenizer although it changes the text: the
-    /// library makes one chain of both, but a space put in front belongs to a piece between added tokens.
+    /// Normalizers of the file, and pre-tokenizers of it that change the text: the library makes one chain of
+    /// both, but a space put in front belongs to a piece between added tokens.
     fn normalizers(&self) -> (&[PipelineNormalizer], &[PipelineNormalizer]) {
         let normalizers = self.frame.get_normalizers();
         normalizers.split_at(normalizers.len().saturating_sub(self.n_late_normalizers))

@@ -23,7 +23,7 @@ impl PairFrame {
         self.prefix.iter().chain(&self.infix).chain(&self.suffix).map(|(token, _)| token)
     }
 
-    /// How many special tokens there are.
+    /// Number of special tokens.
     pub fn n_special(&self) -> usize {
         self.prefix.len() + self.infix.len() + self.suffix.len()
     }
@@ -45,7 +45,7 @@ impl Tokenizer {
         [&self.prefix, &self.suffix]
     }
 
-    /// What stands around a pair of sequences.
+    /// Frame of a pair of sequences.
     pub fn around_pair(&self) -> &PairFrame {
         &self.pair
     }

@@ -28,7 +28,7 @@ pub(crate) struct TokenEntry {
     pub(crate) special: bool,
 }
 
-/// How the beginning of the text differs from the rest.
+/// Difference between the beginning of the text and the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
     /// No difference.
@@ -41,7 +41,7 @@ enum Start {
     NoJoiner,
 }
 
-/// How a token's spelling is decoded to bytes; from the `decoder` of a `tokenizer.json`.
+/// Rule that decodes a token's spelling to bytes; from the `decoder` of a `tokenizer.json`.
 #[derive(Debug, Clone)]
 pub(crate) struct PieceRule {
     byte_level: bool,

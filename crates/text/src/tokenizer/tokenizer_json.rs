@@ -84,7 +84,7 @@ fn template_ids(frame: &PipelineTokenizer, before: bool) -> Vec<u32> {
     run.iter().map(|&(token, _)| token.id()).collect()
 }
 
-/// What the file puts around a pair; `None` where it adds no token to one.
+/// Frame that the file puts around a pair; `None` where it adds no token to one.
 fn pair_frame(frame: &PipelineTokenizer) -> Option<PairFrame> {
     let template = &frame.get_post_processor().pair;
     let run =

@@ -28,7 +28,7 @@ struct ValueText {
     /// The text of a value that is not only a string; it is known at the end what it is.
     text: String,
     is_streamed: bool,
-    /// Where in the JSON of an object or a list it is.
+    /// Place in the JSON of an object or a list.
     tree: Option<ValueSpan>,
     has_begun: bool,
     /// A line break that is dropped if the value ends after it.

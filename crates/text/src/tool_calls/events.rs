@@ -34,7 +34,7 @@ pub enum AnswerEvent {
     },
 }
 
-/// Where the formats' state machines put what they found.
+/// Events that the formats' state machines found.
 #[derive(Debug, Default)]
 pub(crate) struct EventSink {
     events: Vec<AnswerEvent>,
@@ -64,7 +64,7 @@ impl EventSink {
         Self { only_first_call, ids, ..Self::default() }
     }
 
-    /// What was found since the last time.
+    /// Takes the events found since the last time.
     pub(crate) fn take(&mut self) -> Vec<AnswerEvent> {
         std::mem::take(&mut self.events)
     }

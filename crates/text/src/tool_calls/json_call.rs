@@ -5,7 +5,7 @@ use super::events::EventSink;
 use super::json_text::{Decoded, StringDecoder, Value, ValueSpan};
 use super::schemas::ToolSchemas;
 
-/// What a character meant.
+/// Meaning of a character.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CallStep {
     /// The object goes on.
@@ -22,7 +22,7 @@ pub(super) struct JsonCall {
     state: State,
     /// All text so far, until the call has begun: what is given back if it does not.
     raw: String,
-    /// How many objects around the one with the name (`{"type": "function", "function": {"name": …}}`).
+    /// Number of objects around the one with the name (`{"type": "function", "function": {"name": …}}`).
     n_around: u32,
     name: Option<String>,
     /// Arguments that came before the name.

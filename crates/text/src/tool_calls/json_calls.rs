@@ -19,7 +19,7 @@ const CODE_END: &str = "```";
 /// The markers around the name of a named call.
 const NAMED: &[&str] = &["[TOOL_CALLS]", "[CALL_ID]", ARGS];
 
-/// How a family spells it.
+/// Spelling of a family.
 #[derive(Debug)]
 pub(super) struct JsonSpelling {
     /// The markers before calls; one that ends with `[` opens the list itself.

@@ -1,7 +1,7 @@
 //! JSON one character at a time: where a value ends, what a string says, how text is written as a string.
 //! Does not check that a value is well-formed: a model's mistakes are its client's to see.
 
-/// What a character meant.
+/// Meaning of a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
     /// The value goes on.
@@ -61,7 +61,7 @@ impl ValueSpan {
     }
 }
 
-/// What became of a character of a string.
+/// Outcome of a character of a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decoded {
     /// The character that is meant.

@@ -40,7 +40,7 @@ const MAX_NAME_BYTES: usize = 128;
 /// Most text that is held back after a tag to see whether it ends a value; with more the tag is text.
 const MAX_HELD_BYTES: usize = 256;
 
-/// How a model writes calls of tools.
+/// Format in which a model writes calls of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolCallFormat {
     /// `<tool_call>{"name": …, "arguments": …}</tool_call>`: Hermes, Qwen 2.5 and 3, Granite 4 and many more.
@@ -197,7 +197,7 @@ impl ToolCallFormat {
     }
 }
 
-/// Which machine reads a format, and how its family spells it.
+/// State machine of a format, with the spelling of its family.
 enum Spelling {
     Json(&'static JsonSpelling),
     Section(&'static SectionSpelling),

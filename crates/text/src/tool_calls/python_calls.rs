@@ -9,7 +9,7 @@ use super::python_literal;
 use super::scanner::{Machine, Step};
 use super::schemas::ToolSchemas;
 
-/// How a family spells it.
+/// Spelling of a family.
 #[derive(Debug)]
 pub(super) struct PythonSpelling {
     /// The markers around the calls; without any they must be all of the answer.

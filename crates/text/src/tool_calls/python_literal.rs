@@ -79,7 +79,7 @@ impl Reader<'_> {
         })
     }
 
-    /// What stands between brackets, separated by commas.
+    /// Elements between brackets, separated by commas.
     fn elements(
         &mut self,
         open: char,

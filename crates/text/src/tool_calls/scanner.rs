@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use super::events::EventSink;
 
-/// What became of a character.
+/// Outcome of a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The character was taken.
@@ -48,7 +48,7 @@ pub(crate) struct Scanner {
     control: Vec<&'static str>,
 }
 
-/// How the text held back compares with the markers.
+/// Comparison of the text held back with the markers.
 enum Found {
     Marker(&'static str),
     Beginning,

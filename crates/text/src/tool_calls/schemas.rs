@@ -68,7 +68,7 @@ impl Kinds {
         if kinds == Self::default() { Self::STRING } else { kinds }
     }
 
-    /// What a schema says; nothing at all where it does not tell.
+    /// Type that a schema gives; none where it does not tell.
     fn of_schema(schema: &Value, root: &Value, depth: usize, n_left: &Cell<usize>) -> Self {
         if depth == MAX_DEPTH || n_left.get() == 0 {
             return Self::default();

@@ -6,10 +6,10 @@ use super::is_tool_name;
 use super::json_text::{Value, ValueSpan};
 use super::scanner::{Machine, Step};
 
-/// What is longer than this before the separator is no name.
+/// Longest name before the separator.
 const MAX_HEADER_BYTES: usize = 256;
 
-/// How a family spells it.
+/// Spelling of a family.
 #[derive(Debug)]
 pub(super) struct SectionSpelling {
     /// Before all calls, and before each.

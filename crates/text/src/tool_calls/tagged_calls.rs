@@ -10,7 +10,7 @@ use super::scanner::{Machine, Step};
 use super::schemas::ToolSchemas;
 use super::{MAX_HELD_BYTES, MAX_NAME_BYTES, is_tool_name};
 
-/// How a family spells it.
+/// Spelling of a family.
 #[derive(Debug)]
 pub(super) struct TagSpelling {
     /// Outside of calls: before calls, and before a function, which may come without.

@@ -4,6 +4,7 @@ mod chat;
 mod completion;
 mod text_offsets;
 
+use serde::Serialize;
 use throng_core::request::TokenId;
 
 use crate::answer::{AnswerShape, ChoiceEnd, Tally, Timings};
@@ -145,6 +146,18 @@ impl Response {
         let usage = self.options.stream.include_usage.then(|| usage(&self.tally));
         let timings = self.timings(&self.tally);
         (usage.is_some() || timings.is_some()).then_some((usage, timings))
+    }
+
+    /// Writes the end of a stream: usage as a chunk where it was requested, then the last event.
+    fn push_end<'a, C: Serialize>(
+        &'a self,
+        of_usage: impl FnOnce(&Envelope<'a>, Usage, Option<Timings>) -> C,
+        out: &mut Events,
+    ) {
+        if self.options.stream.include_usage {
+            out.push(&of_usage(&self.envelope(), usage(&self.tally), self.timings()));
+        }
+        out.push_done();
     }
 }
 

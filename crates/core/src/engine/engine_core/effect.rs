@@ -21,29 +21,29 @@ pub enum Effect {
     Refuse {
         /// The id it came with.
         request: RequestId,
-        /// Why.
+        /// Reason.
         failure: EngineFailure,
     },
     /// A request waits no more: see [`Intake::leave_queue`](crate::engine::Intake::leave_queue). Once for
     /// each submitted request.
     LeaveQueue {
-        /// What it counted: [`crate::request::Request::n_queued_tokens`].
+        /// Queued tokens that it counted: [`crate::request::Request::n_queued_tokens`].
         n_tokens: usize,
     },
     /// An event for the reader of a request.
     Deliver {
-        /// Whose stream.
+        /// Request of the stream.
         request: RequestId,
         /// The event.
         event: StreamEvent,
     },
     /// The stream of a request ends: after its last event, or with a failure. Once for each accepted request.
     Close {
-        /// Whose stream.
+        /// Request of the stream.
         request: RequestId,
         /// None when all its continuations have finished.
         failure: Option<EngineFailure>,
-        /// Where its time went.
+        /// Trace of its time.
         trace: Arc<RequestTrace>,
     },
     /// Run this batch on the current executor, after those that it was given before; its end is told with
@@ -51,7 +51,7 @@ pub enum Effect {
     Execute {
         /// The current executor.
         epoch: Epoch,
-        /// What to run.
+        /// Batch to run.
         batch: Arc<ScheduledBatch>,
     },
     /// Evaluate these masks, which no step has yet, and tell it with
@@ -60,7 +60,7 @@ pub enum Effect {
     EvaluateMasks(Arc<SequenceMasks>),
     /// The oldest step ended or was given up.
     EndStep {
-        /// What it was; the time of planning is not known to the core and stands at 0.
+        /// Record of the step; the time of planning is not known to the core and stands at 0.
         record: StepRecord,
         /// None when it gave a result.
         failure: Option<EngineFailure>,
@@ -74,7 +74,7 @@ pub enum Effect {
     },
     /// Leave the current executor: there will not be another.
     GiveUpExecutor {
-        /// Why, for the log.
+        /// Reason, for the log.
         reason: String,
     },
     /// The engine is in another state. With [`EngineState::Stopped`] no effect comes any more but refusals.

@@ -6,7 +6,7 @@ use crate::request::{Request, RequestId, SequenceId};
 use crate::scheduler::MaskReport;
 use crate::time::{Nanos, Timestamp};
 
-/// Which executor is meant: one more with each that is asked for; the first is 0.
+/// Number of an executor: one more with each that is requested; the first is 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(pub u64);
 
@@ -27,7 +27,7 @@ pub enum Input {
     /// The reader of a request is so far behind that it has to be paused. One [`Self::ReaderCaughtUp`]
     /// answers it, which may come after the next of these.
     ReaderBehind {
-        /// Which request.
+        /// The request.
         request: RequestId,
         /// The weight of the events that wait.
         n_events: usize,
@@ -41,16 +41,16 @@ pub enum Input {
     StepDone(StepDone),
     /// An executor that was asked for can run steps.
     ExecutorMade {
-        /// Which one.
+        /// The executor.
         epoch: Epoch,
-        /// What it can hold.
+        /// Its capacity.
         capacity: ExecutorCapacity,
     },
     /// An executor that was asked for could not be made.
     ExecutorNotMade {
-        /// Which one.
+        /// The executor.
         epoch: Epoch,
-        /// Why, for the log.
+        /// Reason, for the log.
         reason: String,
     },
     /// Finish what is there, at most until `deadline`, and stop.
@@ -66,11 +66,11 @@ pub enum Input {
 /// The end of the oldest step of an executor.
 #[derive(Debug)]
 pub struct StepDone {
-    /// Whose step it was.
+    /// Executor that ran the step.
     pub epoch: Epoch,
-    /// What it brought.
+    /// Its output.
     pub output: StepOutput,
-    /// How long the executor took.
+    /// Execution time.
     pub executing: Nanos,
     /// Whether it brought anything. After an error the executor is gone.
     pub result: Result<(), StepError>,
@@ -84,7 +84,7 @@ impl StepDone {
     }
 }
 
-/// Why a step gave no result.
+/// Reason why a step gave no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepError {
     /// The executor said so.

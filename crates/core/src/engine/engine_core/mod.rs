@@ -35,7 +35,7 @@ pub const EXECUTOR_TIMEOUT: Nanos = Nanos::from_ms(60_000);
 #[derive(Debug)]
 pub struct EngineCore {
     config: EngineConfig,
-    /// What the first executor could hold; those that follow must be able to as well.
+    /// Capacity of the first executor; those that follow must have at least as much.
     capacity: ExecutorCapacity,
     state: EngineState,
     scheduler: Scheduler,

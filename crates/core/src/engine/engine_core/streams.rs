@@ -24,7 +24,7 @@ pub struct Streams {
     paused: BTreeSet<(Timestamp, RequestId)>,
     /// Requests that wait for their first step, and since when; the longest first.
     queued: BTreeSet<(Timestamp, RequestId)>,
-    /// What became of the step whose requests the scheduler reports as failed.
+    /// Failure of the step whose requests the scheduler reports as failed.
     pub step_failure: EngineFailure,
     /// Requests that failed.
     pub n_failed: u64,
@@ -44,12 +44,12 @@ struct OpenStream {
     prompt_reports: Vec<TokenReport>,
     reader: Reader,
     trace: OpenTrace,
-    /// How often the reader fell behind less how often it caught up: the two may overtake each other on their
-    /// way.
+    /// Number of times that the reader fell behind, less the times that it caught up: the two may overtake
+    /// each other on their way.
     n_behind: u32,
 }
 
-/// How far the reader of a stream is.
+/// State of a stream's reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reader {
     KeepsUp,

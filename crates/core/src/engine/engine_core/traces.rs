@@ -8,7 +8,7 @@ use crate::timeline::request_trace::{QueueCause, QueueWaits, RequestTrace, StepS
 
 use crate::engine::step_log::StepRecord;
 
-/// How long the queue has waited, by cause, since the engine's start. A request that waits reads it twice.
+/// Waiting time of the queue, by cause, since the engine's start. A request that waits reads it twice.
 #[derive(Debug, Default)]
 pub struct QueueClock {
     waits: QueueWaits,

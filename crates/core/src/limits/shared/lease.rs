@@ -8,19 +8,19 @@ use std::sync::Arc;
 /// After this time without the pool, everything that gateways used beyond an equal part has left the minute:
 /// the lease, the minute and its last quarter of a second, and how far apart gateways may have noticed.
 const OTHERS_HAVE_YIELDED: Nanos = Nanos(LEASE.0 + 62_000_000_000);
-/// How long the pool's word that nothing is left holds.
+/// Time for which the pool's word that nothing is left holds.
 const FINAL_FOR: Nanos = Nanos(50_000_000);
-/// How often the pool is asked whether a scope that was short is so still.
+/// Interval of asking the pool whether a scope that was short is so still.
 const ASK_IF_SHORT: Nanos = Nanos(500_000_000);
 /// A share that is not used is given back after this time.
 const UNUSED_FOR: Nanos = Nanos(5_000_000_000);
 /// The pool hears of every share at least so often, so that it does not forget the scope.
 const REFRESH: Nanos = Nanos(20_000_000_000);
 
-/// What a gateway knows of itself among the others.
+/// Knowledge of a gateway about itself among the others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Standing {
-    /// How many gateways there are.
+    /// Number of gateways.
     pub n_gateways: u64,
     /// When the last answered question was sent; none before the first.
     pub heard_at: Option<Timestamp>,
@@ -81,7 +81,7 @@ impl Lease {
         }
     }
 
-    /// How much may be used here now; where there is no limit, there is none.
+    /// Amount that may be used here now; none where there is no limit.
     pub fn allowed(&self, standing: &Standing, now: Timestamp) -> [Option<u64>; 3] {
         let age = standing.heard_at.map(|at| now.since(at));
         std::array::from_fn(|k| {
@@ -141,7 +141,7 @@ impl Lease {
             || (self.is_unused(now) && used == [0; 3] && self.share != [0; 3])
     }
 
-    /// What to say to the pool. From now on no more than what is kept is used.
+    /// Makes a question to the pool. From now on no more than what is kept is used.
     pub fn ask(
         &mut self,
         name: &Arc<str>,
@@ -184,7 +184,7 @@ impl Lease {
         self.epoch = standing.epoch;
     }
 
-    /// What may still be used: the rest of this gateway's share and what no gateway has leased.
+    /// Amounts that may still be used: the rest of this gateway's share and what no gateway has leased.
     pub fn left(&self, used: Amounts, standing: &Standing, now: Timestamp) -> [Option<u64>; 3] {
         let allowed = self.allowed(standing, now);
         std::array::from_fn(|k| {

@@ -30,7 +30,7 @@ pub struct Leases {
     least_gateways: u64,
     pub(super) number: u64,
     pub(super) sent_at: Option<Timestamp>,
-    /// Where the next question goes on if there was too much for one.
+    /// Scope after which the next question goes on if there was too much for one.
     after: Option<Arc<str>>,
 }
 
@@ -92,7 +92,7 @@ impl Leases {
         self.limiter.cancel(reservation);
     }
 
-    /// What is left of the limits, as far as this gateway knows.
+    /// Rests of the limits, as far as this gateway knows.
     pub fn status(&mut self, scopes: &[Scope], now: Timestamp) -> Status {
         let mut status = Status::default();
         for scope in scopes {

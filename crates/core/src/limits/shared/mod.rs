@@ -31,7 +31,7 @@ use std::sync::Arc;
 use super::limiter::Limits;
 use crate::time::Nanos;
 
-/// How long a gateway may use its shares after it last heard from the pool.
+/// Time for which a gateway may use its shares after it last heard from the pool.
 pub const LEASE: Nanos = Nanos(5_000_000_000);
 /// Most scopes in one question.
 pub const MAX_ENTRIES: usize = 256;
@@ -41,7 +41,7 @@ const MOST: u64 = 1 << 53;
 /// One number for each of requests in a minute, tokens in a minute, and requests at a time.
 pub type Amounts = [u64; 3];
 
-/// What a gateway says to the pool and asks of it.
+/// Report of a gateway to the pool, with its requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeaseRequest {
     /// Goes up with each question of a gateway.
@@ -52,7 +52,7 @@ pub struct LeaseRequest {
     pub entries: Vec<LeaseRequestEntry>,
 }
 
-/// What a gateway has of a scope, and what it wants.
+/// Shares of a scope that a gateway has and wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRequestEntry {
     /// The scope's name.
@@ -61,9 +61,9 @@ pub struct LeaseRequestEntry {
     pub limits: [Option<u64>; 3],
     /// The share that the gateway goes on using.
     pub keep: Amounts,
-    /// What requests that wait lack.
+    /// Amounts that waiting requests lack.
     pub need: Amounts,
-    /// What it would have besides, if nobody else needs it.
+    /// Amounts that it would have besides, if nobody else needs them.
     pub want: Amounts,
     /// Whether it keeps no more than it uses.
     pub yields: bool,
@@ -72,9 +72,9 @@ pub struct LeaseRequestEntry {
 /// The pool's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseReply {
-    /// How many gateways there are.
+    /// Number of gateways.
     pub n_gateways: u64,
-    /// Which memory of the pool it is. Whoever sees another one than before says what it has.
+    /// Number of the pool's memory. A gateway that sees another one than before reports its shares.
     pub epoch: u64,
     /// Whether nothing is given because gateways may not have said yet what they have.
     pub is_settling: bool,
@@ -84,12 +84,12 @@ pub struct LeaseReply {
     pub short: Vec<Arc<str>>,
 }
 
-/// What a gateway may use of a scope.
+/// Amounts that a gateway may use of a scope.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeaseReplyEntry {
     /// The share from now on.
     pub share: Amounts,
-    /// What nobody has.
+    /// Amounts that nobody has.
     pub free: Amounts,
     /// Whether all others keep no more than they use.
     pub is_final: bool,

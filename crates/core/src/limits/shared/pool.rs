@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::{Amounts, LEASE, LeaseReply, LeaseReplyEntry, LeaseRequest, LeaseRequestEntry};
 
 const LEASE_MS: u64 = LEASE.0 / 1_000_000;
-/// What a gateway that has gone may have used counts until its minute is over.
+/// Time for which the usage of a gateway that has gone counts, until its minute is over.
 const HOLD_MS: u64 = LEASE_MS + 61_000;
-/// Where no gateway was here for so long, some may have gone on by themselves.
+/// Time without any gateway after which some may have gone on by themselves.
 const GAP_MS: u64 = 1_500;
 /// Time without grants afterwards.
 const SETTLING_MS: u64 = 2_000;
@@ -17,7 +17,7 @@ const SETTLING_MS: u64 = 2_000;
 const PRESENT_MS: u64 = 1_000;
 /// A scope counts as short for this time after somebody wanted more than was left.
 const SHORT_MS: u64 = 2_000;
-/// What a gateway said of a scope that is short counts for this time.
+/// Time for which the report of a gateway about a scope that is short counts.
 const YIELDED_MS: u64 = 150;
 /// Most scopes of which gateways are told that they are short.
 const MAX_SHORT: usize = 256;

@@ -106,14 +106,14 @@ impl Scheduler {
         }
     }
 
-    /// How many drafts sequence `i` has, or may have made, that could become tokens.
+    /// Number of drafts that sequence `i` has, or may have made, and that could become tokens.
     fn n_useful_drafts(&self, i: usize) -> usize {
         let sequence = &self.running[i];
         sequence.drafts().len().max(sequence.state.n_to_draft).min(self.n_possible_drafts(i))
     }
 
-    /// How many drafts of sequence `i` may be computed in a step, none of a beam: they keep within the limits
-    /// on drafts, and with the token after them within the request's `max_tokens` and the context.
+    /// Number of drafts of sequence `i` that may be computed in a step, none of a beam: they keep within the
+    /// limits on drafts, and with the token after them within the request's `max_tokens` and the context.
     fn n_possible_drafts(&self, i: usize) -> usize {
         let sequence = &self.running[i];
         if sequence.request.sampling.beams.is_some() {

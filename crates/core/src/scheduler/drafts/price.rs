@@ -49,8 +49,8 @@ pub(super) struct DraftPrice<'a> {
 }
 
 impl DraftPrice<'_> {
-    /// How many drafts at the positions from `start` on, at most `most`, are worth being verified if each is
-    /// accepted with probability `acceptance` after all before it.
+    /// Number of drafts at the positions from `start` on, at most `most`, that are worth being verified if
+    /// each is accepted with probability `acceptance` after all before it.
     pub(super) fn n_worthwhile(&self, acceptance: f64, start: usize, most: usize) -> usize {
         self.n_worth(acceptance, self.verifying_ms(start), most)
     }

@@ -17,14 +17,13 @@ const PART_OF_SHARE: usize = 4;
 /// For so long after a request of a tenant that asks for little, others' steps are short.
 const REMEMBERED: Nanos = Nanos::from_ms(60_000);
 
-/// What a step takes whatever is in it may be this part of a short step: a shorter one would waste the
-/// machine.
+/// Most of a short step that its fixed work may be: a shorter one would waste the machine.
 const FIXED_PART_OF_STEP: f64 = 0.1;
 
 /// Chunks may make a short step this many times as long as it would be without: prompts must end.
 const MOST_SLOWDOWN: f64 = 1.25;
 
-/// What is known of tenants that ask for little.
+/// Knowledge about tenants that ask for little.
 #[derive(Debug, Default)]
 pub(in crate::scheduler) struct LowShareTenants {
     /// The latest whose request was started, and when.
@@ -33,7 +32,7 @@ pub(in crate::scheduler) struct LowShareTenants {
     has_stepped_alone: bool,
 }
 
-/// What runs, of a tenant or of all.
+/// Running work, of a tenant or of all.
 #[derive(Debug, Default, Clone, Copy)]
 struct Load {
     n_sequences: usize,

@@ -41,7 +41,7 @@ pub struct MaskReport {
     pub sequence: SequenceId,
     /// Number of the masks.
     pub number: u64,
-    /// How long these masks took.
+    /// Time spent on these masks.
     pub took: Nanos,
     /// Time of all masks of the request since the last report.
     pub charged: Nanos,

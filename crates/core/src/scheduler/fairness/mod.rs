@@ -30,7 +30,7 @@ pub struct WaitingQueue {
     /// The service level of those served: no tenant that comes (back) starts below it, so that absence saves
     /// up no credit.
     floor: u64,
-    /// What kept the next sequence from starting in the newest step.
+    /// Cause that kept the next sequence from starting in the newest step.
     pub(super) cause: Option<QueueCause>,
 }
 
@@ -42,7 +42,7 @@ struct Tenant {
 }
 
 impl WaitingQueue {
-    /// How many sequences wait.
+    /// Number of waiting sequences.
     pub fn len(&self) -> usize {
         self.n_sequences
     }
@@ -52,7 +52,7 @@ impl WaitingQueue {
         self.n_sequences == 0
     }
 
-    /// How many of a tenant wait.
+    /// Number of waiting sequences of a tenant.
     pub fn len_of(&self, tenant: &TenantId) -> usize {
         self.tenants.get(tenant).map_or(0, |tenant| tenant.queue.len())
     }

@@ -7,8 +7,8 @@ use crate::scheduler::Scheduler;
 use crate::time::Nanos;
 
 impl Scheduler {
-    /// How long steps take, with contexts as long as those that run now, and how many sequences fit beside
-    /// each other; none before the first step.
+    /// Duration of steps, with contexts as long as those that run now, and how many sequences fit beside each
+    /// other; none before the first step.
     pub fn machine(&self) -> Option<ServiceRate> {
         let n_running = self.running.len();
         let n_positions = self.running.iter().map(|sequence| sequence.n_computed()).sum::<usize>();

@@ -19,11 +19,11 @@ const NEWEST_WEIGHT: f64 = 0.2;
 /// noise, and a line through them would price a long prompt by that noise.
 const MIN_TELLING_TOKENS: usize = 16;
 
-/// What a token is taken to cost before that, in parts of a step without tokens: as of a replica that reports
+/// Assumed cost of a token before that, in parts of a step without tokens: as of a replica that reports
 /// nothing ([`StepTime::default`](crate::routing::StepTime)).
 const USUAL_TOKEN_SHARE: f64 = 0.01;
 
-/// What a step's duration depends on.
+/// Properties of a step on which its duration depends.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StepShape {
     /// New tokens.
@@ -123,7 +123,7 @@ impl StepTimeModel {
         Some(fitting)
     }
 
-    /// What the mean of the buckets says of a machine on which tokens cost what is usual.
+    /// Times by the mean of the buckets, for a machine on which tokens have the usual cost.
     fn usual(&self) -> [f64; 3] {
         let fixed = |bucket: &Bucket| bucket.ms / (1.0 + USUAL_TOKEN_SHARE * bucket.features[1]);
         let n_buckets = self.buckets.iter().flatten().count().max(1) as f64;

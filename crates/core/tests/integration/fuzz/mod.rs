@@ -12,7 +12,7 @@ mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use saboteur::Bug;
-use throng_testkit::nightly::amount;
+use throng_testkit::nightly::{amount, requested};
 use world::{Seen, World};
 
 const N_SEEDS: u64 = 20;
@@ -20,10 +20,6 @@ const N_SEEDS: u64 = 20;
 const STEPS_PER_BUG: usize = 50_000;
 /// After this many steps all requests are drained, no block may be left in use, and a new world begins.
 const STEPS_PER_WORLD: usize = 2_500;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().expect("a number"))
-}
 
 fn run_seed(seed: u64, n_steps: usize, bug: Option<Bug>) -> Result<Seen, String> {
     let (mut rng, mut seen) = (fastrand::Rng::with_seed(seed), Seen::default());
@@ -35,9 +31,9 @@ fn run_seed(seed: u64, n_steps: usize, bug: Option<Bug>) -> Result<Seen, String>
 
 #[test]
 fn results_do_not_depend_on_the_schedule() {
-    let only = number("THRONG_FUZZ_SEED");
+    let only = requested("THRONG_FUZZ_SEED");
     let n_usual = amount(15_000, 50_000);
-    let n_steps = number("THRONG_FUZZ_STEPS").map_or(n_usual, |n| n as usize);
+    let n_steps = requested("THRONG_FUZZ_STEPS").map_or(n_usual, |n| n as usize);
     let mut of_all = Seen::default();
     for seed in only.map_or(0..N_SEEDS, |seed| seed..seed + 1) {
         let outcome = catch_unwind(AssertUnwindSafe(|| run_seed(seed, n_steps, None)));

@@ -14,6 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use saboteur::Bug;
 use seen::Seen;
+use throng_testkit::nightly::requested;
 use world::World;
 
 const N_SEEDS: u64 = 20;
@@ -21,10 +22,6 @@ const N_SEEDS: u64 = 20;
 const INPUTS_PER_SEED: usize = 50_000;
 /// After this many inputs everything drains, nothing may be left, and another world begins.
 const INPUTS_PER_WORLD: usize = 2_500;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().expect("a number"))
-}
 
 fn run_seed(seed: u64, n_inputs: usize, bug: Option<Bug>) -> Result<Seen, String> {
     let (mut rng, mut seen) = (fastrand::Rng::with_seed(seed), Seen::default());
@@ -36,8 +33,8 @@ fn run_seed(seed: u64, n_inputs: usize, bug: Option<Bug>) -> Result<Seen, String
 
 /// Runs these seeds, or the one of them that `THRONG_SIMULATION_SEED` names.
 fn run_seeds(seeds: impl Iterator<Item = u64>) {
-    let n_inputs = number("THRONG_SIMULATION_INPUTS").map_or(INPUTS_PER_SEED, |n| n as usize);
-    let only = number("THRONG_SIMULATION_SEED");
+    let n_inputs = requested("THRONG_SIMULATION_INPUTS").map_or(INPUTS_PER_SEED, |n| n as usize);
+    let only = requested("THRONG_SIMULATION_SEED");
     let mut of_all = Seen::default();
     for seed in seeds.filter(|seed| only.is_none_or(|only| only == *seed)) {
         let problem = match catch_unwind(AssertUnwindSafe(|| run_seed(seed, n_inputs, None))) {

@@ -23,7 +23,7 @@ pub struct InvalidAddress {
 }
 
 impl InvalidAddress {
-    /// What cannot be read as a source of workers.
+    /// Error of a text that is no source of workers.
     pub fn of_source(text: &str) -> Self {
         let expected = "workers: it must be file:///PATH, dns://[SERVER:PORT/]NAME:PORT, srv://[SERVER:PORT/]NAME or \
             kubernetes://NAMESPACE/SERVICE:PORT";

@@ -23,7 +23,7 @@ pub struct Link {
     known: Mutex<Known>,
     /// Sequences of this gateway that it runs.
     n_own: AtomicUsize,
-    /// Where it stands for requests of each model that it ever had: told how it is while it has the model.
+    /// Reporters for requests of each model that it ever had: each gets its state while it has the model.
     reporters: Mutex<Vec<(Identity, HealthReporter)>>,
     /// Notified when there are none.
     idle: Notify,

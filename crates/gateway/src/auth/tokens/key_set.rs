@@ -10,7 +10,7 @@ use super::signatures::is_accepted;
 /// Most keys of an issuer that are kept; more are passed over.
 const MAX_KEYS: usize = 64;
 
-/// Why a document is no set of keys.
+/// Reason why a document is no set of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeySetError {
     /// No object with `keys`.
@@ -53,7 +53,7 @@ impl KeySet {
         if keys.is_empty() { Err(KeySetError::NoKeys) } else { Ok(Self { keys }) }
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn n_keys(&self) -> usize {
         self.keys.len()
     }

@@ -60,7 +60,7 @@ impl IssuerKeys {
     }
 }
 
-/// What tokens must be like.
+/// Requirements on tokens.
 #[derive(Debug)]
 pub(super) struct TokenVerifier {
     config: TokenConfig,

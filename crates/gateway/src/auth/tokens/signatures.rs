@@ -9,7 +9,7 @@ use jsonwebtoken::signature::{self, Verifier};
 use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind};
 use ring::signature as ring_signature;
 
-/// What is accepted; ring wants RSA keys of 2048 to 8192 bits.
+/// Accepted algorithms; ring wants RSA keys of 2048 to 8192 bits.
 const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
     Algorithm::RS384,

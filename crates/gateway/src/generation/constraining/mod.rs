@@ -26,7 +26,7 @@ pub(super) fn constraint(
     compiled(model, Some(asked), None, n)
 }
 
-/// What a chat's answers are held to: a constraint begins after the reasoning, which has a bound of its own.
+/// Constraint on a chat's answers: it begins after the reasoning, which has a bound of its own.
 ///
 /// # Errors
 /// 400 for a constraint that cannot be used, and for a bound on the reasoning of a model that has none.

@@ -14,7 +14,7 @@ use crate::moderation::{Classifier, Judgement, Unavailable};
 /// Text before a window that is judged with it, so that what stands across two windows is seen.
 const MAX_CONTEXT_BYTES: usize = 4 << 10;
 
-/// What the classifier is asked.
+/// Question to the classifier.
 type Question = BoxFuture<'static, Result<Vec<Judgement>, Unavailable>>;
 
 /// The judged outputs of all choices of a request.
@@ -140,7 +140,7 @@ impl OutputClassifying {
     }
 }
 
-/// What is sent of an output of a choice that must not go on: its end.
+/// End that is sent in place of a choice's output that must not go on.
 fn blocked(output: Output) -> Option<Output> {
     let Output::Finished { choice_idx, reason, timing, .. } = output else { return None };
     Some(Output::Finished { choice_idx, text: String::new(), reason, stop: None, is_filtered: true, timing })

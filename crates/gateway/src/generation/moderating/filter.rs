@@ -13,7 +13,7 @@ use crate::generation::output::Output;
 #[derive(Debug)]
 pub(super) struct OutputFilter {
     choices: Vec<Choice>,
-    /// What may be sent.
+    /// Outputs that may be sent.
     ready: VecDeque<Output>,
 }
 

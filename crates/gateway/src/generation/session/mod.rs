@@ -24,16 +24,16 @@ use crate::caller::Caller;
 use crate::limits::Charge;
 use crate::moderation::Moderation;
 use crate::observation::GenerationRecord;
-use crate::response_cache::CacheUse;
 use crate::served_model::ModelEntry;
 use throng_api::ApiError;
+use throng_cache::CacheUse;
 
-/// How the text of every choice is made.
+/// Options for making text of every choice.
 #[derive(Debug, Clone)]
 pub(crate) struct TextOptions {
     /// Makes the text.
     pub tokenizer: Arc<Tokenizer>,
-    /// What counts as text, and what ends it.
+    /// Rules for text, and for its end.
     pub detokenize: DetokenizeOptions,
 }
 
@@ -53,24 +53,24 @@ pub(crate) struct Session {
     adapter: Option<LoadedAdapter>,
     /// Holds back what must not be sent.
     moderating: Option<Moderating>,
-    /// What is given back of the key's limits when it ends.
+    /// Charge of the key's limits, of which a part is given back when it ends.
     charge: Option<Charge>,
-    /// What has come and was not given yet.
+    /// Outputs that have come and were not given yet.
     ahead: VecDeque<Output>,
 }
 
 /// A prompt whose generation has begun.
 #[derive(Debug)]
 pub(crate) struct BegunPrompt {
-    /// What happens to it.
+    /// Generation of its tokens.
     pub generation: Box<dyn Generation>,
-    /// Where its tokens come from, if they may be shared.
+    /// Origin of its tokens, if they may be shared.
     pub cache_use: Option<CacheUse>,
     /// Its number of continuations.
     pub n: u32,
     /// Its number of tokens.
     pub n_tokens: usize,
-    /// How its continuations are chosen.
+    /// Choice of its continuations.
     pub sampling: Arc<SamplingParams>,
 }
 
@@ -172,18 +172,19 @@ impl Session {
         client_error(error, &self.blamed, &self.model, request_id)
     }
 
-    /// Where its tokens come from, if they may be shared; of several prompts the one that was spared the
-    /// least work.
+    /// Origin of its tokens, if they may be shared; of several prompts the one that was spared the least
+    /// work.
     pub fn cache_use(&self) -> Option<CacheUse> {
         self.record.cache_use
     }
 
-    /// How many choices there are, over all prompts.
+    /// Number of choices, over all prompts.
     pub fn n_choices(&self) -> usize {
         self.prompts.iter().map(|prompt| prompt.choices.len()).sum()
     }
 
-    /// What happens next; `None` after everything has ended. Can be dropped and called again without loss.
+    /// Waits for the next output; `None` after everything has ended. Can be dropped and called again without
+    /// loss.
     pub async fn next(&mut self) -> Option<Output> {
         std::future::poll_fn(|cx| self.poll_output(cx)).await
     }
@@ -369,7 +370,7 @@ impl PromptState {
         self.choices.iter().all(|choice| choice.has_ended)
     }
 
-    /// What is not known of it when nobody reads it any more.
+    /// Takes the outputs that are not known when nobody reads it any more.
     fn take_unfinished(&mut self) -> Option<Unfinished> {
         let live = self.choices.iter().enumerate().filter(|(_, choice)| !choice.has_ended);
         let choices: Vec<(u32, u64)> =

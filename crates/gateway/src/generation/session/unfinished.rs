@@ -12,13 +12,13 @@ use crate::limits::Charge;
 /// A prompt's generation of which some choices have not ended.
 #[derive(Debug)]
 pub(super) struct Unfinished {
-    /// What happens to it.
+    /// Generation of its tokens.
     pub generation: Box<dyn Generation>,
     /// Its prompt's tokens.
     pub n_prompt_tokens: u64,
     /// Its choices that have not ended, and how many tokens came of each.
     pub choices: Vec<(u32, u64)>,
-    /// What is charged for each of these choices if its tokens are known at its end only, as those of beams
+    /// Tokens charged for each of these choices if its tokens are known at its end only, as those of beams
     /// are.
     pub unknown_tokens: Option<u64>,
 }

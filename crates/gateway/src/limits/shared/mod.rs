@@ -24,9 +24,9 @@ pub(crate) use self::watch::RedisWatch;
 const ANSWER_LIMIT: Duration = Duration::from_millis(250);
 /// A connection is there within this time.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// How often Redis hears of this gateway at least.
+/// Longest interval of reports to Redis.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// How far questions are apart at least.
+/// Shortest interval of questions.
 const PAUSE: Duration = Duration::from_millis(2);
 /// After a failure, the next attempt begins after this time.
 const RETRY: Duration = Duration::from_millis(100);
@@ -150,7 +150,7 @@ async fn connect(client: &Client) -> Result<MultiplexedConnection, String> {
     }
 }
 
-/// What failed, without what Redis wrote: it may quote what it was sent.
+/// Kind of a failure, without what Redis wrote: it may quote what it was sent.
 fn without_detail(error: &RedisError) -> String {
     error.category().to_owned()
 }

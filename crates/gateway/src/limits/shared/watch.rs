@@ -20,7 +20,7 @@ impl RedisWatch {
         }
     }
 
-    /// What is known now.
+    /// State that is known now.
     pub fn state(&self) -> RedisState {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

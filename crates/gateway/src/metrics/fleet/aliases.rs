@@ -58,7 +58,7 @@ impl AliasMetrics {
         self.failed_over.get_or_create(&labels(alias, model)).inc();
     }
 
-    /// What became of a copy: `answered`, `failed` or `dropped`.
+    /// Counts the outcome of a copy: `answered`, `failed` or `dropped`.
     pub fn copied(&self, alias: &str, model: &str, outcome: &'static str) {
         self.copies.get_or_create(&outcome_labels(alias, model, outcome)).inc();
     }

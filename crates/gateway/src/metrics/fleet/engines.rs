@@ -9,7 +9,7 @@ use throng_core::health::State;
 
 use crate::metrics::AtScrape;
 
-/// How one worker or engine is for one model.
+/// State of one worker or engine for one model.
 #[derive(Debug, Clone)]
 pub(crate) struct EngineStatus {
     /// The model's first name.

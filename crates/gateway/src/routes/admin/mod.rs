@@ -105,7 +105,7 @@ async fn refresh(app: &App) {
     }
 }
 
-/// What the operator is told of a refusal of the database.
+/// Error for the operator by a refusal of the database.
 fn answered<T>(result: Result<T, StoreError>) -> Result<T, ApiError> {
     result.map_err(|error| match error {
         StoreError::UnknownKey(_) | StoreError::UnknownScope(_) => ApiError::not_found(&error.to_string()),

@@ -7,8 +7,8 @@ use axum::response::Response;
 use http::{HeaderName, HeaderValue};
 
 use crate::caller::Caller;
-use crate::response_cache::CacheUse;
 use throng_api::answer::Answer;
+use throng_cache::CacheUse;
 
 /// Says in a header where the answer came from, if it may be shared.
 pub(super) fn with_cache_use(mut response: Response, cache_use: Option<CacheUse>) -> Response {

@@ -23,7 +23,7 @@ const EXPOSED: [&str; 12] = [
     "x-ratelimit-remaining-tokens",
     "x-ratelimit-reset-tokens",
 ];
-/// How long a browser may keep the answer to its question.
+/// Time for which a browser may keep the answer to its question.
 const MAX_AGE: Duration = Duration::from_secs(600);
 
 /// A setting that cannot be used; the setting, its value, and what it must be.

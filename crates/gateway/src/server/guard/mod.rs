@@ -34,7 +34,7 @@ pub(crate) struct Guard {
     max_body_bytes: usize,
 }
 
-/// Where a request comes from.
+/// Origin of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A program, or a page of this server.
@@ -182,8 +182,8 @@ impl Guard {
         }
     }
 
-    /// What a browser says of a request without `Origin`. Following a link to this server from elsewhere is
-    /// no harm.
+    /// Checks a request without `Origin` by what a browser says of it. Following a link to this server from
+    /// elsewhere is no harm.
     fn check_fetch(
         &self,
         parts: &Parts,

@@ -4,7 +4,7 @@
 use http::Uri;
 use http::uri::PathAndQuery;
 
-/// What is to be done with a request's path.
+/// Treatment of a request's path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Rooted {
     /// Route it.

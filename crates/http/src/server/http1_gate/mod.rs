@@ -18,7 +18,7 @@ use crate::connection::ConnectionState;
 use crate::refusal::{Refusal, Violation};
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// What hyper reads in place of a refused request.
+/// Request that hyper reads in place of a refused one.
 const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 const READ_BYTES: usize = 8 << 10;
 
@@ -31,7 +31,7 @@ pub(super) struct Http1Gate<T> {
     stage: Stage,
     /// Bytes that have been read but not given on: at most a head and one read.
     held: Vec<u8>,
-    /// How many of `held` have been given on, and how many may be.
+    /// Bytes of `held` that have been given on, and that may be.
     n_given: usize,
     n_checked: usize,
     n_heads: usize,
@@ -44,7 +44,7 @@ pub(super) enum HttpVersion {
     Http2,
 }
 
-/// What the next byte from the client belongs to.
+/// Part that the next byte from the client belongs to.
 #[derive(Debug)]
 enum Stage {
     /// The beginning of the connection: perhaps HTTP/2.

@@ -10,7 +10,7 @@ const PAIRS: usize = 16;
 /// Tiles of sums: one waits 52 cycles for the next, and takes the unit for sixteen.
 const SUMS: usize = 6;
 
-/// Where the machine has tiles of bf16.
+/// Register layout of a machine that has tiles of bf16.
 pub(super) fn available() -> Option<RegisterLoop> {
     let is_there = Isa::best().has_tiles();
     let products = RegisterLoop { name: "AMX BF16", n_elements: 256, n_products: SUMS * 2 * PAIRS, run };

@@ -65,7 +65,7 @@ impl AmxGemm<'_> {
     }
 }
 
-/// Where the outputs of some panels go.
+/// Destination of some panels' outputs.
 #[derive(Clone, Copy)]
 enum Outputs<'a> {
     Rows(Target<'a>),
@@ -200,7 +200,7 @@ impl<U: AmxUnpacker> Together<'_, U> {
                 unpacker: self.unpackers[slot % 2],
                 panel: weights.panel(panel),
                 blocks: blocks.clone(),
-                ahead: ahead(weights, (panel, blocks.end), n_panels),
+                ahead: ahead(weights, panel, blocks.end, n_panels),
                 out: &mut self.pairs[slot * n_bytes..][..n_bytes],
             };
             // SAFETY: the ISA has tiles; the blocks are in the panel.
@@ -271,7 +271,7 @@ struct UnpackBlocks<'a, U> {
     unpacker: U,
     panel: &'a [u8],
     blocks: Range<usize>,
-    /// What to prefetch: the panel read after these blocks (need not be valid) and its first block.
+    /// Operands to prefetch: the panel read after these blocks (need not be valid) and its first block.
     ahead: (*const u8, usize),
     out: &'a mut [u8],
 }

@@ -11,7 +11,7 @@ use crate::quant::{gather, scale_and_min, with_offset};
 use crate::simd::{Isa, Kernel, SimdIsa, prefetch_bytes};
 use floats::OfFloats;
 
-/// How far ahead of the arithmetic a panel's bytes are prefetched: panels follow one another in memory.
+/// Distance ahead of the arithmetic at which a panel's bytes are prefetched: panels are adjacent in memory.
 const AHEAD_BYTES: usize = 8192;
 
 /// `T` tokens times the sixteen rows of one panel.
@@ -153,9 +153,8 @@ impl<const T: usize, const LAYOUT: usize> OfCodes<'_, T, LAYOUT> {
                         sum = S::isub(sum, S::isplat(offset * 16));
                     }
                     let sums = S::iadd(S::iand(sum, S::isplat(0xFFFF)), S::isplat(offset << 16));
-                    let (scale, min) = scale_and_min::<S>(kind, layout, panel, (b, part));
-                    let scales =
-                        Scales::<S, HALVES, MIN>::new((sums, scale, min), record.add(token * 4), part);
+                    let (scale, min) = scale_and_min::<S>(kind, layout, panel, b, part);
+                    let scales = Scales::<S, HALVES, MIN>::new(sums, scale, min, record.add(token * 4), part);
                     for (t, acc) in acc.iter_mut().enumerate() {
                         *acc = scales.add(*acc, dots[t], t);
                     }

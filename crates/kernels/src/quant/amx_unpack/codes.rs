@@ -72,7 +72,7 @@ impl<const LAYOUT: usize> AmxUnpacker for Codes<LAYOUT> {
     unsafe fn prefetch<S: SimdIsa, const TO_L1: bool>(&self, panel: *const u8, b: usize) {
         // SAFETY: any address may be prefetched.
         unsafe {
-            prefetch_scales::<S, TO_L1>(Self::LAYOUT.scales, &self.layout, (panel, b), 1);
+            prefetch_scales::<S, TO_L1>(Self::LAYOUT.scales, &self.layout, panel, b, 1);
             let n_bytes = Self::LAYOUT.code_bytes();
             prefetch_bytes::<S, TO_L1>(panel.wrapping_add(self.layout.codes_at + b * n_bytes), n_bytes);
         }

@@ -15,13 +15,10 @@ use super::limits::{check_head_dim, check_n_layers};
 use super::read_keys::ReadKeys;
 use super::rope_scaling::RopeScaling;
 use super::understood;
-use crate::config::{
-    Activation, AttentionConfig, DecoderConfig, FeedForward, LayerConfig, Mixer, NormKind, NormPlacement,
-    RopeTable,
-};
+use crate::config::{Activation, AttentionConfig, DecoderConfig, FeedForward, LayerConfig, Mixer, RopeTable};
 use crate::python_json;
-use crate::weights::quantized::Scheme;
 use rope::RopeSource;
+use throng_checkpoint::quantized::Scheme;
 
 /// A parsed `config.json`; of a multimodal one the part about text.
 #[derive(Debug)]
@@ -191,32 +188,14 @@ impl HfConfig {
         let norm_eps = self.number("rms_norm_eps")?.unwrap_or(1e-6) as f32;
         let max_sequence_tokens = self.size("max_position_embeddings")?.unwrap_or(2048);
         Ok(DecoderConfig {
-            family,
             vocabulary_size: self.required_size("vocab_size")?,
             hidden_size,
             max_sequence_tokens,
-            norm_eps,
-            post_norm_eps: norm_eps,
-            norm_gain_offset: 0.0,
-            final_norm_gain_offset: 0.0,
-            embedding_scale: 1.0,
-            normalizes_embeddings: false,
-            encoder: None,
-            norm_kind: NormKind::RootMeanSquare,
-            has_final_norm: true,
-            lacks_first_norm: false,
-            has_gates: true,
-            per_layer_width: None,
-            has_layer_scalars: false,
-            residual_scale: 1.0,
-            logits_scale: 1.0,
-            logits_softcap: None,
-            norms: NormPlacement::Pre,
             activation: self.activation("hidden_act")?,
-            expert_size: None,
             ropes: vec![self.rope("full_attention", head_dim)?],
             tied_embeddings: self.flag("tie_word_embeddings")?.unwrap_or(false),
             layers: vec![layer; n_layers],
+            ..DecoderConfig::llama(family, norm_eps)
         })
     }
 
@@ -288,7 +267,7 @@ impl HfConfig {
         Ok(self.rope_source(layer_type).number("rope_theta")?.unwrap_or(10_000.0))
     }
 
-    /// What YaRN multiplies the scores of latent attention with.
+    /// Factor of latent attention's scores by YaRN.
     pub(super) fn yarn_score_factor(&self) -> Result<f64, ConfigError> {
         self.rope_source("full_attention").score_factor()
     }

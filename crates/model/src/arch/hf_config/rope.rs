@@ -7,7 +7,7 @@ use crate::arch::rope_scaling::{Factors, RopeScaling, longrope_amplitude, yarn_a
 use crate::arch::{ConfigError, shorten};
 use crate::python_json;
 
-/// Where the parameters of a rotary embedding are: in an object of their own or beside it.
+/// Place of a rotary embedding's parameters: in an object of their own or beside it.
 pub(super) struct RopeSource<'a> {
     pub(super) config: &'a HfConfig,
     pub(super) parameters: Option<&'a Map<String, Value>>,
@@ -64,8 +64,8 @@ impl RopeSource<'_> {
         self.own("rope_type").and_then(Value::as_str) == Some("proportional")
     }
 
-    /// What attention scores are multiplied with besides, where YaRN is applied to a part of each head: the
-    /// square of its temperature with `mscale_all_dim`, as in DeepSeek's models.
+    /// Further factor of attention scores where YaRN is applied to a part of each head: the square of its
+    /// temperature with `mscale_all_dim`, as in DeepSeek's models.
     pub(super) fn score_factor(&self) -> Result<f64, ConfigError> {
         let multiplier = self.number("mscale_all_dim")?.unwrap_or(0.0);
         if multiplier == 0.0 {

@@ -10,12 +10,12 @@ use crate::python_json;
 
 const CONFIGS: &str = include_str!("configs.jsonl");
 
-/// How much of a model is supported.
+/// Degree of a model's support.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Support {
     /// All of it.
     Whole,
-    /// What it does with text, and not with images and sounds.
+    /// Text only: neither images nor sounds.
     TextOnly,
     /// Nothing, for this reason.
     None(ConfigError),
@@ -28,7 +28,7 @@ pub struct KnownModel {
     pub repository: String,
     /// The file that its configuration was taken from.
     pub source: String,
-    /// How much of it is supported.
+    /// Degree of its support.
     pub support: Support,
 }
 
@@ -69,8 +69,8 @@ pub fn known_models() -> impl Iterator<Item = KnownModel> {
 mod tests {
     use super::*;
 
-    /// What is refused is refused because of its family, a variant of it or its format, and not because a key
-    /// of its configuration is not read.
+    /// Asserts that a refusal is because of a model's family, a variant of it or its format, and not because
+    /// a key of its configuration is not read.
     #[test]
     fn the_most_used_models_are_supported_or_refused_by_family_or_format() {
         let models: Vec<KnownModel> = known_models().collect();

@@ -3,7 +3,7 @@
 use crate::backend::BackendError;
 use crate::config::StageError;
 
-/// Why a model's tensors were refused.
+/// Reason why a model's tensors were refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TensorError {
     /// A tensor that the architecture needs is not in the file.
@@ -42,7 +42,7 @@ pub enum TensorError {
     /// A tensor does not hold what it should.
     #[error("{what}")]
     Malformed {
-        /// What is wrong.
+        /// Reason of the refusal.
         what: String,
     },
     /// The decoder has no such stage.
@@ -53,7 +53,7 @@ pub enum TensorError {
     Backend(#[from] BackendError),
 }
 
-/// How much of a model's tensors has been prepared.
+/// Progress of preparing a model's tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadProgress {
     /// Bytes prepared.

@@ -9,10 +9,10 @@ use throng_kernels::quant::Format;
 use super::stored_rows::{StoredRows, find_decoded_expert};
 use super::{Loader, TensorError, find_byte_tensor, weight};
 use crate::backend::{Backend, BackendError, Expert, Linear, MatrixRole};
-use crate::weights::quantized::ExpertRows;
-use crate::weights::{ByteTensor, TensorView, mxfp4};
+use throng_checkpoint::quantized::ExpertRows;
+use throng_checkpoint::{ByteTensor, TensorView, mxfp4};
 
-/// Which rows of a tensor: the first, how many, and how far from each other.
+/// Rows of a tensor: the first, how many, and how far from each other.
 #[derive(Clone, Copy)]
 struct Picked {
     first: usize,
@@ -149,7 +149,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         picked: Picked,
     ) -> Result<StoredRows<'a>, TensorError> {
         if let Some(blocks) = find_byte_tensor(self.source, &format!("{name}_blocks")) {
-            return self.rows_of_mxfp4((name, blocks), expert_idx, [n_experts, n_rows, cols], picked);
+            return self.rows_of_mxfp4(name, blocks, expert_idx, [n_experts, n_rows, cols], picked);
         }
         let shape = [picked.n, cols];
         let is_transposed = self.names.experts_layout.is_transposed;
@@ -187,7 +187,8 @@ impl<'a, B: Backend> Loader<'a, B> {
     /// Rows of codes and of scales, put together.
     fn rows_of_mxfp4(
         &self,
-        (name, blocks): (&str, ByteTensor<'a>),
+        name: &str,
+        blocks: ByteTensor<'a>,
         expert_idx: usize,
         [n_experts, n_rows, cols]: [usize; 3],
         picked: Picked,

@@ -4,7 +4,7 @@ use super::recurrent::rows_by_kind;
 use super::{Loader, TensorError, weight};
 use crate::backend::{Backend, Linear, MatrixRole};
 use crate::config::AttentionConfig;
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 impl<B: Backend> Loader<'_, B> {
     /// Queries, keys, values and output gates. Files have the gates of each head after its queries, in one

@@ -5,7 +5,7 @@ use throng_kernels::quant::{Format, dequantize_row};
 use super::{Loader, TensorError, weight};
 use crate::backend::{Backend, BackendError, DeviceMemory, Linear, MatrixRole};
 use crate::config::LatentConfig;
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 /// The weights of latent attention.
 pub(crate) struct LatentWeights<B: Backend> {
@@ -21,9 +21,9 @@ pub(crate) struct LatentWeights<B: Backend> {
     pub(crate) output: Linear<B>,
 }
 
-/// What makes queries.
+/// Weights that make queries.
 pub(crate) struct LatentQuery<B: Backend> {
-    /// What makes the vector that queries are made of, and its norm.
+    /// Matrix of the vector that queries are made of, and its norm.
     pub(crate) compression: Option<(Linear<B>, B::Vector)>,
     pub(crate) projection: Linear<B>,
 }

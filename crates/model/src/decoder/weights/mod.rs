@@ -17,7 +17,7 @@ use crate::arch::{Architecture, LayerNames};
 use crate::backend::{Backend, BackendError, Conv, DeltaNet, GatedMlp, Linear, MatrixRole, Norm, StateSpace};
 use crate::config::{DecoderConfig, FeedForward, LayerConfig, Mixer, Stage};
 use crate::quantization::Quantizer;
-use crate::weights::{ByteTensor, TensorSource, TensorView};
+use throng_checkpoint::{ByteTensor, TensorSource, TensorView};
 
 pub use error::{LoadProgress, TensorError};
 pub(crate) use latent::{LatentQuery, LatentWeights};
@@ -33,7 +33,7 @@ pub struct DecoderWeights<B: Backend> {
     pub(crate) head: Option<HeadWeights<B>>,
 }
 
-/// What makes the residual stream of tokens.
+/// Weights that make the residual stream of tokens.
 pub(crate) struct EmbeddingWeights<B: Backend> {
     pub(crate) table: B::Matrix,
     /// A gain of ones, where embeddings are normed.
@@ -42,7 +42,7 @@ pub(crate) struct EmbeddingWeights<B: Backend> {
     pub(crate) per_layer: Option<PerLayerEmbedding<B>>,
 }
 
-/// What makes logits of the residual stream.
+/// Weights that make logits of the residual stream.
 pub(crate) struct HeadWeights<B: Backend> {
     pub(crate) norm: Option<NormWeights<B>>,
     /// Absent where the embedding table of the same stage is also the output projection.
@@ -62,7 +62,7 @@ impl<B: Backend> NormWeights<B> {
     }
 }
 
-/// What an encoder adds to embeddings, and the norm after it.
+/// Embeddings that an encoder adds to those of tokens, and the norm after it.
 pub(crate) struct EncoderWeights<B: Backend> {
     pub(crate) positions: Option<B::Matrix>,
     pub(crate) segments: Option<B::Matrix>,
@@ -77,11 +77,11 @@ pub(crate) struct LayerWeights<B: Backend> {
     pub(crate) mixer: MixerWeights<B>,
     pub(crate) feed_forward: FeedForwardWeights<B>,
     pub(crate) per_layer: Option<PerLayerWeights<B>>,
-    /// What the residual stream is multiplied with in the end.
+    /// Factor of the residual stream in the end.
     pub(crate) scalar: Option<f32>,
 }
 
-/// What a layer does with its own embeddings of the tokens.
+/// Use of a layer's own embeddings of the tokens.
 pub(crate) struct PerLayerWeights<B: Backend> {
     /// `[width, hidden]`.
     pub(crate) gate: B::Matrix,
@@ -90,7 +90,7 @@ pub(crate) struct PerLayerWeights<B: Backend> {
     pub(crate) post_norm: B::Vector,
 }
 
-/// What makes the embeddings of all layers.
+/// Weights that make the embeddings of all layers.
 pub(crate) struct PerLayerEmbedding<B: Backend> {
     /// `[vocabulary, layers * width]`.
     pub(crate) table: B::Matrix,
@@ -126,7 +126,7 @@ pub(crate) struct AttentionWeights<B: Backend> {
     pub(crate) query_key_norms: Option<QueryKeyNorms<B>>,
     /// The gain of ones of a norm of values.
     pub(crate) value_norm: Option<B::Vector>,
-    /// What makes the factors of the output.
+    /// Matrix that makes the factors of the output.
     pub(crate) gate: Option<B::Matrix>,
     pub(crate) output: Linear<B>,
     pub(crate) sinks: Option<B::Vector>,

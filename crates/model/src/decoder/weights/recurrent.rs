@@ -6,7 +6,7 @@ use super::stored_rows::StoredRows;
 use super::{Loader, RecurrentCore, RecurrentWeights, TensorError, weight};
 use crate::backend::{Backend, Conv, DeltaNet, Linear, MatrixRole, StateSpace};
 use crate::config::{DeltaShape, Mixer};
-use crate::weights::TensorView;
+use throng_checkpoint::TensorView;
 
 impl<'a, B: Backend> Loader<'a, B> {
     /// `mixer` is a recurrent one.
@@ -88,12 +88,14 @@ impl<'a, B: Backend> Loader<'a, B> {
         let large = [shape.key_dim, shape.key_dim, of_head * shape.value_dim, of_head * shape.value_dim];
         let mut parts = self.by_kind(
             layer,
-            (names.delta_by_head, &large),
+            names.delta_by_head,
+            &large,
             [(names.input, shape.n_channels()), (names.delta_gate, n_values)],
         )?;
         parts.extend(self.by_kind(
             layer,
-            (names.gates_by_head, &[of_head; 2]),
+            names.gates_by_head,
+            &[of_head; 2],
             [(names.delta_strength, n_heads), (names.delta_time, n_heads)],
         )?);
         let views: Vec<_> = parts.iter().map(StoredRows::view).collect();
@@ -107,7 +109,8 @@ impl<'a, B: Backend> Loader<'a, B> {
     fn by_kind(
         &self,
         layer: &str,
-        (by_head, sizes): (&str, &[usize]),
+        by_head: &str,
+        sizes: &[usize],
         kinds: [(&str, usize); 2],
     ) -> Result<Vec<StoredRows<'a>>, TensorError> {
         let hidden = self.config.hidden_size;

@@ -7,8 +7,8 @@ use throng_kernels::quant::Format;
 
 use super::{Loader, TensorError, find_tensor, other_names};
 use crate::backend::Backend;
-use crate::weights::quantized::{DecodeError, DecodedMatrix, ExpertRows};
-use crate::weights::{TensorSource, TensorView, nvfp4};
+use throng_checkpoint::quantized::{DecodeError, DecodedMatrix, ExpertRows};
+use throng_checkpoint::{TensorSource, TensorView, nvfp4};
 
 /// Rows of a matrix in a tensor's format, copied where the file has them in another order or another layout.
 pub(super) struct StoredRows<'a> {
@@ -51,8 +51,8 @@ impl<'a, B: Backend> Loader<'a, B> {
         has_weight(self.source, name)
     }
 
-    /// Why there is no tensor of this name: its numbers are of a type that is read by a quantization only, or
-    /// it is not stored.
+    /// Reason why there is no tensor of this name: its numbers are of a type that is read by a quantization
+    /// only, or it is not stored.
     pub(super) fn missing(&self, name: &str) -> TensorError {
         let mut names = std::iter::once(name.to_owned()).chain(other_names(name));
         let found = names.find_map(|name| Some((self.source.other_type(&name)?, name)));

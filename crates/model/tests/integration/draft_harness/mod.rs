@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::harness;
 use fastrand::Rng;
 use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::constraint::TokenConstraint;
@@ -78,21 +79,11 @@ fn sampling(i: usize, rng: &mut Rng) -> SamplingParams {
         stop_token_ids: vec![7],
         logprobs: (i % 4 != 3).then_some((i % 3) as u32),
         prompt_logprobs: (i % 6 == 1).then_some(2),
+        // Those with penalties.
+        min_tokens: if i % 4 == 2 { 5 } else { 0 },
         ..Default::default()
     };
-    match i % 4 {
-        0 => SamplingParams { temperature: 0.0, ..plain },
-        1 => SamplingParams { temperature: 0.8, top_k: 20, top_p: 0.9, ..plain },
-        2 => SamplingParams {
-            repetition_penalty: 1.3,
-            presence_penalty: 0.5,
-            frequency_penalty: 0.2,
-            bad_words: vec![vec![3, 4], vec![9]],
-            min_tokens: 5,
-            ..plain
-        },
-        _ => SamplingParams { temperature: 1.5, min_p: 0.02, ..plain },
-    }
+    harness::with_kind(i, plain)
 }
 
 /// No drafts but those of the executor.

@@ -9,11 +9,11 @@ use crate::vectors::{Expected, LIMITS, assert_close, step, whole};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use tempfile::TempDir;
+use throng_checkpoint::gguf::writer::{TensorToWrite, write};
+use throng_checkpoint::gguf::{GgufArray, GgufValue};
 use throng_kernels::quant::Format;
 use throng_model::load::LoadError;
 use throng_model::pooling::{Pooling, PoolingOutput};
-use throng_model::weights::gguf::writer::{TensorToWrite, write};
-use throng_model::weights::gguf::{GgufArray, GgufValue};
 use throng_model::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, load};
 
 fn fixture(name: &str) -> PathBuf {

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use crate::harness::{LIMITS, OneSequence};
 use safetensors::SafeTensors;
 use serde_json::Value;
+use throng_checkpoint::gguf::GgufValue;
+use throng_checkpoint::gguf::writer::{TensorToWrite, write};
 use throng_core::request::{AdapterId, SamplingParams};
 use throng_kernels::quant::Format;
 use throng_model::adapter::AdapterLimits;
-use throng_model::weights::gguf::GgufValue;
-use throng_model::weights::gguf::writer::{TensorToWrite, write};
 use throng_model::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, load};
 
 struct Tensor {

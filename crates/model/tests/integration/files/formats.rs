@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use crate::harness::{LIMITS, OneSequence};
 use fastrand::Rng;
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::gguf::Gguf;
 use throng_core::request::SamplingParams;
 use throng_kernels::quant::{Format, dequantize_row};
 use throng_model::kv_cache::KvDtype;
 use throng_model::runner::RunnerLimits;
-use throng_model::weights::TensorSource;
-use throng_model::weights::gguf::Gguf;
 use throng_model::{BackendKind, LoadOptions, RunnerOptions, load};
 use throng_testkit::tiny_model::TinyModel;
 

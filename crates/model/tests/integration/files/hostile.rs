@@ -7,6 +7,9 @@ use std::sync::Arc;
 
 use crate::harness::{BACKENDS, LIMITS, OneSequence};
 use fastrand::Rng;
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::gguf::Gguf;
+use throng_checkpoint::safetensors::SafetensorsFolder;
 use throng_core::request::SamplingParams;
 use throng_kernels::quant::Format;
 use throng_model::arch::Architecture;
@@ -14,9 +17,6 @@ use throng_model::decoder::weights::DecoderWeights;
 use throng_model::kv_cache::KvDtype;
 use throng_model::reference_backend::ReferenceBackend;
 use throng_model::runner::{ModelRunner, RunnerLimits};
-use throng_model::weights::TensorSource;
-use throng_model::weights::gguf::Gguf;
-use throng_model::weights::safetensors::SafetensorsFolder;
 use throng_model::{LoadOptions, RunnerOptions, load};
 use throng_testkit::tiny_model::TinyModel;
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use crate::harness::{BACKENDS, LIMITS, OneSequence};
 use fastrand::Rng;
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::gguf::Gguf;
+use throng_checkpoint::gguf::writer::{TensorToWrite, write};
 use throng_core::request::SamplingParams;
 use throng_kernels::quant::Format;
-use throng_model::weights::TensorSource;
-use throng_model::weights::gguf::Gguf;
-use throng_model::weights::gguf::writer::{TensorToWrite, write};
 use throng_model::{LoadOptions, RunnerOptions, load};
 use throng_testkit::tiny_model::TinyModel;
 

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use crate::harness::{BACKENDS, LIMITS, OneSequence};
 use tempfile::TempDir;
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::gguf::Gguf;
+use throng_checkpoint::gguf::writer::{TensorToWrite, write};
 use throng_core::request::SamplingParams;
 use throng_kernels::Isa;
 use throng_kernels::quant::{Format, quantize_rows};
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::LoadError;
 use throng_model::quantization::{Quantization, QuantizeOptions};
-use throng_model::weights::TensorSource;
-use throng_model::weights::gguf::Gguf;
-use throng_model::weights::gguf::writer::{TensorToWrite, write};
 use throng_model::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, load};
 use throng_testkit::tiny_model::TinyModel;
 

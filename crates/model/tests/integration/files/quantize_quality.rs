@@ -1,10 +1,10 @@
 //! The error of quantization at load time, compared with llama.cpp's quantizer on the same weights
 //! (`../shared/gguf`; skipped where that is absent).
 
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::gguf::Gguf;
 use throng_kernels::Isa;
 use throng_kernels::quant::{Format, dequantize_row, quantize_rows};
-use throng_model::weights::TensorSource;
-use throng_model::weights::gguf::Gguf;
 use throng_testkit::shared_files::shared;
 
 fn open(name: &str) -> Option<Gguf> {

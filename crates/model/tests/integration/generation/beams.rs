@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::models;
+use throng_checkpoint::gguf::Gguf;
 use throng_core::batch::{StepOutput, TokenLogprob};
 use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{
@@ -20,7 +21,6 @@ use throng_model::cpu_backend::CpuBackend;
 use throng_model::decoder::weights::DecoderWeights;
 use throng_model::kv_cache::KvDtype;
 use throng_model::runner::{ModelRunner, RunnerLimits};
-use throng_model::weights::gguf::Gguf;
 use throng_testkit::beam_reference::{PaperToken, reference_beam_search};
 
 const VOCABULARY: usize = 64;

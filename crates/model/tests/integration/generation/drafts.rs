@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
+use throng_checkpoint::gguf::Gguf;
 use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::request::{Request, SamplingParams, TokenId};
 use throng_core::scheduler::{Counters, SchedulerConfig, SpeculationMethod};
@@ -20,7 +21,6 @@ use throng_model::decoder::weights::DecoderWeights;
 use throng_model::kv_cache::KvDtype;
 use throng_model::reference_backend::ReferenceBackend;
 use throng_model::runner::{ModelRunner, RunnerLimits};
-use throng_model::weights::gguf::Gguf;
 use throng_testkit::answers::Answers;
 use throng_testkit::paper_constraint::PaperConstraint;
 use throng_testkit::tiny_model::TinyModel;

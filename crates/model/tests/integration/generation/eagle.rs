@@ -40,7 +40,7 @@ fn executors(model: &Path, head: &Path, backend: BackendKind) -> ModelAndHead {
     let model = open(model);
     let head = EagleHead::open(head, &model).expect("it is a head of the model");
     let options = RunnerOptions { backend, n_threads: 2, limits: LIMITS };
-    model.runner_with_head(&options.threads(), &options, (&head, KvDtype::F32)).expect("fits")
+    model.runner_with_head(&options.threads(), &options, &head, KvDtype::F32).expect("fits")
 }
 
 /// Runs tokens of one sequence from `start` on, in blocks out of order. With `n_most` log-probabilities a
@@ -380,7 +380,7 @@ fn what_does_not_fit_is_refused_by_name() {
         let opened = EagleHead::open(head, &model).and_then(|head| {
             let limits = RunnerLimits { kv_dtype: KvDtype::F32, ..LIMITS };
             let options = RunnerOptions { backend: BackendKind::Reference, n_threads: 1, limits };
-            model.runner_with_head(&options.threads(), &options, (&head, KvDtype::F32)).map(drop)
+            model.runner_with_head(&options.threads(), &options, &head, KvDtype::F32).map(drop)
         });
         let error: LoadError = opened.expect_err("refused");
         error.to_string()

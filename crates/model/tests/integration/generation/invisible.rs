@@ -9,8 +9,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::models;
+use crate::{harness, models};
 use fastrand::Rng;
+use throng_checkpoint::gguf::Gguf;
 use throng_core::batch::StepOutput;
 use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{
@@ -28,7 +29,6 @@ use throng_model::decoder::weights::DecoderWeights;
 use throng_model::kv_cache::KvDtype;
 use throng_model::reference_backend::ReferenceBackend;
 use throng_model::runner::{ModelRunner, RunnerLimits};
-use throng_model::weights::gguf::Gguf;
 use throng_model::{BackendKind, LoadOptions, RunnerOptions, load};
 use throng_testkit::answers::Answers;
 use throng_testkit::nightly::amount;
@@ -179,18 +179,7 @@ fn sampling(i: usize, rng: &mut Rng) -> SamplingParams {
         }),
         ..Default::default()
     };
-    match i % 4 {
-        0 => SamplingParams { temperature: 0.0, ..plain },
-        1 => SamplingParams { temperature: 0.8, top_k: 20, top_p: 0.9, ..plain },
-        2 => SamplingParams {
-            repetition_penalty: 1.3,
-            presence_penalty: 0.5,
-            frequency_penalty: 0.2,
-            bad_words: vec![vec![3, 4], vec![9]],
-            ..plain
-        },
-        _ => SamplingParams { temperature: 1.5, min_p: 0.02, ..plain },
-    }
+    harness::with_kind(i, plain)
 }
 
 /// Runs compositions with executors that `make` returns for a number of threads.
@@ -230,10 +219,11 @@ fn check_model<B: Backend>(
     let config = Arc::new(architecture.config);
     let limits = RunnerLimits { kv_dtype, ..LIMITS };
     let adapters = Arc::new(AdapterStore::default());
-    let held_as = (if format == Format::F32 { Format::F32 } else { Format::BF16 }, AdapterLimits::default());
+    let held_as = if format == Format::F32 { Format::F32 } else { Format::BF16 };
     let adapter = |seed| {
         let random = RandomAdapter { rank: 3 + 5 * seed as usize, seed };
-        let loaded = adapters.load_random(&make(1), &config, random, held_as).unwrap();
+        let loaded =
+            adapters.load_random(&make(1), &config, random, held_as, AdapterLimits::default()).unwrap();
         assert_eq!(u64::from(loaded.id.0), seed);
         loaded
     };

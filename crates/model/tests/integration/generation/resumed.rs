@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::models;
 use fastrand::Rng;
+use throng_checkpoint::gguf::Gguf;
 use throng_core::batch::StepOutput;
 use throng_core::executor::Executor;
 use throng_core::request::{Request, RequestId, SamplingParams, SequenceId};
@@ -18,7 +19,6 @@ use throng_model::cpu_backend::CpuBackend;
 use throng_model::decoder::weights::DecoderWeights;
 use throng_model::kv_cache::KvDtype;
 use throng_model::runner::{ModelRunner, RunnerLimits};
-use throng_model::weights::gguf::Gguf;
 use throng_testkit::answers::{Answers, Report};
 
 fn tiny_runner() -> Box<dyn Executor> {

@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Mutex;
 
+use throng_checkpoint::gguf::Gguf;
+use throng_checkpoint::safetensors::SafetensorsFolder;
+use throng_checkpoint::{ByteTensor, TensorSource, TensorView};
 use throng_core::forward_work::{Steps, Work};
 use throng_kernels::quant::Format;
 use throng_model::arch::Architecture;
@@ -13,9 +16,6 @@ use throng_model::kv_cache::KvDtype;
 use throng_model::load::load_bytes;
 use throng_model::reference_backend::ReferenceBackend;
 use throng_model::tensor_role::{TensorRole, tensor_roles};
-use throng_model::weights::gguf::Gguf;
-use throng_model::weights::safetensors::SafetensorsFolder;
-use throng_model::weights::{ByteTensor, TensorSource, TensorView};
 use throng_model::{LoadOptions, LoadedModel};
 use throng_testkit::tiny_model::TinyModel;
 

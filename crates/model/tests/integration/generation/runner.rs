@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use crate::harness::{BACKENDS, LIMITS, OneSequence};
+use throng_checkpoint::TensorSource;
+use throng_checkpoint::gguf::Gguf;
 use throng_core::batch::{BlockId, NewSequence, ScheduledBatch, SequenceError, StepOutput};
 use throng_core::executor::Executor;
 use throng_core::request::{RequestId, SamplingParams, SequenceId};
 use throng_kernels::quant::Format;
 use throng_model::kv_cache::KvDtype;
 use throng_model::runner::RunnerLimits;
-use throng_model::weights::TensorSource;
-use throng_model::weights::gguf::Gguf;
 use throng_model::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, load};
 use throng_testkit::tiny_model::TinyModel;
 

@@ -137,3 +137,19 @@ impl Expected {
         Self { input_ids: ids("input_ids"), logits, greedy: ids("greedy") }
     }
 }
+
+/// One of four kinds of sampling in turn: greedy, among the likeliest tokens, with penalties, and hot.
+pub fn with_kind(i: usize, plain: SamplingParams) -> SamplingParams {
+    match i % 4 {
+        0 => SamplingParams { temperature: 0.0, ..plain },
+        1 => SamplingParams { temperature: 0.8, top_k: 20, top_p: 0.9, ..plain },
+        2 => SamplingParams {
+            repetition_penalty: 1.3,
+            presence_penalty: 0.5,
+            frequency_penalty: 0.2,
+            bad_words: vec![vec![3, 4], vec![9]],
+            ..plain
+        },
+        _ => SamplingParams { temperature: 1.5, min_p: 0.02, ..plain },
+    }
+}

@@ -16,7 +16,7 @@ pub(super) fn emit(rules: &[Node]) -> String {
     text + &writer.terminals
 }
 
-/// Which rules neither refer to themselves nor to one that does, directly or not.
+/// Rules that neither refer to themselves nor to one that does, directly or not.
 fn plain_rules(rules: &[Node]) -> Vec<bool> {
     let mut is_plain = vec![false; rules.len()];
     loop {

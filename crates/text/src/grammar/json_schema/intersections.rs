@@ -36,7 +36,7 @@ enum Place<'s> {
     Any(Vec<Place<'s>>),
 }
 
-/// Which child of an object or array.
+/// Child of an object or array.
 #[derive(Debug, Clone, Copy)]
 enum Child<'s> {
     /// The property of this name.
@@ -164,7 +164,7 @@ impl<'s> Place<'s> {
         }
     }
 
-    /// How many `multipleOf` hold, and their product.
+    /// Number of `multipleOf` that hold, and their product.
     fn multiples(&self) -> (usize, u64) {
         match self {
             Self::One(schema) => match schema.get("multipleOf").and_then(Value::as_u64) {

@@ -153,7 +153,7 @@ fn check_size(schema: &Value) -> Result<(), GrammarError> {
     Ok(())
 }
 
-/// What is counted over a whole schema.
+/// Counts over a whole schema.
 struct Check<'r> {
     n_schemas: usize,
     /// Tells options of `oneOf` apart.

@@ -141,7 +141,7 @@ fn contains_anything(schema: &mut Map<String, Value>) {
     }
 }
 
-/// What holds where a property is there, as: it is not there, or that holds.
+/// Schema of properties that depend on another one: it is not there, or the schema holds.
 fn dependencies(schema: &mut Map<String, Value>) {
     for keyword in ["dependentRequired", "dependentSchemas", "dependencies"] {
         let Some(Value::Object(all)) = schema.get(keyword) else { continue };
@@ -174,7 +174,7 @@ fn condition(schema: &mut Map<String, Value>) {
     and(schema, json!({"anyOf": [{"allOf": [is, then]}, {"allOf": [negated, otherwise]}]}));
 }
 
-/// What holds where a schema does not; `None` where it cannot be said.
+/// Complement of a schema; `None` where it cannot be said.
 fn negation(schema: &Value) -> Option<Value> {
     let members = match schema {
         Value::Bool(is_true) => return Some(Value::Bool(!is_true)),

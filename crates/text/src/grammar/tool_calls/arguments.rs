@@ -25,10 +25,10 @@ const OF_ALL_ARGUMENTS: &[&str] = &[
 /// Most bytes of schemas that are copied for arguments with references, all tools together.
 const MAX_COPIED_BYTES: usize = 256 << 10;
 
-/// What holds for what a schema says nothing about.
+/// Schema of values about which nothing is said.
 static ANYTHING: Value = Value::Bool(true);
 
-/// What a line of Python would take for something else than a name.
+/// Characters that a line of Python would take for something else than a name.
 const NO_PYTHON_NAME: &[char] = &['"', '\'', '(', ')', '[', ']', '{', '}', '=', ',', '<', '\n'];
 /// The same between tags.
 const NO_TAG_NAME: &[char] = &['"', '\'', '<', '>', '\n'];

@@ -19,7 +19,7 @@ use spelling::{ArgumentStyle, CallSpelling, JSON, spelling};
 /// The calls that an answer may or must have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCallSpec {
-    /// How the model writes calls.
+    /// Format of the model's calls.
     pub format: ToolCallFormat,
     /// The tools that may be called.
     pub tools: Vec<CallableTool>,

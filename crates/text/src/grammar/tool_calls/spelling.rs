@@ -3,7 +3,7 @@
 
 use crate::tool_calls::ToolCallFormat;
 
-/// How a format writes calls.
+/// Spelling of a format's calls.
 pub(super) struct CallSpelling {
     /// Before the first call.
     pub before: &'static str,
@@ -13,7 +13,7 @@ pub(super) struct CallSpelling {
     pub number: &'static str,
     /// Between the name and the arguments.
     pub arguments: &'static str,
-    /// How the arguments are written.
+    /// Style of the arguments.
     pub style: ArgumentStyle,
     /// After the arguments.
     pub call_end: &'static str,
@@ -24,7 +24,7 @@ pub(super) struct CallSpelling {
     /// With what the text before a call ends, the beginning of what is written before the first call; empty
     /// where a call can only be the whole answer.
     pub trigger: &'static str,
-    /// What else begins calls: free text must not have it.
+    /// Other text that begins calls: free text must not have it.
     pub also: &'static str,
     /// The first character of calls that can only be the whole answer, as in a character class.
     pub first_char: &'static str,
@@ -33,7 +33,7 @@ pub(super) struct CallSpelling {
     pub bare: &'static str,
 }
 
-/// How a format writes arguments.
+/// Style of a format's arguments.
 #[derive(Clone, Copy)]
 pub(super) enum ArgumentStyle {
     /// One JSON object.
@@ -52,7 +52,7 @@ pub(super) struct ArgumentTags {
     pub value: &'static str,
     /// After the value.
     pub end: &'static str,
-    /// What would end a value: text that is one must not have it.
+    /// Text that would end a value: a value that is text must not have it.
     pub stops: &'static [&'static str],
 }
 

@@ -7,7 +7,7 @@ use crate::limits::shared::{Amounts, numbers};
 use crate::time::{Nanos, Timestamp};
 
 impl World {
-    /// What a scope uses: requests and tokens that began after a point in time, and running requests.
+    /// Usage of a scope: requests and tokens that began after a point in time, and running requests.
     fn used(&self, scope: usize, from: Timestamp) -> Amounts {
         let of_scope = || self.begun.iter().filter(move |begun| begun.scopes.contains(&scope));
         let recent = || of_scope().filter(|begun| begun.at > from);

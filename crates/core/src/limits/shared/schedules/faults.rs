@@ -25,7 +25,7 @@ impl World {
         }
     }
 
-    /// What dead gateways used is known to the pool alone, and lost with it.
+    /// Drops the usage of dead gateways, which is known to the pool alone and lost with it.
     fn forget_dead(&mut self) {
         let alive: Vec<&str> = self.gateways.iter().map(|gateway| gateway.id.as_str()).collect();
         self.begun.retain(|begun| alive.contains(&begun.gateway.as_str()));

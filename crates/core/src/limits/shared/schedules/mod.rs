@@ -22,7 +22,7 @@ const MINUTE: Nanos = Nanos(60_000_000_000);
 const BUCKET: Nanos = Nanos(250_000_000);
 const PATIENCE: Nanos = Nanos(250_000_000);
 const TICK: Nanos = Nanos(50_000_000);
-/// How long before a refusal something may have been used that was given back since.
+/// Time before a refusal in which something may have been used that was given back since.
 const RECENTLY: Nanos = Nanos(600_000_000);
 
 /// Mistakes that the test must find.
@@ -30,7 +30,7 @@ const RECENTLY: Nanos = Nanos(600_000_000);
 enum Bug {
     /// Questions that were overtaken count.
     LateQuestionsCount,
-    /// What a dead gateway had is given away at once.
+    /// Shares of a dead gateway are given away at once.
     DeadGatewaysAreForgotten,
     /// A pool that has lost its memory gives at once.
     EmptyPoolGives,
@@ -38,7 +38,7 @@ enum Bug {
     GivenBackAndUsed,
     /// A gateway that hears nothing takes an equal part at once, whatever others have used.
     EqualPartAtOnce,
-    /// What somebody does not use is never given back.
+    /// Unused shares are never given back.
     NothingIsGivenBack,
 }
 

@@ -45,7 +45,7 @@ pub(super) struct NumberSet {
     constants: Option<Vec<Constant>>,
 }
 
-/// Why a keyword cannot be enforced.
+/// Reason why a keyword cannot be enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The value is none that the keyword may have.

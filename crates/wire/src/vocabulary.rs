@@ -1,0 +1,171 @@
+//! The vocabulary of a GGUF file between a worker and its gateways. Does not know what its keys mean.
+
+use serde::{Deserialize, Serialize};
+use throng_core::exact;
+use throng_text::{GgufEncoderKeys, GgufVocabulary};
+
+/// The vocabulary in the metadata of a GGUF file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names are those of the file's keys")]
+pub struct Vocabulary {
+    pub model: String,
+    pub pre: Option<String>,
+    pub model_name: Option<String>,
+    pub tokens: Vec<String>,
+    #[serde(with = "exact")]
+    pub scores: Vec<f32>,
+    pub token_types: Vec<i32>,
+    pub merges: Vec<String>,
+    pub bos_token_id: Option<u32>,
+    pub eos_token_id: Option<u32>,
+    pub eot_token_id: Option<u32>,
+    pub eom_token_id: Option<u32>,
+    pub unknown_token_id: Option<u32>,
+    pub padding_token_id: Option<u32>,
+    pub add_bos_token: Option<bool>,
+    pub add_eos_token: Option<bool>,
+    pub add_space_prefix: Option<bool>,
+    pub encoder: EncoderKeys,
+}
+
+/// The keys of a GGUF file that only encoders have.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names are those of the file's keys")]
+pub struct EncoderKeys {
+    pub separator_token_id: Option<u32>,
+    pub cls_token_id: Option<u32>,
+    pub lowercase: Option<bool>,
+    pub strip_accents: Option<bool>,
+    pub remove_extra_whitespaces: Option<bool>,
+    pub precompiled_charsmap: Vec<u8>,
+}
+
+impl From<GgufVocabulary> for Vocabulary {
+    fn from(keys: GgufVocabulary) -> Self {
+        let GgufVocabulary {
+            model,
+            pre,
+            model_name,
+            tokens,
+            scores,
+            token_types,
+            merges,
+            bos_token_id,
+            eos_token_id,
+            eot_token_id,
+            eom_token_id,
+            unknown_token_id,
+            padding_token_id,
+            add_bos_token,
+            add_eos_token,
+            add_space_prefix,
+            encoder,
+        } = keys;
+        Self {
+            model,
+            pre,
+            model_name,
+            tokens,
+            scores,
+            token_types,
+            merges,
+            bos_token_id,
+            eos_token_id,
+            eot_token_id,
+            eom_token_id,
+            unknown_token_id,
+            padding_token_id,
+            add_bos_token,
+            add_eos_token,
+            add_space_prefix,
+            encoder: encoder.into(),
+        }
+    }
+}
+
+impl From<Vocabulary> for GgufVocabulary {
+    fn from(keys: Vocabulary) -> Self {
+        let Vocabulary {
+            model,
+            pre,
+            model_name,
+            tokens,
+            scores,
+            token_types,
+            merges,
+            bos_token_id,
+            eos_token_id,
+            eot_token_id,
+            eom_token_id,
+            unknown_token_id,
+            padding_token_id,
+            add_bos_token,
+            add_eos_token,
+            add_space_prefix,
+            encoder,
+        } = keys;
+        Self {
+            model,
+            pre,
+            model_name,
+            tokens,
+            scores,
+            token_types,
+            merges,
+            bos_token_id,
+            eos_token_id,
+            eot_token_id,
+            eom_token_id,
+            unknown_token_id,
+            padding_token_id,
+            add_bos_token,
+            add_eos_token,
+            add_space_prefix,
+            encoder: encoder.into(),
+        }
+    }
+}
+
+impl From<GgufEncoderKeys> for EncoderKeys {
+    fn from(keys: GgufEncoderKeys) -> Self {
+        let GgufEncoderKeys {
+            separator_token_id,
+            cls_token_id,
+            lowercase,
+            strip_accents,
+            remove_extra_whitespaces,
+            precompiled_charsmap,
+        } = keys;
+        Self {
+            separator_token_id,
+            cls_token_id,
+            lowercase,
+            strip_accents,
+            remove_extra_whitespaces,
+            precompiled_charsmap,
+        }
+    }
+}
+
+impl From<EncoderKeys> for GgufEncoderKeys {
+    fn from(keys: EncoderKeys) -> Self {
+        let EncoderKeys {
+            separator_token_id,
+            cls_token_id,
+            lowercase,
+            strip_accents,
+            remove_extra_whitespaces,
+            precompiled_charsmap,
+        } = keys;
+        Self {
+            separator_token_id,
+            cls_token_id,
+            lowercase,
+            strip_accents,
+            remove_extra_whitespaces,
+            precompiled_charsmap,
+        }
+    }
+}
