@@ -30,7 +30,7 @@ use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
 use crate::on_demand::{OnDemandModels, Serving};
 use crate::policy::Policy;
-use crate::response_cache::{DiskTier, ResponseCache, SemanticCache};
+use throng_cache::{DiskTier, ResponseCache, SemanticCache};
 use crate::retry_after::retry_after_s;
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use bytes::Bytes;
 use throng_core::request::{Adapter, AdapterId};
 use throng_fleet::adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
-use throng_text::{AnswerFormat, ChatTemplate, GgufEncoderKeys, GgufInfillKeys, GgufVocabulary, Tokenizer};
-use throng_wire::{ArtifactKind, Description, EncoderKeys, InfillKeys, Vocabulary};
+use throng_text::{AnswerFormat, ChatTemplate, Tokenizer};
+use throng_wire::{ArtifactKind, Description, Vocabulary};
 
 use crate::held_bytes::HeldBytes;
 use crate::served_model::ServedModel;
@@ -73,45 +73,6 @@ fn model(description: Description, artifacts: &[(ArtifactKind, Bytes)]) -> Resul
         notice: description.notice,
         held: HeldBytes::default(),
     })
-}
-
-fn gguf_vocabulary(vocabulary: Vocabulary) -> GgufVocabulary {
-    GgufVocabulary {
-        model: vocabulary.model,
-        pre: vocabulary.pre,
-        model_name: vocabulary.model_name,
-        tokens: vocabulary.tokens,
-        scores: vocabulary.scores,
-        token_types: vocabulary.token_types,
-        merges: vocabulary.merges,
-        bos_token_id: vocabulary.bos_token_id,
-        eos_token_id: vocabulary.eos_token_id,
-        eot_token_id: vocabulary.eot_token_id,
-        eom_token_id: vocabulary.eom_token_id,
-        unknown_token_id: vocabulary.unknown_token_id,
-        padding_token_id: vocabulary.padding_token_id,
-        add_bos_token: vocabulary.add_bos_token,
-        add_eos_token: vocabulary.add_eos_token,
-        add_space_prefix: vocabulary.add_space_prefix,
-        infill: infill_keys(vocabulary.infill),
-        encoder: encoder_keys(vocabulary.encoder),
-    }
-}
-
-fn infill_keys(keys: InfillKeys) -> GgufInfillKeys {
-    let InfillKeys { before, behind, middle, repository, file, end } = keys;
-    GgufInfillKeys { before, behind, middle, repository, file, end }
-}
-
-fn encoder_keys(keys: EncoderKeys) -> GgufEncoderKeys {
-    GgufEncoderKeys {
-        separator_token_id: keys.separator_token_id,
-        cls_token_id: keys.cls_token_id,
-        lowercase: keys.lowercase,
-        strip_accents: keys.strip_accents,
-        remove_extra_whitespaces: keys.remove_extra_whitespaces,
-        precompiled_charsmap: keys.precompiled_charsmap,
-    }
 }
 
 /// Adapters are the workers' own, who are told their names: here they take no room.

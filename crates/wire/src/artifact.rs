@@ -32,66 +32,6 @@ pub enum ArtifactKind {
     Unknown,
 }
 
-/// The vocabulary in the metadata of a GGUF file.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "the names are those of the file's keys")]
-pub struct Vocabulary {
-    pub model: String,
-    pub pre: Option<String>,
-    pub model_name: Option<String>,
-    pub tokens: Vec<String>,
-    #[serde(with = "exact")]
-    pub scores: Vec<f32>,
-    pub token_types: Vec<i32>,
-    pub merges: Vec<String>,
-    pub bos_token_id: Option<u32>,
-    pub eos_token_id: Option<u32>,
-    pub eot_token_id: Option<u32>,
-    pub eom_token_id: Option<u32>,
-    pub unknown_token_id: Option<u32>,
-    pub padding_token_id: Option<u32>,
-    pub add_bos_token: Option<bool>,
-    pub add_eos_token: Option<bool>,
-    pub add_space_prefix: Option<bool>,
-    #[serde(skip_serializing_if = "InfillKeys::is_empty")]
-    pub infill: InfillKeys,
-    pub encoder: EncoderKeys,
-}
-
-/// The keys of a GGUF file that only models have that fill in the middle.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "the names are those of the text crate's keys")]
-pub struct InfillKeys {
-    pub before: Option<u32>,
-    pub behind: Option<u32>,
-    pub middle: Option<u32>,
-    pub repository: Option<u32>,
-    pub file: Option<u32>,
-    pub end: Option<u32>,
-}
-
-impl InfillKeys {
-    /// Whether the file has none of them.
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-/// The keys of a GGUF file that only encoders have.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "the names are those of the file's keys")]
-pub struct EncoderKeys {
-    pub separator_token_id: Option<u32>,
-    pub cls_token_id: Option<u32>,
-    pub lowercase: Option<bool>,
-    pub strip_accents: Option<bool>,
-    pub remove_extra_whitespaces: Option<bool>,
-    pub precompiled_charsmap: Vec<u8>,
-}
-
 /// The SHA-256 of some bytes in hexadecimal digits.
 pub fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()

@@ -19,7 +19,7 @@ mod request;
 mod status;
 mod vocabulary;
 
-pub use artifact::{Artifact, ArtifactKind, EncoderKeys, InfillKeys, Vocabulary, digest};
+pub use artifact::{Artifact, ArtifactKind, digest};
 pub use constraint::{Constraint, Form, Reasoning, ToolCalls};
 pub use description::{Description, NEWEST_VERSION, OLDEST_VERSION, Pooling, Versions};
 pub use error::{ErrorKind, WireError};
@@ -28,7 +28,7 @@ pub use frames::{BlockFrame, Frame, FrameBuffer, FrameError};
 pub use lines::{LineBuffer, LineTooLong, line};
 pub use request::{Command, Generate};
 pub use status::{MAX_CACHE_NAMES, Status};
-pub use vocabulary::{EncoderKeys, Vocabulary};
+pub use vocabulary::{EncoderKeys, InfillKeys, Vocabulary};
 
 /// Path of a worker's [`Description`].
 pub const DESCRIBE: &str = "/worker/describe";

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use throng_core::exact;
-use throng_text::{GgufEncoderKeys, GgufVocabulary};
+use throng_text::{GgufEncoderKeys, GgufInfillKeys, GgufVocabulary};
 
 /// The vocabulary in the metadata of a GGUF file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -26,7 +26,29 @@ pub struct Vocabulary {
     pub add_bos_token: Option<bool>,
     pub add_eos_token: Option<bool>,
     pub add_space_prefix: Option<bool>,
+    #[serde(skip_serializing_if = "InfillKeys::is_empty")]
+    pub infill: InfillKeys,
     pub encoder: EncoderKeys,
+}
+
+/// The keys of a GGUF file that only models have that fill in the middle.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names are those of the text crate's keys")]
+pub struct InfillKeys {
+    pub before: Option<u32>,
+    pub behind: Option<u32>,
+    pub middle: Option<u32>,
+    pub repository: Option<u32>,
+    pub file: Option<u32>,
+    pub end: Option<u32>,
+}
+
+impl InfillKeys {
+    /// Whether the file has none of them.
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The keys of a GGUF file that only encoders have.
@@ -61,6 +83,7 @@ impl From<GgufVocabulary> for Vocabulary {
             add_bos_token,
             add_eos_token,
             add_space_prefix,
+            infill,
             encoder,
         } = keys;
         Self {
@@ -80,6 +103,7 @@ impl From<GgufVocabulary> for Vocabulary {
             add_bos_token,
             add_eos_token,
             add_space_prefix,
+            infill: infill.into(),
             encoder: encoder.into(),
         }
     }
@@ -104,6 +128,7 @@ impl From<Vocabulary> for GgufVocabulary {
             add_bos_token,
             add_eos_token,
             add_space_prefix,
+            infill,
             encoder,
         } = keys;
         Self {
@@ -123,8 +148,23 @@ impl From<Vocabulary> for GgufVocabulary {
             add_bos_token,
             add_eos_token,
             add_space_prefix,
+            infill: infill.into(),
             encoder: encoder.into(),
         }
+    }
+}
+
+impl From<GgufInfillKeys> for InfillKeys {
+    fn from(keys: GgufInfillKeys) -> Self {
+        let GgufInfillKeys { before, behind, middle, repository, file, end } = keys;
+        Self { before, behind, middle, repository, file, end }
+    }
+}
+
+impl From<InfillKeys> for GgufInfillKeys {
+    fn from(keys: InfillKeys) -> Self {
+        let InfillKeys { before, behind, middle, repository, file, end } = keys;
+        Self { before, behind, middle, repository, file, end }
     }
 }
 

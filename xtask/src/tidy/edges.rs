@@ -25,6 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "throng-fleet",
         &["throng-api", "throng-core", "throng-engine", "throng-http", "throng-text", "throng-wire"],
     ),
+    ("throng-cache", &["throng-core", "throng-fleet", "throng-text", "throng-wire"]),
     ("throng-state", &["throng-api", "throng-core", "throng-store"]),
     (
         "throng-gateway",

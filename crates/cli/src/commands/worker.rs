@@ -7,7 +7,7 @@ use throng_fleet::constraint::ModelGrammars;
 use throng_gateway::{AdapterSettings, Secret, ServedModel, Worker, WorkerModel};
 use throng_model::VocabularySource;
 use throng_text::ChatTemplate;
-use throng_wire::{ArtifactKind, Description, EncoderKeys, InfillKeys, Versions, Vocabulary};
+use throng_wire::{ArtifactKind, Description, Versions, Vocabulary};
 
 use super::fingerprint::fingerprint;
 use super::serve::{adapters, listen, load, served_model, told_to_end};
@@ -155,43 +155,4 @@ fn artifacts(running: &RunningModel, section: &ModelSection) -> Result<Vec<(Arti
         artifacts.push((ArtifactKind::ChatTemplates, serde_json::to_vec(&templates)?));
     }
     Ok(artifacts)
-}
-
-fn sent_vocabulary(vocabulary: throng_text::GgufVocabulary) -> Vocabulary {
-    Vocabulary {
-        model: vocabulary.model,
-        pre: vocabulary.pre,
-        model_name: vocabulary.model_name,
-        tokens: vocabulary.tokens,
-        scores: vocabulary.scores,
-        token_types: vocabulary.token_types,
-        merges: vocabulary.merges,
-        bos_token_id: vocabulary.bos_token_id,
-        eos_token_id: vocabulary.eos_token_id,
-        eot_token_id: vocabulary.eot_token_id,
-        eom_token_id: vocabulary.eom_token_id,
-        unknown_token_id: vocabulary.unknown_token_id,
-        padding_token_id: vocabulary.padding_token_id,
-        add_bos_token: vocabulary.add_bos_token,
-        add_eos_token: vocabulary.add_eos_token,
-        add_space_prefix: vocabulary.add_space_prefix,
-        infill: sent_infill_keys(vocabulary.infill),
-        encoder: sent_encoder_keys(vocabulary.encoder),
-    }
-}
-
-fn sent_infill_keys(keys: throng_text::GgufInfillKeys) -> InfillKeys {
-    let throng_text::GgufInfillKeys { before, behind, middle, repository, file, end } = keys;
-    InfillKeys { before, behind, middle, repository, file, end }
-}
-
-fn sent_encoder_keys(keys: throng_text::GgufEncoderKeys) -> EncoderKeys {
-    EncoderKeys {
-        separator_token_id: keys.separator_token_id,
-        cls_token_id: keys.cls_token_id,
-        lowercase: keys.lowercase,
-        strip_accents: keys.strip_accents,
-        remove_extra_whitespaces: keys.remove_extra_whitespaces,
-        precompiled_charsmap: keys.precompiled_charsmap,
-    }
 }

@@ -87,7 +87,7 @@ impl Resumable {
         let may_wait = self.failover.may_wait(has_ended, hints.pinned.is_some(), hints.is_last_resort);
         let patience = self.replicas.patience().filter(|_| may_wait);
         let tried = self.failover.take_tried();
-        let asking = ask(self.replicas.clone(), self.rest(), self.hints.clone(), (tried, patience)).boxed();
+        let asking = ask(self.replicas.clone(), self.rest(), self.hints.clone(), tried, patience).boxed();
         self.state = State::Moving { asking, failure };
         Some(())
     }

@@ -24,6 +24,7 @@ use crate::routes::{self, Audience};
 use crate::served_model::ServedModel;
 use crate::server::{self, Served, Service};
 use crate::turns::adopt_orphans;
+use throng_cache::DiskTier;
 use throng_fleet::Secret;
 
 pub use self::error::GatewayError;

@@ -10,7 +10,7 @@ use throng_http::memory::Reservation;
 use super::output::Output;
 use super::reading::{AnswerReading, ChoiceReader};
 use super::session::Session;
-use crate::response_cache::CacheUse;
+use throng_cache::CacheUse;
 use crate::router::Route;
 
 /// Where the events of an answer come from. Dropping it ends the generation.

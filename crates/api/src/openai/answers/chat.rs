@@ -138,11 +138,7 @@ impl AnswerWriter for ChatWriter {
     }
 
     fn end(&mut self, out: &mut Events) {
-        let response = &self.response;
-        if let Some((usage, timings)) = response.ending() {
-            out.push(&ChatChunk::of_usage(&response.envelope(), usage, timings));
-        }
-        out.push_done();
+        self.response.push_end(ChatChunk::of_usage, out);
     }
 
     fn error(&mut self, error: &ApiError, out: &mut Events) {

@@ -208,11 +208,7 @@ impl AnswerWriter for CompletionWriter {
     }
 
     fn end(&mut self, out: &mut Events) {
-        let response = &self.response;
-        if let Some((usage, timings)) = response.ending() {
-            out.push(&CompletionChunk::of_usage(&response.envelope(), usage, timings));
-        }
-        out.push_done();
+        self.response.push_end(CompletionChunk::of_usage, out);
     }
 
     fn error(&mut self, error: &ApiError, out: &mut Events) {

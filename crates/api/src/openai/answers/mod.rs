@@ -141,21 +141,16 @@ impl Response {
         self.options.timings.then(|| tally.into())
     }
 
-    /// The usage and the timings that end a stream, where either was asked for.
-    fn ending(&self) -> Option<(Option<Usage>, Option<Timings>)> {
-        let usage = self.options.stream.include_usage.then(|| usage(&self.tally));
-        let timings = self.timings(&self.tally);
-        (usage.is_some() || timings.is_some()).then_some((usage, timings))
-    }
-
-    /// Writes the end of a stream: usage as a chunk where it was requested, then the last event.
+    /// Writes the end of a stream: usage and timings as a chunk where either was requested, then the last event.
     fn push_end<'a, C: Serialize>(
         &'a self,
-        of_usage: impl FnOnce(&Envelope<'a>, Usage, Option<Timings>) -> C,
+        of_usage: impl FnOnce(&Envelope<'a>, Option<Usage>, Option<Timings>) -> C,
         out: &mut Events,
     ) {
-        if self.options.stream.include_usage {
-            out.push(&of_usage(&self.envelope(), usage(&self.tally), self.timings()));
+        let usage = self.options.stream.include_usage.then(|| usage(&self.tally));
+        let timings = self.timings(&self.tally);
+        if usage.is_some() || timings.is_some() {
+            out.push(&of_usage(&self.envelope(), usage, timings));
         }
         out.push_done();
     }
