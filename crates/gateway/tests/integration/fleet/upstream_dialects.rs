@@ -164,7 +164,7 @@ async fn keys_limits_and_the_ledger_hold_whichever_api_asks() {
     let refused = place.ask("/v1/messages", &message(json!({"max_tokens": 5_000}))).await;
     assert_eq!(
         (refused.status, &refused.json()["error"]["code"]),
-        (429, &json!("request_exceeds_rate_limit"))
+        (400, &json!("request_exceeds_rate_limit"))
     );
     let (ledger, store) = place.ledger.as_ref().expect("opened");
     let counting = async {
