@@ -96,12 +96,62 @@ def check_chats(url, model):
     assert float(generated.group(1)) == 3 * whole.usage.completion_tokens
 
 
+def events_of(reply):
+    """The data of a stream's events."""
+    return [json.loads(line.removeprefix("data: ")) for line in reply.text.splitlines() if line.startswith("data: ")]
+
+
+def check_other_apis(url, model):
+    """Anthropic's messages and Ollama's chats say what the engine says in its own API, whole and streamed."""
+    messages = [{"role": "user", "content": "Hello"}]
+    own = client(url).chat.completions.create(model=model, messages=messages, max_tokens=8, temperature=0)
+    text, n_output = own.choices[0].message.content or "", own.usage.completion_tokens
+    post = lambda path, body: httpx.post(f"{url}{path}", json={"model": model, "messages": messages, **body}, timeout=LIMIT_S)
+
+    asked = {"max_tokens": 8, "temperature": 0}
+    whole = post("/v1/messages", asked).json()
+    assert "".join(block["text"] for block in whole["content"]) == text, whole
+    assert whole["usage"]["output_tokens"] == n_output and whole["stop_reason"] in ("max_tokens", "end_turn")
+    told = events_of(post("/v1/messages", {**asked, "stream": True}))
+    assert [told[0]["type"], told[-1]["type"]] == ["message_start", "message_stop"]
+    assert "".join(event["delta"].get("text", "") for event in told if event["type"] == "content_block_delta") == text
+    assert told[-2]["usage"]["output_tokens"] == n_output and told[-2]["usage"]["input_tokens"] > 0
+    long = post("/v1/messages", {**asked, "messages": [{"role": "user", "content": "word " * 20_000}]})
+    assert (long.status_code, long.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert long.json()["error"]["message"].startswith("prompt is too long: "), long.text
+    # Agents ask for the most that their model could give, whatever the context of this one is.
+    assert post("/v1/messages", {"max_tokens": 1_000_000, "stop_sequences": ["e"]}).status_code == 200
+    absent = post("/v1/messages", {**asked, "model": "nobody"})
+    assert (absent.status_code, absent.json()["error"]["type"]) == (404, "not_found_error")
+
+    asked = {"options": {"num_predict": 8, "temperature": 0}}
+    whole = post("/api/chat", {**asked, "stream": False}).json()
+    assert (whole["message"]["content"], whole["eval_count"], whole["done"]) == (text, n_output, True)
+    lines = [json.loads(line) for line in post("/api/chat", asked).text.splitlines()]
+    assert "".join(line["message"]["content"] for line in lines) == text and lines[-1]["eval_count"] == n_output
+
+
+def check_calls(url, model):
+    """A model that must call a tool does so in Anthropic's form, whole and streamed."""
+    tool = {"name": "look", "description": "Looks at a place.", "input_schema": {"type": "object", "properties": {}}}
+    body = {"model": model, "max_tokens": 64, "temperature": 0, "tools": [tool], "tool_choice": {"type": "any"}}
+    body["messages"] = [{"role": "user", "content": "Look at Paris."}]
+    whole = httpx.post(f"{url}/v1/messages", json=body, timeout=LIMIT_S).json()
+    called = [block["name"] for block in whole["content"] if block["type"] == "tool_use"]
+    assert called and set(called) == {"look"} and whole["stop_reason"] in ("tool_use", "max_tokens"), whole
+    told = events_of(httpx.post(f"{url}/v1/messages", json={**body, "stream": True}, timeout=LIMIT_S))
+    begun = [event["content_block"] for event in told if event["type"] == "content_block_start"]
+    assert [block["name"] for block in begun if block["type"] == "tool_use"] == called
+
+
 def test_throng_is_an_engine_like_others(binary, start):
     with start("--api-key", "engine-key") as engine:
         with gateway(binary, f"{engine.url}/v1", THRONG_REPLICA_API_KEY="engine-key") as url:
             found = until_state(url, "ready")
             assert found[0]["url"] == f"{engine.url}/v1"
             check_chats(url, found[0]["models"][0])
+            check_other_apis(url, found[0]["models"][0])
+            check_calls(url, found[0]["models"][0])
             status = subprocess.run([binary, "fleet", "status", "--once", "--url", url], capture_output=True, text=True)
             assert "ready" in status.stdout and engine.url in status.stdout
         with gateway(binary, f"{engine.url}/v1", THRONG_API_KEY="here", THRONG_REPLICA_API_KEY="engine-key") as url:
@@ -196,6 +246,7 @@ def test_llama_cpp_with_a_trained_model(binary, llama_cpp):
     with llama_cpp(port, 512), gateway(binary, f"http://127.0.0.1:{port}") as url:
         assert until_state(url, "ready")[0]["models"] == ["llama"]
         check_chats(url, "llama")
+        check_other_apis(url, "llama")
         long = [{"role": "user", "content": "word " * 2_000}]
         with pytest.raises(openai.BadRequestError) as refused:
             client(url).chat.completions.create(model="llama", messages=long)

@@ -30,11 +30,11 @@ use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
 use crate::on_demand::{OnDemandModels, Serving};
 use crate::policy::Policy;
-use throng_cache::{DiskTier, ResponseCache, SemanticCache};
 use crate::retry_after::retry_after_s;
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
 use crate::upstream;
+use throng_cache::{DiskTier, ResponseCache, SemanticCache};
 
 /// Large answers that are written at a time.
 const MAX_WRITTEN_ANSWERS: usize = 2;

@@ -10,8 +10,8 @@ use throng_http::memory::Reservation;
 use super::output::Output;
 use super::reading::{AnswerReading, ChoiceReader};
 use super::session::Session;
-use throng_cache::CacheUse;
 use crate::router::Route;
+use throng_cache::CacheUse;
 
 /// Where the events of an answer come from. Dropping it ends the generation.
 pub(crate) trait AnswerSource: Debug + Send {

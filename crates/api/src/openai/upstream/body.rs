@@ -2,6 +2,7 @@
 //! has that of vLLM, which SGLang, llama.cpp and Throng read too.
 
 use serde_json::{Map, Value, json};
+use throng_core::request::EarlyStopping;
 use throng_text::exact_number;
 use throng_text::grammar::ConstraintSpec;
 
@@ -97,59 +98,20 @@ fn put_prompts(input: &mut PromptsInput, body: &mut Map<String, Value>) -> Resul
 
 /// Every option is named, so that a new one is sent or left out on purpose.
 fn put_options(options: &mut GenerationOptions, body: &mut Map<String, Value>) -> Result<(), ApiError> {
+    put_sampling(options, body);
+    #[rustfmt::skip]
     let GenerationOptions {
-        names,
-        default_max_tokens,
-        may_end_with_context: _,
-        model: _,
-        stream,
-        // Usage is always asked for; the client's wishes are those of its own answer.
-        stream_options: _,
-        n,
-        best_of,
-        use_beam_search,
-        length_penalty,
-        early_stopping: _,
-        max_tokens,
-        min_tokens,
-        // How Throng's own engines guess tokens.
-        max_draft_tokens: _,
-        temperature,
-        top_p,
-        top_k,
-        min_p,
-        presence_penalty,
-        frequency_penalty,
-        repetition_penalty,
-        seed,
-        logit_bias,
-        allowed_token_ids,
-        bad_words,
-        stop,
-        stop_token_ids,
-        include_stop_str_in_output,
-        ignore_eos,
-        skip_special_tokens,
-        spaces_between_special_tokens,
-        truncate_prompt_tokens,
-        truncation_side,
-        logprobs,
-        prompt_logprobs,
-        return_token_ids,
-        return_tokens_as_token_ids: _,
-        // Both are wishes about this gateway's own answer.
-        takes_only_model: _,
-        include_timings: _,
-        priority,
-        // Classes are those of this gateway's gate, which upstream engines do not have.
-        service_class: _,
-        request_id: _,
-        cache_salt,
-        user,
-        ignored,
-        thinking_token_budget,
-        thinks_if_it_can,
-        constraint,
+        // Those of `put_sampling`.
+        n: _, best_of: _, use_beam_search: _, length_penalty: _, early_stopping: _, max_tokens: _, min_tokens: _,
+        default_max_tokens: _, temperature: _, top_p: _, top_k: _, min_p: _, presence_penalty: _,
+        frequency_penalty: _, repetition_penalty: _, seed: _, logit_bias: _, allowed_token_ids: _, bad_words: _,
+        stop: _, stop_token_ids: _, include_stop_str_in_output: _, ignore_eos: _,
+        // Those of the answer that is written here, and of this gateway's own engines and its gate.
+        may_end_with_context: _, model: _, stream_options: _, request_id: _, return_tokens_as_token_ids: _,
+        max_draft_tokens: _, service_class: _, takes_only_model: _, include_timings: _,
+        names, stream, skip_special_tokens, spaces_between_special_tokens, truncate_prompt_tokens,
+        truncation_side, logprobs, prompt_logprobs, return_token_ids, priority, cache_salt, user, ignored,
+        thinking_token_budget, thinks_if_it_can, constraint,
     } = options;
     let reported = [
         (names.logprobs, logprobs.is_some()),
@@ -161,29 +123,6 @@ fn put_options(options: &mut GenerationOptions, body: &mut Map<String, Value>) -
         return Err(ApiError::unsupported_by_model(param, reason));
     }
     put(body, "stream", stream.filter(|is_streaming| *is_streaming));
-    put(body, "n", n.filter(|n| *n != 1));
-    put(body, "best_of", *best_of);
-    put(body, "use_beam_search", *use_beam_search);
-    put(body, "length_penalty", length_penalty.map(exact));
-    put(body, "max_tokens", max_tokens.or(default_max_tokens.map(i64::from)));
-    put(body, "min_tokens", *min_tokens);
-    put(body, "temperature", temperature.map(exact));
-    put(body, "top_p", top_p.map(exact));
-    put(body, "top_k", *top_k);
-    put(body, "min_p", min_p.map(exact));
-    put(body, "presence_penalty", presence_penalty.map(exact));
-    put(body, "frequency_penalty", frequency_penalty.map(exact));
-    put(body, "repetition_penalty", repetition_penalty.map(exact));
-    put(body, "seed", *seed);
-    let biases: Map<String, Value> =
-        logit_bias.iter().map(|(token, bias)| (token.to_string(), exact(*bias).into())).collect();
-    put(body, "logit_bias", (!biases.is_empty()).then_some(biases));
-    put(body, "allowed_token_ids", allowed_token_ids.clone());
-    put_list(body, "bad_words", bad_words);
-    put_list(body, "stop", stop);
-    put_list(body, "stop_token_ids", stop_token_ids);
-    put(body, "include_stop_str_in_output", *include_stop_str_in_output);
-    put(body, "ignore_eos", *ignore_eos);
     put(body, "skip_special_tokens", *skip_special_tokens);
     put(body, "spaces_between_special_tokens", *spaces_between_special_tokens);
     put(body, "truncate_prompt_tokens", *truncate_prompt_tokens);
@@ -197,6 +136,42 @@ fn put_options(options: &mut GenerationOptions, body: &mut Map<String, Value>) -
         budget => put(body, "thinking_token_budget", *budget),
     }
     constraint.as_ref().map_or(Ok(()), |asked| put_constraint(asked, body))
+}
+
+/// How to sample, and when to stop.
+fn put_sampling(options: &GenerationOptions, body: &mut Map<String, Value>) {
+    put(body, "n", options.n.filter(|n| *n != 1));
+    put(body, "best_of", options.best_of);
+    put(body, "use_beam_search", options.use_beam_search);
+    put(body, "length_penalty", options.length_penalty.map(exact));
+    put(
+        body,
+        "early_stopping",
+        options.early_stopping.map(|when| match when {
+            EarlyStopping::WhenFull => Value::Bool(true),
+            EarlyStopping::WhenUnlikelyToImprove => Value::Bool(false),
+            EarlyStopping::WhenUnableToImprove => "never".into(),
+        }),
+    );
+    put(body, "max_tokens", options.max_tokens.or(options.default_max_tokens.map(i64::from)));
+    put(body, "min_tokens", options.min_tokens);
+    put(body, "temperature", options.temperature.map(exact));
+    put(body, "top_p", options.top_p.map(exact));
+    put(body, "top_k", options.top_k);
+    put(body, "min_p", options.min_p.map(exact));
+    put(body, "presence_penalty", options.presence_penalty.map(exact));
+    put(body, "frequency_penalty", options.frequency_penalty.map(exact));
+    put(body, "repetition_penalty", options.repetition_penalty.map(exact));
+    put(body, "seed", options.seed);
+    let biases: Map<String, Value> =
+        options.logit_bias.iter().map(|(token, bias)| (token.to_string(), exact(*bias).into())).collect();
+    put(body, "logit_bias", (!biases.is_empty()).then_some(biases));
+    put(body, "allowed_token_ids", options.allowed_token_ids.clone());
+    put_list(body, "bad_words", &options.bad_words);
+    put_list(body, "stop", &options.stop);
+    put_list(body, "stop_token_ids", &options.stop_token_ids);
+    put(body, "include_stop_str_in_output", options.include_stop_str_in_output);
+    put(body, "ignore_eos", options.ignore_eos);
 }
 
 fn put_constraint(asked: &OutputConstraint, body: &mut Map<String, Value>) -> Result<(), ApiError> {
