@@ -1,4 +1,5 @@
-"""Makes a GGUF model that says a given text, so that what the server makes of an answer can be tried on any answer.
+"""Makes a GGUF model that says a given text, so that what the server makes of an answer can be tried on any answer, or one that
+says several texts in turn, so that an agent has a whole task of tool calls to do.
 
 Every token has one fixed successor: a llama of one layer whose attention and network add nothing, and whose output rows are the sums
 of the embeddings of the tokens before them. It uses the standard library only.
@@ -24,26 +25,46 @@ NORMAL, CONTROL, ADDED = 1, 3, 4
 ALIGNMENT = 32
 
 
+def write_turns(path, turns, aside="Nothing to do."):
+    """Writes the model that says `turns`, one text for each turn of a conversation that has tools, and `aside` in one without tools,
+    as agents ask for titles. It sees nothing of the conversation but how many answers it has, so a prompt is one token, however
+    long the instructions of an agent are.
+    """
+    starts = [f"<|turn{i}|>" for i in range(len(turns))]
+    vocabulary, used = Vocabulary([END, START, *starts], ()), set()
+    scripts = [
+        [vocabulary.ids[start], *vocabulary.script([text], (), used), vocabulary.ids[END]]
+        for start, text in zip([*starts, START], [*turns, aside])
+    ]
+    last = len(turns) - 1
+    template = (
+        "{%- set n = messages | selectattr('role', 'equalto', 'assistant') | list | length -%}"
+        f"{{%- if tools -%}}{{{{ {starts}[n if n < {last} else {last}] }}}}{{%- else -%}}{START}{{%- endif -%}}"
+        "{# <tool_call> #}"
+    )
+    save(path, vocabulary, template, scripts)
+
+
+def write_infill(path, names, answer):
+    """Writes the model that says `answer` behind the last of its first three control tokens, as models of code fill a gap."""
+    vocabulary = Vocabulary([END, START, *names], ())
+    script = [vocabulary.ids[names[2]], *vocabulary.script([answer], (), set()), vocabulary.ids[END]]
+    save(path, vocabulary, MESSAGES, [script])
+
+
 def write(path, parts, template=MESSAGES, added=(), control=()):
     """Writes the model that says the `parts` one after the other, then ends.
 
     Parts that are among `added` or `control` are single tokens: added ones, or control tokens. `template` is the chat template, behind
     which the token stands that starts the script.
     """
-    write_turns(path, [parts], template, added, control)
+    vocabulary = Vocabulary([END, START, *control], added)
+    script = [vocabulary.ids[START], *vocabulary.script(parts, {*added, *control}, set()), vocabulary.ids[END]]
+    save(path, vocabulary, template + START, [script])
 
 
-def write_turns(path, turns, template=MESSAGES, added=(), control=()):
-    """Writes a model that says the parts of the first turn where the conversation has no result of a tool, those of the second one where
-    it has one, and so on. The text of all turns together must be one that `write` takes."""
-    starts = [START] if len(turns) == 1 else [f"<|go{n}|>" for n in range(len(turns))]
-    vocabulary = Vocabulary([END, *starts, *control], added)
-    used, scripts = set(), []
-    for start, parts in zip(starts, turns):
-        said = vocabulary.script(parts, {*added, *control}, used)
-        scripts.append([vocabulary.ids[start], *said, vocabulary.ids[END]])
-    n_results = "{% set results = messages | selectattr('role', 'equalto', 'tool') | list | length %}"
-    start = START if len(turns) == 1 else n_results + "{{ " + repr(starts) + "[results] }}"
+def save(path, vocabulary, template, scripts):
+    """Writes the model whose tokens follow each other as in the scripts."""
     metadata = {
         "general.architecture": "llama",
         "llama.vocab_size": len(vocabulary.tokens),
@@ -62,7 +83,7 @@ def write_turns(path, turns, template=MESSAGES, added=(), control=()):
         "tokenizer.ggml.add_bos_token": False,
         "tokenizer.ggml.bos_token_id": vocabulary.ids[END],
         "tokenizer.ggml.eos_token_id": vocabulary.ids[END],
-        "tokenizer.chat_template": template + start,
+        "tokenizer.chat_template": template,
     }
     values = {key: value_of(value) for key, value in metadata.items()}
     n = len(vocabulary.types)
@@ -83,7 +104,7 @@ class Vocabulary:
         self.ids = {token: i for i, token in enumerate(self.tokens)}
 
     def script(self, parts, whole, used):
-        """The tokens of the parts, none of which is in `used`, to which they are added."""
+        """The tokens of the parts, of which none is among the texts `used` before."""
         script = []
         for part in parts:
             if part in whole:
@@ -125,7 +146,8 @@ def tensors_of(scripts, n_tokens):
     rows = [[numbers.choice((-1.0, 1.0)) for _ in range(HIDDEN)] for _ in range(n_tokens)]
     output = [[0.0] * HIDDEN for _ in range(n_tokens)]
     successors = {}
-    for token, following in (pair for script in scripts for pair in zip(script, script[1:])):
+    pairs = [pair for script in scripts for pair in zip(script, script[1:])]
+    for token, following in pairs:
         if successors.setdefault(token, following) != following:
             raise ValueError(f"two tokens follow the token {token}")
         output[following] = [x + 0.25 * y for x, y in zip(output[following], rows[token])]
