@@ -63,18 +63,6 @@ def write(path, parts, template=MESSAGES, added=(), control=()):
     save(path, vocabulary, template + START, [script])
 
 
-def write_task(path, turns, template=MESSAGES, added=(), control=()):
-    """Writes a model that says the parts of the first turn where the conversation has no result of a tool, those of the second one where
-    it has one, and so on. The text of all turns together must be one that `write` takes."""
-    starts = [f"<|go{n}|>" for n in range(len(turns))]
-    vocabulary, used, scripts = Vocabulary([END, *starts, *control], added), set(), []
-    for start, parts in zip(starts, turns):
-        said = vocabulary.script(parts, {*added, *control}, used)
-        scripts.append([vocabulary.ids[start], *said, vocabulary.ids[END]])
-    n_results = "{% set results = messages | selectattr('role', 'equalto', 'tool') | list | length %}"
-    save(path, vocabulary, template + n_results + "{{ " + repr(starts) + "[results] }}", scripts)
-
-
 def save(path, vocabulary, template, scripts):
     """Writes the model whose tokens follow each other as in the scripts."""
     metadata = {

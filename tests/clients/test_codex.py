@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from replay import write_task  # noqa: E402
+from replay import write_turns  # noqa: E402
 
 CODEX = os.environ.get("THRONG_CODEX")
 CONFIG = """
@@ -27,8 +27,6 @@ name = "Throng"
 base_url = "{url}/v1"
 wire_api = "responses"
 """
-# What the agent says is long; what the model is given of it is only who spoke.
-TEMPLATE = "{% if false %}<think></think><tool_call>{% endif %}{% for m in messages %}{{ m.role }}\n{% endfor %}"
 
 
 def run(command):
@@ -38,13 +36,11 @@ def run(command):
 @pytest.mark.skipif(CODEX is None, reason="THRONG_CODEX names no program")
 def test_codex_reads_edits_and_runs(start, tmp_path):
     turns = [
-        ["<think>", "First, look.", "</think>", "I read it." + run("cat greeting.txt")],
-        [run("sed -i s/World/Throng/ greeting.txt") + run("touch done")],
-        ["All is well: 'greeting.txt' greets Throng now!"],
+        "I read it first." + run("cat greeting.txt"),
+        run("sed -i s/World/Throng/ greeting.txt") + run("touch done"),
+        "All is well: 'greeting.txt' greets Throng now!",
     ]
-    # Two results at once are two turns further.
-    turns = [turns[0], turns[1], ["(never)"], turns[2]]
-    write_task(tmp_path / "scripted.gguf", turns, TEMPLATE, control=["<think>", "</think>"])
+    write_turns(tmp_path / "scripted.gguf", turns)
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
     home.mkdir()
