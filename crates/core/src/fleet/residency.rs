@@ -24,11 +24,11 @@ pub enum Standing {
 pub enum Step {
     /// Nothing: it can be asked.
     Ask,
-    /// To load it.
+    /// Loads it.
     Load,
-    /// To unload this one first.
+    /// Unloads this one first.
     Unload(usize),
-    /// To wait until something has changed.
+    /// Waits until something has changed.
     Wait,
 }
 
@@ -48,7 +48,7 @@ pub struct Residency {
 }
 
 impl Residency {
-    /// None is in memory; `n_bytes` is what each will hold, as far as is known.
+    /// Creates the set without a model in memory; `n_bytes` is what each will hold, as far as is known.
     pub fn new(n_bytes: impl IntoIterator<Item = u64>, max_bytes: u64) -> Self {
         let absent = |n_bytes| Model { standing: Standing::Absent, n_bytes, last_used: Duration::ZERO };
         Self { models: n_bytes.into_iter().map(absent).collect(), max_bytes }

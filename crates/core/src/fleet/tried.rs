@@ -38,13 +38,13 @@ impl Tried {
         &self.known
     }
 
-    /// This one had no room for it, and may have some later.
+    /// Notes that this one had no room for it, and may have some later.
     pub fn release(&mut self, id: ReplicaId) {
         self.known.retain(|known| *known != id);
         self.n = self.n.saturating_sub(1);
     }
 
-    /// This one was not there to be asked.
+    /// Notes that this one was not there to be asked.
     pub fn miss(&mut self, id: ReplicaId) {
         self.end(id);
         self.n = self.n.saturating_sub(1);
