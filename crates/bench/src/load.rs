@@ -21,16 +21,16 @@ const MAX_ANSWER_BYTES: usize = 1 << 20;
 pub struct Load {
     /// Requests a second, in all.
     pub rate: f64,
-    /// For so long.
+    /// Seconds that it lasts.
     pub seconds: f64,
-    /// Over so many connections.
+    /// Number of connections.
     pub n_connections: usize,
 }
 
 /// The server under load.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// On this machine.
+    /// Port on this machine.
     pub port: u16,
     /// The key that it wants.
     pub key: Option<String>,

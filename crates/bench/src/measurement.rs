@@ -34,7 +34,7 @@ struct Line {
     name: String,
     #[serde(flatten)]
     measured: Measured,
-    /// More than the bare server's.
+    /// Difference from the bare server's.
     added_p50_us: f64,
     added_p99_us: f64,
 }
@@ -169,7 +169,7 @@ fn parse(router: &str) -> Result<(String, String)> {
     }
 }
 
-/// This program in one of its own roles.
+/// Starts this program in one of its own roles.
 async fn own_server(role: PaperServer, arguments: &[String]) -> Result<Server> {
     let program = std::env::current_exe().context("this program's file is not known")?;
     let mut command = Command::new(program);

@@ -36,7 +36,7 @@ pub struct SemanticCacheConfig {
     /// Whether such answers are given, or only counted and logged.
     #[serde(default)]
     pub mode: SemanticMode,
-    /// For whose requests: names of organisations, or `*` for everyone's.
+    /// Names of the organisations whose requests it is for, or `*` for everyone's.
     pub organisations: Vec<String>,
     /// The least cosine of two questions that mean the same, above 0 and at most 1.
     #[serde(default = "default_similarity")]

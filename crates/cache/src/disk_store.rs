@@ -27,7 +27,7 @@ pub(super) struct DiskStore {
     folder: PathBuf,
     max_bytes: u64,
     index: Mutex<Index>,
-    /// Held as long as the store lives.
+    /// Lock that is held as long as the store lives.
     _lock: File,
 }
 

@@ -35,7 +35,7 @@ pub(super) fn event_bytes(event: &ReplicaEvent) -> usize {
 pub(super) struct Replay {
     answer: Arc<KeptAnswer>,
     n_read: usize,
-    /// For each continuation, its tokens that were read, and whether the reader needs no more of them.
+    /// Tokens of each continuation that were read, and whether the reader needs no more of them.
     continuations: Vec<(u32, bool)>,
 }
 

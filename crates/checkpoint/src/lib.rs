@@ -135,7 +135,7 @@ pub trait TensorSource: Send + Sync {
         None
     }
 
-    /// Such a weight of `[rows, cols]`; `None` if there is none of that name.
+    /// Decodes such a weight of `[rows, cols]`; `None` if there is none of that name.
     fn decode(&self, _name: &str, _shape: [usize; 2]) -> Option<Result<DecodedMatrix, DecodeError>> {
         None
     }
@@ -165,7 +165,7 @@ pub trait TensorSource: Send + Sync {
     /// read may be zeros in the place of bytes that are gone.
     ///
     /// # Errors
-    /// Naming the file.
+    /// An error that names the file.
     fn check_unchanged(&self) -> Result<(), FileChanged> {
         Ok(())
     }

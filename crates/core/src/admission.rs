@@ -150,7 +150,7 @@ impl QueueBound {
     /// Enters a request with a prompt of `prompt_tokens` tokens.
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// Errors of [`Self::check`].
     pub fn enter(&mut self, prompt_tokens: usize) -> Result<(), Refusal> {
         self.check(prompt_tokens)?;
         self.n_requests += 1;

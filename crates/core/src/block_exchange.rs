@@ -96,7 +96,7 @@ pub enum BlockExchangeError {
     /// A step in flight may write to the blocks.
     #[error("a step is in flight")]
     StepInFlight,
-    /// There is no such block.
+    /// The block does not exist.
     #[error("block {} of {n_blocks}", .block.0)]
     NoSuchBlock {
         /// The block.

@@ -59,8 +59,8 @@ pub trait Executor: Send {
     /// Makes exported bytes those of its blocks `to`, one after the other, when no step is in flight.
     ///
     /// # Errors
-    /// As [`Self::export_blocks`], and when the bytes are of another model, type of keys and values, layout
-    /// or size.
+    /// Errors of [`Self::export_blocks`], and when the bytes are of another model, type of keys and values,
+    /// layout or size.
     fn import_blocks(
         &mut self,
         _exported: &ExportedBlocks,
@@ -72,7 +72,7 @@ pub trait Executor: Send {
     /// Runs a step from its beginning to its end, when no other is in flight.
     ///
     /// # Errors
-    /// As [`Self::collect`].
+    /// Errors of [`Self::collect`].
     fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         self.submit(batch)?;
         self.collect(batch, output)

@@ -213,7 +213,7 @@ impl SequenceMasks {
         Ok(())
     }
 
-    /// Nothing panics while it holds the lock.
+    /// Locks it; nothing panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -57,7 +57,7 @@ impl RotaryPosition {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PromptMedia {
-    /// In increasing order; they do not overlap.
+    /// Spans in increasing order; they do not overlap.
     pub spans: Vec<PromptSpan>,
     /// One for each prompt token; empty: every token has the position of a token of text.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -115,11 +115,11 @@ pub struct BeamSearch {
     /// l^length_penalty`.
     #[serde(with = "exact")]
     pub length_penalty: f64,
-    /// When the search ends before `max_tokens`.
+    /// Condition for an end of the search before `max_tokens`.
     pub early_stopping: EarlyStopping,
 }
 
-/// When a beam search with `width` finished beams ends.
+/// Condition for the end of a beam search with `width` finished beams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EarlyStopping {
@@ -214,10 +214,10 @@ pub struct SamplingParams {
     /// Subtracted from the logit of every token in the output, times its count there. [-2, 2].
     #[serde(with = "exact")]
     pub frequency_penalty: f32,
-    /// Added to the logits of these tokens. Ids unique and inside the vocabulary.
+    /// Numbers added to the logits of these tokens. Ids unique and inside the vocabulary.
     #[serde(with = "exact")]
     pub logit_bias: Vec<(TokenId, f32)>,
-    /// When given, no other token can be chosen. Sorted, unique, not empty, inside the vocabulary.
+    /// Tokens that can be chosen; when absent, all. Sorted, unique, not empty, inside the vocabulary.
     pub allowed_token_ids: Option<Vec<TokenId>>,
     /// Token sequences that must not be completed; each has at least one token.
     pub bad_words: Vec<Vec<TokenId>>,
@@ -314,18 +314,18 @@ impl SamplingParams {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GenerationDefaults {
-    /// See [`SamplingParams::temperature`].
+    /// Default of [`SamplingParams::temperature`].
     #[serde(with = "exact")]
     pub temperature: Option<f32>,
-    /// See [`SamplingParams::top_k`].
+    /// Default of [`SamplingParams::top_k`].
     pub top_k: Option<u32>,
-    /// See [`SamplingParams::top_p`].
+    /// Default of [`SamplingParams::top_p`].
     #[serde(with = "exact")]
     pub top_p: Option<f32>,
-    /// See [`SamplingParams::min_p`].
+    /// Default of [`SamplingParams::min_p`].
     #[serde(with = "exact")]
     pub min_p: Option<f32>,
-    /// See [`SamplingParams::repetition_penalty`].
+    /// Default of [`SamplingParams::repetition_penalty`].
     #[serde(with = "exact")]
     pub repetition_penalty: Option<f32>,
     /// Bounds an output length that the client did not choose (`max_new_tokens`).

@@ -18,7 +18,7 @@ pub struct SlotPool<N> {
     by_name: HashMap<N, MemorySlot>,
     /// Number of times that a kept content was made or used.
     n_uses: u64,
-    /// To be made by the next step, before it computes anything.
+    /// Copies to be made by the next step, before it computes anything.
     copies: Vec<SlotCopy>,
 }
 

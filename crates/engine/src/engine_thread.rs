@@ -44,7 +44,7 @@ pub struct EngineThread {
     outbox: Outbox,
     /// The stream of the request that is being submitted.
     arriving: Option<Outlet>,
-    /// None: it could not be replaced, the engine is unhealthy.
+    /// Thread of the executor; none: it could not be replaced, the engine is unhealthy.
     executor: Option<ExecutorThread>,
     masks: MaskThreads,
     /// The time that the core was told with the newest input.

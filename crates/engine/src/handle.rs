@@ -122,7 +122,7 @@ impl EngineHandle {
     /// Whether any request could enter now: for those who would first spend work on making one.
     ///
     /// # Errors
-    /// What [`Self::submit`] would say to a prompt of one token.
+    /// Errors of [`Self::submit`] for a prompt of one token.
     pub fn check_room(&self) -> Result<(), SubmitError> {
         match self.state() {
             EngineState::Unhealthy => Err(SubmitError::Unhealthy),

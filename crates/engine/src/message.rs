@@ -22,7 +22,7 @@ pub enum Message {
     Input(Input),
     /// Finish what is there, for at most `limit`, and stop.
     Drain {
-        /// None: as long as it takes.
+        /// Latest time; none: as long as it takes.
         limit: Option<Duration>,
         /// Dropped when the engine has stopped.
         stopped: Option<Sender<()>>,
@@ -34,7 +34,7 @@ pub enum Message {
 pub struct Submission {
     /// The request.
     pub request: Request,
-    /// When it was handed in.
+    /// Time at which it was handed in.
     pub arrived: Timestamp,
     /// Receiver of its events.
     pub outlet: Outlet,

@@ -17,7 +17,7 @@ pub struct StreamLink {
     pub failure: OnceLock<EngineFailure>,
     /// Set when the request has ended, whether anyone reads the stream or not.
     trace: OnceLock<Arc<RequestTrace>>,
-    /// With events of this weight waiting the reader is behind.
+    /// Weight of waiting events from which on the reader is behind.
     high_mark: usize,
     /// Weight of the events that wait.
     n_waiting: AtomicUsize,

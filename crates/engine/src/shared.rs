@@ -22,7 +22,7 @@ pub struct Shared {
     pub capacity: ExecutorCapacity,
     /// The id of the next request.
     pub next_request: AtomicU64,
-    /// When the engine thread last showed that it gets on, in nanoseconds since the origin.
+    /// Time at which the engine thread last showed that it gets on, in nanoseconds since the origin.
     last_beat_ns: AtomicU64,
     intake: Mutex<Intake>,
     stats: Mutex<EngineStats>,
@@ -91,7 +91,7 @@ impl Shared {
         lock(&self.step_log)
     }
 
-    /// From now on the changes of the prefix cache are written down.
+    /// Records the changes of the prefix cache from now on.
     pub fn follow_cache(&self) {
         self.is_cache_followed.store(true, Ordering::Relaxed);
     }

@@ -91,7 +91,7 @@ pub struct Adapters {
     loader: Option<Arc<dyn AdapterLoader>>,
     allows_updates: bool,
     names: Mutex<Names>,
-    /// Held while one is loaded: one at a time.
+    /// Lock that is held while one is loaded: one at a time.
     loading: Mutex<()>,
 }
 

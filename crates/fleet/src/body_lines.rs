@@ -45,7 +45,7 @@ impl BodyLines {
     /// The next line without its end; `None` at the end of the body.
     ///
     /// # Errors
-    /// As [`LinesError`] says.
+    /// Any [`LinesError`].
     pub fn poll_line(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Vec<u8>>, LinesError>> {
         loop {
             if let Some(line) = self.buffer.next_line() {
@@ -75,7 +75,7 @@ impl BodyLines {
     /// [`Self::poll_line`] for those who wait.
     ///
     /// # Errors
-    /// As there.
+    /// The same errors.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, LinesError> {
         std::future::poll_fn(|cx| self.poll_line(cx)).await
     }

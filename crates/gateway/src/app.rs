@@ -73,7 +73,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// For a server of this configuration.
+    /// Creates it for a server of this configuration.
     pub fn new(config: &GatewayConfig, process: ProcessFacts) -> Self {
         let memory = MemoryBudget::new(config.memory_limit_bytes());
         let keys = config.access.database.is_some().then(StoredKeys::default);

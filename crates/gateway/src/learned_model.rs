@@ -16,7 +16,7 @@ use crate::served_model::ServedModel;
 /// Makes a model of a worker's description and artifacts.
 ///
 /// # Errors
-/// What cannot be used.
+/// A description of the unusable setting.
 pub(crate) async fn learn(
     description: Description,
     artifacts: Vec<(ArtifactKind, Bytes)>,

@@ -66,7 +66,7 @@ impl Route {
     /// Whether all replicas would refuse any request now.
     ///
     /// # Errors
-    /// What the replica with the least load would say.
+    /// The refusal of the replica with the least load.
     pub fn check_room(&self) -> Result<(), ReplicaError> {
         let replicas = self.replicas.now();
         if replicas.iter().any(|replica| replica.check_room().is_ok()) {

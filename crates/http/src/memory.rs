@@ -147,7 +147,7 @@ impl Reservation {
     /// grow for every byte.
     ///
     /// # Errors
-    /// As [`Self::set`].
+    /// Errors of [`Self::set`].
     pub fn cover(&mut self, n_bytes: usize) -> Result<(), MemoryFull> {
         if n_bytes <= self.n_bytes || self.set(n_bytes + n_bytes / 8 + 1024).is_ok() {
             return Ok(());

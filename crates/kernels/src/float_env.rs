@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// This crate is optimized in tests as in releases.
+    /// Checks that this crate is optimized in tests as in releases.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[test]
     fn subnormals_are_flushed_while_a_guard_lives_and_only_then() {

@@ -30,7 +30,7 @@ impl Default for LogitsReducer {
 }
 
 impl LogitsReducer {
-    /// On a chosen ISA, for tests and benchmarks.
+    /// Creates a pool on a chosen ISA, for tests and benchmarks.
     pub fn with_isa(isa: Isa) -> Self {
         Self { isa }
     }

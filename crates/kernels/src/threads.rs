@@ -24,7 +24,7 @@ const SPIN: Duration = Duration::from_micros(50);
 pub struct ThreadPool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// Held during a run: jobs of several callers run one after the other.
+    /// Lock that is held during a run: jobs of several callers run one after the other.
     turn: Mutex<()>,
     isa: Isa,
 }
@@ -33,7 +33,7 @@ pub struct ThreadPool {
 /// done.
 type Job = *const (dyn Fn(usize) + Sync + 'static);
 
-/// On its own cache lines, so that one side's writes do not disturb the other's polling.
+/// Value on its own cache lines, so that one side's writes do not disturb the other's polling.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 struct Padded<T>(T);
@@ -48,7 +48,8 @@ struct Shared {
     caller_asleep: AtomicBool,
     caller: Mutex<Option<Thread>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// More threads than cores: spinning would take time from the thread that is waited for.
+    /// Whether there are more threads than cores: spinning would take time from the thread that is waited
+    /// for.
     oversubscribed: bool,
 }
 
@@ -153,7 +154,7 @@ impl ThreadPool {
     /// ranges (work stealing). A single item runs on the caller without waking a worker.
     ///
     /// # Panics
-    /// As [`Self::run`].
+    /// Panics of [`Self::run`].
     pub fn for_each(&self, n_items: usize, item: impl Fn(usize) + Sync) {
         let n_ranges = self.n_threads().min(MAX_RANGES);
         let first_of = |range: usize| range * n_items / n_ranges;

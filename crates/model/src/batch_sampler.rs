@@ -19,7 +19,7 @@ use crate::sampler::{Sampler, SamplingInput};
 /// Part of a forward pass that a step waits for masks where it holds up other tenants.
 const PART_OF_PASS: u32 = 4;
 
-/// At least as long as this.
+/// Shortest patience.
 const LEAST_PATIENCE: Duration = Duration::from_micros(500);
 
 /// Time that a step waits for masks where all its sequences need some and are of one tenant.
@@ -91,7 +91,7 @@ pub(crate) fn mask_patience(batch: &ScheduledBatch, forward_pass: Duration) -> D
 }
 
 impl BatchSampler {
-    /// For as many rows of logits at a time, on as many threads.
+    /// Creates a sampler for as many rows of logits at a time, on as many threads.
     pub(crate) fn new(max_rows: usize, n_threads: usize) -> Self {
         let slot = || Mutex::new(Slot { chosen: Err(NotChosen::LeftOut), top: Vec::new() });
         Self {

@@ -13,7 +13,7 @@ pub use throng_kernels::rows::{Activation, Columns};
 pub struct HeadColumns {
     /// The first column of the first one.
     pub first: usize,
-    /// From one to the next.
+    /// Distance from one to the next.
     pub stride: usize,
 }
 

@@ -18,7 +18,7 @@ use crate::bus_fault::Guard;
 /// says afterwards whether that happened, with [`Self::check_unchanged`].
 #[derive(Debug)]
 pub struct MappedFile {
-    /// Before the map, so that the addresses are given back before they are unmapped.
+    /// Guard; before the map, so that the addresses are given back before they are unmapped.
     guard: Guard,
     map: Mmap,
     file: File,
@@ -46,9 +46,10 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 pub struct FileStamp {
     /// Its length.
     pub n_bytes: u64,
-    /// When its content changed last, in nanoseconds since 1970. Programs that copy files may set it back.
+    /// Time at which its content changed last, in nanoseconds since 1970. Programs that copy files may set it
+    /// back.
     pub modified_ns: i128,
-    /// When anything about it changed last, where the system tells: nobody can set that back.
+    /// Time at which anything about it changed last, where the system tells: nobody can set that back.
     pub changed_ns: i128,
 }
 

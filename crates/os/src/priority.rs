@@ -4,7 +4,8 @@
 #[cfg(target_os = "linux")]
 use rustix::process::{getpriority_process, setpriority_process};
 
-/// Added to the niceness of a low-priority thread: next to a compute thread it gets a quarter of a core.
+/// Number added to the niceness of a low-priority thread: next to a compute thread it gets a quarter of a
+/// core.
 #[cfg(target_os = "linux")]
 const LOWERED_BY: i32 = 5;
 

@@ -17,7 +17,7 @@ pub struct AnswerClaim {
     pub request: String,
     /// Name of the claim's owner, another one for each attempt.
     pub owner: String,
-    /// When the answer may be forgotten, in seconds since the epoch.
+    /// Time at which the answer may be forgotten, in seconds since the epoch.
     pub expires_unix_s: u64,
 }
 

@@ -34,7 +34,7 @@ impl AuditEvent {
 pub struct AuditLine {
     /// Its name, different from those of all other lines: a line that is written again changes nothing.
     pub id: String,
-    /// When it happened, in milliseconds since the epoch.
+    /// Time of the event, in milliseconds since the epoch.
     pub at_unix_ms: u64,
     /// Kind of the error.
     pub event: AuditEvent,
@@ -57,13 +57,13 @@ pub struct AuditLine {
 /// A question about the audit: lines in the order in which they were written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditQuery {
-    /// From this millisecond on.
+    /// First millisecond.
     pub start_unix_ms: u64,
-    /// Until before this millisecond.
+    /// Millisecond after the last.
     pub end_unix_ms: u64,
-    /// Only lines of this organisation.
+    /// Organisation whose lines are wanted; when absent, all.
     pub organisation: Option<String>,
-    /// Only lines that were written after the one of this number.
+    /// Number of a line after which the wanted ones were written.
     pub after: u64,
     /// Most lines, up to [`MAX_AUDIT_LINES`].
     pub limit: usize,

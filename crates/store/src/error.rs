@@ -16,7 +16,7 @@ pub enum StoreError {
     /// The path of the database is empty.
     #[error("the path of the database is empty")]
     EmptyPath,
-    /// There is no such file.
+    /// The file does not exist.
     #[error("there is no database {}", path.display())]
     Missing {
         /// The file.
@@ -67,7 +67,7 @@ pub enum StoreError {
     /// No key has this id or prefix.
     #[error("there is no API key {0:?}")]
     UnknownKey(String),
-    /// There is no such organisation or project.
+    /// The organisation or project does not exist.
     #[error("there is no organisation or project {0:?}")]
     UnknownScope(String),
     /// Several keys begin with this prefix.

@@ -40,11 +40,11 @@ pub struct ApiKey {
     pub project_id: String,
     /// The digest of the key.
     pub digest: KeyDigest,
-    /// When it was made, in seconds since the epoch.
+    /// Time at which it was made, in seconds since the epoch.
     pub created_unix_s: u64,
-    /// From when on it is refused.
+    /// Time from which on it is refused.
     pub expires_unix_s: Option<u64>,
-    /// When it was revoked.
+    /// Time at which it was revoked.
     pub revoked_unix_s: Option<u64>,
     /// The models that it may use; all when absent.
     pub models: Option<Vec<String>>,
@@ -93,7 +93,7 @@ pub struct NewKey {
     pub project: String,
     /// A name for people; may be empty.
     pub name: String,
-    /// From when on it is refused.
+    /// Time from which on it is refused.
     pub expires_unix_s: Option<u64>,
     /// The models that it may use; all when absent.
     pub models: Option<Vec<String>>,
@@ -105,7 +105,7 @@ pub struct NewKey {
 #[derive(Debug, Clone, Default)]
 #[allow(clippy::option_option, reason = "a change to nothing differs from no change")]
 pub struct KeyChange {
-    /// From when on it is refused.
+    /// Time from which on it is refused.
     pub expires_unix_s: Option<Option<u64>>,
     /// The models that it may use.
     pub models: Option<Option<Vec<String>>>,

@@ -45,7 +45,7 @@ pub struct LedgerEntry {
     pub id: String,
     /// The request's id, as its answer shows it.
     pub request_id: String,
-    /// When it ended, in seconds since the epoch; of an interrupted one, when it began.
+    /// Time of its end, in seconds since the epoch; of an interrupted one, of its beginning.
     pub at_unix_s: u64,
     /// The organisation's id.
     pub organisation_id: String,
@@ -65,7 +65,7 @@ pub struct LedgerEntry {
     pub generated_tokens: u64,
     /// The prices when it began.
     pub prices: Prices,
-    /// From its admission to the end of its last answer.
+    /// Time from its admission to the end of its last answer.
     pub latency_ms: u64,
     /// Its end.
     pub outcome: Outcome,
@@ -129,22 +129,22 @@ impl UsageGroup {
 /// A question about usage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageQuery {
-    /// From this second on.
+    /// First second.
     pub start_unix_s: u64,
-    /// Until before this second.
+    /// Second after the last.
     pub end_unix_s: u64,
     /// The width of a bucket of time; all in one bucket if 0.
     pub bucket_width_s: u64,
     /// Dimensions of the groups.
     pub group_by: Vec<UsageGroup>,
-    /// Only these projects, users, keys, models; an absent list restricts nothing.
+    /// Projects, users, keys and models that are wanted; an absent list restricts nothing.
     pub only: Vec<(UsageGroup, Vec<String>)>,
 }
 
 /// An answer to a [`UsageQuery`]: one bucket and group. What is not told apart is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageRow {
-    /// When the bucket begins.
+    /// Begin of the bucket.
     pub start_unix_s: u64,
     /// The project's id.
     pub project_id: String,

@@ -43,7 +43,7 @@ impl Prices {
 pub struct Cost(pub u128);
 
 impl Cost {
-    /// This many micro-dollars.
+    /// Converts this many micro-dollars.
     pub fn from_microdollars(amount: u64) -> Self {
         Self(u128::from(amount) * 1_000_000)
     }

@@ -21,7 +21,7 @@ pub struct ReferenceBeam {
     pub tokens: Vec<PaperToken>,
     /// The sum of the log-probabilities of its tokens.
     pub logprob: f64,
-    /// That, divided by a power of the length.
+    /// Score divided by a power of the length.
     pub score: f64,
     /// Reason why it ended.
     pub reason: FinishReason,

@@ -65,7 +65,7 @@ struct Link {
 }
 
 impl FaultProxy {
-    /// In front of `server`, which need not listen yet. Everything passes.
+    /// Starts a proxy in front of `server`, which need not listen yet. Everything passes.
     ///
     /// # Panics
     /// When no port is free.

@@ -14,7 +14,7 @@ pub struct PaperConstraint {
     pub seed: u64,
     /// One in so many outputs allows a single token; 0: none does.
     pub one_in_forced: u64,
-    /// After so many output tokens there is no mask, if given.
+    /// Number of output tokens after which there is no mask, if given.
     pub fails_after: Option<usize>,
 }
 

@@ -11,7 +11,7 @@ use crate::tool_calls::{
     AnswerEvent, CallIds, EventSink, Harmony, Machine, Scanner, Step, ToolCallFormat, ToolSchemas,
 };
 
-/// In which formats a model thinks and calls tools, and which of their markers are control tokens.
+/// Formats in which a model thinks and calls tools, and which of their markers are control tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnswerFormat {
     /// Format of its tool calls; `None`: it makes none.
@@ -111,7 +111,7 @@ impl AnswerFormat {
 pub struct ParseOptions {
     /// The request's tools; `None`: calls are not looked for.
     pub tools: Option<Arc<ToolSchemas>>,
-    /// Only the first call counts (`parallel_tool_calls: false`).
+    /// Whether only the first call counts (`parallel_tool_calls: false`).
     pub only_first_call: bool,
     /// The prompt ends inside the reasoning.
     pub in_reasoning: bool,

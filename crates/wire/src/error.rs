@@ -12,7 +12,7 @@ pub struct WireError {
     /// Whether another worker may succeed with the same request.
     #[serde(default)]
     pub retryable: bool,
-    /// For operators.
+    /// Message for operators.
     #[serde(default)]
     pub message: String,
 }
@@ -28,7 +28,7 @@ pub enum ErrorKind {
     InvalidToken { token: u32, vocabulary_size: u32 },
     /// More tokens than a sequence may have.
     TooLong { n_tokens: u64, limit: u64 },
-    /// More blocks than there are.
+    /// The request needs more blocks than there are.
     NeverFits { needed_blocks: u64, n_blocks: u64 },
     /// Parts of the prompt that are not read.
     UnreadableMedia,

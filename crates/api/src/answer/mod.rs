@@ -15,7 +15,7 @@ pub use whole::{Answer, Call, Choice, PromptReport};
 
 use crate::error::ApiError;
 
-/// Something that happened to a request. Choices are numbered through all prompts.
+/// Event of a request. Choices are numbered through all prompts.
 #[derive(Debug)]
 pub enum AnswerEvent {
     /// A prompt is computed.
@@ -99,6 +99,6 @@ pub struct ChoiceEnd {
     pub is_filtered: bool,
     /// Whether it has calls of tools.
     pub has_calls: bool,
-    /// When what happened.
+    /// Times of its events.
     pub timing: Timing,
 }

@@ -1,6 +1,6 @@
 //! What an answer shows, as far as its size depends on it.
 
-/// About how many bytes of JSON a token's log-probability takes, alone and for each alternative beside it.
+/// Approximate bytes of JSON of a token's log-probability, alone and for each alternative beside it.
 #[derive(Debug, Clone, Copy)]
 pub struct LogprobBytes {
     /// Bytes for the token itself.

@@ -28,7 +28,7 @@ pub struct Tally {
     pub output: u64,
     /// Output tokens of reasoning.
     pub reasoning: u64,
-    /// When its steps and tokens came.
+    /// Times of its steps and tokens.
     pub moments: Moments,
 }
 

@@ -12,7 +12,7 @@ use super::{AnswerEvent, ChoiceEnd, Delta, Tally};
 pub struct Answer {
     /// One a prompt.
     pub prompts: Vec<PromptReport>,
-    /// In order of their numbers.
+    /// Choices in order of their numbers.
     pub choices: Vec<Choice>,
     /// Its usage.
     pub tally: Tally,
@@ -40,7 +40,7 @@ pub struct Choice {
     pub calls: Vec<Call>,
     /// Its tokens; none of an upstream engine, which gives text alone.
     pub reports: Vec<TokenReport>,
-    /// For each token, how many characters of the content come before it.
+    /// Number of characters of the content before each token.
     pub offsets: Vec<usize>,
     /// How it ended; `None` if that is not known.
     pub end: Option<ChoiceEnd>,

@@ -74,7 +74,7 @@ pub(super) struct ToolUse {
     pub must: bool,
     /// The only tool that it may use.
     pub name: Option<String>,
-    /// At most one tool.
+    /// Whether there may be one tool at most.
     pub only_one: bool,
 }
 

@@ -5,7 +5,7 @@ use http::StatusCode;
 use super::ApiError;
 
 impl ApiError {
-    /// Another request was sent with the same `Idempotency-Key`. Sending it again does not help.
+    /// Refuses another request with the same `Idempotency-Key`. Sending it again does not help.
     pub fn idempotency_mismatch() -> Self {
         let message = "This Idempotency-Key was used for another request.";
         Self::client(StatusCode::BAD_REQUEST, "idempotency_mismatch", message).with_param("Idempotency-Key")

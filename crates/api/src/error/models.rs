@@ -37,7 +37,7 @@ impl ApiError {
         self
     }
 
-    /// There is no adapter of this name to unload.
+    /// Refuses to unload an adapter of a name that does not exist.
     pub fn adapter_not_found(name: &str) -> Self {
         let message = format!("The lora adapter '{}' cannot be found.", echo(name));
         Self::client(StatusCode::NOT_FOUND, "model_not_found", message).with_param("lora_name")

@@ -5,7 +5,7 @@ use http::StatusCode;
 use super::ApiError;
 
 impl ApiError {
-    /// None of the replicas is where the request may go.
+    /// Refuses a request if none of the replicas is where it may go.
     pub fn region_not_permitted() -> Self {
         let message = "This model cannot answer in the regions that the request is bound to by the residency rule of its \
                        organisation or by the header 'x-throng-regions'.";

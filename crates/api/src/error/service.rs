@@ -133,7 +133,7 @@ impl ApiError {
         Self::bad_request("invalid_value", format!("Invalid request: {}.", echo(&reason)))
     }
 
-    /// There are no keys to change.
+    /// Refuses changes where there are no keys.
     pub fn no_database() -> Self {
         let message = "This server has no database of keys: see --database.";
         Self::client(StatusCode::NOT_FOUND, "unsupported_by_server", message)
@@ -323,7 +323,7 @@ impl ApiError {
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "stream_interrupted", message)
     }
 
-    /// Nothing can compute the answer at present.
+    /// Refuses a request that nothing can compute at present.
     pub fn no_healthy_worker(retry_after_s: u32) -> Self {
         let message = "No worker is able to answer at present.";
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "no_healthy_worker", message).retry_after(retry_after_s)

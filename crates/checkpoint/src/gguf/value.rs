@@ -214,7 +214,7 @@ pub struct GgufMetadata {
 }
 
 impl GgufMetadata {
-    /// From entries in the file's order.
+    /// Creates metadata from entries in the file's order.
     pub(super) fn new(entries: Vec<(String, GgufValue)>) -> Result<Self, GgufError> {
         let n = u32::try_from(entries.len()).expect("the number of keys is limited");
         let mut by_key: Vec<u32> = (0..n).collect();

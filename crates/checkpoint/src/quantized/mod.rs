@@ -35,7 +35,7 @@ pub struct QuantizedFolder {
 pub struct DecodedMatrix {
     /// The name of its weight in the file.
     pub name: String,
-    /// How its elements are encoded now.
+    /// Encoding of its elements now.
     pub format: Format,
     /// All elements.
     pub data: Vec<u8>,
@@ -43,7 +43,7 @@ pub struct DecodedMatrix {
     pub n_stored_bytes: usize,
 }
 
-/// How linear layers of a checkpoint are stored, and how large they are.
+/// Layout of linear layers of a checkpoint, and their size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoding {
     /// The name of the layout.
@@ -93,9 +93,9 @@ pub enum DecodeError {
     Tensor {
         /// Its name.
         name: String,
-        /// What it should be.
+        /// Expected type and shape.
         expected: String,
-        /// What it is.
+        /// Found type and shape.
         found: String,
     },
 }
@@ -137,7 +137,7 @@ impl QuantizedFolder {
         Self { folder, scheme }
     }
 
-    /// How the layers are stored.
+    /// Scheme of the layers.
     pub fn scheme(&self) -> &Scheme {
         &self.scheme
     }

@@ -23,9 +23,9 @@ const ROUNDING: [&str; 2] = ["_input_scale", "_activation_scale"];
 /// Rows of one expert in a tensor that holds all experts: the first, how many, and how far from each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpertRows {
-    /// Which expert.
+    /// Index of the expert.
     pub expert_idx: usize,
-    /// How many experts the tensor has.
+    /// Number of experts in the tensor.
     pub n_experts: usize,
     /// Rows and columns of an expert's matrix.
     pub shape: [usize; 2],
@@ -63,7 +63,7 @@ impl ExpertRows {
         Cow::Owned(self.indices().flat_map(of_row).collect())
     }
 
-    /// Where the element of a row and column is in a matrix of these stored dimensions, `n` columns to an
+    /// Place of the element of a row and column in a matrix of these stored dimensions, `n` columns to an
     /// element.
     fn at(self, row: usize, col: usize, n: usize) -> usize {
         if self.is_transposed { col / n * self.shape[0] + row } else { row * (self.shape[1] / n) + col / n }

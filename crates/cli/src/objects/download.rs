@@ -140,7 +140,7 @@ async fn get(
     }
 }
 
-/// From a server that knows no ranges: from the beginning to the end.
+/// Reads from a server that knows no ranges: from the beginning to the end.
 async fn whole(
     place: &Place,
     name: &str,

@@ -54,7 +54,7 @@ pub enum ObjectsError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(not(feature = "object-store"), allow(dead_code, reason = "only read then"))]
 struct ModelUrl {
-    /// Without the pin and without a slash at its end.
+    /// URL without the pin and without a slash at its end.
     url: String,
     /// `#sha256=…`: of the .gguf file, or of a folder's `SHA256SUMS`. 64 lower-case hexadecimal digits.
     sha256: Option<String>,
@@ -98,7 +98,7 @@ impl ModelUrl {
 /// The folder or (first) .gguf file of the model at a URL, fetched unless the cache has it.
 ///
 /// # Errors
-/// As [`ObjectsError`] says.
+/// Any [`ObjectsError`].
 #[cfg(feature = "object-store")]
 pub fn locate(url: &str, settings: &HubSettings) -> Result<PathBuf, ObjectsError> {
     let url = ModelUrl::parse(url)?;

@@ -108,7 +108,7 @@ impl<'a> Generation<'a> {
     }
 }
 
-/// In milliseconds, to the microsecond.
+/// Converts to milliseconds, to the microsecond.
 fn ms(time: std::time::Duration) -> f64 {
     time.as_micros() as f64 / 1e3
 }

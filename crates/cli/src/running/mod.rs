@@ -113,7 +113,7 @@ fn strict(model: &LoadedModel) -> Result<()> {
 /// cache fits beside the weights.
 ///
 /// # Errors
-/// As [`start`].
+/// Errors of [`start`].
 pub fn check(section: &ModelSection, engine: &EngineSection, model: &LoadedModel) -> Result<()> {
     tokenizer(section, model)?;
     if chosen_chat_template(section)?.is_none() {
@@ -134,7 +134,7 @@ pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningMo
 /// The same, and says how far loading is.
 ///
 /// # Errors
-/// As [`start`].
+/// Errors of [`start`].
 pub fn start_reporting(
     section: &ModelSection,
     engine: &EngineSection,
@@ -146,7 +146,7 @@ pub fn start_reporting(
 /// The same with something in the place of the draft model's executor.
 ///
 /// # Errors
-/// As [`start`].
+/// Errors of [`start`].
 pub fn start_with(
     section: &ModelSection,
     engine: &EngineSection,
@@ -354,7 +354,7 @@ fn engine_config(section: &EngineSection, scheduler: SchedulerConfig) -> EngineC
 /// microseconds, while others compute.
 ///
 /// # Errors
-/// As [`Engine::start`].
+/// Errors of [`Engine::start`].
 pub fn start_engine(
     config: EngineConfig,
     mut make_executor: impl FnMut() -> Result<Box<dyn Executor>, ExecutorError> + Send + 'static,

@@ -101,7 +101,7 @@ pub(super) fn sizes(
     Ok(Sizes { limits, kv_bytes: block_bytes * u64::from(n_blocks) })
 }
 
-/// Before it is known how many tokens the KV cache holds.
+/// Bound before it is known how many tokens the KV cache holds.
 fn max_sequence_tokens(section: &ModelSection, model: &LoadedModel) -> Result<u32> {
     let own = u32::try_from(model.config.max_sequence_tokens).unwrap_or(u32::MAX);
     match section.max_model_len_tokens {

@@ -28,9 +28,9 @@ pub struct AutoscaleConfig {
     pub target_kv_use: f64,
     /// The time to first token that a request should expect.
     pub target_ttft: Nanos,
-    /// Between a change and the next one to more replicas.
+    /// Time between a change and the next one to more replicas.
     pub up_cooldown: Nanos,
-    /// Between a change and the next one to fewer, and the window of which the highest wish counts.
+    /// Time between a change and the next one to fewer, and the window of which the highest wish counts.
     pub down_cooldown: Nanos,
     /// A model without requests for this long may be scaled to zero, where `min_replicas` is 0.
     pub idle: Nanos,
@@ -88,7 +88,7 @@ struct State {
 }
 
 impl Autoscaler {
-    /// Without a decision yet.
+    /// Creates it without a decision yet.
     ///
     /// # Panics
     /// When a bound or target is out of range.

@@ -63,7 +63,7 @@ struct SequenceRecord {
 struct StateRecord {
     from: Option<u32>,
     to: u32,
-    /// After how many tokens, and the slot.
+    /// Number of tokens, and the slot.
     saves: [Option<[u32; 2]>; 2],
 }
 

@@ -23,7 +23,7 @@ pub struct StateShare {
 /// A state on the way that is to be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateSave {
-    /// After how many of the sequence's new tokens; at least 1.
+    /// Number of the sequence's new tokens after which it is kept; at least 1.
     pub n_tokens: u32,
     /// The slot that gets it.
     pub slot: MemorySlot,

@@ -54,7 +54,7 @@ impl Intake {
     /// Whether a prompt of one token could enter.
     ///
     /// # Errors
-    /// As [`Self::enter`].
+    /// Errors of [`Self::enter`].
     pub fn check_room(&self) -> Result<(), SubmitError> {
         self.check_state()?;
         Ok(self.queue.check(1)?)

@@ -19,11 +19,11 @@ use crate::time::Timestamp;
 /// The requests of an engine in the order in which they came, and what their readers did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedLoad {
-    /// In the order of their times.
+    /// Inputs in the order of their times.
     pub inputs: Vec<RecordedInput>,
 }
 
-/// Something that came from outside of the engine.
+/// Input that came from outside of the engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedInput {
     /// Nanoseconds since the engine's start.

@@ -9,13 +9,14 @@ use crate::time::{Nanos, Timestamp};
 pub struct StepRecord {
     /// Steps before it.
     pub number: u64,
-    /// When it was planned, since the engine's start.
+    /// Time at which it was planned, since the engine's start.
     pub started: Timestamp,
-    /// From then, or from the end of the step before it if that was later, until its result was there.
+    /// Time from then, or from the end of the step before it if that was later, until its result was there.
     pub duration: Nanos,
-    /// From when it was planned until the batch was built and handed to the executor.
+    /// Time from when it was planned until the batch was built and handed to the executor.
     pub planning: Nanos,
-    /// In the executor, beginning the step and waiting for its end; nothing where the step gave no result.
+    /// Time in the executor, beginning the step and waiting for its end; nothing where the step gave no
+    /// result.
     pub executing: Nanos,
     /// Part of the time in the executor that went into sampling.
     pub choosing: Nanos,

@@ -24,11 +24,11 @@ pub enum Standing {
 pub enum Step {
     /// Nothing: it can be asked.
     Ask,
-    /// To load it.
+    /// Loads it.
     Load,
-    /// To unload this one first.
+    /// Unloads this one first.
     Unload(usize),
-    /// To wait until something has changed.
+    /// Waits until something has changed.
     Wait,
 }
 
@@ -50,7 +50,7 @@ pub struct Residency {
 }
 
 impl Residency {
-    /// None is in memory; `n_bytes` is what each will hold, as far as is known.
+    /// Creates the set without a model in memory; `n_bytes` is what each will hold, as far as is known.
     pub fn new(n_bytes: impl IntoIterator<Item = u64>, max_bytes: u64) -> Self {
         let mut residency = Self { models: Vec::new(), max_bytes };
         for n_bytes in n_bytes {

@@ -31,7 +31,7 @@ pub struct Probe {
 }
 
 impl Board {
-    /// Without replicas.
+    /// Creates a board without replicas.
     pub fn new(config: HealthConfig) -> Self {
         Self { config, replicas: BTreeMap::new(), n_ejections: 0, n_probes: 0 }
     }

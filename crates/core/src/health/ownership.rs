@@ -52,7 +52,7 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// Without streams, of which there are never more than `max_streams`.
+    /// Creates the map without streams, of which there are never more than `max_streams`.
     pub fn new(max_streams: usize) -> Self {
         Self { max_streams, n_epochs: 0, streams: HashMap::new(), by_owner: BTreeSet::new() }
     }

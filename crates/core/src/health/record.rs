@@ -72,7 +72,7 @@ struct Counts {
 pub(super) struct Record {
     pub state: State,
     pub cause: Option<Cause>,
-    /// When the next probe is due; meaningless while one runs.
+    /// Time at which the next probe is due; meaningless while one runs.
     pub probe_at: Timestamp,
     /// The number of the probe that runs. The end of any other says nothing any more.
     pub probe: Option<u64>,

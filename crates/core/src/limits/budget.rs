@@ -29,9 +29,9 @@ pub struct Budget {
 /// Budgets of a scope.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Budgets {
-    /// In a day.
+    /// Budget of a day.
     pub day: Budget,
-    /// In a month.
+    /// Budget of a month.
     pub month: Budget,
 }
 

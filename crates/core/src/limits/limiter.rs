@@ -78,7 +78,7 @@ pub struct Remaining {
     pub limit: u64,
     /// Amount that is left now.
     pub remaining: u64,
-    /// After which time all of it is left if nothing is used until then.
+    /// Time after which all of it is left if nothing is used until then.
     pub reset: Nanos,
 }
 

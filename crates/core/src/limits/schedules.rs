@@ -240,7 +240,7 @@ impl World {
         Ok(())
     }
 
-    /// Nothing is refused that would fit if the minute were a quarter of a second longer.
+    /// Checks that nothing is refused that would fit if the minute were a quarter of a second longer.
     fn judge(&self, asked: &[usize], n_tokens: u64, refusal: Option<&LimitRefusal>) -> Result<(), String> {
         let Some(refusal) = refusal else { return Ok(()) };
         let (mut never, mut full) = (false, false);

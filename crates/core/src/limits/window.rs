@@ -90,7 +90,7 @@ impl Window {
         self.total.take_away(used);
     }
 
-    /// After which bucket's end this much less counts; `None` if less than that is counted in all.
+    /// Bucket after whose end this much less counts; `None` if less than that is counted in all.
     pub fn frees(&self, amount: u64, of: impl Fn(&Use) -> u64) -> Option<BucketId> {
         let mut freed = 0;
         self.buckets.iter().find_map(|(id, used)| {

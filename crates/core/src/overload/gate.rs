@@ -133,7 +133,7 @@ impl Ticket {
 }
 
 impl Gate {
-    /// Nothing has entered, and nothing is known of the machine: everybody may enter.
+    /// Creates a gate that nothing has entered; nothing is known of the machine: everybody may enter.
     pub fn new(config: GateConfig) -> Self {
         Self {
             config,
@@ -171,7 +171,7 @@ impl Gate {
     /// Whether [`Self::admit`] would let a request in. One that is refused here counts as asked for.
     ///
     /// # Errors
-    /// As [`Self::admit`].
+    /// Errors of [`Self::admit`].
     pub fn check(&mut self, ask: &AdmissionRequest, now: Timestamp) -> Result<(), Overloaded> {
         self.pass_to(now);
         let Some(machine) = self.machine else { return Ok(()) };

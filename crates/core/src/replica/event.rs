@@ -141,12 +141,12 @@ impl Timing {
         Self { first_step, first_token, last_token: first_token, end: Duration::ZERO, n_output }
     }
 
-    /// From the first step to the first token.
+    /// Time from the first step to the first token.
     pub fn prefill(&self) -> Option<Duration> {
         Some(self.first_token?.saturating_sub(self.first_step?))
     }
 
-    /// From the first token to the last.
+    /// Time from the first token to the last.
     pub fn decode(&self) -> Option<Duration> {
         Some(self.last_token?.saturating_sub(self.first_token?))
     }

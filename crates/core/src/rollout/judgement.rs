@@ -44,9 +44,9 @@ pub enum Outcome {
 /// Durations of an answer, as far as they are known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Until its first token.
+    /// Time until its first token.
     pub first_token: Option<Nanos>,
-    /// Between two tokens, in the mean.
+    /// Mean time between two tokens.
     pub per_token: Option<Nanos>,
 }
 
@@ -65,7 +65,7 @@ impl Mean {
         }
     }
 
-    /// In nanoseconds, once enough went into it.
+    /// Mean in nanoseconds, once enough went into it.
     fn of_at_least(&self, n: u32) -> Option<f64> {
         (self.n >= u64::from(n)).then(|| (self.sum_of_logarithms / self.n as f64).exp())
     }

@@ -41,7 +41,7 @@ pub enum Progress {
 pub struct Rollout {
     plan: Arc<Plan>,
     progress: Progress,
-    /// When the stage began.
+    /// Time at which the stage began.
     since: Timestamp,
     /// Whether the new version's golden answers were right at least once.
     is_proven: bool,

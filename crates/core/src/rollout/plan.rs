@@ -66,7 +66,7 @@ impl Plan {
     /// Whether it can be used.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the fault.
     pub fn check(&self) -> Result<(), InvalidPlan> {
         if self.stages.is_empty() || self.stages.len() > MAX_STAGES {
             return Err(InvalidPlan::NumberOfStages);

@@ -18,10 +18,10 @@ pub struct StepTime {
     /// Time of an empty step.
     #[serde(default, rename = "fixed_ns")]
     pub fixed: Nanos,
-    /// More for each prompt token in it.
+    /// Time added by each prompt token in it.
     #[serde(default, rename = "per_prompt_token_ns")]
     pub per_prompt_token: Nanos,
-    /// More for each sequence that decodes in it.
+    /// Time added by each sequence that decodes in it.
     #[serde(default, rename = "per_sequence_ns")]
     pub per_sequence: Nanos,
     /// The most prompt tokens of a step.

@@ -59,7 +59,8 @@ impl CachedPrefixes {
         }
     }
 
-    /// This block is no longer cached. Unknown names are ignored: they may have been dropped here before.
+    /// Notes that this block is no longer cached. Unknown names are ignored: they may have been dropped here
+    /// before.
     pub fn withdraw(&mut self, block: &BlockKey) {
         if let Some(last_use) = self.uses.remove(block) {
             self.by_use.remove(&last_use);

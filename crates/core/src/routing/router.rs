@@ -66,7 +66,7 @@ pub struct Router {
 }
 
 impl Router {
-    /// Without replicas. The seed is for [`Policy::PowerOfTwo`].
+    /// Creates a router without replicas. The seed is for [`Policy::PowerOfTwo`].
     pub fn new(policy: Policy, seed: u64) -> Self {
         let (home, replicas) = (None, BTreeMap::new());
         Self { policy, home, replicas, n_added: 0, n_choices: 0, last: None, random: seed }

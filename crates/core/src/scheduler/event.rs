@@ -29,7 +29,7 @@ impl Step {
         &self.batch
     }
 
-    /// When it was planned.
+    /// Time at which it was planned.
     pub fn started(&self) -> Timestamp {
         self.started
     }
@@ -40,7 +40,7 @@ impl Step {
     }
 }
 
-/// Something happened to a request. Events of one request come in order.
+/// Event of a request. Events of one request come in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event<'a> {
     /// A request left the queue: it runs, or it ended before.
@@ -75,7 +75,7 @@ pub enum Event<'a> {
         sequence: SequenceId,
         /// Reason.
         reason: FinishReason,
-        /// When what happened.
+        /// Times of its events.
         timeline: Timeline,
     },
     /// The request ended with all its continuations.

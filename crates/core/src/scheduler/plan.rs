@@ -17,7 +17,7 @@ use crate::sequence::{Running, Sequence, Share};
 use crate::time::Timestamp;
 use crate::timeline::request_trace::QueueCause;
 
-/// In the place of a token that the executor carries from the step before; it is not read.
+/// Token in the place of one that the executor carries from the step before; it is not read.
 const CARRIED: TokenId = 0;
 
 /// On a machine too slow for the target, chunks may make a step this many times as long as it would be

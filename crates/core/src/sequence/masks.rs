@@ -20,7 +20,7 @@ const N_QUICK: u32 = 4;
 pub(super) struct MaskState {
     /// Masks that were begun before the step that needs them.
     begun: Option<Arc<SequenceMasks>>,
-    /// Since when its next token waits for them.
+    /// Time since which its next token waits for them.
     awaited_since: Option<Timestamp>,
     /// The largest number of masks that were reported.
     reported: Option<u64>,
@@ -36,7 +36,7 @@ impl Sequence<Running> {
         self.request.constraint.is_some() && sampling.beams.is_none() && sampling.max_tokens > 0
     }
 
-    /// Since when its last token has had no place in a step because its masks are not there.
+    /// Time since which its last token has had no place in a step because its masks are not there.
     pub fn awaits_masks_since(&self) -> Option<Timestamp> {
         self.state.masks.awaited_since
     }
@@ -51,7 +51,7 @@ impl Sequence<Running> {
         self.state.masks.is_slow
     }
 
-    /// From now on its masks are to be there before its token has a place in a step.
+    /// Makes its token wait from now on for its masks before it has a place in a step.
     pub(crate) fn set_slow_masks(&mut self) {
         self.state.masks.is_slow = true;
         self.state.masks.n_quick = 0;

@@ -14,14 +14,15 @@ pub(super) struct RecurrentState {
     from: Option<MemorySlot>,
     /// The checkpoint that it began from, until a step has read it.
     reading: Option<MemorySlot>,
-    /// After how many tokens its state is kept; 0: none. Multiples of a block's tokens, in increasing order.
+    /// Numbers of tokens after which its state is kept; 0: none. Multiples of a block's tokens, in increasing
+    /// order.
     checkpoints: [usize; 2],
     /// Slots that steps in flight fill, by the number of tokens.
     saves: [Option<(usize, MemorySlot)>; 2],
 }
 
 impl RecurrentState {
-    /// After how many tokens it is kept next, of those beyond the first `n_tokens`.
+    /// Number of tokens after which it is kept next, of those beyond the first `n_tokens`.
     fn next_checkpoint(&self, n_tokens: usize) -> Option<usize> {
         self.checkpoints.into_iter().find(|&checkpoint| checkpoint > n_tokens)
     }

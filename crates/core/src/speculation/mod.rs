@@ -25,7 +25,7 @@ pub enum DraftSource {
 /// tokens.
 #[derive(Debug, Default)]
 pub struct Speculation {
-    /// Made when a draft is first worth looking for.
+    /// Lookup table, made when a draft is first worth looking for.
     lookup: Option<PromptLookup>,
     /// Tokens looked up for this step, whether they are used or not.
     looked_up: Vec<TokenId>,

@@ -17,9 +17,9 @@ const MIN_SLOTS: usize = 64;
 #[derive(Debug)]
 pub struct PromptLookup {
     min_match: usize,
-    /// By hash: the newest position with it; 0: none. As many entries as tokens or more, a power of two.
+    /// Newest position of each hash; 0: none. As many entries as tokens or more, a power of two.
     newest: Vec<u32>,
-    /// For each indexed position: the next older one in the same place of the table; 0: none.
+    /// Next older position in the same place of the table, for each indexed one; 0: none.
     older: Vec<u32>,
 }
 

@@ -47,22 +47,22 @@ impl Timeline {
         self.output_tokens += 1;
     }
 
-    /// From arrival to the first share of a step.
+    /// Time from arrival to the first share of a step.
     pub fn queued(&self) -> Option<Nanos> {
         Some(self.first_scheduled?.since(self.arrived))
     }
 
-    /// From the first share of a step to the first token.
+    /// Time from the first share of a step to the first token.
     pub fn prefill(&self) -> Option<Nanos> {
         Some(self.first_token?.since(self.first_scheduled?))
     }
 
-    /// From the first token to the last.
+    /// Time from the first token to the last.
     pub fn decode(&self) -> Option<Nanos> {
         Some(self.last_token?.since(self.first_token?))
     }
 
-    /// From arrival to the first token (TTFT).
+    /// Time from arrival to the first token (TTFT).
     pub fn time_to_first_token(&self) -> Option<Nanos> {
         Some(self.first_token?.since(self.arrived))
     }
@@ -73,7 +73,7 @@ impl Timeline {
         Some(Nanos(self.decode()?.0 / n_gaps))
     }
 
-    /// From arrival to the end.
+    /// Time from arrival to the end.
     pub fn end_to_end(&self) -> Option<Nanos> {
         Some(self.finished?.since(self.arrived))
     }

@@ -54,7 +54,7 @@ impl QueueWaits {
 /// A part of a request in one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepShare {
-    /// When the step was planned.
+    /// Time at which the step was planned.
     pub started: Timestamp,
     /// Its timing.
     pub duration: Nanos,
@@ -77,7 +77,7 @@ pub struct StepShare {
 /// A chunk of the prompt that was computed in one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PromptChunk {
-    /// When the step was planned.
+    /// Time at which the step was planned.
     pub at: Nanos,
     /// Its timing.
     pub took: Nanos,
@@ -85,7 +85,7 @@ pub struct PromptChunk {
     pub start: u32,
     /// Tokens of the prompt.
     pub n_tokens: u32,
-    /// Other sequences in the step.
+    /// Number of other sequences in the step.
     pub n_mates: u32,
     /// New tokens of the whole step.
     pub n_step_tokens: u32,
@@ -109,7 +109,7 @@ pub struct StepTotals {
     pub n_drafts: u32,
     /// Most other sequences in one of the steps.
     pub max_mates: u32,
-    /// Other sequences, summed over the steps.
+    /// Number of other sequences, summed over the steps.
     pub sum_mates: u64,
 }
 
@@ -130,7 +130,7 @@ impl StepTotals {
 /// Distribution of one request's time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestTrace {
-    /// Until its first step, or its end if it never had one.
+    /// Time until its first step, or its end if it never had one.
     pub queued: Nanos,
     /// Causes of the waiting time, as far as steps began meanwhile: the rest was the end of the step that ran
     /// when it arrived.
@@ -147,7 +147,7 @@ pub struct RequestTrace {
     pub n_pauses: u32,
     /// Time for which it was paused.
     pub paused: Nanos,
-    /// Until its end.
+    /// Time until its end.
     pub end: Nanos,
 }
 

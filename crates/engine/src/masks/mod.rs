@@ -30,7 +30,7 @@ const N_QUICK_THREADS: usize = 2;
 /// Processors for each thread for slow masks.
 const PROCESSORS_PER_SLOW_THREAD: usize = 8;
 
-/// When the engine stops, threads have this long to finish the masks that they evaluate.
+/// Time that threads have, when the engine stops, to finish the masks that they evaluate.
 const STOP_TIME: Duration = Duration::from_secs(1);
 
 /// The threads, and the masks that wait for them. Dropping it ends the threads.
@@ -47,7 +47,7 @@ pub struct MaskThreads {
 #[derive(Debug)]
 struct Pool {
     state: Mutex<PoolState>,
-    /// There may be masks for threads of a lane, or the engine stops.
+    /// Notified when there may be masks for threads of a lane, or the engine stops.
     has_masks: [Condvar; 2],
     has_ended: Condvar,
     vocabulary_size: u32,
@@ -244,7 +244,7 @@ impl Pool {
         let _ = self.inbox.send(Message::Input(Input::MasksEvaluated(report)));
     }
 
-    /// Nothing panics while it holds the lock.
+    /// Locks it; nothing panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

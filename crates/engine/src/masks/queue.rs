@@ -37,7 +37,7 @@ pub struct MaskQueue {
 #[derive(Debug)]
 struct RequestRecord {
     tenant: TenantId,
-    /// None before its first mask.
+    /// Lane; none before its first mask.
     lane: Option<Lane>,
     /// Time that no report has told.
     uncharged: Nanos,

@@ -14,7 +14,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Asks a worker for what is needed besides its description.
 ///
 /// # Errors
-/// What cannot be had.
+/// The missing artifact.
 pub(super) async fn fetch_all(
     connection: &Connection,
     description: &Description,

@@ -37,7 +37,7 @@ pub use wire_request::{received_constraint, received_request, sent_request};
 /// An event of a request that a replica runs.
 pub type ReplicaEvent = throng_core::replica::StreamEvent<ReplicaError>;
 
-/// Something that answers requests.
+/// Answers requests.
 pub trait Replica: Debug + Send + Sync {
     /// Takes a request in. Dropping the future or the generation aborts it.
     ///
@@ -50,7 +50,7 @@ pub trait Replica: Debug + Send + Sync {
     /// Whether it would refuse any request now, however short, as far as is known without waiting.
     ///
     /// # Errors
-    /// As [`Self::generate`].
+    /// Errors of [`Self::generate`].
     fn check_room(&self) -> Result<(), ReplicaError>;
 
     /// Its load, as far as is known without waiting.

@@ -46,7 +46,7 @@ pub enum UpstreamAnswer {
 pub struct AnsweringEngine {
     /// The beginning of its answer.
     pub answer: UpstreamAnswer,
-    /// Held as long as it answers.
+    /// Placement that is held as long as it answers.
     pub placement: Placement,
 }
 

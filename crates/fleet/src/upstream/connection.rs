@@ -118,7 +118,7 @@ impl Upstream {
         self.is_base_known.store(true, Ordering::Release);
     }
 
-    /// Nothing answers under the present base: the next one is tried.
+    /// Tries the next base, since nothing answers under the present one.
     pub(super) fn try_next_base(&self) {
         if self.n_bases() > 1 {
             let next = (self.base_idx.load(Ordering::Acquire) + 1) % self.bases.len();
@@ -130,7 +130,7 @@ impl Upstream {
     /// body ends the request there.
     ///
     /// # Errors
-    /// What came instead.
+    /// The unexpected answer.
     pub(super) async fn post(
         &self,
         url: String,
@@ -146,7 +146,7 @@ impl Upstream {
     /// A document.
     ///
     /// # Errors
-    /// As [`Self::post`].
+    /// Errors of [`Self::post`].
     pub(super) async fn get(&self, path: &str, max_bytes: usize, timeout: Duration) -> Result<Bytes, Fault> {
         let request = Request::get(format!("{}{path}", self.base()));
         let read = async {

@@ -20,7 +20,7 @@ const LONG_EVENT_BYTES: usize = 1_024;
 #[derive(Debug, Default)]
 pub struct EventSplitter {
     buffer: BytesMut,
-    /// Up to here no event ends.
+    /// Number of bytes up to which no event ends.
     n_searched: usize,
 }
 

@@ -23,7 +23,7 @@ const MAX_CONTINUATIONS: u32 = 4096;
 /// Reads the first line of a request.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the fault.
 pub fn read_request(line: &[u8]) -> Result<Generate, String> {
     let request: Generate =
         serde_json::from_slice(line).map_err(|error| format!("The request cannot be read: {error}"))?;

@@ -29,7 +29,7 @@ const MAX_KEPT_BODY_BYTES: usize = 2000;
 pub(crate) struct Caller {
     /// The client's `X-Request-Id` when it is usable, else a new one.
     pub id: HeaderValue,
-    /// When the head had arrived.
+    /// Time at which the head had arrived.
     pub arrived: Instant,
     service: ServiceHeaders,
     service_tier: OnceLock<ServiceClass>,
@@ -45,13 +45,13 @@ pub(crate) struct Caller {
     /// Observers that are told when it is over; none for internal requests.
     observation: Option<Arc<Observation>>,
     trace_parent: Option<TraceParent>,
-    /// When it had passed the stages before its generation.
+    /// Times at which it had passed the stages before its generation.
     pub stages: Stages,
     /// The beginning of its body, where it is kept for those who are told of finished requests.
     kept_body: OnceLock<String>,
     generation: Mutex<Option<GenerationRecord>>,
     answer: OnceLock<Answered>,
-    /// Another model may answer it before its first token.
+    /// Whether another model may answer it before its first token.
     is_replaceable: AtomicBool,
     /// The roll-out that is told how it ended.
     judged: Mutex<Option<Ticket>>,

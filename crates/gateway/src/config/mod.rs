@@ -98,7 +98,7 @@ pub struct ServerConfig {
     pub idle_timeout_s: u64,
     /// A client that takes nothing for this many seconds while there is something to send is dropped.
     pub slow_reader_timeout_s: u64,
-    /// At shutdown, running requests may finish for this many seconds; then they are cut.
+    /// Seconds for which running requests may go on at shutdown; then they are cut.
     pub shutdown_timeout_s: u64,
     /// The path under which a proxy shows the server (`/llm`), or empty. Requests are answered with it and
     /// without.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct OnDemandConfig {
     /// Treatment of a request for a model that is not in memory.
     pub on_request: OnRequest,
-    /// Such a request waits so long at most.
+    /// Longest wait of such a request.
     pub wait_ms: u64,
     /// Bytes that these models may hold together; no bound when absent.
     pub max_memory_bytes: Option<u64>,

@@ -105,7 +105,7 @@ impl RoutingConfig {
     /// Checks the regions, the residency rules and the aliases.
     ///
     /// # Errors
-    /// What cannot be used.
+    /// A description of the unusable setting.
     pub fn check(&self) -> Result<(), String> {
         self.check_regions()?;
         self.check_residency()?;

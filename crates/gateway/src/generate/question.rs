@@ -26,7 +26,7 @@ const ANY_QUESTION: &str = "?";
 #[derive(Debug)]
 pub(super) struct Draft {
     text: String,
-    /// With another text in the question's place.
+    /// Conversation with another text in the question's place.
     conversation: Conversation,
     max_tokens: Option<u32>,
 }

@@ -11,7 +11,7 @@ use throng_fleet::replica::TokenReport;
 
 use super::prepare::Prepared;
 
-/// About how many bytes of JSON a token id takes.
+/// Approximate bytes of JSON of a token id.
 const TOKEN_ID_BYTES: usize = 7;
 
 fn n_top(asked: Option<u32>) -> usize {
@@ -95,7 +95,7 @@ impl AnswerBound {
         self.report_bytes
     }
 
-    /// About how many bytes of JSON an answer of so many tokens with so much text takes.
+    /// Approximate bytes of JSON of an answer of so many tokens with so much text.
     pub fn json_bytes(&self, n_tokens: usize, n_text_bytes: usize) -> usize {
         self.prompt_bytes + n_tokens * self.token_bytes + n_text_bytes
     }

@@ -16,7 +16,7 @@ use crate::retry_after::retry_after_s;
 pub(crate) struct Collected {
     /// The answer.
     pub answer: Answer,
-    /// About how many bytes it takes as JSON.
+    /// Approximate bytes of its JSON.
     pub json_bytes: usize,
     _memory: Reservation,
 }

@@ -67,7 +67,7 @@ pub(crate) struct FrameWriter {
 }
 
 impl FrameWriter {
-    /// For an answer of at most `max_bytes`; `memory` is empty.
+    /// Creates a bound for an answer of at most `max_bytes`; `memory` is empty.
     pub fn new(max_bytes: usize, memory: Reservation) -> Self {
         Self { filled: VecDeque::new(), open: Vec::new(), n_bytes: 0, max_bytes, memory, fault: None }
     }
@@ -148,7 +148,8 @@ pub(crate) struct AnswerWriting {
 }
 
 impl AnswerWriting {
-    /// For answers of at most `max_bytes`, counted in `memory`; `n_large` large ones are written at a time.
+    /// Creates settings for answers of at most `max_bytes`, counted in `memory`; `n_large` large ones are
+    /// written at a time.
     pub fn new(n_large: usize, max_bytes: usize, memory: Arc<MemoryBudget>) -> Self {
         Self { places: Arc::new(Semaphore::new(n_large)), memory, max_bytes }
     }
@@ -157,7 +158,7 @@ impl AnswerWriting {
     /// serve sockets, a bounded number at a time.
     ///
     /// # Errors
-    /// What `write` gives; 500 should it panic.
+    /// Errors of `write`; 500 should it panic.
     pub async fn write(
         &self,
         caller: &Caller,

@@ -4,7 +4,7 @@
 use throng_core::request::FinishReason;
 use throng_fleet::replica::{ReplicaError, Timing, TokenReport};
 
-/// Something happened to the request.
+/// Event of the request.
 #[derive(Debug)]
 pub(crate) enum Output {
     /// A prompt is computed.
@@ -37,7 +37,7 @@ pub(crate) enum Output {
         stop: Option<String>,
         /// Whether it ended before a text that must not be sent.
         is_filtered: bool,
-        /// When what happened.
+        /// Times of its events.
         timing: Timing,
     },
     /// The request failed as a whole.

@@ -52,7 +52,7 @@ impl Drop for AbandonOnDrop {
 /// turn. The place is taken until the work has ended, whether its client is still there or not.
 ///
 /// # Errors
-/// What `work` gives; 503 when too much waits; 500 should it panic.
+/// Errors of `work`; 503 when too much waits; 500 should it panic.
 pub(crate) async fn on_blocking_thread<T: Send + 'static>(
     turns: &TokenizationQueue,
     caller: &Caller,
@@ -79,7 +79,7 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static>(
 /// sockets. Everything else is done [away from them](on_blocking_thread).
 ///
 /// # Errors
-/// What `read` and `prepare` give; as [`on_blocking_thread`].
+/// Errors of `read` and `prepare`; as [`on_blocking_thread`].
 pub(crate) async fn read_and_prepare<R: Send + 'static, T: Send + 'static>(
     turns: &TokenizationQueue,
     caller: &Caller,

@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// An owner without a sign of life for so long has died.
 const DEAD_AFTER: Duration = Duration::from_secs(5);
-/// With one claim of so many, expired answers are deleted.
+/// Number of claims of which one deletes expired answers.
 const CLAIMS_PER_SWEEP: u32 = 256;
 
 /// A request that is not to be generated twice.

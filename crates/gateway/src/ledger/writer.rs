@@ -39,7 +39,7 @@ pub enum LedgerError {
     Store(#[from] StoreError),
 }
 
-/// When something is to be done again that takes a while.
+/// Pace of something that is done again and takes a while.
 struct Pace {
     interval: Duration,
     next: Instant,

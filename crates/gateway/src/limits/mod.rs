@@ -60,7 +60,7 @@ pub(crate) struct Charged {
 /// Charge of a request; dropping it gives back what it has not used, or all if it has not begun.
 #[derive(Debug, Default)]
 pub(crate) struct Charge {
-    /// None where nothing is limited.
+    /// Reservation; none where nothing is limited.
     reserved: Option<(Arc<RateLimits>, Reservation)>,
     n_used: Option<u64>,
     /// Counts for the ledger; none without one.

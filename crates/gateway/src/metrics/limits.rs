@@ -16,7 +16,7 @@ use super::AtScrape;
 pub(crate) struct RedisState {
     /// Whether it answered the last question in time.
     pub is_answering: bool,
-    /// When its last answer came.
+    /// Time of its last answer.
     pub last_answer: Option<SystemTime>,
     /// Questions that were not answered.
     pub n_failures: u64,

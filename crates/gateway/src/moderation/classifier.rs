@@ -58,7 +58,7 @@ impl Classifier {
     /// Configuration.
     ///
     /// # Errors
-    /// What is wrong with the setting.
+    /// A description of the unusable setting.
     pub fn new(config: &ClassifierConfig) -> Result<Self, String> {
         let uri: Uri =
             config.url.parse().map_err(|_| format!("classifier.url {:?} is no URL", config.url))?;

@@ -22,9 +22,9 @@ pub(crate) use self::classifier::{Classifier, Judgement, Unavailable};
 /// The rules of all tenants.
 #[derive(Debug, Default)]
 pub(crate) struct Moderation {
-    /// For those that no rule names.
+    /// Rules for those that no rule names.
     others: TenantRules,
-    /// By organisation or project.
+    /// Rules by organisation or project.
     named: BTreeMap<String, TenantRules>,
     categories: BTreeSet<String>,
     /// Judges texts beside the rules.
@@ -53,7 +53,7 @@ impl Moderation {
     /// Compiles the operator's rules.
     ///
     /// # Errors
-    /// What is wrong with them, for the operator.
+    /// A description of the fault, for the operator.
     pub fn new(config: &ModerationConfig) -> Result<Self, String> {
         for (number, rule) in config.rules.iter().enumerate() {
             if rule.literals.is_empty() == rule.regex.is_none() {

@@ -217,7 +217,7 @@ fn about(name: &str) -> &'static str {
     }
 }
 
-/// In milliseconds, to the microsecond.
+/// Converts to milliseconds, to the microsecond.
 fn ms(time: Duration) -> f64 {
     time.as_micros() as f64 / 1e3
 }

@@ -32,7 +32,7 @@ pub(crate) struct GenerationRecord {
     prompt_tokens: usize,
     cached_tokens: u64,
     output_tokens: u64,
-    /// From the request's arrival until it was submitted.
+    /// Time from the request's arrival until it was submitted.
     read: Duration,
     first_step: Option<Duration>,
     first_token: Option<Duration>,

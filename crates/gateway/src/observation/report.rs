@@ -34,9 +34,9 @@ pub struct RequestReport {
     pub tenant: Option<String>,
     /// The prefix of the stored key.
     pub key: Option<String>,
-    /// When its head had arrived.
+    /// Time at which its head had arrived.
     pub arrived: SystemTime,
-    /// From then until everything was over.
+    /// Time from then until everything was over.
     pub total: Duration,
     /// Rest of the key's limits after it was charged.
     pub limits: Option<Status>,
@@ -60,7 +60,7 @@ pub struct GenerationReport {
     pub cached_tokens: u64,
     /// Tokens of all its answers.
     pub output_tokens: u64,
-    /// From the arrival of its head until it was submitted.
+    /// Time from the arrival of its head until it was submitted.
     pub submitted: Duration,
     /// Its first step began.
     pub first_step: Option<Duration>,
@@ -81,7 +81,7 @@ pub struct GenerationReport {
 pub struct RequestPhase {
     /// Its name.
     pub name: &'static str,
-    /// When it began, after the arrival of the head.
+    /// Time at which it began, after the arrival of the head.
     pub start: Duration,
     /// Its timing.
     pub length: Duration,

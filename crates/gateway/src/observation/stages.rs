@@ -15,7 +15,7 @@ pub(crate) enum Stage {
     Tokenized,
 }
 
-/// When a request had passed its stages.
+/// Times at which a request had passed its stages.
 #[derive(Debug, Default)]
 pub(crate) struct Stages {
     body: OnceLock<Duration>,
@@ -29,7 +29,7 @@ impl Stages {
         let _ = self.cell(stage).set(after);
     }
 
-    /// When that stage was passed.
+    /// Time at which that stage was passed.
     pub fn passed(&self, stage: Stage) -> Option<Duration> {
         self.cell(stage).get().copied()
     }

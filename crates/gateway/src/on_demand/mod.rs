@@ -102,7 +102,7 @@ pub struct OnDemandModels {
 }
 
 impl OnDemandModels {
-    /// None is loaded yet.
+    /// Creates it with no model loaded yet.
     pub fn new(
         config: OnDemandConfig,
         models: Vec<OnDemandModel>,

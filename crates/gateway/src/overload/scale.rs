@@ -22,7 +22,7 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// With these bounds and targets, which were checked.
+    /// Creates it with these bounds and targets, which were checked.
     pub fn new(section: &AutoscaleSection) -> Self {
         let autoscaler = Mutex::new(Autoscaler::new(section.of_core()));
         Self { origin: Instant::now(), autoscaler, n_unserved: AtomicU64::new(0) }

@@ -13,11 +13,11 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// Longest time for a generation; `None`: no bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TimeLimits {
-    /// From the request's arrival to its first token.
+    /// Time from the request's arrival to its first token.
     pub first_token: Option<Duration>,
-    /// Between two tokens.
+    /// Time between two tokens.
     pub idle: Option<Duration>,
-    /// From the request's arrival to its end.
+    /// Time from the request's arrival to its end.
     pub total: Option<Duration>,
 }
 

@@ -33,7 +33,7 @@ pub(crate) enum PooledInput<'a> {
 pub(crate) struct Inputs<'a> {
     /// One a vector.
     pub inputs: Vec<PooledInput<'a>>,
-    /// See above.
+    /// Name of the parameter.
     pub param: &'static str,
     /// Prefix of each text that has no other one; token ids stay as they are.
     pub before: &'a str,

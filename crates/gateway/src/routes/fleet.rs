@@ -21,12 +21,12 @@ struct Workers {
 
 #[derive(Serialize)]
 struct Worker {
-    /// By which `x-throng-replica` asks for it.
+    /// Name by which `x-throng-replica` asks for it.
     name: String,
     url: String,
     state: &'static str,
     reason: Option<String>,
-    /// Since it has this state, where that is known.
+    /// Seconds in this state, where that is known.
     seconds: Option<u64>,
     models: Vec<String>,
     fingerprint: String,

@@ -36,7 +36,7 @@ pub(super) struct JsonBody {
     pub caller: Arc<Caller>,
     /// The request on its connection.
     pub exchange: Arc<Exchange>,
-    /// That it is not to be generated twice.
+    /// Key and place under which it is not generated twice.
     repeatable: Option<Repeatable>,
     /// The turn of a kept conversation that it is.
     turn: Option<Arc<Turn>>,
@@ -69,7 +69,7 @@ impl JsonBody {
         self.repeatable.is_some()
     }
 
-    /// Under which key it may be sent again.
+    /// Takes the key under which it may be sent again.
     pub fn take_repeatable(&mut self) -> Option<Repeatable> {
         self.repeatable.take()
     }
@@ -147,7 +147,7 @@ impl JsonBody {
     /// reserved for what was read.
     ///
     /// # Errors
-    /// What `parse` gives; 503 when there is no memory for it.
+    /// Errors of `parse`; 503 when there is no memory for it.
     pub fn read<T>(
         self,
         parse: impl FnOnce(&[u8], &ReadOptions) -> Result<T, ApiError>,

@@ -32,7 +32,7 @@ pub struct ConnectionState {
     reading_body: AtomicBool,
     /// A part of a request's head has come.
     reading_head: AtomicBool,
-    /// When the server began to end.
+    /// Time at which the server began to end.
     ending: OnceLock<Instant>,
     linger: AtomicBool,
     close: Notify,
@@ -89,7 +89,7 @@ impl ConnectionState {
         self.ending.get_or_init(Instant::now);
     }
 
-    /// When the server began to end.
+    /// Time at which the server began to end.
     pub(crate) fn ending(&self) -> Option<Instant> {
         self.ending.get().copied()
     }

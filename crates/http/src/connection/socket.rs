@@ -96,7 +96,7 @@ impl Socket {
     /// Closes the sending side.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn shutdown_write(&self) -> io::Result<()> {
         either!(self, stream => SockRef::from(stream).shutdown(Shutdown::Write))
     }

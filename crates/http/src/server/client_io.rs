@@ -126,7 +126,7 @@ impl ClientIo {
         }
     }
 
-    /// When a read that has nothing to give becomes an error.
+    /// Time at which a read that has nothing to give becomes an error.
     fn read_deadline(&mut self) -> Option<Instant> {
         self.note_started();
         if self.state.n_in_flight() > 0 {

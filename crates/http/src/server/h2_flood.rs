@@ -17,9 +17,10 @@ const MIN_DATA_BYTES: usize = 16;
 
 /// Most frames at once that bring nothing.
 const BURST: f64 = 1000.0;
-/// Such frames allowed more each second.
+/// Number of such frames that are allowed more each second.
 const RATE: f64 = 100.0;
-/// Such frames allowed for each frame of an answer: clients open windows, ask for the round trip and cancel.
+/// Number of such frames that are allowed for each frame of an answer: clients open windows, ask for the
+/// round trip and cancel.
 const PER_ANSWERED_FRAME: f64 = 8.0;
 
 /// GOAWAY with ENHANCE_YOUR_CALM.

@@ -18,19 +18,19 @@ pub struct ServerLimits {
 /// Deadlines of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
-    /// From the first byte of a request to the end of its head; also from accepting to the first byte.
+    /// Time from the first byte of a request to the end of its head; also from accepting to the first byte.
     pub header: Duration,
-    /// Without any request.
+    /// Time without any request.
     pub idle: Duration,
-    /// With something to send and nothing taken.
+    /// Time with something to send and nothing taken.
     pub write: Duration,
 }
 
 /// Responses that are sent as bytes, where there is no request to answer.
 #[derive(Debug, Clone, Copy)]
 pub struct RawResponses {
-    /// To a client for whom the process has no descriptor left.
+    /// Response to a client for whom the process has no descriptor left.
     pub too_many_connections: &'static [u8],
-    /// To a client that begins without encryption where there is a certificate.
+    /// Response to a client that begins without encryption where there is a certificate.
     pub not_https: &'static [u8],
 }

@@ -63,7 +63,7 @@ impl Listener {
     /// Makes the queue of waiting connections long.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub(super) fn lengthen_queue(&self) -> io::Result<()> {
         match self {
             Self::Tcp(listener) => SockRef::from(listener).listen(BACKLOG),
@@ -75,7 +75,7 @@ impl Listener {
     /// Waits for a connection.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub(super) async fn accept(&self) -> io::Result<Socket> {
         match self {
             Self::Tcp(listener) => listener.accept().await.map(|(stream, _)| Socket::Tcp(stream)),

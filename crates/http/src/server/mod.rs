@@ -42,7 +42,7 @@ pub use self::outflow::HeldFrame;
 pub use self::response_body::ResponseBody;
 pub use self::tls::{ClientCertificates, Tls, TlsConfig, TlsError};
 
-/// After streams have been cut, their last words may take this long.
+/// Time that the last words of streams may take after they have been cut.
 const CUT_GRACE: Duration = Duration::from_secs(2);
 /// Connections that came while streams were finishing may take this long for what they are being sent.
 const LATE_GRACE: Duration = Duration::from_millis(250);

@@ -33,7 +33,7 @@ pub(super) struct Outflow {
 #[derive(Debug)]
 struct Held {
     n_frames: usize,
-    /// When the first of them came or the last one before them left.
+    /// Time at which the first of them came or the last one before them left.
     since: Instant,
 }
 
@@ -139,7 +139,7 @@ pub(super) struct StreamExecutor {
     pub state: Arc<ConnectionState>,
     /// Budget in which held bytes count.
     pub memory: Arc<MemoryBudget>,
-    /// With something to send and nothing taken.
+    /// Time with something to send and nothing taken.
     pub timeout: Duration,
 }
 

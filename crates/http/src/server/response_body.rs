@@ -18,7 +18,7 @@ pub struct ResponseBody<B, G> {
     body: B,
     /// The rest of a frame too large to be given at once.
     rest: Bytes,
-    /// For `rest`.
+    /// Reservation for `rest`.
     rest_memory: Reservation,
     outflow: Arc<Outflow>,
     _guard: G,

@@ -26,7 +26,7 @@ const SEND_BUFFER_BYTES: usize = UNSENT_BYTES as usize;
 /// Sets an accepted socket's options.
 ///
 /// # Errors
-/// What the system says to one of them.
+/// Errors of the system.
 pub(super) fn tune(socket: &Socket, timeouts: &Timeouts) -> io::Result<()> {
     let stream = match socket {
         Socket::Tcp(stream) => stream,

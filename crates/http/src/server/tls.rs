@@ -92,7 +92,7 @@ struct Current {
     stamp: Stamp,
 }
 
-/// When files were written, and how long they are.
+/// Times at which files were written, and their lengths.
 type Stamp = Vec<Option<(SystemTime, u64)>>;
 
 impl Tls {

@@ -340,7 +340,7 @@ impl Store<'_> {
     }
 }
 
-/// Up to sixteen floats rounded to f16, padded with zeros.
+/// Rounds up to sixteen floats to f16, padded with zeros.
 #[inline(always)]
 fn half_floats<S: SimdIsa>(x: &[f32]) -> [u16; 16] {
     let (mut padded, mut half) = ([0.0; 16], [0; 16]);

@@ -302,7 +302,7 @@ impl<'a> Call<'a> {
         unsafe { &mut self.states.part(row.row * self.shape.n_heads + row.head, 1)[0] }
     }
 
-    /// Before the first split.
+    /// State before the first split.
     fn first_state(&self, row: &TileRow) -> RowState {
         self.queries.sinks.map_or(RowState::new(), |sinks| RowState::of_sink(sinks[row.head]))
     }

@@ -16,7 +16,7 @@ pub struct SharedPrefixGroups {
     /// Indices of spans, sorted so that the members of a group are adjacent.
     order: Vec<usize>,
     groups: Vec<SharedPrefixGroup>,
-    /// For each span: the number of splits computed with its group.
+    /// Number of splits computed with its group, for each span.
     shared_splits: Vec<usize>,
 }
 

@@ -329,12 +329,12 @@ pub(super) struct RowState {
 }
 
 impl RowState {
-    /// Before the first split.
+    /// State before the first split.
     pub(super) const fn new() -> Self {
         Self { max: f32::NEG_INFINITY, sum: 0.0 }
     }
 
-    /// Before the first split of a head with a sink: a score that has been seen, whose value is zero.
+    /// State before the first split of a head with a sink: a score that has been seen, whose value is zero.
     pub(super) const fn of_sink(score: f32) -> Self {
         Self { max: score, sum: 1.0 }
     }

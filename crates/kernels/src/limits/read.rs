@@ -10,7 +10,7 @@ use crate::threads::ThreadPool;
 
 /// Bytes that a thread reads in one turn of its loop; parts are multiples of it.
 const TURN: usize = 256;
-/// From this size on the kind of pages is requested explicitly.
+/// Size from which on the kind of pages is requested explicitly.
 const LEAST_MAPPED: usize = 4 << 20;
 
 /// Touched memory (each part is written by the thread that reads it), one part for each thread.

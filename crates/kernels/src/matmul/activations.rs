@@ -50,7 +50,7 @@ struct Buffer {
 /// The forms to pack activations into.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Forms {
-    /// For quantized matrices but MXFP4: int8, or bf16 with AMX.
+    /// Form for quantized matrices but MXFP4: int8, or bf16 with AMX.
     pub ints: bool,
     /// For MXFP4 matrices: int8, or two bf16 parts with AMX. Models in MXFP4 are trained so, and small errors
     /// choose other experts, while the weights are exact: with AMX the activations are then as fine as with
@@ -59,9 +59,9 @@ pub struct Forms {
     /// The int8 quantization residual, quantized again: products with quantized matrices then differ from
     /// exact ones by about 1e-5, at twice the arithmetic and the same memory traffic. Not used with AMX.
     pub residuals: bool,
-    /// For F16, BF16 and MXFP8 matrices.
+    /// Form for F16, BF16 and MXFP8 matrices.
     pub short_floats: bool,
-    /// For F32 and FP8 matrices: unchanged.
+    /// Form for F32 and FP8 matrices: unchanged.
     pub floats: bool,
 }
 
@@ -223,7 +223,7 @@ impl Activations {
 pub struct RowNorm<'a> {
     /// One gain per column.
     pub gain: &'a [f32],
-    /// Added to the mean square.
+    /// Epsilon that is added to the mean square.
     pub eps: f32,
 }
 

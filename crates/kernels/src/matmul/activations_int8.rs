@@ -16,7 +16,7 @@ const ROUND: f32 = 12_582_912.0;
 /// Blocks quantized together, of one token or of several: scale and zero point are computed for all of them
 /// in one vector.
 const TOGETHER: usize = GROUP;
-/// From this many tokens on, blocks of several tokens are quantized together.
+/// Number of tokens from which on blocks of several tokens are quantized together.
 const MANY_ROWS: usize = 4;
 
 /// Quantizes tokens into a group's records; entries of absent tokens are unspecified.
@@ -181,7 +181,7 @@ unsafe fn total<S: SimdIsa>(scale: S::F, codes: S::I, zeros: S::I) -> S::I {
     unsafe { S::bits(S::mul(scale, S::float(S::iadd(codes, zeros)))) }
 }
 
-/// For each block: the largest magnitude (NaN if there is one), the smallest and the largest element.
+/// Ranges of each block: the largest magnitude (NaN if there is one), the smallest and the largest element.
 struct Ranges {
     magnitude: [f32; TOGETHER],
     low: [f32; TOGETHER],

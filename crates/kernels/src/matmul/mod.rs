@@ -40,7 +40,7 @@ use swiglu::multiply_gated;
 use tile::{NarrowTile, Tile};
 use work_split::WorkSplit;
 
-/// Up to this many tokens a product is bound by memory bandwidth.
+/// Most tokens with which a product is bound by memory bandwidth.
 const FEW_TOKENS: usize = 4;
 /// Panels of a register tile.
 const PAIR: usize = 2;
@@ -57,7 +57,7 @@ pub struct Product<'a> {
     pub x: &'a Activations,
     /// The weights, `[rows, cols]`.
     pub weights: &'a PackedMatrix,
-    /// Added to each token's outputs.
+    /// Numbers added to each token's outputs.
     pub bias: Option<&'a [f32]>,
     /// Row of the output matrix for the first token.
     pub first_row: usize,

@@ -10,7 +10,7 @@ pub(super) struct WorkSplit {
     /// Panels of all products that have tokens.
     n_panels: usize,
     n_threads: usize,
-    /// For each product, the end of its items in the call's numbering.
+    /// End of each product's items in the call's numbering.
     ends: Vec<usize>,
 }
 

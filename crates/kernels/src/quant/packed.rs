@@ -20,7 +20,7 @@ pub struct PackedMatrix {
     cols: usize,
     layout: PanelLayout,
     bytes: AlignedBytes,
-    /// For ISAs with AMX tiles.
+    /// Scale for ISAs with AMX tiles.
     pair_scale: PairScale,
 }
 

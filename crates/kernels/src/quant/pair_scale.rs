@@ -14,10 +14,10 @@ pub(crate) struct PairScale {
 }
 
 impl PairScale {
-    /// For weights that are floats already.
+    /// Scale for weights that are floats already.
     pub(crate) const NONE: Self = Self { power: 0, back: 1.0 };
 
-    /// For weights of at most this magnitude.
+    /// Chooses the scale for weights of at most this magnitude.
     pub(crate) fn of(largest: f32) -> Self {
         if !largest.is_finite() {
             return Self { power: 0, back: f32::NAN };

@@ -255,7 +255,7 @@ impl<'a> BlockPart<'a> {
     /// The update and the output of one token.
     ///
     /// # Safety
-    /// As for `columns`.
+    /// The conditions of `columns` must hold.
     #[inline(always)]
     unsafe fn token<S: SimdIsa, const T: usize, const V: usize, const G: usize>(
         &self,

@@ -115,9 +115,9 @@ impl Kernel for DivideByLength<'_> {
 
 /// The norm of the output of a recurrence.
 pub(super) struct GatedNorm<'a> {
-    /// For one group of columns, or for all columns.
+    /// Gain for one group of columns, or for all columns.
     pub(super) gain: &'a [f32],
-    /// Added to the mean square.
+    /// Epsilon that is added to the mean square.
     pub(super) eps: f32,
     /// Columns of a group, each normed for itself.
     pub(super) width: usize,

@@ -107,19 +107,19 @@ impl DeltaShape {
 /// The weights of a gated delta net.
 #[derive(Debug, Clone, Copy)]
 pub struct DeltaWeights<'a> {
-    /// Over queries, keys and values.
+    /// Convolution over queries, keys and values.
     pub conv: ConvWeights<'a>,
     /// `-e^A` for each head of values: the logarithm of the decay a unit of time.
     pub decay_rate: &'a [f32],
-    /// Added to the time before softplus.
+    /// Bias that is added to the time before softplus.
     pub time_bias: &'a [f32],
     /// Gain of the norm of each head of the output, `[value_dim]`.
     pub norm_gain: &'a [f32],
-    /// Added to the mean square.
+    /// Epsilon that is added to the mean square.
     pub eps: f32,
 }
 
-/// Added to the sum of squares of queries and keys.
+/// Epsilon that is added to the sum of squares of queries and keys.
 pub const L2_EPS: f32 = 1e-6;
 
 /// A gated delta net (Yang et al. 2024, arXiv:2412.06464) as Qwen3-Next has it. Queries, keys and values pass
@@ -212,17 +212,17 @@ impl StateSpaceShape {
 /// The weights of a state space model.
 #[derive(Debug, Clone, Copy)]
 pub struct StateSpaceWeights<'a> {
-    /// Over heads, what is written and what is read.
+    /// Convolution over heads, written and read columns.
     pub conv: ConvWeights<'a>,
     /// `-e^A` for each head: the logarithm of the decay a unit of time.
     pub decay_rate: &'a [f32],
-    /// Added to the time before softplus.
+    /// Bias that is added to the time before softplus.
     pub time_bias: &'a [f32],
     /// Factor of its input that a head adds to its output.
     pub skip: &'a [f32],
     /// Gain of the norm of the output, `[width]`.
     pub norm_gain: &'a [f32],
-    /// Added to the mean square.
+    /// Epsilon that is added to the mean square.
     pub eps: f32,
 }
 

@@ -123,7 +123,7 @@ macro_rules! products {
     };
 }
 
-/// See [`super::AmxIsa::add_products`].
+/// Implements [`super::AmxIsa::add_products`].
 ///
 /// # Safety
 /// The tile configuration is loaded for the groups' tokens; memory is valid as [`ProductRun`] says.
@@ -187,7 +187,7 @@ pub(super) unsafe fn add_products<const G: usize, const P: usize, const X: usize
     }
 }
 
-/// See [`super::AmxIsa::key_dots`].
+/// Implements [`super::AmxIsa::key_dots`].
 ///
 /// # Safety
 /// The tile configuration is loaded for the groups' query heads; memory is valid as [`KeyRun`] says.
@@ -228,7 +228,7 @@ pub(super) unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun) {
     }
 }
 
-/// See [`super::AmxIsa::value_dots`].
+/// Implements [`super::AmxIsa::value_dots`].
 ///
 /// # Safety
 /// The tile configuration is loaded for the groups' query heads and blocks of sixteen tokens; memory is valid

@@ -47,8 +47,8 @@ pub(crate) trait AmxIsa: SimdIsa {
     unsafe fn store_bf16(p: *mut u16, x: Self::F);
     /// Splits into two bf16 parts: the nearest bf16, and the remainder rounded to bf16 (nearest even).
     unsafe fn store_split(high: *mut u16, low: *mut u16, x: Self::F);
-    /// See [`KeyRun`].
+    /// Computes [`KeyRun`].
     unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun);
-    /// See [`ValueRun`].
+    /// Computes [`ValueRun`].
     unsafe fn value_dots<const G: usize>(run: &ValueRun);
 }

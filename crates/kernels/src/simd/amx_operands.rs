@@ -8,7 +8,7 @@ use half::f16;
 
 use super::tile_operands::ACTIVATIONS_BY;
 
-/// See [`super::SimdIsa::store_bf16_pairs`].
+/// Implements [`super::SimdIsa::store_bf16_pairs`].
 ///
 /// # Safety
 /// AVX-512 BF16 must be available, with room for 32 values at `p`.
@@ -44,7 +44,7 @@ unsafe fn scaled(values: __m512h, scale: __m512i, min: Option<__m512i>) -> __m51
     }
 }
 
-/// See [`super::SimdIsa::byte_pairs`].
+/// Implements [`super::SimdIsa::byte_pairs`].
 ///
 /// # Safety
 /// AVX-512 FP16 must be available.
@@ -90,7 +90,7 @@ unsafe fn plus_eight(scale: __m512i, min: __m512i) -> __m512i {
     }
 }
 
-/// See [`super::SimdIsa::nibble_pairs`].
+/// Implements [`super::SimdIsa::nibble_pairs`].
 ///
 /// # Safety
 /// AVX-512 VBMI and FP16 must be available.
@@ -123,7 +123,7 @@ pub(super) unsafe fn nibble_pairs(
     }
 }
 
-/// See [`super::SimdIsa::store_bf16`].
+/// Implements [`super::SimdIsa::store_bf16`].
 ///
 /// # Safety
 /// AVX-512 BF16 must be available, with room for sixteen values at `p`.
@@ -133,7 +133,7 @@ pub(super) unsafe fn store_bf16(p: *mut u16, x: __m512) {
     unsafe { _mm256_storeu_si256(p.cast(), std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(x))) };
 }
 
-/// See [`super::SimdIsa::store_split`].
+/// Implements [`super::SimdIsa::store_split`].
 ///
 /// # Safety
 /// AVX-512 BF16 must be available, with room for sixteen values at `high` and at `low`.

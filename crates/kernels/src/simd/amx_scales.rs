@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 
 use crate::layout::ScaleKind;
 
-/// See [`super::SimdIsa::pair_scales`].
+/// Implements [`super::SimdIsa::pair_scales`].
 ///
 /// # Safety
 /// AVX-512 FP16 must be available, and memory valid as [`ScaleKind`] says.

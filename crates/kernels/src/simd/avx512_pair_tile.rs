@@ -7,7 +7,7 @@ use std::arch::asm;
 use super::PairBlock;
 use crate::layout::SCALE_AT;
 
-/// See [`super::SimdIsa::pair_tile`].
+/// Implements [`super::SimdIsa::pair_tile`].
 ///
 /// # Safety
 /// AVX-512 F, BW and VNNI must be available and all pointers valid for a block of eight tokens and two

@@ -54,7 +54,7 @@ trait AdapterSource {
     /// The rank of the pair for a target of a layer, if the adapter changes it. Shapes have been checked.
     fn rank(&self, layer_idx: usize, target: &Target) -> Option<usize>;
 
-    /// That pair.
+    /// Pair of matrices of a layer.
     fn pair(&self, layer_idx: usize, target: &Target) -> Option<Pair>;
 }
 

@@ -22,7 +22,7 @@ const LAYER_PREFIXES: [&str; 4] =
 pub(crate) struct PeftAdapter {
     config: PeftConfig,
     tensors: SafetensorsFolder,
-    /// By layer and module: the names of the tensors of A and B, and the module's path.
+    /// Pairs by layer and module: the names of the tensors of A and B, and the module's path.
     pairs: BTreeMap<(usize, &'static str), PairNames>,
 }
 

@@ -10,7 +10,7 @@ use super::{AdapterSource, Pair};
 pub struct RandomAdapter {
     /// Rows of `A`.
     pub rank: usize,
-    /// Another seed gives other numbers.
+    /// Seed of the numbers.
     pub seed: u64,
 }
 

@@ -64,9 +64,9 @@ struct Family {
     aliases: &'static [&'static str],
     /// `general.architecture` of its GGUF files; none where it hides under another family's name.
     gguf_architectures: &'static [&'static str],
-    /// From a `config.json`.
+    /// Reader of a `config.json`.
     from_hf: fn(&HfConfig) -> Result<DecoderConfig, ConfigError>,
-    /// From GGUF metadata.
+    /// Reader of GGUF metadata.
     from_gguf: fn(&GgufConfig<'_>) -> Result<DecoderConfig, ConfigError>,
     /// Names of the tensors in a safetensors checkpoint.
     hf_names: &'static TensorNames,
@@ -120,7 +120,7 @@ const FAMILIES: [&Family; 37] = [
     &modernbert::FAMILY,
 ];
 
-/// For a family whose GGUF files are not read.
+/// Refuses GGUF files of a family whose GGUF files are not read.
 fn without_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     Err(ConfigError::not_supported(gguf.architecture()))
 }
@@ -168,7 +168,7 @@ impl Architecture {
     /// the caller to check.
     ///
     /// # Errors
-    /// Naming the first key that is not understood.
+    /// An error that names the first key that is not understood.
     pub fn of_unnamed(json: &[u8], tensors: &dyn TensorSource) -> Result<Self, ConfigError> {
         let hf = HfConfig::parse(json)?;
         unnamed::architecture(&hf, tensors).map_err(|reason| reason.of_unnamed(hf.model_type()))

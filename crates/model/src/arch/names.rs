@@ -14,7 +14,7 @@ pub struct TensorNames {
     pub positions: &'static str,
     pub segments: &'static str,
     pub embedding_norm: &'static str,
-    /// Before a layer's index and a dot.
+    /// Prefix before a layer's index and a dot.
     pub layer_prefix: &'static str,
     pub layer: LayerNames,
 }
@@ -47,7 +47,7 @@ pub struct LayerNames {
     /// Expansion of keys with rows and columns exchanged, and that of values, `[heads, out, in]`.
     pub key_expansion: &'static str,
     pub value_expansion: &'static str,
-    /// With its ending.
+    /// Name of the sinks, with its ending.
     pub sinks: &'static str,
     pub query_norm: &'static str,
     pub key_norm: &'static str,
@@ -57,9 +57,9 @@ pub struct LayerNames {
     pub gate_up: &'static str,
     pub down: &'static str,
     pub router: &'static str,
-    /// With its ending: it is no bias of a projection.
+    /// Name of the router's bias, with its ending: it is no bias of a projection.
     pub router_bias: &'static str,
-    /// To the narrower vector that experts work on, and back.
+    /// Projection to the narrower vector that experts work on, and back.
     pub latent_down: &'static str,
     pub latent_up: &'static str,
     pub expert_gate: &'static str,
@@ -78,9 +78,9 @@ pub struct LayerNames {
     /// Gate and up stacked in one tensor.
     pub shared_gate_up: &'static str,
     pub shared_down: &'static str,
-    /// With its ending.
+    /// Name of the sinks, with its ending.
     pub router_scale: &'static str,
-    /// With its ending.
+    /// Name of the sinks, with its ending.
     pub expert_scales: &'static str,
     pub pre_experts_norm: &'static str,
     pub post_experts_norm: &'static str,
@@ -88,7 +88,7 @@ pub struct LayerNames {
     pub per_layer_gate: &'static str,
     pub per_layer_projection: &'static str,
     pub per_layer_post_norm: &'static str,
-    /// With or without an ending.
+    /// Name of the scalar, with or without an ending.
     pub scalar: &'static str,
     pub recurrent: RecurrentNames,
 }
@@ -111,7 +111,7 @@ impl ExpertsLayout {
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields are the tensors")]
 pub struct RecurrentNames {
-    /// To all inputs of the mixer; of a gated delta net, to queries, keys and values.
+    /// Projection to all inputs of the mixer; of a gated delta net, to queries, keys and values.
     pub input: &'static str,
     pub delta_gate: &'static str,
     pub delta_strength: &'static str,
@@ -121,7 +121,7 @@ pub struct RecurrentNames {
     /// Strengths and times in the same order.
     pub gates_by_head: &'static str,
     pub conv: &'static str,
-    /// With its ending, as the next two.
+    /// Name with its ending, as the next two.
     pub decay: &'static str,
     /// Whether that is the logarithm of the negative rate.
     pub decay_is_logarithm: bool,

@@ -39,7 +39,7 @@ static NAMES: TensorNames = hf_names(LayerNames {
 /// The architecture of such a model.
 ///
 /// # Errors
-/// Naming the first key or value that is not understood.
+/// An error that names the first key or value that is not understood.
 pub(super) fn architecture(hf: &HfConfig, tensors: &dyn TensorSource) -> Result<Architecture, ConfigError> {
     hf.check_quantization()?;
     let mut config = hf.llama(FAMILY)?;

@@ -116,7 +116,7 @@ pub trait DeviceMemory: Send + Sized + 'static {
     /// Makes exported bytes, as many as [`DeviceBlockLayout::n_bytes`], the keys and values of a block.
     ///
     /// # Errors
-    /// As [`Self::export_block`].
+    /// Errors of [`Self::export_block`].
     fn import_block(
         &mut self,
         _cache: &mut Self::KvCache,
@@ -161,7 +161,7 @@ pub enum MatrixRole {
         /// Rows of the keys.
         n_key_rows: usize,
     },
-    /// To all that a recurrent mixer reads of a token: every device has all of it.
+    /// Projection to all that a recurrent mixer reads of a token: every device has all of it.
     RecurrentInput,
     /// Gate stacked on up: column-parallel, split by rows within each half.
     GateUp,

@@ -129,7 +129,7 @@ pub trait Backend: DeviceOps + RecurrentOps {
     }
 }
 
-/// In the place of a token that could not be chosen.
+/// Token in the place of one that could not be chosen.
 pub const NO_TOKEN: TokenId = TokenId::MAX;
 
 /// Reason why a device refused.

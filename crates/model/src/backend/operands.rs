@@ -9,9 +9,9 @@ use crate::config::Routing;
 pub struct Norm<'a, B: DeviceMemory> {
     /// One element a column.
     pub gain: &'a B::Vector,
-    /// That of a layer norm, one element a column: rows are centred first, and this is added in the end.
+    /// Bias of a layer norm, one element a column: rows are centred first, and this is added in the end.
     pub bias: Option<&'a B::Vector>,
-    /// Added to the mean square, or to the variance.
+    /// Epsilon that is added to the mean square, or to the variance.
     pub eps: f32,
 }
 
@@ -38,7 +38,7 @@ impl<B: DeviceMemory> Copy for Norm<'_, B> {}
 pub struct Router<'a, B: DeviceMemory> {
     /// `[rows, experts]`.
     pub logits: &'a B::Buffer,
-    /// Added to scores where experts are chosen; one element an expert.
+    /// Numbers added to scores where experts are chosen; one element an expert.
     pub bias: Option<&'a B::Vector>,
     /// A factor of each expert's weight.
     pub scales: Option<&'a B::Vector>,

@@ -89,15 +89,15 @@ pub struct Conv<B: DeviceMemory> {
 pub struct DeltaNet<B: DeviceMemory> {
     /// Its sizes.
     pub shape: DeltaShape,
-    /// Over queries, keys and values.
+    /// Convolution over queries, keys and values.
     pub conv: Conv<B>,
     /// The logarithm of the decay a unit of time, for each head of values.
     pub decay_rate: B::Vector,
-    /// Added to the time before softplus.
+    /// Bias that is added to the time before softplus.
     pub time_bias: B::Vector,
     /// Gain of the norm of each head of the output.
     pub norm_gain: B::Vector,
-    /// Added to the mean square.
+    /// Epsilon that is added to the mean square.
     pub eps: f32,
 }
 
@@ -105,17 +105,17 @@ pub struct DeltaNet<B: DeviceMemory> {
 pub struct StateSpace<B: DeviceMemory> {
     /// Its sizes.
     pub shape: StateSpaceShape,
-    /// Over heads, what is written and what is read.
+    /// Convolution over heads, written and read columns.
     pub conv: Conv<B>,
     /// The logarithm of the decay a unit of time, for each head.
     pub decay_rate: B::Vector,
-    /// Added to the time before softplus.
+    /// Bias that is added to the time before softplus.
     pub time_bias: B::Vector,
     /// Factor of its input that a head adds to its output.
     pub skip: B::Vector,
     /// Gain of the norm of the output.
     pub norm_gain: B::Vector,
-    /// Added to the mean square.
+    /// Epsilon that is added to the mean square.
     pub eps: f32,
 }
 

@@ -101,7 +101,8 @@ pub struct LatentConfig {
     pub value_dim: usize,
     /// Multiplies query · key.
     pub scale: f32,
-    /// Added to the mean square in the norms of the vectors that queries, keys and values are made of.
+    /// Epsilon that is added to the mean square in the norms of the vectors that queries, keys and values are
+    /// made of.
     pub norm_eps: f32,
     /// Pairing of elements for rotation.
     pub rope_style: RopeStyle,
@@ -144,7 +145,7 @@ pub struct AttentionConfig {
     /// The rotary embedding of queries and keys, an index into
     /// [`DecoderConfig::ropes`](super::DecoderConfig::ropes); `None`: no rotation.
     pub rope_idx: Option<usize>,
-    /// That of queries where it is another one.
+    /// Index of the queries' table where it is another one.
     pub query_rope_idx: Option<usize>,
     /// Number of positions that a token sees, its own included; all when absent.
     pub sliding_window: Option<usize>,

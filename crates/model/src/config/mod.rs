@@ -25,11 +25,11 @@ pub struct DecoderConfig {
     pub hidden_size: usize,
     /// Most tokens of one sequence.
     pub max_sequence_tokens: usize,
-    /// Added to the mean square in every norm.
+    /// Epsilon that is added to the mean square in every norm.
     pub norm_eps: f32,
     /// The same in the norms after mixers and feed-forwards.
     pub post_norm_eps: f32,
-    /// Added to every stored norm gain (Gemma stores gain − 1 in safetensors).
+    /// Number added to every stored norm gain (Gemma stores gain − 1 in safetensors).
     pub norm_gain_offset: f32,
     /// The same for the norm before the logits.
     pub final_norm_gain_offset: f32,
@@ -280,7 +280,7 @@ pub enum RoutingScore {
 }
 
 impl Routing {
-    /// By softmax over all experts.
+    /// Scores by softmax over all experts.
     pub fn softmax(n_used: usize, normalize: bool) -> Self {
         Self {
             n_used,
@@ -294,7 +294,7 @@ impl Routing {
         }
     }
 
-    /// By the sigmoid of each expert.
+    /// Scores by the sigmoid of each expert.
     pub fn sigmoid(n_used: usize, is_biased: bool) -> Self {
         Self { score: RoutingScore::Sigmoid, is_biased, ..Self::softmax(n_used, true) }
     }

@@ -22,7 +22,7 @@ pub struct RopeGrowth {
     pub beta: f64,
     /// Positions that have one factor.
     pub interval: f64,
-    /// Added to the position.
+    /// Number added to the position.
     pub offset: f64,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct ExpertsScratch {
     chosen: Vec<(usize, f32)>,
     /// The first row of each expert among the sorted ones, and the end of the last expert's.
     starts: Vec<usize>,
-    /// For each sorted row, its index among the unsorted ones.
+    /// Index among the unsorted rows, for each sorted one.
     rows: Vec<usize>,
     /// `[rows, n_used]` of (place among the sorted rows, weight).
     terms: Vec<(usize, f32)>,

@@ -29,7 +29,7 @@ use heads::HeadsScratch;
 pub use matrix::CpuMatrix;
 pub use memory::CpuBatch;
 
-/// From so many rows on, copying them is worth all threads.
+/// Number of rows from which on copying them is worth all threads.
 const ROWS_WORTH_SHARING: usize = 32;
 
 /// This machine's processor.
@@ -51,12 +51,12 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// On so many threads, with the best instruction set of the machine.
+    /// Creates a backend on so many threads, with the best instruction set of the machine.
     pub fn new(n_threads: usize) -> Self {
         Self::with_isa(n_threads, Isa::best())
     }
 
-    /// With this instruction set.
+    /// Creates a backend with this instruction set.
     ///
     /// # Panics
     /// When the machine does not have it.
@@ -64,7 +64,7 @@ impl CpuBackend {
         Self::on(Arc::new(ThreadPool::with_isa(n_threads, isa)))
     }
 
-    /// On threads that other backends may use too, one at a time.
+    /// Creates a backend on threads that other backends may use too, one at a time.
     pub fn on(pool: Arc<ThreadPool>) -> Self {
         let (activations, hidden) = (Activations::default(), Activations::default());
         Self {

@@ -19,7 +19,7 @@ pub(super) struct DraftSlots {
 }
 
 impl DraftSlots {
-    /// For a cache of `n_blocks`, of which nothing is known.
+    /// Creates slots for a cache of `n_blocks`, of which nothing is known.
     pub(super) fn new(n_blocks: usize) -> Self {
         Self {
             tokens: vec![0; n_blocks * BLOCK_TOKENS],

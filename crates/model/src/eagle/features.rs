@@ -23,7 +23,7 @@ pub(crate) struct Features {
 pub(crate) type SharedFeatures = Arc<Mutex<Features>>;
 
 impl Features {
-    /// For a cache of `n_blocks`; rows have `width` elements.
+    /// Creates features for a cache of `n_blocks`; rows have `width` elements.
     ///
     /// # Errors
     /// When memory does not suffice.
@@ -70,7 +70,7 @@ pub(crate) struct FeatureTap<B: Backend> {
 }
 
 impl<B: Backend> FeatureTap<B> {
-    /// Before these layers of a model whose steps have at most `max_tokens`.
+    /// Creates a tap before these layers of a model whose steps have at most `max_tokens`.
     ///
     /// # Errors
     /// When the memory of the device does not suffice.

@@ -14,7 +14,7 @@ use throng_checkpoint::{TensorSource, TensorView};
 /// The weights of a head on a device. Matrices that multiply several inputs beside each other are kept as one
 /// matrix an input, whose products are added.
 pub(crate) struct HeadWeights<B: Backend> {
-    /// From each of the layers that the head reads to its own width.
+    /// Projections of each of the layers that the head reads to its own width.
     pub(super) features: [B::Matrix; N_FEATURES],
     /// Absent where the head reads the model's table.
     pub(super) embedding: Option<B::Matrix>,

@@ -156,7 +156,7 @@ impl LoadedModel {
     /// Like [`Self::runner_on`], with a head whose keys and values are held in `kv_dtype`.
     ///
     /// # Errors
-    /// As [`Self::runner`], and when the head's tensors are missing or of wrong shapes.
+    /// Errors of [`Self::runner`], and when the head's tensors are missing or of wrong shapes.
     pub fn runner_with_head(
         &self,
         threads: &Arc<ThreadPool>,

@@ -127,14 +127,14 @@ pub type ChatTemplates = BTreeMap<String, String>;
 pub enum VocabularySource {
     /// Nowhere: prompts and answers are token ids.
     None,
-    /// In the files of a tokenizer, as they are.
+    /// Files of a tokenizer, as they are.
     TokenizerJson {
         /// `tokenizer.json`.
         tokenizer_json: Vec<u8>,
         /// `tokenizer_config.json`.
         tokenizer_config: Option<Vec<u8>>,
     },
-    /// In the metadata of a GGUF file.
+    /// Metadata of a GGUF file.
     Gguf(Arc<Gguf>),
 }
 
@@ -290,7 +290,7 @@ impl LoadedModel {
     /// The weights of a stage on a backend, for any number of [`Decoder`](crate::decoder::Decoder)s.
     ///
     /// # Errors
-    /// As [`Self::weights_on`], and when the model has no such stage.
+    /// Errors of [`Self::weights_on`], and when the model has no such stage.
     pub fn stage_on<B: Backend>(
         &self,
         backend: &B,
@@ -303,7 +303,7 @@ impl LoadedModel {
     /// An executor on a backend, of whatever crate, with weights and a KV cache of its own.
     ///
     /// # Errors
-    /// As [`Self::weights_on`], and when the backend cannot hold such a cache.
+    /// Errors of [`Self::weights_on`], and when the backend cannot hold such a cache.
     pub fn runner_with<B: Backend>(
         &self,
         backend: B,
@@ -316,7 +316,7 @@ impl LoadedModel {
     /// Like [`Self::runner_with`], of a pooling model.
     ///
     /// # Errors
-    /// As there, and when tensors of the head are missing or of wrong shapes.
+    /// The same errors, and when tensors of the head are missing or of wrong shapes.
     ///
     /// # Panics
     /// When the model generates text.

@@ -243,7 +243,7 @@ impl LoadedModel {
     /// Like [`Self::runner`], on threads that other runners may use too, one at a time.
     ///
     /// # Errors
-    /// As [`Self::runner`].
+    /// Errors of [`Self::runner`].
     pub fn runner_on(
         &self,
         threads: &Arc<ThreadPool>,

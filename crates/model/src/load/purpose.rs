@@ -77,7 +77,7 @@ fn is_tied(config_json: &Map<String, Value>, architecture: &Architecture) -> boo
 /// none.
 ///
 /// # Errors
-/// Naming the files where there are several models.
+/// An error that names the files where there are several models.
 pub(super) fn gguf_inside(folder: &Path) -> Result<Option<PathBuf>, LoadError> {
     let has_safetensors = [SINGLE_FILE, INDEX_FILE].iter().any(|name| folder.join(name).exists());
     let Some(entries) = std::fs::read_dir(folder).ok().filter(|_| !has_safetensors) else { return Ok(None) };

@@ -13,7 +13,7 @@ const MATRICES: [&str; 7] = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj"
 /// The architecture of such a model.
 ///
 /// # Errors
-/// Naming the first key or tensor that is not understood.
+/// An error that names the first key or tensor that is not understood.
 pub(super) fn architecture(
     json: &[u8],
     config: &Map<String, Value>,

@@ -20,7 +20,7 @@ pub(super) struct RunnerStep<B: Backend> {
     /// Rows that the device answers, once their logits were begun.
     pub(super) on_device: Vec<bool>,
     pub(super) adapters: StepAdapters<B>,
-    /// When its forward pass began.
+    /// Time at which its forward pass began.
     pub(super) begun: Instant,
     pub(super) copies: Vec<BlockCopy>,
     pub(super) state_copies: Vec<SlotCopy>,

@@ -16,7 +16,7 @@ use choose::Chooser;
 use rules::LogitRules;
 use survey::{Row, Survey};
 
-/// For whom and where a token is chosen.
+/// Input for the choice of one token.
 #[derive(Debug, Clone, Copy)]
 pub struct SamplingInput<'a> {
     /// Sampling parameters.
@@ -64,7 +64,7 @@ pub struct Sampler {
 const LISTED_ONE_IN: usize = 8;
 
 impl Sampler {
-    /// With empty buffers.
+    /// Creates a sampler with empty buffers.
     pub fn new() -> Self {
         Self::default()
     }

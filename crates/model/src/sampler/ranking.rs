@@ -29,7 +29,7 @@ pub(super) struct Ranked {
 
 /// Fewest candidates that are gathered before the worst of them are dropped.
 const N_GATHERED: usize = 512;
-/// From so many candidates on, digit by digit sorts faster than by comparing.
+/// Number of candidates from which on digit by digit sorts faster than by comparing.
 const WORTH_DIGITS: usize = 1024;
 const DIGIT_BITS: u32 = 11;
 const N_DIGITS: usize = 1 << DIGIT_BITS;

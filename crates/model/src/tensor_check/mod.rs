@@ -28,7 +28,7 @@ const COMPUTED: [&str; 5] = [
 /// read.
 ///
 /// # Errors
-/// Naming the first tensor that is missing or of another type or shape.
+/// An error that names the first tensor that is missing or of another type or shape.
 pub(crate) fn unread_tensors(
     architecture: &Architecture,
     source: &dyn TensorSource,

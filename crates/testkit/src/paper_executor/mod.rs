@@ -247,7 +247,8 @@ impl PaperExecutor {
         drafts.into_iter().for_each(|draft| output.push_draft(draft));
     }
 
-    /// Up to `n` guesses of the tokens from `position` on, with mistakes. `slot` is the last that was `seen`.
+    /// Gives up to `n` guesses of the tokens from `position` on, with mistakes. `slot` is the last that was
+    /// `seen`.
     fn guess(
         &mut self,
         rules: &Rules<'_>,

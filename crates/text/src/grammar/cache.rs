@@ -37,7 +37,7 @@ impl GrammarCache {
     /// The grammar of a constraint, compiled if it is not there.
     ///
     /// # Errors
-    /// As [`GrammarCompiler::compile`]; errors are not kept.
+    /// Errors of [`GrammarCompiler::compile`]; errors are not kept.
     pub fn get(&self, spec: &ConstraintSpec) -> Result<Arc<CompiledGrammar>, GrammarError> {
         if let Some(grammar) = self.find(spec) {
             return Ok(grammar);

@@ -117,7 +117,7 @@ impl GrammarCompiler {
     /// MB.
     ///
     /// # Errors
-    /// What is wrong with it, or which limit it exceeds.
+    /// A description of the fault, or the limit that it exceeds.
     pub fn compile(&self, spec: &ConstraintSpec) -> Result<Arc<CompiledGrammar>, GrammarError> {
         self.check_size(spec)?;
         let outcome = std::thread::scope(|scope| {

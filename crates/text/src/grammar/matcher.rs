@@ -31,7 +31,8 @@ struct Kept {
 }
 
 impl GrammarMatcher {
-    /// For a request of `n_outputs` continuations: for as many a parser is kept between calls.
+    /// Creates a matcher for a request of `n_outputs` continuations: for as many a parser is kept between
+    /// calls.
     pub fn new(grammar: Arc<CompiledGrammar>, n_outputs: usize) -> Self {
         Self { grammar, kept: Mutex::new(Vec::new()), max_kept: n_outputs.max(1) }
     }
@@ -66,7 +67,7 @@ impl GrammarMatcher {
     /// `forced`.
     ///
     /// # Errors
-    /// As [`Self::mask`].
+    /// Errors of [`Self::mask`].
     pub fn forced(&self, output: &[u32], forced: &mut Vec<u32>) -> Result<(), GrammarError> {
         let n_before = forced.len();
         self.at(output, |place| {
@@ -86,7 +87,7 @@ impl GrammarMatcher {
     /// Whether the output could end here.
     ///
     /// # Errors
-    /// As [`Self::mask`].
+    /// Errors of [`Self::mask`].
     pub fn is_complete(&self, output: &[u32]) -> Result<bool, GrammarError> {
         self.at(output, |place| Ok(place.is_none_or(|kept| kept.parser.is_accepting())))
     }

@@ -34,7 +34,7 @@ impl TextFilter {
         Self { rules, buffer: String::new(), buffer_start: 0, n_decided: 0, found: None }
     }
 
-    /// More of the text. Returns how many bytes of it, from its beginning, can be shown.
+    /// Adds more of the text. Returns how many bytes of it, from its beginning, can be shown.
     pub fn push(&mut self, text: &str) -> usize {
         if self.found.is_none() {
             self.buffer.push_str(text);

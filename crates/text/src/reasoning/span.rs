@@ -23,7 +23,8 @@ enum State {
 }
 
 impl ReasoningSpan {
-    /// With `is_open` the prompt ends inside the reasoning. `rest` reads what comes after it.
+    /// Creates a parser; with `is_open` the prompt ends inside the reasoning. `rest` reads what comes after
+    /// it.
     pub(crate) fn new(format: ReasoningFormat, is_open: bool, rest: Box<dyn Machine>) -> Self {
         let state = if is_open { State::Opened } else { State::Start(String::new()) };
         Self { format, state, rest }

@@ -48,7 +48,7 @@ impl Tokenizer {
     /// Like [`Self::encode`]; a caller that no longer wants the tokens sets `stop`.
     ///
     /// # Errors
-    /// As [`Self::encode`]; [`TextError::Stopped`].
+    /// Errors of [`Self::encode`]; [`TextError::Stopped`].
     pub fn encode_unless(
         &self,
         text: &str,
@@ -62,7 +62,7 @@ impl Tokenizer {
     /// plain text whatever it spells.
     ///
     /// # Errors
-    /// As [`Self::encode`].
+    /// Errors of [`Self::encode`].
     pub fn encode_rendered(
         &self,
         prompt: &RenderedPrompt,
@@ -75,7 +75,7 @@ impl Tokenizer {
     /// Like [`Self::encode_rendered`]; a caller that no longer wants the tokens sets `stop`.
     ///
     /// # Errors
-    /// As [`Self::encode`]; [`TextError::Stopped`].
+    /// Errors of [`Self::encode`]; [`TextError::Stopped`].
     pub fn encode_rendered_unless(
         &self,
         prompt: &RenderedPrompt,

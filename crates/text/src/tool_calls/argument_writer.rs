@@ -33,12 +33,12 @@ struct ValueText {
     has_begun: bool,
     /// A line break that is dropped if the value ends after it.
     has_line_end: bool,
-    /// Nothing of it stands on its line yet.
+    /// Whether nothing of it stands on its line yet.
     is_at_line_start: bool,
 }
 
 impl ArgumentWriter {
-    /// For a call of `tool`.
+    /// Creates a writer for a call of `tool`.
     pub(super) fn new(tools: Arc<ToolSchemas>, tool: String, trims_lines: bool) -> Self {
         Self { tools, tool, written: Vec::new(), value: None, trims_lines }
     }

@@ -59,7 +59,7 @@ pub(crate) struct EventSink {
 }
 
 impl EventSink {
-    /// With `only_first_call` the others are dropped.
+    /// Creates a sink; with `only_first_call` the others are dropped.
     pub(crate) fn new(only_first_call: bool, ids: CallIds) -> Self {
         Self { only_first_call, ids, ..Self::default() }
     }

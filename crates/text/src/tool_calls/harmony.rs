@@ -49,7 +49,7 @@ impl Harmony {
     pub(crate) const MARKERS: &'static [&'static str] =
         &[START, CHANNEL, CONSTRAIN, MESSAGE, "<|end|>", "<|call|>", "<|return|>"];
 
-    /// At the beginning of an answer, or in the middle of a final message that goes on.
+    /// Creates a parser at the beginning of an answer, or in the middle of a final message that goes on.
     pub(crate) fn new(tools: Option<Arc<ToolSchemas>>, shows_reasoning: bool, goes_on: bool) -> Self {
         let state = if goes_on { State::Body(Body::Content) } else { State::Role(String::new()) };
         Self { state, tools, shows_reasoning }

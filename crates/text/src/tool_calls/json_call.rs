@@ -12,7 +12,7 @@ pub(super) enum CallStep {
     Goes,
     /// The call ended with this character.
     Ended,
-    /// This is no call, or none any more: the text that is the user's.
+    /// Text that is no call, or none any more: it is the user's.
     GivenBack(String),
 }
 

@@ -106,7 +106,7 @@ impl JsonCalls {
         self.state = State::Object(call, is_unmarked);
     }
 
-    /// After the marker `[TOOL_CALLS]` and what else stands before a call.
+    /// Text after the marker `[TOOL_CALLS]` and what else stands before a call.
     fn opened(&mut self, mut text: String, c: char, out: &mut EventSink) -> Step {
         match c {
             _ if c.is_whitespace() => {

@@ -36,7 +36,7 @@ enum Found {
 }
 
 impl QuotedCall {
-    /// At the beginning of a value.
+    /// Creates a reader at the beginning of a value.
     pub(super) fn new(spelling: &'static QuoteSpelling) -> Self {
         Self { spelling, text: String::new(), is_inside: false }
     }

@@ -99,7 +99,7 @@ impl Kinds {
 /// The tools of a request.
 #[derive(Debug, Clone, Default)]
 pub struct ToolSchemas {
-    /// By tool, by parameter.
+    /// Schemas by tool, by parameter.
     tools: BTreeMap<String, BTreeMap<String, Kinds>>,
 }
 

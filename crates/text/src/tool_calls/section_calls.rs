@@ -12,13 +12,13 @@ const MAX_HEADER_BYTES: usize = 256;
 /// Spelling of a family.
 #[derive(Debug)]
 pub(super) struct SectionSpelling {
-    /// Before all calls, and before each.
+    /// Markers before all calls, and before each.
     opens: &'static [&'static str],
-    /// Between name and arguments.
+    /// Text between name and arguments.
     separator: &'static str,
     /// All markers of the format.
     all: &'static [&'static str],
-    /// Before each call.
+    /// Text before each call.
     call_open: &'static str,
 }
 

@@ -15,11 +15,12 @@ use super::{MAX_HELD_BYTES, MAX_NAME_BYTES, is_tool_name};
 pub(super) struct TagSpelling {
     /// Outside of calls: before calls, and before a function, which may come without.
     in_text: &'static [&'static str],
-    /// After calls have begun: before a function, after calls.
+    /// Markers after calls have begun: before a function, after calls.
     in_calls: &'static [&'static str],
-    /// In a function: before a parameter, after the function, after calls.
+    /// Markers in a function: before a parameter, after the function, after calls.
     in_function: &'static [&'static str],
-    /// In a value: after the parameter, and before the next or after the function where that is missing.
+    /// Markers in a value: after the parameter, and before the next or after the function where that is
+    /// missing.
     in_value: &'static [&'static str],
     open: &'static str,
     parameter_end: &'static str,

@@ -13,7 +13,7 @@ pub(super) const FORMAT: Description = Description {
 
 /// The difference of a code and its zero point has a bit more than either.
 pub(super) const WITH_ZERO_POINT: usize = 5;
-/// Which of eight neighbouring rows stands at each place of a word.
+/// Row, of eight neighbouring ones, at each place of a word.
 const AWQ_ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 
 impl Layout {

@@ -78,7 +78,7 @@ fn chosen_groups(layer: &Layer<'_>, end: &str, n_groups: usize) -> Result<Vec<us
     }
 }
 
-/// From `[groups, rows]` to `[rows, groups]`.
+/// Transposes `[groups, rows]` to `[rows, groups]`.
 pub(super) fn by_row(scales: &[f32], n_groups: usize, rows: usize) -> Vec<f32> {
     (0..rows).flat_map(|row| (0..n_groups).map(move |group| scales[group * rows + row])).collect()
 }
@@ -97,7 +97,7 @@ impl Integers {
         Self { shape, differences, scales, groups, n_groups }
     }
 
-    /// In the smallest format that has all numbers exactly.
+    /// Encodes in the smallest format that has all numbers exactly.
     pub(super) fn encode(&self) -> (Format, Vec<u8>) {
         let (least, most) =
             self.differences.iter().fold((0, 0), |(least, most), &d| (least.min(d), most.max(d)));

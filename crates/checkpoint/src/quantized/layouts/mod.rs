@@ -73,7 +73,7 @@ layouts! {
     Packed = packed,
 }
 
-/// How quantized linear layers are stored: one of the layouts with its parameters. Parameters that a layout
+/// Layout of quantized linear layers: one of the layouts with its parameters. Parameters that a layout
 /// does not have are as [`Self::new`] sets them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {

@@ -12,7 +12,7 @@ pub(super) const METHOD: Method =
     Method { names: &["auto-round", "intel/auto-round"], read: |fields| scheme(fields).map(Some) };
 
 const NAME: &str = "AutoRound";
-/// What makes a name in `extra_config` a regular expression.
+/// Characters that make a name in `extra_config` a regular expression.
 const SPECIAL: &str = "*+?^$()[]{}|\\";
 
 fn scheme(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
@@ -44,7 +44,7 @@ fn scheme(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     Ok(Scheme { name: NAME, rules })
 }
 
-/// What kind of numbers layers have, and how those are packed.
+/// Kind of a layer's numbers, and their packing.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Gptq,
@@ -54,7 +54,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// What AutoRound calls the numbers.
+    /// Name of the numbers in AutoRound.
     fn data_type(self) -> &'static str {
         match self {
             Self::Gptq | Self::Awq => "int",
@@ -63,7 +63,7 @@ impl Kind {
         }
     }
 
-    /// How AutoRound names the packing.
+    /// Names of the packing in AutoRound.
     fn packing_formats(self) -> &'static [&'static str] {
         match self {
             Self::Gptq => &["auto_round:auto_gptq"],

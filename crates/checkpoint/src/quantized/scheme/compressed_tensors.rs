@@ -15,7 +15,7 @@ pub(super) const METHOD: Method =
 
 const NAME: &str = "compressed-tensors";
 
-/// What is read of the weights of a `format`.
+/// Settings of the weights of a `format` that are read.
 struct Kind {
     formats: &'static [&'static str],
     type_: &'static str,

@@ -46,7 +46,7 @@ fn scheme(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     Ok(Scheme { name: NAME, rules })
 }
 
-/// What GPTQModel does to layers whose name matches an expression: `-:`, they are not quantized, else
+/// Rules of GPTQModel for layers whose name matches an expression: `-:`, they are not quantized, else
 /// otherwise than the rest.
 fn rules<'a>(
     dynamic: impl Iterator<Item = (&'a String, &'a Value)> + Clone,

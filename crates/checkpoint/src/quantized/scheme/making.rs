@@ -51,7 +51,7 @@ pub(super) const OF_AUTO_ROUND: [&str; 41] = [
     "static_kv_granularity",
 ];
 
-/// How a checkpoint was made, and where it was meant to run.
+/// Fields about the making of a checkpoint, and about the machines it was meant for.
 const OF_MAKING: [&str; 20] = [
     "act_group_aware",
     "cache_block_outputs",

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use super::layouts::Layout;
 use rules::Rules;
 
-/// How the linear layers of a checkpoint are stored.
+/// Layouts of a checkpoint's linear layers.
 #[derive(Debug, Clone)]
 pub struct Scheme {
     /// The usual name of the format.

@@ -14,7 +14,7 @@ const MAX_RULES: usize = 100_000;
 const MAX_EXPRESSIONS: usize = 256;
 const MAX_AUTOMATON_BYTES: usize = 1 << 20;
 
-/// Which layers a rule is about.
+/// Layers that a rule is about.
 #[derive(Debug)]
 pub(super) enum Target {
     /// The layer or all layers of a module of this name, whatever the model around it is called.
@@ -30,7 +30,7 @@ pub(super) enum Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RuleError;
 
-/// What a rule says of its layers, and the number of the rule. Without a layout, they are not quantized.
+/// Verdict of a rule about its layers, and the number of the rule. Without a layout, they are not quantized.
 type Verdict = (usize, Option<Layout>);
 
 /// The layout of each layer.

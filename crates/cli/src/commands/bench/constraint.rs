@@ -40,7 +40,7 @@ impl Form {
     /// The constraint of one request.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// Errors of [`Self::new`].
     pub fn of_request(&self) -> Result<Arc<dyn TokenConstraint>> {
         self.grammars.constraint(&self.spec, 1).context("--constraint")
     }

@@ -41,7 +41,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// In the place of `draft_model`, which runs all the same where there is one.
+    /// Creates an executor in the place of `draft_model`, which runs all the same where there is one.
     pub fn new(outputs: KnownOutputs, acceptance: f64, draft_model: Option<Box<dyn Executor>>) -> Self {
         let rng = fastrand::Rng::with_seed(1);
         Self { outputs, acceptance, rng, draft_model, ignored: StepOutput::default() }

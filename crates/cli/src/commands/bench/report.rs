@@ -76,7 +76,7 @@ pub struct StartUp {
 }
 
 impl StartUp {
-    /// For a model that has just become ready.
+    /// Creates it for a model that has just become ready.
     pub fn of(running: &RunningModel) -> Self {
         let stored_bytes = running.model.stored_summary().n_bytes;
         let load_s = running.start_up.load.as_secs_f64();

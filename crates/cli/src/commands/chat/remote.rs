@@ -32,7 +32,7 @@ pub enum Piece {
 /// A server with the model to chat with.
 pub struct Server {
     agent: Agent,
-    /// Up to and with `/v1`.
+    /// URL up to and with `/v1`.
     base: String,
     key: Option<String>,
     model: String,

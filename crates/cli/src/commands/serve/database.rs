@@ -49,7 +49,7 @@ pub async fn finish(ledger: Option<Arc<Ledger>>) {
     }
 }
 
-/// Beside a SQLite file; for a database server in the user's folder for state.
+/// Place beside a SQLite file; for a database server in the user's folder for state.
 fn default_stem(database: &str) -> Result<PathBuf> {
     if let Some(file) = file_of(database)? {
         return Ok(PathBuf::from(format!("{}-ledger", file.display())));

@@ -13,7 +13,7 @@ use crate::error_chain::in_full;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest answer that is read.
 const MAX_BYTES: u64 = 1 << 20;
-/// After a reading, successful or not, the next one comes no sooner than this, whatever tokens name.
+/// Shortest time between two readings, successful or not, whatever tokens name.
 const MIN_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]

@@ -18,7 +18,7 @@ pub struct Listening {
     /// Where clients find it: `127.0.0.1:8000`, `unix:/run/throng.sock`.
     pub place: String,
     file: Option<PathBuf>,
-    /// For a process that takes over from this one.
+    /// Sockets for a process that takes over from this one.
     pub sockets: Sockets,
 }
 

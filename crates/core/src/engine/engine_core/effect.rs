@@ -12,7 +12,7 @@ use crate::engine::error::{EngineFailure, StreamEvent};
 use crate::engine::intake::EngineState;
 use crate::engine::step_log::StepRecord;
 
-/// Something to do, in the order of the effects.
+/// Actions, in the order of the effects.
 #[derive(Debug, Clone)]
 pub enum Effect {
     /// The submitted request is taken in: its stream is open until [`Effect::Close`].
@@ -41,7 +41,7 @@ pub enum Effect {
     Close {
         /// Request of the stream.
         request: RequestId,
-        /// None when all its continuations have finished.
+        /// Reason of the end; none when all its continuations have finished.
         failure: Option<EngineFailure>,
         /// Trace of its time.
         trace: Arc<RequestTrace>,
@@ -62,7 +62,7 @@ pub enum Effect {
     EndStep {
         /// Record of the step; the time of planning is not known to the core and stands at 0.
         record: StepRecord,
-        /// None when it gave a result.
+        /// Failure; none when it gave a result.
         failure: Option<EngineFailure>,
     },
     /// Leave the current executor and make another; whether that succeeds is told with

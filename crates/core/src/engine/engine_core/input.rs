@@ -17,7 +17,7 @@ pub enum Input {
     Submit {
         /// The request.
         request: Request,
-        /// When it was handed in; not later than now.
+        /// Time at which it was handed in; not later than now.
         arrived: Timestamp,
     },
     /// The reader of a request is gone.
@@ -55,7 +55,7 @@ pub enum Input {
     },
     /// Finish what is there, at most until `deadline`, and stop.
     Drain {
-        /// None: as long as it takes.
+        /// Latest time; none: as long as it takes.
         deadline: Option<Timestamp>,
     },
     /// No other input is there now: deadlines are checked and the next step is planned. Comes after each

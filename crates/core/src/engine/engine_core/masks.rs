@@ -10,7 +10,7 @@ impl EngineCore {
         effects.extend(self.scheduler.take_begun_masks().map(Effect::EvaluateMasks));
     }
 
-    /// When the next request is failed because its masks do not come.
+    /// Time at which the next request is failed because its masks do not come.
     pub(super) fn masks_deadline(&self) -> Option<Timestamp> {
         self.scheduler.masks_deadline(Nanos::from_ms(self.config.mask_timeout_ms))
     }

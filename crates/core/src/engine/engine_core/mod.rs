@@ -72,7 +72,7 @@ struct InFlight {
 
 #[derive(Debug, Default)]
 struct Drain {
-    /// None: as long as it takes.
+    /// Latest time; none: as long as it takes.
     deadline: Option<Timestamp>,
 }
 
@@ -143,7 +143,7 @@ impl EngineCore {
         }
     }
 
-    /// When the next [`Input::Tick`] is due although no other input comes.
+    /// Time at which the next [`Input::Tick`] is due although no other input comes.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         if self.state == EngineState::Stopped {
             return None;
@@ -301,7 +301,7 @@ impl EngineCore {
         })
     }
 
-    /// When the oldest step in flight is given up.
+    /// Time at which the oldest step in flight is given up.
     fn step_deadline(&self) -> Option<Timestamp> {
         let oldest = self.steps.front()?;
         Some(oldest.alone_since + Nanos::from_ms(self.config.step_timeout_ms))

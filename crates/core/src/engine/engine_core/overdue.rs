@@ -8,7 +8,7 @@ use super::{Effect, EngineCore};
 use crate::engine::error::EngineFailure;
 
 impl EngineCore {
-    /// When the next request is given up.
+    /// Time at which the next request is given up.
     pub(super) fn wait_deadline(&self) -> Option<Timestamp> {
         let waits = [self.queue_deadline(), self.pause_deadline()];
         waits.into_iter().flatten().map(|(deadline, _)| deadline).min()

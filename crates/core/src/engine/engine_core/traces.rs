@@ -48,7 +48,7 @@ impl OpenTrace {
         Self { arrived, at_arrival: clock.read(now), is_queued: true, trace: RequestTrace::default() }
     }
 
-    /// When it arrived.
+    /// Time of its arrival.
     pub fn arrived(&self) -> Timestamp {
         self.arrived
     }

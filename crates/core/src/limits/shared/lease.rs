@@ -22,7 +22,7 @@ const REFRESH: Nanos = Nanos(20_000_000_000);
 pub(super) struct Standing {
     /// Number of gateways.
     pub n_gateways: u64,
-    /// When the last answered question was sent; none before the first.
+    /// Time at which the last answered question was sent; none before the first.
     pub heard_at: Option<Timestamp>,
     /// Whether the last question was answered, by a pool that gives.
     pub is_answered: bool,
@@ -39,7 +39,7 @@ pub(super) struct Lease {
     is_known: bool,
     need: Amounts,
     free: Amounts,
-    /// When the pool said that nothing more can be had.
+    /// Time at which the pool said that nothing more can be had.
     final_at: Option<Timestamp>,
     is_short: bool,
     told_at: Option<Timestamp>,

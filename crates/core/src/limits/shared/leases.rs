@@ -35,7 +35,8 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Nothing is in use. There are this many gateways, as far as is known before the pool has answered.
+    /// Creates leases without usage. There are this many gateways, as far as is known before the pool has
+    /// answered.
     pub fn new(max_scopes: usize, least_gateways: u64) -> Self {
         let standing =
             Standing { n_gateways: least_gateways.max(1), heard_at: None, is_answered: false, epoch: 0 };

@@ -78,7 +78,7 @@ pub struct LeaseReply {
     pub epoch: u64,
     /// Whether nothing is given because gateways may not have said yet what they have.
     pub is_settling: bool,
-    /// For each entry of the question.
+    /// Replies, one for each entry of the question.
     pub entries: Vec<LeaseReplyEntry>,
     /// Scopes of which somebody wanted more than was left, within the last seconds.
     pub short: Vec<Arc<str>>,

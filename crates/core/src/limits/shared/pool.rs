@@ -30,7 +30,7 @@ pub struct Pool {
     last_ms: u64,
     gateways: BTreeMap<String, Gateway>,
     scopes: BTreeMap<Arc<str>, BTreeMap<String, Share>>,
-    /// Since when and until when a scope is short.
+    /// Time since which and until which a scope is short.
     short: BTreeMap<Arc<str>, (u64, u64)>,
 }
 

@@ -21,7 +21,7 @@ pub const SLOW_MASKS_REMEMBERED: Nanos = Nanos::from_ms(10_000);
 /// Tenants with slow masks that are remembered.
 const MAX_TENANTS: usize = 1024;
 
-/// While no step was timed, a token is taken to cost this long.
+/// Assumed cost of a token while no step was timed.
 const USUAL_TOKEN_MS: f64 = 5.0;
 
 /// Whether sequences of more than one tenant, or without constraints, have a share of the step that is
@@ -99,7 +99,7 @@ impl Scheduler {
         self.slow_masks.begun.drain(..)
     }
 
-    /// When the first sequence has waited for its masks for `patience`.
+    /// Time at which the first sequence has waited for its masks for `patience`.
     pub fn masks_deadline(&self, patience: Nanos) -> Option<Timestamp> {
         self.running.iter().filter_map(|s| s.awaits_masks_since()).min().map(|since| since + patience)
     }

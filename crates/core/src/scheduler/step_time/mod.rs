@@ -43,7 +43,7 @@ impl StepShape {
         Self { n_tokens: self.n_tokens + other.n_tokens, n_attended: self.n_attended + other.n_attended }
     }
 
-    /// This step without a part of it.
+    /// Subtracts a part of it from this step.
     pub fn minus(self, other: Self) -> Self {
         Self { n_tokens: self.n_tokens - other.n_tokens, n_attended: self.n_attended - other.n_attended }
     }

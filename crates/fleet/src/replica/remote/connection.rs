@@ -181,7 +181,7 @@ impl Connection {
     /// An answer with status 200.
     ///
     /// # Errors
-    /// As [`Self::send`], and what the worker said otherwise.
+    /// Errors of [`Self::send`], and what the worker said otherwise.
     pub async fn get(&self, path: &str) -> Result<Incoming, String> {
         let asked = self.send(Request::get("/"), path, RequestBody::empty());
         let answer = within(ANSWER_TIMEOUT, asked).await.map_err(|_| "no answer in time")??;
@@ -195,7 +195,7 @@ impl Connection {
     /// All bytes of a document of at most `max_bytes`, which may come as slowly as they do while some come.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// Errors of [`Self::get`].
     pub async fn bytes(&self, path: &str, max_bytes: usize) -> Result<Bytes, String> {
         let body = self.get(path).await?;
         tokio::select! {
@@ -211,7 +211,7 @@ impl Connection {
     /// A JSON document of at most `max_bytes`.
     ///
     /// # Errors
-    /// As [`Self::bytes`], and when it is not what it should be.
+    /// Errors of [`Self::bytes`], and when it is not what it should be.
     pub async fn document<T: DeserializeOwned>(&self, path: &str, max_bytes: usize) -> Result<T, String> {
         let bytes = self.bytes(path, max_bytes);
         let bytes = within(ANSWER_TIMEOUT, bytes).await.map_err(|_| "no answer in time")??;

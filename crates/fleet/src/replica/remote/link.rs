@@ -73,7 +73,7 @@ pub struct LinkReport {
     pub state: &'static str,
     /// Reason for which it is not ready.
     pub reason: Option<String>,
-    /// Since when it is connected or not.
+    /// Time since which it is connected or not.
     pub since: Instant,
     /// The names of its model.
     pub names: Vec<String>,

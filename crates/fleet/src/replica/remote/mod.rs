@@ -37,7 +37,7 @@ pub use connection::{Connection, ConnectionGuard, Endpoint};
 pub use link::{Identity, Link};
 pub use links::Links;
 
-/// For a worker to take a request in: it may have to load an adapter.
+/// Time for a worker to take a request in: it may have to load an adapter.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A worker as long as it has one model.
@@ -136,7 +136,7 @@ async fn submit(
     }
 }
 
-/// Another worker may do what this one cannot any more.
+/// Marks a failure after which another worker may do what this one cannot any more.
 fn lost(reason: &str) -> ReplicaError {
     ReplicaError { kind: ReplicaErrorKind::Unhealthy, retryable: true, message: reason.to_owned() }
 }

@@ -49,7 +49,7 @@ pub(crate) struct Session {
     memory: Vec<Reservation>,
     caller: Arc<Caller>,
     record: GenerationRecord,
-    /// Kept in memory as long as the request runs.
+    /// Adapter that is kept in memory as long as the request runs.
     adapter: Option<LoadedAdapter>,
     /// Holds back what must not be sent.
     moderating: Option<Moderating>,

@@ -28,7 +28,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_millis(50);
 /// Shortest interval of questions.
 const PAUSE: Duration = Duration::from_millis(2);
-/// After a failure, the next attempt begins after this time.
+/// Time after a failure until the next attempt begins.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Keeps a gateway's shares of the limits while it runs.
@@ -44,7 +44,7 @@ struct RedisPool {
     client: Client,
     connection: Option<MultiplexedConnection>,
     script: PoolScript,
-    /// This gateway's name among those that share the limits.
+    /// Name of this gateway among those that share the limits.
     me: String,
 }
 

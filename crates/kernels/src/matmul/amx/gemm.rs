@@ -30,7 +30,7 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { pairs: None, sums: None }) };
 }
 
-/// Up to this many groups of tokens take the small-batch path.
+/// Most groups of tokens that take the small-batch path.
 pub(in crate::matmul) const FEW_GROUPS: usize = 2;
 /// Groups of tokens multiplied with an unpacked K block before the next one is unpacked.
 const GROUPS_TOGETHER: usize = 32;

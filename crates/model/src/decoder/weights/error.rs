@@ -28,9 +28,9 @@ pub enum TensorError {
     Shape {
         /// Its name.
         name: String,
-        /// By the configuration, slowest dimension first.
+        /// Shape by the configuration, slowest dimension first.
         expected: Vec<usize>,
-        /// In the file.
+        /// Shape in the file.
         found: Vec<usize>,
     },
     /// A tensor of a head whose meaning is not known.

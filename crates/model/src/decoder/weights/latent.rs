@@ -28,7 +28,7 @@ pub(crate) struct LatentQuery<B: Backend> {
     pub(crate) projection: Linear<B>,
 }
 
-/// For each head, the matrix that its query is multiplied with, and the matrix of its values.
+/// Matrix that each head's query is multiplied with, and the matrix of its values.
 type HeadMatrices<B> = (Vec<<B as DeviceMemory>::Matrix>, Vec<<B as DeviceMemory>::Matrix>);
 
 /// Rows of a matrix in a format of its own.

@@ -109,7 +109,7 @@ pub(crate) enum MixerWeights<B: Backend> {
 }
 
 pub(crate) struct RecurrentWeights<B: Backend> {
-    /// To all that the mixer reads of a token.
+    /// Projection to all that the mixer reads of a token.
     pub(crate) input: Linear<B>,
     pub(crate) core: RecurrentCore<B>,
     pub(crate) output: Linear<B>,
@@ -146,9 +146,9 @@ pub(crate) enum FeedForwardWeights<B: Backend> {
 
 pub(crate) struct ExpertsWeights<B: Backend> {
     pub(crate) router: Linear<B>,
-    /// Added to the scores of the experts where they are chosen.
+    /// Numbers added to the scores of the experts where they are chosen.
     pub(crate) router_bias: Option<B::Vector>,
-    /// To what the experts work on, and back.
+    /// Projection to what the experts work on, and back.
     pub(crate) latent: Option<[B::Matrix; 2]>,
     /// Factors of the experts' weights.
     pub(crate) scales: Option<B::Vector>,
@@ -189,7 +189,7 @@ impl<B: Backend> DecoderWeights<B> {
     /// The same of the tensors that a stage needs.
     ///
     /// # Errors
-    /// As [`Self::load`], and when the model has no such stage.
+    /// Errors of [`Self::load`], and when the model has no such stage.
     pub fn load_stage(
         backend: &B,
         architecture: &Architecture,

@@ -40,7 +40,7 @@ fn refers_only_to(node: &Node, allowed: &[bool]) -> bool {
 }
 
 struct Writer {
-    /// By rule: whether it is a terminal.
+    /// Whether each rule is a terminal.
     is_plain: Vec<bool>,
     /// Terminals for parts of rules that are none, as lines.
     terminals: String,

@@ -17,7 +17,7 @@ const TYPES: &[&str] = &["array", "boolean", "null", "number", "object", "string
 
 /// Compares the schemas of one document.
 pub(super) struct Disjoint<'r> {
-    /// To where references lead.
+    /// Schema that references lead to.
     root: &'r Value,
     /// Pairs that may still be compared.
     n_left: Cell<usize>,

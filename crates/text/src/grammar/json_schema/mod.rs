@@ -38,7 +38,7 @@ const MAX_LENGTH: u64 = 100_000;
 /// Largest lower bound on items and properties.
 const MAX_COUNT: u64 = 10_000;
 
-/// Under which llguidance finds its options.
+/// Key under which llguidance finds its options.
 pub(super) const OPTIONS_KEY: &str = "x-guidance";
 
 /// White space between tokens: a space, or up to two line breaks and indentation. Without a bound a model
@@ -123,7 +123,7 @@ fn too_complex(reason: String) -> GrammarError {
     GrammarError::TooComplex(reason)
 }
 
-/// Without recursion, because nothing is known about the depth yet.
+/// Checks the size without recursion, because nothing is known about the depth yet.
 fn check_size(schema: &Value) -> Result<(), GrammarError> {
     let (mut n_values, mut n_references) = (0, 0);
     let mut stack = vec![(schema, 1)];

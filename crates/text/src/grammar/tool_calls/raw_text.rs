@@ -19,7 +19,7 @@ const MAX_LENGTH: u64 = 1 << 20;
 
 /// Reads the schemas of one argument.
 pub(super) struct TextSchemas<'r> {
-    /// To where references lead.
+    /// Schema that references lead to.
     root: &'r Value,
     /// Schemas that may still be looked at.
     n_left: Cell<usize>,
@@ -28,7 +28,7 @@ pub(super) struct TextSchemas<'r> {
 }
 
 impl<'r> TextSchemas<'r> {
-    /// For schemas whose references lead into `root`.
+    /// Creates a check for schemas whose references lead into `root`.
     pub(super) fn new(root: &'r Value) -> Self {
         Self { root, n_left: Cell::new(MAX_SCHEMAS), n_patterns: Cell::new(0) }
     }
@@ -94,7 +94,7 @@ impl<'r> TextSchemas<'r> {
     /// Whether a schema admits `value`, which is `null` or a boolean.
     ///
     /// # Errors
-    /// As [`Self::strings`].
+    /// Errors of [`Self::strings`].
     pub(super) fn admits(&self, schema: &Value, value: &Value, depth: usize) -> Result<bool, GrammarError> {
         self.count(depth)?;
         let Value::Object(members) = schema else { return Ok(*schema != Value::Bool(false)) };

@@ -5,21 +5,21 @@ use crate::tool_calls::ToolCallFormat;
 
 /// Spelling of a format's calls.
 pub(super) struct CallSpelling {
-    /// Before the first call.
+    /// Text before the first call.
     pub before: &'static str,
-    /// Before the name.
+    /// Text before the name.
     pub call: &'static str,
-    /// Between the name and the number of the call, for formats that number calls.
+    /// Text between the name and the number of the call, for formats that number calls.
     pub number: &'static str,
-    /// Between the name and the arguments.
+    /// Text between the name and the arguments.
     pub arguments: &'static str,
     /// Style of the arguments.
     pub style: ArgumentStyle,
-    /// After the arguments.
+    /// Text after the arguments.
     pub call_end: &'static str,
-    /// Between two calls.
+    /// Text between two calls.
     pub between: &'static str,
-    /// After the last call.
+    /// Text after the last call.
     pub after: &'static str,
     /// With what the text before a call ends, the beginning of what is written before the first call; empty
     /// where a call can only be the whole answer.
@@ -46,11 +46,11 @@ pub(super) enum ArgumentStyle {
 
 /// The tags around an argument.
 pub(super) struct ArgumentTags {
-    /// Before the name.
+    /// Text before the name.
     pub name: &'static str,
-    /// Between name and value.
+    /// Text between name and value.
     pub value: &'static str,
-    /// After the value.
+    /// Text after the value.
     pub end: &'static str,
     /// Text that would end a value: a value that is text must not have it.
     pub stops: &'static [&'static str],

@@ -37,7 +37,7 @@ impl World {
         Ok(())
     }
 
-    /// In calm times only what does not fit is refused.
+    /// Checks that in calm times only what does not fit is refused.
     pub(super) fn judge(&mut self, waiting: &Waiting, refusal: LimitRefusal) -> Result<(), String> {
         if matches!(refusal, LimitRefusal::NeverFits { .. })
             || self.now < self.calm_since

@@ -87,12 +87,12 @@ struct World {
     late: Vec<(String, LeaseRequest, Timestamp)>,
     begun: Vec<StartedRequest>,
     away_until: Timestamp,
-    /// Since when nothing has happened that makes refusals right for a while.
+    /// Time since which nothing has happened that makes refusals right for a while.
     calm_since: Timestamp,
     /// Requests that waited, ended or gave something back: when, and how many tokens.
     moved: Vec<(Timestamp, u64)>,
     n_judged: usize,
-    /// When a gateway that the pool did not answer last used a scope of which it had never heard.
+    /// Time at which a gateway that the pool did not answer last used a scope of which it had never heard.
     blind_at: Timestamp,
 }
 
