@@ -118,7 +118,7 @@ fn chat_chunks_have_the_role_the_text_the_finish_reason_and_the_usage() {
             r#"{head}[{{"index":0,"delta":{{}},"logprobs":null,"finish_reason":"stop","stop_reason":"END"}}],"usage":{usage}}}"#
         ),
     );
-    json(&ChatChunk::of_usage(&ENVELOPE, so_far(), None), &format!(r#"{head}[],"usage":{usage}}}"#));
+    json(&ChatChunk::of_usage(&ENVELOPE, Some(so_far()), None), &format!(r#"{head}[],"usage":{usage}}}"#));
 }
 
 #[test]

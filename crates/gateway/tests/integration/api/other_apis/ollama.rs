@@ -188,11 +188,13 @@ async fn answers_tell_where_their_time_went_in_the_place_of_their_api() {
     assert_eq!(silent.get("timings"), None);
     let mut body = body;
     body["stream"] = json!(true);
-    let stream = client.post("/v1/chat/completions", &body).await.text();
+    let answer = client.post("/v1/chat/completions", &body).await;
+    let stream = answer.text();
     let last = stream.lines().filter(|line| line.contains("\"timings\"")).next_back().expect("a chunk");
     assert!(last.contains("\"choices\":[]") && stream.trim_end().ends_with("[DONE]"), "{last}");
-    let stream = client.post("/v1/messages", &body).await.text();
-    let end = stream
+    let answer = client.post("/v1/messages", &body).await;
+    let end = answer
+        .text()
         .lines()
         .find(|line| line.contains("message_delta") && line.starts_with("data"))
         .expect("an end");
