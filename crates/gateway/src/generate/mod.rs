@@ -99,11 +99,13 @@ where
         let name = target.model().unwrap_or(request.spec.options.model()).to_owned();
         match state.models.upstreams.find(&name) {
             Some(model) => prepare_for_upstream(request, memory, model, name).map(Prepared::ForUpstream),
-            None => prepare_job(&state, &whose, request, &target, abandoned).map(Prepared::Here),
+            None => {
+                prepare_job(&state, &whose, request, &target, abandoned).map(Box::new).map(Prepared::Here)
+            }
         }
     };
     match read_and_prepare(&app.work.turns, caller, n_bytes, read, is_quick, prepare).await? {
-        Prepared::Here(job) => start(app, caller, job).await,
+        Prepared::Here(job) => start(app, caller, *job).await,
         Prepared::ForUpstream(generation) => start_at_upstream(app, caller, generation).await,
     }
 }
@@ -111,7 +113,7 @@ where
 /// A request that was read and prepared.
 enum Prepared {
     /// For a model of this gateway.
-    Here(Job),
+    Here(Box<Job>),
     /// For a model of upstream engines.
     ForUpstream(UpstreamGeneration),
 }
