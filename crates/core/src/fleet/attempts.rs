@@ -35,8 +35,8 @@ impl Attempts {
         is_free
     }
 
-    /// Whether another engine may be asked after the last one has failed; one that is lost with its connection
-    /// makes the next attempt no retry.
+    /// Whether another engine may be asked after the last one has failed; one that is lost with its
+    /// connection makes the next attempt no retry.
     pub fn retry(&self, is_lost: bool) -> Retry {
         if self.tried.len() - self.n_turned_away >= MAX_ATTEMPTS {
             Retry::Never

@@ -1,5 +1,5 @@
-//! Where the attempts of a model's requests go: the router, the board of health and the retry budget together.
-//! Does not know what a replica is nor how it is asked.
+//! Where the attempts of a model's requests go: the router, the board of health and the retry budget
+//! together. Does not know what a replica is nor how it is asked.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! One request over several replicas: what of its output has been passed on, whether another replica may go on
-//! after a failure, and what that one is asked for. Plain decisions over times that are given.
+//! One request over several replicas: what of its output has been passed on, whether another replica may go
+//! on after a failure, and what that one is asked for. Plain decisions over times that are given.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use crate::replica::{ResumedContinuation, StreamEvent, Timing};
 use crate::request::{SamplingParams, TokenId};
 use crate::routing::ReplicaId;
 
-/// Most replicas that may end under one request, each after a token of it: these are not among the tried ones,
-/// since processes end for reasons of their own, and a stream may live longer than many of them.
+/// Most replicas that may end under one request, each after a token of it: these are not among the tried
+/// ones, since processes end for reasons of their own, and a stream may live longer than many of them.
 const MAX_REPLICAS_OUTLIVED: usize = 16;
 
 /// The progress of a request over its replicas. Times are since its arrival.
@@ -87,7 +87,8 @@ impl Failover {
     }
 
     /// Whether a request may wait for a replica to come back after one has ended. One that is pinned to a
-    /// replica ends with it, and one that another model can answer goes there unless output has been passed on.
+    /// replica ends with it, and one that another model can answer goes there unless output has been passed
+    /// on.
     pub fn may_wait(&self, has_ended: bool, is_pinned: bool, is_last_resort: bool) -> bool {
         has_ended && !is_pinned && (self.n_output() > 0 || is_last_resort)
     }

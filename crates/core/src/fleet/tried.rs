@@ -9,11 +9,11 @@ const MAX_REPLICAS_TRIED: usize = 3;
 /// Whether another replica may be asked after one has failed or refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// It may: what a process leaves behind when it ends multiplies nobody's load.
+    /// Permitted without payment: what a process leaves behind when it ends multiplies nobody's load.
     Free,
-    /// Only within the retry budget, since others may fail in the same way.
+    /// Permitted within the retry budget, since others may fail in the same way.
     Paid,
-    /// None may.
+    /// Forbidden: enough were asked.
     Never,
 }
 
@@ -49,8 +49,8 @@ impl Tried {
         &self.known
     }
 
-    /// This one did not take it in, because it `has_ended` or for another reason. `was_there`: it was expected
-    /// to answer.
+    /// This one did not take it in, because it `has_ended` or for another reason. `was_there`: it was
+    /// expected to answer.
     pub fn refuse(&mut self, id: ReplicaId, has_ended: bool, was_there: bool) -> Retry {
         match (has_ended, was_there) {
             (true, true) => self.end(id),

@@ -1,5 +1,5 @@
-//! Where the attempts of a model's requests go: the decisions of `throng_core::fleet::Dispatch` behind a lock,
-//! with a clock. Does not know what a replica is nor how it is asked.
+//! Where the attempts of a model's requests go: the decisions of `throng_core::fleet::Dispatch` behind a
+//! lock, with a clock. Does not know what a replica is nor how it is asked.
 
 mod health_reporter;
 mod placement;

@@ -98,22 +98,26 @@ where
     let prepare = move |(request, memory): (Request, Reservation), abandoned: &Abandoned| {
         let name = target.model().unwrap_or(request.spec.options.model()).to_owned();
         match state.models.upstreams.find(&name) {
-            Some(model) => prepare_for_upstream(request, memory, model, name).map(Prepared::ForUpstream),
-            None => prepare_job(&state, &whose, request, &target, abandoned).map(Prepared::Here),
+            Some(model) => {
+                prepare_for_upstream(request, memory, model, name).map(Box::new).map(Prepared::ForUpstream)
+            }
+            None => {
+                prepare_job(&state, &whose, request, &target, abandoned).map(Box::new).map(Prepared::Here)
+            }
         }
     };
     match read_and_prepare(&app.work.turns, caller, n_bytes, read, is_quick, prepare).await? {
-        Prepared::Here(job) => start(app, caller, job).await,
-        Prepared::ForUpstream(generation) => start_at_upstream(app, caller, generation).await,
+        Prepared::Here(job) => start(app, caller, *job).await,
+        Prepared::ForUpstream(generation) => start_at_upstream(app, caller, *generation).await,
     }
 }
 
 /// A request that was read and prepared.
 enum Prepared {
     /// For a model of this gateway.
-    Here(Job),
+    Here(Box<Job>),
     /// For a model of upstream engines.
-    ForUpstream(UpstreamGeneration),
+    ForUpstream(Box<UpstreamGeneration>),
 }
 
 async fn start(app: &App, caller: &Arc<Caller>, job: Job) -> Result<StartedRequest, ApiError> {

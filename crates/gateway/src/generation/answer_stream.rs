@@ -1,5 +1,5 @@
-//! The answer to a request as neutral events, wherever they come from: the sessions of this gateway's own models,
-//! and upstream engines.
+//! The answer to a request as neutral events, wherever they come from: the sessions of this gateway's own
+//! models, and upstream engines.
 
 use std::fmt::Debug;
 use std::task::{Context, Poll, ready};

@@ -105,8 +105,8 @@ pub(super) async fn begin(
     })
 }
 
-/// Submits a request; where its output may end with the context and does not fit, once more without its bound,
-/// by which engines let it end there.
+/// Submits a request; where its output may end with the context and does not fit, once more without its
+/// bound, by which engines let it end there.
 async fn submit_within(
     submission: Submission<'_>,
     job: &UpstreamJob<'_>,

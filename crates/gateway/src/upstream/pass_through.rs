@@ -1,6 +1,6 @@
-//! Requests in OpenAI's form for a model of upstream engines, whose bodies and answers are passed on as they came:
-//! parameters that are not known here reach the engine, and what it answers to them its client. Does not know
-//! connections to engines.
+//! Requests in OpenAI's form for a model of upstream engines, whose bodies and answers are passed on as they
+//! came: parameters that are not known here reach the engine, and what it answers to them its client. Does
+//! not know connections to engines.
 
 use std::sync::Arc;
 

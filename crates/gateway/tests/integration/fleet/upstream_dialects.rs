@@ -1,4 +1,5 @@
-//! Upstream engines asked through APIs that they do not have: what they answer, how they fail, what is counted.
+//! Upstream engines asked through APIs that they do not have: what they answer, how they fail, what is
+//! counted.
 
 use std::time::Duration;
 
