@@ -44,7 +44,7 @@ pub(crate) struct StreamSetting {
     pub slow_reader_timeout: Duration,
     /// Where what waits to be sent counts.
     pub memory: Arc<MemoryBudget>,
-    /// Who keeps the answer.
+    /// Keeps the answer before its client sees the end.
     pub recorder: Option<Arc<dyn AnswerRecorder>>,
 }
 
