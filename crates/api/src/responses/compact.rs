@@ -6,18 +6,19 @@ use std::io;
 use serde::Serialize;
 
 use super::item::{Author, Compaction, Ids, Item, Side, encode_opaque};
-use super::request::CreateRequest;
+use super::request::{CreateRequest, Parts};
 use super::response::Usage;
 use super::state_parameters::{StateParameters, TurnContext};
+use super::tools::{ToolChoice, Tools};
 use crate::answer::{Answer, AnswerEvent, AnswerShape};
 use crate::dialect::{AnswerFacts, AnswerView, AnswerWriter, Dialect, Request};
 use crate::error::ApiError;
 use crate::events::Events;
 use crate::field::ReadOptions;
-use crate::spec::GenerationSpec;
+use crate::spec::{ContentPart, GenerationSpec, Input, Message, Role};
 
 /// What the model is asked for behind the conversation.
-pub(super) const ASK: &str = "Summarise the conversation above for yourself, so that you can go on with it from \
+const ASK: &str = "Summarise the conversation above for yourself, so that you can go on with it from \
     the summary alone: what was asked, what was done and found out, decisions, names, numbers, file paths and open \
     questions. Write only the summary.";
 
@@ -36,15 +37,37 @@ impl Dialect for Compact {
     }
 }
 
+impl CreateRequest {
+    /// The request for a summary of the conversation.
+    ///
+    /// # Errors
+    /// A 400 for items that do not belong together, and for references to items that are not kept.
+    pub fn into_compaction(mut self, context: &TurnContext) -> Result<Request, ApiError> {
+        self.body.options.stream = None;
+        self.body.options.constraint = None;
+        self.body.tools = Tools::default();
+        self.body.tool_choice = ToolChoice::default();
+        self.body.truncates = true;
+        let Parts { options, mut chat, items, .. } = self.into_parts(context)?;
+        chat.conversation.messages.push(Message::new(Role::User, vec![ContentPart::from(ASK)]));
+        chat.shows_reasoning = false;
+        let view = CompactView::of(context.history.iter().cloned().chain(items).collect());
+        Ok(Request {
+            spec: GenerationSpec { options, input: Input::Chat(Box::new(chat)) },
+            view: Box::new(view),
+        })
+    }
+}
+
 /// The view of a compacted conversation.
 #[derive(Debug)]
-pub(super) struct CompactView {
+struct CompactView {
     /// The items that stay.
     pub items: Vec<Item>,
 }
 
 impl CompactView {
-    /// Of a conversation with these items, the user's messages stay.
+    /// Keeps the user's messages of a conversation with these items.
     pub fn of(items: Vec<Item>) -> Self {
         let stays = |item: &Item| matches!(item, Item::Message(message) if message.role == Author::User);
         Self { items: items.into_iter().filter(stays).collect() }

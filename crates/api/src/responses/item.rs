@@ -29,11 +29,11 @@ pub enum Item {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ItemStatus {
-    /// It is being written.
+    /// Being written.
     InProgress,
-    /// It is whole.
+    /// Whole.
     Completed,
-    /// It was cut.
+    /// Cut before its end.
     Incomplete,
 }
 
@@ -58,7 +58,7 @@ pub struct Message {
     pub id: String,
     /// How far it is.
     pub status: ItemStatus,
-    /// Who said it.
+    /// Author of the message.
     pub role: Author,
     /// Its parts.
     pub content: Vec<Content>,

@@ -10,6 +10,7 @@ mod logprobs;
 mod open_item;
 mod request;
 mod response;
+mod slot;
 mod state_parameters;
 mod tools;
 mod view;
@@ -28,8 +29,8 @@ pub use item::{
     Message, Output, Reasoning, Side, Thought, TopLogprob,
 };
 pub use request::{CountedInput, CreateRequest};
+pub use slot::{ResponseSlot, WholeResponse};
 pub use state_parameters::{StateParameters, TurnContext};
-pub use view::{ResponseSlot, WholeResponse};
 
 /// `POST /v1/responses`, of a server that keeps nothing.
 #[derive(Debug, Clone, Copy)]

@@ -99,7 +99,7 @@ fn called(call: FunctionCall, is_custom: bool) -> Item {
     Item::CustomToolCall(CustomToolCall { id, call_id, name, namespace, input: free_text(arguments), status })
 }
 
-/// The text that a tool is given which takes free text: the model wrote it as the only argument of a function.
+/// The input of a tool that takes free text, which the model wrote as the only argument of a function.
 fn free_text(arguments: String) -> String {
     match serde_json::from_str::<Value>(&arguments) {
         Ok(Value::Object(mut members)) => match members.remove("input") {

@@ -1,12 +1,11 @@
 //! The bodies of `POST /v1/responses` and `POST /v1/responses/input_tokens`.
 
-use super::compact::{ASK, CompactView};
 use super::fields::{Body, FIELDS};
 use super::history::messages_of;
 use super::input::{Entry, name_items};
 use super::item::{Ids, Item};
 use super::state_parameters::TurnContext;
-use super::tools::{ToolChoice, Tools};
+use super::tools::Tools;
 use super::view::{Echo, ResponseView};
 use crate::dialect::Request;
 use crate::error::ApiError;
@@ -19,7 +18,7 @@ use crate::spec::{
 /// A request that was read and checked, all but what is kept of its conversation.
 #[derive(Debug)]
 pub struct CreateRequest {
-    body: Body,
+    pub(super) body: Body,
 }
 
 impl CreateRequest {
@@ -80,27 +79,7 @@ impl CreateRequest {
         Ok((Request { spec, view: Box::new(parts.view) }, parts.items))
     }
 
-    /// The request for a summary of the conversation.
-    ///
-    /// # Errors
-    /// The same.
-    pub fn into_compaction(mut self, context: &TurnContext) -> Result<Request, ApiError> {
-        self.body.options.stream = None;
-        self.body.options.constraint = None;
-        self.body.tools = Tools::default();
-        self.body.tool_choice = ToolChoice::default();
-        self.body.truncates = true;
-        let Parts { options, mut chat, items, .. } = self.into_parts(context)?;
-        chat.conversation.messages.push(Message::new(Role::User, vec![ContentPart::from(ASK)]));
-        chat.shows_reasoning = false;
-        let view = CompactView::of(context.history.iter().cloned().chain(items).collect());
-        Ok(Request {
-            spec: GenerationSpec { options, input: Input::Chat(Box::new(chat)) },
-            view: Box::new(view),
-        })
-    }
-
-    fn into_parts(self, context: &TurnContext) -> Result<Parts, ApiError> {
+    pub(super) fn into_parts(self, context: &TurnContext) -> Result<Parts, ApiError> {
         let mut body = self.body;
         let ids = context.ids.clone().unwrap_or_default();
         let mut items = Vec::new();
@@ -129,11 +108,11 @@ impl CreateRequest {
 }
 
 /// The parts of a request.
-struct Parts {
-    options: GenerationOptions,
-    chat: ChatInput,
-    view: ResponseView,
-    items: Vec<Item>,
+pub(super) struct Parts {
+    pub options: GenerationOptions,
+    pub chat: ChatInput,
+    pub view: ResponseView,
+    pub items: Vec<Item>,
 }
 
 impl Body {

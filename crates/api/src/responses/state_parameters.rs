@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::item::{Ids, Item};
-use super::view::ResponseSlot;
+use super::slot::ResponseSlot;
 use crate::error::ApiError;
 
 /// What of a request concerns what is kept.

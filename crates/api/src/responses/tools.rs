@@ -38,13 +38,13 @@ const CUSTOM_KEYS: &[&str] = &["type", "name", "description", "format"];
 /// The tools of a request.
 #[derive(Debug, Default)]
 pub(super) struct Tools {
-    /// As chat templates walk them.
+    /// Tools as chat templates walk them.
     pub offered: Vec<Value>,
     /// The names of those that take free text.
     pub custom: BTreeSet<String>,
     /// The namespaces of tools that have one.
     pub namespaces: BTreeMap<String, String>,
-    /// As the answer repeats them.
+    /// Tools as the answer repeats them.
     pub shown: Vec<Value>,
 }
 
@@ -197,15 +197,15 @@ fn custom_as_function(tool: &mut Map<String, Value>) -> Map<String, Value> {
 /// Whether and which tools the model calls.
 #[derive(Debug, Default)]
 pub(super) struct ToolChoice {
-    /// It must not.
+    /// Forbids calls.
     pub never: bool,
-    /// It must.
+    /// Requires a call.
     pub must: bool,
     /// The only tool that it may call.
     pub name: Option<String>,
     /// The tools that it may call.
     allowed: Option<Vec<String>>,
-    /// As the answer repeats it.
+    /// Choice as the answer repeats it.
     pub shown: Option<Box<RawValue>>,
 }
 

@@ -2,19 +2,12 @@
 //! items are shown.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::item::{Ids, Item};
-use super::writer::ResponseWriter;
-use crate::answer::{AnswerShape, LogprobBytes};
-use crate::dialect::{AnswerFacts, AnswerView, AnswerWriter};
-use crate::spec::GenerationSpec;
-
-/// Bytes of a token among the log-probabilities of a text, which a stream tells twice.
-const LOGPROB_BYTES: LogprobBytes = LogprobBytes { token: 96, alternative: 72 };
+use super::item::Ids;
+use super::slot::ResponseSlot;
 
 /// What an answer repeats of its request.
 #[derive(Debug)]
@@ -62,46 +55,4 @@ pub(super) struct ResponseView {
     pub slot: ResponseSlot,
     /// Ids of calls that an earlier attempt has told.
     pub call_ids: Vec<String>,
-}
-
-impl AnswerView for ResponseView {
-    fn shape(&self, spec: &GenerationSpec) -> AnswerShape {
-        AnswerShape { logprobs: spec.options.logprobs.map(|_| LOGPROB_BYTES), ..AnswerShape::default() }
-    }
-
-    fn writer(self: Box<Self>, facts: AnswerFacts) -> Box<dyn AnswerWriter> {
-        Box::new(ResponseWriter::new(*self, facts))
-    }
-}
-
-/// A response, as it was told last.
-#[derive(Debug, Clone)]
-pub struct WholeResponse {
-    /// The response object as JSON.
-    pub json: Vec<u8>,
-    /// Whether it has ended.
-    pub has_ended: bool,
-    /// Its items.
-    pub output: Vec<Item>,
-}
-
-/// Where a writer leaves a response for those who keep it: as it begins, and once it has ended.
-#[derive(Debug, Clone, Default)]
-pub struct ResponseSlot(Arc<Mutex<Option<WholeResponse>>>);
-
-impl ResponseSlot {
-    /// Takes out what was left last.
-    pub fn take(&self) -> Option<WholeResponse> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// Takes out the response if it has ended.
-    pub fn take_finished(&self) -> Option<WholeResponse> {
-        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        left.take_if(|response| response.has_ended)
-    }
-
-    pub(super) fn put(&self, response: WholeResponse) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(response);
-    }
 }

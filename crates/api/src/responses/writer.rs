@@ -13,11 +13,26 @@ use super::response::{
     Choice, Effort, Event, Failure, Format, Metadata, Named, Numbered, Part, Place, Reason, ResponseObject,
     Status, Text, Usage,
 };
-use super::view::{ResponseView, WholeResponse};
-use crate::answer::{Answer, AnswerEvent, ChoiceEnd, Delta, Tally};
-use crate::dialect::{AnswerFacts, AnswerWriter};
+use super::slot::WholeResponse;
+use super::view::ResponseView;
+use crate::answer::{Answer, AnswerEvent, AnswerShape, ChoiceEnd, Delta, LogprobBytes, Tally};
+use crate::dialect::{AnswerFacts, AnswerView, AnswerWriter};
 use crate::error::ApiError;
 use crate::events::Events;
+use crate::spec::GenerationSpec;
+
+/// Bytes of a token among the log-probabilities of a text, which a stream tells twice.
+const LOGPROB_BYTES: LogprobBytes = LogprobBytes { token: 96, alternative: 72 };
+
+impl AnswerView for ResponseView {
+    fn shape(&self, spec: &GenerationSpec) -> AnswerShape {
+        AnswerShape { logprobs: spec.options.logprobs.map(|_| LOGPROB_BYTES), ..AnswerShape::default() }
+    }
+
+    fn writer(self: Box<Self>, facts: AnswerFacts) -> Box<dyn AnswerWriter> {
+        Box::new(ResponseWriter::new(*self, facts))
+    }
+}
 
 /// Writes a response.
 #[derive(Debug)]

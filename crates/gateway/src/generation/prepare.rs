@@ -27,7 +27,7 @@ use super::constraining::{chat_constraint, constraint, output_constraint};
 use super::past_calls::messages_and_tools;
 use super::reading::AnswerReading;
 use super::session::TextOptions;
-use super::shortening::encode_fitting;
+use super::shortening::{encode_fitting, room_for_prompt};
 use super::work::Abandoned;
 use crate::config::RENDER_FACTOR;
 use crate::rejection::memory_full;
@@ -139,8 +139,12 @@ fn prepare_chat(
     if let Some(asked) = asked.as_ref().filter(|_| options.searches_beams()) {
         return Err(not_with_beams(&asked.param));
     }
-    let EncodedConversation { tokens: prompt, in_reasoning } =
-        encode_fitting(model, tokenizer, &mut chat.conversation, options, scope)?;
+    let room = room_for_prompt(options, model.limits().max_model_len);
+    let n_tokens = |encoded: &EncodedConversation| encoded.tokens.len();
+    let encoded = encode_fitting(&mut chat.conversation, room, n_tokens, |conversation| {
+        encode_conversation(model, tokenizer, conversation, names.prompt, scope.memory, scope.abandoned)
+    });
+    let EncodedConversation { tokens: prompt, in_reasoning } = encoded?;
     if let Some(reading) = &mut reading {
         reading.in_reasoning(in_reasoning);
     }

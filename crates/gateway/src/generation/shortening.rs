@@ -3,65 +3,56 @@
 
 use throng_api::ApiError;
 use throng_api::spec::{Conversation, GenerationOptions, Message, Role};
-use throng_text::Tokenizer;
 
-use super::prepare::{EncodedConversation, PrepareContext, encode_conversation};
-use crate::served_model::ModelEntry;
-
-/// Without a wish, this part of the context stays free for the answer.
+/// Part of the context that stays free for the answer of a request that sets no limit.
 const FREE_PART: u32 = 8;
 
-/// The tokens of a conversation; of one that may be shortened, as many of its latest turns as leave room for
-/// the answer.
+/// Most tokens of a prompt that leaves room for the answer.
+pub(super) fn room_for_prompt(options: &GenerationOptions, max_model_len: u32) -> usize {
+    let wanted = options.max_tokens.and_then(|n| u32::try_from(n).ok());
+    let n_free = wanted.unwrap_or(max_model_len / FREE_PART);
+    max_model_len.saturating_sub(n_free.min(max_model_len / 2)) as usize
+}
+
+/// Encodes a conversation; of one that may be shortened, as many of its latest turns as have at most `room`
+/// tokens, which `n_tokens` counts.
 ///
 /// # Errors
-/// Those of [`encode_conversation`], if not even the latest turn fits.
-pub(super) fn encode_fitting(
-    model: &ModelEntry,
-    tokenizer: &Tokenizer,
+/// Those of `encode`, if not even the latest turn fits.
+pub(super) fn encode_fitting<T>(
     conversation: &mut Conversation,
-    options: &GenerationOptions,
-    scope: &PrepareContext<'_>,
-) -> Result<EncodedConversation, ApiError> {
-    let encode = |conversation: &mut Conversation| {
-        let param = options.names.prompt;
-        encode_conversation(model, tokenizer, conversation, param, scope.memory, scope.abandoned)
-    };
+    room: usize,
+    n_tokens: impl Fn(&T) -> usize,
+    mut encode: impl FnMut(&mut Conversation) -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
     if !conversation.may_drop_turns {
         return encode(conversation);
     }
-    let max_len = model.limits().max_model_len;
-    let n_free = options.max_tokens.and_then(|n| u32::try_from(n).ok()).unwrap_or(max_len / FREE_PART);
-    let room = max_len.saturating_sub(n_free.min(max_len / 2)) as usize;
     let whole = conversation.clone();
     let starts = turn_starts(&whole.messages);
     let mut encode_from = |start: usize| {
         *conversation = whole.clone();
         drop_before(&mut conversation.messages, start);
-        match encode(conversation) {
-            Ok(encoded) => Ok((encoded.tokens.len() <= room).then_some(encoded)),
-            Err(error) if error.code() == "context_length_exceeded" => Ok(None),
-            Err(error) => Err(error),
-        }
+        encode(conversation)
     };
-    if let Some(encoded) = encode_from(starts[0])? {
+    let mut fitting = |start: usize| match encode_from(start) {
+        Ok(encoded) => Ok((n_tokens(&encoded) <= room).then_some(encoded)),
+        Err(error) if error.code() == "context_length_exceeded" => Ok(None),
+        Err(error) => Err(error),
+    };
+    if let Some(encoded) = fitting(starts[0])? {
         return Ok(encoded);
     }
     // What fits with some turns left out fits with more left out.
     let (mut low, mut high, mut found) = (1, starts.len(), None);
     while low < high {
         let middle = low.midpoint(high);
-        match encode_from(starts[middle])? {
+        match fitting(starts[middle])? {
             Some(encoded) => (high, found) = (middle, Some(encoded)),
             None => low = middle + 1,
         }
     }
-    if let Some(encoded) = found {
-        return Ok(encoded);
-    }
-    *conversation = whole.clone();
-    drop_before(&mut conversation.messages, starts[starts.len() - 1]);
-    encode(conversation)
+    found.map_or_else(|| encode_from(starts[starts.len() - 1]), Ok)
 }
 
 /// Where turns begin that may be the first one that is left in: each message of the user, the first of which

@@ -118,7 +118,7 @@ pub(crate) struct StreamSetting {
     slow_reader_timeout: Duration,
     /// Where what waits to be sent counts.
     memory: Arc<MemoryBudget>,
-    /// Who keeps the answer.
+    /// Keeps the answer before its client sees the end.
     recorder: Option<Arc<dyn AnswerRecorder>>,
 }
 

@@ -45,8 +45,8 @@ impl Turn {
     /// The turn that a body asks for; `None` where nothing is kept and nothing is gone on with.
     ///
     /// # Errors
-    /// 4xx for what is not kept for this tenant or needs a store where there is none; 503 where the store does
-    /// not answer.
+    /// 4xx for what is not kept for this tenant or needs a store that is absent; 503 where the store does not
+    /// answer.
     pub async fn of(app: &App, caller: &Caller, body: &Bytes) -> Result<Option<Arc<Self>>, ApiError> {
         // What excludes each other is refused when the body is read as a whole.
         let is_one =

@@ -1,5 +1,5 @@
-//! Responses that are answered without their clients: who answers them, their events, their end. Does not know
-//! how answers are generated.
+//! Responses that are answered without their clients: who answers them, their events, their end. Does not
+//! know how answers are generated.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,0 +1,37 @@
+//! Where the writer of a response leaves it for the store. Does not know stores.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::item::Item;
+
+/// A response, as it was told last.
+#[derive(Debug, Clone)]
+pub struct WholeResponse {
+    /// The response object as JSON.
+    pub json: Vec<u8>,
+    /// Whether it has ended.
+    pub has_ended: bool,
+    /// Its items.
+    pub output: Vec<Item>,
+}
+
+/// Where a writer leaves a response for those who keep it: as it begins, and once it has ended.
+#[derive(Debug, Clone, Default)]
+pub struct ResponseSlot(Arc<Mutex<Option<WholeResponse>>>);
+
+impl ResponseSlot {
+    /// Takes out what was left last.
+    pub fn take(&self) -> Option<WholeResponse> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Takes out the response if it has ended.
+    pub fn take_finished(&self) -> Option<WholeResponse> {
+        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        left.take_if(|response| response.has_ended)
+    }
+
+    pub(super) fn put(&self, response: WholeResponse) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(response);
+    }
+}
