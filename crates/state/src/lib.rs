@@ -2,12 +2,16 @@
 //! generated is asked for through traits that the gateway implements. Does not know HTTP and sockets.
 #![forbid(unsafe_code)]
 
+pub mod batches;
 mod clock;
 mod error;
+pub mod files;
 mod id;
+mod items;
+mod results;
 mod tenant;
 
 pub use clock::now_unix_s;
 pub use error::StateError;
 pub use id::new_id;
-pub use tenant::TenantState;
+pub use tenant::{Page, TenantState};
