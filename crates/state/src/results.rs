@@ -31,9 +31,9 @@ pub(crate) struct ResultsOf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It has an answer.
+    /// With an answer.
     Succeeded,
-    /// It has an error.
+    /// With an error.
     Errored,
     /// The batch was cancelled before.
     Cancelled,

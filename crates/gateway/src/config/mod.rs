@@ -7,6 +7,7 @@ mod on_demand;
 mod overload;
 mod routing;
 mod semantic_cache;
+mod state;
 
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ pub use self::routing::{
     ModelAlias, ResidencyRule, RoutingConfig, RoutingPolicy, ShadowConfig, WeightedModel,
 };
 pub use self::semantic_cache::{SemanticCacheConfig, SemanticMode};
+pub use self::state::StateConfig;
 
 /// All sections of the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
@@ -54,6 +56,8 @@ pub struct GatewayConfig {
     pub on_demand: OnDemandConfig,
     /// How many workers models should have.
     pub autoscale: AutoscaleSection,
+    /// What is kept between requests.
+    pub state: StateConfig,
 }
 
 /// Parsing a body takes at most about this many times its bytes, the body included. Resident memory of a

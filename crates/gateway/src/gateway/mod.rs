@@ -9,11 +9,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use throng_http::{Listener, Phase, Shutdown, Tls};
+use throng_state::batches::{Answerer, LineAnswer, LineRequest};
 use tokio::sync::{oneshot, watch};
 
 use crate::app::{App, Shared};
-use crate::auth::ApiKeys;
+use crate::auth::{ApiKeys, Tenant};
+use crate::batches::{LineAnswers, answer_batches};
 use crate::config::{AccessConfig, GatewayConfig};
+use crate::kept::principal_of;
 use crate::ledger::PriceTable;
 use crate::loading::Progress;
 use crate::metrics::ProcessFacts;
@@ -141,7 +144,7 @@ impl Gateway {
         shutdown: impl Future<Output = impl Into<Shutdown> + Send> + Send,
     ) -> Result<(), GatewayError> {
         let listener = listener.into();
-        let Loading { config, shared, served, served_to_operator, tls, .. } = self.loading;
+        let Loading { config, shared, served, served_to_operator, loaded, tls, .. } = self.loading;
         check_bind(&config.access, listener.is_local(), &listener.place())?;
         let shutdown = {
             let ending = shared.ending.clone();
@@ -169,6 +172,7 @@ impl Gateway {
             max_streams,
             observation: Arc::new(Observation { recent: Arc::default(), observers, keeps_bodies }),
         };
+        let of_batches = phase.subscribe();
         let served = served.subscribe();
         let service = Service { served, config, phase, memory, tls, max_streams, observation };
         let (serving, ended) = oneshot::channel::<()>();
@@ -183,7 +187,11 @@ impl Gateway {
                 None => Ok(()),
             }
         };
-        tokio::try_join!(clients, operator)?;
+        let batches = async {
+            answer_batches(loaded, of_batches).await;
+            Ok(())
+        };
+        tokio::try_join!(clients, operator, batches)?;
         Ok(())
     }
 }
@@ -236,6 +244,16 @@ impl Loading {
     fn app(&self) -> &Arc<App> {
         let new_app = || Arc::new(App::new(self.config.clone(), Vec::new(), self.shared.clone(), None));
         self.loaded.get_or_init(new_app)
+    }
+
+    /// Answers a line of a batch that is answered without a server, once the models are there.
+    pub async fn answer_line(&self, request: LineRequest) -> LineAnswer {
+        LineAnswers::alone(self.app().clone()).answer(request).await
+    }
+
+    /// Name of whoever asks where no key is needed, as a line's request has it.
+    pub fn nobody() -> serde_json::Value {
+        principal_of(&Tenant::anonymous())
     }
 
     /// Whether a model may answer without a restart of the process, now or later.

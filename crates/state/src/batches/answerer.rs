@@ -11,7 +11,7 @@ use serde_json::Value;
 pub struct LineRequest {
     /// Whose batch it is.
     pub tenant: String,
-    /// Who made the batch, as whoever generates has written it down.
+    /// Name of its maker, as whoever generates has written it down.
     pub principal: Value,
     /// Path of the endpoint.
     pub endpoint: String,

@@ -24,7 +24,7 @@ pub struct NewBatch {
     pub input_file: String,
     /// What its client notes with it.
     pub metadata: Option<Value>,
-    /// Who makes it, for whoever generates.
+    /// Name of its maker, for whoever generates.
     pub principal: Value,
 }
 
@@ -33,7 +33,7 @@ pub struct NewBatch {
 pub struct NewMessageBatch {
     /// Ids with the parameters of each, as JSON.
     pub requests: Vec<(String, Box<serde_json::value::RawValue>)>,
-    /// Who makes it, for whoever generates.
+    /// Name of its maker, for whoever generates.
     pub principal: Value,
 }
 

@@ -3,6 +3,7 @@
 //! one result however often its batch is taken up again.
 
 mod answerer;
+mod context;
 mod input;
 mod line;
 mod manage;
@@ -12,13 +13,14 @@ mod runner;
 mod work;
 
 pub use answerer::{Answerer, LineAnswer, LineRequest};
+pub use context::{DEAD_AFTER, RunnerSettings};
 pub use line::{Line, LineFault, ReadLine, read_line};
 pub use manage::{
     BatchQuery, NewBatch, NewMessageBatch, cancel, create, create_messages, delete, get, list, list_before,
 };
 pub use message_results::MessageResults;
 pub use record::{Batch, BatchFault, Counts, InputRef, Status, Times};
-pub use runner::{DEAD_AFTER, Runner, RunnerSettings};
+pub use runner::Runner;
 
 use throng_store::ObjectKind;
 

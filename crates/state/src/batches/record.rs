@@ -14,15 +14,15 @@ pub enum Status {
     Validating,
     /// Its lines are being answered.
     InProgress,
-    /// It is to end before all lines are answered.
+    /// The client wants it to end before all lines are answered.
     Cancelling,
     /// All lines have a result.
     Completed,
-    /// It could not be begun.
+    /// Nothing could be begun.
     Failed,
     /// Its time has passed; lines without an answer have an error.
     Expired,
-    /// It was ended by its client.
+    /// The client has ended it.
     Cancelled,
 }
 
@@ -108,7 +108,7 @@ pub struct Times {
 pub(crate) struct BatchRecord {
     pub endpoint: String,
     pub input: InputRef,
-    /// Who made it, for whoever generates.
+    /// Name of its maker, for whoever generates.
     pub principal: Value,
     pub metadata: Option<Value>,
     /// End of its window.

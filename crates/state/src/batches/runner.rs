@@ -5,63 +5,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_store::{ClaimBeat, Lease, ObjectKey, PendingObject, Quota, Store, StoreError};
+use throng_store::{ClaimBeat, Lease, ObjectKey, PendingObject, Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
+use super::context::{Context, RunnerSettings, stopped};
 use super::work::work;
 use super::{Answerer, BatchForm};
 
-/// A runner whose lease shows no sign of life for so long has died.
-pub const DEAD_AFTER: Duration = Duration::from_secs(10);
-/// Signs of life in that time, and looks at what waits.
-const N_BEATS: u32 = 10;
 /// Waiting batches of each form that are looked at.
 const MAX_SEEN: usize = 1_000;
 /// Pause between two deletions of what has expired.
 const FORGET_INTERVAL: Duration = Duration::from_secs(60);
 /// Most steps of a deletion of what has expired.
 const MAX_FORGET_STEPS: usize = 100;
-
-/// Bounds of a runner.
-#[derive(Debug, Clone, Copy)]
-pub struct RunnerSettings {
-    /// Lines of a batch that are answered at a time.
-    pub max_lines: usize,
-    /// Batches that are answered at a time.
-    pub max_batches: usize,
-    /// Longest line in bytes.
-    pub max_line_bytes: usize,
-    /// A runner whose lease shows no sign of life for so long has died; the same for all runners of a database.
-    pub dead_after: Duration,
-    /// How much a tenant may have with its results.
-    pub quota: Quota,
-}
-
-impl RunnerSettings {
-    /// Interval of signs of life.
-    pub(super) fn beat_interval(&self) -> Duration {
-        self.dead_after / N_BEATS
-    }
-}
-
-/// What the work of a batch needs.
-#[derive(Debug, Clone)]
-pub(super) struct Context {
-    pub store: Arc<dyn Store>,
-    pub answerer: Arc<dyn Answerer>,
-    pub settings: RunnerSettings,
-    /// Turns true when the process is to end.
-    pub stop: watch::Receiver<bool>,
-}
-
-/// Waits until the process is to end.
-pub(super) async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // Whoever could say so may be gone: then it ends too.
-    let _ = stop.wait_for(|stop| *stop).await;
-}
 
 /// Answers batches.
 #[derive(Debug)]
@@ -86,8 +45,8 @@ impl Runner {
         Self { context, beats: HashMap::new(), running: JoinSet::new(), own: Vec::new() }
     }
 
-    /// Answers batches until it is told to end. Leases are given back then, so that another process goes on at
-    /// once.
+    /// Answers batches until it is told to end. Leases are given back then, so that another process goes on
+    /// at once.
     pub async fn run(mut self) {
         let mut stop = self.context.stop.clone();
         let mut forget_at = Instant::now();

@@ -12,9 +12,9 @@ use throng_store::{
 };
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::context::{Context, stopped};
 use super::input::{InputLine, LineReader};
 use super::record::{BatchFault, BatchRecord, Counts, Status};
-use super::runner::{Context, stopped};
 use super::{BatchForm, LineAnswer, LineFault, LineRequest, MAX_LINES, ReadLine, read_line};
 use crate::clock::now_unix_s;
 use crate::error::StateError;
