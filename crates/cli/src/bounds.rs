@@ -56,6 +56,16 @@ pub const TOKENIZATIONS: RangeInclusive<usize> = 1..=256;
 pub const ANSWER_TOKENS: RangeInclusive<u32> = 1..=u32::MAX;
 /// Tokens of a prompt that is measured; the model's context may be shorter.
 pub const BENCH_TOKENS: RangeInclusive<u32> = 1..=1 << 24;
+/// Lines of a batch that are answered at a time.
+pub const BATCH_LINES: RangeInclusive<usize> = 1..=4096;
+/// Batches that are answered at a time.
+pub const BATCHES: RangeInclusive<usize> = 1..=1024;
+/// Days for which something is kept; 0: for ever.
+pub const RETENTION_DAYS: RangeInclusive<u64> = 0..=36_500;
+/// Objects that a tenant keeps.
+pub const STATE_OBJECTS: RangeInclusive<u64> = 1..=1_000_000_000;
+/// Bytes that a tenant keeps.
+pub const STATE_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 50;
 /// Rounds of a comparison.
 pub const BENCH_ROUNDS: RangeInclusive<u32> = 1..=1000;
 /// Adapters that are measured.

@@ -9,6 +9,7 @@ mod aliases;
 mod app;
 mod auth;
 mod awaited;
+mod batches;
 mod caller;
 mod config;
 mod gateway;
@@ -17,6 +18,7 @@ mod generation;
 mod held_bytes;
 mod idempotency;
 mod ignored_log;
+mod kept;
 mod learned_model;
 mod ledger;
 mod limits;
@@ -47,7 +49,7 @@ pub use config::{
     AccessConfig, ApiConfig, AutoscaleSection, ClaimNames, ClassSetting, ClassifierConfig, GatewayConfig,
     ModelAlias, ModelPrice, ModerationConfig, ModerationRule, ObservabilityConfig, OnDemandConfig, OnFailure,
     OnRequest, OverloadConfig, ResidencyRule, ResponseCacheConfig, RoutingConfig, RoutingPolicy,
-    SemanticCacheConfig, SemanticMode, ServerConfig, ShadowConfig, TokenConfig, WeightedModel,
+    SemanticCacheConfig, SemanticMode, ServerConfig, ShadowConfig, StateConfig, TokenConfig, WeightedModel,
 };
 pub use gateway::{Gateway, GatewayError, Loading};
 pub use held_bytes::HeldBytes;

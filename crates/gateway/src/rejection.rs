@@ -21,6 +21,12 @@ impl From<ApiError> for Rejection {
     }
 }
 
+impl From<Rejection> for ApiError {
+    fn from(Rejection(error): Rejection) -> Self {
+        error
+    }
+}
+
 impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
         self.0.response(Body::empty())

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use throng_store::{ObjectKey, ObjectKind, Quota, Store, StoredObject};
+use throng_store::{
+    ListOrder, MAX_PAGE_ENTRIES, ObjectKey, ObjectKind, ObjectQuery, Quota, Store, StoreError, StoredObject,
+};
 
 use crate::error::StateError;
 
@@ -12,12 +14,45 @@ pub struct TenantState {
     store: Arc<dyn Store>,
     tenant: Arc<str>,
     quota: Quota,
+    retention_s: Option<u64>,
+}
+
+/// A page of a list.
+#[derive(Debug, Clone)]
+pub struct Page<T> {
+    /// What is listed.
+    pub data: Vec<T>,
+    /// Whether there is more after it.
+    pub has_more: bool,
+}
+
+impl<T> Page<T> {
+    /// Keeps what `read` makes of each entry.
+    pub fn filter_map<U>(self, read: impl FnMut(T) -> Option<U>) -> Page<U> {
+        Page { data: self.data.into_iter().filter_map(read).collect(), has_more: self.has_more }
+    }
 }
 
 impl TenantState {
     /// Opens the objects of `tenant`, whose name says what it is (project, key, token).
     pub fn new(store: Arc<dyn Store>, tenant: Arc<str>, quota: Quota) -> Self {
-        Self { store, tenant, quota }
+        Self { store, tenant, quota, retention_s: None }
+    }
+
+    /// Sets how long new objects are kept; `None` for ever.
+    #[must_use]
+    pub fn keeping_for(self, retention_s: Option<u64>) -> Self {
+        Self { retention_s, ..self }
+    }
+
+    /// How long new objects are kept.
+    pub fn retention_s(&self) -> Option<u64> {
+        self.retention_s
+    }
+
+    /// When an object that is made at this time expires.
+    pub fn expiry(&self, created_unix_s: u64) -> Option<u64> {
+        self.retention_s.map(|seconds| created_unix_s.saturating_add(seconds))
     }
 
     /// The database.
@@ -52,5 +87,34 @@ impl TenantState {
     ) -> Result<StoredObject, StateError> {
         let found = self.store.object(&self.key(kind, id)).await?;
         found.ok_or_else(|| StateError::NotFound { what, id: id.to_owned() })
+    }
+
+    /// Reads a page of objects of a kind, with a parent and after an id where they are given.
+    ///
+    /// # Errors
+    /// [`StateError::NotFound`] for an unknown id, which errors name as `what`; what the database says.
+    pub async fn page(
+        &self,
+        kind: ObjectKind,
+        what: &'static str,
+        (parent, after): (Option<&str>, Option<&str>),
+        order: ListOrder,
+        limit: usize,
+    ) -> Result<Page<StoredObject>, StateError> {
+        let limit = limit.clamp(1, MAX_PAGE_ENTRIES - 1);
+        let query = ObjectQuery {
+            parent: parent.map(str::to_owned),
+            after: after.map(str::to_owned),
+            order,
+            // One more tells whether there is more.
+            ..ObjectQuery::new(&*self.tenant, kind, limit + 1)
+        };
+        let mut data = self.store.objects(&query).await.map_err(|error| match (error, after) {
+            (StoreError::UnknownObject, Some(id)) => StateError::NotFound { what, id: id.to_owned() },
+            (other, _) => other.into(),
+        })?;
+        let has_more = data.len() > limit;
+        data.truncate(limit);
+        Ok(Page { data, has_more })
     }
 }

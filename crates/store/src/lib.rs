@@ -12,6 +12,7 @@ mod audit;
 mod bounds;
 mod csv;
 mod error;
+mod future;
 mod journal;
 mod key;
 mod ledger;
@@ -27,6 +28,7 @@ pub use audit::{AuditEvent, AuditLine, AuditQuery, MAX_AUDIT_LINES};
 pub use bounds::{MAX_ENTRY_TOKENS, MAX_TEXT_BYTES, bounded_text};
 pub use csv::csv_field;
 pub use error::StoreError;
+pub use future::StoreFuture;
 pub use journal::{Journal, Slot};
 pub use key::{ApiKey, CreatedKey, KeyChange, KeyDigest, KeyTable, NewKey, digest_of};
 pub use ledger::{DailyTotal, LedgerEntry, MAX_USAGE_ROWS, Outcome, UsageGroup, UsageQuery, UsageRow};
@@ -39,4 +41,4 @@ pub use objects::{
     StoredObject, Written,
 };
 pub use open::{file_of, open, open_existing};
-pub use store::{MAX_KEYS, MAX_NAME_BYTES, Store, StoreFuture};
+pub use store::{MAX_KEYS, MAX_NAME_BYTES, Store};

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 
 use crate::answers::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer};
 use crate::audit::{AuditLine, AuditQuery};
-use crate::error::StoreError;
+use crate::future::StoreFuture;
 use crate::key::{ApiKey, CreatedKey, KeyChange, KeyTable, NewKey};
 use crate::ledger::{DailyTotal, LedgerEntry, UsageQuery, UsageRow};
 use crate::limits::{LimitChange, LimitScope, Limits};
@@ -18,9 +18,6 @@ use crate::objects::ObjectStore;
 pub const MAX_KEYS: usize = 100_000;
 /// Longest name of an organisation, a project, a key or a model in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
-
-/// Result of a store's methods.
-pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// A database. Its work runs on other threads than the caller's. Each change is durable when its future is
 /// ready, and is seen by all processes that have the database open.

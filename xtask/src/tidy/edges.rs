@@ -56,6 +56,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-engine",
             "throng-fleet",
             "throng-gateway",
+            "throng-state",
             "throng-store",
             "throng-wire",
         ],

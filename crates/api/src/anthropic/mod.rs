@@ -1,5 +1,6 @@
 //! Anthropic's Messages API. Names, types and events are those of its Python library, version 2.14.
 
+pub mod batches;
 mod content;
 mod request;
 mod response;

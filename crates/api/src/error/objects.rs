@@ -22,6 +22,12 @@ impl ApiError {
         Self::client(StatusCode::CONFLICT, "conflict", message).retry_after(retry_after_s)
     }
 
+    /// The body is no form that can be read.
+    pub fn unsupported_form() -> Self {
+        let message = "The body must be a form: 'Content-Type: multipart/form-data' with a boundary.";
+        Self::client(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)
+    }
+
     /// Nothing is kept here: there is no database.
     pub fn nothing_kept() -> Self {
         let message = "This server keeps nothing between requests: it runs without a database.";

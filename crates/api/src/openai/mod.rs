@@ -7,11 +7,11 @@ pub mod upstream;
 
 pub use answers::{ChatCompletions, Completions};
 pub use requests::{
-    adapters, chat, completion, conversation, drop_invalid, generation_fields, message, moderation, pooling,
-    tokenize, tools,
+    adapters, batch, chat, completion, conversation, drop_invalid, generation_fields, message, moderation,
+    pooling, tokenize, tools,
 };
 pub use responses::{
-    chat_response, completion_response, logprobs, models, pooling_response, response, usage,
+    chat_response, completion_response, files, logprobs, models, pooling_response, response, usage,
 };
 
 pub use adapters::{LoadAdapterRequest, UnloadAdapterRequest};

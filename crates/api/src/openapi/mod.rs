@@ -18,8 +18,10 @@ use utoipa::openapi::schema::{
 use utoipa::openapi::{ContentBuilder, InfoBuilder, OpenApiBuilder, Ref, RefOr, Required, ResponseBuilder};
 
 use self::operations::{JSON, OPERATIONS, Operation};
+use crate::anthropic::batches::BATCH_FIELDS as MESSAGE_BATCH_FIELDS;
 use crate::field::{Field, Shape};
 use crate::openai::adapters::{LOAD_ADAPTER_FIELDS, UNLOAD_ADAPTER_FIELDS};
+use crate::openai::batch::BATCH_FIELDS;
 use crate::openai::chat::CHAT_FIELDS;
 use crate::openai::completion::COMPLETION_FIELDS;
 use crate::openai::conversation::CONVERSATION_FIELDS;
@@ -138,7 +140,10 @@ fn components() -> ComponentsBuilder {
         with_fields(with_fields(object(), ollama::EMBED_COMMON_FIELDS, &["model"]), fields, &[texts])
     };
     let infill = with_fields(object(), llama_cpp::INFILL_FIELDS, &["input_prefix", "input_suffix"]);
+    let batch = ["input_file_id", "endpoint", "completion_window"];
     admin_components()
+        .schema("CreateBatchRequest", with_fields(object(), BATCH_FIELDS, &batch).build())
+        .schema("MessageBatchRequest", with_fields(object(), MESSAGE_BATCH_FIELDS, &["requests"]).build())
         .schema("OllamaChatRequest", chat_of_ollama.build())
         .schema("OllamaGenerateRequest", generate.build())
         .schema("OllamaEmbedRequest", embed(ollama::EMBED_FIELDS, "input").build())

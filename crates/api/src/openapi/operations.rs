@@ -17,6 +17,8 @@ pub(super) struct Operation {
 
 pub(super) const JSON: &str = "application/json";
 const TEXT: &str = "text/plain";
+const BYTES: &str = "application/octet-stream";
+const LINES: &str = "application/x-jsonl";
 
 const fn get(path: &'static str, summary: &'static str) -> Operation {
     Operation { path, summary, content_type: JSON, body: None, is_post: false, status: "200", answer: "" }
@@ -110,6 +112,22 @@ pub(super) const OPERATIONS: &[Operation] = &[
         "MessageRequest",
         "Answer a conversation as Anthropic's API does; with stream by events.",
     ),
+    get("/v1/files", "The files of the key's tenant, a page at a time.").gives("FileList"),
+    get("/v1/files/{id}", "What is known of a file; DELETE deletes it.").gives("File"),
+    Operation { content_type: BYTES, ..get("/v1/files/{id}/content", "The content of a file.") },
+    get("/v1/batches", "The batches of the key's tenant, a page at a time.").gives("BatchList"),
+    post("/v1/batches", "CreateBatchRequest", "Answer the requests of a file when the server is idle.")
+        .gives("Batch"),
+    get("/v1/batches/{id}", "A batch with its progress.").gives("Batch"),
+    act("/v1/batches/{id}/cancel", "End a batch before all of its requests are answered.").gives("Batch"),
+    get("/v1/messages/batches", "The batches of messages of the key's tenant, a page at a time."),
+    post("/v1/messages/batches", "MessageBatchRequest", "Answer messages when the server is idle."),
+    get("/v1/messages/batches/{id}", "A batch of messages with its progress; DELETE deletes it."),
+    act("/v1/messages/batches/{id}/cancel", "End a batch before all of its messages are answered."),
+    Operation {
+        content_type: LINES,
+        ..get("/v1/messages/batches/{id}/results", "The results of a batch that has ended, one a line.")
+    },
     post("/v1/messages/count_tokens", "CountTokensRequest", "The number of a conversation's tokens."),
     post(
         "/api/chat",

@@ -217,8 +217,7 @@ impl GenerationOptions {
     pub(crate) fn settle(&mut self, ignored: IgnoredParameters, options: &ReadOptions) {
         self.ignored = ignored;
         let most_urgent = i64::from(options.most_urgent_priority);
-        if self.priority.is_some_and(|priority| priority < most_urgent) {
-            self.priority = Some(most_urgent);
+        if self.priority.unwrap_or(0) < most_urgent && self.priority.replace(most_urgent).is_some() {
             self.ignored.add("priority");
         }
         self.ignore_sampling_of_beams();

@@ -180,12 +180,33 @@ pub enum StoreCommand {
     },
     /// Print where requests that are bound to regions went
     Audit(AuditArgs),
+    /// Print what an organisation, a project or a tenant keeps between requests, one object or item a line
+    Export(TenantArgs),
+    /// Delete what an organisation, a project or a tenant keeps between requests
+    Delete(TenantArgs),
     /// Check that the database is whole
     Check {
         /// The database.
         #[command(flatten)]
         database: DatabaseArgs,
     },
+}
+
+/// Whose files, batches, responses and conversations are meant.
+#[derive(Debug, Clone, Args)]
+pub struct TenantArgs {
+    /// An organisation
+    #[arg(long, required_unless_present = "tenant", value_name = "NAME")]
+    pub organisation: Option<String>,
+    /// One of its projects; all of them when absent
+    #[arg(long, requires = "organisation", value_name = "NAME")]
+    pub project: Option<String>,
+    /// A tenant by its own name, as the log has it, for keys and tokens that are not in the database
+    #[arg(long, conflicts_with = "organisation", value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// The database.
+    #[command(flatten)]
+    pub database: DatabaseArgs,
 }
 
 const NONE: &str = "none";

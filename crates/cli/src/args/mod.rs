@@ -2,6 +2,7 @@
 //! machine's defaults.
 
 mod adapters;
+mod batch;
 mod bench;
 mod fleet;
 mod foreign;
@@ -35,13 +36,14 @@ use recommended::parse_recommended;
 use values::{model_place, parse_bytes, parse_isa, parse_variables};
 
 pub use adapters::{AdapterArgs, LoraModule};
+pub use batch::BatchArgs;
 pub use bench::{BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs};
 pub use fleet::{FleetArgs, FleetCommand, GatewayArgs, WorkerArgs};
 pub use foreign::ForeignArgs;
 pub use inspect::{InspectArgs, PullArgs};
 pub use keys::{
-    AuditArgs, DatabaseArgs, KeysArgs, KeysCommand, Permit, PermitArgs, StoreArgs, StoreCommand, UsageArgs,
-    UsageBy,
+    AuditArgs, DatabaseArgs, KeysArgs, KeysCommand, Permit, PermitArgs, StoreArgs, StoreCommand, TenantArgs,
+    UsageArgs, UsageBy,
 };
 pub use launch::{Agent, LaunchArgs};
 pub use local::{CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, ModelsCommand, RemoveArgs};
@@ -137,6 +139,8 @@ pub enum Command {
     Rm(RemoveArgs),
     /// List the models of the cache, or remove some
     Models(ModelsArgs),
+    /// Answer the requests of a file without a server, one a line
+    Batch(BatchArgs),
     /// Measure prefill and decode by number of users, without HTTP
     Bench(BenchArgs),
     /// Make, list, revoke and restrict the API keys of a database

@@ -1,5 +1,6 @@
 //! The commands, one in each file.
 
+pub mod batch;
 pub mod bench;
 pub mod chat;
 pub mod config;

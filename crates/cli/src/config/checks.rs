@@ -139,6 +139,16 @@ fn gateway(config: &GatewayConfig, faults: &mut Faults) {
     faults.number("gateway.server.idle_timeout_s", server.idle_timeout_s, connection.clone());
     faults.number("gateway.server.slow_reader_timeout_s", server.slow_reader_timeout_s, connection.clone());
     faults.number("gateway.server.shutdown_timeout_s", server.shutdown_timeout_s, bounds::SHUTDOWN_TIMEOUT_S);
+    let state = &config.state;
+    faults.number("gateway.state.retention_days", state.retention_days, bounds::RETENTION_DAYS);
+    for (name, days) in &state.retention {
+        faults.number(&format!("gateway.state.retention.{name}"), *days, bounds::RETENTION_DAYS);
+    }
+    faults.number("gateway.state.max_objects", state.max_objects, bounds::STATE_OBJECTS);
+    faults.number("gateway.state.max_bytes", state.max_bytes, bounds::STATE_BYTES);
+    faults.number("gateway.state.max_file_bytes", state.max_file_bytes, bounds::STATE_BYTES);
+    faults.number("gateway.state.max_batches", state.max_batches, bounds::BATCHES);
+    faults.number("gateway.state.max_batch_lines", state.max_batch_lines, bounds::BATCH_LINES);
     let explained = config.observability.max_explained_requests;
     faults.number("gateway.observability.max_explained_requests", explained, bounds::EXPLAINED_REQUESTS);
     faults.number("gateway.api.max_body_bytes", api.max_body_bytes, bounds::BODY_BYTES);

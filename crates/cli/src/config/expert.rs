@@ -12,7 +12,7 @@ use super::tips;
 const TABLE: &str = "expert";
 
 /// The paths of all expert settings.
-pub const KEYS: [&str; 33] = [
+pub const KEYS: [&str; 38] = [
     "engine.max_batch_tokens",
     "engine.max_batch_sequences",
     "engine.inter_token_target_ms",
@@ -46,6 +46,11 @@ pub const KEYS: [&str; 33] = [
     "gateway.overload.total_timeout_ms",
     "gateway.routing.replica_wait_s",
     "gateway.observability.max_explained_requests",
+    "gateway.state.max_objects",
+    "gateway.state.max_bytes",
+    "gateway.state.max_file_bytes",
+    "gateway.state.max_batches",
+    "gateway.state.max_batch_lines",
 ];
 
 /// Moves the keys of `[expert]` to their places. Returns the mistakes in that table, and a warning for each

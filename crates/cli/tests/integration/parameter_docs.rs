@@ -58,6 +58,8 @@ fn the_page_is_written_from_the_tables_that_read_requests() {
         ("Items of a conversation", "ItemsRequest"),
         ("Messages", "MessageRequest"),
         ("Tokens of a message", "CountTokensRequest"),
+        ("Batches", "CreateBatchRequest"),
+        ("Batches of messages", "MessageBatchRequest"),
         ("Ollama's chat", "OllamaChatRequest"),
         ("Ollama's generate", "OllamaGenerateRequest"),
         ("Ollama's embeddings", "OllamaEmbedRequest"),

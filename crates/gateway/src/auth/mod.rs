@@ -13,7 +13,7 @@ use http::{HeaderMap, header};
 use throng_api::ApiError;
 use throng_core::request::TenantId;
 use throng_fleet::Secret;
-use throng_store::{KeyDigest, digest_of};
+use throng_store::{ApiKey, KeyDigest, digest_of};
 
 use crate::config::TokenConfig;
 
@@ -68,6 +68,19 @@ impl ApiKeys {
     /// The keys of the database, where there is one.
     pub fn stored(&self) -> Option<&StoredKeys> {
         self.stored.as_ref()
+    }
+
+    /// The key of the database that has this digest.
+    ///
+    /// # Errors
+    /// 401 for one that is unknown, revoked or expired.
+    pub fn stored_key(&self, digest: &KeyDigest) -> Result<Arc<ApiKey>, ApiError> {
+        self.stored.as_ref().ok_or_else(ApiError::invalid_api_key)?.find(digest)
+    }
+
+    /// Whether a tenant without a stored key may still ask: a configured key, or anyone where none is needed.
+    pub fn knows_tenant(&self, tenant: &str) -> bool {
+        self.is_open() || self.keys.iter().any(|(_, known)| *known.0 == *tenant)
     }
 
     /// Whether clients need no key. With a database they need one, also while it has none.

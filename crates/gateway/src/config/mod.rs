@@ -7,6 +7,7 @@ mod on_demand;
 mod overload;
 mod routing;
 mod semantic_cache;
+mod state;
 
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ pub use self::routing::{
     ModelAlias, ResidencyRule, RoutingConfig, RoutingPolicy, ShadowConfig, WeightedModel,
 };
 pub(crate) use self::semantic_cache::check as check_semantic_cache;
+pub use self::state::StateConfig;
 pub use throng_cache::{ResponseCacheConfig, SemanticCacheConfig, SemanticMode};
 
 /// All sections of the gateway.
@@ -55,6 +57,8 @@ pub struct GatewayConfig {
     pub on_demand: OnDemandConfig,
     /// Settings for the number of workers.
     pub autoscale: AutoscaleSection,
+    /// What is kept between requests.
+    pub state: StateConfig,
 }
 
 /// Parsing a body takes at most about this many times its bytes, the body included. Resident memory of a

@@ -9,11 +9,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use throng_http::{Listener, Phase, Shutdown, Tls};
+use throng_state::batches::{Answerer, LineAnswer, LineRequest};
 use tokio::sync::{oneshot, watch};
 
 use crate::app::{App, Shared};
-use crate::auth::ApiKeys;
+use crate::auth::{ApiKeys, Tenant};
+use crate::batches::{LineAnswers, answer_batches};
 use crate::config::{AccessConfig, GatewayConfig, check_semantic_cache};
+use crate::kept::principal_of;
 use crate::ledger::PriceTable;
 use crate::loading::Progress;
 use crate::metrics::ProcessFacts;
@@ -162,8 +165,16 @@ impl Gateway {
         shutdown: impl Future<Output = impl Into<Shutdown> + Send> + Send,
     ) -> Result<(), GatewayError> {
         let listener = listener.into();
-        let Loading { mut config, shared, served, served_to_operator, served_to_ollama_clients, tls, .. } =
-            self.loading;
+        let Loading {
+            mut config,
+            shared,
+            served,
+            served_to_operator,
+            served_to_ollama_clients,
+            loaded,
+            tls,
+            ..
+        } = self.loading;
         for listener in [Some(&listener), self.ollama_listener.as_ref()].into_iter().flatten() {
             check_bind(&config.access, listener.is_local(), &listener.place())?;
         }
@@ -209,6 +220,7 @@ impl Gateway {
         of_ollama_clients.config.server.max_connections = n_ollama;
         config.server.max_connections -= n_ollama.min(config.server.max_connections.saturating_sub(1));
         let ended_with_clients = end_of(phase.subscribe());
+        let of_batches = phase.subscribe();
         let served = served.subscribe();
         let service = Service { served, config, phase, memory, tls, max_streams, observation };
         let (serving, ended) = oneshot::channel::<()>();
@@ -229,7 +241,11 @@ impl Gateway {
                 None => Ok(()),
             }
         };
-        tokio::try_join!(clients, operator, ollama_clients)?;
+        let batches = async {
+            answer_batches(loaded, of_batches).await;
+            Ok(())
+        };
+        tokio::try_join!(clients, operator, ollama_clients, batches)?;
         Ok(())
     }
 }
@@ -285,6 +301,16 @@ impl Loading {
     fn app(&self) -> &Arc<App> {
         let new_app = || Arc::new(App::new(self.config.clone(), Vec::new(), self.shared.clone(), None));
         self.loaded.get_or_init(new_app)
+    }
+
+    /// Answers a line of a batch that is answered without a server, once the models are there.
+    pub async fn answer_line(&self, request: LineRequest) -> LineAnswer {
+        LineAnswers::alone(self.app().clone()).answer(request).await
+    }
+
+    /// Name of whoever asks where no key is needed, as a line's request has it.
+    pub fn nobody() -> serde_json::Value {
+        principal_of(&Tenant::anonymous())
     }
 
     /// Whether a model may answer without a restart of the process, now or later.

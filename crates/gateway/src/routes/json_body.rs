@@ -25,6 +25,9 @@ use crate::rejection::{Rejection, body_not_read, memory_full};
 use crate::turns::Turn;
 use throng_api::{ApiError, IgnoredParameters, ReadOptions};
 
+/// Priority of the lines of batches.
+const LEAST_URGENT: i32 = i32::MAX;
+
 /// The body of a request that is said to be JSON.
 #[derive(Debug)]
 pub(super) struct JsonBody {
@@ -103,6 +106,20 @@ impl JsonBody {
         let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
         caller.set_tenant(Tenant::without_key(TenantId(Arc::from(tenant))));
         let (body, options) = (HeldBody { bytes, memory }, read_options(&app.config));
+        Ok(Self { body, options, caller: Arc::new(caller), exchange, repeatable: None, turn: None })
+    }
+
+    /// The body of a line of a batch of `tenant`, whose request is less urgent than any other.
+    ///
+    /// # Errors
+    /// 503 when there is no memory for it.
+    pub fn of_batch(app: &App, tenant: Tenant, headers: &HeaderMap, bytes: Bytes) -> Result<Self, ApiError> {
+        let memory = app.work.memory.reserve(Part::Bodies, bytes.len()).map_err(memory_full)?;
+        let caller = Caller::new(headers, "batch");
+        let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
+        caller.set_tenant(tenant);
+        let options = ReadOptions { most_urgent_priority: LEAST_URGENT, ..read_options(&app.config) };
+        let body = HeldBody { bytes, memory };
         Ok(Self { body, options, caller: Arc::new(caller), exchange, repeatable: None, turn: None })
     }
 

@@ -3,6 +3,7 @@
 
 mod adapters;
 mod admin;
+mod batch_endpoint;
 mod by_engine;
 mod client_paths;
 mod explain;
@@ -10,6 +11,7 @@ mod fleet;
 mod generate;
 mod health;
 mod json_body;
+mod kept;
 mod models;
 mod moderations;
 mod ollama;
@@ -30,7 +32,9 @@ use axum::response::Response;
 use axum::routing::{MethodRouter, delete, get, post};
 use http::Method;
 
+pub(crate) use self::batch_endpoint::BatchEndpoint;
 pub(crate) use self::client_paths::tidied;
+use self::kept::{batches, files, message_batches};
 use self::responses::conversations;
 use crate::app::App;
 use crate::auth::Tenant;
@@ -161,6 +165,22 @@ pub(crate) const ROUTES: &[Route] = &[
     keyed("/v1/responses/input_tokens", "POST", || post(tokenize::input_tokens)),
     keyed("/infill", "POST", || post(generate::infill)).in_form_of(&InfillEndpoint),
     keyed("/v1/messages", "POST", || post(generate::messages)).in_form_of(&Messages),
+    keyed("/v1/messages/batches", "GET, HEAD, POST", || {
+        get(message_batches::list).post(message_batches::create)
+    })
+    .in_form_of(&Messages),
+    keyed("/v1/messages/batches/{id}", "GET, HEAD, DELETE", || {
+        get(message_batches::get).delete(message_batches::delete)
+    })
+    .in_form_of(&Messages),
+    keyed("/v1/messages/batches/{id}/cancel", "POST", || post(message_batches::cancel)).in_form_of(&Messages),
+    keyed("/v1/messages/batches/{id}/results", GET, || get(message_batches::results)).in_form_of(&Messages),
+    keyed("/v1/files", "GET, HEAD, POST", || get(files::list).post(files::upload)),
+    keyed("/v1/files/{id}", "GET, HEAD, DELETE", || get(files::get).delete(files::delete)),
+    keyed("/v1/files/{id}/content", GET, || get(files::content)),
+    keyed("/v1/batches", "GET, HEAD, POST", || get(batches::list).post(batches::create)),
+    keyed("/v1/batches/{id}", GET, || get(batches::get)),
+    keyed("/v1/batches/{id}/cancel", "POST", || post(batches::cancel)),
     keyed("/v1/messages/count_tokens", "POST", || post(tokenize::count)).in_form_of(&Messages),
     keyed("/api/chat", "POST", || post(generate::ollama_chat)).in_form_of(&Chat),
     keyed("/api/generate", "POST", || post(generate::ollama_generate)).in_form_of(&Chat),

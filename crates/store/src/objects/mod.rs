@@ -11,7 +11,7 @@ pub use query::{ItemAfter, ItemQuery, ListOrder, MAX_PAGE_BYTES, MAX_PAGE_ENTRIE
 pub use write::{ItemPlace, NewItem, ObjectChange, ObjectWrite, Quota, Written};
 
 use crate::answers::ClaimBeat;
-use crate::store::StoreFuture;
+use crate::future::StoreFuture;
 
 /// Largest body of an object or an item in bytes.
 pub const MAX_OBJECT_BYTES: usize = 32 << 20;
@@ -136,7 +136,7 @@ pub struct PendingObject {
     pub key: ObjectKey,
     /// Its number, see [`StoredObject::number`].
     pub number: u64,
-    /// Who does the work, if somebody has claimed it.
+    /// The last sign of life of its owner, if somebody has claimed it.
     pub beat: Option<ClaimBeat>,
 }
 
@@ -154,8 +154,8 @@ pub trait ObjectStore: Debug + Send + Sync {
     /// Does all of these writes, which are of one tenant, or none of them.
     ///
     /// [`StoreError::Conflict`] for an object that is there already or has another version,
-    /// [`StoreError::UnknownObject`] for one that is not there, [`StoreError::LeaseLost`] where the owner that
-    /// a write names has no lease, and [`StoreError::Full`] beyond the quota.
+    /// [`StoreError::UnknownObject`] for one that is not there, [`StoreError::LeaseLost`] where the owner
+    /// that a write names has no lease, and [`StoreError::Full`] beyond the quota.
     ///
     /// [`StoreError::Conflict`]: crate::StoreError::Conflict
     /// [`StoreError::UnknownObject`]: crate::StoreError::UnknownObject
@@ -168,7 +168,7 @@ pub trait ObjectStore: Debug + Send + Sync {
     fn objects<'a>(&'a self, query: &'a ObjectQuery) -> StoreFuture<'a, Vec<StoredObject>>;
     /// Deletes an object with its items. Whether it was there.
     fn delete_object<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, bool>;
-    /// Reads a page of an object's items: at most [`MAX_PAGE_BYTES`] of them, or one. An empty page is the end.
+    /// Reads a page of an object's items: at most [`MAX_PAGE_BYTES`], or one item. An empty page is the end.
     fn items<'a>(&'a self, query: &'a ItemQuery) -> StoreFuture<'a, Vec<StoredItem>>;
     /// Reads numbers and ids of a page of an object's items.
     fn item_ids<'a>(&'a self, query: &'a ItemQuery) -> StoreFuture<'a, Vec<(u64, String)>>;

@@ -1,5 +1,5 @@
-//! Checks that what is added up beside the ledger and the objects is what their rows add up to. Does not know files and
-//! servers.
+//! Checks that what is added up beside the ledger and the objects is what their rows add up to. Does not know
+//! files and servers.
 
 use sqlx::{AnyPool, AssertSqlSafe, Row};
 

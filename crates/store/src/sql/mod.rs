@@ -31,10 +31,11 @@ use crate::answers::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer};
 use crate::audit::{AuditLine, AuditQuery};
 use crate::bounds::{MAX_TEXT_BYTES, bounded_text};
 use crate::error::StoreError;
+use crate::future::StoreFuture;
 use crate::key::{ApiKey, CreatedKey, KeyChange, KeyTable, NewKey};
 use crate::ledger::{DailyTotal, LedgerEntry, UsageQuery, UsageRow};
 use crate::limits::{LimitChange, LimitScope, Limits};
-use crate::store::{Store, StoreFuture};
+use crate::store::Store;
 
 /// Longest wait of a statement for another process's, of a caller for a connection, and for an answer.
 const WAIT_LIMIT: Duration = Duration::from_secs(5);

@@ -2,6 +2,7 @@
 //! are served.
 
 pub mod adapters;
+pub mod batch;
 pub mod chat;
 pub mod completion;
 pub mod conversation;

@@ -3,6 +3,7 @@
 
 pub mod chat_response;
 pub mod completion_response;
+pub mod files;
 pub mod logprobs;
 pub mod models;
 pub mod pooling_response;

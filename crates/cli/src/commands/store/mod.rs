@@ -1,6 +1,7 @@
-//! `throng store`: copies and checks the database, and prints its audit.
+//! `throng store`: copies and checks the database, prints its audit, exports and deletes what tenants keep.
 
 mod audit;
+mod tenants;
 
 use anyhow::Result;
 use throng_store::open_existing;
@@ -19,6 +20,8 @@ pub async fn run(arguments: &StoreArgs) -> Result<()> {
             Ok(output::line(format!("copied to {}", file.display()))?)
         }
         StoreCommand::Audit(arguments) => audit::run(arguments).await,
+        StoreCommand::Export(arguments) => tenants::export(arguments).await,
+        StoreCommand::Delete(arguments) => tenants::delete(arguments).await,
         StoreCommand::Check { database } => {
             open_existing(&database.database).await?.check().await?;
             Ok(output::line("the database is whole")?)

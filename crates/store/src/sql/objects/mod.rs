@@ -19,11 +19,11 @@ use super::{SqlStore, answered};
 use crate::answers::ClaimBeat;
 use crate::bounds::as_i64;
 use crate::error::StoreError;
+use crate::future::StoreFuture;
 use crate::objects::{
     ItemQuery, Lease, MAX_OBJECT_ID_BYTES, MAX_PAGE_BYTES, MAX_PAGE_ENTRIES, ObjectKey, ObjectKind,
     ObjectQuery, ObjectStore, ObjectUsage, ObjectWrite, PendingObject, StoredItem, StoredObject, Written,
 };
-use crate::store::StoreFuture;
 
 /// The condition of an object that has a name and has not expired; [`named`] binds its four parameters.
 macro_rules! is_named {

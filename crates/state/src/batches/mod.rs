@@ -1,0 +1,69 @@
+//! Batches: many requests, one a line, that are answered when nothing more urgent is to be computed. A batch
+//! is an object whose items are the results of its lines, each under its line's number, so that a line has
+//! one result however often its batch is taken up again.
+
+mod answerer;
+mod context;
+mod input;
+mod line;
+mod manage;
+mod message_results;
+mod record;
+mod runner;
+mod work;
+
+pub use answerer::{Answerer, LineAnswer, LineRequest};
+pub use context::{DEAD_AFTER, RunnerSettings};
+pub use line::{Line, LineFault, ReadLine, read_line};
+pub use manage::{
+    BatchQuery, NewBatch, NewMessageBatch, cancel, create, create_messages, delete, get, list, list_before,
+};
+pub use message_results::MessageResults;
+pub use record::{Batch, BatchFault, Counts, InputRef, Status, Times};
+pub use runner::Runner;
+
+use throng_store::ObjectKind;
+
+pub use crate::results::{Outcome, ResultLine, openai_result};
+
+/// Most lines of a batch.
+pub const MAX_LINES: u64 = 100_000;
+/// Seconds in which a batch is to be answered.
+pub const WINDOW_S: u64 = 24 * 60 * 60;
+/// Endpoints whose requests OpenAI's batches may have.
+pub const ENDPOINTS: &[&str] =
+    &["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"];
+/// Endpoint of the requests of Anthropic's batches.
+pub const MESSAGES: &str = "/v1/messages";
+
+/// Whose form a batch has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BatchForm {
+    /// OpenAI's: lines come from a file, results are files.
+    Openai,
+    /// Anthropic's: requests come with the batch, results are read from it.
+    Anthropic,
+}
+
+impl BatchForm {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Openai, Self::Anthropic];
+
+    /// Kind of the objects.
+    pub const fn kind(self) -> ObjectKind {
+        match self {
+            Self::Openai => ObjectKind::Batch,
+            Self::Anthropic => ObjectKind::MessageBatch,
+        }
+    }
+
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Openai => "batch_",
+            Self::Anthropic => "msgbatch_",
+        }
+    }
+}
+
+/// Name of a batch in sentences.
+const BATCH: &str = "batch";
