@@ -12,7 +12,7 @@ use crate::process::throng;
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// The sections that have settings of their own, and the keys of a section that are sections.
-const SECTIONS: [&str; 22] = [
+const SECTIONS: [&str; 23] = [
     "gateway.semantic_cache",
     "gateway.on_demand",
     "on_demand",
@@ -33,6 +33,7 @@ const SECTIONS: [&str; 22] = [
     "gateway.moderation",
     "gateway.response_cache",
     "gateway.autoscale",
+    "gateway.state",
     "worker",
     "replica",
 ];

@@ -30,7 +30,7 @@ pub(crate) async fn answer_batches(loaded: Arc<OnceLock<Arc<App>>>, phase: watch
     };
     let (app, store) = tokio::select! {
         ready = waiting => ready,
-        _ = ending.wait_for(|phase| *phase >= Phase::Draining) => return,
+        _ = ending.wait_for(|phase| *phase != Phase::Serving) => return,
     };
     let (stop, stopped) = watch::channel(false);
     let state = &app.config.state;
@@ -43,7 +43,7 @@ pub(crate) async fn answer_batches(loaded: Arc<OnceLock<Arc<App>>>, phase: watch
     };
     let runner = Runner::new(store, Arc::new(LineAnswers::beside_others(app.clone())), settings, stopped);
     let end = async {
-        let _ = ending.wait_for(|phase| *phase >= Phase::Draining).await;
+        let _ = ending.wait_for(|phase| *phase != Phase::Serving).await;
         let _ = stop.send(true);
     };
     tokio::join!(runner.run(), end);

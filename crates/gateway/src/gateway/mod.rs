@@ -321,7 +321,7 @@ impl Loading {
 
 /// Completes when a server in this phase begins to end, with how it does.
 async fn end_of(mut phase: watch::Receiver<Phase>) -> Shutdown {
-    match phase.wait_for(|phase| *phase >= Phase::Draining).await.as_deref() {
+    match phase.wait_for(|phase| *phase != Phase::Serving).await.as_deref() {
         Ok(Phase::HandedOver) => Shutdown::HandOver,
         _ => Shutdown::Drain,
     }

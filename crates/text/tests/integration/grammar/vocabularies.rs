@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use throng_text::grammar::{CompileLimits, GrammarCompiler};
-use throng_text::{GgufEncoderKeys, GgufVocabulary, Tokenizer};
+use throng_text::{GgufEncoderKeys, GgufInfillKeys, GgufVocabulary, Tokenizer};
 
 /// The starter model's tokenizer.
 pub static STARTER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
@@ -67,6 +67,7 @@ fn read(path: &Path) -> Option<Tokenizer> {
         add_bos_token: flag("add_bos_token"),
         add_eos_token: flag("add_eos_token"),
         add_space_prefix: flag("add_space_prefix"),
+        infill: GgufInfillKeys::default(),
         encoder: GgufEncoderKeys::default(),
     })
     .ok()
