@@ -15,12 +15,11 @@ const TWO_LETTERS: [(&str, &str); 3] =
     [("-tp", "--tensor-parallel-size"), ("-pp", "--pipeline-parallel-size"), ("-dp", "--data-parallel-size")];
 
 /// Words that other programs have for a command, and what does the same here.
-const OTHER_WORDS: [(&[&str], &str); 14] = [
-    (&["run"], "To chat: throng chat MODEL. To serve: throng serve MODEL"),
-    (&["start", "up", "server", "launch", "api", "llama-server"], "To serve: throng serve MODEL"),
-    (&["list", "ls"], "throng models lists the models on this machine"),
+const OTHER_WORDS: [(&[&str], &str); 13] = [
+    (&["start", "up", "server", "api", "llama-server"], "To serve: throng serve MODEL"),
+    (&["ls"], "throng list lists the models on this machine"),
     (&["ps", "status", "top"], "throng fleet status shows the workers and models of a running gateway"),
-    (&["rm", "remove", "delete", "uninstall"], "throng models remove NAME removes a model from the cache"),
+    (&["remove", "delete", "uninstall"], "throng rm NAME removes a model from the cache"),
     (&["get", "fetch", "download", "install"], "throng pull MODEL brings a model into the cache"),
     (&["show", "info", "describe"], "throng inspect MODEL prints what a model consists of"),
     (&["complete", "completion", "prompt", "llama-cli"], "throng generate MODEL continues one prompt"),
@@ -152,8 +151,8 @@ mod tests {
         let commands = ["serve", "chat", "pull"].map(str::to_owned);
         for (word, tip) in [
             ("serv", "Did you mean serve?"),
-            ("run", "throng chat MODEL"),
-            ("list", "throng models"),
+            ("ls", "throng list"),
+            ("remove", "throng rm NAME"),
             ("ps", "throng fleet status"),
             ("puul", "Did you mean pull?"),
         ] {

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use throng_http::{Listener, Phase, Shutdown, Tls};
 use throng_state::batches::{Answerer, LineAnswer, LineRequest};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::app::{App, Shared};
 use crate::auth::{ApiKeys, Tenant};
@@ -178,18 +178,7 @@ impl Gateway {
         for listener in [Some(&listener), self.ollama_listener.as_ref()].into_iter().flatten() {
             check_bind(&config.access, listener.is_local(), &listener.place())?;
         }
-        let shutdown = {
-            let ending = shared.ending.clone();
-            async move {
-                tokio::select! {
-                    how = shutdown => how.into(),
-                    () = ending.notified() => {
-                        tracing::info!("the operator ends the server: running streams may finish");
-                        Shutdown::Drain
-                    }
-                }
-            }
-        };
+        let shutdown = how_it_ends(shutdown, shared.ending.clone());
         let (phase, memory, max_streams) = (shared.phase, shared.memory, server::MAX_CLIENT_STREAMS);
         let (observers, keeps_bodies) = (self.observers, config.observability.access_log_bodies);
         let observation =
@@ -204,10 +193,8 @@ impl Gateway {
             max_streams,
             observation: Arc::new(Observation { recent: Arc::default(), observers, keeps_bodies }),
         };
-        let n_ollama = match &self.ollama_listener {
-            Some(_) => MAX_OLLAMA_CONNECTIONS.min(config.server.max_connections / 2).max(1),
-            None => 0,
-        };
+        let half = MAX_OLLAMA_CONNECTIONS.min(config.server.max_connections / 2).max(1);
+        let n_ollama = self.ollama_listener.as_ref().map_or(0, |_| half);
         let mut of_ollama_clients = Service {
             served: served_to_ollama_clients.subscribe(),
             config: config.clone(),
@@ -316,6 +303,20 @@ impl Loading {
     /// Whether a model may answer without a restart of the process, now or later.
     pub fn is_live(&self) -> bool {
         self.loaded.get().is_none_or(|app| app.is_live())
+    }
+}
+
+/// Completes when `shutdown` does, or when the operator ends the server.
+async fn how_it_ends(
+    shutdown: impl Future<Output = impl Into<Shutdown> + Send> + Send,
+    ending: Arc<Notify>,
+) -> Shutdown {
+    tokio::select! {
+        how = shutdown => how.into(),
+        () = ending.notified() => {
+            tracing::info!("the operator ends the server: running streams may finish");
+            Shutdown::Drain
+        }
     }
 }
 

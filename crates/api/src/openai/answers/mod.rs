@@ -141,7 +141,8 @@ impl Response {
         self.options.timings.then(|| tally.into())
     }
 
-    /// Writes the end of a stream: usage and timings as a chunk where either was requested, then the last event.
+    /// Writes the end of a stream: usage and timings as a chunk where either was requested, then the last
+    /// event.
     fn push_end<'a, C: Serialize>(
         &'a self,
         of_usage: impl FnOnce(&Envelope<'a>, Option<Usage>, Option<Timings>) -> C,
