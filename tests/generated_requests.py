@@ -248,6 +248,9 @@ class Checker:
             return
         if answer.get("type") == "error" and set(error) == {"type", "message", "code"}:
             return
+        # llama.cpp's, whose code is the status, with the code as the reason.
+        if set(error) == {"code", "message", "type", "param", "reason"} and isinstance(error["code"], int):
+            return
         kinds = {"message": str, "type": str, "code": str, "param": (str, type(None))}
         if set(error) != set(kinds) or not all(isinstance(error[name], kind) for name, kind in kinds.items()):
             yield f"an error of another form: {content[:200]}"

@@ -47,10 +47,10 @@ impl Gate {
 
 fn n_running(app: &App) -> usize {
     let routes = app.models.router.routes();
-    routes.iter().flat_map(|route| route.loads()).map(|load| load.n_running as usize).sum()
+    routes.iter().flat_map(|route| route.loads()).map(|load| load.n_running).sum()
 }
 
 fn n_waiting(app: &App) -> usize {
     let routes = app.models.router.routes();
-    routes.iter().flat_map(|route| route.loads()).map(|load| load.n_waiting as usize).sum()
+    routes.iter().flat_map(|route| route.loads()).map(|load| load.n_waiting).sum()
 }

@@ -284,7 +284,7 @@ mod tests {
         let whole = json!({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}], "usage": {}});
         for (pieces, n_calls, more) in [
             (&chunks[..], 2, json!({"tools": tools})),
-            (&[whole.clone()], 2, json!({"tools": tools})),
+            (std::slice::from_ref(&whole), 2, json!({"tools": tools})),
             (&chunks, 1, json!({"tools": tools, "parallel_tool_calls": false})),
         ] {
             let answer = answer(reader(more), pieces);

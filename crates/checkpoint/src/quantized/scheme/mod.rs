@@ -87,12 +87,15 @@ impl Scheme {
     }
 }
 
+/// Reads the fields of a configuration.
+type ReadScheme = fn(&Map<String, Value>) -> Result<Option<Scheme>, SchemeError>;
+
 /// Description of a method of quantization.
 struct Method {
     /// Its values of `quant_method`.
     names: &'static [&'static str],
     /// Reads its fields; `None` where no layer is decoded by a scheme.
-    read: fn(&Map<String, Value>) -> Result<Option<Scheme>, SchemeError>,
+    read: ReadScheme,
 }
 
 const METHODS: [Method; 8] = [
