@@ -52,7 +52,7 @@ pub async fn run(arguments: &BatchArgs) -> Result<()> {
     let n_failed = answered?;
     output.sync()?;
     let n_answered = output.n_done() - n_before;
-    Ok(line(&format!(
+    Ok(line(format!(
         "{n_answered} lines answered, {n_failed} of them with an error; {n_before} had been answered before"
     ))?)
 }

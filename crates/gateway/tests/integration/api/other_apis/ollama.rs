@@ -190,7 +190,7 @@ async fn answers_tell_where_their_time_went_in_the_place_of_their_api() {
     body["stream"] = json!(true);
     let answer = client.post("/v1/chat/completions", &body).await;
     let stream = answer.text();
-    let last = stream.lines().filter(|line| line.contains("\"timings\"")).next_back().expect("a chunk");
+    let last = stream.lines().rfind(|line| line.contains("\"timings\"")).expect("a chunk");
     assert!(last.contains("\"choices\":[]") && stream.trim_end().ends_with("[DONE]"), "{last}");
     let answer = client.post("/v1/messages", &body).await;
     let end = answer
