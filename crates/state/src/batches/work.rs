@@ -177,7 +177,7 @@ impl Work {
             if finished.is_empty() {
                 tokio::select! {
                     Some(answered) = running.next() => finished.push(answered),
-                    _ = beat.tick() => beat.reset_immediately(),
+                    _ = beat.tick() => self.beat().await?,
                     () = stopped(&mut stop) => return Err(Stop::Ending),
                 }
             }

@@ -206,7 +206,6 @@ async fn a_runner_that_is_told_to_end_gives_its_batches_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a batch in it does not end; which one is to be found"]
 async fn a_cancelled_batch_ends_and_a_broken_one_fails() {
     let place = Place::new().await;
     let batch = place.batch(&lines(5)).await;
