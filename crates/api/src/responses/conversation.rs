@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use super::input::{Entry, read_items};
 use super::item::Item;
-use super::tools::raw;
+use super::tools::read_metadata;
 use crate::error::ApiError;
 use crate::field::Kind::Custom;
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
@@ -30,8 +30,7 @@ pub const CONVERSATION_BODY_FIELDS: &[Field<ConversationBody>] = &[
     field(
         "metadata",
         Custom(Shape::StringMap, |b, node, _| {
-            Shape::StringMap.check(node)?;
-            b.metadata = Some(raw(node)?);
+            b.metadata = read_metadata(node)?;
             Ok(())
         }),
         "Kept with the conversation and given back.",

@@ -5,7 +5,7 @@ use throng_core::overload::ServiceClass;
 use throng_text::grammar::ConstraintSpec;
 
 use super::input::{Entry, MAX_ITEMS, read_input};
-use super::tools::{ToolChoice, Tools, raw, read_tool_choice, read_tools};
+use super::tools::{ToolChoice, Tools, raw, read_metadata, read_tool_choice, read_tools};
 use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom, Hint, Ignored, Integer, ModelName, Number, Refused, Text};
 use crate::field::{Field, Range, ReadOptions, Shape, field};
@@ -208,8 +208,7 @@ pub const FIELDS: &[Field<Body>] = &[
     field(
         "metadata",
         Custom(Shape::StringMap, |b, node, _| {
-            Shape::StringMap.check(node)?;
-            b.metadata = Some(raw(node)?);
+            b.metadata = read_metadata(node)?;
             Ok(())
         }),
         "Kept with the response and given back.",

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::error::ApiError;
+use crate::field::Shape;
 use crate::json::{JsonType, Node, TreeBudget};
 use crate::spec::{MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MAX_TOOLS, read_function};
 
@@ -109,6 +110,12 @@ impl Tools {
 /// A value as it was sent.
 pub(super) fn raw(node: &Node<'_, '_>) -> Result<Box<RawValue>, ApiError> {
     RawValue::from_string(node.text().to_owned()).map_err(|_| node.wrong_type("a JSON value"))
+}
+
+/// Reads what a client keeps with a response or a conversation, as it was written.
+pub(super) fn read_metadata(node: &Node<'_, '_>) -> Result<Option<Box<RawValue>>, ApiError> {
+    Shape::StringMap.check(node)?;
+    raw(node).map(Some)
 }
 
 fn type_of(tool: &Node<'_, '_>) -> Result<&'static str, ApiError> {

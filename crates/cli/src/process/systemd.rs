@@ -1,9 +1,11 @@
 //! systemd's side of a service: reports of its state, the watchdog, and a listening socket that systemd
 //! opened. Does nothing where there is no systemd. Does not know what the service does.
 
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use listenfd::ListenFd;
 
 /// Most bytes of a status line.
 const MAX_STATUS_BYTES: usize = 256;
@@ -79,13 +81,16 @@ pub enum PassedListener {
     Unix(std::os::unix::net::UnixListener),
 }
 
+/// The sockets of this process. They are read once, since reading them removes them from the environment.
+static PASSED: LazyLock<Mutex<ListenFd>> = LazyLock::new(|| Mutex::new(ListenFd::from_env()));
+
 /// A listening socket that was opened for this process (`LISTEN_FDS`), if there is one: the first is for
 /// clients, the next ones for the operator and for Ollama's clients, where those have one.
 ///
 /// # Errors
 /// When it does not listen for streams, or there are more.
 pub fn passed_listener(number: usize) -> Result<Option<PassedListener>> {
-    let mut passed = listenfd::ListenFd::from_env();
+    let mut passed = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
     if passed.len() > MAX_SOCKETS {
         bail!("{} sockets were passed in LISTEN_FDS, and {MAX_SOCKETS} can be used", passed.len());
     }

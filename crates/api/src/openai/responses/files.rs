@@ -98,6 +98,14 @@ pub struct ObjectList<T> {
     pub has_more: bool,
 }
 
+impl<T> ObjectList<T> {
+    /// A page of a list, whose entries have these ids.
+    pub fn new(data: Vec<T>, has_more: bool, id_of: impl Fn(&T) -> &str) -> Self {
+        let id = |entry: Option<&T>| entry.map(|entry| id_of(entry).to_owned());
+        Self { object: "list", first_id: id(data.first()), last_id: id(data.last()), has_more, data }
+    }
+}
+
 /// Something that was deleted.
 #[derive(Debug, Clone, Serialize)]
 pub struct DeletedObject {

@@ -50,14 +50,7 @@ pub(in crate::routes) async fn list(
     let state = state_of(&app, &caller)?;
     let page = batches::list(&state, BatchForm::Openai, &BatchQuery { after, limit }).await;
     let page = page.map_err(state_error)?.filter_map(|batch| Some(batch_object(batch)));
-    let id = |batch: Option<&BatchObject>| batch.map(|batch| batch.id.clone());
-    Ok(Json(ObjectList {
-        object: "list",
-        first_id: id(page.data.first()),
-        last_id: id(page.data.last()),
-        has_more: page.has_more,
-        data: page.data,
-    }))
+    Ok(Json(ObjectList::new(page.data, page.has_more, |batch| &batch.id)))
 }
 
 /// `GET /v1/batches/{id}`.

@@ -62,14 +62,7 @@ pub(in crate::routes) async fn list(
     let query = FileQuery { purpose, after, order: order.unwrap_or(ListOrder::Descending), limit };
     let page = files::list(&state_of(&app, &caller)?, &query).await.map_err(state_error)?;
     let page = page.filter_map(|file| Some(file_object(file)));
-    let id = |file: Option<&FileObject>| file.map(|file| file.id.clone());
-    Ok(Json(ObjectList {
-        object: "list",
-        first_id: id(page.data.first()),
-        last_id: id(page.data.last()),
-        has_more: page.has_more,
-        data: page.data,
-    }))
+    Ok(Json(ObjectList::new(page.data, page.has_more, |file| &file.id)))
 }
 
 /// `GET /v1/files/{id}`.
