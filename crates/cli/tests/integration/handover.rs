@@ -222,3 +222,18 @@ fn a_gateway_is_exchanged_under_load() {
     std::fs::write(&config, format!("[[replica]]\nurl = \"throng://{listen}\"\n")).expect("written");
     restart_under_load(&["gateway", "--config", config.to_str().expect("a path")], &config);
 }
+
+#[test]
+fn every_listener_goes_to_the_new_process() {
+    let (operators, ollamas) = (free_port(), free_port());
+    let (admin_listen, ollama) = (format!("127.0.0.1:{operators}"), format!("--ollama={ollamas}"));
+    let small = ["--threads", "1", "--kv-cache-memory", "48MiB"];
+    let more = ["--admin-key", "operators-key", "--admin-listen", &admin_listen, &ollama];
+    let mut server = Exchanged::start(&[&["serve"][..], &small, &more].concat());
+    let expected = ask(server.first.port);
+    for _ in 0..2 {
+        server.exchange();
+        assert_eq!((ask(server.first.port), ask(ollamas)), (expected.clone(), expected.clone()));
+        TcpStream::connect(("127.0.0.1", operators)).expect("the operator's socket listens");
+    }
+}
