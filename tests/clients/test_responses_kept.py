@@ -201,7 +201,11 @@ def test_a_background_response_outlives_its_server(start, database, keys, elsewh
     server = context.__enter__()
     try:
         with library(server, keys[0]) as client:
-            asked = dict(model=MODEL, input="Tell a long story.", temperature=1, max_output_tokens=600)
+            # However the dice fall, the answer is long.
+            flags = {"type": "array", "items": {"type": "boolean"}, "minItems": 300}
+            schema = {"type": "object", "properties": {"a": flags}, "required": ["a"], "additionalProperties": False}
+            long = {"format": {"type": "json_schema", "name": "long", "schema": schema}}
+            asked = dict(model=MODEL, input="Go on.", temperature=1, max_output_tokens=900, text=long)
             stream = client.responses.create(
                 background=True, stream=True, extra_body={"frequency_penalty": 0.5}, **asked
             )

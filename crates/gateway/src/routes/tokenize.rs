@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header;
-use throng_fleet::upstream::Endpoint;
+use throng_fleet::upstream::{Endpoint, named_model};
 use throng_http::memory::Part;
 
 use super::by_engine::answer_by_engine;
@@ -19,15 +19,17 @@ use crate::generation::{
     Abandoned, FrameWriter, Frames, encode_conversation, encode_text, on_blocking_thread, tokenizer_of,
 };
 use crate::rejection::{Rejection, memory_full};
+use crate::served_model::ModelEntry;
 use throng_api::anthropic::CountTokensRequest;
 use throng_api::openai::tokenize::{DetokenizeResponse, TokenStrings, TokenizeResponse};
 use throng_api::openai::{DetokenizeRequest, TokenizeInput, TokenizeRequest};
 use throng_api::responses::CreateRequest;
+use throng_api::spec::Conversation;
 use throng_api::{ApiError, IgnoredParameters};
 
 /// `POST /tokenize`.
 pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
-    answer(app, body, Endpoint::Tokenize, |app, body, abandoned| {
+    answer(app, body, Some(Endpoint::Tokenize), |app, body, abandoned| {
         let (key_holder, (mut request, mut memory)) =
             (body.caller.key_holder(), body.read(TokenizeRequest::parse)?);
         let route = app.find_model(&key_holder, request.model.as_deref())?;
@@ -61,18 +63,13 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
 
 /// `POST /v1/messages/count_tokens`.
 pub(super) async fn count(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
-    answer(app, body, Endpoint::Tokenize, |app, body, abandoned| {
+    answer(app, body, None, |app, body, abandoned| {
         let (key_holder, (mut request, memory)) =
             (body.caller.key_holder(), body.read(CountTokensRequest::parse)?);
-        let route = app.find_model(&key_holder, Some(&request.model))?;
-        let model = &*route.model;
-        let conversation = &mut request.conversation;
-        conversation.ignore_unread_variables(|name| model.template_reads(name));
-        let tokenizer = tokenizer_of(model, "messages")?;
-        let encoded =
-            encode_conversation(model, tokenizer, conversation, "messages", &app.work.memory, abandoned)?;
+        let model = app.find_model(&key_holder, Some(&request.model))?.model;
+        let n_tokens = n_tokens_of(app, &model, &mut request.conversation, "messages", abandoned)?;
         drop(memory);
-        let count = serde_json::json!({"input_tokens": encoded.tokens.len()});
+        let count = serde_json::json!({"input_tokens": n_tokens});
         Ok((writer(app).json(&count)?, request.ignored))
     })
     .await
@@ -81,19 +78,13 @@ pub(super) async fn count(State(app): AppState, body: JsonBody) -> Result<Respon
 
 /// `POST /v1/responses/input_tokens`.
 pub(super) async fn input_tokens(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
-    answer(app, body, Endpoint::Tokenize, |app, body, abandoned| {
+    answer(app, body, None, |app, body, abandoned| {
         let (key_holder, (mut request, memory)) =
             (body.caller.key_holder(), body.read(CreateRequest::parse_to_count)?);
-        let route = app.find_model(&key_holder, request.model.as_deref())?;
-        let model = &*route.model;
-        let conversation = &mut request.conversation;
-        conversation.ignore_unread_variables(|name| model.template_reads(name));
-        let tokenizer = tokenizer_of(model, "input")?;
-        let encoded =
-            encode_conversation(model, tokenizer, conversation, "input", &app.work.memory, abandoned)?;
+        let model = app.find_model(&key_holder, request.model.as_deref())?.model;
+        let n_tokens = n_tokens_of(app, &model, &mut request.conversation, "input", abandoned)?;
         drop(memory);
-        let count =
-            serde_json::json!({"object": "response.input_tokens", "input_tokens": encoded.tokens.len()});
+        let count = serde_json::json!({"object": "response.input_tokens", "input_tokens": n_tokens});
         Ok((writer(app).json(&count)?, request.ignored))
     })
     .await
@@ -102,7 +93,7 @@ pub(super) async fn input_tokens(State(app): AppState, body: JsonBody) -> Result
 
 /// `POST /detokenize`.
 pub(super) async fn detokenize(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
-    answer(app, body, Endpoint::Detokenize, |app, body, _| {
+    answer(app, body, Some(Endpoint::Detokenize), |app, body, _| {
         let (key_holder, (request, mut memory)) =
             (body.caller.key_holder(), body.read(DetokenizeRequest::parse)?);
         let route = app.find_model(&key_holder, request.model.as_deref())?;
@@ -121,6 +112,20 @@ pub(super) async fn detokenize(State(app): AppState, body: JsonBody) -> Result<R
     })
     .await
     .map_err(Rejection::from)
+}
+
+/// Number of tokens of a conversation as the model's chat template writes it; `param` holds its messages.
+fn n_tokens_of(
+    app: &App,
+    model: &ModelEntry,
+    conversation: &mut Conversation,
+    param: &'static str,
+    abandoned: &Abandoned,
+) -> Result<usize, ApiError> {
+    conversation.ignore_unread_variables(|name| model.template_reads(name));
+    let tokenizer = tokenizer_of(model, param)?;
+    let encoded = encode_conversation(model, tokenizer, conversation, param, &app.work.memory, abandoned)?;
+    Ok(encoded.tokens.len())
 }
 
 fn writer(app: &App) -> FrameWriter {
@@ -142,18 +147,30 @@ pub(super) async fn info(
     Ok(([(header::CONTENT_TYPE, "application/json")], config.to_owned()).into_response())
 }
 
+/// Does `work` for a model of this gateway. One of upstream engines is asked for at its `endpoint` there.
 async fn answer(
     app: Arc<App>,
     body: JsonBody,
-    endpoint: Endpoint,
+    endpoint: Option<Endpoint>,
     work: impl FnOnce(&App, JsonBody, &Abandoned) -> Result<(Frames, IgnoredParameters), ApiError>
     + Send
     + 'static,
 ) -> Result<Response, ApiError> {
     body.bring_model(&app, None).await?;
-    let body = match answer_by_engine(&app, body, endpoint).await {
-        ControlFlow::Break(answered) => return answered,
-        ControlFlow::Continue(body) => body,
+    let body = match endpoint {
+        Some(endpoint) => match answer_by_engine(&app, body, endpoint).await {
+            ControlFlow::Break(answered) => return answered,
+            ControlFlow::Continue(body) => body,
+        },
+        None => {
+            let named = named_model(body.bytes());
+            app.check_permission(&body.caller.key_holder(), named.as_deref(), body.is_repeatable())?;
+            if app.models.upstreams.asked_for(None, body.bytes()).is_some() {
+                let reason = "The tokens of messages are counted for models of this server alone.";
+                return Err(ApiError::unsupported_by_model("model", reason));
+            }
+            body
+        }
     };
     let (caller, state) = (body.caller.clone(), app.clone());
     let (frames, ignored) = on_blocking_thread(&app.work.turns, &caller, body.n_bytes(), move |abandoned| {

@@ -243,3 +243,29 @@ async fn a_request_waits_for_the_first_probe_of_an_engine() {
     });
     assert_eq!(reply.json()["choices"][0]["message"]["content"], "here", "{}", reply.text());
 }
+
+#[tokio::test]
+async fn an_engine_answers_responses_and_is_not_asked_to_count_messages() {
+    let told = json!({"role": "assistant", "content": "Good day"});
+    let usage = json!({"prompt_tokens": 3, "completion_tokens": 2});
+    let told = json!({"choices": [{"index": 0, "message": told, "finish_reason": "stop"}], "usage": usage});
+    let at_once = whole(200, &told.to_string());
+    let engine = Scripted::start(move |_| at_once.clone()).await;
+    let place = Place::start(&[replica(engine.address, "there")]).await;
+    place.until(1, "ready").await;
+    let told = place.ask("/v1/responses", &json!({"model": "paper", "input": "Hi"})).await.json();
+    assert_eq!(
+        (&told["status"], &told["output"][0]["content"][0]["text"], &told["usage"]["input_tokens"]),
+        (&json!("completed"), &json!("Good day"), &json!(3)),
+        "{told}"
+    );
+    for (path, body) in [
+        ("/v1/responses/input_tokens", json!({"model": "paper", "input": "Hi"})),
+        ("/v1/messages/count_tokens", message(json!({}))),
+    ] {
+        let reply = place.ask(path, &body).await;
+        let told = reply.json();
+        assert_eq!(reply.status, 400, "{path}: {told}");
+        assert!(told["error"]["message"].as_str().is_some_and(|why| why.contains("counted")), "{told}");
+    }
+}
