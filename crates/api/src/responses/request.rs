@@ -52,8 +52,7 @@ impl CreateRequest {
         if body.previous_response_id.is_some() && body.conversation.is_some() {
             return Err(ApiError::mutually_exclusive("previous_response_id", "conversation"));
         }
-        let has_input =
-            body.input.as_ref().is_some_and(|input| !input.is_empty()) || body.instructions.is_some();
+        let has_input = body.input.as_ref().is_some_and(|input| !input.is_empty());
         if !has_input && body.previous_response_id.is_none() && body.conversation.is_none() {
             return Err(ApiError::missing_required_parameter("input"));
         }
