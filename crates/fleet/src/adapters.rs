@@ -98,7 +98,7 @@ pub struct Adapters {
 #[derive(Debug)]
 struct Names {
     by_name: BTreeMap<String, Entry>,
-    /// Which name may be given, and which adapter makes room.
+    /// Names that are given, and the choice of the adapter that makes room.
     decisions: AdapterNames,
 }
 

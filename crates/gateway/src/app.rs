@@ -293,7 +293,7 @@ impl App {
             || routes.iter().any(|route| route.status() != Status::Lost)
     }
 
-    /// What answers of upstream engines need of it.
+    /// Parts of it that answers of upstream engines need.
     ///
     /// # Errors
     /// 503 while it takes no new requests.

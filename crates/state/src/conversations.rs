@@ -33,7 +33,7 @@ pub struct Conversation {
     pub id: String,
     /// Time of its creation.
     pub created_unix_s: u64,
-    /// What its client keeps with it.
+    /// Notes of its client.
     pub metadata: Box<RawValue>,
 }
 
@@ -51,7 +51,7 @@ pub struct ItemPage {
     pub has_more: bool,
 }
 
-/// Which items of a list are given.
+/// Range of a list.
 #[derive(Debug, Clone)]
 pub struct PageQuery {
     /// The page begins behind this item.

@@ -8,7 +8,7 @@ use crate::error::StateError;
 /// Seconds after which a store may answer again.
 const RETRY_AFTER_S: u32 = 2;
 
-/// What a client is told of a store's error.
+/// The client's error for a store's error.
 pub(crate) fn api_error(error: StoreError) -> ApiError {
     if !matches!(error, StoreError::Full) {
         tracing::warn!(%error, "the store of objects failed");

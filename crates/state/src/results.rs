@@ -8,7 +8,7 @@ use throng_store::{ItemAfter, ItemQuery, MAX_PAGE_ENTRIES, NewItem, ObjectKind, 
 use crate::error::StateError;
 use crate::tenant::TenantState;
 
-/// Which results of a batch a file shows.
+/// Choice of the results of a batch that a file shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResultPart {
@@ -23,7 +23,7 @@ pub enum ResultPart {
 pub(crate) struct ResultsOf {
     /// Id of the batch.
     pub batch: String,
-    /// Which of its results.
+    /// Choice of its results.
     pub part: ResultPart,
 }
 

@@ -8,7 +8,7 @@ use throng_store::{
 
 use crate::error::StateError;
 
-/// What a tenant has in a database, and how much it may have.
+/// Objects of a tenant in a database, and how much it may have.
 #[derive(Debug, Clone)]
 pub struct TenantState {
     store: Arc<dyn Store>,
@@ -20,7 +20,7 @@ pub struct TenantState {
 /// A page of a list.
 #[derive(Debug, Clone)]
 pub struct Page<T> {
-    /// What is listed.
+    /// Entries of the page.
     pub data: Vec<T>,
     /// Whether there is more after it.
     pub has_more: bool,

@@ -4,5 +4,5 @@ use futures_util::future::BoxFuture;
 
 use crate::error::StoreError;
 
-/// What a store's methods return.
+/// Result of a store's methods.
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;

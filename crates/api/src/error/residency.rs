@@ -52,7 +52,7 @@ impl ApiError {
         error.retry_after(retry_after_s)
     }
 
-    /// What a client asks for is done on the machine of the server alone; `instead` is a whole sentence.
+    /// Refuses what is done on the machine of the server alone; `instead` is a whole sentence.
     pub fn not_over_http(instead: &str) -> Self {
         Self::bad_request("unsupported_by_server", instead.to_owned())
     }

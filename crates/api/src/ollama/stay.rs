@@ -7,10 +7,10 @@ use crate::field::{Range, Shape};
 use crate::json::{JsonType, MAX_MEMBERS, Node};
 use crate::model_name::MAX_MODEL_NAME_BYTES;
 
-/// What `keep_alive` may be.
+/// Forms of `keep_alive`.
 pub(super) const KEEP_ALIVE_SHAPE: Shape =
     Shape::AnyOf(&[Shape::Text(MAX_DURATION_BYTES), Shape::Number(Range::closed(f64::MIN, f64::MAX))]);
-/// What `keep_alive` is for.
+/// Purpose of `keep_alive`.
 pub(super) const KEEP_ALIVE: &str = "How long a model that comes on demand stays in memory without requests \
     (5m, 1h30m, or seconds; negative: for good; 0: not at all), where the operator unloads unused models.";
 /// Longest text of a duration.
@@ -70,7 +70,7 @@ fn seconds_of(text: &str) -> Option<f64> {
     Some(sign * ns / 1e9)
 }
 
-/// What a request says about its model's stay in memory.
+/// A model's stay in memory, as a request asks for it.
 #[derive(Debug, Default)]
 pub struct StayRequest {
     /// The model.
@@ -82,7 +82,7 @@ pub struct StayRequest {
 }
 
 impl StayRequest {
-    /// What a body says, without a check of the rest of it; `None` for one that is at fault.
+    /// Reads it from a body, without a check of the rest; `None` for one that is at fault.
     pub fn peek(body: &[u8]) -> Option<Self> {
         let mut found = Self { is_empty: true, ..Self::default() };
         let members = |key: &str, value: Node<'_, '_>| {

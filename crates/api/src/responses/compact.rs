@@ -17,7 +17,7 @@ use crate::events::Events;
 use crate::field::ReadOptions;
 use crate::spec::{ContentPart, GenerationSpec, Input, Message, Role};
 
-/// What the model is asked for behind the conversation.
+/// Request to the model behind the conversation.
 const ASK: &str = "Summarise the conversation above for yourself, so that you can go on with it from \
     the summary alone: what was asked, what was done and found out, decisions, names, numbers, file paths and open \
     questions. Write only the summary.";

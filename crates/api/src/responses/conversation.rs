@@ -17,7 +17,7 @@ const MAX_ADDED: usize = 20;
 /// A request to make or change a conversation.
 #[derive(Debug, Default)]
 pub struct ConversationBody {
-    /// What its client keeps with it.
+    /// Notes of its client.
     pub metadata: Option<Box<RawValue>>,
     /// Its first items.
     pub items: Vec<Item>,
@@ -57,7 +57,7 @@ impl ConversationBody {
         Ok(body)
     }
 
-    /// What its client keeps with it, an empty object if nothing.
+    /// Notes of its client, an empty object if there are none.
     pub fn metadata_or_none(&self) -> Box<RawValue> {
         self.metadata.clone().unwrap_or_else(|| RawValue::from_string("{}".to_owned()).unwrap_or_default())
     }

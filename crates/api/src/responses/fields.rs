@@ -20,7 +20,7 @@ const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", 
 const VERBOSITIES: &[&str] = &["low", "medium", "high"];
 const SUMMARIES: &[&str] = &["auto", "concise", "detailed"];
 const SERVICE_TIERS: &[&str] = &["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"];
-/// What an answer can include. Only the first two are of this server's items.
+/// Values of `include`. Only the first two concern items of this server.
 const INCLUDABLE: &[&str] = &[
     "reasoning.encrypted_content",
     "message.output_text.logprobs",

@@ -7,7 +7,7 @@ use super::item::{Author, Content, Item, Output, decode_opaque};
 use crate::error::{ApiError, echo};
 use crate::spec::{ContentPart, MAX_MESSAGES, Message, Role, ToolCall};
 
-/// What introduces a summary in the place of older items.
+/// Introduction of a summary in the place of older items.
 const SUMMARY: &str = "A summary of the conversation so far:\n\n";
 
 /// Makes messages of items. Items of one turn of the model become one message, and the result of each call

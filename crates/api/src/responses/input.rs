@@ -51,7 +51,7 @@ const N_READ_TYPES: usize = 8;
 const AUTHORS: &[&str] = &["user", "assistant", "system", "developer"];
 const STATUSES: &[&str] = &["in_progress", "completed", "incomplete"];
 
-/// What a request has in the place of an item.
+/// An entry of a request's input.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
     /// The item itself.
@@ -290,7 +290,7 @@ fn read_thoughts(node: &Node<'_, '_>) -> Result<Vec<Thought>, ApiError> {
     Ok(thoughts)
 }
 
-/// What calls of functions and of custom tools have alike.
+/// Fields that calls of functions and of custom tools share.
 struct CallParts {
     id: String,
     call_id: String,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub enum Item {
     /// Something that was said.
     Message(Message),
-    /// What the model thought.
+    /// The model's thoughts.
     Reasoning(Reasoning),
     /// A call of a function.
     FunctionCall(FunctionCall),
@@ -118,7 +118,7 @@ pub struct TopLogprob {
     pub logprob: f32,
 }
 
-/// What the model thought.
+/// The model's thoughts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reasoning {
     /// Its id.
@@ -157,7 +157,7 @@ pub enum Thought {
 pub struct FunctionCall {
     /// The id of the item.
     pub id: String,
-    /// What its result refers to.
+    /// Id to which its result refers.
     pub call_id: String,
     /// The function.
     pub name: String,
@@ -175,14 +175,14 @@ pub struct FunctionCall {
 pub struct CustomToolCall {
     /// The id of the item.
     pub id: String,
-    /// What its result refers to.
+    /// Id to which its result refers.
     pub call_id: String,
     /// The tool.
     pub name: String,
     /// The namespace of the tool, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// What it is given.
+    /// Its input.
     pub input: String,
     /// How far it is.
     pub status: ItemStatus,
@@ -193,15 +193,15 @@ pub struct CustomToolCall {
 pub struct CallOutput {
     /// The id of the item.
     pub id: String,
-    /// Which call it answers.
+    /// Id of the call that it answers.
     pub call_id: String,
-    /// What the tool gave.
+    /// Output of the tool.
     pub output: Output,
     /// How far it is.
     pub status: ItemStatus,
 }
 
-/// What a tool gave.
+/// Output of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Output {
@@ -226,12 +226,12 @@ pub struct Ids {
     response: String,
 }
 
-/// Which list of a response an item is in.
+/// List of a response that has an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// What it was asked.
+    /// Items that it was given.
     Input,
-    /// What it answered.
+    /// Items that it answered with.
     Output,
 }
 
@@ -300,7 +300,7 @@ impl Item {
         }
     }
 
-    /// What the ids of its kind begin with.
+    /// Prefix of the ids of its kind.
     pub fn prefix(&self) -> &'static str {
         match self {
             Self::Message(_) => "msg",

@@ -39,7 +39,7 @@ impl OpenItem {
         }
     }
 
-    /// What its id begins with.
+    /// Prefix of its id.
     pub fn prefix(&self) -> &'static str {
         match self {
             Self::Message { .. } => "msg",

@@ -194,7 +194,7 @@ impl Body {
 pub struct CountedInput {
     /// The model's name, if there is one.
     pub model: Option<String>,
-    /// What its chat template is given.
+    /// Input of its chat template.
     pub conversation: Conversation,
     /// Parameters without effect.
     pub ignored: IgnoredParameters,

@@ -7,7 +7,7 @@ use super::item::{Ids, Item};
 use super::slot::ResponseSlot;
 use crate::error::ApiError;
 
-/// What of a request concerns what is kept.
+/// Parameters of a request about kept responses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StateParameters {
     /// Whether the response is to be kept, if the request says so.
@@ -91,7 +91,7 @@ impl StateParameters {
     }
 }
 
-/// What is kept of a request's conversation, and how its response is kept.
+/// The kept part of a request's conversation, and how its response is kept.
 #[derive(Debug, Clone, Default)]
 pub struct TurnContext {
     /// The items before its input.

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::item::Ids;
 use super::slot::ResponseSlot;
 
-/// What an answer repeats of its request.
+/// Parameters that an answer repeats of its request.
 #[derive(Debug)]
 pub(super) struct Echo {
     pub background: bool,

@@ -71,7 +71,7 @@ pub enum Prompt {
     Text(String),
     /// Tokens, at least one; not yet checked against a vocabulary.
     Tokens(Vec<TokenId>),
-    /// What stands around a gap that the model fills.
+    /// Texts around a gap that the model fills.
     Infill(Box<Infill>),
 }
 

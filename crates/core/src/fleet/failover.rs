@@ -37,7 +37,7 @@ struct Progress {
     has_ended: bool,
 }
 
-/// What is still to be done of a request whose prompt has been computed and reported.
+/// The rest of a request whose prompt has been computed and reported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rest {
     /// Choice of tokens, without reports of the prompt.

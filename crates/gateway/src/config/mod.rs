@@ -57,7 +57,7 @@ pub struct GatewayConfig {
     pub on_demand: OnDemandConfig,
     /// Settings for the number of workers.
     pub autoscale: AutoscaleSection,
-    /// What is kept between requests.
+    /// Bounds and retention of objects that are kept between requests.
     pub state: StateConfig,
 }
 

@@ -328,7 +328,7 @@ async fn end_of(mut phase: watch::Receiver<Phase>) -> Shutdown {
     }
 }
 
-/// What requests of a listener are answered with.
+/// Services that answer the requests of a listener.
 fn served(app: &Arc<App>, audience: Audience) -> Served {
     let (metrics, router) = (app.observed.metrics.http.clone(), routes::router(app.clone(), audience));
     let tidy = match audience {

@@ -36,7 +36,7 @@ pub(super) struct UpstreamGeneration {
     may_end_with_context: bool,
     ignored: IgnoredParameters,
     max_tokens_param: &'static str,
-    /// What the request takes until an engine has begun to answer.
+    /// Memory of the request until an engine has begun to answer.
     memory: Reservation,
 }
 

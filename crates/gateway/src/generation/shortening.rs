@@ -18,7 +18,7 @@ pub(super) fn room_for_prompt(options: &GenerationOptions, max_model_len: u32) -
 /// tokens, which `n_tokens` counts.
 ///
 /// # Errors
-/// Those of `encode`, if not even the latest turn fits.
+/// The errors of `encode`, if not even the latest turn fits.
 pub(super) fn encode_fitting<T>(
     conversation: &mut Conversation,
     room: usize,

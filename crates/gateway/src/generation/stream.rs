@@ -27,7 +27,7 @@ use crate::config::GatewayConfig;
 /// A silent stream looks this often whether it waits for a worker, and says so.
 const WAITING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a stream consists of, as its client is shown it. Dropping it settles what was used.
+/// The content of a stream, as its client is shown it. Dropping it settles what was used.
 pub(crate) trait StreamSource: Send + 'static {
     /// The media type.
     fn stream_type(&self) -> &'static str;
@@ -39,7 +39,7 @@ pub(crate) trait StreamSource: Send + 'static {
     /// called again without loss.
     ///
     /// # Errors
-    /// What the client is to be told at the end of a stream that broke.
+    /// The error that the client is told at the end of a stream that broke.
     fn next(&mut self, out: &mut Events) -> impl Future<Output = Result<bool, ApiError>> + Send;
 
     /// Writes something that clients ignore.
@@ -103,7 +103,7 @@ impl StreamSource for WrittenAnswer {
     }
 }
 
-/// What a stream needs of the server and its connection.
+/// Parts of the server and of the connection that a stream needs.
 #[derive(Debug)]
 pub(crate) struct StreamSetting {
     /// The caller of the request.

@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::retry_after::retry_after_s;
 
-/// What the caller keeps.
+/// Kept objects of the caller.
 ///
 /// # Errors
 /// 404 where there is no database.

@@ -24,7 +24,7 @@ enum Principal {
     Tenant,
 }
 
-/// What a token stood for.
+/// Claims of a token that name its holder.
 #[derive(Debug, Serialize, Deserialize)]
 struct Token {
     id: String,

@@ -35,7 +35,7 @@ pub enum PullFault {
         file: String,
         /// Its size.
         n_bytes: u64,
-        /// What is left of the bound.
+        /// Bytes that are left of the bound.
         left_bytes: u64,
     },
     /// Too many were brought since the server began; the loader says how many it brings.

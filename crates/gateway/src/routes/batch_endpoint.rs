@@ -52,7 +52,7 @@ impl BatchEndpoint {
     /// be.
     ///
     /// # Errors
-    /// Those of the endpoint.
+    /// The errors of the endpoint.
     pub async fn answer(
         self,
         app: Arc<App>,

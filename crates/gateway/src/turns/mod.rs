@@ -79,7 +79,7 @@ impl Turn {
     /// The turn of a response whose process has died.
     ///
     /// # Errors
-    /// Those of [`Self::of`].
+    /// The errors of [`Self::of`].
     async fn of_orphan(app: &App, orphan: &Orphan) -> Result<Option<Arc<Self>>, ApiError> {
         let body = Bytes::from(orphan.request.body.clone());
         let Some((parameters, responses)) = StateParameters::of(&body).zip(app.policy.responses()) else {

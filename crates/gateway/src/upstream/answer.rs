@@ -25,7 +25,7 @@ use crate::metrics::ModelMetrics;
 /// Starts the answer to a request, which `reader` reads.
 ///
 /// # Errors
-/// Those of [`begin`]; the reason of an engine that rejects the request.
+/// The errors of [`begin`]; the reason of an engine that rejects the request.
 pub(crate) async fn answer(
     setting: &Setting<'_>,
     job: &UpstreamJob<'_>,

@@ -31,7 +31,7 @@ const COPIES: usize = 2;
 /// Answers a request for the model.
 ///
 /// # Errors
-/// Those of [`begin`], and 400 for what cannot be read.
+/// The errors of [`begin`], and 400 for what cannot be read.
 pub(crate) async fn pass_through(
     setting: &Setting<'_>,
     model: &UpstreamModel,

@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The request of a line.
 #[derive(Debug, Clone)]
 pub struct LineRequest {
-    /// Whose batch it is.
+    /// Tenant of the batch.
     pub tenant: String,
     /// Name of its maker, as whoever generates has written it down.
     pub principal: Value,

@@ -35,7 +35,7 @@ impl RunnerSettings {
     }
 }
 
-/// What the work of a batch needs.
+/// Surroundings of the work of a batch.
 #[derive(Debug, Clone)]
 pub(super) struct Context {
     pub store: Arc<dyn Store>,

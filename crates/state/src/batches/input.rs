@@ -19,7 +19,7 @@ pub(super) struct InputLine {
 pub(super) struct LineReader {
     chunks: ItemReader,
     max_line_bytes: usize,
-    /// What has been read and not given out.
+    /// Bytes that have been read and not given out.
     buffer: Vec<u8>,
     /// Where the next line begins in `buffer`.
     start: usize,

@@ -15,14 +15,14 @@ use crate::tenant::{Page, TenantState};
 /// How often a change is tried again when a runner has changed the batch at the same time.
 const N_TRIES: usize = 8;
 
-/// What a client says of a batch in OpenAI's form.
+/// A batch in OpenAI's form, as its client asks for it.
 #[derive(Debug, Clone)]
 pub struct NewBatch {
     /// Endpoint of its requests.
     pub endpoint: String,
     /// File of its lines.
     pub input_file: String,
-    /// What its client notes with it.
+    /// Notes of its client.
     pub metadata: Option<Value>,
     /// Name of its maker, for whoever generates.
     pub principal: Value,
@@ -63,7 +63,7 @@ pub async fn create(tenant: &TenantState, new: NewBatch) -> Result<Batch, StateE
 /// Makes a batch of requests that come with it.
 ///
 /// # Errors
-/// What the database says.
+/// The database's error.
 pub async fn create_messages(tenant: &TenantState, new: NewMessageBatch) -> Result<Batch, StateError> {
     // Its requests are there as long as it is.
     let keeping = tenant.clone().keeping_for(tenant.retention_s().map(|seconds| seconds.max(2 * WINDOW_S)));

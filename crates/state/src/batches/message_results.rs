@@ -29,7 +29,7 @@ impl MessageResults {
     /// Reads the next line; `None` at the end.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database's error.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, StateError> {
         while let Some(item) = self.0.next().await? {
             if let Some((line, body)) = ResultLine::read(&item) {

@@ -36,7 +36,7 @@ pub const ENDPOINTS: &[&str] =
 /// Endpoint of the requests of Anthropic's batches.
 pub const MESSAGES: &str = "/v1/messages";
 
-/// Whose form a batch has.
+/// API whose form a batch has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchForm {
     /// OpenAI's: lines come from a file, results are files.

@@ -147,7 +147,7 @@ pub struct Batch {
     pub endpoint: String,
     /// Where its lines are.
     pub input: InputRef,
-    /// What its client notes with it.
+    /// Notes of its client.
     pub metadata: Option<Value>,
     /// Progress.
     pub status: Status,

@@ -27,7 +27,7 @@ impl Content {
     /// Reads the next piece; `None` at the end.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database's error.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, StateError> {
         while let Some(item) = self.items.next().await? {
             match &self.results {

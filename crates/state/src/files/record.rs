@@ -13,7 +13,7 @@ pub struct File {
     pub id: String,
     /// The name that it was uploaded under.
     pub filename: String,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: String,
     /// Bytes of its content.
     pub n_bytes: u64,

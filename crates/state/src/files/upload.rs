@@ -17,12 +17,12 @@ const UPLOAD_LIMIT_S: u64 = 6 * 60 * 60;
 /// Longest file name that is kept.
 const MAX_NAME_BYTES: usize = 512;
 
-/// What a client says of a file.
+/// A file, as its client describes it.
 #[derive(Debug, Clone)]
 pub struct NewFile {
     /// Its name.
     pub filename: String,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: String,
     /// Seconds until it is deleted.
     pub expires_after_s: Option<u64>,
@@ -44,7 +44,7 @@ impl Upload {
     /// Begins a file of at most `max_bytes`.
     ///
     /// # Errors
-    /// What the database says, among others that the tenant has too many.
+    /// The database's error, among others that the tenant has too many.
     pub async fn begin(tenant: &TenantState, max_bytes: u64) -> Result<Self, StateError> {
         Self::begin_as(tenant, ObjectKind::File, "file-", max_bytes).await
     }
@@ -105,7 +105,7 @@ impl Upload {
     /// Ends the file, which is found from now on.
     ///
     /// # Errors
-    /// What the database says.
+    /// The database's error.
     pub async fn finish(mut self, new: NewFile) -> Result<File, StateError> {
         if !self.chunk.is_empty() {
             self.write_chunk().await?;

@@ -86,7 +86,7 @@ impl Responses {
     /// Responses that wait for a process, of all tenants.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub async fn pending(&self, after: u64, limit: usize) -> Result<Vec<PendingObject>, StoreError> {
         self.store.pending_objects(ObjectKind::Response, after, limit).await
     }
@@ -94,7 +94,7 @@ impl Responses {
     /// Claims a response that nobody answers; `dead` is the last sign of life of who did.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub async fn adopt(
         &self,
         key: &ObjectKey,
@@ -126,7 +126,7 @@ impl Responses {
     /// answered by this owner.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub async fn append_events(
         &self,
         response: &BackgroundResponse,
@@ -146,7 +146,7 @@ impl Responses {
     /// Gives a sign of life, and says whether the response still is to be answered by this owner.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub async fn beat(&self, response: &BackgroundResponse) -> Result<bool, StoreError> {
         self.store.beat_object(&response.key, &response.owner).await
     }
@@ -154,7 +154,7 @@ impl Responses {
     /// Whether nobody has cancelled or deleted a response.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     pub async fn is_pending(&self, response: &BackgroundResponse) -> Result<bool, StoreError> {
         Ok(self.store.object(&response.key).await?.is_some_and(|object| object.is_pending))
     }
@@ -255,7 +255,7 @@ fn changed<const N: usize>(response: &RawValue, members: [(&str, Value); N]) -> 
     changed.unwrap_or_else(|| response.to_owned())
 }
 
-/// What of a response object is read again.
+/// Fields of a response object that are read again.
 #[derive(Debug, Default, Deserialize)]
 struct Told {
     model: String,
@@ -282,7 +282,7 @@ impl BackgroundResponse {
         &self.key.id
     }
 
-    /// Whose response it is.
+    /// Tenant of the response.
     pub fn tenant(&self) -> &str {
         &self.key.tenant
     }

@@ -59,10 +59,10 @@ pub struct ResponseRecord {
     pub request: Option<KeptRequest>,
 }
 
-/// What a request goes on with.
+/// Origin of the conversation that a request goes on with.
 #[derive(Debug)]
 pub struct Gathered {
-    /// What the request is read with.
+    /// Parameters with which the request is read.
     pub context: TurnContext,
     /// The responses before the previous one, the oldest first.
     pub ancestors: Vec<String>,
@@ -110,7 +110,7 @@ impl Responses {
         Ok(record.map(|record| (object, record)))
     }
 
-    /// What is kept of the conversation that a request goes on with.
+    /// The kept part of the conversation that a request goes on with.
     ///
     /// # Errors
     /// 4xx for what is not kept for this tenant, 503 where the store does not answer.

@@ -67,7 +67,7 @@ impl ObjectKind {
 /// Name of an object. Every statement has the tenant in it: another tenant's id finds nothing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// Whose object it is. The name says what the tenant is (project, key, token), as those of caches do.
+    /// Tenant of the object. The name says what it is (project, key, token), as those of caches do.
     pub tenant: String,
     /// Its kind.
     pub kind: ObjectKind,

@@ -20,7 +20,7 @@ pub enum ListOrder {
 /// A page of a tenant's objects.
 #[derive(Debug, Clone)]
 pub struct ObjectQuery {
-    /// Whose objects.
+    /// Tenant of the objects.
     pub tenant: String,
     /// Their kind.
     pub kind: ObjectKind,
@@ -60,7 +60,7 @@ pub enum ItemAfter {
 /// [`StoreError::UnknownObject`]: crate::StoreError::UnknownObject
 #[derive(Debug, Clone)]
 pub struct ItemQuery {
-    /// Whose items.
+    /// Object of the items.
     pub key: ObjectKey,
     /// Where the page begins; `None` for the first item in its order.
     pub after: Option<ItemAfter>,

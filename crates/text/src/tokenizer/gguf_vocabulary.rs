@@ -39,7 +39,7 @@ pub struct GgufVocabulary {
     pub add_eos_token: Option<bool>,
     /// `tokenizer.ggml.add_space_prefix`.
     pub add_space_prefix: Option<bool>,
-    /// What only models have that fill in the middle.
+    /// Keys that only models have that fill in the middle.
     pub infill: GgufInfillKeys,
     /// What only encoders have.
     pub encoder: GgufEncoderKeys,

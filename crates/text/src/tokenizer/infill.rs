@@ -80,7 +80,7 @@ pub struct InfillTokens {
     begins_behind: bool,
 }
 
-/// What stands around a gap, and further files that help to fill it.
+/// Texts around a gap, and further files that help to fill it.
 #[derive(Debug, Clone, Copy)]
 pub struct InfillText<'a> {
     /// The text before the gap.

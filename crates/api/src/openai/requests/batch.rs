@@ -19,7 +19,7 @@ pub struct CreateBatchRequest {
     pub endpoint: &'static str,
     /// The file of the lines.
     pub input_file_id: String,
-    /// What the client notes with the batch, an object of strings.
+    /// Notes of the client, an object of strings.
     pub metadata: Option<serde_json::Value>,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,

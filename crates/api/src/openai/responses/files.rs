@@ -18,7 +18,7 @@ pub struct FileObject {
     pub expires_at: Option<u64>,
     /// Its name.
     pub filename: String,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: String,
     /// `processed`.
     pub status: &'static str,
@@ -88,7 +88,7 @@ pub struct BatchObject {
 pub struct ObjectList<T> {
     /// `list`.
     pub object: &'static str,
-    /// What is listed.
+    /// Entries of the page.
     pub data: Vec<T>,
     /// Id of the first of these.
     pub first_id: Option<String>,

@@ -7,7 +7,7 @@ use crate::args::Agent;
 
 /// Variable from which agents read the key.
 const KEY_VARIABLE: &str = "THRONG_API_KEY";
-/// What agents get as the key of a server without keys: most refuse an empty one.
+/// Key that agents get for a server without keys: most refuse an empty one.
 const NO_KEY: &str = "none";
 /// Time that Claude Code waits for an answer: a long prompt takes minutes on a processor.
 const CLAUDE_TIMEOUT_MS: &str = "3600000";

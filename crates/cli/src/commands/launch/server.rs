@@ -36,7 +36,7 @@ impl StartedServer {
     /// Serves a model on a free port of this machine, and waits until it is ready.
     ///
     /// # Errors
-    /// What the server's log says when it does not get ready.
+    /// Last lines of the log of a server that does not get ready.
     pub async fn start(model: &str) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);

@@ -31,7 +31,7 @@ use crate::rejection::{Rejection, memory_full};
 const MAX_TEXT_BYTES: u64 = 4 << 10;
 /// Most bytes of a form beside the file: texts and what stands between them.
 const MAX_FORM_BYTES: u64 = 64 << 10;
-/// What a client may say that a file is for.
+/// Purposes of a file.
 const PURPOSES: &[&str] = &["assistants", "batch", "evals", "fine-tune", "user_data", "vision"];
 /// Shortest and longest time until a file is deleted, in seconds.
 const EXPIRY_S: [u64; 2] = [3_600, 2_592_000];
@@ -47,7 +47,7 @@ pub(in crate::routes) async fn upload(
 ) -> Result<Json<FileObject>, Rejection> {
     let state = state_of(&app, &caller)?;
     let received = receive(&app, &state, &exchange, &headers).await;
-    // What was not read of the form is not the next request.
+    // Unread bytes of the form are not the next request.
     let file = received.inspect_err(|_| exchange.close_connection())?;
     Ok(Json(file_object(file)))
 }
@@ -119,7 +119,7 @@ fn file_object(file: File) -> FileObject {
     }
 }
 
-/// What a form says beside its file.
+/// Fields of a form beside its file.
 #[derive(Debug, Default)]
 struct Form {
     purpose: Option<String>,

@@ -11,7 +11,7 @@ use crate::objects::{
 };
 use crate::sql::SqlStore;
 
-/// What an object's row says before a write, and is to say after it.
+/// An object's row before a write and after it.
 struct State {
     number: i64,
     version: i64,
