@@ -29,6 +29,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("throng-cache", &["throng-core", "throng-fleet", "throng-text", "throng-wire"]),
     ("throng-state", &["throng-api", "throng-core", "throng-store"]),
+    ("throng-tools", &["throng-api"]),
     (
         "throng-gateway",
         &[
@@ -41,6 +42,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-text",
             "throng-state",
             "throng-store",
+            "throng-tools",
             "throng-wire",
         ],
     ),
@@ -62,6 +64,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-gateway",
             "throng-state",
             "throng-store",
+            "throng-tools",
             "throng-wire",
         ],
     ),

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::item::{Ids, Item};
+use super::mcp_tool::ServerTool;
 use super::slot::ResponseSlot;
 use crate::error::ApiError;
 
@@ -108,6 +109,25 @@ pub struct TurnContext {
     pub call_ids: Vec<String>,
     /// The key of the random numbers, where the request has none.
     pub seed: Option<i64>,
+    /// The server's own part in the response, where it calls tools.
+    pub served: Option<ServedTools>,
+}
+
+/// Tools that the server calls for a response, and what came of them so far.
+#[derive(Debug, Clone, Default)]
+pub struct ServedTools {
+    /// The tools that the model is offered.
+    pub tools: Vec<ServerTool>,
+    /// Items that the response begins with: lists of tools, and calls that the client has approved.
+    pub first: Vec<Item>,
+    /// Items of the turns of the model so far, without those it begins with.
+    pub turns: Vec<Item>,
+    /// Number of the model's turn.
+    pub turn: u32,
+    /// Output tokens of the turns before.
+    pub n_output_tokens: u64,
+    /// Whether no more calls are allowed.
+    pub is_exhausted: bool,
 }
 
 impl TurnContext {
