@@ -13,6 +13,7 @@ mod mcp_tool;
 mod open_item;
 mod request;
 mod response;
+mod served;
 mod slot;
 mod state_parameters;
 mod tools;
