@@ -50,7 +50,8 @@ impl Gate {
             CallError::http(503, format!("'{tool}' failed several times; it is tried again in {seconds} s."))
         })?;
         let deadline = Instant::now() + Duration::from_secs(self.limits.timeout_s);
-        let late = |_| CallError::http(504, format!("'{tool}' did not end within {} s.", self.limits.timeout_s));
+        let late =
+            |_| CallError::http(504, format!("'{tool}' did not end within {} s.", self.limits.timeout_s));
         let running = timeout_at(deadline, self.running.acquire()).await;
         let Ok(_running) = running.map_err(late)? else {
             return Err(CallError::http(503, format!("'{tool}' is closed.")));
@@ -74,7 +75,8 @@ mod tests {
     use super::*;
 
     fn gate(concurrency: u32, queue: u32) -> Arc<Gate> {
-        let limits = LimitsConfig { concurrency, queue, timeout_s: 5, breaker_failures: 2, ..Default::default() };
+        let limits =
+            LimitsConfig { concurrency, queue, timeout_s: 5, breaker_failures: 2, ..Default::default() };
         Arc::new(Gate::new(limits))
     }
 

@@ -22,9 +22,9 @@ impl AllowedOrigins {
     /// [`ToolsError::Setting`] for what is no origin.
     pub fn new(listed: &[String]) -> Result<Self, ToolsError> {
         let read = |text: &String| {
-            let url = parse(text).ok().filter(|url| {
-                url.path() == "/" && url.query().is_none() && url.username().is_empty()
-            });
+            let url = parse(text)
+                .ok()
+                .filter(|url| url.path() == "/" && url.query().is_none() && url.username().is_empty());
             let expected = "must be an origin such as https://mcp.example.org or http://127.0.0.1:9000";
             let fault = || ToolsError::setting(format!("gateway.tools.hosted_origins: {text:?}"), expected);
             url.map(|url| origin(&url)).ok_or_else(fault)
@@ -37,7 +37,8 @@ impl AllowedOrigins {
     /// # Errors
     /// [`ToolsError::Forbidden`] for one of another origin.
     pub fn check(&self, url: &str) -> Result<Url, ToolsError> {
-        let forbidden = |reason: &str| ToolsError::Forbidden(format!("The 'server_url' is refused: {reason}."));
+        let forbidden =
+            |reason: &str| ToolsError::Forbidden(format!("The 'server_url' is refused: {reason}."));
         let url = parse(url).map_err(|fault| forbidden(&fault))?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err(forbidden("it has a user name; use 'headers' or 'authorization'"));
@@ -89,7 +90,9 @@ mod tests {
     fn only_listed_origins_are_reached() {
         let listed = ["https://mcp.example.org".to_owned(), "http://127.0.0.1:9000/".to_owned()];
         let allowed = AllowedOrigins::new(&listed).expect("origins");
-        for good in ["https://mcp.example.org/sse?x=1", "https://MCP.example.org:443/a", "http://127.0.0.1:9000"] {
+        for good in
+            ["https://mcp.example.org/sse?x=1", "https://MCP.example.org:443/a", "http://127.0.0.1:9000"]
+        {
             assert!(allowed.check(good).is_ok(), "{good}");
         }
         for bad in [

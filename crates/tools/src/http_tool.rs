@@ -42,7 +42,8 @@ impl HttpTool {
         }
         let method = Method::from_bytes(config.method.to_ascii_uppercase().as_bytes());
         let is_known = |method: &Method| {
-            [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE].contains(method)
+            [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE]
+                .contains(method)
         };
         let method = method.ok().filter(is_known).ok_or_else(|| fault("method", "is unknown".to_owned()))?;
         let headers = headers_of(config.headers.iter()).map_err(|text| fault("headers", text))?;
@@ -167,4 +168,3 @@ async fn body_of(answer: reqwest::Response, max_bytes: usize) -> Result<String, 
         Err(()) => Ok(format!("[{} bytes that are no text]", length.unwrap_or_default())),
     }
 }
-

@@ -17,12 +17,12 @@ mod pins;
 mod sandbox;
 mod server;
 mod servers_file;
-// mod session;
+mod session;
 mod toolbox;
 
 pub use config::{HttpToolConfig, LimitsConfig, ServerConfig, ToolsConfig};
 pub use definition::ToolDefinition;
 pub use error::{CallError, ToolsError};
 pub use pins::{PinState, Pins};
-// pub use session::{CallRecord, PendingCall, Session};
+pub use session::{CallRecord, Called, Observed, PendingCall, Session, TurnOutcome};
 pub use toolbox::{ListedServer, Toolbox};

@@ -92,7 +92,8 @@ impl Pins {
         let command = format!("look at them and run: throng tools approve {server}");
         let mut changed = tools.iter().filter(|tool| self.state(server, tool) == PinState::Changed);
         if let Some(tool) = changed.next() {
-            let fault = format!("the description of '{}' has changed since it was approved; {command}", tool.name);
+            let fault =
+                format!("the description of '{}' has changed since it was approved; {command}", tool.name);
             return Err(refused(fault));
         }
         let n_tools = tools.len();

@@ -16,8 +16,17 @@ const MAX_PROCESSES: &str = "256";
 /// Memory of a container.
 const MAX_MEMORY: &str = "1g";
 /// Folders of the system that a program needs to run.
-const SYSTEM_FOLDERS: &[&str] =
-    &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl"];
+const SYSTEM_FOLDERS: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/ssl",
+];
 
 /// A sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,8 +130,18 @@ impl Sandbox {
 }
 
 /// Namespaces for processes and network, in which the user is nobody else's.
-const UNSHARE: &[&str] =
-    &["--user", "--map-root-user", "--net", "--pid", "--ipc", "--uts", "--mount-proc", "--fork", "--kill-child", "--"];
+const UNSHARE: &[&str] = &[
+    "--user",
+    "--map-root-user",
+    "--net",
+    "--pid",
+    "--ipc",
+    "--uts",
+    "--mount-proc",
+    "--fork",
+    "--kill-child",
+    "--",
+];
 
 fn bubblewrap(readable: &[PathBuf], writable: &[PathBuf]) -> Vec<String> {
     let plain = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--dev", "/dev"];
@@ -142,8 +161,23 @@ fn bubblewrap(readable: &[PathBuf], writable: &[PathBuf]) -> Vec<String> {
 
 fn container(server: &ServerConfig) -> Vec<String> {
     let plain = [
-        "run", "--rm", "--interactive", "--pull", "never", "--network", "none", "--read-only", "--tmpfs", "/tmp",
-        "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--pids-limit", MAX_PROCESSES, "--memory",
+        "run",
+        "--rm",
+        "--interactive",
+        "--pull",
+        "never",
+        "--network",
+        "none",
+        "--read-only",
+        "--tmpfs",
+        "/tmp",
+        "--cap-drop",
+        "ALL",
+        "--security-opt",
+        "no-new-privileges",
+        "--pids-limit",
+        MAX_PROCESSES,
+        "--memory",
         MAX_MEMORY,
     ];
     let mut args: Vec<String> = plain.map(str::to_owned).to_vec();
@@ -227,6 +261,9 @@ mod tests {
     fn a_sandbox_that_cannot_be_had_is_refused_by_name() {
         let sandbox = Sandbox::Container { program: "docker", image: "no/such-image".to_owned() };
         let error = sandbox.check("docker:no/such-image", &server()).expect_err("no such image").to_string();
-        assert!(error.starts_with("the tool server 'code' is refused: its sandbox 'docker:no/such-image'"), "{error}");
+        assert!(
+            error.starts_with("the tool server 'code' is refused: its sandbox 'docker:no/such-image'"),
+            "{error}"
+        );
     }
 }

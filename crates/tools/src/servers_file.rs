@@ -49,11 +49,17 @@ pub(crate) fn read(path: &Path, sandbox: Option<&str>) -> Result<Vec<ServerConfi
 
 type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-fn servers_of(text: &str, sandbox: Option<&str>, variable: Variable<'_>) -> Result<Vec<ServerConfig>, String> {
+fn servers_of(
+    text: &str,
+    sandbox: Option<&str>,
+    variable: Variable<'_>,
+) -> Result<Vec<ServerConfig>, String> {
     let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let entries = file.servers.into_iter().filter(|(_, entry)| !entry.disabled);
     entries
-        .map(|(name, entry)| server(&name, entry, sandbox, variable).map_err(|fault| format!("{name}: {fault}")))
+        .map(|(name, entry)| {
+            server(&name, entry, sandbox, variable).map_err(|fault| format!("{name}: {fault}"))
+        })
         .collect()
 }
 
@@ -105,7 +111,10 @@ mod tests {
         }}"#;
         let variable = |name: &str| Some(format!("<{name}>"));
         let servers = servers_of(text, Some("bwrap"), &variable).expect("servers");
-        assert_eq!(servers.iter().map(|server| server.name.as_str()).collect::<Vec<_>>(), ["files", "search"]);
+        assert_eq!(
+            servers.iter().map(|server| server.name.as_str()).collect::<Vec<_>>(),
+            ["files", "search"]
+        );
         assert_eq!(servers[0].args[2], "<HOME>/data");
         assert_eq!(servers[0].sandbox.as_deref(), Some("bwrap"));
         assert_eq!(servers[1].sandbox, None);

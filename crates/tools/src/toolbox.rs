@@ -73,9 +73,10 @@ impl Toolbox {
         };
         let mut servers = BTreeMap::new();
         let mut add = |server: ToolServer| match servers.insert(server.label.clone(), Arc::new(server)) {
-            Some(other) => {
-                Err(ToolsError::setting("gateway.tools", format!("two servers have the name '{}'", other.label)))
-            }
+            Some(other) => Err(ToolsError::setting(
+                "gateway.tools",
+                format!("two servers have the name '{}'", other.label),
+            )),
             None => Ok(()),
         };
         for server in &configured {
@@ -91,7 +92,10 @@ impl Toolbox {
             add(http_server(label, &tools, &client)?)?;
         }
         if servers.len() > MAX_SERVERS {
-            return Err(ToolsError::setting("gateway.tools", format!("there are more than {MAX_SERVERS} servers")));
+            return Err(ToolsError::setting(
+                "gateway.tools",
+                format!("there are more than {MAX_SERVERS} servers"),
+            ));
         }
         let allowed = AllowedOrigins::new(&config.hosted_origins)?;
         let (hosted_limits, hosted_gates) = (config.hosted_limits, Mutex::default());
@@ -119,7 +123,9 @@ impl Toolbox {
         let headers = headers_of(pairs)
             .map_err(|fault| ToolsError::Forbidden(format!("The 'headers' are refused: {fault}.")))?;
         if let Some(name) = OWN_HEADERS.iter().find(|name| headers.contains_key(**name)) {
-            return Err(ToolsError::Forbidden(format!("The 'headers' are refused: '{name}' is not the client's.")));
+            return Err(ToolsError::Forbidden(format!(
+                "The 'headers' are refused: '{name}' is not the client's."
+            )));
         }
         let place = Place::Http(HttpPlace {
             client: self.client.clone(),
@@ -159,7 +165,11 @@ impl Toolbox {
     }
 }
 
-fn mcp_server(config: &ServerConfig, client: &reqwest::Client, pins: Arc<Pins>) -> Result<ToolServer, ToolsError> {
+fn mcp_server(
+    config: &ServerConfig,
+    client: &reqwest::Client,
+    pins: Arc<Pins>,
+) -> Result<ToolServer, ToolsError> {
     let fault = |fault: &str| ToolsError::setting(format!("gateway.tools.server '{}'", config.name), fault);
     let place = match (&config.command, &config.url) {
         (Some(_), None) => {
@@ -175,7 +185,8 @@ fn mcp_server(config: &ServerConfig, client: &reqwest::Client, pins: Arc<Pins>) 
         }
         (None, Some(url)) => {
             let url = hosts::parse(url).map_err(|text| fault(&format!("url: {text}")))?;
-            let headers = headers_of(config.headers.iter()).map_err(|text| fault(&format!("headers: {text}")))?;
+            let headers =
+                headers_of(config.headers.iter()).map_err(|text| fault(&format!("headers: {text}")))?;
             let headers = by_name(headers);
             Place::Http(HttpPlace { client: client.clone(), url: url.to_string(), headers })
         }
@@ -187,7 +198,11 @@ fn mcp_server(config: &ServerConfig, client: &reqwest::Client, pins: Arc<Pins>) 
     Ok(ToolServer::of_mcp((&config.name, server), Some(pins), allowed, config.require_approval, gates))
 }
 
-fn http_server(label: &str, configs: &[&HttpToolConfig], client: &reqwest::Client) -> Result<ToolServer, ToolsError> {
+fn http_server(
+    label: &str,
+    configs: &[&HttpToolConfig],
+    client: &reqwest::Client,
+) -> Result<ToolServer, ToolsError> {
     let mut limits = BTreeMap::new();
     let mut tools = Vec::new();
     for config in configs {

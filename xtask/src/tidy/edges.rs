@@ -29,7 +29,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("throng-cache", &["throng-core", "throng-fleet", "throng-text", "throng-wire"]),
     ("throng-state", &["throng-api", "throng-core", "throng-store"]),
-    ("throng-tools", &["throng-api"]),
+    ("throng-tools", &["throng-api", "throng-core"]),
     (
         "throng-gateway",
         &[

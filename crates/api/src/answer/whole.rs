@@ -77,7 +77,14 @@ impl Answer {
         prompts.resize_with(n_prompts, PromptReport::default);
         choices.resize_with(n_choices, Choice::default);
         let n_held = n_choices * size_of::<Choice>();
-        Self { prompts, choices, turns: Vec::new(), tally: Tally::new(n_prompt_tokens), n_text_bytes: 0, n_held }
+        Self {
+            prompts,
+            choices,
+            turns: Vec::new(),
+            tally: Tally::new(n_prompt_tokens),
+            n_text_bytes: 0,
+            n_held,
+        }
     }
 
     /// Takes in an event; [`AnswerEvent::Failed`] changes nothing.

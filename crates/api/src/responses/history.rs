@@ -319,23 +319,28 @@ mod tests {
 
     #[test]
     fn a_call_that_was_approved_has_its_result_and_one_that_was_not_has_the_reason() {
-        let request = |id: &str| {
-            json!({"type": "mcp_approval_request", "id": id, "server_label": "web", "name": "get", "arguments": "{}"})
-        };
+        let request = |id: &str| json!({"type": "mcp_approval_request", "id": id, "server_label": "web", "name": "get", "arguments": "{}"});
         let answer = |id: &str, approve: bool| {
             json!({"type": "mcp_approval_response", "id": "", "approval_request_id": id, "approve": approve,
                    "reason": "no"})
         };
         let mut approved = served("mcp_1", "rain");
         approved["approval_request_id"] = "a".into();
-        let items =
-            json!([said("user", "?"), request("a"), request("b"), answer("a", true), answer("b", false), approved]);
+        let items = json!([
+            said("user", "?"),
+            request("a"),
+            request("b"),
+            answer("a", true),
+            answer("b", false),
+            approved
+        ]);
         let found = messages(items).expect("messages");
         let roles: Vec<_> = found.iter().map(|message| message.role.as_str()).collect();
         assert_eq!(roles, ["user", "assistant", "tool", "tool"]);
         assert_eq!(found[2].text().as_deref(), Some("rain"));
         assert_eq!(found[3].text().as_deref(), Some("The user denied this call. Reason: no"));
-        let found = messages(json!([said("user", "?"), request("a"), said("user", "never mind")])).expect("messages");
+        let found =
+            messages(json!([said("user", "?"), request("a"), said("user", "never mind")])).expect("messages");
         assert_eq!(found[2].text().as_deref(), Some("The user has not approved this call."));
     }
 

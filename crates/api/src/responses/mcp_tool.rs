@@ -147,7 +147,8 @@ pub(super) fn read_server(node: &Node<'_, '_>) -> Result<McpServer, ApiError> {
             "allowed_tools" => allowed = Some(read_filter(&value)?),
             "require_approval" => approval = Some(read_approval(&value)?),
             "connector_id" | "tunnel_id" => {
-                let reason = "Connectors and tunnels are OpenAI's; use 'server_url', or a server of the operator.";
+                let reason =
+                    "Connectors and tunnels are OpenAI's; use 'server_url', or a server of the operator.";
                 return Err(ApiError::unsupported_parameter(node.path_of(key), reason));
             }
             "type" => {}
@@ -172,7 +173,10 @@ fn read_label(node: &Node<'_, '_>) -> Result<String, ApiError> {
     let label = node.string(MAX_LABEL_BYTES)?.into_owned();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if label.is_empty() || !label.chars().all(is_plain) {
-        return Err(ApiError::invalid_value(node.path(), "A label has letters, digits, hyphens and underscores."));
+        return Err(ApiError::invalid_value(
+            node.path(),
+            "A label has letters, digits, hyphens and underscores.",
+        ));
     }
     Ok(label)
 }

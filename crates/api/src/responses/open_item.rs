@@ -13,11 +13,24 @@ use super::view::ResponseView;
 /// An item that is being written.
 #[derive(Debug)]
 pub(super) enum OpenItem {
-    Message { id: String, text: String, logprobs: Vec<Logprob> },
-    Reasoning { id: String, text: String },
-    Call { call: FunctionCall, is_custom: bool },
+    Message {
+        id: String,
+        text: String,
+        logprobs: Vec<Logprob>,
+    },
+    Reasoning {
+        id: String,
+        text: String,
+    },
+    Call {
+        call: FunctionCall,
+        is_custom: bool,
+    },
     /// A call that the server runs, with its number in its turn.
-    Served { call: McpCall, call_idx: u32 },
+    Served {
+        call: McpCall,
+        call_idx: u32,
+    },
     /// A call that the client has to approve.
     Approval(McpApprovalRequest),
 }

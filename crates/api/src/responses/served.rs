@@ -46,11 +46,13 @@ pub(super) fn end_of<'a>(call: &McpCall, place: Place<'a>) -> Event<'a> {
     }
 }
 
-/// Gives a call what came of it.
-pub(super) fn settle(call: &mut McpCall, result: Result<String, CallFailure>) {
-    match result {
-        Ok(output) => (call.output, call.status) = (Some(output), McpStatus::Completed),
-        Err(failure) => (call.error, call.status) = (Some(McpError::from(failure)), McpStatus::Failed),
+impl McpCall {
+    /// Gives it what came of it.
+    pub fn settle(&mut self, result: Result<String, CallFailure>) {
+        match result {
+            Ok(output) => (self.output, self.status) = (Some(output), McpStatus::Completed),
+            Err(failure) => (self.error, self.status) = (Some(McpError::from(failure)), McpStatus::Failed),
+        }
     }
 }
 

@@ -258,7 +258,9 @@ impl Allowed {
         let name = tool["function"]["name"].as_str().unwrap_or_default();
         match self {
             Self::Tool(allowed) => allowed == name,
-            Self::Server(label) => name.strip_prefix(label.as_str()).is_some_and(|rest| rest.starts_with("__")),
+            Self::Server(label) => {
+                name.strip_prefix(label.as_str()).is_some_and(|rest| rest.starts_with("__"))
+            }
         }
     }
 
@@ -377,7 +379,8 @@ impl ToolChoice {
         }
         let named = self.name.iter().cloned().map(Allowed::Tool);
         let wanted = named.chain(self.allowed.iter().flatten().cloned());
-        if let Some(absent) = wanted.into_iter().find(|wanted| !tools.iter().any(|tool| wanted.matches(tool))) {
+        if let Some(absent) = wanted.into_iter().find(|wanted| !tools.iter().any(|tool| wanted.matches(tool)))
+        {
             let name = crate::error::echo(absent.name()).into_owned();
             let reason = format!("Tool choice '{name}' not found in 'tools' parameter.");
             return Err(ApiError::invalid_value("tool_choice", reason));

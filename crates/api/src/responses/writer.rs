@@ -18,8 +18,8 @@ use super::served;
 use super::slot::WholeResponse;
 use super::view::ResponseView;
 use crate::answer::{
-    Answer, AnswerEvent, AnswerShape, CallFailure, Choice as AnswerChoice, ChoiceEnd, Delta, LogprobBytes, ServedEvent,
-    Tally,
+    Answer, AnswerEvent, AnswerShape, CallFailure, Choice as AnswerChoice, ChoiceEnd, Delta, LogprobBytes,
+    ServedEvent, Tally,
 };
 use crate::dialect::{AnswerFacts, AnswerView, AnswerWriter};
 use crate::error::ApiError;
@@ -194,7 +194,7 @@ impl ResponseWriter {
     fn end_call(&mut self, call_idx: u32, result: Result<String, CallFailure>, out: &mut Events) {
         let Some(output_index) = self.served.remove(&call_idx) else { return };
         let Item::McpCall(mut call) = self.items[output_index].clone() else { return };
-        served::settle(&mut call, result);
+        call.settle(result);
         let place = Place { item_id: &call.id, output_index };
         self.push(&served::end_of(&call, place), out);
         let item = Item::McpCall(call);
@@ -340,7 +340,10 @@ impl ResponseWriter {
                     self.push(&Event::ArgumentsDelta { place: self.place_of(open), delta: &fragment }, out);
                 }
                 if let Some(open @ OpenItem::Served { .. }) = &self.open {
-                    self.push(&Event::McpArgumentsDelta { place: self.place_of(open), delta: &fragment }, out);
+                    self.push(
+                        &Event::McpArgumentsDelta { place: self.place_of(open), delta: &fragment },
+                        out,
+                    );
                 }
                 if let Some(arguments) = self.open.as_mut().and_then(OpenItem::arguments) {
                     arguments.push_str(&fragment);
@@ -385,7 +388,7 @@ impl ResponseWriter {
             let first_call = self.add_items(&past.choice, turn, ItemStatus::Completed, &mut items);
             for (call_idx, result) in &past.results {
                 if let Some(Item::McpCall(call)) = items.get_mut(first_call + *call_idx as usize) {
-                    served::settle(call, result.clone());
+                    call.settle(result.clone());
                 }
             }
         }

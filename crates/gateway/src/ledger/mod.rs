@@ -9,6 +9,7 @@ mod audit;
 mod meter;
 mod periods;
 mod prices;
+mod tool_call;
 mod upkeep;
 mod writer;
 
@@ -24,6 +25,7 @@ use audit::AuditQueue;
 pub(crate) use audit::Audited;
 pub(crate) use meter::Meter;
 pub(crate) use prices::PriceTable;
+pub(crate) use tool_call::ToolCall;
 pub use writer::LedgerError;
 
 /// Usage of all requests. It counts nothing until it has been opened.

@@ -11,6 +11,7 @@ use throng_fleet::replica::TraceSource;
 
 use super::TraceParent;
 use super::stages::{Stage, Stages};
+use throng_tools::CallRecord;
 
 /// Report of a request when everything about it is over.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub struct RequestReport {
     pub body: Option<String>,
     /// Work of a model for it.
     pub generation: Option<GenerationReport>,
+    /// Calls of tools for it.
+    pub tools: Vec<CallRecord>,
     pub(crate) stages: Stages,
 }
 
@@ -167,6 +170,7 @@ impl RequestReport {
             queue_ms = generation.first_step.map(ms),
             ttft_ms = generation.first_token.map(|time| ms(generation.submitted + time)),
             total_ms = ms(self.total),
+            tool_calls = (!self.tools.is_empty()).then_some(self.tools.len()),
             outcome = generation.outcome,
             "request"
         );

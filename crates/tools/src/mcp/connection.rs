@@ -84,8 +84,9 @@ impl Connection {
                 command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
                 command.envs(env.iter());
                 let builder = TokioChildProcess::builder(command).stderr(Stdio::piped());
-                let (transport, errors) =
-                    builder.spawn().map_err(|error| format!("{} cannot be started: {error}", program.path))?;
+                let (transport, errors) = builder
+                    .spawn()
+                    .map_err(|error| format!("{} cannot be started: {error}", program.path))?;
                 tokio::spawn(log_errors(label.to_owned(), errors));
                 Client.serve(transport).await
             }
