@@ -1,6 +1,7 @@
 //! Everything that goes wrong with tools: at the start of a server, and in a call.
 
 use serde_json::Value;
+use throng_api::answer::CallFailure;
 
 /// A fault of the configuration, of a file or of a server that is found before a tool is called.
 #[derive(Debug, thiserror::Error)]
@@ -109,6 +110,16 @@ impl CallError {
             Self::Http { code: 429, .. } => "queue_full",
             Self::Http { code: 504, .. } => "timeout",
             Self::Http { .. } => "unavailable",
+        }
+    }
+}
+
+impl From<CallError> for CallFailure {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Protocol { code, message } => Self::Protocol { code, message },
+            CallError::Execution { content, .. } => Self::Execution { content },
+            CallError::Http { code, message } => Self::Unanswered { status: code, message },
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::HeaderName;
+use throng_api::answer::CallFailure;
 
 use crate::config::{HttpToolConfig, LimitsConfig, ServerConfig, ToolsConfig};
 use crate::definition::ToolDefinition;
@@ -140,6 +141,17 @@ impl Toolbox {
         };
         let server = McpServer::new(label, place, timeout);
         Ok(ToolServer::of_mcp((label, server), None, None, false, gates))
+    }
+
+    /// Calls a tool of an operator's server, approved or not.
+    ///
+    /// # Errors
+    /// The failure that a model would be told.
+    pub async fn call(&self, server: &str, tool: &str, arguments: &str) -> Result<String, CallFailure> {
+        let message = || format!("There is no tool server '{server}'.");
+        let unknown = || CallFailure::Unanswered { status: 404, message: message() };
+        let server = self.server(server).ok_or_else(unknown)?;
+        server.call(tool, arguments).await.map_err(CallFailure::from)
     }
 
     /// The names of the operator's servers.

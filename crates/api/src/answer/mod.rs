@@ -105,9 +105,10 @@ pub enum ServedEvent {
 }
 
 /// The failure of a call that the server ran.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CallFailure {
     /// The tool's server refused it.
+    #[error("{message}")]
     Protocol {
         /// JSON-RPC's code.
         code: i64,
@@ -115,11 +116,13 @@ pub enum CallFailure {
         message: String,
     },
     /// The tool ran and failed.
+    #[error("it failed: {content}")]
     Execution {
         /// Its output.
         content: serde_json::Value,
     },
     /// It has no answer.
+    #[error("{message}")]
     Unanswered {
         /// The status of HTTP that fits.
         status: u16,

@@ -62,14 +62,6 @@ impl PendingCall {
         };
         let status = result.as_ref().err().map_or("ok", CallError::name);
         let record = CallRecord { server: server.label.clone(), tool, duration: begun.elapsed(), status };
-        Called { call_idx, result: result.map_err(failure_of), record }
-    }
-}
-
-fn failure_of(error: CallError) -> CallFailure {
-    match error {
-        CallError::Protocol { code, message } => CallFailure::Protocol { code, message },
-        CallError::Execution { content, .. } => CallFailure::Execution { content },
-        CallError::Http { code, message } => CallFailure::Unanswered { status: code, message },
+        Called { call_idx, result: result.map_err(CallFailure::from), record }
     }
 }
