@@ -31,6 +31,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("throng-state", &["throng-api", "throng-core", "throng-store"]),
     ("throng-tools", &["throng-api", "throng-core"]),
     (
+        "throng-metering",
+        &["throng-api", "throng-cache", "throng-core", "throng-fleet", "throng-http", "throng-store"],
+    ),
+    (
         "throng-gateway",
         &[
             "throng-api",
@@ -39,6 +43,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-engine",
             "throng-fleet",
             "throng-http",
+            "throng-metering",
             "throng-text",
             "throng-state",
             "throng-store",

@@ -7,7 +7,9 @@ use clap::{Args, Subcommand};
 use throng_gateway::RoutingPolicy;
 
 use super::values::parse_bytes;
-use super::{AdapterArgs, LogFormat, ModelArgs, NetworkArgs, ObservabilityArgs, Profile, ServeArgs, ToolArgs};
+use super::{
+    AdapterArgs, LogFormat, ModelArgs, NetworkArgs, ObservabilityArgs, Profile, ServeArgs, ToolArgs,
+};
 use crate::bounds::{self, within};
 
 /// `throng worker`.

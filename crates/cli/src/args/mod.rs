@@ -52,8 +52,8 @@ pub use model_length::ModelLength;
 pub use network::NetworkArgs;
 pub use observability::{ExplainArgs, ObservabilityArgs};
 pub use recommended::{GenerationConfigSource, RecommendedSampling};
-pub use tools::{ToolArgs, ToolServersArgs, ToolsArgs, ToolsCommand};
 pub use terminal::{ChatArgs, GenerateArgs, RunArgs, SamplingArgs};
+pub use tools::{ToolArgs, ToolServersArgs, ToolsArgs, ToolsCommand};
 pub use values::{LogFormat, Variables, bytes_of, check_variables};
 pub use words::is_path;
 

@@ -78,7 +78,8 @@ async fn list(arguments: &ToolServersArgs) -> Result<()> {
 
 async fn approve(arguments: &ToolServersArgs) -> Result<()> {
     let settings = settings(arguments.config.clone(), arguments.tools.clone())?;
-    let path = settings.pins.clone().context("name the file of approvals: --tool-pins, or gateway.tools.pins")?;
+    let path =
+        settings.pins.clone().context("name the file of approvals: --tool-pins, or gateway.tools.pins")?;
     let servers = listed(arguments, &settings).await?;
     let mut pins = Pins::read(&path)?;
     for server in &servers {

@@ -6,18 +6,19 @@ use std::time::SystemTime;
 
 use axum::extract::MatchedPath;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use throng_core::limits::Status;
-use throng_core::overload::ServiceClass;
+use throng_core::fleet::limits::Status;
+use throng_core::fleet::overload::ServiceClass;
 use throng_core::request::TenantId;
 use tokio::time::Instant;
 
 use super::destination::Destination;
 use crate::aliases::Ticket;
 use crate::auth::Tenant;
-use crate::observation::{GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent};
 use crate::overload::ServiceHeaders;
 use throng_cache::CachePolicy;
-use throng_tools::CallRecord;
+use throng_metering::observation::{
+    GenerationRecord, Observation, RequestReport, Stage, Stages, ToolReport, TraceParent,
+};
 
 /// Longest `X-Request-Id` taken over from a client.
 const MAX_REQUEST_ID_BYTES: usize = 128;
@@ -53,7 +54,7 @@ pub(crate) struct Caller {
     /// The beginning of its body, where it is kept for those who are told of finished requests.
     kept_body: OnceLock<String>,
     generation: Mutex<Option<GenerationRecord>>,
-    tools: Mutex<Vec<CallRecord>>,
+    tools: Mutex<Vec<ToolReport>>,
     answer: OnceLock<Answered>,
     /// Whether another model may answer it before its first token.
     is_replaceable: AtomicBool,
@@ -183,7 +184,7 @@ impl Caller {
     }
 
     /// Notes a call of a tool.
-    pub fn record_tool(&self, call: CallRecord) {
+    pub fn record_tool(&self, call: ToolReport) {
         let mut calls = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         if calls.len() < MAX_TOOL_RECORDS {
             calls.push(call);

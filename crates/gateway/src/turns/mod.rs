@@ -4,6 +4,7 @@
 mod background;
 mod orphans;
 mod tail;
+mod tool_entry;
 mod tools;
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -13,16 +13,17 @@ use throng_api::answer::AnswerEvent;
 use throng_api::responses::{CreateRequest, Item, StateParameters, TurnContext};
 use throng_api::{ApiError, ReadOptions, Request};
 use throng_http::memory::{Part, Reservation};
+use throng_metering::observation::ToolReport;
 use throng_store::Outcome;
-use throng_tools::{Called, Observed, PendingCall, Session, TurnOutcome};
+use throng_tools::{CallRecord, Called, Observed, PendingCall, Session, TurnOutcome};
 
 use super::Turn;
+use super::tool_entry::ToolEntry;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::config::PARSE_FACTOR;
 use crate::generate::{StartedRequest, Target, UnreadRequest, generate};
 use crate::generation::{AnswerSource, AnswerStream};
-use crate::ledger::ToolCall;
 use crate::rejection::memory_full;
 
 /// Calls of one response that run at a time.
@@ -100,7 +101,7 @@ impl ToolRun {
 /// Runs calls, each with an entry in the ledger. Dropping it ends them.
 fn run(app: Arc<App>, caller: Arc<Caller>, calls: Vec<PendingCall>) -> BoxStream<'static, Called> {
     let one = move |call: PendingCall| {
-        let entry = app.policy.ledger.as_ref().and_then(|ledger| ToolCall::begin(ledger, &caller, &call));
+        let entry = app.policy.ledger.as_ref().and_then(|ledger| ToolEntry::begin(ledger, &caller, &call));
         let caller = caller.clone();
         async move {
             let called = call.run().await;
@@ -108,7 +109,8 @@ fn run(app: Arc<App>, caller: Arc<Caller>, calls: Vec<PendingCall>) -> BoxStream
             if let Some(entry) = entry {
                 entry.end(outcome);
             }
-            caller.record_tool(called.record.clone());
+            let CallRecord { server, tool, duration, status } = called.record.clone();
+            caller.record_tool(ToolReport { server, tool, duration, status });
             called
         }
     };

@@ -5,17 +5,20 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 use throng_api::answer::CallFailure;
-use throng_tools::{HttpToolConfig, ToolsConfig, Toolbox};
+use throng_tools::{HttpToolConfig, Toolbox, ToolsConfig};
 
 async fn endpoint() -> String {
-    let router = Router::new()
-        .route(
-            "/cities/{city}/weather",
-            get(|Path(city): Path<String>, Query(query): Query<Value>| async move { format!("{city} {query}") }),
-        )
-        .route("/orders", post(|Json(body): Json<Value>| async move { Json(json!({"ordered": body})) }))
-        .route("/broken", post(|| async { (axum::http::StatusCode::BAD_GATEWAY, "no") }))
-        .route("/long", get(|| async { "ö".repeat(100_000) }));
+    let router =
+        Router::new()
+            .route(
+                "/cities/{city}/weather",
+                get(|Path(city): Path<String>, Query(query): Query<Value>| async move {
+                    format!("{city} {query}")
+                }),
+            )
+            .route("/orders", post(|Json(body): Json<Value>| async move { Json(json!({"ordered": body})) }))
+            .route("/broken", post(|| async { (axum::http::StatusCode::BAD_GATEWAY, "no") }))
+            .route("/long", get(|| async { "ö".repeat(100_000) }));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let origin = format!("http://{}", listener.local_addr().expect("an address"));
     tokio::spawn(async move { axum::serve(listener, router).await });

@@ -54,7 +54,8 @@ fn calls(calls: &[(&str, Value)]) -> AnswerEvent {
 
 /// Runs the calls of a turn.
 async fn run(session: &mut Session, event: AnswerEvent) -> Vec<Result<String, CallFailure>> {
-    let Observed::Calls(AnswerEvent::Served(ServedEvent::TurnEnded { .. }), pending) = session.observe(event) else {
+    let Observed::Calls(AnswerEvent::Served(ServedEvent::TurnEnded { .. }), pending) = session.observe(event)
+    else {
         panic!("calls that run here");
     };
     let mut results = Vec::new();
@@ -152,7 +153,10 @@ async fn changed_descriptions_of_the_operators_servers_are_refused() {
     approved.approve("voice", listed.tools.iter().map(|(tool, _)| tool));
     approved.write(&pins).expect("written");
     let mut session = begin(&config, request(tools(), json!({}))).await.expect("approved");
-    assert_eq!(run(&mut session, calls(&[("voice__shout", json!({"text": "a"}))])).await, [Ok("A".to_owned())]);
+    assert_eq!(
+        run(&mut session, calls(&[("voice__shout", json!({"text": "a"}))])).await,
+        [Ok("A".to_owned())]
+    );
     seen.is_changed.store(true, Ordering::SeqCst);
     let error = begin(&config, request(tools(), json!({}))).await.expect_err("changed");
     assert!(error.message().contains("the description of 'shout' has changed"), "{error}");
@@ -175,7 +179,8 @@ async fn a_call_waits_for_approval_and_runs_once_it_has_it() {
     };
     let toolbox = Toolbox::open(&config).expect("a toolbox");
     let denied = request(tools.clone(), approved(false));
-    let (session, pending) = Session::begin(&toolbox, denied, &TurnContext::default()).await.expect("a session");
+    let (session, pending) =
+        Session::begin(&toolbox, denied, &TurnContext::default()).await.expect("a session");
     assert!(pending.is_empty());
     assert_eq!(prompt(&session).0[2].1, "The user denied this call.");
     let request = request(tools, approved(true));
