@@ -123,7 +123,8 @@ impl Tools {
         for tool in served {
             let name = tool.model_name();
             if self.offered.iter().any(|other| other["function"]["name"] == *name) {
-                return Err(ApiError::duplicate_name(name));
+                let reason = format!("Two tools have the name '{}'.", crate::error::echo(&name));
+                return Err(ApiError::invalid_value("tools", reason));
             }
             self.offered.push(tool.for_template());
         }
