@@ -78,11 +78,11 @@ def url(start, binary, folder, hosted):
     path = config(folder, hosted_origins=[hosted.removesuffix("/mcp")])
     approved = subprocess.run([binary, "tools", "approve", "--config", path], capture_output=True, text=True, timeout=60)
     assert approved.returncode == 0 and "calc: 4 tools approved" in approved.stdout, approved.stderr
+    key = subprocess.run(
+        [binary, "keys", "create", "--database", folder / "store.db", "--organisation", "acme", "--project", "a"],
+        capture_output=True, text=True, timeout=60, check=True,
+    ).stdout.strip()
     with start(model, "--served-model-name", "scripted", "--config", path, "--database", folder / "store.db") as server:
-        key = subprocess.run(
-            [binary, "keys", "create", "--database", folder / "store.db", "--organisation", "acme", "--project", "a"],
-            capture_output=True, text=True, timeout=60, check=True,
-        ).stdout.strip()
         yield server.url, key
 
 
@@ -108,7 +108,7 @@ def check_items(response):
     assert (added.name, added.server_label, added.output, added.status) == ("add", "calc", "5", "completed")
     assert (shouted.output, shouted.error) == ("HEY", None)
     assert broken.status == "failed" and broken.output is None and broken.error.type == "mcp_tool_execution_error"
-    assert "out of order" in json.dumps(broken.error.content)
+    assert "broken" in json.dumps(broken.error.content)
     assert said.content[0].text == TURNS[2] and response.output_text.endswith(TURNS[2])
     assert response.status == "completed" and response.tools[0].type == "mcp"
 
