@@ -15,8 +15,8 @@ pub struct ToolsConfig {
     pub servers_file: Option<PathBuf>,
     /// The sandbox of that file's commands that name none.
     pub sandbox: Option<String>,
-    /// The file of approved descriptions, which `throng tools approve` writes. MCP servers of the operator need
-    /// it.
+    /// The file of approved descriptions, which `throng tools approve` writes. The operator's MCP servers
+    /// need it.
     pub pins: Option<PathBuf>,
     /// Origins (`https://host[:port]`) of MCP servers that requests may name; none unless listed.
     pub hosted_origins: Vec<String>,

@@ -121,7 +121,7 @@ pub enum CallFailure {
         /// Its output.
         content: serde_json::Value,
     },
-    /// It has no answer.
+    /// The call has no answer.
     #[error("{message}")]
     Unanswered {
         /// The status of HTTP that fits.

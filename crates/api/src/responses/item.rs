@@ -274,7 +274,7 @@ impl Ids {
         format!("{prefix}_{own}{side}{idx:04x}")
     }
 
-    /// The id of the item at `idx` of the output that a turn of the model made, of which a response has several
+    /// The id of the output item at `idx` that this turn of the model made. A response has several turns
     /// where the server calls tools.
     pub fn item_of_turn(&self, prefix: &str, idx: usize, turn: u32) -> String {
         let id = self.item(prefix, Side::Output, idx);

@@ -59,7 +59,7 @@ pub enum Approval {
     Always,
     /// None.
     Never,
-    /// These do, and those do not; others do.
+    /// Calls of some tools wait and those of others do not; tools that are in neither list wait.
     Filter {
         /// Tools whose calls wait.
         always: Option<ToolFilter>,

@@ -11,7 +11,8 @@ use crate::field::Shape;
 use crate::json::{JsonType, Node, TreeBudget};
 use crate::spec::{MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MAX_TOOLS, read_function};
 
-/// Types of tools. The first three are the client's own, the fourth ones are servers; the others run at OpenAI.
+/// Types of tools. The first three are the client's own, the fourth is a server of tools; the others run at
+/// OpenAI.
 const TYPES: &[&str] = &[
     "function",
     "custom",

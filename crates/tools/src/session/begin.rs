@@ -24,8 +24,8 @@ use crate::toolbox::Toolbox;
 const MAX_APPROVED: usize = 64;
 
 impl Session {
-    /// Lists the tools of a request's servers. `before` is what was kept of its conversation. Returns the calls
-    /// too that the request approves: they run before the model's first turn.
+    /// Lists the tools of a request's servers. `before` is what was kept of its conversation. Returns also
+    /// the calls that the request approves: they run before the model's first turn.
     ///
     /// # Errors
     /// 4xx that names the server which may not be used, has no approved tools or does not answer.

@@ -51,7 +51,7 @@ pub struct Session {
 /// An event of the model, seen.
 #[derive(Debug)]
 pub enum Observed {
-    /// It is told as it is.
+    /// An event that is told as it is.
     Event(AnswerEvent),
     /// The turn has ended; these calls run before the next one.
     Calls(AnswerEvent, Vec<PendingCall>),

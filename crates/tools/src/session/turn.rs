@@ -47,8 +47,8 @@ impl TurnParts {
         }
     }
 
-    /// The items of the turn with this number. `served` gives label and name of a server's tool by the name by
-    /// which the model calls it.
+    /// The items of the turn with this number. `served` gives the label and the name of a server's tool by
+    /// the name that the model calls.
     pub fn into_items(self, turn: u32, served: impl Fn(&str) -> Option<(String, String)>) -> TurnItems {
         let ids = Ids::new();
         let mut items = Vec::new();

@@ -9,7 +9,7 @@ use throng_api::answer::{AnswerEvent, CallFailure, ChoiceEnd, Delta, ServedEvent
 use throng_api::responses::{CreateRequest, Item, TurnContext};
 use throng_api::spec::{Input, Role};
 use throng_api::{ApiError, ReadOptions};
-use throng_core::replica::Timing;
+use throng_core::fleet::replica::Timing;
 use throng_core::request::FinishReason;
 use throng_tools::{Called, Observed, PendingCall, Pins, Session, Toolbox, ToolsConfig, TurnOutcome};
 

@@ -1,5 +1,5 @@
-//! Tools that the gateway calls in a response: HTTP endpoints on this machine, over a model that says what the
-//! last text between `{{` and `}}` of its prompt is. So the result of a tool says what the model does next.
+//! Tools that the gateway calls in a response: HTTP endpoints on this machine, over a model that says
+//! what the last text between `{{` and `}}` of its prompt is. So the result of a tool says what the model does next.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -57,9 +57,7 @@ async fn start(change: impl FnOnce(&mut GatewayConfig)) -> (Server, Arc<Seen>) {
     let origin = format!("http://{}", listener.local_addr().expect("an address"));
     let service = router.with_state(seen.clone());
     tokio::spawn(async move { axum::serve(listener, service).await });
-    let tool = |name: &str, path: &str| {
-        json!({"server": "shop", "name": name, "description": "d", "method": "GET", "url": format!("{origin}{path}")})
-    };
+    let tool = |name: &str, path: &str| json!({"server": "shop", "name": name, "description": "d", "method": "GET", "url": format!("{origin}{path}")});
     let mut config = GatewayConfig::default();
     config.tools.http = vec![
         serde_json::from_value(tool("order", "/orders/{id}")).expect("a tool"),
@@ -77,7 +75,8 @@ fn shop() -> Value {
 async fn a_response_has_several_turns_whole_and_streamed() {
     let (server, seen) = start(|_| {}).await;
     let mut client = server.connect().await;
-    let body = asking(&format!("I look. {}", call("order", json!({"id": "first"}))), json!({"tools": shop()}));
+    let body =
+        asking(&format!("I look. {}", call("order", json!({"id": "first"}))), json!({"tools": shop()}));
     let whole = client.post("/v1/responses", &body).await.json();
     let expected = ["mcp_list_tools", "message", "mcp_call", "message", "mcp_call", "message"];
     assert_eq!(kinds(&whole), expected, "{whole}");
@@ -116,7 +115,8 @@ async fn a_model_that_calls_for_ever_is_stopped() {
     let fewer = asking(&call("order", json!({"id": "again"})), json!({"tools": shop(), "max_tool_calls": 1}));
     client.post("/v1/responses", &fewer).await;
     assert_eq!(seen.asked.lock().expect("no panic").len(), 4);
-    let short = asking(&call("order", json!({"id": "again"})), json!({"tools": shop(), "max_output_tokens": 100}));
+    let short =
+        asking(&call("order", json!({"id": "again"})), json!({"tools": shop(), "max_output_tokens": 100}));
     let response = client.post("/v1/responses", &short).await.json();
     assert_eq!(response["incomplete_details"]["reason"], "max_output_tokens", "{response}");
     assert!(response["usage"]["output_tokens"].as_u64().expect("a number") <= 100, "{}", response["usage"]);
@@ -165,9 +165,15 @@ async fn approvals_and_choices_are_the_clients() {
     assert_eq!(*seen.asked.lock().expect("no panic"), ["last"]);
     for (fields, param) in [
         (json!({"tools": [{"type": "mcp", "server_label": "store"}]}), "tools[0].server_label"),
-        (json!({"tools": [{"type": "mcp", "server_label": "shop", "server_url": "http://10.0.0.1/"}]}), "tools[0].server_url"),
+        (
+            json!({"tools": [{"type": "mcp", "server_label": "shop", "server_url": "http://10.0.0.1/"}]}),
+            "tools[0].server_url",
+        ),
         (json!({"tools": [{"type": "mcp"}]}), "tools[0].server_label"),
-        (json!({"tools": shop(), "tool_choice": {"type": "mcp", "server_label": "shop", "name": "absent"}}), "tool_choice"),
+        (
+            json!({"tools": shop(), "tool_choice": {"type": "mcp", "server_label": "shop", "name": "absent"}}),
+            "tool_choice",
+        ),
         (json!({"tools": [{"type": "function", "name": "shop__order"}, shop()[0]]}), "tools"),
     ] {
         let reply = client.post("/v1/responses", &asking("a", fields.clone())).await;
