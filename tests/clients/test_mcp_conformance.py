@@ -28,7 +28,8 @@ def test_a_scenario_for_clients(binary, node_folder, tmp_path, scenario):
     client.chmod(0o755)
     command = [NODE, node_folder / MODULES / "conformance/dist/index.js", "client", "--command", client, "--scenario", scenario]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert run.returncode == 0 and "OVERALL: PASSED" in run.stdout, run.stdout + run.stderr
+    told = run.stdout + run.stderr
+    assert run.returncode == 0 and "OVERALL: PASSED" in told, told
 
 
 def test_the_server_of_everything(binary, node_folder, tmp_path):
