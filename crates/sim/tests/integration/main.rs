@@ -1,0 +1,6 @@
+//! Tests of whole runs.
+#![allow(missing_docs)]
+
+mod fleets;
+mod queueing;
+mod reruns;
