@@ -1,5 +1,6 @@
-//! A fleet under a virtual clock: the decisions of `throng-core`, driven by a cost model instead of an executor
-//! and by workloads and faults instead of clients and networks. The same inputs give the same events.
+//! A fleet under a virtual clock: the decisions of `throng-core`, driven by a cost model instead of an
+//! executor and by workloads and faults instead of clients and networks. The same inputs give the same
+//! events.
 //!
 //! A run is made of three things: a [`FleetConfig`](fleet::FleetConfig) (replicas, each a real
 //! [`EngineCore`](throng_core::engine::EngineCore) with a [`CostModel`](cost::CostModel), and a gateway with
@@ -11,7 +12,7 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! use throng_core::executor::ExecutorCapacity;
+//! use throng_core::scheduling::executor::ExecutorCapacity;
 //! use throng_core::time::Nanos;
 //! use throng_core::timeline::latency::Objective;
 //! use throng_sim::cost::LinearCostModel;

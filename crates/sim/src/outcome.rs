@@ -17,11 +17,11 @@ pub enum EndReason {
     RateLimited,
     /// The overload gate refused it.
     Overloaded,
-    /// It can never run: too long, or more tokens than a limit allows.
+    /// The request can never run: too long, or more tokens than a limit allows.
     NeverFits,
     /// The queues of the replicas that were asked were full.
     QueueFull,
-    /// It waited too long for its first step.
+    /// The wait for its first step was too long.
     QueueTimeout,
     /// Its replicas failed, or there was none.
     Failed,
@@ -58,7 +58,7 @@ pub struct RequestOutcome {
     pub latency: RequestLatency,
     /// Tokens of its prompt.
     pub n_prompt: u32,
-    /// Those of them that were cached where it ran first.
+    /// Number of them that were cached where it ran first.
     pub n_cached: u32,
     /// Output tokens that the client got.
     pub n_output: u32,

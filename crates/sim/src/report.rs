@@ -27,7 +27,8 @@ pub struct ReportBuilder {
 }
 
 impl ReportBuilder {
-    /// A builder whose goodput is judged by `objective`. Requests that are sent within `warm_up` do not count.
+    /// A builder whose goodput is judged by `objective`. Requests that are sent within `warm_up` do not
+    /// count.
     pub fn new(objective: Objective, warm_up: Nanos) -> Self {
         Self { latencies: LatencyStats::new(objective), warm_up_ns: warm_up.0, ..Self::default() }
     }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use throng_core::engine::EngineConfig;
-use throng_core::executor::ExecutorCapacity;
-use throng_core::health::HealthConfig;
-use throng_core::limits::Limits;
-use throng_core::overload::GateConfig;
-use throng_core::routing::Policy;
-use throng_core::scheduler::{SchedulerConfig, SpeculationMethod};
+use throng_core::fleet::health::HealthConfig;
+use throng_core::fleet::limits::Limits;
+use throng_core::fleet::overload::GateConfig;
+use throng_core::fleet::routing::Policy;
+use throng_core::scheduling::executor::ExecutorCapacity;
+use throng_core::scheduling::scheduler::{SchedulerConfig, SpeculationMethod};
 use throng_core::time::Nanos;
 
 use crate::cost::CostModel;

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::batch::{ScheduledBatch, ScheduledSequence, StepOutput, TokenLogprob};
 use throng_core::engine::{Effect, EngineCore, Epoch, Input, Intake, StepDone, StepError, SubmitError};
-use throng_core::executor::ExecutorError;
 use throng_core::request::{Request, RequestId, TokenId};
+use throng_core::scheduling::batch::{ScheduledBatch, ScheduledSequence, StepOutput, TokenLogprob};
+use throng_core::scheduling::executor::ExecutorError;
 use throng_core::time::{Nanos, Timestamp};
 
 use super::config::ReplicaConfig;

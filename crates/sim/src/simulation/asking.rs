@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use throng_core::batch::TokenLogprob;
+use throng_core::fleet::replica::{StreamEvent, TokenReport};
+use throng_core::fleet::routing::ReplicaId;
 use throng_core::fleet::{Attempt, Demand, Failover, Retry};
-use throng_core::replica::{StreamEvent, TokenReport};
 use throng_core::request::{Request, RequestId, TokenId};
-use throng_core::routing::ReplicaId;
+use throng_core::scheduling::batch::TokenLogprob;
 use throng_core::time::{Nanos, Timestamp};
 
 use super::live::{Failure, FailureKind, Key, Live, Running, State, attempt_id};

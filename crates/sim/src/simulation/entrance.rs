@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use throng_core::block_hash::BlockHash;
 use throng_core::engine::END;
-use throng_core::limits::{Denied, LimitRefusal};
-use throng_core::overload::{AdmissionRequest, Overloaded};
+use throng_core::fleet::limits::{Denied, LimitRefusal};
+use throng_core::fleet::overload::{AdmissionRequest, Overloaded};
 use throng_core::request::SamplingParams;
+use throng_core::scheduling::block_hash::BlockHash;
 use throng_core::time::Nanos;
 use throng_core::timeline::latency::TokenClock;
 

@@ -1,9 +1,9 @@
 //! What the gateway learns of replicas beside their answers: reports, probes, connections.
 
-use throng_core::block_pool::{CacheEvent, CacheNews};
-use throng_core::health::Probe;
-use throng_core::overload::ServiceRate;
-use throng_core::routing::{LoadReport, StepTime};
+use throng_core::fleet::health::Probe;
+use throng_core::fleet::routing::LoadReport;
+use throng_core::scheduling::block_pool::{CacheEvent, CacheNews};
+use throng_core::scheduling::{ServiceRate, StepTime};
 use throng_core::time::Nanos;
 
 use super::asking::RECONNECT;

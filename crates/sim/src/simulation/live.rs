@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use throng_core::block_hash::BlockKey;
+use throng_core::fleet::limits::Reservation;
+use throng_core::fleet::overload;
 use throng_core::fleet::{Attempt, Failover, Tried};
-use throng_core::limits::Reservation;
-use throng_core::overload;
 use throng_core::request::{RequestId, SamplingParams, TokenId};
+use throng_core::scheduling::block_hash::BlockKey;
 use throng_core::time::{Nanos, Timestamp};
 use throng_core::timeline::latency::TokenClock;
 
@@ -79,7 +79,7 @@ pub(super) struct Running {
     pub was_there: bool,
     /// Time until which the request waits for a replica if this one refuses it.
     pub until: Option<Timestamp>,
-    /// It waited for a replica to come back before.
+    /// Whether it waited for a replica to come back before.
     pub is_back: bool,
     pub has_answered: bool,
     /// Time at which the replica took it in.

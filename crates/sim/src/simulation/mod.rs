@@ -19,12 +19,12 @@ use std::collections::{BTreeMap, BinaryHeap};
 use fastrand::Rng;
 use throng_core::engine::Epoch;
 use throng_core::fleet::Dispatch;
-use throng_core::health::Probe;
-use throng_core::limits::{LimitState, Limits, Scope};
-use throng_core::overload::Gate;
+use throng_core::fleet::health::Probe;
+use throng_core::fleet::limits::{LimitState, Limits, Scope};
+use throng_core::fleet::overload::Gate;
+use throng_core::fleet::routing::{ReplicaId, Router};
 use throng_core::request::{FinishReason, RequestId, TenantId};
-use throng_core::routing::{ReplicaId, Router};
-use throng_core::scheduler::Counters;
+use throng_core::scheduling::scheduler::Counters;
 use throng_core::time::{Nanos, Timestamp};
 
 use crate::error::SimError;

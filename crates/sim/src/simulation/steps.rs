@@ -1,8 +1,8 @@
 //! What engines do: requests come in, steps begin and end, effects become messages to the gateway.
 
-use throng_core::admission::Refusal;
 use throng_core::engine::{Effect, EngineFailure, EngineState, Epoch, StreamEvent, SubmitError};
 use throng_core::request::{RequestId, TokenId};
+use throng_core::scheduling::admission::Refusal;
 use throng_core::time::{Nanos, Timestamp};
 
 use super::live::{Failure, FailureKind, Slab, State};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use throng_core::engine::END;
-use throng_core::overload::ServiceClass;
+use throng_core::fleet::overload::ServiceClass;
 use throng_core::request::TokenId;
 use throng_core::time::{Nanos, Timestamp};
 

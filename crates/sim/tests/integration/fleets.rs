@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_core::executor::ExecutorCapacity;
-use throng_core::overload::GateConfig;
+use throng_core::fleet::overload::GateConfig;
+use throng_core::scheduling::executor::ExecutorCapacity;
 use throng_core::time::{Nanos, Timestamp};
 use throng_core::timeline::latency::Objective;
 use throng_sim::cost::LinearCostModel;

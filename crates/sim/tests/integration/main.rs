@@ -4,3 +4,4 @@
 mod fleets;
 mod queueing;
 mod reruns;
+mod speed;

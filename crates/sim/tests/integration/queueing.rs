@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_core::executor::ExecutorCapacity;
+use throng_core::scheduling::executor::ExecutorCapacity;
 use throng_core::time::Nanos;
 use throng_sim::cost::LinearCostModel;
 use throng_sim::distribution::Distribution;

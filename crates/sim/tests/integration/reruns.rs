@@ -1,7 +1,7 @@
 //! Equal inputs give equal bytes, whatever the number of threads.
 
-use throng_core::overload::GateConfig;
-use throng_core::routing::Policy;
+use throng_core::fleet::overload::GateConfig;
+use throng_core::fleet::routing::Policy;
 use throng_core::time::{Nanos, Timestamp};
 use throng_core::timeline::latency::Objective;
 use throng_sim::fleet::{ClientConfig, Fault, FleetConfig, GatewaySettings};
