@@ -59,6 +59,7 @@ mod error;
 mod event_queue;
 pub mod fleet;
 pub mod outcome;
+pub mod recording;
 pub mod report;
 pub mod simulation;
 pub mod sweep;

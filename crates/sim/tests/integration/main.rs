@@ -3,5 +3,6 @@
 
 mod fleets;
 mod queueing;
+mod rerun;
 mod reruns;
 mod speed;
