@@ -12,7 +12,7 @@ const ACTIVE: Duration = Duration::from_secs(300);
 
 /// A ring of the latest finished requests of all tenants.
 #[derive(Debug, Default)]
-pub(crate) struct RecentRequests {
+pub struct RecentRequests {
     max_requests: usize,
     reports: Mutex<VecDeque<Arc<RequestReport>>>,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A stage that a request passes once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub enum Stage {
     /// Its body had arrived.
     Body,
     /// The turn to be parsed and tokenized came.
@@ -17,7 +17,7 @@ pub(crate) enum Stage {
 
 /// Times at which a request had passed its stages.
 #[derive(Debug, Default)]
-pub(crate) struct Stages {
+pub struct Stages {
     body: OnceLock<Duration>,
     turn: OnceLock<Duration>,
     tokenized: OnceLock<Duration>,

@@ -11,11 +11,11 @@ mod trace_parent;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-pub(crate) use self::explain::{Explanation, Summary};
-pub(crate) use self::generation::GenerationRecord;
-pub(crate) use self::recent::RecentRequests;
+pub use self::explain::{Explanation, Summary};
+pub use self::generation::GenerationRecord;
+pub use self::recent::RecentRequests;
 pub use self::report::{GenerationReport, RequestPhase, RequestReport};
-pub(crate) use self::stages::{Stage, Stages};
+pub use self::stages::{Stage, Stages};
 pub use self::trace_parent::TraceParent;
 
 /// Is told of each request when everything about it is over. Must not wait: a thread that serves connections
@@ -27,7 +27,7 @@ pub trait RequestObserver: Debug + Send + Sync {
 
 /// Observers of finished requests.
 #[derive(Debug, Default)]
-pub(crate) struct Observation {
+pub struct Observation {
     /// The latest ones.
     pub recent: Arc<RecentRequests>,
     /// The others.

@@ -21,15 +21,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use prometheus_client::registry::Registry;
 use throng_fleet::replica::Replica;
 
-pub(crate) use self::exposition::Exposition;
-pub(crate) use self::fleet::{AliasMetrics, EngineStatus};
-pub(crate) use self::http::{HttpLabels, HttpMetrics};
-pub(crate) use self::info::ModelInfoLabels;
+pub use self::exposition::Exposition;
+pub use self::fleet::{AliasMetrics, EngineStatus};
+pub use self::http::{HttpLabels, HttpMetrics};
+pub use self::info::ModelInfoLabels;
 pub use self::info::ProcessFacts;
-pub(crate) use self::limits::{RedisState, SharingStats};
-pub(crate) use self::memory::MemoryCollector;
-pub(crate) use self::moderation::ModerationCounts;
-pub(crate) use self::requests::{ModelLabels, ModelMetrics};
+pub use self::limits::{RedisState, SharingStats};
+pub use self::memory::MemoryCollector;
+pub use self::moderation::ModerationCounts;
+pub use self::requests::{ModelLabels, ModelMetrics};
 
 use self::engine::EngineCollector;
 use self::fleet::{EngineStatusCollector, ScaleCollector};
@@ -45,7 +45,7 @@ use crate::ledger::Ledger;
 use throng_cache::ResponseCache;
 
 /// Values that are read at each scrape.
-pub(crate) struct AtScrape<T>(Box<dyn Fn() -> Vec<T> + Send + Sync>);
+pub struct AtScrape<T>(Box<dyn Fn() -> Vec<T> + Send + Sync>);
 
 impl<T> AtScrape<T> {
     /// Reads the values of `list`.
@@ -66,7 +66,7 @@ impl<T> fmt::Debug for AtScrape<T> {
 
 /// Everything that is counted.
 #[derive(Debug)]
-pub(crate) struct Metrics {
+pub struct Metrics {
     registry: Registry,
     requests: RequestMetrics,
     /// HTTP exchanges.

@@ -21,9 +21,9 @@ use throng_core::fleet::limits::{Accounts, BudgetRefusal, BudgetScope, Spending}
 use throng_store::{ApiKey, Cost, Journal, LedgerEntry, MAX_TEXT_BYTES, Outcome, Store, bounded_text};
 
 use audit::AuditQueue;
-pub(crate) use audit::Audited;
-pub(crate) use meter::Meter;
-pub(crate) use prices::PriceTable;
+pub use audit::Audited;
+pub use meter::Meter;
+pub use prices::{ModelPrice, PriceTable};
 pub use writer::LedgerError;
 
 /// Usage of all requests. It counts nothing until it has been opened.
@@ -48,7 +48,7 @@ struct Opened {
 
 /// A request that is to be counted.
 #[derive(Debug)]
-pub(crate) struct Counted<'a> {
+pub struct Counted<'a> {
     /// The name of who asks, for keys of the configuration.
     pub tenant: &'a str,
     /// The stored key.
@@ -69,7 +69,7 @@ pub(crate) struct Counted<'a> {
 
 /// Reason why a request that is to be counted may not begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Uncounted {
+pub enum Uncounted {
     /// The request could exceed a budget.
     Budget(BudgetRefusal),
     /// The request has a budget, and its entry could not be written down.
@@ -84,7 +84,7 @@ impl From<BudgetRefusal> for Uncounted {
 
 impl Ledger {
     /// Counts nothing yet.
-    pub(crate) fn new(prices: PriceTable) -> Self {
+    pub fn new(prices: PriceTable) -> Self {
         Self {
             opened: OnceLock::new(),
             prices,
@@ -97,34 +97,34 @@ impl Ledger {
     }
 
     /// The database, once the ledger has been opened.
-    pub(crate) fn store(&self) -> Option<&Arc<dyn Store>> {
+    pub fn store(&self) -> Option<&Arc<dyn Store>> {
         self.opened.get().map(|opened| &opened.store)
     }
 
     /// Number of entries that wait for the database, and of those that were lost because the journal could
     /// not take them.
-    pub(crate) fn n_waiting_and_lost(&self) -> (u64, u64) {
+    pub fn n_waiting_and_lost(&self) -> (u64, u64) {
         let n_waiting = self.opened.get().map_or(0, |opened| opened.journal.n_waiting());
         (n_waiting as u64, self.n_lost.load(Ordering::Relaxed))
     }
 
     /// Number of entries and lines of the audit that were set aside because the database could not take them.
-    pub(crate) fn n_refused(&self) -> u64 {
+    pub fn n_refused(&self) -> u64 {
         self.n_refused.load(Ordering::Relaxed)
     }
 
     /// Reason why the database cannot be written at present.
-    pub(crate) fn write_fault(&self) -> Option<String> {
+    pub fn write_fault(&self) -> Option<String> {
         self.store().and_then(|store| store.write_fault())
     }
 
     /// A line of the audit is to be written. It does not wait.
-    pub(crate) fn audit(&self, told: &Audited<'_>) {
+    pub fn audit(&self, told: &Audited<'_>) {
         self.audit.push(told);
     }
 
     /// Number of lines of the audit that wait for the database, and of those that were lost.
-    pub(crate) fn audit_waiting_and_lost(&self) -> (u64, u64) {
+    pub fn audit_waiting_and_lost(&self) -> (u64, u64) {
         self.audit.n_waiting_and_lost()
     }
 
@@ -132,7 +132,7 @@ impl Ledger {
     ///
     /// # Errors
     /// When it could exceed a budget, or has one and nothing could be written down of it.
-    pub(crate) fn begin(self: &Arc<Self>, request: &Counted<'_>) -> Result<Option<Meter>, Uncounted> {
+    pub fn begin(self: &Arc<Self>, request: &Counted<'_>) -> Result<Option<Meter>, Uncounted> {
         let Some(Opened { journal, .. }) = self.opened.get() else { return Ok(None) };
         let prices = self.prices.of(&request.models);
         let now = now_unix_s();
@@ -172,7 +172,7 @@ impl Ledger {
     }
 
     /// The date on which the present day's or month's budgets begin anew.
-    pub(crate) fn reset_date(&self, is_daily: bool) -> String {
+    pub fn reset_date(&self, is_daily: bool) -> String {
         periods::reset_date(now_unix_s(), is_daily)
     }
 

@@ -5,7 +5,7 @@ mod aliases;
 mod engines;
 mod scale;
 
-pub(crate) use self::aliases::AliasMetrics;
-pub(crate) use self::engines::EngineStatus;
+pub use self::aliases::AliasMetrics;
+pub use self::engines::EngineStatus;
 pub(super) use self::engines::EngineStatusCollector;
 pub(super) use self::scale::ScaleCollector;

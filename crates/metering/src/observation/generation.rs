@@ -25,7 +25,7 @@ fn outcome_of(reason: FinishReason) -> Outcome {
 
 /// Record of a model's work for a request.
 #[derive(Debug, Default)]
-pub(crate) struct GenerationRecord {
+pub struct GenerationRecord {
     model: String,
     n_choices: usize,
     n_running: usize,

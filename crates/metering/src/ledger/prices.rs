@@ -4,11 +4,27 @@ use std::collections::HashMap;
 
 use throng_store::{MAX_PRICE, Prices, parse_millionths};
 
-use crate::config::ModelPrice;
+use serde::{Deserialize, Serialize};
+
+/// The prices of a model, `[[gateway.prices]]` of the configuration file: US dollars for a million tokens, as
+/// texts with up to six decimals.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelPrice {
+    /// A name of the model, or of an adapter.
+    pub model: String,
+    /// Price of prompt tokens.
+    pub prompt: String,
+    /// Price of prompt tokens that were found in the cache; that of other prompt tokens when absent.
+    #[serde(default)]
+    pub cached: Option<String>,
+    /// Price of generated tokens.
+    pub generated: String,
+}
 
 /// The prices of all models; those without one cost nothing.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PriceTable(HashMap<String, Prices>);
+pub struct PriceTable(HashMap<String, Prices>);
 
 impl PriceTable {
     /// Reads the prices.

@@ -17,7 +17,7 @@ pub struct TraceParent {
 impl TraceParent {
     /// Reads the header (<https://www.w3.org/TR/trace-context/#traceparent-header>); `None` if it is absent,
     /// there twice or not valid.
-    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
         let mut sent = headers.get_all("traceparent").iter();
         let (Some(value), None) = (sent.next(), sent.next()) else { return None };
         let text = value.to_str().ok()?;

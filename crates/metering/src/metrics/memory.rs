@@ -9,11 +9,11 @@ use prometheus_client::metrics::MetricType;
 use throng_http::memory::{MemoryBudget, Part};
 
 use super::AtScrape;
-use crate::held_bytes::HeldBytes;
+use crate::HeldBytes;
 
 /// Asks the budget and the models at each scrape.
 #[derive(Debug)]
-pub(crate) struct MemoryCollector {
+pub struct MemoryCollector {
     budget: Arc<MemoryBudget>,
     models: AtScrape<HeldBytes>,
 }

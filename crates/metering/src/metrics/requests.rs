@@ -31,7 +31,7 @@ const PREFILL_TOKEN_BUCKETS_S: [f64; 13] =
 
 /// Model and engine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct ModelLabels {
+pub struct ModelLabels {
     /// The model's first name.
     pub model_name: String,
     /// The number of the engine among those of its model. What is counted for all of them together has 0.
@@ -91,7 +91,7 @@ type MakeHistograms<'a> = dyn FnMut(&str, &str, fn() -> Histogram) -> Histograms
 
 /// The counters of all models.
 #[derive(Debug)]
-pub(crate) struct RequestMetrics {
+pub struct RequestMetrics {
     success: Family<ReasonLabels, Counter>,
     rejections: Family<RejectionLabels, Counter>,
     overloaded: Family<ClassLabels, Counter>,
@@ -223,7 +223,7 @@ impl RequestMetrics {
 
 /// The counters of one model.
 #[derive(Debug)]
-pub(crate) struct ModelMetrics {
+pub struct ModelMetrics {
     labels: ModelLabels,
     success: Family<ReasonLabels, Counter>,
     rejections: Family<RejectionLabels, Counter>,

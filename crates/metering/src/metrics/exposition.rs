@@ -7,7 +7,7 @@ use http::{HeaderMap, header};
 
 /// A format of the answer to a scrape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exposition {
+pub enum Exposition {
     /// Prometheus's text format 0.0.4, which everything reads. What a client gets that asks for neither.
     Text,
     /// OpenMetrics 1.0.0.

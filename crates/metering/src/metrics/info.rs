@@ -37,7 +37,7 @@ struct BuildLabels {
 
 /// Model, and the limits of its requests.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct ModelInfoLabels {
+pub struct ModelInfoLabels {
     /// The model's first name.
     pub model_name: String,
     /// The path or hub id that was loaded.

@@ -13,7 +13,7 @@ use super::AtScrape;
 
 /// State of Redis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct RedisState {
+pub struct RedisState {
     /// Whether it answered the last question in time.
     pub is_answering: bool,
     /// Time of its last answer.
@@ -24,7 +24,7 @@ pub(crate) struct RedisState {
 
 /// State of the sharing of limits.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SharingStats {
+pub struct SharingStats {
     /// Redis, through which they are shared.
     pub redis: RedisState,
     /// Gateways that share limits, as far as this one knows.

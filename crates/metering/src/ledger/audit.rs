@@ -21,7 +21,7 @@ pub(super) struct AuditQueue {
 
 /// Facts about a request or a rule for the audit.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Audited<'a> {
+pub struct Audited<'a> {
     /// Kind of the error.
     pub event: AuditEvent,
     /// The request's id.

@@ -44,7 +44,8 @@ pub struct RequestReport {
     pub body: Option<String>,
     /// Work of a model for it.
     pub generation: Option<GenerationReport>,
-    pub(crate) stages: Stages,
+    /// Times of its stages on the way to the engine.
+    pub stages: Stages,
 }
 
 /// Work of a model for a request. Times count from its submission.
@@ -73,7 +74,7 @@ pub struct GenerationReport {
     /// `stop`, `length`, `abort` or `error`.
     pub outcome: &'static str,
     /// The engine's account of its first prompts.
-    pub(crate) traces: Vec<Arc<dyn TraceSource>>,
+    pub traces: Vec<Arc<dyn TraceSource>>,
 }
 
 /// A part of a request's time.
@@ -138,17 +139,17 @@ impl RequestReport {
     }
 
     /// Whether it is the tenant's.
-    pub(crate) fn is_of(&self, tenant: &str) -> bool {
+    pub fn is_of(&self, tenant: &str) -> bool {
         self.tenant.as_deref() == Some(tenant)
     }
 
     /// Whether it is worth an explanation: it asked a model for something, and had a right to.
-    pub(crate) fn is_explained(&self) -> bool {
+    pub fn is_explained(&self) -> bool {
         self.tenant.is_some() && self.method == Method::POST && self.route.is_some()
     }
 
     /// Writes the line of a request that reached a model.
-    pub(crate) fn log(&self) {
+    pub fn log(&self) {
         let Some(generation) = &self.generation else { return };
         let ms = |time: Duration| (time.as_secs_f64() * 1e4).round() / 10.0;
         tracing::info!(

@@ -11,7 +11,7 @@ use crate::metrics::AtScrape;
 
 /// State of one worker or engine for one model.
 #[derive(Debug, Clone)]
-pub(crate) struct EngineStatus {
+pub struct EngineStatus {
     /// The model's first name.
     pub model_name: String,
     /// The engine's name.

@@ -11,7 +11,7 @@ use super::AtScrape;
 
 /// Counts of stopped texts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct ModerationCounts {
+pub struct ModerationCounts {
     /// Requests whose prompts were refused.
     pub n_prompts: u64,
     /// Choices that were cut.

@@ -21,7 +21,7 @@ struct OutcomeLabels {
 
 /// Counters of aliases; clones count together. Names are those of the operator, never of clients.
 #[derive(Debug, Clone)]
-pub(crate) struct AliasMetrics {
+pub struct AliasMetrics {
     requests: Family<Labels, Counter>,
     failed_over: Family<Labels, Counter>,
     copies: Family<OutcomeLabels, Counter>,

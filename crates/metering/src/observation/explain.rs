@@ -12,7 +12,7 @@ use super::{GenerationReport, RequestReport};
 
 /// A request in a few numbers.
 #[derive(Debug, Serialize)]
-pub(crate) struct Summary<'a> {
+pub struct Summary<'a> {
     request_id: &'a str,
     /// Seconds since the epoch.
     created: f64,
@@ -30,7 +30,7 @@ pub(crate) struct Summary<'a> {
 
 /// Everything that is known of a request.
 #[derive(Debug, Serialize)]
-pub(crate) struct Explanation<'a> {
+pub struct Explanation<'a> {
     object: &'static str,
     #[serde(flatten)]
     summary: Summary<'a>,

@@ -10,7 +10,7 @@ use super::{Ledger, now_unix_s, periods, spending};
 
 /// Usage of one request. Dropping it ends it.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub struct Meter {
     ledger: Arc<Ledger>,
     entry: LedgerEntry,
     reservation: Option<BudgetReservation>,

@@ -12,7 +12,7 @@ const DURATION_BUCKETS_S: [f64; 14] =
 
 /// An exchange's labels: the route (never the path, which a client can vary without end), method and status.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct HttpLabels {
+pub struct HttpLabels {
     handler: String,
     method: &'static str,
     status: u16,
@@ -29,7 +29,7 @@ impl HttpLabels {
 
 /// Counters of HTTP exchanges; clones count together.
 #[derive(Debug, Clone)]
-pub(crate) struct HttpMetrics {
+pub struct HttpMetrics {
     requests: Family<HttpLabels, Counter>,
     duration: Family<HttpLabels, Histogram, fn() -> Histogram>,
 }
