@@ -13,6 +13,7 @@ pub mod model_cache;
 pub mod objects;
 pub mod observability;
 pub mod process;
+pub mod recording;
 pub mod running;
 pub mod source;
 pub mod speculation;

@@ -74,6 +74,7 @@ const GROUPS: &[Group] = &[
             "enable_tokenizer_info_endpoint",
             "access_log_bodies",
             "otlp_traces_endpoint",
+            "record",
         ],
     },
     Group {

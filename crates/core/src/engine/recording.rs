@@ -316,6 +316,34 @@ impl Observed {
         observed
     }
 
+    /// A request that came to a gateway.
+    pub fn submitted(request: Request, at: Timestamp) -> Self {
+        Self { input: ObservedInput::Submit { request, arrived: at }, ..Self::empty(at) }
+    }
+
+    /// A continuation that ended at a gateway, with its tokens; `is_last`: the request ends with it.
+    pub fn ended(
+        id: SequenceId,
+        output: Vec<TokenId>,
+        reason: FinishReason,
+        is_last: bool,
+        at: Timestamp,
+    ) -> Self {
+        let tokens = output.into_iter().map(|token| (id, token)).collect();
+        let closed = if is_last { vec![(id.request, false)] } else { Vec::new() };
+        Self { tokens, ends: vec![(id, reason)], closed, ..Self::empty(at) }
+    }
+
+    fn empty(at: Timestamp) -> Self {
+        let input = ObservedInput::None;
+        Self { at, input, tokens: Vec::new(), ends: Vec::new(), closed: Vec::new(), step: None }
+    }
+
+    /// Nanoseconds since the origin.
+    pub fn at_ns(&self) -> u64 {
+        self.at.as_ns()
+    }
+
     fn note(&mut self, effect: &Effect) {
         match effect {
             Effect::Deliver { request, event: StreamEvent::Token { index, report } } => {

@@ -18,6 +18,7 @@ use crate::workload::TimedRequest;
 impl World<'_> {
     /// A client sends a request for the first time.
     pub(super) fn send(&mut self, timed: TimedRequest) {
+        self.observer.sent(self.n_requests, &timed);
         let vocabulary_size = self.config.replicas[0].capacity.vocabulary_size;
         let request = &timed.request;
         let sampling = SamplingParams {
