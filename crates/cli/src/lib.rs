@@ -9,6 +9,7 @@ pub mod conversation;
 pub mod error_chain;
 pub mod hub;
 pub mod kv_budget;
+pub mod load;
 pub mod model_cache;
 pub mod objects;
 pub mod observability;

@@ -1,6 +1,6 @@
-//! `--record FILE`: what an engine or a gateway does, written line by line by a thread of its own. The queue in
-//! front of it is bounded: what does not fit is counted as lost. A disk that takes no more ends the recording,
-//! never the server.
+//! `--record FILE`: what an engine or a gateway does, written line by line by a thread of its own. The queue
+//! in front of it is bounded: what does not fit is counted as lost. A disk that takes no more ends the
+//! recording, never the server.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};

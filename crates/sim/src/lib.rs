@@ -50,7 +50,8 @@
 //! ```
 //!
 //! A module imports only from modules above it: `error`, `distribution`, `cost`, `event_queue`, `workload`,
-//! `profile`, `recording`, `fleet`, `outcome`, `report`, `simulation`; `sweep` runs several of them on threads.
+//! `profile`, `recording`, `fleet`, `outcome`, `report`, `simulation`; `sweep` runs several of them on
+//! threads.
 #![forbid(unsafe_code)]
 
 pub mod cost;

@@ -1,6 +1,7 @@
-//! Gateway decisions, router, limits, overload gate, failover and engines together, under faults: each request
-//! ends exactly once, no token is lost or doubled, limits hold, charges are settled once, nobody starves, and
-//! nothing is left at the end. Planted mistakes are found. A failing seed prints the line that repeats it.
+//! Gateway decisions, router, limits, overload gate, failover and engines together, under faults: each
+//! request ends exactly once, no token is lost or doubled, limits hold, charges are settled once, nobody
+//! starves, and nothing is left at the end. Planted mistakes are found. A failing seed prints the line that
+//! repeats it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
