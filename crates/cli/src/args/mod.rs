@@ -95,7 +95,7 @@ impl CommandLine {
 }
 
 /// The words of a command line as the parser takes them.
-pub(crate) fn words_of(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+pub fn words_of(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     words::name_servers(words::spell_out(words))
 }
 
