@@ -14,7 +14,8 @@ mod sabotage;
 mod steps;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::sync::Arc;
 
 use fastrand::Rng;
 use throng_core::engine::Epoch;
@@ -23,7 +24,7 @@ use throng_core::fleet::health::Probe;
 use throng_core::fleet::limits::{LimitState, Limits, Scope};
 use throng_core::fleet::overload::Gate;
 use throng_core::fleet::routing::{ReplicaId, Router};
-use throng_core::request::{FinishReason, RequestId, TenantId};
+use throng_core::request::{FinishReason, RequestId, SamplingParams, TenantId};
 use throng_core::scheduling::scheduler::Counters;
 use throng_core::time::{Nanos, Timestamp};
 
@@ -259,6 +260,8 @@ struct World<'a> {
     /// Requests that wait for a replica to come back.
     waiting: Vec<Key>,
     tenants: Vec<TenantId>,
+    /// Sampling parameters by the most tokens that they allow.
+    samplings: HashMap<u32, Arc<SamplingParams>>,
     /// Whether block names are needed for choices.
     uses_blocks: bool,
 }
@@ -322,6 +325,7 @@ impl<'a> World<'a> {
             dispatch,
             waiting: Vec::new(),
             tenants: Vec::new(),
+            samplings: HashMap::new(),
             uses_blocks,
         }
     }
