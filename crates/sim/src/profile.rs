@@ -195,7 +195,8 @@ mod tests {
 
     #[test]
     fn hits_grow_with_the_cache() {
-        let (a, b): (&[(u64, u32)], &[(u64, u32)]) = (&[(1, 160), (2, 32)], &[(3, 192)]);
+        let prompts: [&[(u64, u32)]; 2] = [&[(1, 160), (2, 32)], &[(3, 192)]];
+        let [a, b] = prompts;
         let profile = profile(&mut load(&[a, b, a, b]), &[100, 200]).expect("requests");
         let shares: Vec<f64> = profile.cache.iter().map(|hits| hits.hit_share).collect();
         // Without bound each second request finds all of its prompt but one token.

@@ -124,9 +124,8 @@ impl Sums {
             b[pivot] /= divisor;
             for row in (0..3).filter(|row| *row != pivot) {
                 let factor = a[row][pivot];
-                for column in 0..3 {
-                    a[row][column] -= factor * a[pivot][column];
-                }
+                let of_pivot = a[pivot];
+                a[row].iter_mut().zip(of_pivot).for_each(|(value, one)| *value -= factor * one);
                 b[row] -= factor * b[pivot];
             }
         }
