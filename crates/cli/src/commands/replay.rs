@@ -97,6 +97,8 @@ struct Compared {
     first_difference: Option<u64>,
     n_special: u64,
     n_lost: u64,
+    /// Whether the engine looked for drafts in the text, which is not recorded.
+    looked_up_drafts: bool,
 }
 
 fn in_virtual_time(arguments: &ReplayArgs) -> Result<()> {
@@ -123,6 +125,8 @@ fn in_virtual_time(arguments: &ReplayArgs) -> Result<()> {
                 first_difference: again.first_difference,
                 n_special: again.n_special,
                 n_lost: again.n_lost,
+                looked_up_drafts: engine.scheduler.speculation.looks_up()
+                    && engine.scheduler.max_draft_tokens > 0,
             })
         }
         _ => None,
@@ -159,11 +163,17 @@ fn in_virtual_time(arguments: &ReplayArgs) -> Result<()> {
 }
 
 fn print(replayed: &Replayed, n_replicas: usize) -> Result<()> {
-    if let Some(Compared { n_steps, n_different, first_difference, n_special, n_lost }) = &replayed.batches {
+    if let Some(compared) = &replayed.batches {
+        let Compared { n_steps, n_different, first_difference, n_special, n_lost, .. } = compared;
         let same = n_steps - n_different;
         output::line(format_args!("inputs again:    {same} of {n_steps} steps have the recorded batch"))?;
         if let Some(line) = first_difference {
             output::line(format_args!("                 the first that differs is in line {line}"))?;
+        }
+        if *n_different > 0 && compared.looked_up_drafts {
+            output::line(
+                "                 drafts were found in the text; --no-speculation records without them",
+            )?;
         }
         if *n_special > 0 {
             output::line(format_args!("                 {n_special} requests have constraints or beams"))?;

@@ -3,6 +3,10 @@
 //! What a gateway decides is decided here by `core`'s own structs, in the order in which the product asks
 //! them: limits, the overload gate, dispatch with router and health, failover. The rest of the modules moves
 //! messages between them.
+//!
+//! Simplified are: one gateway, one continuation a request, delays of the network that do not vary, reports
+//! of replicas that are read without delay, readers that keep up. Not simulated are constraints, adapters,
+//! regions, the response cache and models on demand.
 
 mod asking;
 mod clients;

@@ -35,7 +35,8 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().expect("a number"))
 }
 
-/// Events of a run: more of them in the nightly run.
+/// Events of a run: more of them in the nightly run. Read here and not by `throng-testkit`, which would have
+/// the kernels and the model compiled for the simulator's tests.
 fn n_events() -> u64 {
     let nightly = std::env::var_os("THRONG_NIGHTLY").is_some();
     setting("THRONG_SIMULATION_EVENTS").unwrap_or(if nightly { 10_000_000 } else { 1_000_000 })
