@@ -57,7 +57,7 @@ async fn listed(arguments: &ToolServersArgs, settings: &ToolsConfig) -> Result<V
 async fn list(arguments: &ToolServersArgs) -> Result<()> {
     let settings = settings(arguments.config.clone(), arguments.tools.clone())?;
     for server in listed(arguments, &settings).await? {
-        output::line(format!("{}", server.name))?;
+        output::line(&server.name)?;
         for (tool, state) in &server.tools {
             let state = match state {
                 PinState::Approved => "approved",
