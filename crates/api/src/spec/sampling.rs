@@ -142,7 +142,7 @@ impl GenerationOptions {
     }
 
     /// Each word as tokenized at the start of a text and after a space, as in vLLM. The second form counts
-    /// only if it differs but has the same length: a longer one is just the first after a token for the space.
+    /// only if it differs but has the same length: a longer one is the first after a token for the space.
     fn encode_bad_words(
         &self,
         vocabulary_size: u32,

@@ -53,7 +53,7 @@ impl RecommendedSampling {
             .map_err(|_| "top_p must be a number above 0 and at most 1".to_owned())
     }
 
-    /// These settings; where one is absent, that of `own`.
+    /// Merges the settings with the model's: absent ones are taken from `own`.
     pub fn over(&self, own: GenerationDefaults) -> GenerationDefaults {
         GenerationDefaults {
             temperature: self.temperature.or(own.temperature),

@@ -24,7 +24,7 @@ const LATEST: &str = "latest";
 /// Files to fetch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// These files, plus the shards in the index among them.
+    /// Files of a folder, plus the shards in the index among them.
     Folder(Vec<String>),
     /// A GGUF file, or all parts of a split one in order.
     Gguf(Vec<String>),
