@@ -43,7 +43,7 @@ pub struct Generate {
 pub enum Command {
     /// A continuation needs no more tokens.
     Abort {
-        /// The executor.
+        /// Index of the continuation.
         index: u32,
     },
     /// Message of a newer gateway: to be passed over.

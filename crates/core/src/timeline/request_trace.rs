@@ -56,7 +56,7 @@ impl QueueWaits {
 pub struct StepShare {
     /// Time at which the step was planned.
     pub started: Timestamp,
-    /// Its timing.
+    /// Duration of the step.
     pub duration: Nanos,
     /// Part of that which the executor took.
     pub executing: Nanos,
@@ -79,7 +79,7 @@ pub struct StepShare {
 pub struct PromptChunk {
     /// Time at which the step was planned.
     pub at: Nanos,
-    /// Its timing.
+    /// Duration of the step.
     pub took: Nanos,
     /// The position of the first token.
     pub start: u32,

@@ -43,7 +43,7 @@ pub enum GatewayError {
     /// A setting for proxies or web pages that cannot be used.
     #[error("{setting} = {value:?}: must be {expected}")]
     Setting {
-        /// The executor.
+        /// Name of the setting.
         setting: &'static str,
         /// Its value.
         value: String,

@@ -41,14 +41,14 @@ pub enum Input {
     StepDone(StepDone),
     /// An executor that was asked for can run steps.
     ExecutorMade {
-        /// The executor.
+        /// Epoch of the executor.
         epoch: Epoch,
         /// Its capacity.
         capacity: ExecutorCapacity,
     },
     /// An executor that was asked for could not be made.
     ExecutorNotMade {
-        /// The executor.
+        /// Epoch of the executor.
         epoch: Epoch,
         /// Reason, for the log.
         reason: String,

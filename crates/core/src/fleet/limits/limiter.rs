@@ -60,7 +60,7 @@ pub enum LimitRefusal {
     },
     /// The request alone is over the limit.
     NeverFits {
-        /// The executor.
+        /// Kind of the limit.
         kind: LimitKind,
         /// Amount that may be used.
         limit: u64,

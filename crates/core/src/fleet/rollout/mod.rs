@@ -27,7 +27,7 @@ pub enum Version {
 pub enum Progress {
     /// The new version gets the share of this stage, counted from zero.
     Running {
-        /// The executor.
+        /// Index of the stage.
         stage: usize,
     },
     /// The new version has all requests.
