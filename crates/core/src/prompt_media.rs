@@ -26,7 +26,7 @@ pub enum SpanKind {
 pub struct PromptSpan {
     /// The first of the tokens.
     pub start: u32,
-    /// Number of replicas, at least one.
+    /// Number of the tokens, at least one.
     pub len: u32,
     /// Digest of the content that they stand for.
     pub digest: ContentDigest,
