@@ -96,7 +96,7 @@ impl PromptMedia {
         self.spans.get(n_before).filter(|span| span.start <= position)
     }
 
-    /// The same for the first `n_tokens` tokens: what these tokens depend on.
+    /// Whether the spans and positions on which the first `n_tokens` tokens depend are equal.
     pub fn is_equal_before(&self, other: &Self, n_tokens: usize) -> bool {
         let n_spans = |media: &Self| media.spans.partition_point(|span| (span.start as usize) < n_tokens);
         let n_positions = |media: &Self| media.positions.len().min(n_tokens);

@@ -9,7 +9,7 @@ pub enum Policy {
     RoundRobin,
     /// The replica with the fewest tokens of requests that have not ended.
     LeastTokens,
-    /// Of two random replicas, the one with fewer tokens of requests that have not ended.
+    /// The one of two random replicas that has fewer tokens of requests that have not ended.
     PowerOfTwo,
     /// The replica with the least predicted time to first token, from queue, step times and cached prompt
     /// tokens.
