@@ -17,7 +17,13 @@ const MAX_FAULTS: usize = 32;
 /// Span of a setting that no file contains, such as a profile's.
 pub const NOWHERE: Range<usize> = 0..0;
 /// Tables whose keys the operator chooses: a string in them is never a size.
-const FREE_TABLES: [&str; 1] = ["model.default_chat_template_kwargs"];
+const FREE_TABLES: [&str; 5] = [
+    "model.default_chat_template_kwargs",
+    "gateway.tools.server.env",
+    "gateway.tools.server.headers",
+    "gateway.tools.http.headers",
+    "gateway.tools.http.parameters",
+];
 
 /// A parsed file with its mistakes.
 #[derive(Debug, Default)]

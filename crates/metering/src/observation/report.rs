@@ -43,8 +43,23 @@ pub struct RequestReport {
     pub body: Option<String>,
     /// Report of the generation, if a model was involved.
     pub generation: Option<GenerationReport>,
+    /// Calls of tools for the request.
+    pub tools: Vec<ToolReport>,
     /// Times of the stages before the engine.
     pub stages: Stages,
+}
+
+/// A call of a tool for a request, with names and duration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolReport {
+    /// Label of the tool's server.
+    pub server: String,
+    /// Name of the tool.
+    pub tool: String,
+    /// Duration of the call.
+    pub duration: Duration,
+    /// `ok`, or the kind of the failure.
+    pub status: &'static str,
 }
 
 /// A model's work for a request. Times count from the submission.
@@ -167,6 +182,7 @@ impl RequestReport {
             queue_ms = generation.first_step.map(ms),
             ttft_ms = generation.first_token.map(|time| ms(generation.submitted + time)),
             total_ms = ms(self.total),
+            tool_calls = (!self.tools.is_empty()).then_some(self.tools.len()),
             outcome = generation.outcome,
             "request"
         );
