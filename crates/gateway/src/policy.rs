@@ -1,4 +1,4 @@
-//! The policy around every request.
+//! State of the policies around every request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,20 +16,20 @@ use throng_metering::ledger::Ledger;
 pub(crate) struct Policy {
     /// Keys and tokens.
     pub keys: ApiKeys,
-    /// The use of the keys' limits.
+    /// Usage of the keys' limits.
     pub limits: Arc<RateLimits>,
-    /// Ledger of usage, where there is a database.
+    /// Ledger of usage, if there is a database.
     pub ledger: Option<Arc<Ledger>>,
-    /// Texts that are not to be sent.
+    /// Moderation rules and classifier.
     pub moderation: Arc<Moderation>,
-    /// Answers that were generated before.
+    /// Cache of answers.
     pub cache: Arc<ResponseCache>,
-    /// How long responses are kept; `None`: for ever.
+    /// Time for which responses are kept; `None` for ever.
     pub response_retention: Option<Duration>,
 }
 
 impl Policy {
-    /// The kept responses and conversations, where there is a database.
+    /// Kept responses and conversations, if there is a database.
     pub fn responses(&self) -> Option<Responses> {
         let store = self.ledger.as_deref()?.store()?;
         Some(Responses::new(store.clone(), self.response_retention))
