@@ -1,5 +1,5 @@
-//! Turns of kept conversations: what a request goes on with is gathered before it is read, and its response
-//! is kept before its client knows how it ended. Does not know routes.
+//! Turns of kept conversations: their history is read before the request is parsed, and the response is
+//! stored before its client gets the end. Does not know routes.
 
 mod background;
 mod orphans;
@@ -35,21 +35,21 @@ pub(crate) struct Turn {
     tenant: String,
     parameters: StateParameters,
     context: TurnContext,
-    /// The responses before the previous one.
+    /// Ids of the responses before the previous one.
     ancestors: Vec<String>,
-    /// The items of its input, once it was read.
+    /// Items of the input, once it was parsed.
     input: Mutex<Vec<Item>>,
-    /// The body of its request, where it is answered without its client.
+    /// Body of the request, if it is answered without its client.
     request: Option<Bytes>,
     _memory: Reservation,
 }
 
 impl Turn {
-    /// The turn that a body asks for; `None` where nothing is kept and nothing is gone on with.
+    /// The turn of a body; `None` if nothing is stored for it and it continues no conversation.
     ///
     /// # Errors
-    /// 4xx for what is not kept for this tenant or needs a store that is absent; 503 where the store does not
-    /// answer.
+    /// 4xx for objects that are not kept for this tenant, or if they need a store that is absent; 503 when
+    /// the store does not answer.
     pub async fn of(app: &App, caller: &Caller, body: &Bytes) -> Result<Option<Arc<Self>>, ApiError> {
         // What excludes each other is refused when the body is read as a whole.
         let is_one =
@@ -85,7 +85,7 @@ impl Turn {
     /// The turn of a response whose process has died.
     ///
     /// # Errors
-    /// The errors of [`Self::of`].
+    /// Errors of [`Self::of`].
     async fn of_orphan(app: &App, orphan: &Orphan) -> Result<Option<Arc<Self>>, ApiError> {
         let body = Bytes::from(orphan.request.body.clone());
         let Some((parameters, responses)) = StateParameters::of(&body).zip(app.policy.responses()) else {
@@ -110,13 +110,13 @@ impl Turn {
         })))
     }
 
-    /// The request, to be answered by any process.
+    /// The request in the form in which any process can answer it.
     fn kept_request(&self) -> Option<KeptRequest> {
         let body = String::from_utf8(self.request.as_ref()?.to_vec()).ok()?;
         Some(KeptRequest { body, seed: self.context.seed })
     }
 
-    /// Reads the request of the turn.
+    /// Parses the request of the turn.
     ///
     /// # Errors
     /// A 400 that names the parameter.
@@ -125,13 +125,13 @@ impl Turn {
         Ok(self.keep_input(read))
     }
 
-    /// Notes the items of a request that was read. Returns the request.
+    /// Keeps the items of a parsed request, and returns the request.
     pub fn keep_input(&self, (request, items): (Request, Vec<Item>)) -> Request {
         *self.input.lock().unwrap_or_else(PoisonError::into_inner) = items;
         request
     }
 
-    /// Reads the request to make the conversation short.
+    /// Parses a request for the compaction of the conversation.
     ///
     /// # Errors
     /// The same.
@@ -139,15 +139,15 @@ impl Turn {
         CreateRequest::parse(body, options)?.into_compaction(&self.context)
     }
 
-    /// Whether it is answered without its client.
+    /// Whether the turn is answered without its client.
     pub fn is_background(&self) -> bool {
         self.parameters.is_background
     }
 
-    /// Keeps the response if it has ended.
+    /// Stores the response if it has ended.
     ///
     /// # Errors
-    /// 404 where its conversation was deleted meanwhile, 503 where the store does not answer.
+    /// 404 if its conversation was deleted meanwhile, 503 when the store does not answer.
     pub async fn keep(&self) -> Result<(), ApiError> {
         match self.context.slot.take_finished() {
             Some(response) => {
@@ -158,15 +158,15 @@ impl Turn {
         }
     }
 
-    /// The events of its response, which is answered without its client.
+    /// Streams the events of the response, which is answered without its client.
     ///
     /// # Errors
-    /// 503 where the store does not answer.
+    /// 503 when the store does not answer.
     pub async fn tail(&self, app: &Arc<App>) -> Result<Response, ApiError> {
         tail(app, self.responses.clone(), self.tenant.clone(), self.id().to_owned(), None).await
     }
 
-    /// The responses before this one, the oldest first.
+    /// Ids of the responses before the next one, the oldest first.
     fn ancestors_of_next(&self) -> Vec<String> {
         self.ancestors.iter().chain(&self.parameters.previous).cloned().collect()
     }
