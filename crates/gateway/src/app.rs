@@ -1,11 +1,11 @@
 //! State that all requests share: configuration, models, keys, metrics. Does not know HTTP.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throng_api::ApiError;
 use throng_core::fleet::health::State as Health;
-use throng_fleet::replica::{Link, Links, Replica, Replicas, Status};
+use throng_fleet::replica::{FleetRecording, Link, Links, Replica, Replicas, Status};
 use throng_fleet::upstream::{UpstreamModel, UpstreamModels, UpstreamReplica};
 use throng_http::Phase;
 use throng_http::memory::MemoryBudget;
@@ -73,6 +73,8 @@ pub(crate) struct Shared {
     pub on_demand: Option<Arc<OnDemandModels>>,
     /// Tools that the gateway calls for clients, if some are configured.
     pub tools: Option<Arc<Toolbox>>,
+    /// Recording of requests for workers, once there is one.
+    pub recording: Arc<OnceLock<FleetRecording>>,
 }
 
 impl Shared {
@@ -92,7 +94,7 @@ impl Shared {
         let phase = watch::Sender::new(Phase::Serving);
         let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
         let (workers, upstreams, ending, moderation) = Default::default();
-        let (disk, on_demand, tools) = (None, None, None);
+        let (disk, on_demand, tools, recording) = (None, None, None, Arc::default());
         Self {
             memory,
             phase,
@@ -109,6 +111,7 @@ impl Shared {
             ending,
             on_demand,
             tools,
+            recording,
         }
     }
 }
@@ -175,6 +178,8 @@ pub(crate) struct Models {
     pub upstreams: Arc<UpstreamModels>,
     /// Workers of the fleet.
     pub workers: Arc<Links>,
+    /// Recording of requests for workers, once there is one.
+    pub recording: Arc<OnceLock<FleetRecording>>,
     /// Models that are loaded and unloaded at run time.
     pub on_demand: Option<Arc<OnDemandModels>>,
     /// Model aliases.
@@ -240,6 +245,7 @@ impl App {
             ending,
             on_demand,
             tools,
+            recording,
         } = shared;
         let members = FleetMembers { workers: workers.clone(), engines: upstreams.clone() };
         let router = Arc::new(Router::of_fleet(members));
@@ -274,7 +280,7 @@ impl App {
         let aliases = Aliases::new(&config.routing.aliases, &metrics.aliases);
         Self {
             policy: Policy { keys, limits, ledger, moderation, cache, response_retention },
-            models: Models { router, upstreams, workers, on_demand, aliases, loading },
+            models: Models { router, upstreams, workers, recording, on_demand, aliases, loading },
             work: Work { turns, writing, memory },
             observed: Observed { metrics, recent, ignored: IgnoredLog::default() },
             lifecycle: Lifecycle { phase, ending, started_unix_s: now_unix_s() },
@@ -286,7 +292,8 @@ impl App {
     /// Adds a model that workers compute.
     pub fn add_remote(&self, served: ServedModel, first: Arc<dyn Replica>) -> Route {
         let counters = self.observed.metrics.of_model(&ModelLabels::of_model(served.id()));
-        let replicas = Replicas::remote(&self.config.routing.settings());
+        let recording = self.models.recording.get().cloned();
+        let replicas = Replicas::remote(&self.config.routing.settings()).recorded(recording);
         replicas.add(first);
         let route = Route::new(Arc::new(ModelEntry::new(served, counters, &self.config)), replicas);
         self.models.router.add(route.clone());

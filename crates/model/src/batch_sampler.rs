@@ -43,9 +43,9 @@ pub(crate) struct Wanted {
 pub(crate) struct WantedRows<'a> {
     pub(crate) batch: &'a ScheduledBatch,
     pub(crate) wanted: &'a [Wanted],
-    /// Sequences that fail.
+    /// Indices of sequences that fail.
     pub(crate) unknown: &'a [usize],
-    /// Whether the device has answered; one a row.
+    /// For each row, whether the device has sampled its token.
     pub(crate) on_device: &'a [bool],
 }
 

@@ -17,9 +17,9 @@ use super::{Answerer, BatchForm};
 
 /// Waiting batches of each form that are looked at.
 const MAX_SEEN: usize = 1_000;
-/// Pause between two deletions of what has expired.
+/// Pause between two deletions of expired objects.
 const FORGET_INTERVAL: Duration = Duration::from_secs(60);
-/// Most steps of a deletion of what has expired.
+/// Maximum number of steps of a deletion of expired objects.
 const MAX_FORGET_STEPS: usize = 100;
 
 /// Answers batches.

@@ -102,7 +102,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Ends the file, which is found from now on.
+    /// Ends the upload, after which the file can be found.
     ///
     /// # Errors
     /// The database's error.

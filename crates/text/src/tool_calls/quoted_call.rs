@@ -10,7 +10,7 @@ pub(super) struct QuoteSpelling {
     pub open: &'static str,
     /// Text after the name.
     pub name_end: &'static str,
-    /// Text before the first argument.
+    /// Text before an argument.
     pub argument: &'static str,
     /// Text after the call.
     pub close: &'static str,

@@ -5,7 +5,8 @@ use std::process::Stdio;
 
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
-    CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams, Tool,
+    CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams,
+    ProtocolVersion, Tool,
 };
 use rmcp::service::{RoleClient, RunningService, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
@@ -29,17 +30,17 @@ const MAX_REQUESTS: usize = 16;
 /// Bytes of a program's errors that one line of the log has.
 const LOG_BYTES: usize = 1024;
 
-/// Where a server is.
+/// Transport to a server.
 #[derive(Debug)]
 pub(crate) enum Place {
-    /// A program that is started.
+    /// The standard input and output of a program that is started.
     Program {
         /// The program, in its sandbox.
         program: Program,
-        /// Its environment, beside `PATH`.
+        /// Environment of the program, beside `PATH`.
         env: crate::hidden::Hidden,
     },
-    /// A URL.
+    /// HTTP at a URL.
     Http(HttpPlace),
 }
 
@@ -61,7 +62,9 @@ struct Client;
 impl ClientHandler for Client {
     fn get_info(&self) -> ClientConfig {
         let own = Implementation::new("throng", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), own)
+        let config = ClientConfig::new(ClientCapabilities::default(), own);
+        // Newer versions have no `initialize`.
+        config.with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 }
 

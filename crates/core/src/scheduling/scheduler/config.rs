@@ -1,9 +1,12 @@
 //! Settings of scheduling. Does not know files and flags.
 
+use serde::{Deserialize, Serialize};
+
 use crate::scheduling::executor::ExecutorCapacity;
 
 /// Settings of planning, and bounds on waiting requests.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SchedulerConfig {
     /// Maximum number of new tokens in one step, at least 1; the executor's own limit holds too.
     pub max_batch_tokens: u32,
@@ -66,7 +69,8 @@ impl SchedulerConfig {
 }
 
 /// Source of drafts when the executor proposed none. It does not change the outcome of requests.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SpeculationMethod {
     /// No drafts.
     None,
@@ -93,7 +97,8 @@ impl SpeculationMethod {
 }
 
 /// Order of waiting requests.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SchedulingPolicy {
     /// Priorities are ignored.
     Fcfs,

@@ -258,7 +258,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Schemas may be combined; both numbers then apply.
+    /// Restricts the number to multiples of `coefficient` too, beside those of earlier schemas.
     fn multiple_of(&mut self, coefficient: u64, path: &str) -> Result<(), GrammarError> {
         let (mut a, mut b) = (self.multiple, coefficient);
         while b != 0 {
