@@ -1,5 +1,5 @@
-//! Kept responses: what was asked and answered, as items, and what goes on from them. Does not know how
-//! answers are generated.
+//! Kept responses: inputs and outputs as items, and their continuation. Does not know how answers are
+//! generated.
 
 mod background;
 
@@ -19,13 +19,13 @@ use crate::conversations::Conversations;
 use crate::fault::api_error;
 use crate::now_unix_s;
 
-/// Most turns that a response goes back.
+/// Maximum number of turns before a response.
 const MAX_TURNS: usize = 1_000;
-/// Most bytes of the kept turns of a conversation.
+/// Maximum bytes of the kept turns of a conversation.
 const MAX_HISTORY_BYTES: usize = 32 << 20;
-/// Responses that are read at a time.
+/// Number of responses that are read at a time.
 const READS_AT_A_TIME: usize = 4;
-/// Most references to kept items in one input.
+/// Maximum number of references to kept items in one input.
 const MAX_REFERENCES: usize = 1_000;
 
 /// The responses of all tenants.
@@ -39,52 +39,52 @@ pub struct Responses {
 /// A kept response.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ResponseRecord {
-    /// The response object, as its client was told it.
+    /// Response object as sent to the client.
     pub response: Box<RawValue>,
-    /// The items of its input, references resolved.
+    /// Items of the input, with references resolved.
     pub input: Vec<Item>,
-    /// The items of its output.
+    /// Items of the output.
     pub output: Vec<Item>,
-    /// The response that it went on from.
+    /// Id of the response that it continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
-    /// The responses before that one, the oldest first: a turn reads all of them at once.
+    /// Ids of the responses before that one, the oldest first, so that a turn reads all of them at once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ancestors: Vec<String>,
-    /// The conversation that it belongs to.
+    /// Id of the conversation that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<String>,
-    /// Its request, while it is being answered without its client.
+    /// Request, while it is answered without its client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<KeptRequest>,
 }
 
-/// Origin of the conversation that a request goes on with.
+/// Kept part of the conversation that a request continues.
 #[derive(Debug)]
 pub struct Gathered {
-    /// Parameters with which the request is read.
+    /// Context for parsing the request.
     pub context: TurnContext,
-    /// The responses before the previous one, the oldest first.
+    /// Ids of the responses before the previous one, the oldest first.
     pub ancestors: Vec<String>,
-    /// Bytes of all that was read.
+    /// Bytes of all objects read.
     pub n_bytes: usize,
 }
 
 impl ResponseRecord {
-    /// The items before the response of its conversation, with its own.
+    /// The items before the response, followed by its own.
     fn items(self) -> impl Iterator<Item = Item> {
         self.input.into_iter().chain(self.output)
     }
 }
 
 impl Responses {
-    /// Keeps responses in `store` for `retention`; without one for ever.
+    /// Creates the store of responses, which are kept for `retention`; for ever if that is absent.
     pub fn new(store: Arc<dyn Store>, retention: Option<Duration>) -> Self {
         let conversations = Conversations::new(store.clone());
         Self { store, conversations, retention }
     }
 
-    /// The conversations beside them.
+    /// The store of conversations.
     pub fn conversations(&self) -> &Conversations {
         &self.conversations
     }
@@ -110,10 +110,10 @@ impl Responses {
         Ok(record.map(|record| (object, record)))
     }
 
-    /// The kept part of the conversation that a request goes on with.
+    /// Reads the kept part of the conversation that a request continues.
     ///
     /// # Errors
-    /// 4xx for what is not kept for this tenant, 503 where the store does not answer.
+    /// 4xx for objects that are not kept for this tenant, 503 when the store does not answer.
     pub async fn gather(&self, tenant: &str, parameters: &StateParameters) -> Result<Gathered, ApiError> {
         let mut context =
             TurnContext { is_storing: parameters.store.unwrap_or(true), ..TurnContext::default() };
@@ -156,7 +156,7 @@ impl Responses {
         Ok(Gathered { context, ancestors, n_bytes })
     }
 
-    /// The items of a response and of all before it, and the ids of those before it.
+    /// The items of a response and of all before it, with the ids of the earlier ones.
     async fn history(
         &self,
         tenant: &str,
@@ -191,7 +191,7 @@ impl Responses {
         Ok((items, ancestors))
     }
 
-    /// A response that another one goes on from.
+    /// Reads a response that another one continues.
     async fn turn(&self, tenant: &str, id: &str, n_bytes: &mut usize) -> Result<ResponseRecord, ApiError> {
         let found = self.object(tenant, id).await?;
         let (object, record) = found.ok_or_else(|| ApiError::previous_response_not_found(id))?;
@@ -218,10 +218,10 @@ impl Responses {
         Ok(items)
     }
 
-    /// Keeps a response with what it was asked, and adds its items to its conversation: both or nothing.
+    /// Stores a response with its input, and adds its items to its conversation, in one transaction.
     ///
     /// # Errors
-    /// 404 for a conversation that was deleted meanwhile, 503 where the store does not answer.
+    /// 404 if the conversation was deleted meanwhile, 503 when the store does not answer.
     pub async fn keep(&self, tenant: &str, id: &str, record: &ResponseRecord) -> Result<(), ApiError> {
         let create = ObjectWrite::create(Self::key(tenant, id), now_unix_s(), body_of(record)?)
             .with_parent(record.previous.clone())
@@ -250,10 +250,10 @@ impl Responses {
         Ok(written.first().map_or(1, |written| written.version))
     }
 
-    /// A kept response.
+    /// Reads a response.
     ///
     /// # Errors
-    /// 404 for one that is not kept, 503 where the store does not answer.
+    /// 404 if it is not kept, 503 when the store does not answer.
     pub async fn get(&self, tenant: &str, id: &str) -> Result<ResponseRecord, ApiError> {
         let found = self.object(tenant, id).await?;
         found.map(|(_, record)| record).ok_or_else(|| ApiError::response_not_found(id))
@@ -262,7 +262,7 @@ impl Responses {
     /// Deletes a response with its items and events.
     ///
     /// # Errors
-    /// 404 for one that is not kept, 503 where the store does not answer.
+    /// 404 if it is not kept, 503 when the store does not answer.
     pub async fn delete(&self, tenant: &str, id: &str) -> Result<(), ApiError> {
         let was_there = self.store.delete_object(&Self::key(tenant, id)).await.map_err(api_error)?;
         if was_there { Ok(()) } else { Err(ApiError::response_not_found(id)) }
@@ -274,7 +274,7 @@ fn history_too_long() -> ApiError {
     ApiError::invalid_value("previous_response_id", reason)
 }
 
-/// Whether an item of this id is among `items`.
+/// Whether an item with this id is in `items`.
 fn is_known_in(items: &[Item], id: &str) -> bool {
     items.iter().any(|item| item.id() == id)
 }
