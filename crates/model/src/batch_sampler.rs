@@ -52,9 +52,9 @@ pub(crate) struct WantedRows<'a> {
 /// The samplers and the answers that wait to be told in order. Buffers live from step to step.
 #[derive(Debug)]
 pub(crate) struct BatchSampler {
-    /// One a thread.
+    /// Samplers, one for each thread.
     samplers: Vec<Mutex<Sampler>>,
-    /// One a row of logits.
+    /// Slots for answers, one for each row of logits.
     slots: Vec<Mutex<Slot>>,
 }
 

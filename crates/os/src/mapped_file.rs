@@ -44,7 +44,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// Length and times of a file when it is opened; a file that was written to since has another stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStamp {
-    /// Its length.
+    /// Length of the file in bytes.
     pub n_bytes: u64,
     /// Time at which its content changed last, in nanoseconds since 1970. Programs that copy files may set it
     /// back.

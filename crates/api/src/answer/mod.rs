@@ -85,16 +85,16 @@ pub enum Delta {
 pub enum ServedEvent {
     /// The model's turn ended with calls that the server runs. It goes on when these have ended.
     TurnEnded {
-        /// What had been held back.
+        /// Text and calls that were held back until the end.
         deltas: Vec<Delta>,
-        /// How the turn ended.
+        /// End of the turn.
         end: ChoiceEnd,
     },
     /// A call that the server ran has ended.
     CallEnded {
         /// Number of the call in its turn.
         call_idx: u32,
-        /// What came of it.
+        /// Result of the call.
         result: Result<String, CallFailure>,
     },
     /// The next turn of the model began.
@@ -118,7 +118,7 @@ pub enum CallFailure {
     /// The tool ran and failed.
     #[error("it failed: {content}")]
     Execution {
-        /// Its output.
+        /// Output of the tool.
         content: serde_json::Value,
     },
     /// The call has no answer.

@@ -19,7 +19,7 @@ impl LogprobBytes {
 /// The parts of an answer that determine its size.
 #[derive(Debug, Clone)]
 pub struct AnswerShape {
-    /// How often the log-probabilities of a prompt are written: once, or with each choice.
+    /// Number of times that the log-probabilities of a prompt are written: once, or with each choice.
     pub n_repeats: usize,
     /// Forms of the prompt's log-probabilities, each of which is written.
     pub prompt_logprobs: Vec<LogprobBytes>,

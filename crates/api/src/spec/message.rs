@@ -42,7 +42,7 @@ impl Role {
     }
 }
 
-/// One message.
+/// A message of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
     /// Author of the message.

@@ -36,7 +36,7 @@ pub struct GgufHeader {
 /// One tensor as the header declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GgufTensor {
-    /// Its name.
+    /// Name of the tensor.
     pub name: String,
     /// Encoding of the elements.
     pub format: Format,

@@ -32,7 +32,7 @@ pub enum Kind {
 /// A source of workers or engines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// One worker.
+    /// The address of one worker.
     Address(WorkerAddress),
     /// `file:///PATH`: a file with an address on each line.
     File(PathBuf, Kind),

@@ -65,7 +65,7 @@ impl Replicas {
         self.0.recording.get()
     }
 
-    /// The same, whose requests a recording is told of.
+    /// Sets the recording of requests.
     #[must_use]
     pub fn recorded(self, recording: Option<FleetRecording>) -> Self {
         recording.into_iter().for_each(|recording| drop(self.0.recording.set(recording)));

@@ -23,7 +23,7 @@ const PROMPT_BYTES: usize = 512;
 /// Source of one vector.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PooledInput<'a> {
-    /// One text.
+    /// A single text.
     Text(&'a Prompt),
     /// Two texts, read together.
     Pair(&'a Prompt, &'a Prompt),

@@ -72,7 +72,7 @@ pub(crate) enum Audience {
     Operator,
 }
 
-/// One route.
+/// A route of the gateway.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route {
     /// Path in axum's notation of patterns.

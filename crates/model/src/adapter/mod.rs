@@ -27,7 +27,7 @@ use targets::{Linear, Target};
 
 /// The matrices of one adapter on a device.
 pub struct AdapterWeights<B: DeviceMemory> {
-    /// One a layer of the model.
+    /// Matrices of each layer of the model.
     pub(crate) layers: Vec<LayerAdapter<B>>,
 }
 

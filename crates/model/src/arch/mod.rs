@@ -56,7 +56,7 @@ use throng_checkpoint::TensorSource;
 use throng_checkpoint::gguf::GgufMetadata;
 use throng_checkpoint::nvfp4::factors_of;
 
-/// One family.
+/// A family of models.
 struct Family {
     /// `model_type` of its `config.json`.
     model_type: &'static str,
@@ -267,7 +267,7 @@ pub enum ConfigError {
     Variant {
         /// The key.
         key: String,
-        /// Its value.
+        /// Value of the key.
         found: String,
         /// Families that can be loaded.
         expected: &'static str,
@@ -281,7 +281,7 @@ pub enum ConfigError {
         model_type: String,
         /// The key.
         key: String,
-        /// Its value.
+        /// Value of the key.
         found: String,
     },
     /// A family that Throng does not know, which is not Llama under another name.
@@ -315,7 +315,7 @@ pub enum ConfigError {
     Invalid {
         /// The key.
         key: String,
-        /// Its value.
+        /// Value of the key.
         found: String,
         /// Expected value.
         expected: String,
@@ -328,7 +328,7 @@ impl ConfigError {
         Self::NotSupported { model_type: shorten(model_type), supported }
     }
 
-    /// The same of a family that is not known by name.
+    /// Makes the error that of a family without a name, with the `model_type`.
     pub(crate) fn of_unnamed(self, model_type: &str) -> Self {
         Self::Unnamed { model_type: shorten(model_type), reason: Box::new(self) }
     }

@@ -141,7 +141,7 @@ pub enum BackendError {
     OutOfMemory {
         /// Object that was to be allocated.
         what: &'static str,
-        /// Its bytes.
+        /// Bytes of the object.
         n_bytes: usize,
     },
     /// The decoder needs capabilities that the device does not have.

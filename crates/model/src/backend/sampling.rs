@@ -10,7 +10,7 @@ use crate::sampler::SamplingInput;
 pub struct SamplingRow<'a> {
     /// Index of the row.
     pub row_idx: usize,
-    /// Its token.
+    /// Parameters of the token to choose.
     pub token: WantedToken<'a>,
     /// Number of the most likely tokens that are reported, with their log-probabilities and that of the row's
     /// token; `None`: no log-probability is.

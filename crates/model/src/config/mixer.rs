@@ -21,7 +21,7 @@ pub enum Mixer {
     GatedDelta(DeltaShape),
     /// A state space model.
     StateSpace(StateSpaceShape),
-    /// Nothing: the layer is a feed-forward block alone.
+    /// The layer has no mixer, only a feed-forward block.
     None,
 }
 
@@ -233,6 +233,6 @@ pub enum QkNorm {
     WholeWidth,
     /// Over each head, without a gain.
     Plain,
-    /// The same after rotation.
+    /// Over each head without a gain, after rotation.
     PlainAfterRope,
 }

@@ -32,7 +32,7 @@ pub(super) struct RunnerStep<B: Backend> {
 /// Progress of the device with a step.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Progress {
-    /// Nothing of it was begun.
+    /// The device has not begun the step.
     Prepared,
     /// The forward pass was begun, its logits were not.
     Forward,

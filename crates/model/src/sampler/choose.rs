@@ -53,7 +53,7 @@ impl Chooser {
         self.choose_by_rank(max, params, uniform)
     }
 
-    /// The same among the `allowed` tokens only.
+    /// Chooses among the `allowed` tokens only.
     pub(super) fn choose_allowed(
         &mut self,
         logits: &[f32],

@@ -27,7 +27,7 @@ pub enum Fault {
         /// Factor on the time of steps.
         factor: f64,
     },
-    /// Nothing passes between gateway and replica.
+    /// No messages pass between gateway and replica, in either direction.
     Partition {
         /// Index of the replica.
         replica: usize,

@@ -27,7 +27,7 @@ pub struct BatchRow {
     pub n_tokens: u32,
     /// Whether a token is chosen.
     pub samples: bool,
-    /// Its blocks.
+    /// Block table of the sequence.
     pub blocks: Vec<BlockId>,
 }
 

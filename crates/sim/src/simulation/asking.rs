@@ -17,7 +17,7 @@ use super::{Event, World};
 /// No replica was left to ask.
 const NOBODY: Failure = Failure { kind: FailureKind::Unhealthy, is_retryable: false };
 
-/// How a replica was asked that has refused.
+/// Attempt at a replica that has refused.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     was_there: bool,

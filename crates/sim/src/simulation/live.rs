@@ -54,7 +54,7 @@ pub(super) struct Live {
     pub state: State,
 }
 
-/// Where a request is.
+/// State of a request.
 #[derive(Debug)]
 pub(super) enum State {
     /// At its client, on its way to the gateway, or in a stage in front of the replicas.

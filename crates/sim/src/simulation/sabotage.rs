@@ -21,7 +21,7 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    /// All of them.
+    /// All bugs that can be planted.
     pub const ALL: [Self; 7] = [
         Self::EarlySettlement,
         Self::ForgottenCharge,

@@ -51,7 +51,7 @@ impl<'a> Rules<'a> {
         self.choose_masked(seen, (position, history), &mask)
     }
 
-    /// The same with a mask that was evaluated before.
+    /// Chooses a token with a mask that was evaluated before.
     pub(super) fn choose_masked(
         &self,
         seen: Seen,

@@ -51,7 +51,7 @@ fn random_id(prefix: &str) -> String {
     format!("{prefix}-{}", Uuid::new_v4().simple())
 }
 
-/// One embedding.
+/// An embedding with its index.
 #[derive(Debug, Serialize)]
 pub struct Embedding<'a> {
     object: &'static str,

@@ -27,7 +27,7 @@ pub enum Lines {
     Plain,
 }
 
-/// One input.
+/// A line of input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line {
     /// A message or command; a pasted one may have several lines.

@@ -43,7 +43,7 @@ pub enum Input {
     ExecutorMade {
         /// Epoch of the executor.
         epoch: Epoch,
-        /// Its capacity.
+        /// Capacity of the executor.
         capacity: ExecutorCapacity,
     },
     /// A requested executor could not be made.

@@ -36,7 +36,7 @@ pub enum StreamEvent<E> {
         index: u32,
         /// Reason.
         reason: FinishReason,
-        /// Its timing.
+        /// Times of the continuation.
         timing: Timing,
     },
     /// The request ended with all its continuations. The last event.

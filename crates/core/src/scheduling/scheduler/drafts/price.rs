@@ -124,7 +124,7 @@ mod tests {
         step(n_users).price(model, &untimed).map_or(0, |price| price.n_worthwhile(acceptance, 1, 16))
     }
 
-    /// The same of a draft model: each sequence's own number, as far as a pass for all is worth its time.
+    /// Drafts of a draft model for each sequence, as far as a pass for all is worth its time.
     fn n_made(model: &StepTimeModel, of_draft: &StepTimeModel, n_users: usize, acceptance: f64) -> usize {
         let price = step(n_users).price(model, of_draft).expect("it was timed");
         let each = price.n_worth_making(acceptance, 1, 16);
