@@ -61,7 +61,7 @@ struct ModelUrl {
     sha256: Option<String>,
 }
 
-/// Whether `model` is such a URL.
+/// Whether `model` is a URL of a bucket or web server.
 pub fn is_url(model: &str) -> bool {
     model.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
 }

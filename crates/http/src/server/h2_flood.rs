@@ -16,9 +16,9 @@ const MIN_DATA_BYTES: usize = 16;
 
 /// Maximum budget of frames without progress.
 const BURST: f64 = 1000.0;
-/// Number of such frames by which the budget grows each second.
+/// Number of frames by which the budget grows each second.
 const RATE: f64 = 100.0;
-/// Number of such frames by which the budget grows for each frame of a response: clients open windows,
+/// Number of frames by which the budget grows for each frame of a response: clients open windows,
 /// measure round trips and cancel streams.
 const PER_ANSWERED_FRAME: f64 = 8.0;
 

@@ -72,7 +72,7 @@ fn size_of(source: &dyn AdapterSource, config: &DecoderConfig, format: Format) -
 }
 
 impl<B: DeviceMemory> AdapterWeights<B> {
-    /// Copies an adapter to a device, and names what it computes.
+    /// Copies an adapter to a device, and computes the digest of its content.
     fn new(
         backend: &B,
         config: &DecoderConfig,

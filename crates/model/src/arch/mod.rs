@@ -62,7 +62,7 @@ struct Family {
     model_type: &'static str,
     /// Other values of `model_type` that mean the same text model.
     aliases: &'static [&'static str],
-    /// `general.architecture` of its GGUF files; none where it hides under another family's name.
+    /// `general.architecture` of its GGUF files; empty if they have another family's name.
     gguf_architectures: &'static [&'static str],
     /// Reader of a `config.json`.
     from_hf: fn(&HfConfig) -> Result<DecoderConfig, ConfigError>,
@@ -125,7 +125,7 @@ fn without_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     Err(ConfigError::not_supported(gguf.architecture()))
 }
 
-/// A model's architecture and what its file calls the tensors.
+/// A model's architecture, and the names of the tensors in its file.
 #[derive(Debug, Clone)]
 pub struct Architecture {
     /// The architecture.
@@ -272,7 +272,7 @@ pub enum ConfigError {
         /// Families that can be loaded.
         expected: &'static str,
     },
-    /// The family is known, but not what this key does.
+    /// The family is known, but the effect of this key is not.
     #[error(
         "not supported yet: {key} = {found} (the configuration of {model_type} has a key whose meaning is not known)"
     )]
@@ -310,7 +310,7 @@ pub enum ConfigError {
     /// A key that must be there is not.
     #[error("the configuration lacks {0}")]
     Missing(String),
-    /// A value of the wrong type or outside what makes sense.
+    /// A value of the wrong type or out of range.
     #[error("the configuration has {key} = {found}, expected {expected}")]
     Invalid {
         /// The key.

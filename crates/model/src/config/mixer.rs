@@ -113,7 +113,7 @@ pub struct LatentConfig {
 }
 
 impl LatentConfig {
-    /// Elements of what the cache holds of a token: the rotated key, then the latent vector.
+    /// Elements in the cache for a token: those of the rotated key, then of the latent vector.
     pub fn key_dim(&self) -> usize {
         self.rope_dim + self.rank
     }

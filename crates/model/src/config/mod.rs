@@ -51,7 +51,7 @@ pub struct DecoderConfig {
     pub per_layer_width: Option<usize>,
     /// Whether the residual stream is multiplied with a stored factor after each layer.
     pub has_layer_scalars: bool,
-    /// Multiplies what a layer adds to the residual stream.
+    /// Factor on the output of a layer that is added to the residual stream.
     pub residual_scale: f32,
     /// Multiplies the logits.
     pub logits_scale: f32,

@@ -29,7 +29,7 @@ pub struct DraftingExecutor {
     model: Box<dyn Executor>,
     draft_model: Box<dyn Executor>,
     slots: DraftSlots,
-    /// Whether what the draft model has computed ahead holds when the model has accepted it.
+    /// Whether the draft model's work ahead stays valid for accepted drafts.
     keeps_ahead: bool,
     /// One for each sequence of the batch.
     drafted: Vec<Drafted>,

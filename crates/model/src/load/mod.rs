@@ -361,7 +361,7 @@ impl LoadedModel {
         forward_work(&self.config, tensors, kv_dtype)
     }
 
-    /// The format in which a tensor is held: its own, or what it is quantized to.
+    /// The format in which a tensor is held: its own, or the one that it is quantized to.
     pub fn held_format(&self, tensor: &TensorView<'_>) -> Format {
         self.quantize.map_or(tensor.format, |plan| plan.format_of(tensor))
     }

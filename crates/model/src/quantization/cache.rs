@@ -153,7 +153,7 @@ impl Cache {
         Some(found.into_iter().map(|range| &self.file[range]).collect())
     }
 
-    /// Whether the file is still what was checked.
+    /// Whether the file is unchanged since it was checked.
     pub(super) fn is_unchanged(&self) -> bool {
         self.file.check_unchanged().is_ok()
     }

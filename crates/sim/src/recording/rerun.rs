@@ -129,7 +129,7 @@ fn unended(id: u64, index: u32, max_tokens: u32) -> RecordedOutput {
     RecordedOutput { n_tokens: 0, stops: false, blocks: (0..n_blocks).map(name).collect() }
 }
 
-/// An engine that does again what it did.
+/// An engine that repeats its recorded work.
 struct Again {
     core: EngineCore,
     capacity: throng_core::scheduling::executor::ExecutorCapacity,

@@ -265,7 +265,7 @@ fn demand<'a>(live: &'a Live, tried: &'a [ReplicaId]) -> Demand<'a> {
     Demand { n_tokens, blocks: &live.blocks, pinned: None, regions: None, tried }
 }
 
-/// Tells the failover what has been passed on since it was told last.
+/// Reports to the failover the events that were passed on since its last report.
 fn note_passed(live: &mut Live, now: Timestamp, vocabulary_size: u32, sabotage: Option<Sabotage>) {
     let tried = std::mem::take(&mut live.tried);
     match &mut live.failover {

@@ -35,7 +35,7 @@ pub(super) struct Live {
     pub clock: TokenClock,
     /// Output tokens that have been passed on since the client asked last.
     pub n_passed: u32,
-    /// Tokens of these that the failover knows.
+    /// Number of these tokens that were reported to the failover.
     pub n_noted: u32,
     pub cached_tokens: u32,
     pub is_prompt_done: bool,
@@ -73,7 +73,7 @@ pub(super) struct Running {
     pub replica: usize,
     pub id: RequestId,
     pub began: Timestamp,
-    /// Time at which the gateway knows that it was taken in.
+    /// Time at which the gateway learns of its admission.
     pub taken_in: Option<Timestamp>,
     /// The replica was expected to answer.
     pub was_there: bool,

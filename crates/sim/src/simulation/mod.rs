@@ -157,7 +157,7 @@ enum Event {
     FaultEnd(usize),
 }
 
-/// A replica, and what stands between it and the gateway.
+/// A replica, with the network between it and the gateway.
 #[derive(Debug)]
 struct Node {
     id: ReplicaId,

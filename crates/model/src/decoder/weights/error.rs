@@ -23,7 +23,7 @@ pub enum TensorError {
         /// The element type.
         found: String,
     },
-    /// A tensor's shape is not what the configuration says.
+    /// A tensor's shape differs from the configuration.
     #[error("tensor {name}: expected shape {expected:?}, found {found:?}")]
     Shape {
         /// Name of the tensor.
@@ -39,7 +39,7 @@ pub enum TensorError {
         /// Name of the tensor.
         name: String,
     },
-    /// A tensor does not hold what it should.
+    /// A tensor has invalid content.
     #[error("{what}")]
     Malformed {
         /// Reason of the refusal.
