@@ -51,7 +51,7 @@ pub struct ModelRunner<B: Backend> {
     cache: B::KvCache,
     answers: BatchSampler,
     adapters: Arc<AdapterStore<B>>,
-    /// Names the model to those who take its blocks over; none: its blocks stay.
+    /// Fingerprint for exchanging blocks with other runners; `None` if blocks are not exchanged.
     fingerprint: Option<Arc<str>>,
     kv_dtype: KvDtype,
     tap: Option<FeatureTap<B>>,

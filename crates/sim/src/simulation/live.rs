@@ -210,7 +210,7 @@ impl Live {
         }
     }
 
-    /// Whether this is its present attempt.
+    /// Whether `id` is the present attempt of the request.
     #[inline]
     pub fn runs(&self, id: RequestId) -> bool {
         self.running().is_some_and(|running| running.id == id)

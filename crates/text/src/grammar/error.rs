@@ -20,7 +20,7 @@ pub enum GrammarError {
     /// The constraint exceeds a limit on size, depth or work.
     #[error("the constraint is too complex: {0}")]
     TooComplex(String),
-    /// No output satisfies it.
+    /// No output satisfies the constraint.
     #[error("no output can satisfy the constraint: {0}")]
     Unsatisfiable(String),
     /// The model has no end token, so no constrained output would ever end.
