@@ -6,8 +6,8 @@ use throng_engine::StepRecord;
 /// Parts of a decode step in milliseconds, each the median over all steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct StepShares {
-    /// Time from the planning of one step to that of the next: the sum of the parts below, except that medians
-    /// do not add up exactly.
+    /// Time from the planning of one step to that of the next: the sum of the parts below, except that
+    /// medians do not add up exactly.
     pub step_ms: f64,
     /// Scheduling and building the batch.
     pub planning_ms: f64,
