@@ -35,6 +35,7 @@ use throng_metering::metrics::{
     ProcessFacts, SharingStats,
 };
 use throng_metering::observation::RecentRequests;
+use throng_tools::Toolbox;
 
 /// Large answers that are written at a time.
 const MAX_WRITTEN_ANSWERS: usize = 2;
@@ -72,6 +73,8 @@ pub(crate) struct Shared {
     pub on_demand: Option<Arc<OnDemandModels>>,
     /// The recording that is told of requests for workers, once there is one.
     pub recording: Arc<OnceLock<FleetRecording>>,
+    /// Tools that are called for clients, where some are configured.
+    pub tools: Option<Arc<Toolbox>>,
 }
 
 impl Shared {
@@ -91,7 +94,7 @@ impl Shared {
         let phase = watch::Sender::new(Phase::Serving);
         let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
         let (workers, upstreams, ending, moderation) = Default::default();
-        let (disk, on_demand, recording) = (None, None, Arc::default());
+        let (disk, on_demand, recording, tools) = (None, None, Arc::default(), None);
         Self {
             memory,
             phase,
@@ -108,6 +111,7 @@ impl Shared {
             ending,
             on_demand,
             recording,
+            tools,
         }
     }
 }
@@ -161,6 +165,8 @@ pub(crate) struct App {
     pub observed: Observed,
     /// Phase of the server on its way to its end.
     pub lifecycle: Lifecycle,
+    /// Tools that are called for clients, where some are configured.
+    pub tools: Option<Arc<Toolbox>>,
 }
 
 /// The models, and who computes them.
@@ -239,6 +245,7 @@ impl App {
             ending,
             on_demand,
             recording,
+            tools,
         } = shared;
         let members = FleetMembers { workers: workers.clone(), engines: upstreams.clone() };
         let router = Arc::new(Router::of_fleet(members));
@@ -277,6 +284,7 @@ impl App {
             work: Work { turns, writing, memory },
             observed: Observed { metrics, recent, ignored: IgnoredLog::default() },
             lifecycle: Lifecycle { phase, ending, started_unix_s: now_unix_s() },
+            tools,
             config,
         }
     }

@@ -75,6 +75,8 @@ const GROUPS: &[Group] = &[
             "access_log_bodies",
             "otlp_traces_endpoint",
             "record",
+            "mcp_config",
+            "tool_pins",
         ],
     },
     Group {

@@ -21,6 +21,7 @@ mod running_server;
 pub mod serve;
 pub mod shell;
 pub mod store;
+pub mod tools;
 pub mod trace;
 pub mod usage;
 pub mod worker;
