@@ -15,8 +15,10 @@ const SUMMARY: &str = "A summary of the conversation so far:\n\n";
 ///
 /// # Errors
 /// `invalid_value` for a call without result and a result without call; `array_above_max_length`.
-pub(super) fn messages_of(items: Vec<Item>) -> Result<Vec<Message>, ApiError> {
-    let mut turns = Turns { outputs: outputs_of(&items), ..Turns::default() };
+pub(super) fn messages_of<'a>(
+    items: impl Iterator<Item = &'a Item> + Clone,
+) -> Result<Vec<Message>, ApiError> {
+    let mut turns = Turns { outputs: outputs_of(items.clone()), ..Turns::default() };
     for item in items {
         turns.add(item)?;
         if turns.messages.len() > MAX_MESSAGES {
@@ -37,7 +39,7 @@ pub(super) fn messages_of(items: Vec<Item>) -> Result<Vec<Message>, ApiError> {
 /// The results of calls that have the same id, in order: some models use their ids again in each turn.
 type Outputs = HashMap<String, VecDeque<Vec<ContentPart>>>;
 
-fn outputs_of(items: &[Item]) -> Outputs {
+fn outputs_of<'a>(items: impl Iterator<Item = &'a Item>) -> Outputs {
     let mut outputs = Outputs::new();
     for item in items {
         let (Item::FunctionCallOutput(result) | Item::CustomToolCallOutput(result)) = item else { continue };
@@ -63,7 +65,7 @@ struct Turns {
 }
 
 impl Turns {
-    fn add(&mut self, item: Item) -> Result<(), ApiError> {
+    fn add(&mut self, item: &Item) -> Result<(), ApiError> {
         match item {
             Item::Message(message) if message.role == Author::Assistant => self.say(&message.content),
             Item::Message(message) => {
@@ -95,10 +97,10 @@ impl Turns {
                 }
                 Ok(())
             }
-            Item::FunctionCall(call) => self.call(call.call_id, call.name, call.arguments),
+            Item::FunctionCall(call) => self.call(&call.call_id, &call.name, call.arguments.clone()),
             Item::CustomToolCall(call) => {
                 let arguments = serde_json::json!({"input": call.input}).to_string();
-                self.call(call.call_id, call.name, arguments)
+                self.call(&call.call_id, &call.name, arguments)
             }
             // A result ends the turn that called; it was placed when that turn was.
             Item::FunctionCallOutput(_) | Item::CustomToolCallOutput(_) => self.flush(),
@@ -135,13 +137,13 @@ impl Turns {
         Ok(())
     }
 
-    fn call(&mut self, id: String, name: String, arguments: String) -> Result<(), ApiError> {
+    fn call(&mut self, id: &str, name: &str, arguments: String) -> Result<(), ApiError> {
         let open = self.open();
         if open.tool_calls.iter().any(|call| call.id == id) {
-            let reason = format!("Two tool calls have the call_id {}.", echo(&id));
+            let reason = format!("Two tool calls have the call_id {}.", echo(id));
             return Err(ApiError::invalid_value("input", reason));
         }
-        open.tool_calls.push(ToolCall { id, name, arguments });
+        open.tool_calls.push(ToolCall { id: id.to_owned(), name: name.to_owned(), arguments });
         Ok(())
     }
 
@@ -172,7 +174,8 @@ mod tests {
     use super::*;
 
     fn messages(items: Value) -> Result<Vec<Message>, ApiError> {
-        messages_of(serde_json::from_value(items).expect("items"))
+        let items: Vec<Item> = serde_json::from_value(items).expect("items");
+        messages_of(items.iter())
     }
 
     fn said(role: &str, text: &str) -> Value {

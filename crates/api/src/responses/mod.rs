@@ -1,5 +1,6 @@
 //! OpenAI's Responses. Names, types and events are those of its Python library, version 3.57.
 
+mod chain;
 mod compact;
 mod conversation;
 mod fields;
@@ -11,6 +12,7 @@ mod open_item;
 mod request;
 mod response;
 mod slot;
+mod socket;
 mod state_parameters;
 mod tools;
 mod view;
@@ -20,6 +22,7 @@ use crate::dialect::{Dialect, Request};
 use crate::error::ApiError;
 use crate::field::ReadOptions;
 
+pub use chain::History;
 pub use compact::Compact;
 pub use conversation::{CONVERSATION_BODY_FIELDS, ConversationBody, ITEMS_BODY_FIELDS, ItemsBody};
 pub use fields::{Body, FIELDS};
@@ -29,6 +32,7 @@ pub use item::{
     Message, Output, Reasoning, Side, Thought, TopLogprob,
 };
 pub use request::{CountedInput, CreateRequest};
+pub use socket::{ClientMessage, Framing, Lane, Lanes, error_message};
 pub use slot::{ResponseSlot, WholeResponse};
 pub use state_parameters::{StateParameters, TurnContext};
 

@@ -163,6 +163,8 @@ pub(super) struct Numbered<'e, 'a> {
     #[serde(flatten)]
     pub event: &'e Event<'a>,
     pub sequence_number: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream_id: Option<&'e str>,
 }
 
 /// Where in a response something happens.

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use super::item::Ids;
 use super::slot::ResponseSlot;
+use super::socket::Framing;
 
 /// Parameters that an answer repeats of its request.
 #[derive(Debug)]
@@ -55,4 +56,7 @@ pub(super) struct ResponseView {
     pub slot: ResponseSlot,
     /// Ids of calls that an earlier attempt has told.
     pub call_ids: Vec<String>,
+    pub framing: Framing,
+    /// Whether nothing is shown of what is generated.
+    pub is_warmup: bool,
 }

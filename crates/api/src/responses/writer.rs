@@ -14,6 +14,7 @@ use super::response::{
     Status, Text, Usage,
 };
 use super::slot::WholeResponse;
+use super::socket::Framing;
 use super::view::ResponseView;
 use crate::answer::{Answer, AnswerEvent, AnswerShape, ChoiceEnd, Delta, LogprobBytes, Tally};
 use crate::dialect::{AnswerFacts, AnswerView, AnswerWriter};
@@ -150,7 +151,14 @@ impl ResponseWriter {
 
     fn push(&self, event: &Event<'_>, out: &mut Events) {
         let sequence_number = self.n_events.get();
-        out.push_named(event.name(), &Numbered { event, sequence_number });
+        match &self.view.framing {
+            Framing::ServerSent => {
+                out.push_named(event.name(), &Numbered { event, sequence_number, stream_id: None });
+            }
+            Framing::Messages(lane) => {
+                out.push_line(&Numbered { event, sequence_number, stream_id: lane.name() });
+            }
+        }
         self.n_events.set(sequence_number + 1);
     }
 
@@ -296,13 +304,31 @@ impl ResponseWriter {
         OpenItem::Call { call: FunctionCall { id, call_id, name, namespace, arguments, status }, is_custom }
     }
 
+    /// Whether the events are messages of a WebSocket connection.
+    fn is_message(&self) -> bool {
+        self.view.framing != Framing::ServerSent
+    }
+
+    /// Tells how a response ended, which is the last event.
+    fn finish(&mut self, standing: Standing<'_>, out: &mut Events) {
+        self.close(standing.of_last_item(), out);
+        let response = self.response(standing, &self.items, &self.tally);
+        self.leave(&response, &self.items);
+        let last = match standing.status {
+            Status::Incomplete => Event::Incomplete { response },
+            _ => Event::Completed { response },
+        };
+        self.push(&last, out);
+    }
+
     /// Leaves the response for who keeps it.
     fn leave(&self, response: &ResponseObject<'_>, output: &[Item]) {
-        if self.view.echo.store {
+        if self.view.echo.store || self.is_message() {
             let json = serde_json::to_vec(response).expect("responses are plain data with text keys");
             self.view.slot.put(WholeResponse {
                 json,
                 has_ended: response.status != Status::InProgress,
+                has_failed: response.status == Status::Failed,
                 output: output.to_vec(),
             });
         }
@@ -344,6 +370,8 @@ impl AnswerWriter for ResponseWriter {
     fn event(&mut self, event: AnswerEvent, out: &mut Events) {
         self.tally.add(&event);
         match event {
+            AnswerEvent::Token { .. } if self.view.is_warmup => {}
+            AnswerEvent::Finished { .. } if self.view.is_warmup => self.finish(Standing::at(None), out),
             AnswerEvent::Token { report, is_reasoning, deltas, .. } => {
                 if self.view.shows_logprobs && !is_reasoning {
                     self.waiting.extend(report);
@@ -358,28 +386,32 @@ impl AnswerWriter for ResponseWriter {
             }
             AnswerEvent::Finished { deltas, end, .. } => {
                 deltas.into_iter().for_each(|delta| self.push_delta(delta, out));
-                let standing = Standing::at(Some(&end));
-                self.close(standing.of_last_item(), out);
-                let response = self.response(standing, &self.items, &self.tally);
-                self.leave(&response, &self.items);
-                let last = match standing.status {
-                    Status::Incomplete => Event::Incomplete { response },
-                    _ => Event::Completed { response },
-                };
-                self.push(&last, out);
+                self.finish(Standing::at(Some(&end)), out);
             }
             AnswerEvent::Prompt { .. } | AnswerEvent::Usage(_) | AnswerEvent::Failed(_) => {}
         }
     }
 
     fn end(&mut self, out: &mut Events) {
-        out.push_done();
+        if !self.is_message() {
+            out.push_done();
+        }
+    }
+
+    fn ping(&mut self, comment: &str, out: &mut Events) {
+        // A connection of messages has pings of its own.
+        if !self.is_message() {
+            out.push_comment(comment);
+        }
     }
 
     fn error(&mut self, error: &ApiError, out: &mut Events) {
         self.begin(out);
-        let told = Event::Error { code: error.code(), message: error.message(), param: error.param() };
-        self.push(&told, out);
+        // Clients of a connection of messages take the first event that tells of an end for the last one.
+        if !self.is_message() {
+            let told = Event::Error { code: error.code(), message: error.message(), param: error.param() };
+            self.push(&told, out);
+        }
         let response = self.response(Standing::failed(error), &self.items, &self.tally);
         self.leave(&response, &self.items);
         self.push(&Event::Failed { response }, out);
