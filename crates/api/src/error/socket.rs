@@ -35,10 +35,10 @@ impl ApiError {
             .retry_after(1)
     }
 
-    /// The connection is as old as it may become.
+    /// The connection is as old, or as long without use, as it may become.
     pub fn websocket_connection_limit_reached(minutes: u64) -> Self {
         let message =
-            format!("This connection has been open for {minutes} minutes. Open a new one to go on.");
+            format!("This connection has reached its limit of {minutes} minutes. Open a new one to go on.");
         Self::bad_request("websocket_connection_limit_reached", message)
     }
 }

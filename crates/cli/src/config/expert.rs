@@ -28,6 +28,8 @@ pub const KEYS: [&str; 38] = [
     "gateway.server.body_timeout_s",
     "gateway.server.idle_timeout_s",
     "gateway.server.slow_reader_timeout_s",
+    "gateway.server.websocket_idle_timeout_s",
+    "gateway.server.websocket_max_age_s",
     "gateway.server.shutdown_timeout_s",
     "gateway.server.max_request_memory_bytes",
     "gateway.api.max_body_bytes",

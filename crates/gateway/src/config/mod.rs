@@ -102,6 +102,10 @@ pub struct ServerConfig {
     pub idle_timeout_s: u64,
     /// A client that takes nothing for this many seconds while there is something to send is dropped.
     pub slow_reader_timeout_s: u64,
+    /// Seconds after which a WebSocket connection without a request is closed.
+    pub websocket_idle_timeout_s: u64,
+    /// Seconds after which a WebSocket connection is closed, once its running responses have been told.
+    pub websocket_max_age_s: u64,
     /// Seconds for which running requests may go on at shutdown; then they are cut.
     pub shutdown_timeout_s: u64,
     /// The path under which a proxy shows the server (`/llm`), or empty. Requests are answered with it and
@@ -124,6 +128,8 @@ impl Default for ServerConfig {
             body_timeout_s: 30,
             idle_timeout_s: 75,
             slow_reader_timeout_s: 30,
+            websocket_idle_timeout_s: 15 * 60,
+            websocket_max_age_s: 60 * 60,
             shutdown_timeout_s: 30,
             root_path: String::new(),
             max_request_memory_bytes: 144 << 20,

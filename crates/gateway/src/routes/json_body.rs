@@ -22,7 +22,7 @@ use crate::config::{GatewayConfig, PARSE_FACTOR};
 use crate::idempotency::Repeatable;
 use crate::on_demand::Serving;
 use crate::rejection::{Rejection, body_not_read, memory_full};
-use crate::turns::Turn;
+use crate::turns::{MessageTurn, Turn};
 use throng_api::{ApiError, IgnoredParameters, ReadOptions};
 
 /// Priority of the lines of batches.
@@ -121,6 +121,22 @@ impl JsonBody {
         let options = ReadOptions { most_urgent_priority: LEAST_URGENT, ..read_options(&app.config) };
         let body = HeldBody { bytes, memory };
         Ok(Self { body, options, caller: Arc::new(caller), exchange, repeatable: None, turn: None })
+    }
+
+    /// A message of a connection, which begins a turn.
+    ///
+    /// # Errors
+    /// 4xx for what is not kept for its tenant, 503 where the store does not answer.
+    pub async fn of_message(
+        app: &App,
+        caller: Arc<Caller>,
+        body: HeldBody,
+        message: MessageTurn,
+    ) -> Result<Self, ApiError> {
+        caller.received_body(&body.bytes);
+        let turn = Some(Turn::of_message(app, &caller, &body.bytes, message).await?);
+        let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
+        Ok(Self { body, options: read_options(&app.config), caller, exchange, repeatable: None, turn })
     }
 
     /// The same bytes in the name of `tenant`, as [`Self::internal`].

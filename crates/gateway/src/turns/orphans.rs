@@ -62,14 +62,14 @@ pub(crate) async fn adopt_orphans(app: Weak<App>) {
 }
 
 async fn answer(app: Arc<App>, responses: Responses, orphan: Orphan) {
-    if let Err(error) = begin(&app, &orphan).await {
+    if let Err(error) = begin(&app, &responses, &orphan).await {
         tracing::warn!(%error, response = orphan.response.id(), "a response cannot go on");
         // It fails for its client too, rather than being tried for ever.
         drop(responses.fail(&orphan.response, &error).await);
     }
 }
 
-async fn begin(app: &Arc<App>, orphan: &Orphan) -> Result<(), ApiError> {
+async fn begin(app: &Arc<App>, responses: &Responses, orphan: &Orphan) -> Result<(), ApiError> {
     let Some(turn) = Turn::of_orphan(app, orphan).await? else { return Ok(()) };
     let caller = Caller::new(&HeaderMap::new(), "");
     caller.set_tenant(Tenant::without_key(TenantId(Arc::from(orphan.response.tenant()))));
@@ -83,6 +83,6 @@ async fn begin(app: &Arc<App>, orphan: &Orphan) -> Result<(), ApiError> {
     };
     let target = Target::Last(orphan.model.clone());
     let started = generate(app, &caller, target, UnreadRequest { n_bytes, read }).await?;
-    go_on(app, caller, started, turn, orphan.response.clone());
+    go_on(app, caller, started, turn, (responses.clone(), orphan.response.clone()));
     Ok(())
 }

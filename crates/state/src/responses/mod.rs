@@ -11,7 +11,7 @@ use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use throng_api::ApiError;
-use throng_api::responses::{Ids, Item, StateParameters, TurnContext};
+use throng_api::responses::{History, Ids, Item, StateParameters, TurnContext};
 use throng_store::{ObjectKey, ObjectKind, ObjectWrite, Store, StoreError, StoredObject};
 
 pub use self::background::{BackgroundResponse, EventPage, KeptRequest, Orphan};
@@ -68,6 +68,50 @@ pub struct Gathered {
     pub ancestors: Vec<String>,
     /// Bytes of all that was read.
     pub n_bytes: usize,
+    /// Whether all of it is kept, so that its responses' ids are enough to find it again.
+    pub is_kept: bool,
+}
+
+/// A conversation up to the end of a response, in memory.
+#[derive(Debug, Clone)]
+pub struct Past {
+    /// Its items.
+    pub history: History,
+    /// The kept responses that it consists of, the oldest first; `None` where a part of it is not kept.
+    pub kept: Option<Vec<String>>,
+    /// About as many bytes as its items have.
+    pub n_bytes: usize,
+}
+
+impl Gathered {
+    /// The conversation that a request goes on with where nothing is kept.
+    ///
+    /// # Errors
+    /// 4xx for what needs a store.
+    pub fn without_store(parameters: &StateParameters, past: Option<Past>) -> Result<Self, ApiError> {
+        let without_past = match &past {
+            Some(_) => StateParameters { previous: None, ..parameters.clone() },
+            None => parameters.clone(),
+        };
+        without_past.check_without_store()?;
+        let mut gathered = Self::new(TurnContext::default());
+        gathered.begin_with(past);
+        Ok(gathered)
+    }
+
+    fn new(context: TurnContext) -> Self {
+        Self { context, ancestors: Vec::new(), n_bytes: 0, is_kept: true }
+    }
+
+    fn begin_with(&mut self, past: Option<Past>) {
+        let Some(past) = past else { return };
+        self.is_kept = past.kept.is_some();
+        self.context.history = past.history;
+        self.n_bytes += past.n_bytes;
+        self.ancestors = past.kept.unwrap_or_default();
+        // The last one is the previous response itself.
+        self.ancestors.pop();
+    }
 }
 
 impl ResponseRecord {
@@ -110,26 +154,34 @@ impl Responses {
         Ok(record.map(|record| (object, record)))
     }
 
-    /// The kept part of the conversation that a request goes on with.
+    /// The kept part of the conversation that a request goes on with. What is in memory of it is `past`.
     ///
     /// # Errors
     /// 4xx for what is not kept for this tenant, 503 where the store does not answer.
-    pub async fn gather(&self, tenant: &str, parameters: &StateParameters) -> Result<Gathered, ApiError> {
-        let mut context =
-            TurnContext { is_storing: parameters.store.unwrap_or(true), ..TurnContext::default() };
-        let (mut n_bytes, mut ancestors) = (0, Vec::new());
-        if let Some(previous) = &parameters.previous {
-            (context.history, ancestors) = self.history(tenant, previous, &mut n_bytes).await?;
+    pub async fn gather(
+        &self,
+        tenant: &str,
+        parameters: &StateParameters,
+        past: Option<Past>,
+    ) -> Result<Gathered, ApiError> {
+        let context = TurnContext { is_storing: parameters.store.unwrap_or(true), ..TurnContext::default() };
+        let mut gathered = Gathered::new(context);
+        if let Some(previous) = parameters.previous.as_ref().filter(|_| past.is_none()) {
+            let history = self.history(tenant, previous, &mut gathered.n_bytes).await?;
+            (gathered.context.history, gathered.ancestors) = history;
         }
+        gathered.begin_with(past);
+        let Gathered { mut context, ancestors, mut n_bytes, is_kept } = gathered;
         if let Some(conversation) = &parameters.conversation {
-            context.history = self.conversations.all_items(tenant, conversation, &mut n_bytes).await?;
+            let items = self.conversations.all_items(tenant, conversation, &mut n_bytes).await?;
+            context.history = items.into();
         }
         if parameters.references.len() > MAX_REFERENCES {
             return Err(ApiError::array_above_max_length("input", MAX_REFERENCES));
         }
         let mut looked_at = BTreeSet::new();
         for id in &parameters.references {
-            if is_known_in(&context.history, id) || is_known_in(&context.referenced, id) {
+            if is_known_in(context.history.iter(), id) || is_known_in(context.referenced.iter(), id) {
                 continue;
             }
             let not_found = || ApiError::item_not_found(id, "input");
@@ -143,7 +195,7 @@ impl Responses {
                 return Err(ApiError::array_above_max_length("input", context.referenced.len()));
             }
             context.referenced.extend(record.items());
-            if !is_known_in(&context.referenced, id) {
+            if !is_known_in(context.referenced.iter(), id) {
                 return Err(not_found());
             }
         }
@@ -153,7 +205,7 @@ impl Responses {
         if parameters.is_background {
             context.seed = Some(i64::from(fastrand::u32(..)));
         }
-        Ok(Gathered { context, ancestors, n_bytes })
+        Ok(Gathered { context, ancestors, n_bytes, is_kept })
     }
 
     /// The items of a response and of all before it, and the ids of those before it.
@@ -162,7 +214,7 @@ impl Responses {
         tenant: &str,
         previous: &str,
         n_bytes: &mut usize,
-    ) -> Result<(Vec<Item>, Vec<String>), ApiError> {
+    ) -> Result<(History, Vec<String>), ApiError> {
         let newest = self.turn(tenant, previous, n_bytes).await?;
         let ancestors = newest.ancestors.clone();
         if ancestors.len() >= MAX_TURNS {
@@ -183,12 +235,14 @@ impl Responses {
             turns.push(record);
         }
         // Only the oldest one can be of a conversation, whose items came before it.
-        let mut items = match turns.last() {
-            Some(oldest) => self.items_before(tenant, oldest, n_bytes).await?,
-            None => Vec::new(),
+        let mut history = match turns.last() {
+            Some(oldest) => History::from(self.items_before(tenant, oldest, n_bytes).await?),
+            None => History::default(),
         };
-        items.extend(turns.into_iter().rev().flat_map(ResponseRecord::items));
-        Ok((items, ancestors))
+        for turn in turns.into_iter().rev() {
+            history.push(turn.items().collect::<Vec<_>>());
+        }
+        Ok((history, ancestors))
     }
 
     /// A response that another one goes on from.
@@ -275,8 +329,8 @@ fn history_too_long() -> ApiError {
 }
 
 /// Whether an item of this id is among `items`.
-fn is_known_in(items: &[Item], id: &str) -> bool {
-    items.iter().any(|item| item.id() == id)
+fn is_known_in<'a>(mut items: impl Iterator<Item = &'a Item>, id: &str) -> bool {
+    items.any(|item| item.id() == id)
 }
 
 pub(super) fn body_of(record: &ResponseRecord) -> Result<Vec<u8>, ApiError> {

@@ -101,14 +101,14 @@ impl<T> Lanes<T> {
     }
 
     /// Drops the requests that wait, with their lanes.
-    pub fn drop_waiting(&mut self) -> impl Iterator<Item = (Lane, T)> {
+    pub fn drop_waiting(&mut self) -> Vec<(Lane, T)> {
         self.n_waiting = 0;
         self.order.clear();
         let mut dropped = Vec::new();
         for (lane, requests) in &mut self.lanes {
             dropped.extend(requests.waiting.drain(..).map(|request| (lane.clone(), request)));
         }
-        dropped.into_iter()
+        dropped
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
         lanes.end(&Lane::named("a"));
         assert_eq!(started(&mut lanes), [2]);
         lanes.end(&Lane::default());
-        assert_eq!(lanes.drop_waiting().map(|(_, request)| request).collect::<Vec<_>>(), [4]);
+        assert_eq!(lanes.drop_waiting().into_iter().map(|(_, request)| request).collect::<Vec<_>>(), [4]);
         assert!(!lanes.is_idle());
         lanes.end(&Lane::named("a"));
         assert!(lanes.is_idle());
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(refused.code(), "websocket_stream_limit_reached");
         assert_eq!(started(&mut lanes).len(), MAX_RUNNING);
         while lanes.push(Lane::default(), 7).is_ok() {}
-        assert_eq!(lanes.drop_waiting().count(), MAX_WAITING);
+        assert_eq!(lanes.drop_waiting().len(), MAX_WAITING);
         assert_eq!(lanes.n_running, MAX_RUNNING);
     }
 }

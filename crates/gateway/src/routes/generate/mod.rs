@@ -74,6 +74,9 @@ const MESSAGES: TextEndpoint = TextEndpoint::new(&Messages, None);
 /// OpenAI's Responses.
 const RESPONSES: TextEndpoint =
     TextEndpoint { dialect: &Responses, upstream: None, read_turn: Some(Turn::parse) };
+/// OpenAI's Responses, asked for by messages of a connection.
+const MESSAGE: TextEndpoint =
+    TextEndpoint { dialect: &Responses, upstream: None, read_turn: Some(Turn::parse_message) };
 /// OpenAI's conversations made short.
 const COMPACT: TextEndpoint =
     TextEndpoint { dialect: &Compact, upstream: None, read_turn: Some(Turn::parse_compaction) };
@@ -118,6 +121,15 @@ pub(super) async fn messages(State(app): AppState, body: JsonBody) -> Result<Res
 pub(super) async fn responses(State(app): AppState, mut body: JsonBody) -> Result<Response, Rejection> {
     body.gather_turn(&app).await?;
     answer_once(app, body, RESPONSES).await.map_err(Rejection::from)
+}
+
+/// Answers a message of a connection by events, each a line.
+///
+/// # Errors
+/// The errors of `POST /v1/responses`.
+pub(super) async fn answer_message(app: Arc<App>, message: JsonBody) -> Result<Response, ApiError> {
+    check_permission(&app, &message)?;
+    alias::answer(app, message, MESSAGE).await
 }
 
 /// `POST /v1/responses/compact`.

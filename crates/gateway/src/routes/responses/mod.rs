@@ -2,6 +2,7 @@
 
 pub(super) mod conversations;
 mod page;
+mod websocket;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use throng_state::conversations::ItemPage;
 use throng_state::responses::Responses;
 
 use self::page::{ItemList, page_query};
+pub(super) use self::websocket::connect;
 use super::json_body::AppState;
 use super::path_text::PathText;
 use crate::app::App;
