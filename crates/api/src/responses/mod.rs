@@ -32,8 +32,8 @@ pub use item::{
     Message, Output, Reasoning, Side, Thought, TopLogprob,
 };
 pub use request::{CountedInput, CreateRequest};
-pub use socket::{ClientMessage, Framing, Lane, Lanes, error_message};
 pub use slot::{ResponseSlot, WholeResponse};
+pub use socket::{ClientMessage, Framing, Lane, Lanes, error_message};
 pub use state_parameters::{StateParameters, TurnContext};
 
 /// `POST /v1/responses`, of a server that keeps nothing.

@@ -41,18 +41,15 @@ impl CreateRequest {
         let bound = &mut Bound { fields: MESSAGE_FIELDS, target: &mut head };
         let (mut body, ignored) = Self::read(bytes, &mut [bound], options)?;
         if body.background == Some(true) {
-            let reason = "Background mode is for POST /v1/responses; a WebSocket connection answers by events.";
+            let reason =
+                "Background mode is for POST /v1/responses; a WebSocket connection answers by events.";
             return Err(ApiError::unsupported_parameter("background", reason));
         }
         body.options.stream = Some(true);
         Self::check(body, ignored, options)
     }
 
-    fn check(
-        mut body: Body,
-        ignored: IgnoredParameters,
-        options: &ReadOptions,
-    ) -> Result<Self, ApiError> {
+    fn check(mut body: Body, ignored: IgnoredParameters, options: &ReadOptions) -> Result<Self, ApiError> {
         if body.options.model.is_none() {
             return Err(ApiError::missing_required_parameter("model"));
         }

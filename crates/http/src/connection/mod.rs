@@ -179,8 +179,7 @@ impl ConnectionState {
     /// Has the connection go on as `continuation` behind the response.
     pub(crate) fn go_on_as(&self, continuation: BoxFuture<'static, ()>) {
         self.is_upgraded.store(true, Ordering::Release);
-        *self.continuation.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Continuation(continuation));
+        *self.continuation.lock().unwrap_or_else(PoisonError::into_inner) = Some(Continuation(continuation));
     }
 
     /// Takes the continuation of an upgraded connection.

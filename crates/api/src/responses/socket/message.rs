@@ -51,7 +51,11 @@ pub(crate) const MESSAGE_FIELDS: &[Field<MessageHead>] = &[
         }),
         "The lane of the response; lanes run beside each other, and each one in order.",
     ),
-    field("generate", Boolean(|m| &mut m.generate), "false: only prepare for a turn that goes on with this one."),
+    field(
+        "generate",
+        Boolean(|m| &mut m.generate),
+        "false: only prepare for a turn that goes on with this one.",
+    ),
 ];
 
 /// A message of a client: it asks for a response.
@@ -76,7 +80,8 @@ impl ClientMessage {
             return Err(ApiError::missing_required_parameter("type"));
         }
         if head.is_steering {
-            let reason = "This server does not take 'response.steer': send the input with the next 'response.create'.";
+            let reason =
+                "This server does not take 'response.steer': send the input with the next 'response.create'.";
             return Err(ApiError::unsupported_parameter("type", reason));
         }
         Ok(Self { lane: head.lane, generates: head.generate != Some(false) })
@@ -126,7 +131,8 @@ mod tests {
 
     #[test]
     fn what_a_message_asks_for_is_found_before_the_rest_is_read() {
-        let found = ClientMessage::of(br#"{"type":"response.create","stream_id":"a.1","generate":false,"x":1}"#);
+        let found =
+            ClientMessage::of(br#"{"type":"response.create","stream_id":"a.1","generate":false,"x":1}"#);
         let expected = ClientMessage { lane: Lane::named("a.1"), generates: false };
         assert_eq!(found.expect("a message"), expected);
         let found = ClientMessage::of(br#"{"input":[],"type":"response.create"}"#).expect("a message");
