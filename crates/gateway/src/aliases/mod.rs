@@ -5,11 +5,11 @@ mod rollout;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use throng_core::rollout::Plan;
+use throng_core::fleet::rollout::Plan;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::{ModelAlias, ShadowConfig};
-use crate::metrics::AliasMetrics;
+use throng_metering::metrics::AliasMetrics;
 
 pub(crate) use rollout::{Golden, RunningRollout, Ticket};
 

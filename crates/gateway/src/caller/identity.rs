@@ -6,17 +6,19 @@ use std::time::SystemTime;
 
 use axum::extract::MatchedPath;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use throng_core::limits::Status;
-use throng_core::overload::ServiceClass;
+use throng_core::fleet::limits::Status;
+use throng_core::fleet::overload::ServiceClass;
 use throng_core::request::TenantId;
 use tokio::time::Instant;
 
 use super::destination::Destination;
 use crate::aliases::Ticket;
 use crate::auth::Tenant;
-use crate::observation::{GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent};
 use crate::overload::ServiceHeaders;
 use throng_cache::CachePolicy;
+use throng_metering::observation::{
+    GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent,
+};
 
 /// Longest `X-Request-Id` taken over from a client.
 const MAX_REQUEST_ID_BYTES: usize = 128;
