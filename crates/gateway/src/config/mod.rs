@@ -279,8 +279,9 @@ pub struct ApiConfig {
     pub max_answer_bytes: usize,
     /// A silent stream sends the comment `: ping` every this many seconds.
     pub ping_interval_s: u64,
-    /// Responses are kept for this many seconds where there is a database; 0: until they are deleted.
-    pub response_retention_s: u64,
+    /// Earlier name of [`StateConfig::retention_days`] for responses, in seconds; 0: until they are deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_retention_s: Option<u64>,
 }
 
 impl Default for ApiConfig {
@@ -297,7 +298,7 @@ impl Default for ApiConfig {
             tokenization_timeout_s: 30,
             max_answer_bytes: 32 << 20,
             ping_interval_s: 15,
-            response_retention_s: 30 * 24 * 60 * 60,
+            response_retention_s: None,
         }
     }
 }

@@ -41,8 +41,8 @@ pub(crate) async fn answer_in_background(
     let internal = || ApiError::internal_error(caller.id_text());
     let begun = turn.context.slot.take().ok_or_else(internal)?;
     let json = Bytes::from(begun.json.clone());
-    let mut record = turn.record(begun)?;
-    record.request = turn.kept_request();
+    let mut record = turn.record(&begun)?;
+    record.request.clone_from(&turn.request);
     let responses = turn.responses()?.clone();
     let response = responses.begin(&turn.tenant, turn.id(), &record).await?;
     let waiting = frames_of(events.take());
@@ -163,7 +163,7 @@ impl KeptEvents {
 
     async fn finish(mut self) {
         let Some(whole) = self.turn.context.slot.take_finished() else { return };
-        let Ok(record) = self.turn.record(whole) else { return };
+        let Ok(record) = self.turn.record(&whole) else { return };
         let events = std::mem::take(&mut self.waiting);
         let finished = self.responses.finish(&self.response, self.n_kept, events, &record).await;
         if let Err(error) = finished {

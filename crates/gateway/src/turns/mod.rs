@@ -18,15 +18,17 @@ use throng_api::responses::{
 };
 use throng_api::{ApiError, ReadOptions, Request};
 use throng_http::memory::{Part, Reservation};
-use throng_state::responses::{Gathered, KeptRequest, Orphan, Past, ResponseRecord, Responses};
+use throng_state::responses::{Gathered, KeptRequest, KeptResponse, Orphan, Past, ResponseRecord, Responses};
 
 pub(crate) use self::background::answer_in_background;
 pub(crate) use self::lane_pasts::LanePasts;
 pub(crate) use self::orphans::adopt_orphans;
 pub(crate) use self::tail::tail;
 use crate::app::App;
+use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::generation::AnswerRecorder;
+use crate::kept::principal_of;
 use crate::rejection::memory_full;
 
 /// A turn of a kept conversation.
@@ -37,18 +39,18 @@ pub(crate) struct Turn {
     tenant: String,
     parameters: StateParameters,
     context: TurnContext,
-    /// The responses before the previous one.
-    ancestors: Vec<String>,
+    /// The kept responses of which all before it consists; `None` where a part of it is not kept.
+    kept: Option<Vec<KeptResponse>>,
+    /// Whether it has items of a conversation.
+    has_conversation: bool,
     /// The items of its input, once it was read.
     input: Mutex<Vec<Item>>,
-    /// The body of its request, where it is answered without its client.
-    request: Option<Bytes>,
+    /// Its request, where it is answered without its client.
+    request: Option<KeptRequest>,
     /// Where its connection remembers the response, if it came as a message.
     message: Option<MessageTurn>,
     /// Bytes of all that comes before its own items, and of its body.
     n_bytes: usize,
-    /// Whether all that comes before its own items is kept.
-    is_kept: bool,
     _memory: Reservation,
 }
 
@@ -74,7 +76,7 @@ impl Turn {
         let is_one =
             |parameters: &StateParameters| parameters.previous.is_none() || parameters.conversation.is_none();
         let Some(parameters) = StateParameters::of(body).filter(is_one) else { return Ok(None) };
-        let Some(responses) = app.policy.responses() else {
+        let Some(responses) = app.responses(&caller.key_holder()) else {
             parameters.check_without_store()?;
             return Ok(None);
         };
@@ -83,7 +85,10 @@ impl Turn {
         if !gathered.context.is_storing && !parameters.goes_on() {
             return Ok(None);
         }
-        let request = parameters.is_background.then(|| body.clone());
+        let request = match parameters.is_background {
+            true => Some(kept_request(body, gathered.context.seed, &caller.key_holder())?),
+            false => None,
+        };
         let turn = Self::new(app, Some(responses), tenant, parameters, gathered, body.len())?;
         Ok(Some(Arc::new(Self { request, ..turn })))
     }
@@ -102,7 +107,7 @@ impl Turn {
         let parameters = StateParameters::of(body).unwrap_or_default();
         let tenant = caller.tenant().0.to_string();
         let past = parameters.previous.as_deref().and_then(|previous| message.pasts.find(previous));
-        let responses = app.policy.responses();
+        let responses = app.responses(&caller.key_holder());
         let mut gathered = match &responses {
             Some(responses) => responses.gather(&tenant, &parameters, past).await?,
             None => Gathered::without_store(&parameters, past)?,
@@ -122,7 +127,7 @@ impl Turn {
         gathered: Gathered,
         n_body_bytes: usize,
     ) -> Result<Self, ApiError> {
-        let Gathered { context, ancestors, n_bytes, is_kept } = gathered;
+        let Gathered { context, kept, has_conversation, n_bytes } = gathered;
         // The items once as they are kept, and once in the messages that are made of them.
         let memory = app.work.memory.reserve(Part::Bodies, 2 * n_bytes).map_err(memory_full)?;
         Ok(Self {
@@ -130,12 +135,12 @@ impl Turn {
             tenant,
             parameters,
             context,
-            ancestors,
+            kept,
+            has_conversation,
             input: Mutex::default(),
             request: None,
             message: None,
             n_bytes: n_bytes + n_body_bytes,
-            is_kept,
             _memory: memory,
         })
     }
@@ -144,18 +149,20 @@ impl Turn {
     ///
     /// # Errors
     /// The errors of [`Self::of`].
-    async fn of_orphan(app: &App, orphan: &Orphan) -> Result<Option<Arc<Self>>, ApiError> {
-        let body = Bytes::from(orphan.request.body.clone());
-        let Some((parameters, responses)) = StateParameters::of(&body).zip(app.policy.responses()) else {
-            return Ok(None);
-        };
+    async fn of_orphan(
+        app: &App,
+        responses: Responses,
+        orphan: &Orphan,
+    ) -> Result<Option<Arc<Self>>, ApiError> {
+        let body = orphan.request.body.as_bytes();
+        let Some(parameters) = StateParameters::of(body) else { return Ok(None) };
         let tenant = orphan.response.tenant().to_owned();
         let mut gathered = responses.gather(&tenant, &parameters, None).await?;
         gathered.context.ids = Some(Ids::of(orphan.response.id()));
         gathered.context.seed = orphan.request.seed;
         gathered.context.call_ids.clone_from(&orphan.call_ids);
         let turn = Self::new(app, Some(responses), tenant, parameters, gathered, body.len())?;
-        Ok(Some(Arc::new(Self { request: Some(body), ..turn })))
+        Ok(Some(Arc::new(turn)))
     }
 
     /// The kept responses.
@@ -164,12 +171,6 @@ impl Turn {
     /// 404 on a server without a store.
     fn responses(&self) -> Result<&Responses, ApiError> {
         self.responses.as_ref().ok_or_else(ApiError::nothing_kept)
-    }
-
-    /// The request, to be answered by any process.
-    fn kept_request(&self) -> Option<KeptRequest> {
-        let body = String::from_utf8(self.request.as_ref()?.to_vec()).ok()?;
-        Some(KeptRequest { body, seed: self.context.seed })
     }
 
     /// Reads the request of the turn.
@@ -211,31 +212,40 @@ impl Turn {
     /// 404 where its conversation was deleted meanwhile, 503 where the store does not answer.
     pub async fn keep(&self) -> Result<(), ApiError> {
         let Some(response) = self.context.slot.take_finished() else { return Ok(()) };
-        if let Some(message) = &self.message {
-            self.remember(message, &response);
+        if response.has_failed {
+            self.forget();
         }
-        if !self.context.is_storing {
-            return Ok(());
+        let kept = match self.context.is_storing {
+            true => {
+                let record = self.record(&response)?;
+                Some(self.responses()?.keep(&self.tenant, self.id(), &record).await?)
+            }
+            false => None,
+        };
+        if !response.has_failed {
+            self.remember(kept, response);
         }
-        let record = self.record(response)?;
-        self.responses()?.keep(&self.tenant, self.id(), &record).await
+        Ok(())
     }
 
-    /// Has the connection remember a response that can be gone on from, or forget what it went on from.
-    fn remember(&self, message: &MessageTurn, response: &WholeResponse) {
-        if response.has_failed {
-            return self.forget();
-        }
+    /// Remembers the conversation up to the end of a response: for all where it is kept, else for its
+    /// connection.
+    fn remember(&self, kept: Option<KeptResponse>, response: WholeResponse) {
         let mut history = self.context.history.clone();
         let input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
-        history.push(input.iter().chain(&response.output).cloned().collect::<Vec<_>>());
-        let kept = (self.context.is_storing && self.is_kept).then(|| {
-            let mut kept = self.ancestors_of_next();
-            kept.push(self.id().to_owned());
-            kept
-        });
-        let past = Past { history, kept, n_bytes: self.n_bytes + response.json.len() };
-        message.pasts.remember(&message.lane, self.id(), past);
+        history.push(input.iter().cloned().chain(response.output).collect::<Vec<_>>());
+        let n_bytes = self.n_bytes + response.json.len();
+        let has_conversation = self.has_conversation;
+        let past = |kept| Past { history, kept, has_conversation, n_bytes };
+        match (&self.responses, kept, &self.message) {
+            (Some(responses), Some(own), _) => {
+                // One behind what is not kept has all of it in its own record.
+                let all = self.kept.iter().flatten().cloned().chain([own]).collect();
+                responses.remember(&self.tenant, self.id(), past(Some(all)));
+            }
+            (_, None, Some(message)) => message.pasts.remember(&message.lane, self.id(), past(None)),
+            _ => {}
+        }
     }
 
     /// Has the connection forget the response that a message went on from: it has failed.
@@ -255,33 +265,38 @@ impl Turn {
 
     /// The responses before this one, the oldest first.
     fn ancestors_of_next(&self) -> Vec<String> {
-        if !self.is_kept {
-            return Vec::new();
-        }
-        self.ancestors.iter().chain(&self.parameters.previous).cloned().collect()
+        self.kept.iter().flatten().map(|kept| kept.id.clone()).collect()
     }
 
     fn id(&self) -> &str {
         self.context.ids.as_ref().map_or("", |ids| ids.response())
     }
 
-    fn record(&self, response: WholeResponse) -> Result<ResponseRecord, ApiError> {
-        let json = String::from_utf8(response.json).ok().and_then(|json| RawValue::from_string(json).ok());
+    fn record(&self, response: &WholeResponse) -> Result<ResponseRecord, ApiError> {
+        let json =
+            String::from_utf8(response.json.clone()).ok().and_then(|json| RawValue::from_string(json).ok());
         let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if !self.is_kept {
+        if self.kept.is_none() {
             // It must be found again with nothing but its own record.
             input.splice(..0, self.context.history.iter().cloned());
         }
         Ok(ResponseRecord {
             response: json.ok_or_else(|| ApiError::internal_error("unknown"))?,
             input,
-            output: response.output,
-            previous: self.parameters.previous.clone().filter(|_| self.is_kept),
+            output: response.output.clone(),
+            previous: self.parameters.previous.clone().filter(|_| self.kept.is_some()),
             ancestors: self.ancestors_of_next(),
             conversation: self.parameters.conversation.clone(),
             request: None,
         })
     }
+}
+
+/// A request, to be answered by any process within the limits of its key.
+fn kept_request(body: &Bytes, seed: Option<i64>, key_holder: &Tenant) -> Result<KeptRequest, ApiError> {
+    let body = String::from_utf8(body.to_vec())
+        .map_err(|error| ApiError::invalid_utf8(error.utf8_error().valid_up_to()))?;
+    Ok(KeptRequest { body, seed, principal: principal_of(key_holder) })
 }
 
 impl AnswerRecorder for Turn {

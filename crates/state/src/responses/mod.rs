@@ -2,6 +2,7 @@
 //! answers are generated.
 
 mod background;
+mod recent;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use throng_api::responses::{History, Ids, Item, StateParameters, TurnContext};
 use throng_store::{ObjectKey, ObjectKind, ObjectWrite, Store, StoreError, StoredObject};
 
 pub use self::background::{BackgroundResponse, EventPage, KeptRequest, Orphan};
+pub use self::recent::{KeptResponse, Past, RecentPasts};
 use crate::conversations::Conversations;
 use crate::fault::api_error;
 use crate::now_unix_s;
@@ -33,6 +35,7 @@ const MAX_REFERENCES: usize = 1_000;
 pub struct Responses {
     pub(super) store: Arc<dyn Store>,
     conversations: Conversations,
+    recent: Arc<RecentPasts>,
     retention: Option<Duration>,
 }
 
@@ -64,22 +67,11 @@ pub struct ResponseRecord {
 pub struct Gathered {
     /// Parameters with which the request is read.
     pub context: TurnContext,
-    /// The responses before the previous one, the oldest first.
-    pub ancestors: Vec<String>,
+    /// The kept responses of which it consists, the oldest first; `None` where a part of it is not kept.
+    pub kept: Option<Vec<KeptResponse>>,
+    /// Whether it has items of a conversation.
+    pub has_conversation: bool,
     /// Bytes of all that was read.
-    pub n_bytes: usize,
-    /// Whether all of it is kept, so that its responses' ids are enough to find it again.
-    pub is_kept: bool,
-}
-
-/// A conversation up to the end of a response, in memory.
-#[derive(Debug, Clone)]
-pub struct Past {
-    /// Its items.
-    pub history: History,
-    /// The kept responses that it consists of, the oldest first; `None` where a part of it is not kept.
-    pub kept: Option<Vec<String>>,
-    /// About as many bytes as its items have.
     pub n_bytes: usize,
 }
 
@@ -100,17 +92,14 @@ impl Gathered {
     }
 
     fn new(context: TurnContext) -> Self {
-        Self { context, ancestors: Vec::new(), n_bytes: 0, is_kept: true }
+        Self { context, kept: Some(Vec::new()), has_conversation: false, n_bytes: 0 }
     }
 
     fn begin_with(&mut self, past: Option<Past>) {
         let Some(past) = past else { return };
-        self.is_kept = past.kept.is_some();
-        self.context.history = past.history;
+        (self.context.history, self.kept) = (past.history, past.kept);
+        self.has_conversation = past.has_conversation;
         self.n_bytes += past.n_bytes;
-        self.ancestors = past.kept.unwrap_or_default();
-        // The last one is the previous response itself.
-        self.ancestors.pop();
     }
 }
 
@@ -122,10 +111,10 @@ impl ResponseRecord {
 }
 
 impl Responses {
-    /// Keeps responses in `store` for `retention`; without one for ever.
-    pub fn new(store: Arc<dyn Store>, retention: Option<Duration>) -> Self {
+    /// Keeps responses in `store` for `retention`, without one for ever, and the recent ones in memory too.
+    pub fn new(store: Arc<dyn Store>, recent: Arc<RecentPasts>, retention: Option<Duration>) -> Self {
         let conversations = Conversations::new(store.clone());
-        Self { store, conversations, retention }
+        Self { store, conversations, recent, retention }
     }
 
     /// The conversations beside them.
@@ -166,12 +155,13 @@ impl Responses {
     ) -> Result<Gathered, ApiError> {
         let context = TurnContext { is_storing: parameters.store.unwrap_or(true), ..TurnContext::default() };
         let mut gathered = Gathered::new(context);
-        if let Some(previous) = parameters.previous.as_ref().filter(|_| past.is_none()) {
-            let history = self.history(tenant, previous, &mut gathered.n_bytes).await?;
-            (gathered.context.history, gathered.ancestors) = history;
-        }
+        let past = match &parameters.previous {
+            Some(previous) if past.is_none() => Some(self.past(tenant, previous).await?),
+            _ => past,
+        };
         gathered.begin_with(past);
-        let Gathered { mut context, ancestors, mut n_bytes, is_kept } = gathered;
+        let Gathered { mut context, kept, has_conversation, mut n_bytes } = gathered;
+        let has_conversation = has_conversation || parameters.conversation.is_some();
         if let Some(conversation) = &parameters.conversation {
             let items = self.conversations.all_items(tenant, conversation, &mut n_bytes).await?;
             context.history = items.into();
@@ -205,48 +195,75 @@ impl Responses {
         if parameters.is_background {
             context.seed = Some(i64::from(fastrand::u32(..)));
         }
-        Ok(Gathered { context, ancestors, n_bytes, is_kept })
+        Ok(Gathered { context, kept, has_conversation, n_bytes })
     }
 
-    /// The items of a response and of all before it, and the ids of those before it.
-    async fn history(
-        &self,
-        tenant: &str,
-        previous: &str,
-        n_bytes: &mut usize,
-    ) -> Result<(History, Vec<String>), ApiError> {
-        let newest = self.turn(tenant, previous, n_bytes).await?;
+    /// The conversation up to the end of a kept response: from memory, where nothing of it has changed.
+    async fn past(&self, tenant: &str, previous: &str) -> Result<Past, ApiError> {
+        if let Some(past) = self.recent.find(tenant, previous) {
+            if self.still_holds(tenant, &past).await? {
+                return Ok(Past::clone(&past));
+            }
+            self.recent.forget(tenant, previous);
+        }
+        let past = self.read_past(tenant, previous).await?;
+        self.remember(tenant, previous, past.clone());
+        Ok(past)
+    }
+
+    /// Whether all responses of a conversation are as they were.
+    async fn still_holds(&self, tenant: &str, past: &Past) -> Result<bool, ApiError> {
+        let Some(kept) = &past.kept else { return Ok(false) };
+        let ids: Vec<&str> = kept.iter().map(|kept| kept.id.as_str()).collect();
+        let now = self.store.object_versions(tenant, ObjectKind::Response, &ids).await.map_err(api_error)?;
+        Ok(now.into_iter().eq(kept.iter().map(|kept| Some(kept.version))))
+    }
+
+    /// The same from the store.
+    async fn read_past(&self, tenant: &str, previous: &str) -> Result<Past, ApiError> {
+        let mut n_bytes = 0;
+        let (version, newest) = self.turn(tenant, previous, &mut n_bytes).await?;
         let ancestors = newest.ancestors.clone();
         if ancestors.len() >= MAX_TURNS {
             return Err(history_too_long());
         }
+        let mut kept = vec![KeptResponse { id: previous.to_owned(), version }];
         let mut turns = vec![newest];
         let read = async |id: String| {
             let mut n_read = 0;
-            self.turn(tenant, &id, &mut n_read).await.map(|record| (record, n_read))
+            self.turn(tenant, &id, &mut n_read).await.map(|(version, record)| (id, version, record, n_read))
         };
-        let mut older = stream::iter(ancestors.clone().into_iter().rev().map(read)).buffered(READS_AT_A_TIME);
+        let mut older = stream::iter(ancestors.into_iter().rev().map(read)).buffered(READS_AT_A_TIME);
         while let Some(turn) = older.next().await {
-            let (record, n_read) = turn?;
-            *n_bytes += n_read;
-            if *n_bytes > MAX_HISTORY_BYTES {
+            let (id, version, record, n_read) = turn?;
+            n_bytes += n_read;
+            if n_bytes > MAX_HISTORY_BYTES {
                 return Err(history_too_long());
             }
+            kept.push(KeptResponse { id, version });
             turns.push(record);
         }
+        kept.reverse();
         // Only the oldest one can be of a conversation, whose items came before it.
-        let mut history = match turns.last() {
-            Some(oldest) => History::from(self.items_before(tenant, oldest, n_bytes).await?),
+        let oldest = turns.last().filter(|oldest| oldest.conversation.is_some());
+        let mut history = match oldest {
+            Some(oldest) => History::from(self.items_before(tenant, oldest, &mut n_bytes).await?),
             None => History::default(),
         };
+        let has_conversation = oldest.is_some();
         for turn in turns.into_iter().rev() {
             history.push(turn.items().collect::<Vec<_>>());
         }
-        Ok((history, ancestors))
+        Ok(Past { history, kept: Some(kept), has_conversation, n_bytes })
     }
 
     /// A response that another one goes on from.
-    async fn turn(&self, tenant: &str, id: &str, n_bytes: &mut usize) -> Result<ResponseRecord, ApiError> {
+    async fn turn(
+        &self,
+        tenant: &str,
+        id: &str,
+        n_bytes: &mut usize,
+    ) -> Result<(u64, ResponseRecord), ApiError> {
         let found = self.object(tenant, id).await?;
         let (object, record) = found.ok_or_else(|| ApiError::previous_response_not_found(id))?;
         *n_bytes += object.n_bytes as usize;
@@ -254,7 +271,7 @@ impl Responses {
             let reason = "The previous response is still in progress.";
             return Err(ApiError::invalid_value("previous_response_id", reason));
         }
-        if *n_bytes > MAX_HISTORY_BYTES { Err(history_too_long()) } else { Ok(record) }
+        if *n_bytes > MAX_HISTORY_BYTES { Err(history_too_long()) } else { Ok((object.version, record)) }
     }
 
     /// The items of a response's conversation before its own.
@@ -276,11 +293,25 @@ impl Responses {
     ///
     /// # Errors
     /// 404 for a conversation that was deleted meanwhile, 503 where the store does not answer.
-    pub async fn keep(&self, tenant: &str, id: &str, record: &ResponseRecord) -> Result<(), ApiError> {
+    pub async fn keep(
+        &self,
+        tenant: &str,
+        id: &str,
+        record: &ResponseRecord,
+    ) -> Result<KeptResponse, ApiError> {
         let create = ObjectWrite::create(Self::key(tenant, id), now_unix_s(), body_of(record)?)
             .with_parent(record.previous.clone())
             .expiring(self.expires());
-        self.write(tenant, create, record).await.map(drop)
+        let version = self.write(tenant, create, record).await?;
+        Ok(KeptResponse { id: id.to_owned(), version })
+    }
+
+    /// Remembers the conversation up to the end of a kept response, if the versions of its responses tell
+    /// whether it has changed.
+    pub fn remember(&self, tenant: &str, id: &str, past: Past) {
+        if !past.has_conversation {
+            self.recent.remember(tenant, id, past);
+        }
     }
 
     pub(super) async fn write(

@@ -123,6 +123,19 @@ pub(super) async fn responses(State(app): AppState, mut body: JsonBody) -> Resul
     answer_once(app, body, RESPONSES).await.map_err(Rejection::from)
 }
 
+/// `POST /v1/responses`, for a line of a batch.
+pub(super) async fn response_of_batch(
+    State(app): AppState,
+    mut body: JsonBody,
+) -> Result<Response, Rejection> {
+    body.gather_turn(&app).await?;
+    if body.turn().is_some_and(|turn| turn.is_background()) {
+        let reason = "Lines of batches are answered without their client anyway.";
+        return Err(ApiError::unsupported_parameter("background", reason).into());
+    }
+    answer_once(app, body, RESPONSES).await.map_err(Rejection::from)
+}
+
 /// Answers a message of a connection by events, each a line.
 ///
 /// # Errors

@@ -35,7 +35,7 @@ impl Mine {
     /// # Errors
     /// 404 on a server without a store.
     fn of(app: &App, caller: &Caller) -> Result<Self, ApiError> {
-        let responses = app.policy.responses().ok_or_else(ApiError::nothing_kept)?;
+        let responses = app.responses(&caller.key_holder()).ok_or_else(ApiError::nothing_kept)?;
         Ok(Self { responses, tenant: caller.tenant().0.to_string() })
     }
 }
