@@ -29,6 +29,9 @@ use crate::turns::{LanePasts, MessageTurn};
 
 /// Interval of looks at key and age.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// A client that sends so many unreadable messages within the time is closed.
+const MAX_FAULTS: u32 = 20;
+const FAULT_TIME: Duration = Duration::from_secs(10);
 
 /// An open connection.
 pub(super) struct Session {
@@ -38,6 +41,8 @@ pub(super) struct Session {
     opened: Instant,
     /// Time of the last message or event.
     last_used: Instant,
+    /// Unreadable messages since a time.
+    faults: (u32, Instant),
     pasts: Arc<LanePasts>,
     lanes: Lanes<Waiting>,
     running: FuturesUnordered<BoxFuture<'static, Step>>,
@@ -73,6 +78,7 @@ impl Session {
             opening,
             opened: now,
             last_used: now,
+            faults: (0, now),
             pasts: Arc::new(pasts),
             lanes: Lanes::default(),
             running: FuturesUnordered::new(),
@@ -158,7 +164,10 @@ impl Session {
         self.last_used = Instant::now();
         let ClientMessage { lane, generates } = match ClientMessage::of(&text) {
             Ok(message) => message,
-            Err(error) => return self.tell(&error, &Lane::default()).await,
+            Err(error) => {
+                self.tell(&error, &Lane::default()).await?;
+                return self.note_fault();
+            }
         };
         if let Some(closing) = &self.closing {
             let refusal = closing.refusal.clone();
@@ -173,6 +182,19 @@ impl Session {
             Ok(()) => Ok(()),
             Err(error) => self.tell(&error, &lane).await,
         }
+    }
+
+    /// Counts an unreadable message.
+    fn note_fault(&mut self) -> Result<(), Ended> {
+        let (n_faults, since) = &mut self.faults;
+        if since.elapsed() > FAULT_TIME {
+            (*n_faults, *since) = (0, Instant::now());
+        }
+        *n_faults += 1;
+        if *n_faults < MAX_FAULTS {
+            return Ok(());
+        }
+        Err(Ended::Failed(CloseCode::Policy, "too many messages cannot be read"))
     }
 
     /// Does what a response does next.
