@@ -27,6 +27,13 @@ def told(connection, **request):
     return events
 
 
+def fault(event):
+    """Status and code of an error, which older versions of the library do not have as fields."""
+    told = event.to_dict()
+    assert told["type"] == "error", told
+    return told["status"], told["error"]["code"]
+
+
 def test_a_response_is_told_by_the_events_of_a_stream(client):
     whole = client.responses.create(model=MODEL, temperature=0, max_output_tokens=40, input="Hello!")
     with client.responses.connect() as connection:
@@ -46,7 +53,7 @@ def test_turns_go_on_without_a_store(client):
         assert second.previous_response_id == first.id
         assert second.usage.input_tokens > first.usage.input_tokens
         lost = told(connection, input="Again?", store=False, previous_response_id=first.id)[-1]
-        assert (lost.type, lost.status, lost.error.code) == ("error", 400, "previous_response_not_found")
+        assert fault(lost) == (400, "previous_response_not_found")
 
 
 def test_a_tool_is_called_and_its_result_taken(client):
@@ -80,5 +87,5 @@ def test_errors_are_told_and_the_connection_stays(client):
             (dict(input="x", background=True), 400, "unsupported_parameter"),
         ]:
             error = told(connection, **request)[-1]
-            assert (error.type, error.status, error.error.code) == ("error", status, code), error
+            assert fault(error) == (status, code), error
         assert told(connection, input="Hello!")[-1].type in ENDS[:2]

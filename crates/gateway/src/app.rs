@@ -310,8 +310,8 @@ impl App {
         })
     }
 
-    /// The kept responses and conversations, where there is a database; those of the holder of this key are kept
-    /// as long as its rules say.
+    /// The kept responses and conversations, where there is a database; those of the holder of this key are
+    /// kept as long as its rules say.
     pub fn responses(&self, key_holder: &Tenant) -> Option<Responses> {
         let of_key = self.config.state.retention_s(key_holder.key.as_deref());
         let retention_s = self.config.api.response_retention_s.map_or(of_key, |s| (s > 0).then_some(s));

@@ -1,5 +1,5 @@
-//! Settings whose earlier names still work, each with a warning that names the new one. Does not know what they
-//! mean.
+//! Settings whose earlier names still work, each with a warning that names the new one. Does not know what
+//! they mean.
 
 use toml::de::DeTable;
 

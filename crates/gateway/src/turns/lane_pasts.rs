@@ -1,5 +1,5 @@
-//! What the responses of a connection end with: the last response of each lane can be gone on from, be it kept
-//! in a store or not. Does not know sockets.
+//! The last response of each lane of a connection, which can be gone on from though no store keeps it. Does
+//! not know sockets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use throng_api::responses::Lane;
 use throng_http::memory::{MemoryBudget, Part, Reservation};
 use throng_state::responses::Past;
 
-/// The conversations of a connection, each up to the end of its lane's last response.
+/// Conversations of a connection, each up to the end of its lane's last response.
 #[derive(Debug)]
 pub(crate) struct LanePasts {
     memory: Arc<MemoryBudget>,
@@ -33,8 +33,7 @@ impl LanePasts {
         self.lanes().values().find(|last| last.response == response).map(|last| last.past.clone())
     }
 
-    /// Remembers the last response of a lane in place of the one before it. One for which there is no memory is
-    /// not remembered.
+    /// Remembers the last response of a lane in place of the one before it, if there is memory for it.
     pub fn remember(&self, lane: &Lane, response: &str, past: Past) {
         let reserved = self.memory.reserve(Part::Prompts, past.n_bytes);
         let mut lanes = self.lanes();

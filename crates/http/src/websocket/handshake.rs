@@ -17,13 +17,13 @@ pub struct Handshake<B> {
 /// Reason why a request opens no WebSocket connection.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    /// It asks for no WebSocket connection.
+    /// No request for a WebSocket connection.
     #[error("it asks for no WebSocket connection")]
     Absent,
-    /// It asks for another version of the protocol than 13.
+    /// Another version of the protocol than 13.
     #[error("its version of the protocol is not 13")]
     Version,
-    /// It breaks a rule of the handshake.
+    /// Breach of a rule of the handshake.
     #[error("{0}")]
     Malformed(String),
 }

@@ -87,8 +87,8 @@ impl WebSocket {
         Ok(Self { stream, connection, write_timeout, silence, has_pinged: false, _memory: memory })
     }
 
-    /// Waits for the next message, answers pings, and sends them to a silent client. Can be dropped and called
-    /// again without loss.
+    /// Waits for the next message, answers pings, and sends them to a silent client. Can be dropped and
+    /// called again without loss.
     ///
     /// # Errors
     /// The reason why there is none.

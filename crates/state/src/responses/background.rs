@@ -24,7 +24,7 @@ pub struct KeptRequest {
     pub body: String,
     /// The key of its random numbers: whoever answers it gives the same answer.
     pub seed: Option<i64>,
-    /// Who has asked, written down by those who know keys.
+    /// Holder of the request's key, written down by those who know keys.
     #[serde(default)]
     pub principal: Value,
 }

@@ -166,8 +166,8 @@ pub trait ObjectStore: Debug + Send + Sync {
     fn object<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, Option<StoredObject>>;
     /// Reads a page of a tenant's objects of one kind, in the order of their creation.
     fn objects<'a>(&'a self, query: &'a ObjectQuery) -> StoreFuture<'a, Vec<StoredObject>>;
-    /// Reads the versions of objects of one tenant and kind, in the order of their ids: `None` for one that is
-    /// not there. At most [`MAX_PAGE_ENTRIES`].
+    /// Reads the versions of at most [`MAX_PAGE_ENTRIES`] objects of one tenant and kind, in the order of
+    /// `ids`: `None` for one that is not there.
     fn object_versions<'a>(
         &'a self,
         tenant: &'a str,

@@ -214,8 +214,8 @@ fn bare_name(host: &Authority) -> &str {
     host.host().trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Rejects CONNECT and every `Upgrade` except WebSocket, for a request without a body, and HTTP/2 in clear text,
-/// which is ignored.
+/// Rejects CONNECT and every `Upgrade` except WebSocket, for a request without a body, and HTTP/2 in clear
+/// text, which is ignored.
 fn check_upgrade(parts: &Parts) -> Result<(), ApiError> {
     let may_be_websocket = parts.method == Method::GET && content_length(&parts.headers).unwrap_or(0) == 0;
     let is_offered = |value: &HeaderValue| {

@@ -1,6 +1,6 @@
-//! Frames of WebSocket connections, byte by byte: the groups of cases of the Autobahn test suite (framing, pings
-//! and pongs, reserved bits, opcodes, fragmentation, UTF-8, closing, limits) in so far as the server has them.
-//! It echoes nothing: a message that is no JSON is answered with an error, which shows that it came whole.
+//! Frames of WebSocket connections, byte by byte, in the groups of the Autobahn test suite: framing, pings,
+//! pongs, reserved bits, opcodes, fragmentation, UTF-8, closing, limits. The server echoes nothing: a message
+//! that is no JSON is answered with an error, which shows that it came whole.
 
 use std::time::Duration;
 

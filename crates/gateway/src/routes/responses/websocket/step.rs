@@ -22,11 +22,11 @@ use crate::turns::MessageTurn;
 /// What a response does next.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// It tells an event, and goes on.
+    /// The next event; more may follow.
     Event(Answering, Bytes),
-    /// It has told all of its events.
+    /// The end behind its last event.
     Ended(Lane),
-    /// It could not begin.
+    /// A refusal: it does not begin.
     Refused(Lane, ApiError),
 }
 
