@@ -245,7 +245,7 @@ def test_a_revoked_key_ends_the_background_responses_of_a_dead_server(start, bin
             server.process.wait(60)
     finally:
         context.__exit__(None, None, None)
-    run("revoke", key[:12])
+    run("revoke", key[:11])
     assert elsewhere.responses.retrieve(begun.id).status == "in_progress"
     response = ended(elsewhere, begun)
     assert (response.status, response.error.code) == ("failed", "server_error"), response

@@ -36,6 +36,7 @@ use throng_metering::metrics::{
     ProcessFacts, SharingStats,
 };
 use throng_metering::observation::RecentRequests;
+use throng_tools::Toolbox;
 
 /// Large answers that are written at a time.
 const MAX_WRITTEN_ANSWERS: usize = 2;
@@ -71,6 +72,8 @@ pub(crate) struct Shared {
     pub ending: Arc<Notify>,
     /// Models that come and go while the server runs.
     pub on_demand: Option<Arc<OnDemandModels>>,
+    /// Tools that are called for clients, where some are configured.
+    pub tools: Option<Arc<Toolbox>>,
 }
 
 impl Shared {
@@ -90,7 +93,7 @@ impl Shared {
         let phase = watch::Sender::new(Phase::Serving);
         let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
         let (workers, upstreams, ending, moderation) = Default::default();
-        let (disk, on_demand) = (None, None);
+        let (disk, on_demand, tools) = (None, None, None);
         Self {
             memory,
             phase,
@@ -106,6 +109,7 @@ impl Shared {
             recent,
             ending,
             on_demand,
+            tools,
         }
     }
 }
@@ -159,6 +163,8 @@ pub(crate) struct App {
     pub observed: Observed,
     /// Phase of the server on its way to its end.
     pub lifecycle: Lifecycle,
+    /// Tools that are called for clients, where some are configured.
+    pub tools: Option<Arc<Toolbox>>,
 }
 
 /// The models, and who computes them.
@@ -234,6 +240,7 @@ impl App {
             recent,
             ending,
             on_demand,
+            tools,
         } = shared;
         let members = FleetMembers { workers: workers.clone(), engines: upstreams.clone() };
         let router = Arc::new(Router::of_fleet(members));
@@ -269,6 +276,7 @@ impl App {
             work: Work { turns, writing, memory },
             observed: Observed { metrics, recent, ignored: IgnoredLog::default() },
             lifecycle: Lifecycle { phase, ending, started_unix_s: now_unix_s() },
+            tools,
             config,
         }
     }

@@ -13,6 +13,7 @@ mod regions;
 mod residency;
 mod service;
 mod socket;
+mod tools;
 
 use std::borrow::Cow;
 

@@ -1,11 +1,14 @@
 //! The bodies of `POST /v1/responses` and `POST /v1/responses/input_tokens`.
 
+use std::collections::BTreeMap;
+
 use super::fields::{Body, FIELDS};
 use super::history::messages_of;
 use super::input::{Entry, name_items};
 use super::item::{Ids, Item};
+use super::mcp_tool::{McpServer, ServerTool};
 use super::socket::{MESSAGE_FIELDS, MessageHead};
-use super::state_parameters::TurnContext;
+use super::state_parameters::{ServedTools, TurnContext};
 use super::tools::Tools;
 use super::view::{Echo, ResponseView};
 use crate::dialect::Request;
@@ -17,7 +20,7 @@ use crate::spec::{
 };
 
 /// A request that was read and checked, all but what is kept of its conversation.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct CreateRequest {
     pub(super) body: Body,
 }
@@ -114,6 +117,29 @@ impl CreateRequest {
         Ok((Request { spec, view: Box::new(parts.view) }, parts.items))
     }
 
+    /// The servers whose tools the gateway is to call.
+    pub fn servers(&self) -> &[McpServer] {
+        &self.body.tools.servers
+    }
+
+    /// The most calls of such tools that it allows.
+    pub fn max_tool_calls(&self) -> Option<u32> {
+        self.body.max_tool_calls.map(|n| u32::try_from(n).unwrap_or(u32::MAX))
+    }
+
+    /// The most output tokens that it allows.
+    pub fn max_output_tokens(&self) -> Option<u64> {
+        self.body.options.max_tokens.and_then(|n| u64::try_from(n).ok())
+    }
+
+    /// Its own items, references apart.
+    pub fn items(&self) -> impl Iterator<Item = &Item> {
+        self.body.input.iter().flatten().filter_map(|entry| match entry {
+            Entry::Item(item) => Some(item),
+            Entry::Reference(_) => None,
+        })
+    }
+
     pub(super) fn into_parts(self, context: &TurnContext) -> Result<Parts, ApiError> {
         let mut body = self.body;
         let ids = context.ids.clone().unwrap_or_default();
@@ -126,8 +152,19 @@ impl CreateRequest {
         }
         name_items(&mut items, &ids);
         let mut tools = std::mem::take(&mut body.tools);
+        let no_tools = ServedTools::default();
+        let served = context.served.as_ref().unwrap_or(&no_tools);
+        tools.add_served(&served.tools, context.served.is_some())?;
+        if served.turn > 0 {
+            body.tool_choice.relax();
+        }
+        body.tool_choice.never |= served.is_exhausted;
         body.tool_choice.apply(&mut tools.offered)?;
-        let mut messages = messages_of(context.history.iter().chain(&items))?;
+        if let Some(max_tokens) = &mut body.options.max_tokens {
+            *max_tokens = max_tokens.saturating_sub_unsigned(served.n_output_tokens).max(1);
+        }
+        let before = context.history.iter().chain(&items);
+        let mut messages = messages_of(before.chain(&served.first).chain(&served.turns))?;
         if let Some(instructions) = &body.instructions {
             let text = vec![ContentPart::Text(instructions.clone())];
             messages.insert(0, Message::new(Role::System, text));
@@ -197,6 +234,8 @@ impl Body {
             call_ids: context.call_ids.clone(),
             framing: context.framing.clone(),
             is_warmup: context.is_warmup,
+            first: context.served.as_ref().map_or_else(Vec::new, |served| served.first.clone()),
+            served_tools: served_tools(context),
         };
         Ok((options, view))
     }
@@ -222,6 +261,12 @@ impl Body {
             conversation,
         }
     }
+}
+
+/// The tools that the server calls, by the names by which the model does.
+fn served_tools(context: &TurnContext) -> BTreeMap<String, ServerTool> {
+    let tools = context.served.iter().flat_map(|served| &served.tools);
+    tools.map(|tool| (tool.model_name(), tool.clone())).collect()
 }
 
 /// A request to count the tokens of an input.

@@ -7,7 +7,9 @@ use clap::{Args, Subcommand};
 use throng_gateway::RoutingPolicy;
 
 use super::values::parse_bytes;
-use super::{AdapterArgs, LogFormat, ModelArgs, NetworkArgs, ObservabilityArgs, Profile, ServeArgs};
+use super::{
+    AdapterArgs, LogFormat, ModelArgs, NetworkArgs, ObservabilityArgs, Profile, ServeArgs, ToolArgs,
+};
 use crate::bounds::{self, within};
 
 /// `throng worker`.
@@ -145,6 +147,9 @@ pub struct GatewayArgs {
     /// What is told of requests.
     #[command(flatten)]
     pub observability: ObservabilityArgs,
+    /// Tools that the gateway calls.
+    #[command(flatten)]
+    pub tools: ToolArgs,
     /// The format of the log on standard error: text, or json with one object a line
     #[arg(long, env = "THRONG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
@@ -168,6 +173,7 @@ impl GatewayArgs {
             strict_parameters: this.strict_parameters,
             network: this.network,
             observability: this.observability,
+            tools: this.tools,
             shutdown_timeout: this.shutdown_timeout,
             ..ServeArgs::default()
         }

@@ -16,6 +16,7 @@ mod network;
 mod observability;
 mod recommended;
 mod terminal;
+mod tools;
 mod values;
 mod version;
 mod words;
@@ -52,6 +53,7 @@ pub use network::NetworkArgs;
 pub use observability::{ExplainArgs, ObservabilityArgs};
 pub use recommended::{GenerationConfigSource, RecommendedSampling};
 pub use terminal::{ChatArgs, GenerateArgs, RunArgs, SamplingArgs};
+pub use tools::{ToolArgs, ToolServersArgs, ToolsArgs, ToolsCommand};
 pub use values::{LogFormat, Variables, bytes_of, check_variables};
 pub use words::is_path;
 
@@ -149,6 +151,8 @@ pub enum Command {
     Usage(UsageArgs),
     /// Copy or check the database, or print its audit
     Store(StoreArgs),
+    /// List and approve the tools of MCP servers that the gateway calls
+    Tools(ToolsArgs),
     /// Check a configuration file
     Config(ConfigArgs),
     /// Exchange a server's process without an interruption
@@ -332,6 +336,9 @@ pub struct ServeArgs {
     /// What is told of requests.
     #[command(flatten)]
     pub observability: ObservabilityArgs,
+    /// Tools that the gateway calls.
+    #[command(flatten)]
+    pub tools: ToolArgs,
     /// On SIGTERM, seconds for running streams to finish
     #[arg(long, value_name = "SECONDS", value_parser = within(bounds::SHUTDOWN_TIMEOUT_S))]
     pub shutdown_timeout: Option<u64>,

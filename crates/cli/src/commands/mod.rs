@@ -20,5 +20,6 @@ mod running_server;
 pub mod serve;
 pub mod shell;
 pub mod store;
+pub mod tools;
 pub mod usage;
 pub mod worker;

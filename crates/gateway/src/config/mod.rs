@@ -27,6 +27,7 @@ pub use self::routing::{
 pub(crate) use self::semantic_cache::check as check_semantic_cache;
 pub use self::state::StateConfig;
 pub use throng_cache::{ResponseCacheConfig, SemanticCacheConfig, SemanticMode};
+pub use throng_tools::ToolsConfig;
 
 /// All sections of the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
@@ -60,6 +61,8 @@ pub struct GatewayConfig {
     pub autoscale: AutoscaleSection,
     /// Bounds and retention of objects that are kept between requests.
     pub state: StateConfig,
+    /// Tools that the gateway calls for its clients; none by default.
+    pub tools: ToolsConfig,
 }
 
 /// Parsing a body takes at most about this many times its bytes, the body included. Resident memory of a

@@ -29,6 +29,7 @@ use throng_fleet::Secret;
 use throng_metering::ledger::PriceTable;
 use throng_metering::metrics::ProcessFacts;
 use throng_metering::observation::{Observation, RequestObserver};
+use throng_tools::Toolbox;
 
 pub use self::error::GatewayError;
 
@@ -115,6 +116,9 @@ impl Gateway {
         let mut shared = Shared::new(&config, process);
         shared.moderation = Arc::new(Moderation::new(&config.moderation).map_err(GatewayError::Moderation)?);
         shared.disk = DiskTier::of(&config.response_cache).map_err(GatewayError::Cache)?;
+        if config.tools.is_on() {
+            shared.tools = Some(Arc::new(Toolbox::open(&config.tools).map_err(GatewayError::Tools)?));
+        }
         let progress = Arc::new(Progress::of(shared.fleet_members()));
         let app = App::new(config.clone(), Vec::new(), shared.clone(), Some(progress.clone()));
         let app = Arc::new(app);

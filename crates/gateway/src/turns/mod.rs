@@ -5,6 +5,8 @@ mod background;
 mod lane_pasts;
 mod orphans;
 mod tail;
+mod tool_entry;
+mod tools;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,6 +26,7 @@ pub(crate) use self::background::answer_in_background;
 pub(crate) use self::lane_pasts::LanePasts;
 pub(crate) use self::orphans::adopt_orphans;
 pub(crate) use self::tail::tail;
+pub(crate) use self::tools::ToolRun;
 use crate::app::App;
 use crate::auth::Tenant;
 use crate::caller::Caller;
@@ -85,10 +88,12 @@ impl Turn {
         if !gathered.context.is_storing && !parameters.goes_on() {
             return Ok(None);
         }
-        let request = match parameters.is_background {
-            true => Some(kept_request(body, gathered.context.seed, &caller.key_holder())?),
-            false => None,
+        let kept = match (parameters.is_background, parameters.names_servers) {
+            (true, true) => StateParameters::without_secrets(body).map(Bytes::from),
+            (is_background, _) => is_background.then(|| body.clone()),
         };
+        let keep = |body: Bytes| kept_request(&body, gathered.context.seed, &caller.key_holder());
+        let request = kept.map(keep).transpose()?;
         let turn = Self::new(app, Some(responses), tenant, parameters, gathered, body.len())?;
         Ok(Some(Arc::new(Self { request, ..turn })))
     }
@@ -178,19 +183,19 @@ impl Turn {
     /// # Errors
     /// A 400 that names the parameter.
     pub fn parse(&self, body: &[u8], options: &ReadOptions) -> Result<Request, ApiError> {
-        let (request, items) = CreateRequest::parse(body, options)?.into_request(&self.context)?;
-        *self.input.lock().unwrap_or_else(PoisonError::into_inner) = items;
-        Ok(request)
+        let read = self.reader()(body, options)?.into_request(&self.context)?;
+        Ok(self.keep_input(read))
     }
 
-    /// Reads the message of the turn.
-    ///
-    /// # Errors
-    /// The same.
-    pub fn parse_message(&self, body: &[u8], options: &ReadOptions) -> Result<Request, ApiError> {
-        let (request, items) = CreateRequest::parse_message(body, options)?.into_request(&self.context)?;
+    /// Notes the items of a request that was read. Returns the request.
+    pub fn keep_input(&self, (request, items): (Request, Vec<Item>)) -> Request {
         *self.input.lock().unwrap_or_else(PoisonError::into_inner) = items;
-        Ok(request)
+        request
+    }
+
+    /// The way in which its request is read.
+    pub fn reader(&self) -> fn(&[u8], &ReadOptions) -> Result<CreateRequest, ApiError> {
+        if self.message.is_some() { CreateRequest::parse_message } else { CreateRequest::parse }
     }
 
     /// Reads the request to make the conversation short.

@@ -80,6 +80,9 @@ async fn begin(app: &Arc<App>, orphan: &Orphan) -> Result<(), ApiError> {
     };
     let Some(responses) = app.responses(&key_holder) else { return Ok(()) };
     let Some(turn) = Turn::of_orphan(app, responses.clone(), orphan).await? else { return Ok(()) };
+    if turn.parameters.names_servers {
+        return Err(ApiError::tools_called_already());
+    }
     let caller = Caller::new(&HeaderMap::new(), "");
     caller.set_tenant(key_holder);
     let caller = Arc::new(caller);

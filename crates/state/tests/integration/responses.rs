@@ -17,7 +17,8 @@ struct Server {
 
 impl Server {
     async fn at(folder: &tempfile::TempDir) -> Self {
-        let store = open(&format!("sqlite:{}", folder.path().join("throng.db").display())).await.expect("opened");
+        let store =
+            open(&format!("sqlite:{}", folder.path().join("throng.db").display())).await.expect("opened");
         let recent = Arc::new(RecentPasts::default());
         Self { responses: Responses::new(store, recent.clone(), None), recent }
     }
@@ -26,7 +27,8 @@ impl Server {
     async fn keep(&self, id: &str, before: &[&str]) -> KeptResponse {
         let said = |id: String, role: &str, kind: &str| -> Item {
             let content = json!([{"type": kind, "text": format!("text of {id}")}]);
-            let item = json!({"type": "message", "id": id, "status": "completed", "role": role, "content": content});
+            let item =
+                json!({"type": "message", "id": id, "status": "completed", "role": role, "content": content});
             serde_json::from_value(item).expect("an item")
         };
         let record = ResponseRecord {
@@ -42,7 +44,8 @@ impl Server {
     }
 
     async fn gather(&self, tenant: &str, previous: &str) -> Result<Gathered, throng_api::ApiError> {
-        let parameters = StateParameters { previous: Some(previous.to_owned()), ..StateParameters::default() };
+        let parameters =
+            StateParameters { previous: Some(previous.to_owned()), ..StateParameters::default() };
         self.responses.gather(tenant, &parameters, None).await
     }
 }

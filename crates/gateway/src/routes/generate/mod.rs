@@ -74,9 +74,6 @@ const MESSAGES: TextEndpoint = TextEndpoint::new(&Messages, None);
 /// OpenAI's Responses.
 const RESPONSES: TextEndpoint =
     TextEndpoint { dialect: &Responses, upstream: None, read_turn: Some(Turn::parse) };
-/// OpenAI's Responses, asked for by messages of a connection.
-const MESSAGE: TextEndpoint =
-    TextEndpoint { dialect: &Responses, upstream: None, read_turn: Some(Turn::parse_message) };
 /// OpenAI's conversations made short.
 const COMPACT: TextEndpoint =
     TextEndpoint { dialect: &Compact, upstream: None, read_turn: Some(Turn::parse_compaction) };
@@ -120,7 +117,7 @@ pub(super) async fn messages(State(app): AppState, body: JsonBody) -> Result<Res
 /// `POST /v1/responses`.
 pub(super) async fn responses(State(app): AppState, mut body: JsonBody) -> Result<Response, Rejection> {
     body.gather_turn(&app).await?;
-    answer_once(app, body, RESPONSES).await.map_err(Rejection::from)
+    answer_once(app, body.with_tools(), RESPONSES).await.map_err(Rejection::from)
 }
 
 /// `POST /v1/responses`, for a line of a batch.
@@ -133,7 +130,7 @@ pub(super) async fn response_of_batch(
         let reason = "Lines of batches are answered without their client anyway.";
         return Err(ApiError::unsupported_parameter("background", reason).into());
     }
-    answer_once(app, body, RESPONSES).await.map_err(Rejection::from)
+    answer_once(app, body.with_tools(), RESPONSES).await.map_err(Rejection::from)
 }
 
 /// Answers a message of a connection by events, each a line.
@@ -142,7 +139,7 @@ pub(super) async fn response_of_batch(
 /// The errors of `POST /v1/responses`.
 pub(super) async fn answer_message(app: Arc<App>, message: JsonBody) -> Result<Response, ApiError> {
     check_permission(&app, &message)?;
-    alias::answer(app, message, MESSAGE).await
+    alias::answer(app, message.with_tools(), RESPONSES).await
 }
 
 /// `POST /v1/responses/compact`.
@@ -195,15 +192,27 @@ async fn answer_as(
         return upstream::pass_through(&setting, &model, there, body, (caller, exchange)).await;
     }
     let (caller, exchange, n_bytes) = (body.caller.clone(), body.exchange.clone(), body.n_bytes());
-    let turn = body.turn().cloned();
+    let (turn, tools) = (body.turn().cloned(), body.tools(&app).await?);
+    let model = target.model().map(str::to_owned);
+    let of_tools = tools.clone();
     let read = move || {
         let turn = body.turn().cloned().zip(endpoint.read_turn);
-        body.read(|bytes, options| match turn {
-            Some((turn, read)) => read(&turn, bytes, options),
-            None => endpoint.dialect.parse(bytes, options),
+        body.read(|bytes, options| match (of_tools, turn) {
+            (Some(tools), turn) => {
+                let read = tools.request()?;
+                Ok(match turn {
+                    Some((turn, _)) => turn.keep_input(read),
+                    None => read.0,
+                })
+            }
+            (None, Some((turn, read))) => read(&turn, bytes, options),
+            (None, None) => endpoint.dialect.parse(bytes, options),
         })
     };
-    let started = generate(&app, &caller, target, UnreadRequest { n_bytes, read }).await?;
+    let mut started = generate(&app, &caller, target, UnreadRequest { n_bytes, read }).await?;
+    if let Some(tools) = tools {
+        started = tools.follow(&app, caller.clone(), model, started);
+    }
     match turn {
         Some(turn) if turn.is_background() => answer_without_client(&app, caller, started, turn).await,
         turn if started.is_streaming => Ok(answer_by_stream(&app, caller, exchange, started, turn)),

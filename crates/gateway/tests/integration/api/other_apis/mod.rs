@@ -4,3 +4,4 @@ mod anthropic;
 mod ollama;
 mod responses;
 mod responses_socket;
+mod served_tools;
