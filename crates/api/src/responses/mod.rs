@@ -1,6 +1,5 @@
 //! OpenAI's Responses. Names, types and events are those of its Python library, version 3.57.
 
-mod chain;
 mod compact;
 mod conversation;
 mod fields;
@@ -26,10 +25,10 @@ use crate::dialect::{Dialect, Request};
 use crate::error::ApiError;
 use crate::field::ReadOptions;
 
-pub use chain::History;
 pub use compact::Compact;
 pub use conversation::{CONVERSATION_BODY_FIELDS, ConversationBody, ITEMS_BODY_FIELDS, ItemsBody};
 pub use fields::{Body, FIELDS};
+pub use history::History;
 pub use input::Entry;
 pub use item::{
     Author, CallOutput, Compaction, Content, CustomToolCall, FunctionCall, Ids, Item, ItemStatus, Logprob,

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::chain::History;
+use super::history::History;
 use super::item::{Ids, Item};
 use super::mcp_tool::ServerTool;
 use super::slot::ResponseSlot;

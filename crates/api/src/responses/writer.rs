@@ -5,22 +5,21 @@ use std::collections::BTreeMap;
 use std::io;
 
 use throng_core::fleet::replica::TokenReport;
-use throng_core::request::FinishReason;
 
 use super::item::{Content, FunctionCall, Item, ItemStatus, Side, Thought};
 use super::logprobs::{logprobs_of, of_text};
 use super::open_item::OpenItem;
 use super::response::{
     Choice, Effort, Event, Failure, Format, Metadata, Named, Numbered, Part, Place, Reason, ResponseObject,
-    Status, Text, Usage,
+    Standing, Status, Text, Usage,
 };
 use super::served;
 use super::slot::WholeResponse;
 use super::socket::Framing;
 use super::view::ResponseView;
 use crate::answer::{
-    Answer, AnswerEvent, AnswerShape, CallFailure, Choice as AnswerChoice, ChoiceEnd, Delta, LogprobBytes,
-    ServedEvent, Tally,
+    Answer, AnswerEvent, AnswerShape, CallFailure, Choice as AnswerChoice, Delta, LogprobBytes, ServedEvent,
+    Tally,
 };
 use crate::dialect::{AnswerFacts, AnswerView, AnswerWriter};
 use crate::error::ApiError;
@@ -58,37 +57,6 @@ pub(super) struct ResponseWriter {
     /// Tokens whose text is held back, as the rest of a character or of a stop string may follow.
     waiting: Vec<TokenReport>,
     n_events: Cell<u64>,
-}
-
-/// How a response stands.
-#[derive(Debug, Clone, Copy)]
-struct Standing<'a> {
-    status: Status,
-    reason: Option<&'static str>,
-    failure: Option<&'a ApiError>,
-}
-
-impl<'a> Standing<'a> {
-    const RUNNING: Self = Self { status: Status::InProgress, reason: None, failure: None };
-
-    fn at(end: Option<&ChoiceEnd>) -> Self {
-        let reason = end.and_then(|end| match end.reason {
-            _ if end.is_filtered => Some("content_filter"),
-            FinishReason::Length => Some("max_output_tokens"),
-            _ => None,
-        });
-        let status = if reason.is_some() { Status::Incomplete } else { Status::Completed };
-        Self { status, reason, failure: None }
-    }
-
-    fn failed(error: &'a ApiError) -> Self {
-        Self { status: Status::Failed, reason: None, failure: Some(error) }
-    }
-
-    /// The status of an item that is open at the end.
-    fn of_last_item(self) -> ItemStatus {
-        if self.status == Status::Completed { ItemStatus::Completed } else { ItemStatus::Incomplete }
-    }
 }
 
 impl ResponseWriter {

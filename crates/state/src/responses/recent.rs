@@ -1,6 +1,6 @@
 //! Conversations up to recent responses, in the memory of the process: a turn reads and parses nothing that
-//! was made a moment ago. The database has the last word: what was deleted, changed or has expired there is not
-//! used. Does not know how responses are made.
+//! was made a moment ago. The database has the last word: what was deleted, changed or has expired there is
+//! not used. Does not know how responses are made.
 
 use std::sync::Arc;
 

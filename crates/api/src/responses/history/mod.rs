@@ -1,12 +1,16 @@
 //! From items to the messages that a chat template walks. Items are the truth; messages are made anew for
 //! each request.
 
+mod chain;
+
 use std::collections::{HashMap, VecDeque};
 
 use super::item::{Author, Content, Ids, Item, Output, decode_opaque};
 use super::mcp_tool::model_name;
 use crate::error::{ApiError, echo};
 use crate::spec::{ContentPart, MAX_MESSAGES, Message, Role, ToolCall};
+
+pub use self::chain::History;
 
 /// Introduction of a summary in the place of older items.
 const SUMMARY: &str = "A summary of the conversation so far:\n\n";

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::item::Item;
+use super::super::item::Item;
 
 /// Items of earlier turns, in order.
 #[derive(Debug, Clone, Default)]
