@@ -1,11 +1,11 @@
 //! What all requests share: the configuration, the models, the keys, the metrics. Does not know HTTP.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throng_api::ApiError;
 use throng_core::fleet::health::State as Health;
-use throng_fleet::replica::{Link, Links, Replica, Replicas, Status};
+use throng_fleet::replica::{FleetRecording, Link, Links, Replica, Replicas, Status};
 use throng_fleet::upstream::{UpstreamModel, UpstreamModels, UpstreamReplica};
 use throng_http::Phase;
 use throng_http::memory::MemoryBudget;
@@ -74,6 +74,8 @@ pub(crate) struct Shared {
     pub on_demand: Option<Arc<OnDemandModels>>,
     /// Tools that are called for clients, where some are configured.
     pub tools: Option<Arc<Toolbox>>,
+    /// The recording that is told of requests for workers, once there is one.
+    pub recording: Arc<OnceLock<FleetRecording>>,
 }
 
 impl Shared {
@@ -93,7 +95,7 @@ impl Shared {
         let phase = watch::Sender::new(Phase::Serving);
         let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
         let (workers, upstreams, ending, moderation) = Default::default();
-        let (disk, on_demand, tools) = (None, None, None);
+        let (disk, on_demand, tools, recording) = (None, None, None, Arc::default());
         Self {
             memory,
             phase,
@@ -110,6 +112,7 @@ impl Shared {
             ending,
             on_demand,
             tools,
+            recording,
         }
     }
 }
@@ -176,6 +179,8 @@ pub(crate) struct Models {
     pub upstreams: Arc<UpstreamModels>,
     /// The workers of the fleet.
     pub workers: Arc<Links>,
+    /// The recording that is told of requests for workers, once there is one.
+    pub recording: Arc<OnceLock<FleetRecording>>,
     /// Models that come and go while the server runs.
     pub on_demand: Option<Arc<OnDemandModels>>,
     /// Names that stand for models.
@@ -241,6 +246,7 @@ impl App {
             ending,
             on_demand,
             tools,
+            recording,
         } = shared;
         let members = FleetMembers { workers: workers.clone(), engines: upstreams.clone() };
         let router = Arc::new(Router::of_fleet(members));
@@ -272,7 +278,7 @@ impl App {
         let aliases = Aliases::new(&config.routing.aliases, &metrics.aliases);
         Self {
             policy: Policy { keys, limits, ledger, moderation, cache, recent: Arc::default() },
-            models: Models { router, upstreams, workers, on_demand, aliases, loading },
+            models: Models { router, upstreams, workers, recording, on_demand, aliases, loading },
             work: Work { turns, writing, memory },
             observed: Observed { metrics, recent, ignored: IgnoredLog::default() },
             lifecycle: Lifecycle { phase, ending, started_unix_s: now_unix_s() },
@@ -284,7 +290,8 @@ impl App {
     /// Serves a model that others compute.
     pub fn add_remote(&self, served: ServedModel, first: Arc<dyn Replica>) -> Route {
         let counters = self.observed.metrics.of_model(&ModelLabels::of_model(served.id()));
-        let replicas = Replicas::remote(&self.config.routing.settings());
+        let recording = self.models.recording.get().cloned();
+        let replicas = Replicas::remote(&self.config.routing.settings()).recorded(recording);
         replicas.add(first);
         let route = Route::new(Arc::new(ModelEntry::new(served, counters, &self.config)), replicas);
         self.models.router.add(route.clone());

@@ -57,6 +57,10 @@ pub struct WorkerArgs {
     /// The format of the log on standard error: text, or json with one object a line
     #[arg(long, env = "THRONG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
+    /// Record the load to this file, without its text: arrivals, lengths, salted names of prompt blocks, ends
+    /// and step times, for throng replay and throng trace
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// On SIGTERM, seconds for running requests to finish
     #[arg(long, value_name = "SECONDS", value_parser = within(bounds::SHUTDOWN_TIMEOUT_S))]
     pub shutdown_timeout: Option<u64>,
@@ -83,6 +87,7 @@ impl WorkerArgs {
                 ssl_ca_certs: this.ssl_ca_certs,
                 ..NetworkArgs::default()
             },
+            observability: ObservabilityArgs { record: this.record, ..ObservabilityArgs::default() },
             ..ServeArgs::default()
         }
     }

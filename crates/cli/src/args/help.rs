@@ -76,6 +76,7 @@ const GROUPS: &[Group] = &[
             "otlp_traces_endpoint",
             "mcp_config",
             "tool_pins",
+            "record",
         ],
     },
     Group {

@@ -10,6 +10,7 @@ mod help;
 mod inspect;
 mod keys;
 mod launch;
+mod load;
 mod local;
 mod model_length;
 mod network;
@@ -21,6 +22,7 @@ mod values;
 mod version;
 mod words;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -47,6 +49,9 @@ pub use keys::{
     UsageArgs, UsageBy,
 };
 pub use launch::{Agent, LaunchArgs};
+pub use load::{
+    BenchServerArgs, LoadKind, LoadTargetArgs, ReplayArgs, TraceArgs, TraceCommand, TraceProfileArgs,
+};
 pub use local::{CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, ModelsCommand, RemoveArgs};
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
@@ -80,7 +85,7 @@ impl CommandLine {
     /// 2.
     pub fn read() -> Self {
         let mut command = Self::described();
-        let words = words::spell_out(std::env::args_os());
+        let words = words_of(std::env::args_os());
         let names = command.get_subcommands().flat_map(clap::Command::get_name_and_visible_aliases);
         let commands: Vec<String> = names.map(str::to_owned).collect();
         if let Err(fault) = words::check(words.get(1..).unwrap_or_default(), &commands) {
@@ -89,6 +94,11 @@ impl CommandLine {
         let matches = command.get_matches_from(words);
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
+}
+
+/// The words of a command line as the parser takes them.
+pub fn words_of(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    words::name_servers(words::spell_out(words))
 }
 
 /// Parses `-5` after a flag that takes a value as that value, so that the error names the flag's range
@@ -143,8 +153,12 @@ pub enum Command {
     Models(ModelsArgs),
     /// Answer the requests of a file without a server, one a line
     Batch(BatchArgs),
-    /// Measure prefill and decode by number of users, without HTTP
+    /// Measure prefill and decode by number of users, without HTTP; or a server, by its URL
     Bench(BenchArgs),
+    /// Run a recorded load again, simulated or against a server
+    Replay(Box<ReplayArgs>),
+    /// Look at recorded loads
+    Trace(TraceArgs),
     /// Make, list, revoke and restrict the API keys of a database
     Keys(KeysArgs),
     /// Print what keys, projects or models have used

@@ -361,6 +361,7 @@ fn overlay_observability(section: &mut ObservabilityConfig, flags: &Observabilit
     overlay(&mut section.access_log, &flags.access_log);
     section.access_log_bodies |= flags.access_log_bodies;
     overlay(&mut section.otlp_endpoint, &flags.otlp_traces_endpoint);
+    overlay(&mut section.record, &flags.record);
     section.max_explained_requests = flags.max_explained_requests.unwrap_or(section.max_explained_requests);
 }
 

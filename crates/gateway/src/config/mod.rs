@@ -316,14 +316,16 @@ pub struct ObservabilityConfig {
     pub access_log_bodies: bool,
     /// A collector that gets each request as a trace, by OTLP over HTTP: `http://127.0.0.1:4318`.
     pub otlp_endpoint: Option<String>,
+    /// A file that gets the load without its text: arrivals, lengths, salted names of prompt blocks, ends.
+    pub record: Option<PathBuf>,
     /// Number of finished requests that are kept for `/explain`.
     pub max_explained_requests: usize,
 }
 
 impl Default for ObservabilityConfig {
     fn default() -> Self {
-        let (access_log, otlp_endpoint) = (None, None);
-        Self { access_log, access_log_bodies: false, otlp_endpoint, max_explained_requests: 1024 }
+        let (access_log, otlp_endpoint, record) = (None, None, None);
+        Self { access_log, access_log_bodies: false, otlp_endpoint, record, max_explained_requests: 1024 }
     }
 }
 

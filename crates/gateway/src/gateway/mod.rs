@@ -26,6 +26,7 @@ use crate::server::{self, Served, Service};
 use crate::turns::adopt_orphans;
 use throng_cache::DiskTier;
 use throng_fleet::Secret;
+use throng_fleet::replica::{FleetObserver, FleetRecording};
 use throng_metering::ledger::PriceTable;
 use throng_metering::metrics::ProcessFacts;
 use throng_metering::observation::{Observation, RequestObserver};
@@ -59,6 +60,13 @@ pub struct Loading {
     served_to_ollama_clients: Arc<watch::Sender<Served>>,
     loaded: Arc<OnceLock<Arc<App>>>,
     tls: Option<Arc<Tls>>,
+}
+
+impl Loading {
+    /// Tells this observer of the requests that workers compute. To be called before the fleet is started.
+    pub fn record(&self, observer: Arc<dyn FleetObserver>) {
+        self.shared.recording.get_or_init(|| FleetRecording::new(observer));
+    }
 }
 
 impl Gateway {

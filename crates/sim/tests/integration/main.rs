@@ -1,0 +1,9 @@
+//! Tests of whole runs.
+#![allow(missing_docs)]
+
+mod composed;
+mod fleets;
+mod queueing;
+mod rerun;
+mod reruns;
+mod speed;
