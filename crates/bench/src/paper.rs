@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use throng_core::batch::{ScheduledBatch, StepOutput, TokenLogprob};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
-use throng_core::scheduler::SchedulerConfig;
+use throng_core::scheduling::batch::{ScheduledBatch, StepOutput, TokenLogprob};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::scheduler::SchedulerConfig;
 use throng_engine::{EngineConfig, EngineHandle};
 use throng_gateway::{Gateway, GatewayConfig, Loading, ServedModel};
 use throng_store::{LimitKind, Limits, NewKey, open};

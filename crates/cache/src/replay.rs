@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::Stream;
-use throng_core::batch::TokenLogprob;
 use throng_core::request::FinishReason;
+use throng_core::scheduling::batch::TokenLogprob;
 use throng_fleet::replica::{Generation, ReplicaEvent, Timing, TokenReport};
 
 /// The events of an answer that came to its end.

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use throng_core::routing::is_region_name;
+use throng_core::fleet::routing::is_region_name;
 use throng_text::{ReasoningFormat, ToolCallFormat};
 
 /// Threads that compute. More than cores is slow and allowed, but a thread costs memory.

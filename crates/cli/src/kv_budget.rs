@@ -2,7 +2,7 @@
 //! Does not know how memory is measured.
 
 use anyhow::{Result, bail};
-use throng_core::batch::BLOCK_TOKENS;
+use throng_core::scheduling::batch::BLOCK_TOKENS;
 use throng_model::runner::n_state_slots;
 
 /// The default share of free memory for keys and values: the machine may have other work.

@@ -2,7 +2,7 @@
 //! the file. Does not know how drafts are made.
 
 use serde::Deserialize;
-use throng_core::scheduler::SpeculationMethod;
+use throng_core::scheduling::scheduler::SpeculationMethod;
 
 use crate::bounds;
 

@@ -4,8 +4,8 @@
 use std::alloc::System;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use throng_core::executor::ExecutorError;
 use throng_core::request::{Request, SamplingParams, TenantId};
+use throng_core::scheduling::executor::ExecutorError;
 use throng_engine::{Engine, EngineConfig, EngineHandle, StreamEvent, TokenStream};
 use throng_kernels::quant::Format;
 use throng_model::kv_cache::KvDtype;

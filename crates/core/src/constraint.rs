@@ -15,7 +15,7 @@ use crate::token::TokenId;
 /// token that ended the output; where `ignore_eos` is set, an end token may stand inside an output.
 ///
 /// A sequence whose mask is not there sits out the step, and a mask that takes too long ends its request: see
-/// [`masks`](crate::masks).
+/// [`masks`](crate::scheduling::masks).
 pub trait TokenConstraint: Send + Sync + Debug {
     /// Marks in `mask` the tokens that may follow `output`, which is the output without the prompt. `mask` is
     /// empty (allows nothing) when the call begins. End tokens are tokens as others: the mask allows them

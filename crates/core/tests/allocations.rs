@@ -1,10 +1,10 @@
 //! A token costs no allocation: once its sequences run, a step is planned and completed in existing buffers.
 
 use allocation_counter::measure;
-use throng_core::batch::StepOutput;
-use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{Request, RequestId, SamplingParams, TenantId};
-use throng_core::scheduler::{Scheduler, SchedulerConfig};
+use throng_core::scheduling::batch::StepOutput;
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity};
+use throng_core::scheduling::scheduler::{Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::PaperExecutor;
 

@@ -8,10 +8,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::engine::{
     Effect, EngineCore, EngineFailure, EngineState, Epoch, Input, StepDone, StepError, StepRecord,
 };
+use throng_core::scheduling::batch::{ScheduledBatch, StepOutput};
 use throng_core::time::{Nanos, Timestamp};
 use tracing::{error, info, warn};
 

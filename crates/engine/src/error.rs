@@ -1,6 +1,6 @@
 //! Why an engine does not start.
 
-use throng_core::executor::ExecutorError;
+use throng_core::scheduling::executor::ExecutorError;
 
 /// Reason why an engine did not start.
 #[derive(Debug, thiserror::Error)]

@@ -8,9 +8,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::engine::{Epoch, Input, StepDone, StepError};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError, MAX_STEPS_IN_FLIGHT};
+use throng_core::scheduling::batch::{ScheduledBatch, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError, MAX_STEPS_IN_FLIGHT};
 use throng_core::time::Nanos;
 
 use crate::error::EngineError;

@@ -7,13 +7,13 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use throng_core::block_pool::{CacheCursor, CacheNews};
 use throng_core::engine::{
     EXECUTOR_TIMEOUT, EngineConfig, EngineCore, EngineState, EngineStats, Epoch, InputLog, StepRecord,
     SubmitError,
 };
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{Request, RequestId};
+use throng_core::scheduling::block_pool::{CacheCursor, CacheNews};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::time::Nanos;
 use tokio::sync::{mpsc, oneshot};
 

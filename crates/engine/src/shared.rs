@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use throng_core::block_pool::CacheLog;
 use throng_core::engine::{EngineConfig, EngineState, EngineStats, InputLog, Intake, StepLog};
-use throng_core::executor::ExecutorCapacity;
+use throng_core::scheduling::block_pool::CacheLog;
+use throng_core::scheduling::executor::ExecutorCapacity;
 use throng_core::time::{Nanos, Timestamp};
 
 /// Changes of the prefix cache that are kept: who missed more gets a list of all blocks.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throng_api::ApiError;
-use throng_core::health::State as Health;
+use throng_core::fleet::health::State as Health;
 use throng_fleet::replica::{Link, Links, Replica, Replicas, Status};
 use throng_fleet::upstream::{UpstreamModel, UpstreamModels, UpstreamReplica};
 use throng_http::Phase;

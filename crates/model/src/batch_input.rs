@@ -1,7 +1,7 @@
 //! One step's input in the flat form that a device takes: ids, positions, block tables. Does not know
 //! sampling and whose sequences these are.
 
-use throng_core::batch::{BLOCK_TOKENS, ScheduledBatch, StateShare};
+use throng_core::scheduling::batch::{BLOCK_TOKENS, ScheduledBatch, StateShare};
 
 pub use crate::shapes::{QuerySpan, StateSpan};
 

@@ -6,12 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use throng_core::batch::{
+use throng_core::constraint::ConstraintError;
+use throng_core::request::TokenId;
+use throng_core::scheduling::batch::{
     ChosenToken, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput, TokenLogprob,
 };
-use throng_core::constraint::ConstraintError;
-use throng_core::masks::{EvaluatedMasks, MaskPace, SequenceMasks};
-use throng_core::request::TokenId;
+use throng_core::scheduling::masks::{EvaluatedMasks, MaskPace, SequenceMasks};
 
 use crate::backend::{Backend, NO_TOKEN, SampledRows};
 use crate::sampler::{Sampler, SamplingInput};

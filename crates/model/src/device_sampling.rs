@@ -1,7 +1,7 @@
 //! Lets a device answer the rows of logits that it can, so that these need not reach the host. Does not know
 //! how a device chooses.
 
-use throng_core::batch::ScheduledBatch;
+use throng_core::scheduling::batch::ScheduledBatch;
 
 use crate::backend::{Backend, SamplingRow, WantedToken};
 use crate::batch_sampler::{Wanted, sampling_input};

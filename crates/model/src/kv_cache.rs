@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use throng_core::batch::BLOCK_TOKENS;
+use throng_core::scheduling::batch::BLOCK_TOKENS;
 
 use crate::config::DecoderConfig;
 pub use crate::shapes::{KvDtype, KvShape, UnknownKvDtype};

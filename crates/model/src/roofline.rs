@@ -3,7 +3,7 @@
 //! Matrix products count, attention's arithmetic does not: what is counted is a lower bound. Matrices whose
 //! codes are integers are multiplied as bytes, others as floats of 16 or 32 bits (FP8 with its scales as 32).
 
-use throng_core::forward_work::{ForwardWork, LayerCache};
+use throng_core::scheduling::forward_work::{ForwardWork, LayerCache};
 use throng_kernels::quant::{ComputePath, Format};
 
 use crate::config::{DecoderConfig, FeedForward, LayerConfig};

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use allocation_counter::measure;
-use throng_core::batch::{BlockId, NewSequence, ScheduledBatch, StepOutput};
 use throng_core::request::{RequestId, SamplingParams, SequenceId};
+use throng_core::scheduling::batch::{BlockId, NewSequence, ScheduledBatch, StepOutput};
 use throng_kernels::quant::Format;
 use throng_model::kv_cache::KvDtype;
 use throng_model::runner::RunnerLimits;

@@ -10,7 +10,7 @@ pub struct StepShape {
     pub n_sequences: u32,
     /// Tokens that go through the layers.
     pub n_tokens: u32,
-    /// Those of them that belong to prompts.
+    /// Prompt tokens among them.
     pub n_prompt_tokens: u32,
     /// Tokens whose logits are computed.
     pub n_logits: u32,

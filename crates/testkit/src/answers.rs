@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use throng_core::batch::ChosenToken;
 use throng_core::request::{RequestId, SequenceId};
-use throng_core::scheduler::Event;
+use throng_core::scheduling::batch::ChosenToken;
+use throng_core::scheduling::scheduler::Event;
 
 /// A token and the alternatives reported beside it: ids, the bits of their log-probabilities, ranks.
 pub type Report = Vec<(u32, u32, u32)>;

@@ -2,8 +2,8 @@
 //! vocabulary, sorted. Follows `GenerationMixin._beam_search` of `transformers`. Does not know where
 //! log-probabilities come from.
 
-use throng_core::batch::TokenLogprob;
 use throng_core::request::{BeamSearch, EarlyStopping, FinishReason, SamplingParams, TokenId};
+use throng_core::scheduling::batch::TokenLogprob;
 
 /// A token and its reported alternatives.
 #[derive(Debug, Clone, PartialEq)]

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_checkpoint::TensorView;
-use throng_core::batch::BLOCK_TOKENS;
+use throng_core::scheduling::batch::BLOCK_TOKENS;
 use throng_model::backend::rotations::Rotations;
 use throng_model::backend::{
     AttentionQueries, Backend, BackendError, BlockCopy, DeviceMemory, DeviceOps, MatrixRole, Norm,

@@ -2,8 +2,8 @@
 //! slots of recurrent state, each holds such a digest, and a step goes on from it only if it is the digest of
 //! the blocks that the sequence has. Does not know how tokens are chosen.
 
-use throng_core::batch::{MemorySlot, SlotCopy, StateShare, TokenLogprob};
 use throng_core::request::TokenId;
+use throng_core::scheduling::batch::{MemorySlot, SlotCopy, StateShare, TokenLogprob};
 
 use crate::beam_reference::PaperToken;
 

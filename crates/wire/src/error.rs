@@ -1,7 +1,7 @@
 //! Why a worker has no (more) result for a request. Does not know HTTP statuses.
 
 use serde::{Deserialize, Serialize};
-use throng_core::admission::Refusal;
+use throng_core::scheduling::admission::Refusal;
 
 /// Reason why there is no (more) result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! What a worker reports while it generates. Does not know text.
 
 use serde::{Deserialize, Serialize};
-use throng_core::replica::{Timing, TokenReport};
+use throng_core::fleet::replica::{Timing, TokenReport};
 use throng_core::request::FinishReason;
 
 use crate::WireError;
@@ -37,7 +37,7 @@ pub enum Event {
 
 #[cfg(test)]
 mod tests {
-    use throng_core::batch::TokenLogprob;
+    use throng_core::scheduling::batch::TokenLogprob;
 
     use super::*;
 

@@ -9,9 +9,9 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use throng_core::batch::BLOCK_TOKENS;
-use throng_core::block_exchange::BlockLayout;
-use throng_core::block_hash::{BlockHash, BlockTokens};
+use throng_core::scheduling::batch::BLOCK_TOKENS;
+use throng_core::scheduling::block_exchange::BlockLayout;
+use throng_core::scheduling::block_hash::{BlockHash, BlockTokens};
 
 use crate::MAX_FRAME_BYTES;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use throng_core::fleet::replica::ResumedContinuation;
 use throng_core::prompt_media::PromptMedia;
-use throng_core::replica::ResumedContinuation;
 use throng_core::request::{Priority, SamplingParams, TenantId, TokenId};
 
 use crate::Constraint;

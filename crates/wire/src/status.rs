@@ -2,8 +2,8 @@
 //! not know how this is shown and who decides by it.
 
 use serde::{Deserialize, Serialize};
-use throng_core::block_pool::CacheNews;
-use throng_core::replica::{self, Load};
+use throng_core::fleet::replica::{self, Load};
+use throng_core::scheduling::block_pool::CacheNews;
 
 use crate::WireError;
 

@@ -5,7 +5,7 @@ mod tally;
 mod timings;
 mod whole;
 
-use throng_core::replica::{Timing, TokenReport};
+use throng_core::fleet::replica::{Timing, TokenReport};
 use throng_core::request::FinishReason;
 
 pub use shape::{AnswerShape, LogprobBytes};

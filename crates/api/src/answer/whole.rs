@@ -2,7 +2,7 @@
 
 use std::mem::{size_of, size_of_val};
 
-use throng_core::replica::TokenReport;
+use throng_core::fleet::replica::TokenReport;
 use throng_core::request::TokenId;
 
 use super::{AnswerEvent, ChoiceEnd, Delta, Tally};

@@ -1,7 +1,7 @@
 //! The parameters of a response, row by row. Does not know what becomes of them together.
 
 use serde_json::value::RawValue;
-use throng_core::overload::ServiceClass;
+use throng_core::fleet::overload::ServiceClass;
 use throng_text::grammar::ConstraintSpec;
 
 use super::input::{Entry, MAX_ITEMS, read_input};

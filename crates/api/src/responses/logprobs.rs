@@ -1,6 +1,6 @@
 //! Log-probabilities of a text's tokens.
 
-use throng_core::replica::TokenReport;
+use throng_core::fleet::replica::TokenReport;
 use throng_core::request::TokenId;
 
 use super::item::{Logprob, TopLogprob};

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io;
 
-use throng_core::replica::TokenReport;
+use throng_core::fleet::replica::TokenReport;
 use throng_core::request::FinishReason;
 
 use super::item::{Content, FunctionCall, Item, ItemStatus, Side, Thought};

@@ -1,7 +1,7 @@
 //! Options of a generation: how to sample, when to stop, what to report. Holds what the client said, each
 //! value checked for itself. Does not know prompts and models.
 
-use throng_core::overload::ServiceClass;
+use throng_core::fleet::overload::ServiceClass;
 use throng_core::request::{EarlyStopping, Priority, SamplingParams, TokenId};
 use throng_text::grammar::ConstraintSpec;
 

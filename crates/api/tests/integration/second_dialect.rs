@@ -10,9 +10,9 @@ use throng_api::spec::{
     ChatInput, ContentPart, Conversation, GenerationOptions, GenerationSpec, Input, Message, ParamNames, Role,
 };
 use throng_api::{AnswerFacts, AnswerView, AnswerWriter, ApiError, Dialect, Events, ReadOptions, Request};
-use throng_core::batch::TokenLogprob;
-use throng_core::replica::{Timing, TokenReport};
+use throng_core::fleet::replica::{Timing, TokenReport};
 use throng_core::request::FinishReason;
+use throng_core::scheduling::batch::TokenLogprob;
 
 #[derive(Debug)]
 struct Lines;

@@ -9,11 +9,11 @@ use std::task::{Context, Poll, Waker};
 
 use fastrand::Rng;
 use futures_util::{FutureExt, Stream, StreamExt};
-use throng_core::batch::TokenLogprob;
 use throng_core::prompt_media::{ContentDigest, PromptMedia, PromptSpan, RotaryPosition, SpanKind};
 use throng_core::request::{
     Adapter, AdapterId, BeamSearch, FinishReason, Priority, SamplingParams, TenantId,
 };
+use throng_core::scheduling::batch::TokenLogprob;
 use throng_fleet::constraint::OutputForm;
 use throng_text::DetokenizeOptions;
 

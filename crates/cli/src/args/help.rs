@@ -2,7 +2,7 @@
 //! not know how flags are parsed.
 
 use clap::{Arg, Command};
-use throng_core::scheduler::SchedulerConfig;
+use throng_core::scheduling::scheduler::SchedulerConfig;
 use throng_engine::EngineConfig;
 use throng_gateway::GatewayConfig;
 

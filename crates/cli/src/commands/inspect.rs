@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
 use throng_checkpoint::quantized::Encoding;
-use throng_core::batch::BLOCK_TOKENS;
+use throng_core::scheduling::batch::BLOCK_TOKENS;
 use throng_kernels::Isa;
 use throng_kernels::quant::{ComputePath, Format};
 use throng_model::LoadedModel;

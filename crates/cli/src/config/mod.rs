@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use self::document::Document;
 pub use self::document::listed;
 use serde::Deserialize;
-use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy};
+use throng_core::scheduling::scheduler::{SchedulerConfig, SchedulingPolicy};
 use throng_gateway::{
     AccessConfig, ClientCertificates, GatewayConfig, ObservabilityConfig, ReplicaConfig, Secret, TlsConfig,
     TokenConfig,

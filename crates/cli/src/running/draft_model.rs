@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use throng_core::executor::{Executor, ExecutorError};
+use throng_core::scheduling::executor::{Executor, ExecutorError};
 use throng_model::LoadedModel;
 use throng_model::drafting::DraftingExecutor;
 use throng_model::kv_cache::KvDtype;

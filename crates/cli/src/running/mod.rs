@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use throng_core::batch::BLOCK_TOKENS;
-use throng_core::executor::{Executor, ExecutorError};
-use throng_core::scheduler::SchedulerConfig;
+use throng_core::scheduling::batch::BLOCK_TOKENS;
+use throng_core::scheduling::executor::{Executor, ExecutorError};
+use throng_core::scheduling::scheduler::SchedulerConfig;
 use throng_engine::{Engine, EngineConfig, EngineError, EngineHandle};
 use throng_kernels::Isa;
 use throng_model::decoder::weights::LoadProgress;

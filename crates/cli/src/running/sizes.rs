@@ -1,8 +1,8 @@
 //! How large a model's runner and its steps are. Does not know how memory is measured.
 
 use anyhow::{Context, Result, bail};
-use throng_core::batch::BLOCK_TOKENS;
-use throng_core::scheduler::SchedulerConfig;
+use throng_core::scheduling::batch::BLOCK_TOKENS;
+use throng_core::scheduling::scheduler::SchedulerConfig;
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::LoadedModel;
 use throng_model::runner::RunnerLimits;

@@ -5,7 +5,7 @@ use std::process::Output;
 use clap::Parser;
 use throng_cli::args::{Command, CommandLine, ServeArgs};
 use throng_cli::config::Settings;
-use throng_core::scheduler::SchedulerConfig;
+use throng_core::scheduling::scheduler::SchedulerConfig;
 use throng_gateway::GatewayConfig;
 
 use crate::process::throng;

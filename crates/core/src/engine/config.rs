@@ -1,6 +1,6 @@
 //! What an operator may choose about the engine. Does not know files and flags.
 
-use crate::scheduler::SchedulerConfig;
+use crate::scheduling::scheduler::SchedulerConfig;
 
 /// Settings of the engine.
 #[derive(Debug, Clone)]

@@ -1,10 +1,10 @@
 //! Refusals and failures of the requests of an engine, and the events that carry them. Does not know HTTP
 //! statuses.
 
-use crate::admission::Refusal;
-use crate::batch::SequenceError;
-use crate::executor::ExecutorError;
-use crate::replica;
+use crate::fleet::replica;
+use crate::scheduling::admission::Refusal;
+use crate::scheduling::batch::SequenceError;
+use crate::scheduling::executor::ExecutorError;
 
 /// Reason why a request was not taken in. Said at once, without waiting for a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use crate::batch::{StepOutput, TokenLogprob};
 use crate::request::{Request, SamplingParams, TokenId};
+use crate::scheduling::batch::{StepOutput, TokenLogprob};
 use crate::time::Timestamp;
 
 use crate::engine::engine_core::{Input, StepDone};

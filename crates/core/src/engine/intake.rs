@@ -1,10 +1,10 @@
 //! What may enter the engine: the state it is in, what its executor can hold, and the one bound on what
 //! waits. Plain data, so that a simulation decides as the handle does. Does not know threads and channels.
 
-use crate::admission::{Admission, QueueBound};
-use crate::executor::ExecutorCapacity;
 use crate::request::Request;
-use crate::scheduler::SchedulerConfig;
+use crate::scheduling::admission::{Admission, QueueBound};
+use crate::scheduling::executor::ExecutorCapacity;
+use crate::scheduling::scheduler::SchedulerConfig;
 
 use crate::engine::error::SubmitError;
 

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use super::engine_core::{Effect, Input};
 use super::error::StreamEvent;
-use crate::batch::BLOCK_TOKENS;
-use crate::block_hash::{BlockHash, BlockKey};
 use crate::request::{
     Adapter, AdapterId, FinishReason, Priority, Request, RequestId, SamplingParams, TenantId, TokenId,
 };
+use crate::scheduling::batch::BLOCK_TOKENS;
+use crate::scheduling::block_hash::{BlockHash, BlockKey};
 use crate::time::Timestamp;
 
 /// The requests of an engine in the order in which they came, and what their readers did.

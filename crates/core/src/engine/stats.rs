@@ -1,7 +1,7 @@
 //! A look at the engine in numbers, enough for a metrics page. Does not know how they are shown.
 
-use crate::overload::ServiceRate;
-use crate::scheduler::SchedulerStats;
+use crate::scheduling::ServiceRate;
+use crate::scheduling::scheduler::SchedulerStats;
 
 /// A snapshot of the engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

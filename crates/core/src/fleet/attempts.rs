@@ -2,7 +2,7 @@
 //! which of them count.
 
 use super::tried::Retry;
-use crate::routing::ReplicaId;
+use crate::fleet::routing::ReplicaId;
 
 /// Most engines that a request is sent to, each at most once.
 const MAX_ATTEMPTS: usize = 3;
@@ -51,7 +51,7 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routing::{Policy, PrefixIndex, Router};
+    use crate::fleet::routing::{Policy, PrefixIndex, Router};
 
     #[test]
     fn a_few_failures_end_it_and_gateways_that_turn_it_away_do_not() {

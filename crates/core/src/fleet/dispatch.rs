@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::block_hash::BlockKey;
-use crate::health::{Board, HealthConfig, RetryBudget, State};
-use crate::routing::{Choice, PrefixIndex, Query, Region, ReplicaId, Router, Ticket};
+use crate::fleet::health::{Board, HealthConfig, RetryBudget, State};
+use crate::fleet::routing::{Choice, PrefixIndex, Query, Region, ReplicaId, Router, Ticket};
+use crate::scheduling::block_hash::BlockKey;
 use crate::time::{Nanos, Timestamp};
 
 /// Retries that a model may make before it has seen requests, and most that it may save up.
@@ -172,7 +172,7 @@ fn relative(took: Nanos, predicted: Nanos) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routing::Policy;
+    use crate::fleet::routing::Policy;
 
     const NOW: Timestamp = Timestamp::from_ns(0);
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::tried::{Retry, Tried};
-use crate::replica::{ResumedContinuation, StreamEvent, Timing};
+use crate::fleet::replica::{ResumedContinuation, StreamEvent, Timing};
+use crate::fleet::routing::ReplicaId;
 use crate::request::{SamplingParams, TokenId};
-use crate::routing::ReplicaId;
 
 /// Most replicas that may end under one request, each after a token of it: these are not among the tried
 /// ones, since processes end for reasons of their own, and a stream may live longer than many of them.
@@ -189,10 +189,10 @@ fn whole_timing(timing: Timing, delay: Duration, first_token: Option<Duration>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::TokenLogprob;
-    use crate::replica::TokenReport;
+    use crate::fleet::replica::TokenReport;
+    use crate::fleet::routing::{Policy, PrefixIndex, Router};
     use crate::request::FinishReason;
-    use crate::routing::{Policy, PrefixIndex, Router};
+    use crate::scheduling::batch::TokenLogprob;
 
     type Event = StreamEvent<()>;
 

@@ -3,9 +3,16 @@
 
 mod adapters;
 mod attempts;
+pub mod autoscale;
 mod dispatch;
 mod failover;
+pub mod health;
+pub mod limits;
+pub mod overload;
+pub mod replica;
 mod residency;
+pub mod rollout;
+pub mod routing;
 mod tried;
 
 pub use adapters::{AdapterNames, NameRefusal};

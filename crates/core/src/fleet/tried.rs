@@ -1,6 +1,6 @@
 //! Which replicas a request was submitted to, and whether they may be asked again. Does not ask.
 
-use crate::routing::ReplicaId;
+use crate::fleet::routing::ReplicaId;
 
 /// Most replicas that one request is submitted to, those aside under which it got on. A request that makes
 /// every replica fail harms no more than these, and a failure of many replicas does not multiply the work.

@@ -5,15 +5,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::batch::{BLOCK_TOKENS, BlockId, BlockLocation, BlockMove, ScheduledBatch, StepOutput, Tier};
-use throng_core::block_exchange::BlockExchangeError;
-use throng_core::block_hash::{BlockHash, BlockTokens};
-use throng_core::block_pool::DroppedBlock;
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{
     Adapter, AdapterDigest, AdapterId, Request, RequestId, SamplingParams, TenantId, TokenId,
 };
-use throng_core::scheduler::{Event, Scheduler, SchedulerConfig, Step};
+use throng_core::scheduling::batch::{
+    BLOCK_TOKENS, BlockId, BlockLocation, BlockMove, ScheduledBatch, StepOutput, Tier,
+};
+use throng_core::scheduling::block_exchange::BlockExchangeError;
+use throng_core::scheduling::block_hash::{BlockHash, BlockTokens};
+use throng_core::scheduling::block_pool::DroppedBlock;
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::scheduler::{Event, Scheduler, SchedulerConfig, Step};
 use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::{PaperExecutor, paper_answer};
 

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use throng_core::health::{Delivery, Epoch, Ownership, RetryBudget, StreamId};
-use throng_core::routing::{Policy, PrefixIndex, Query, Region, ReplicaId, Router, Ticket};
+use throng_core::fleet::health::{Delivery, Epoch, Ownership, RetryBudget, StreamId};
+use throng_core::fleet::routing::{Policy, PrefixIndex, Query, Region, ReplicaId, Router, Ticket};
 use throng_core::time::Timestamp;
 use throng_testkit::nightly::amount;
 

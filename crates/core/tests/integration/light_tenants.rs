@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use throng_core::batch::StepOutput;
-use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{Request, RequestId, SamplingParams, TenantId};
-use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
+use throng_core::scheduling::batch::StepOutput;
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity};
+use throng_core::scheduling::scheduler::{Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::PaperExecutor;
 

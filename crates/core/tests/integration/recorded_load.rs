@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::batch::{BLOCK_TOKENS, ScheduledBatch, StepOutput, TokenLogprob};
 use throng_core::engine::{
     Effect, EngineConfig, EngineCore, Epoch, Input, LoadRecorder, RecordedEvent, RecordedLoad,
     RecordedRequest, StepDone,
 };
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{Request, RequestId, SamplingParams, SequenceId, TenantId, TokenId};
-use throng_core::scheduler::{SchedulerConfig, SpeculationMethod};
+use throng_core::scheduling::batch::{BLOCK_TOKENS, ScheduledBatch, StepOutput, TokenLogprob};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::scheduler::{SchedulerConfig, SpeculationMethod};
 use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::{PaperExecutor, paper_answer};
 

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use throng_core::health::{Board, Cause, HealthConfig, Probe, State};
-use throng_core::routing::ReplicaId;
+use throng_core::fleet::health::{Board, Cause, HealthConfig, Probe, State};
+use throng_core::fleet::routing::ReplicaId;
 use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::nightly::amount;
 

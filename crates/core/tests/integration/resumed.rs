@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::admission::Refusal;
-use throng_core::batch::StepOutput;
-use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{
     BeamSearch, EarlyStopping, FinishReason, Priority, Request, RequestId, SamplingParams, TenantId, TokenId,
 };
-use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
+use throng_core::scheduling::admission::Refusal;
+use throng_core::scheduling::batch::StepOutput;
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity};
+use throng_core::scheduling::scheduler::{Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::{PaperExecutor, PaperToken, paper_answer};
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::rollout::{Cause, Outcome, Plan, Progress, Rollout, Stage, Times, Version};
+use throng_core::fleet::rollout::{Cause, Outcome, Plan, Progress, Rollout, Stage, Times, Version};
 use throng_core::time::{Nanos, Timestamp};
 
 const N_SCHEDULES: u64 = 20_000;

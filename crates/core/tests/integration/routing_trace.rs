@@ -4,10 +4,11 @@
 
 use std::collections::VecDeque;
 
-use throng_core::block_hash::BlockKey;
-use throng_core::routing::{
-    CachedPrefixes, LoadReport, Policy, PrefixIndex, Query, ReplicaId, Router, StepTime, Ticket,
+use throng_core::fleet::routing::{
+    CachedPrefixes, LoadReport, Policy, PrefixIndex, Query, ReplicaId, Router, Ticket,
 };
+use throng_core::scheduling::StepTime;
+use throng_core::scheduling::block_hash::BlockKey;
 use throng_core::time::{Nanos, Timestamp};
 
 /// The trace names blocks of 512 tokens and the router takes a name for 16, so prompts are counted in units

@@ -9,12 +9,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use throng_core::batch::ScheduledBatch;
 use throng_core::constraint::ConstraintError;
 use throng_core::engine::{EngineConfig, Input};
-use throng_core::masks::{MaskPace, SequenceMasks};
 use throng_core::request::{RequestId, TenantId};
-use throng_core::scheduler::{MaskReport, SLOW_MASKS};
+use throng_core::scheduling::batch::ScheduledBatch;
+use throng_core::scheduling::masks::{MaskPace, SequenceMasks};
+use throng_core::scheduling::scheduler::{MaskReport, SLOW_MASKS};
 use throng_core::time::Nanos;
 use tracing::warn;
 

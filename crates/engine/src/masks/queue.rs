@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use throng_core::constraint::ConstraintError;
-use throng_core::masks::SequenceMasks;
 use throng_core::request::{RequestId, TenantId};
-use throng_core::scheduler::{SLOW_MASKS, SLOW_MASKS_REMEMBERED};
+use throng_core::scheduling::masks::SequenceMasks;
+use throng_core::scheduling::scheduler::{SLOW_MASKS, SLOW_MASKS_REMEMBERED};
 use throng_core::time::Nanos;
 
 /// Time after a slow mask of a tenant in which masks of its requests that have had none yet count as slow.

@@ -3,7 +3,7 @@
 
 use crate::gate::{Answer, Gate, random_request, start, stop};
 use throng_core::request::RequestId;
-use throng_core::scheduler::SchedulerConfig;
+use throng_core::scheduling::scheduler::SchedulerConfig;
 use throng_engine::{EngineConfig, EngineHandle};
 
 const N_CLIENTS: u64 = 10;

@@ -2,9 +2,9 @@
 //! behind is paused before its buffer is full.
 
 use crate::gate::{Answer, CAPACITY, random_request, request, stop};
-use throng_core::executor::Executor;
 use throng_core::request::{Request, SamplingParams};
-use throng_core::scheduler::SchedulerConfig;
+use throng_core::scheduling::executor::Executor;
+use throng_core::scheduling::scheduler::SchedulerConfig;
 use throng_engine::{Engine, EngineConfig, EngineHandle};
 use throng_testkit::paper_executor::PaperExecutor;
 

@@ -1,10 +1,10 @@
 //! A step that hangs, panics or fails ends its own requests; the engine goes on.
 
 use crate::gate::{Answer, CAPACITY, Gate, Pass, request, start};
-use throng_core::batch::{ScheduledBatch, StepOutput};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::Request;
-use throng_core::scheduler::SchedulerConfig;
+use throng_core::scheduling::batch::{ScheduledBatch, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::scheduler::SchedulerConfig;
 use throng_engine::{
     Engine, EngineConfig, EngineError, EngineFailure, EngineHandle, EngineState, SubmitError,
 };

@@ -4,10 +4,10 @@
 use std::sync::{Arc, Condvar, Mutex};
 
 use crate::gate::{Answer, CAPACITY, request, stop};
-use throng_core::batch::SequenceError;
 use throng_core::constraint::{ConstraintError, TokenConstraint, TokenMask};
-use throng_core::executor::Executor;
 use throng_core::request::{Request, TokenId};
+use throng_core::scheduling::batch::SequenceError;
+use throng_core::scheduling::executor::Executor;
 use throng_engine::{Engine, EngineConfig, EngineFailure, EngineHandle, EngineState};
 use throng_testkit::paper_constraint::PaperConstraint;
 use throng_testkit::paper_executor::PaperExecutor;

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
 
 use crate::gate::{CAPACITY, random_request, stop};
-use throng_core::batch::{BlockId, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput};
 use throng_core::constraint::{ConstraintError, TokenConstraint, TokenMask};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{
     BeamSearch, EarlyStopping, Request, RequestId, SamplingParams, SequenceId, TokenId,
 };
-use throng_core::scheduler::{SchedulerConfig, SpeculationMethod};
+use throng_core::scheduling::batch::{BlockId, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::scheduler::{SchedulerConfig, SpeculationMethod};
 use throng_core::time::Nanos;
 use throng_engine::{
     Effect, Engine, EngineConfig, EngineCore, EngineHandle, Input, StepRecord, StreamEvent, TokenStream,

@@ -1,10 +1,10 @@
 //! What many clients at once get is what each would get alone.
 
 use crate::gate::{Answer, CAPACITY, Gate, Pass, random_request, request, start, stop};
-use throng_core::admission::Refusal;
-use throng_core::batch::SequenceError;
 use throng_core::request::{FinishReason, Request};
-use throng_core::scheduler::{SchedulerConfig, SpeculationMethod};
+use throng_core::scheduling::admission::Refusal;
+use throng_core::scheduling::batch::SequenceError;
+use throng_core::scheduling::scheduler::{SchedulerConfig, SpeculationMethod};
 use throng_engine::{EngineConfig, EngineFailure, SubmitError};
 
 #[test]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::gate::{Answer, CAPACITY, Gate, Pass, request, start};
-use throng_core::batch::{ScheduledBatch, StepOutput};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::Request;
+use throng_core::scheduling::batch::{ScheduledBatch, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_engine::{Engine, EngineConfig, EngineFailure, EngineState, StreamEvent, SubmitError};
 use throng_testkit::paper_executor::PaperExecutor;
 

@@ -3,7 +3,7 @@
 
 use crate::gate::{Answer, Gate, random_request, request, start, stop};
 use throng_core::request::{Request, SamplingParams, TenantId};
-use throng_core::scheduler::SchedulerStats;
+use throng_core::scheduling::scheduler::SchedulerStats;
 use throng_engine::{EngineConfig, EngineFailure, EngineHandle, TokenStream};
 
 /// Eight events a continuation are buffered.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_core::block_pool::CacheNews;
-use throng_core::health::{Cause, Probe, State};
-use throng_core::routing::{LoadReport, Region, ReplicaId};
+use throng_core::fleet::health::{Cause, Probe, State};
+use throng_core::fleet::routing::{LoadReport, Region, ReplicaId};
+use throng_core::scheduling::block_pool::CacheNews;
 use throng_core::time::Nanos;
 
 use super::Dispatcher;

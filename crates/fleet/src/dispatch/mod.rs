@@ -9,11 +9,11 @@ mod settings;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use throng_core::block_hash::BlockKey;
-use throng_core::block_pool::CacheNews;
+use throng_core::fleet::health::{Cause, HealthConfig, Probe, State};
+use throng_core::fleet::routing::{LoadReport, Region, ReplicaId, Residency, Router};
 use throng_core::fleet::{Attempt, Demand, Dispatch};
-use throng_core::health::{Cause, HealthConfig, Probe, State};
-use throng_core::routing::{LoadReport, Region, ReplicaId, Residency, Router};
+use throng_core::scheduling::block_hash::BlockKey;
+use throng_core::scheduling::block_pool::CacheNews;
 use throng_core::time::{Nanos, Timestamp};
 use throng_http::awake::AwakeSleep;
 use tokio::sync::Notify;

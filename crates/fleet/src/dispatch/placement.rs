@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use throng_core::fleet::Attempt;
-use throng_core::routing::ReplicaId;
+use throng_core::fleet::routing::ReplicaId;
 use throng_core::time::Nanos;
 use tokio::time::Instant;
 

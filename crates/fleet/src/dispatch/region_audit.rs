@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use throng_core::routing::Region;
+use throng_core::fleet::routing::Region;
 
 /// A request that may only be sent to some regions. Each replica that it is sent to is reported.
 pub trait RegionBound: Debug + Send + Sync {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throng_core::routing::{Policy, Region, Residency};
+use throng_core::fleet::routing::{Policy, Region, Residency};
 
 /// Settings of the routing between a gateway and the replicas of its models.
 #[derive(Debug, Clone, Default)]

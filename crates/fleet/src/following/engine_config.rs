@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Uri};
 use rustls::pki_types::ServerName;
-use throng_core::routing::Region;
+use throng_core::fleet::routing::Region;
 use throng_http::tls_roots::trusting;
 
 use super::replica_config::{FleetError, ReplicaConfig};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use serde::Deserialize;
-use throng_core::routing::Region;
+use throng_core::fleet::routing::Region;
 
 use super::models::FleetModels;
 use crate::Secret;

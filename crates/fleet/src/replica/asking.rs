@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_core::block_hash::{BlockHash, BlockKey};
+use throng_core::fleet::routing::ReplicaId;
 use throng_core::fleet::{Retry, Tried};
-use throng_core::routing::ReplicaId;
+use throng_core::scheduling::block_hash::{BlockHash, BlockKey};
 use throng_http::awake::AwakeSleep;
 
 use super::{Continuations, Generation, ReplicaError, ReplicaErrorKind, ReplicaRequest, Replicas, Status};

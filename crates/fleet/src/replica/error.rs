@@ -1,6 +1,6 @@
 //! Why a replica does not take a request in, or does not finish it. Does not know HTTP statuses.
 
-use throng_core::admission::Refusal;
+use throng_core::scheduling::admission::Refusal;
 
 /// Reason why a replica has no (more) result for a request. Callers match `kind` and `retryable`; `message`
 /// is for the log.

@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 
 use futures_util::Stream;
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use throng_core::admission::Refusal;
-use throng_core::batch::SequenceError;
-use throng_core::block_pool::{CacheCursor, CacheNews};
 use throng_core::constraint::ConstraintError;
 use throng_core::request::{Request, RequestId, TokenId};
+use throng_core::scheduling::admission::Refusal;
+use throng_core::scheduling::batch::SequenceError;
+use throng_core::scheduling::block_pool::{CacheCursor, CacheNews};
 use throng_core::timeline::request_trace::RequestTrace;
 use throng_engine::{
     EngineFailure, EngineHandle, EngineStats, IterationTokens, SubmitError, TokenStream, TraceSlot,

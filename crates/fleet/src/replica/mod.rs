@@ -17,8 +17,10 @@ use std::sync::Arc;
 
 use futures_util::Stream;
 use futures_util::future::BoxFuture;
-use throng_core::block_pool::{CacheCursor, CacheNews};
-pub use throng_core::replica::{Load, ResumedContinuation, Status, StepTokens, Timing, TokenReport, Totals};
+pub use throng_core::fleet::replica::{
+    Load, ResumedContinuation, Status, StepTokens, Timing, TokenReport, Totals,
+};
+use throng_core::scheduling::block_pool::{CacheCursor, CacheNews};
 use throng_core::timeline::request_trace::RequestTrace;
 
 use crate::dispatch::HealthReporter;
@@ -35,7 +37,7 @@ pub use wire_form::{received_error, received_event, sent_error, sent_event, sent
 pub use wire_request::{received_constraint, received_request, sent_request};
 
 /// An event of a request that a replica runs.
-pub type ReplicaEvent = throng_core::replica::StreamEvent<ReplicaError>;
+pub type ReplicaEvent = throng_core::fleet::replica::StreamEvent<ReplicaError>;
 
 /// Answers requests.
 pub trait Replica: Debug + Send + Sync {

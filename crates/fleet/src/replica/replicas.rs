@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use throng_core::block_pool::CacheCursor;
-use throng_core::health::HealthConfig;
-use throng_core::routing::ReplicaId;
+use throng_core::fleet::health::HealthConfig;
+use throng_core::fleet::routing::ReplicaId;
+use throng_core::scheduling::block_pool::CacheCursor;
 use throng_core::time::Nanos;
 
 use super::{Replica, Status};

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use throng_core::fleet::replica::ResumedContinuation;
 use throng_core::prompt_media::PromptMedia;
-use throng_core::replica::ResumedContinuation;
 use throng_core::request::{Adapter, Priority, SamplingParams, TenantId, TokenId};
 
 use crate::constraint::OutputForm;

@@ -13,7 +13,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls::pki_types::ServerName;
-use throng_core::routing::Region;
+use throng_core::fleet::routing::Region;
 use throng_http::awake::{AwakeTimer, within};
 use throng_http::tls_roots::trusting_nobody;
 

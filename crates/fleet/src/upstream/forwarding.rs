@@ -2,7 +2,7 @@
 //! requests may be forwarded.
 
 use http::HeaderValue;
-use throng_core::routing::Region;
+use throng_core::fleet::routing::Region;
 
 /// Header: number of gateways that have forwarded the request so far.
 pub const HOPS_HEADER: &str = "x-throng-hops";

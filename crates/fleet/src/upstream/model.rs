@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use throng_core::health::{HealthConfig, State};
-use throng_core::routing::ReplicaId;
+use throng_core::fleet::health::{HealthConfig, State};
+use throng_core::fleet::routing::ReplicaId;
 use throng_core::time::Nanos;
 
 use super::connection::Upstream;

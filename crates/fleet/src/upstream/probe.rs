@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use serde::Deserialize;
-use throng_core::health::{Probe, State};
-use throng_core::routing::ReplicaId;
+use throng_core::fleet::health::{Probe, State};
+use throng_core::fleet::routing::ReplicaId;
 use throng_http::awake::within;
 use tokio::time::Instant;
 

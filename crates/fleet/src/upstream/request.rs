@@ -10,9 +10,9 @@ use bytes::Bytes;
 use serde::Deserialize;
 use throng_api::ApiError;
 use throng_api::json::{MAX_MEMBERS, Node};
-use throng_core::batch::BLOCK_TOKENS;
-use throng_core::block_hash::{BlockHash, BlockKey};
 use throng_core::request::TenantId;
+use throng_core::scheduling::batch::BLOCK_TOKENS;
+use throng_core::scheduling::block_hash::{BlockHash, BlockKey};
 
 use super::usage::UsageBounds;
 

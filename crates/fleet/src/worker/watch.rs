@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
-use throng_core::block_pool::CacheCursor;
+use throng_core::scheduling::block_pool::CacheCursor;
 use throng_http::Phase;
 use throng_wire::{HEARTBEAT_MS, MAX_CACHE_NAMES};
 use tokio::sync::watch as channel;

@@ -5,7 +5,7 @@ mod rollout;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use throng_core::rollout::Plan;
+use throng_core::fleet::rollout::Plan;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::{ModelAlias, ShadowConfig};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use throng_core::rollout::{Outcome, Plan, Progress, Rollout, Times, Version};
+use throng_core::fleet::rollout::{Outcome, Plan, Progress, Rollout, Times, Version};
 use throng_core::time::{Nanos, Timestamp};
 use tokio::time::Instant;
 

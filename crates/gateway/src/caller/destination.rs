@@ -3,7 +3,7 @@
 
 use http::{HeaderMap, HeaderValue};
 use throng_api::ApiError;
-use throng_core::routing::{MAX_REGIONS, Region, is_region_name};
+use throng_core::fleet::routing::{MAX_REGIONS, Region, is_region_name};
 use throng_fleet::upstream::{HOPS_HEADER, REGIONS_HEADER};
 
 use super::cache_policy::cache_policy;

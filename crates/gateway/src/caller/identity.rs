@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use axum::extract::MatchedPath;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use throng_core::limits::Status;
-use throng_core::overload::ServiceClass;
+use throng_core::fleet::limits::Status;
+use throng_core::fleet::overload::ServiceClass;
 use throng_core::request::TenantId;
 use tokio::time::Instant;
 

@@ -1,7 +1,7 @@
 //! What an operator can set about the number of replicas that a gateway asks for. Does not know replicas.
 
 use serde::{Deserialize, Serialize};
-use throng_core::autoscale::AutoscaleConfig;
+use throng_core::fleet::autoscale::AutoscaleConfig;
 use throng_core::time::Nanos;
 
 /// Bounds and targets of the number of workers of each model.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use throng_core::overload::ServiceClass;
+use throng_core::fleet::overload::ServiceClass;
 
 /// Limits of waiting. A limit of 0 is none.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]

@@ -4,7 +4,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use throng_core::routing::{EVERYONE, MAX_REGIONS, Policy, Region, Residency, UnknownPolicy, is_region_name};
+use throng_core::fleet::routing::{
+    EVERYONE, MAX_REGIONS, Policy, Region, Residency, UnknownPolicy, is_region_name,
+};
 use throng_fleet::dispatch::RoutingSettings;
 
 /// Distribution of requests.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use throng_core::overload::ServiceRate;
+use throng_core::scheduling::ServiceRate;
 use throng_fleet::replica::ReplicaRequest;
 
 use super::client_error::{BlamedParams, client_error};

@@ -6,7 +6,7 @@ use std::mem::size_of;
 use throng_api::ApiError;
 use throng_api::answer::AnswerShape;
 use throng_api::spec::GenerationSpec;
-use throng_core::batch::TokenLogprob;
+use throng_core::scheduling::batch::TokenLogprob;
 use throng_fleet::replica::TokenReport;
 
 use super::prepare::Prepared;

@@ -1,7 +1,7 @@
 //! What a client is told of a replica's error: the only place where one becomes the other. Does not know
 //! requests.
 
-use throng_core::admission::Refusal;
+use throng_core::scheduling::admission::Refusal;
 use throng_fleet::replica::{ReplicaError, ReplicaErrorKind};
 
 use crate::retry_after::{retry_after_at_least_s, retry_after_s};

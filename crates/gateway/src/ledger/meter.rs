@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use throng_core::limits::BudgetReservation;
+use throng_core::fleet::limits::BudgetReservation;
 use throng_store::{LedgerEntry, Outcome, Slot};
 
 use super::{Ledger, now_unix_s, periods, spending};

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use throng_core::limits::{Accounts, BudgetRefusal, BudgetScope, Spending};
+use throng_core::fleet::limits::{Accounts, BudgetRefusal, BudgetScope, Spending};
 use throng_store::{ApiKey, Cost, Journal, LedgerEntry, MAX_TEXT_BYTES, Outcome, Store, bounded_text};
 
 use audit::AuditQueue;

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use throng_core::limits::Periods;
+use throng_core::fleet::limits::Periods;
 
 const DAY_S: u64 = 86_400;
 

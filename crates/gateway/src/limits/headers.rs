@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use throng_core::limits::{Remaining, Status};
+use throng_core::fleet::limits::{Remaining, Status};
 use throng_core::time::Nanos;
 
 /// The names of the limit, of what remains, and of the time until all of it does.

@@ -1,6 +1,6 @@
 //! The limits of keys, users, projects and organisations, enforced: each request is charged before it runs,
-//! and what it did not use is given back at its end. Gives `throng_core::limits` the clock and the lock. Does
-//! not know how tokens are counted.
+//! and what it did not use is given back at its end. Gives `throng_core::fleet::limits` the clock and the
+//! lock. Does not know how tokens are counted.
 
 mod headers;
 mod scopes;
@@ -9,8 +9,8 @@ mod shared;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use throng_core::limits::shared::{LeaseReply, LeaseRequest};
-use throng_core::limits::{
+use throng_core::fleet::limits::shared::{LeaseReply, LeaseRequest};
+use throng_core::fleet::limits::{
     BudgetRefusal, Denied, LimitKind, LimitRefusal, LimitState, Reservation, Scope, Status,
 };
 use throng_core::time::{Nanos, Timestamp};

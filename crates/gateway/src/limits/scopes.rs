@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use throng_core::limits::{Budget, BudgetScope, Budgets, Limits, Scope};
+use throng_core::fleet::limits::{Budget, BudgetScope, Budgets, Limits, Scope};
 use throng_store::{Cost, LimitKind, Limits as StoredLimits};
 
 use crate::auth::Tenant;

@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use throng_core::overload::ServiceClass;
+use throng_core::fleet::overload::ServiceClass;
 use throng_core::request::FinishReason;
 use throng_fleet::replica::{ReplicaErrorKind, Timing};
 

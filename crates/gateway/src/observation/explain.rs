@@ -4,7 +4,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
-use throng_core::limits::Remaining;
+use throng_core::fleet::limits::Remaining;
 use throng_core::time::Nanos;
 use throng_core::timeline::request_trace::{PromptChunk, RequestTrace, StepTotals};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::Method;
-use throng_core::limits::Status;
+use throng_core::fleet::limits::Status;
 use throng_core::timeline::request_trace::RequestTrace;
 use throng_fleet::replica::TraceSource;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
-use throng_core::overload::ServiceClass;
+use throng_core::fleet::overload::ServiceClass;
 
 use throng_api::ApiError;
 

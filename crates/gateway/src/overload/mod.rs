@@ -1,6 +1,6 @@
 //! Overload control of one model: requests enter through a gate that predicts how long they would wait, and
-//! run within limits of time. The decisions are those of `throng_core::overload`; here are their lock and
-//! clock, and what clients say. Does not know prompts and answers.
+//! run within limits of time. The decisions are those of `throng_core::fleet::overload`; here are their lock
+//! and clock, and what clients say. Does not know prompts and answers.
 
 mod admitted;
 mod ask;
@@ -11,10 +11,9 @@ mod urgency;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use throng_core::overload::{
-    AdmissionRequest, Gate, GateConfig, Overloaded, ServiceClass, ServiceRate, Ticket,
-};
+use throng_core::fleet::overload::{AdmissionRequest, Gate, GateConfig, Overloaded, ServiceClass, Ticket};
 use throng_core::request::TenantId;
+use throng_core::scheduling::ServiceRate;
 use throng_core::time::{Nanos, Timestamp};
 use throng_fleet::replica::{Generation, ReplicaError, ReplicaErrorKind, ReplicaRequest};
 use throng_store::ApiKey;

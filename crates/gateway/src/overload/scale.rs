@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use throng_core::autoscale::{Autoscaler, Observation};
+use throng_core::fleet::autoscale::{Autoscaler, Observation};
 use throng_core::time::{Nanos, Timestamp};
 use throng_fleet::replica::{Load, Replica, Status};
 use tokio::time::Instant;

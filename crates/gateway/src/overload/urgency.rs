@@ -1,6 +1,6 @@
 //! How urgent a request is once it is known who asks. Does not know settings and headers.
 
-use throng_core::overload::{AdmissionRequest, ServiceClass};
+use throng_core::fleet::overload::{AdmissionRequest, ServiceClass};
 use throng_core::request::TenantId;
 use throng_core::time::Nanos;
 use tokio::time::Instant;

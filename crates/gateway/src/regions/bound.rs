@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use prometheus_client::metrics::counter::Counter;
-use throng_core::routing::Region;
+use throng_core::fleet::routing::Region;
 use throng_fleet::dispatch::RegionBound;
 use throng_store::AuditEvent;
 

@@ -2,7 +2,7 @@
 //! a request goes through two gateways at most, and stays in its regions behind the second one. Does not know
 //! routes.
 
-use throng_core::routing::Region;
+use throng_core::fleet::routing::Region;
 use throng_fleet::upstream::Forwarding;
 
 use crate::caller::Destination;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use throng_core::routing::Region;
+use throng_core::fleet::routing::Region;
 use throng_fleet::dispatch::{Dispatcher, RegionBound};
 
 use super::bound::Bound;

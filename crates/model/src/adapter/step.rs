@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use throng_core::batch::ScheduledBatch;
 use throng_core::request::AdapterId;
+use throng_core::scheduling::batch::ScheduledBatch;
 
 use super::{AdapterStore, AdapterWeights, LayerAdapter};
 use crate::backend::{DeviceMemory, RowGroups};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use throng_core::batch::SlotCopy;
+use throng_core::scheduling::batch::SlotCopy;
 
 use super::BackendError;
 use crate::batch_input::StateSpan;

@@ -70,8 +70,9 @@ pub trait Backend: DeviceOps + RecurrentOps {
     }
 
     /// Most steps that may be submitted and not collected
-    /// [`MAX_STEPS_IN_FLIGHT`](throng_core::executor::MAX_STEPS_IN_FLIGHT). More than 1 is for devices that
-    /// run operations later and choose tokens: then the host plans the next step while the device runs one.
+    /// [`MAX_STEPS_IN_FLIGHT`](throng_core::scheduling::executor::MAX_STEPS_IN_FLIGHT). More than 1 is for
+    /// devices that run operations later and choose tokens: then the host plans the next step while the
+    /// device runs one.
     fn max_steps_in_flight(&self) -> usize {
         1
     }

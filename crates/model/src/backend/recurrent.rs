@@ -1,7 +1,7 @@
 //! What a device must do for layers with a recurrent state: hold the states and run tokens through them. Does
 //! not know attention.
 
-use throng_core::batch::SlotCopy;
+use throng_core::scheduling::batch::SlotCopy;
 pub use throng_kernels::reference::{ConvWeights, DeltaWeights, StateSpaceWeights};
 
 use super::{BackendError, Capability, DeviceMemory};

@@ -1,7 +1,7 @@
 //! Rows of logits that a device answers, and its answers. Does not know how a device chooses tokens.
 
-use throng_core::batch::{ChosenToken, TokenLogprob};
 use throng_core::request::TokenId;
+use throng_core::scheduling::batch::{ChosenToken, TokenLogprob};
 
 use crate::sampler::SamplingInput;
 

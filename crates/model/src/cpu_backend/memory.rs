@@ -1,7 +1,7 @@
 //! The processor's memory: packed weights, keys and values in the layout of the kernels. Does not know what
 //! is computed of them.
 
-use throng_core::batch::BLOCK_TOKENS;
+use throng_core::scheduling::batch::BLOCK_TOKENS;
 use throng_kernels::attention::{self, KvLayer, KvShape, SharedPrefixGroups};
 use throng_kernels::low_rank::{LowRank, LowRankPart};
 use throng_kernels::quant::{Format, PackedMatrix};

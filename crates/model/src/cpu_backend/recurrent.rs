@@ -1,6 +1,6 @@
 //! Recurrent layers on the processor. Does not know what is around them.
 
-use throng_core::batch::SlotCopy;
+use throng_core::scheduling::batch::SlotCopy;
 use throng_kernels::recurrent::{self, StateLayer};
 
 use super::{CpuBackend, CpuBatch};

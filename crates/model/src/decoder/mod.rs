@@ -14,7 +14,7 @@ pub mod weights;
 use std::ops::Range;
 use std::sync::Arc;
 
-use throng_core::batch::SlotCopy;
+use throng_core::scheduling::batch::SlotCopy;
 
 use crate::adapter::{LayerAdapter, StepAdapters};
 use crate::backend::{Backend, BackendError, Columns, DeviceMemory, Norm, Scratch, StepShape};

@@ -7,12 +7,12 @@ mod slots;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use throng_core::batch::{
+use throng_core::request::{SamplingParams, TokenId};
+use throng_core::scheduling::batch::{
     BLOCK_TOKENS, BlockMove, DraftPass, NewSequence, ScheduledBatch, ScheduledSequence, StepOutput,
 };
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
-use throng_core::request::{SamplingParams, TokenId};
-use throng_core::scheduler::StepShape;
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::scheduler::StepShape;
 use throng_core::time::Nanos;
 
 use slots::DraftSlots;

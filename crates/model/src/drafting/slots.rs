@@ -1,8 +1,8 @@
 //! Which token stands in each slot of the KV cache, and how far the draft model has followed. Does not know
 //! sequences, only their blocks.
 
-use throng_core::batch::{BLOCK_TOKENS, BlockId};
 use throng_core::request::TokenId;
+use throng_core::scheduling::batch::{BLOCK_TOKENS, BlockId};
 
 /// The tokens behind the model's keys and values, slot by slot, and in how many leading slots of each block
 /// the draft model has keys and values of the same tokens. So the draft model can be left out of any step and

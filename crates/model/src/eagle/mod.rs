@@ -10,8 +10,8 @@ mod weights;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_core::batch::{BLOCK_TOKENS, ScheduledBatch, StepOutput};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::batch::{BLOCK_TOKENS, ScheduledBatch, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 
 use crate::backend::{Backend, BackendError};
 use crate::batch_input::BatchInput;

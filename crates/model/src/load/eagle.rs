@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use throng_core::batch::BLOCK_TOKENS;
-use throng_core::executor::Executor;
+use throng_core::scheduling::batch::BLOCK_TOKENS;
+use throng_core::scheduling::executor::Executor;
 use throng_kernels::threads::ThreadPool;
 
 use super::json_file::{read, read_object};

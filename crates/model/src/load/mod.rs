@@ -19,9 +19,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use throng_core::executor::Executor;
-use throng_core::forward_work::ForwardWork;
 use throng_core::request::GenerationDefaults;
+use throng_core::scheduling::executor::Executor;
+use throng_core::scheduling::forward_work::ForwardWork;
 use throng_kernels::Isa;
 use throng_kernels::quant::Format;
 

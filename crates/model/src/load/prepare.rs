@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use throng_core::executor::Executor;
+use throng_core::scheduling::executor::Executor;
 use throng_kernels::quant::Format;
 use throng_kernels::threads::ThreadPool;
 

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
-use throng_core::batch::{BLOCK_TOKENS, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::batch::{
+    BLOCK_TOKENS, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput,
+};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 
 use super::{Pooler, Pooling, PoolingHead};
 use crate::backend::{Backend, BackendError};

@@ -8,7 +8,7 @@ mod routing;
 
 use std::ops::Range;
 
-use throng_core::batch::BLOCK_TOKENS;
+use throng_core::scheduling::batch::BLOCK_TOKENS;
 use throng_kernels::quant::{Format, dequantize_row};
 use throng_kernels::reference;
 

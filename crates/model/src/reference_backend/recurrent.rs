@@ -1,6 +1,6 @@
 //! Recurrent layers in plain loops.
 
-use throng_core::batch::SlotCopy;
+use throng_core::scheduling::batch::SlotCopy;
 use throng_kernels::reference;
 
 use super::ReferenceBackend;

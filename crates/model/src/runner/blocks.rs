@@ -1,8 +1,10 @@
 //! Blocks of a runner's cache as bytes that another runner of the same model takes over. Does not know what
 //! the bytes mean.
 
-use throng_core::batch::BlockId;
-use throng_core::block_exchange::{BlockExchangeError, BlockLayout, ExportedBlocks, check_blocks};
+use throng_core::scheduling::batch::BlockId;
+use throng_core::scheduling::block_exchange::{
+    BlockExchangeError, BlockLayout, ExportedBlocks, check_blocks,
+};
 
 use super::ModelRunner;
 use crate::backend::{Backend, BackendError};

@@ -8,10 +8,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use throng_core::batch::{BLOCK_TOKENS, BlockId, ScheduledBatch, ScheduledSequence, StepOutput};
-use throng_core::block_exchange::{BlockExchangeError, BlockLayout, ExportedBlocks};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::TokenId;
+use throng_core::scheduling::batch::{BLOCK_TOKENS, BlockId, ScheduledBatch, ScheduledSequence, StepOutput};
+use throng_core::scheduling::block_exchange::{BlockExchangeError, BlockLayout, ExportedBlocks};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::time::Nanos;
 
 use crate::adapter::AdapterStore;

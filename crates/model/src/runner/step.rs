@@ -3,9 +3,9 @@
 
 use std::time::Instant;
 
-use throng_core::batch::{ScheduledBatch, ScheduledSequence, SlotCopy};
-use throng_core::executor::ExecutorError;
 use throng_core::request::TokenId;
+use throng_core::scheduling::batch::{ScheduledBatch, ScheduledSequence, SlotCopy};
+use throng_core::scheduling::executor::ExecutorError;
 
 use crate::adapter::{AdapterStore, StepAdapters};
 use crate::backend::{Backend, BlockCopy, Ticket};

@@ -1,8 +1,8 @@
 //! Chooses one token from logits to which all rules were applied: `temperature`, `min_p`, `top_k`, `top_p`,
 //! in this order, then one draw. Does not know where the random number comes from.
 
-use throng_core::batch::SequenceError;
 use throng_core::request::{SamplingParams, TokenId};
+use throng_core::scheduling::batch::SequenceError;
 use throng_kernels::logits_reduce::{BLOCK, weight};
 
 use super::ranking::{Candidate, Ranked, by_rank};

@@ -8,9 +8,9 @@ mod ranking;
 mod rules;
 mod survey;
 
-use throng_core::batch::{ChosenToken, SequenceError, TokenLogprob};
 use throng_core::constraint::TokenMask;
 use throng_core::request::{SamplingParams, TokenId};
+use throng_core::scheduling::batch::{ChosenToken, SequenceError, TokenLogprob};
 
 use choose::Chooser;
 use rules::LogitRules;

@@ -2,7 +2,7 @@
 //! blocks.
 
 use fastrand::Rng;
-use throng_core::batch::BLOCK_TOKENS;
+use throng_core::scheduling::batch::BLOCK_TOKENS;
 use throng_model::backend::{AttentionQueries, AttentionShape, Backend, BlockCopy, Columns};
 use throng_model::batch_input::{BatchInput, QuerySpan};
 use throng_model::kv_cache::{KvDtype, KvLayout, KvShape};

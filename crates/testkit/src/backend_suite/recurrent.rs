@@ -2,7 +2,7 @@
 //! states between them.
 
 use fastrand::Rng;
-use throng_core::batch::{MemorySlot, SlotCopy};
+use throng_core::scheduling::batch::{MemorySlot, SlotCopy};
 use throng_model::backend::{Backend, Conv, DeltaNet, LayerStates, StateSpace};
 use throng_model::batch_input::{BatchInput, StateSpan};
 use throng_model::config::Mixer;

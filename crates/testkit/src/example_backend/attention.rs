@@ -1,6 +1,6 @@
 //! Attention on the example device, in plain loops. Does not know layers.
 
-use throng_core::batch::BLOCK_TOKENS;
+use throng_core::scheduling::batch::BLOCK_TOKENS;
 use throng_kernels::reference;
 use throng_model::backend::AttentionQueries;
 use throng_model::batch_input::BatchInput;

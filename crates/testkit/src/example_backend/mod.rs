@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use throng_checkpoint::TensorView;
-use throng_core::batch::{BLOCK_TOKENS, ChosenToken, TokenLogprob};
+use throng_core::scheduling::batch::{BLOCK_TOKENS, ChosenToken, TokenLogprob};
 use throng_kernels::quant::{Format, dequantize_row};
 use throng_model::backend::rotations::Rotations;
 use throng_model::backend::{

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use throng_core::batch::SlotCopy;
+use throng_core::scheduling::batch::SlotCopy;
 use throng_kernels::reference;
 use throng_model::backend::host_states::HostStates;
 use throng_model::backend::{BackendError, Conv, DeltaNet, LayerStates, RecurrentOps, StateSpace};

@@ -9,13 +9,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::batch::{
+use throng_core::request::{FinishReason, Request, TokenId};
+use throng_core::scheduling::batch::{
     BLOCK_TOKENS, BlockId, BlockLocation, BlockMove, DraftPass, ScheduledBatch, ScheduledSequence,
     StepOutput, Tier,
 };
-use throng_core::block_exchange::{BlockExchangeError, BlockLayout, ExportedBlocks, check_blocks};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
-use throng_core::request::{FinishReason, Request, TokenId};
+use throng_core::scheduling::block_exchange::{
+    BlockExchangeError, BlockLayout, ExportedBlocks, check_blocks,
+};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::time::Nanos;
 
 pub use crate::beam_reference::PaperToken;

@@ -1,10 +1,10 @@
 //! What the paper executor reads and which token follows from it: digests of slots, and the sampling
 //! parameters that decide among the tokens. Does not know batches and the cache.
 
-use throng_core::batch::{ScheduledSequence, SequenceError};
 use throng_core::constraint::{TokenConstraint, TokenMask};
 use throng_core::prompt_media::{PromptMedia, RotaryPosition};
 use throng_core::request::{AdapterId, SamplingParams, TokenId};
+use throng_core::scheduling::batch::{ScheduledSequence, SequenceError};
 
 use super::PaperToken;
 use crate::paper_states::{Seen, mix};

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use throng_core::batch::{BlockId, NewSequence, ScheduledBatch, StepOutput, TokenLogprob};
-use throng_core::executor::Executor;
 use throng_core::request::{RequestId, SamplingParams, SequenceId, TokenId};
+use throng_core::scheduling::batch::{BlockId, NewSequence, ScheduledBatch, StepOutput, TokenLogprob};
+use throng_core::scheduling::executor::Executor;
 use throng_kernels::quant::Format;
 use throng_model::backend::{Backend, DeviceMemory, SampledRows, SamplingRow, WantedToken};
 use throng_model::batch_input::{BatchInput, CarriedToken, QuerySpan};

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use safetensors::SafeTensors;
-use throng_core::batch::{BlockId, MemorySlot, NewSequence, ScheduledBatch, StateShare, StepOutput};
-use throng_core::executor::Executor;
 use throng_core::request::{RequestId, SamplingParams, SequenceId, TokenId};
+use throng_core::scheduling::batch::{
+    BlockId, MemorySlot, NewSequence, ScheduledBatch, StateShare, StepOutput,
+};
+use throng_core::scheduling::executor::Executor;
 use throng_model::backend::Backend;
 use throng_model::kv_cache::KvDtype;
 use throng_model::runner::RunnerLimits;

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use throng_checkpoint::gguf::Gguf;
 use throng_checkpoint::{TensorSource, TensorView};
-use throng_core::batch::{BlockId, NewSequence, ScheduledBatch, StepOutput};
-use throng_core::executor::Executor;
 use throng_core::request::{RequestId, SamplingParams, SequenceId, TokenId};
+use throng_core::scheduling::batch::{BlockId, NewSequence, ScheduledBatch, StepOutput};
+use throng_core::scheduling::executor::Executor;
 use throng_kernels::quant::Format;
 use throng_model::arch::Architecture;
 use throng_model::backend::{BackendError, Capability, DeviceMemory};

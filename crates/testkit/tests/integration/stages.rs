@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use throng_core::batch::{BlockId, MemorySlot, NewSequence, ScheduledBatch, StateShare};
 use throng_core::request::{RequestId, SamplingParams, SequenceId, TokenId};
+use throng_core::scheduling::batch::{BlockId, MemorySlot, NewSequence, ScheduledBatch, StateShare};
 use throng_kernels::quant::Format;
 use throng_model::adapter::StepAdapters;
 use throng_model::backend::Backend;

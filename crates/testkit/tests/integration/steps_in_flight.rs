@@ -3,10 +3,10 @@
 //! turns.
 
 use fastrand::Rng;
-use throng_core::batch::StepOutput;
-use throng_core::executor::Executor;
 use throng_core::request::{Request, RequestId, SamplingParams};
-use throng_core::scheduler::{Scheduler, SchedulerConfig, SpeculationMethod, Step};
+use throng_core::scheduling::batch::StepOutput;
+use throng_core::scheduling::executor::Executor;
+use throng_core::scheduling::scheduler::{Scheduler, SchedulerConfig, SpeculationMethod, Step};
 use throng_core::time::{Nanos, Timestamp};
 use throng_kernels::quant::Format;
 use throng_model::kv_cache::KvDtype;

@@ -8,17 +8,17 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use throng_core::batch::TokenLogprob;
-use throng_core::block_exchange::BlockLayout;
-use throng_core::block_hash::{BlockHash, BlockKey, BlockTokens};
-use throng_core::block_pool::CacheNews;
-use throng_core::overload::ServiceRate;
+use throng_core::fleet::replica::{self, Load, ResumedContinuation, StepTokens, Timing, TokenReport, Totals};
 use throng_core::prompt_media::{ContentDigest, PromptMedia, PromptSpan, RotaryPosition, SpanKind};
-use throng_core::replica::{self, Load, ResumedContinuation, StepTokens, Timing, TokenReport, Totals};
 use throng_core::request::{
     BeamSearch, EarlyStopping, FinishReason, GenerationDefaults, Priority, SamplingParams, TenantId,
 };
-use throng_core::routing::StepTime;
+use throng_core::scheduling::ServiceRate;
+use throng_core::scheduling::StepTime;
+use throng_core::scheduling::batch::TokenLogprob;
+use throng_core::scheduling::block_exchange::BlockLayout;
+use throng_core::scheduling::block_hash::{BlockHash, BlockKey, BlockTokens};
+use throng_core::scheduling::block_pool::CacheNews;
 use throng_core::time::Nanos;
 use throng_wire::{
     Artifact, ArtifactKind, BlockFrame, Command, Constraint, Description, EncoderKeys, ErrorKind, Event,

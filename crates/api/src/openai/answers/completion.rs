@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
 
-use throng_core::replica::TokenReport;
+use throng_core::fleet::replica::TokenReport;
 use throng_core::request::TokenId;
 
 use super::text_offsets::TextPlace;

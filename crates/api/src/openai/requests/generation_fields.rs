@@ -1,7 +1,7 @@
 //! The table of the parameters that chat and text completions share, row by row. Does not know what the
 //! parameters do to tokens.
 
-use throng_core::overload::ServiceClass;
+use throng_core::fleet::overload::ServiceClass;
 
 use super::early_stopping::{EARLY_STOPPING, read_early_stopping};
 use super::generation_values::*;

@@ -8,10 +8,10 @@ use std::fmt;
 
 use serde::ser::{SerializeMap, SerializeSeq, SerializeStruct};
 use serde::{Serialize, Serializer};
-use throng_core::batch::TokenLogprob;
 use throng_core::request::TokenId;
+use throng_core::scheduling::batch::TokenLogprob;
 
-use throng_core::replica::TokenReport;
+use throng_core::fleet::replica::TokenReport;
 
 use crate::answer::LogprobBytes;
 

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use throng_core::replica::Timing;
+use throng_core::fleet::replica::Timing;
 use throng_core::request::FinishReason;
 
 use crate::answer::{AnswerEvent, ChoiceEnd, Delta, TokenCounts};

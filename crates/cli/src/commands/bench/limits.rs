@@ -2,7 +2,7 @@
 //! know how the work is done.
 
 use serde::Serialize;
-use throng_core::forward_work::Work;
+use throng_core::scheduling::forward_work::Work;
 use throng_kernels::limits::{
     Arithmetic, Pages, ReadBuffer, RegisterLoop, bytes_per_second, operations_per_second,
 };

@@ -12,8 +12,8 @@ mod speculation;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use throng_core::forward_work::{ForwardWork, Work};
 use throng_core::request::{Request, SamplingParams, TokenId};
+use throng_core::scheduling::forward_work::{ForwardWork, Work};
 use throng_engine::{StreamEvent, TokenStream};
 use throng_model::adapter::{AdapterLimits, LoadedAdapter, RandomAdapter};
 

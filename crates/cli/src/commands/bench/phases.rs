@@ -1,6 +1,6 @@
 //! The least work of the two phases of a round, prefill and decode. Does not know how long it takes.
 
-use throng_core::forward_work::{ForwardWork, Steps, Work};
+use throng_core::scheduling::forward_work::{ForwardWork, Steps, Work};
 
 /// Number of tokens that a user had when the last user got its first token, and at the end.
 #[derive(Debug, Clone, Copy)]

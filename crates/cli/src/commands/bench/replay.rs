@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput, TokenLogprob};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{RequestId, TokenId};
+use throng_core::scheduling::batch::{ScheduledBatch, SequenceError, StepOutput, TokenLogprob};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 
 /// The whole output of requests, known before they run.
 #[derive(Debug, Clone, Default)]
@@ -91,8 +91,8 @@ impl Executor for Replay {
 
 #[cfg(test)]
 mod tests {
-    use throng_core::batch::{BlockId, NewSequence};
     use throng_core::request::SequenceId;
+    use throng_core::scheduling::batch::{BlockId, NewSequence};
 
     use super::*;
 

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use throng_core::request::{Request, SamplingParams, TokenId};
-use throng_core::scheduler::Counters;
+use throng_core::scheduling::scheduler::Counters;
 
 use super::replay::{KnownOutputs, Replay};
 use super::{Arrivals, arrivals, request};
@@ -60,7 +60,7 @@ pub async fn run(arguments: &BenchArgs, acceptance: f64) -> Result<()> {
     };
     let known = KnownOutputs::default();
     let shared = known.clone();
-    let replay = move |draft_model| -> Option<Box<dyn throng_core::executor::Executor>> {
+    let replay = move |draft_model| -> Option<Box<dyn throng_core::scheduling::executor::Executor>> {
         Some(Box::new(Replay::new(shared.clone(), acceptance, draft_model)))
     };
     let running = running::start_with(&section, &engine, Box::new(replay), &mut |_| {})?;

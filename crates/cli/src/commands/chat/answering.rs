@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use throng_core::admission::Refusal;
 use throng_core::request::FinishReason;
+use throng_core::scheduling::admission::Refusal;
 use throng_engine::SubmitError;
 
 use super::answer::{Answer, ContextFull};

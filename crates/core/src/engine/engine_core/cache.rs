@@ -1,6 +1,6 @@
 //! What the engine's prefix cache has, for those who choose replicas by it. Does not know who reads.
 
-use crate::block_pool::CacheEvent;
+use crate::scheduling::block_pool::CacheEvent;
 
 use super::EngineCore;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::batch::ScheduledBatch;
-use crate::masks::SequenceMasks;
 use crate::request::RequestId;
+use crate::scheduling::batch::ScheduledBatch;
+use crate::scheduling::masks::SequenceMasks;
 use crate::timeline::request_trace::RequestTrace;
 
 use super::input::Epoch;

@@ -1,9 +1,9 @@
 //! What the engine's core is told, as data. Does not know where an input comes from.
 
-use crate::batch::StepOutput;
-use crate::executor::{ExecutorCapacity, ExecutorError};
 use crate::request::{Request, RequestId, SequenceId};
-use crate::scheduler::MaskReport;
+use crate::scheduling::batch::StepOutput;
+use crate::scheduling::executor::{ExecutorCapacity, ExecutorError};
+use crate::scheduling::scheduler::MaskReport;
 use crate::time::{Nanos, Timestamp};
 
 /// Number of an executor: one more with each that is requested; the first is 0.

@@ -16,9 +16,9 @@ pub use input::{Epoch, Input, StepDone, StepError};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::executor::{ExecutorCapacity, MAX_STEPS_IN_FLIGHT};
 use crate::request::{Request, RequestId};
-use crate::scheduler::{Scheduler, Step};
+use crate::scheduling::executor::{ExecutorCapacity, MAX_STEPS_IN_FLIGHT};
+use crate::scheduling::scheduler::{Scheduler, Step};
 use crate::time::{Nanos, Timestamp};
 
 use crate::engine::config::EngineConfig;

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::batch::ScheduledBatch;
-use crate::replica::{Timing, TokenReport};
+use crate::fleet::replica::{Timing, TokenReport};
 use crate::request::{Request, RequestId, TenantId};
-use crate::scheduler::{Event, Failure};
+use crate::scheduling::batch::ScheduledBatch;
+use crate::scheduling::scheduler::{Event, Failure};
 use crate::time::Timestamp;
 use crate::timeline::request_trace::QueueCause;
 

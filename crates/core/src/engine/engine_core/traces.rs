@@ -1,7 +1,7 @@
 //! The trace of a request while its stream is open: turns steps, pauses and ends into a [`RequestTrace`].
 //! Does not know who reads it.
 
-use crate::batch::ScheduledSequence;
+use crate::scheduling::batch::ScheduledSequence;
 use crate::time::{Nanos, Timestamp};
 use crate::timeline::Timeline;
 use crate::timeline::request_trace::{QueueCause, QueueWaits, RequestTrace, StepShare};

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use throng_core::batch::{BLOCK_TOKENS, ChosenToken, ScheduledBatch, StepOutput};
-use throng_core::executor::ExecutorCapacity;
 use throng_core::prompt_media::{PromptMedia, PromptSpan};
 use throng_core::request::{Adapter, FinishReason, Request, RequestId, SequenceId, TokenId};
-use throng_core::scheduler::{Event, SchedulerConfig};
+use throng_core::scheduling::batch::{BLOCK_TOKENS, ChosenToken, ScheduledBatch, StepOutput};
+use throng_core::scheduling::executor::ExecutorCapacity;
+use throng_core::scheduling::scheduler::{Event, SchedulerConfig};
 use throng_testkit::paper_executor::{PaperAnswer, PaperToken, paper_answer};
 
 /// The open requests, and what was computed.
@@ -160,7 +160,7 @@ impl Ledger {
     fn check_sequence(
         &mut self,
         batch: &ScheduledBatch,
-        scheduled: &throng_core::batch::ScheduledSequence,
+        scheduled: &throng_core::scheduling::batch::ScheduledSequence,
     ) -> Result<(), String> {
         let account = self.open.get_mut(&scheduled.id.request).ok_or("its request is not open")?;
         if account.request.beam_search().is_some() {
@@ -378,7 +378,7 @@ impl Account {
     fn check_beam(
         &self,
         batch: &ScheduledBatch,
-        scheduled: &throng_core::batch::ScheduledSequence,
+        scheduled: &throng_core::scheduling::batch::ScheduledSequence,
         computed: &HashSet<(Owner, u64)>,
     ) -> Result<(), String> {
         if self.paused || self.sequences[scheduled.id.index as usize].cancelled {

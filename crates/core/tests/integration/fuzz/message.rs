@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_core::batch::{ScheduledBatch, ScheduledSequence, StepMessage};
+use throng_core::scheduling::batch::{ScheduledBatch, ScheduledSequence, StepMessage};
 
 /// Sends a batch through its serialized message.
 pub fn check(batch: &ScheduledBatch) -> Result<(), String> {

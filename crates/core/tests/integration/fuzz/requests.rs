@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use throng_core::constraint::TokenConstraint;
-use throng_core::executor::ExecutorCapacity;
 use throng_core::prompt_media::{ContentDigest, PromptMedia, PromptSpan, RotaryPosition, SpanKind};
 use throng_core::request::{
     Adapter, AdapterId, BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams, TenantId,
     TokenId,
 };
+use throng_core::scheduling::executor::ExecutorCapacity;
 use throng_testkit::paper_constraint::PaperConstraint;
 
 /// Makes requests of one world.

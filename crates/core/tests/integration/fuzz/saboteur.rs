@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::batch::{
+use throng_core::request::{AdapterId, Request, SamplingParams, SequenceId, TenantId, TokenId};
+use throng_core::scheduling::batch::{
     BLOCK_TOKENS, BlockId, BlockLocation, BlockMove, MemorySlot, NewSequence, ScheduledBatch, StateSave,
     StateShare, StepOutput,
 };
-use throng_core::block_hash::BlockHash;
-use throng_core::request::{AdapterId, Request, SamplingParams, SequenceId, TenantId, TokenId};
-use throng_core::scheduler::{Scheduler, SchedulerConfig, SpeculationMethod};
+use throng_core::scheduling::block_hash::BlockHash;
+use throng_core::scheduling::scheduler::{Scheduler, SchedulerConfig, SpeculationMethod};
 
 use super::ledger::Ledger;
 use super::requests::one_in;

@@ -1,6 +1,6 @@
 //! Checks what steps do with slots of recurrent state.
 
-use throng_core::batch::ScheduledBatch;
+use throng_core::scheduling::batch::ScheduledBatch;
 
 /// Counts of what steps did with states.
 #[derive(Debug, Default)]

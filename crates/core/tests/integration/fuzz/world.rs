@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::batch::{BlockId, ScheduledBatch, SequenceError, StepOutput, TokenLogprob};
-use throng_core::executor::{Executor, ExecutorCapacity};
-use throng_core::masks::{MaskPace, SequenceMasks};
 use throng_core::request::{RequestId, SequenceId, TokenId};
-use throng_core::scheduler::{
+use throng_core::scheduling::batch::{BlockId, ScheduledBatch, SequenceError, StepOutput, TokenLogprob};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity};
+use throng_core::scheduling::masks::{MaskPace, SequenceMasks};
+use throng_core::scheduling::scheduler::{
     MaskReport, Scheduler, SchedulerConfig, SchedulingPolicy, SpeculationMethod, Step, StepShape,
 };
 use throng_core::time::{Nanos, Timestamp};

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::batch::StepOutput;
-use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{Priority, Request, RequestId, SamplingParams, SequenceId, TenantId, TokenId};
-use throng_core::scheduler::{Event, Scheduler, SchedulerConfig, SchedulingPolicy, SpeculationMethod, Step};
+use throng_core::scheduling::batch::StepOutput;
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity};
+use throng_core::scheduling::scheduler::{
+    Event, Scheduler, SchedulerConfig, SchedulingPolicy, SpeculationMethod, Step,
+};
 use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::PaperExecutor;
 

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
-use throng_core::replica::TokenReport;
+use throng_core::fleet::replica::TokenReport;
 use throng_core::request::{FinishReason, Request, RequestId, SamplingParams, TenantId, TokenId};
+use throng_core::scheduling::batch::{ScheduledBatch, SequenceError, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_engine::{
     Engine, EngineConfig, EngineFailure, EngineHandle, EngineStats, StreamEvent, TokenStream,
 };

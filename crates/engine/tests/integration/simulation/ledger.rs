@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use throng_core::batch::ScheduledBatch;
-use throng_core::executor::ExecutorCapacity;
-use throng_core::replica::TokenReport;
+use throng_core::fleet::replica::TokenReport;
 use throng_core::request::{FinishReason, Request, RequestId, SequenceId};
+use throng_core::scheduling::batch::ScheduledBatch;
+use throng_core::scheduling::executor::ExecutorCapacity;
 use throng_core::time::Timestamp;
 use throng_engine::{EngineFailure, StreamEvent};
 use throng_testkit::paper_executor::{PaperAnswer, PaperToken, paper_answer};

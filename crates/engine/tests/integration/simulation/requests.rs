@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use throng_core::constraint::TokenConstraint;
-use throng_core::executor::ExecutorCapacity;
 use throng_core::request::{
     BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams, TenantId, TokenId,
 };
+use throng_core::scheduling::executor::ExecutorCapacity;
 use throng_testkit::paper_constraint::PaperConstraint;
 
 /// Makes requests of one world.

@@ -1,8 +1,8 @@
 //! Bugs, planted around the core: each does to an input, to the effects, to the configuration or to the
 //! executor what a mistake in the engine would have done.
 
-use throng_core::executor::ExecutorCapacity;
 use throng_core::request::FinishReason;
+use throng_core::scheduling::executor::ExecutorCapacity;
 use throng_core::time::{Nanos, Timestamp};
 use throng_engine::{Effect, EngineConfig, Epoch, Input, StepDone, StreamEvent};
 

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::admission::Refusal;
-use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput};
 use throng_core::constraint::ConstraintError;
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
-use throng_core::masks::{MaskPace, SequenceMasks};
 use throng_core::request::{Request, RequestId, SequenceId};
-use throng_core::scheduler::{MaskReport, SchedulerConfig, SchedulingPolicy, SpeculationMethod};
+use throng_core::scheduling::admission::Refusal;
+use throng_core::scheduling::batch::{ScheduledBatch, SequenceError, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::masks::{MaskPace, SequenceMasks};
+use throng_core::scheduling::scheduler::{MaskReport, SchedulerConfig, SchedulingPolicy, SpeculationMethod};
 use throng_core::time::{Nanos, Timestamp};
 use throng_core::timeline::request_trace::RequestTrace;
 use throng_engine::{

@@ -14,7 +14,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::ServerName;
 use serde::de::DeserializeOwned;
-use throng_core::routing::Region;
+use throng_core::fleet::routing::Region;
 use throng_http::awake::{AwakeTimer, within};
 use tokio::net::TcpStream;
 use tokio::sync::watch;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use throng_core::health::{Probe, State};
-use throng_core::routing::Region;
+use throng_core::fleet::health::{Probe, State};
+use throng_core::fleet::routing::Region;
 use throng_core::time::Nanos;
 use tokio::sync::Notify;
 use tokio::time::Instant;

@@ -18,7 +18,7 @@ use futures_channel::mpsc;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use http::{Request, StatusCode};
-use throng_core::admission::Refusal;
+use throng_core::scheduling::admission::Refusal;
 use throng_http::awake::within;
 use throng_wire::{Event, GENERATE, NEWEST_VERSION, VERSION_HEADER};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use throng_core::health::Probe;
+use throng_core::fleet::health::Probe;
 use throng_core::request::{Priority, SamplingParams, TenantId};
 use throng_http::awake::within;
 use tokio::time::Instant;

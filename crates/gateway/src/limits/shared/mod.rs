@@ -1,5 +1,5 @@
 //! Limits over several gateways: asks Redis for shares of them, off the way of requests. Does not decide:
-//! `throng_core::limits::shared` does.
+//! `throng_core::fleet::limits::shared` does.
 
 mod script;
 mod watch;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisError, TlsCertificates};
-use throng_core::limits::shared::{LeaseReply, LeaseRequest};
+use throng_core::fleet::limits::shared::{LeaseReply, LeaseRequest};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 

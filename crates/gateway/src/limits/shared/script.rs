@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redis::aio::ConnectionLike;
 use redis::{ErrorKind, RedisError, Script};
-use throng_core::limits::shared::{Amounts, LeaseReply, LeaseReplyEntry, LeaseRequest};
+use throng_core::fleet::limits::shared::{Amounts, LeaseReply, LeaseReplyEntry, LeaseRequest};
 
 /// Keys have a common hash tag, so that they are on one node of a cluster.
 const PREFIX: &str = "throng:{limits}:";
@@ -78,7 +78,7 @@ fn read(numbers: &[u64], short: Vec<String>, n_entries: usize) -> Result<LeaseRe
 mod tests {
     use super::*;
     use fastrand::Rng;
-    use throng_core::limits::shared::{LeaseRequestEntry, Pool};
+    use throng_core::fleet::limits::shared::{LeaseRequestEntry, Pool};
     use throng_testkit::redis::RedisServer;
 
     const N_STEPS: usize = 3_000;

@@ -5,7 +5,7 @@ use std::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::MetricType;
-use throng_core::health::State;
+use throng_core::fleet::health::State;
 
 use crate::metrics::AtScrape;
 

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use throng_core::rollout::{Plan, Stage};
+use throng_core::fleet::rollout::{Plan, Stage};
 use throng_core::time::Nanos;
 
 use super::super::generate;

@@ -3,8 +3,8 @@
 
 use crate::harness::{Server, Setup, chat, completion};
 use serde_json::{Value, json};
-use throng_core::batch::SequenceError;
 use throng_core::constraint::ConstraintError;
+use throng_core::scheduling::batch::SequenceError;
 
 /// A server that fails the sequences of every request.
 async fn failing(error: SequenceError) -> Server {

@@ -3,7 +3,7 @@
 
 use crate::harness::{END, Reply, Server, Setup, chat, completion};
 use serde_json::{Value, json};
-use throng_core::batch::{ScheduledBatch, ScheduledSequence, StepOutput, TokenLogprob};
+use throng_core::scheduling::batch::{ScheduledBatch, ScheduledSequence, StepOutput, TokenLogprob};
 use throng_gateway::{Gateway, GatewayConfig, ModerationRule};
 
 const ANSWER: &str = "The password is hunter2, keep it.";

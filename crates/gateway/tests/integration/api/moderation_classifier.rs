@@ -10,7 +10,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
-use throng_core::batch::{ScheduledBatch, ScheduledSequence, StepOutput, TokenLogprob};
+use throng_core::scheduling::batch::{ScheduledBatch, ScheduledSequence, StepOutput, TokenLogprob};
 use throng_gateway::{ClassifierConfig, OnFailure};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;

@@ -3,7 +3,7 @@
 
 use crate::harness::{Client, END, Server, Setup, byte_tokenizer, chat};
 use serde_json::{Value, json};
-use throng_core::batch::{ScheduledBatch, ScheduledSequence, StepOutput, TokenLogprob};
+use throng_core::scheduling::batch::{ScheduledBatch, ScheduledSequence, StepOutput, TokenLogprob};
 use throng_text::{AnswerFormat, ReasoningFormat, ToolCallFormat};
 
 /// Marks before and after the text of a prompt that is to be the answer.

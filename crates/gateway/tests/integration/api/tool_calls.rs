@@ -3,8 +3,8 @@
 
 use crate::harness::{Client, END, Server, Setup, byte_tokenizer, chat};
 use serde_json::{Value, json};
-use throng_core::batch::{ScheduledBatch, ScheduledSequence, StepOutput, TokenLogprob};
 use throng_core::request::GenerationDefaults;
+use throng_core::scheduling::batch::{ScheduledBatch, ScheduledSequence, StepOutput, TokenLogprob};
 use throng_text::{AnswerFormat, ReasoningFormat, ToolCallFormat};
 
 /// Answers every prompt of a request with a penalty (only those bring their prompt along) with the text

@@ -3,7 +3,7 @@
 
 use crate::harness::{Client, Server, Setup, VOCABULARY, byte_tokenizer_with, chat};
 use serde_json::{Map, Value, json};
-use throng_core::executor::ExecutorCapacity;
+use throng_core::scheduling::executor::ExecutorCapacity;
 use throng_testkit::nightly::amount;
 use throng_text::{AnswerFormat, ReasoningFormat, ToolCallFormat};
 

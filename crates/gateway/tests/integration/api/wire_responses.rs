@@ -14,8 +14,8 @@ use throng_api::openai::models;
 use throng_api::openai::response::{Envelope, Finish, SYSTEM_FINGERPRINT, chat_id};
 use throng_api::openai::usage::Usage;
 use throng_api::spec::StreamOptions;
-use throng_core::batch::TokenLogprob;
 use throng_core::request::{FinishReason, TokenId};
+use throng_core::scheduling::batch::TokenLogprob;
 use throng_fleet::replica::TokenReport;
 
 const ENVELOPE: Envelope<'_> = Envelope { id: "chatcmpl-1", created: 7, model: "m" };

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use fastrand::Rng;
-use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::batch::{ScheduledBatch, SequenceError, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_engine::{Engine, EngineConfig, EngineHandle};
 use throng_testkit::paper_executor::PaperExecutor;
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::harness::{Client, PATIENCE, completion};
 use crate::running_worker::{RunningWorker, all_ready, gateway_with, until};
 use serde_json::{Value, json};
-use throng_core::batch::{ScheduledBatch, StepOutput};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::batch::{ScheduledBatch, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_gateway::{Fleet, GatewayConfig, RoutingPolicy};
 use throng_testkit::paper_executor::PaperExecutor;
 

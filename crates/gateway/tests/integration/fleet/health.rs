@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{PATIENCE, Server, Setup, chat, completion, post_bytes};
 use serde_json::{Value, json};
-use throng_core::batch::{ScheduledBatch, StepOutput};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::batch::{ScheduledBatch, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_engine::{Engine, EngineConfig};
 use throng_testkit::paper_executor::PaperExecutor;
 

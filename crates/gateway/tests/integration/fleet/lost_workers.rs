@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::harness::{Client, PATIENCE, completion, post_bytes};
 use crate::running_worker::{RunningWorker, all_ready, gateway, gateway_at, gateway_with, until};
 use serde_json::json;
-use throng_core::batch::{ScheduledBatch, StepOutput};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::batch::{ScheduledBatch, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_testkit::paper_executor::PaperExecutor;
 use tokio::task::JoinSet;
 

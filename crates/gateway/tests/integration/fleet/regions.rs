@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::harness::{Client, MAX_LEN, PATIENCE, Reply, Server, Setup, completion, post_bytes};
 use crate::running_worker::{RunningWorker, TOKEN, all_ready, serve, until};
 use serde_json::{Value, json};
-use throng_core::batch::{ScheduledBatch, StepOutput};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::batch::{ScheduledBatch, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_gateway::{
     Fleet, FleetError, Gateway, GatewayConfig, ModelAlias, ReplicaConfig, ResidencyRule, RoutingConfig,
     Secret, ShadowConfig, WeightedModel,

@@ -4,7 +4,7 @@
 use crate::harness::{Client, VOCABULARY, completion, post_bytes};
 use crate::running_worker::{RunningWorker, TOKEN, all_ready, gateway, gateway_with, serve, until};
 use serde_json::{Value, json};
-use throng_core::block_hash::BlockKey;
+use throng_core::scheduling::block_hash::BlockKey;
 use throng_gateway::{Gateway, GatewayConfig, ModelAlias, ReplicaConfig, Secret, WeightedModel};
 use throng_wire::{ARTIFACTS, DESCRIBE, Description, GENERATE, STATUS, VERSION_HEADER, WATCH};
 

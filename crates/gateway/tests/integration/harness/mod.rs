@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use throng_core::batch::{ScheduledBatch, ScheduledSequence, StepOutput};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::GenerationDefaults;
+use throng_core::scheduling::batch::{ScheduledBatch, ScheduledSequence, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_engine::{Engine, EngineConfig, EngineHandle};
 use throng_gateway::{
     AdapterSettings, Gateway, GatewayConfig, GatewayError, Loading, PoolingModel, PoolingOutput, ServedModel,

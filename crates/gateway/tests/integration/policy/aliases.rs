@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::harness::{Client, PATIENCE, Reply};
 use crate::running_worker::{RunningWorker, gateway_with_operator};
 use serde_json::{Value, json};
-use throng_core::batch::{ScheduledBatch, StepOutput};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::batch::{ScheduledBatch, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_gateway::{Fleet, GatewayConfig, ModelAlias, Secret, ShadowConfig, WeightedModel};
 use throng_testkit::paper_executor::PaperExecutor;
 

@@ -10,7 +10,7 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
-use throng_core::executor::{Executor, ExecutorCapacity};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity};
 use throng_engine::{Engine, EngineConfig, EngineHandle};
 use throng_fleet::constraint::ModelGrammars;
 use throng_gateway::{

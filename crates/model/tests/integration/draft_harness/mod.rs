@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::harness;
 use fastrand::Rng;
-use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::constraint::TokenConstraint;
-use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{Request, RequestId, SamplingParams, TokenId};
-use throng_core::scheduler::{Counters, Event, Scheduler, SchedulerConfig};
+use throng_core::scheduling::batch::{ScheduledBatch, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity};
+use throng_core::scheduling::scheduler::{Counters, Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_model::kv_cache::KvDtype;
 use throng_model::runner::RunnerLimits;

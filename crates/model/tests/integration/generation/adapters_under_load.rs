@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use crate::models;
 use fastrand::Rng;
-use throng_core::batch::{ScheduledBatch, StepOutput};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{Adapter, AdapterId, Request, RequestId, SamplingParams};
-use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
+use throng_core::scheduling::batch::{ScheduledBatch, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::scheduler::{Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_kernels::quant::Format;
 use throng_model::adapter::{AdapterLimits, LoadedAdapter, RandomAdapter};

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use crate::models;
 use throng_checkpoint::gguf::Gguf;
-use throng_core::batch::{StepOutput, TokenLogprob};
-use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{
     BeamSearch, EarlyStopping, FinishReason, Request, RequestId, SamplingParams, TokenId,
 };
-use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
+use throng_core::scheduling::batch::{StepOutput, TokenLogprob};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity};
+use throng_core::scheduling::scheduler::{Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_kernels::Isa;
 use throng_kernels::quant::Format;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use throng_core::batch::{BlockId, BlockLocation, BlockMove, ScheduledBatch, StepOutput, Tier};
-use throng_core::block_exchange::{BlockExchangeError, ExportedBlocks};
-use throng_core::executor::{Executor, ExecutorError};
 use throng_core::request::SamplingParams;
+use throng_core::scheduling::batch::{BlockId, BlockLocation, BlockMove, ScheduledBatch, StepOutput, Tier};
+use throng_core::scheduling::block_exchange::{BlockExchangeError, ExportedBlocks};
+use throng_core::scheduling::executor::{Executor, ExecutorError};
 use throng_kernels::quant::Format;
 use throng_model::cpu_backend::CpuBackend;
 use throng_model::kv_cache::KvDtype;

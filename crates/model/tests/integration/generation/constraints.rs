@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use crate::harness::{BACKENDS, LIMITS};
-use throng_core::batch::{BlockId, NewSequence, ScheduledBatch, SequenceError, StepOutput};
 use throng_core::constraint::{ConstraintError, TokenConstraint, TokenMask};
-use throng_core::executor::Executor;
 use throng_core::request::{AdapterId, RequestId, SamplingParams, SequenceId, TokenId};
+use throng_core::scheduling::batch::{BlockId, NewSequence, ScheduledBatch, SequenceError, StepOutput};
+use throng_core::scheduling::executor::Executor;
 use throng_kernels::quant::Format;
 use throng_model::{LoadOptions, LoadedModel, RunnerOptions, load};
 use throng_testkit::tiny_model::TinyModel;

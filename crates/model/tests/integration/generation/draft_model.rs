@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::batch::{ScheduledBatch, StepOutput};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{Request, RequestId, SamplingParams};
-use throng_core::scheduler::{Counters, Event, Scheduler, SchedulerConfig, SpeculationMethod};
+use throng_core::scheduling::batch::{ScheduledBatch, StepOutput};
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::scheduling::scheduler::{Counters, Event, Scheduler, SchedulerConfig, SpeculationMethod};
 use throng_core::time::{Nanos, Timestamp};
 use throng_kernels::quant::Format;
 use throng_model::drafting::DraftingExecutor;

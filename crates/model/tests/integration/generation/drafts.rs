@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use throng_checkpoint::gguf::Gguf;
-use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::request::{Request, SamplingParams, TokenId};
-use throng_core::scheduler::{Counters, SchedulerConfig, SpeculationMethod};
+use throng_core::scheduling::batch::{ScheduledBatch, StepOutput};
+use throng_core::scheduling::scheduler::{Counters, SchedulerConfig, SpeculationMethod};
 use throng_kernels::Isa;
 use throng_kernels::quant::Format;
 use throng_model::arch::Architecture;

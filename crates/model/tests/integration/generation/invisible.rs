@@ -12,12 +12,12 @@ use std::sync::Arc;
 use crate::{harness, models};
 use fastrand::Rng;
 use throng_checkpoint::gguf::Gguf;
-use throng_core::batch::StepOutput;
-use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{
     Adapter, AdapterId, BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams,
 };
-use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
+use throng_core::scheduling::batch::StepOutput;
+use throng_core::scheduling::executor::{Executor, ExecutorCapacity};
+use throng_core::scheduling::scheduler::{Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_kernels::Isa;
 use throng_kernels::quant::Format;

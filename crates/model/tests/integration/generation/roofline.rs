@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use throng_checkpoint::gguf::Gguf;
 use throng_checkpoint::safetensors::SafetensorsFolder;
 use throng_checkpoint::{ByteTensor, TensorSource, TensorView};
-use throng_core::forward_work::{Steps, Work};
+use throng_core::scheduling::forward_work::{Steps, Work};
 use throng_kernels::quant::Format;
 use throng_model::arch::Architecture;
 use throng_model::decoder::weights::DecoderWeights;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use fastrand::Rng;
-use throng_core::batch::{ChosenToken, SequenceError};
 use throng_core::request::{SamplingParams, TokenId};
+use throng_core::scheduling::batch::{ChosenToken, SequenceError};
 use throng_model::sampler::{Sampler, SamplingInput, philox};
 
 /// Reference: every token that may be chosen with its probability, most likely first (ties by id).

@@ -1,9 +1,9 @@
 //! Masks in the sampler: they leave what they allow and nothing else, whatever the other parameters say.
 
 use fastrand::Rng;
-use throng_core::batch::SequenceError;
 use throng_core::constraint::TokenMask;
 use throng_core::request::{SamplingParams, TokenId};
+use throng_core::scheduling::batch::SequenceError;
 use throng_model::sampler::{Sampler, SamplingInput};
 
 fn sample(

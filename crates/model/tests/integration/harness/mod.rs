@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use safetensors::SafeTensors;
-use throng_core::batch::{
+use throng_core::request::{AdapterId, RequestId, SamplingParams, SequenceId};
+use throng_core::scheduling::batch::{
     BLOCK_TOKENS, BlockId, ChosenToken, MemorySlot, NewSequence, ScheduledBatch, StateShare, StepOutput,
 };
-use throng_core::executor::Executor;
-use throng_core::request::{AdapterId, RequestId, SamplingParams, SequenceId};
+use throng_core::scheduling::executor::Executor;
 use throng_model::BackendKind;
 use throng_model::kv_cache::KvDtype;
 use throng_model::runner::RunnerLimits;

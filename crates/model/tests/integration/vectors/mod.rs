@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use safetensors::SafeTensors;
-use throng_core::batch::{BLOCK_TOKENS, BlockId, NewSequence, ScheduledBatch, StepOutput};
-use throng_core::executor::Executor;
 use throng_core::request::{RequestId, SamplingParams, SequenceId};
+use throng_core::scheduling::batch::{BLOCK_TOKENS, BlockId, NewSequence, ScheduledBatch, StepOutput};
+use throng_core::scheduling::executor::Executor;
 use throng_model::LoadedModel;
 use throng_model::kv_cache::KvDtype;
 use throng_model::runner::RunnerLimits;

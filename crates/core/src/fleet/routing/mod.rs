@@ -1,0 +1,16 @@
+//! Which replica a request goes to. Plain structs that are told what the replicas report and what was sent to
+//! them; they do not know connections or replica health: the caller passes the eligible replicas.
+
+mod load;
+mod places;
+mod policy;
+mod prefixes;
+#[cfg(test)]
+mod regions_under_load;
+mod router;
+
+pub use load::{LoadReport, REPORT_LIFETIME, ReplicaId, Ticket};
+pub use places::{EVERYONE, MAX_REGIONS, Region, Residency, UNMEASURED, is_region_name};
+pub use policy::{Policy, UnknownPolicy};
+pub use prefixes::{CachedPrefixes, PrefixIndex};
+pub use router::{Choice, Query, Router};

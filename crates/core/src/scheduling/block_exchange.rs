@@ -1,0 +1,138 @@
+//! Blocks as bytes that another executor can take over: the layout that names them, and why they are refused.
+//! Does not know how they are sent and what the bytes mean.
+
+use std::sync::Arc;
+
+use crate::scheduling::batch::BlockId;
+use crate::scheduling::block_hash::BlockNamespace;
+
+/// Layout of a block's bytes in an executor. Blocks pass between executors with equal layouts only, where
+/// they give equal bits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockLayout {
+    /// The fingerprint of the model: equal for models whose outputs are equal to the bit.
+    pub model: Arc<str>,
+    /// The type of keys and values.
+    pub kv_type: Arc<str>,
+    /// The name of the layout, with its version.
+    pub name: Arc<str>,
+    /// Bytes of one block over all layers.
+    pub n_bytes: usize,
+}
+
+impl BlockLayout {
+    /// The namespace of the blocks' names. It does not depend on the layout: a block has one name in every
+    /// layout.
+    pub fn namespace(&self) -> BlockNamespace {
+        BlockNamespace::new(&self.model, &self.kv_type)
+    }
+
+    /// Checks that blocks in the layout `theirs` can be taken over.
+    ///
+    /// # Errors
+    /// The first difference: of the model, the type of keys and values, the name of the layout, the size of a
+    /// block.
+    pub fn check(&self, theirs: &Self) -> Result<(), BlockExchangeError> {
+        let mismatch =
+            |ours: &Arc<str>, theirs: &Arc<str>| Mismatch { ours: ours.clone(), theirs: theirs.clone() };
+        if self.model != theirs.model {
+            return Err(BlockExchangeError::OtherModel(mismatch(&self.model, &theirs.model)));
+        }
+        if self.kv_type != theirs.kv_type {
+            return Err(BlockExchangeError::OtherKvType(mismatch(&self.kv_type, &theirs.kv_type)));
+        }
+        if self.name != theirs.name {
+            return Err(BlockExchangeError::OtherLayout(mismatch(&self.name, &theirs.name)));
+        }
+        if self.n_bytes != theirs.n_bytes {
+            return Err(BlockExchangeError::WrongSize { n_bytes: theirs.n_bytes, expected: self.n_bytes });
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of blocks, one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportedBlocks {
+    /// Layout of the bytes.
+    pub layout: BlockLayout,
+    /// [`BlockLayout::n_bytes`] for each block.
+    pub bytes: Vec<u8>,
+}
+
+impl ExportedBlocks {
+    /// Checks that an executor with the layout `ours` can take them over into `n_blocks` blocks.
+    ///
+    /// # Errors
+    /// When the layouts differ, or the bytes are not those of as many blocks.
+    pub fn check(&self, ours: &BlockLayout, n_blocks: usize) -> Result<(), BlockExchangeError> {
+        ours.check(&self.layout)?;
+        match n_blocks.checked_mul(ours.n_bytes) {
+            Some(expected) if expected == self.bytes.len() => Ok(()),
+            expected => Err(BlockExchangeError::WrongSize {
+                n_bytes: self.bytes.len(),
+                expected: expected.unwrap_or(usize::MAX),
+            }),
+        }
+    }
+}
+
+/// Two names that should be equal.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{theirs}, not {ours}")]
+pub struct Mismatch {
+    /// The name here.
+    pub ours: Arc<str>,
+    /// The name that came with the blocks.
+    pub theirs: Arc<str>,
+}
+
+/// Reason why blocks were not exported or imported. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BlockExchangeError {
+    /// The executor's blocks cannot leave it, and it takes none over.
+    #[error("the executor does not exchange blocks")]
+    Unsupported,
+    /// A step in flight may write to the blocks.
+    #[error("a step is in flight")]
+    StepInFlight,
+    /// The block does not exist.
+    #[error("block {} of {n_blocks}", .block.0)]
+    NoSuchBlock {
+        /// The block.
+        block: BlockId,
+        /// Blocks that there are.
+        n_blocks: u32,
+    },
+    /// The blocks are those of another model.
+    #[error("blocks of another model: {0}")]
+    OtherModel(Mismatch),
+    /// Keys and values have another type.
+    #[error("keys and values of another type: {0}")]
+    OtherKvType(Mismatch),
+    /// The bytes are laid out in another way.
+    #[error("blocks in another layout: {0}")]
+    OtherLayout(Mismatch),
+    /// The bytes are not those of as many blocks.
+    #[error("{n_bytes} bytes of blocks, not {expected}")]
+    WrongSize {
+        /// Bytes that came.
+        n_bytes: usize,
+        /// Bytes of these blocks.
+        expected: usize,
+    },
+    /// The device failed.
+    #[error("the device failed: {0}")]
+    Device(String),
+}
+
+/// Checks that blocks exist.
+///
+/// # Errors
+/// The first that does not.
+pub fn check_blocks(blocks: &[BlockId], n_blocks: u32) -> Result<(), BlockExchangeError> {
+    match blocks.iter().find(|block| block.0 >= n_blocks) {
+        Some(&block) => Err(BlockExchangeError::NoSuchBlock { block, n_blocks }),
+        None => Ok(()),
+    }
+}

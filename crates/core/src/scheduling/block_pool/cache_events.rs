@@ -1,0 +1,219 @@
+//! What changes in the prefix cache, for those who choose replicas by it. Recorded only where somebody asks.
+//! Does not know who reads.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use crate::scheduling::block_hash::BlockKey;
+
+/// One change of a prefix cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheEvent {
+    /// A block can be found from now on.
+    Stored(BlockKey),
+    /// The block cannot be found any more.
+    Removed(BlockKey),
+    /// None of the blocks before can be found any more.
+    Cleared,
+}
+
+/// The changes since they were taken last. There are never more than the pool has blocks, by twice and one:
+/// past that they are replaced by a list of all that is cached.
+#[derive(Debug, Default)]
+pub(super) struct CacheEvents {
+    /// `None`: nobody asks.
+    events: Option<Vec<CacheEvent>>,
+}
+
+impl CacheEvents {
+    /// Records from now on; `names` are those that can be found now.
+    pub fn begin(&mut self, names: impl Iterator<Item = BlockKey>) {
+        self.events = Some(all(names));
+    }
+
+    pub fn is_recording(&self) -> bool {
+        self.events.is_some()
+    }
+
+    /// Notes a change. Whether there are too many since they were taken: then [`Self::begin`] must be called
+    /// anew.
+    #[must_use]
+    pub fn note(&mut self, event: CacheEvent, n_blocks: usize) -> bool {
+        let Some(events) = &mut self.events else { return false };
+        events.push(event);
+        events.len() > 2 * n_blocks + 1
+    }
+
+    /// Hands out what has changed.
+    pub fn take(&mut self) -> Vec<CacheEvent> {
+        self.events.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+}
+
+fn all(names: impl Iterator<Item = BlockKey>) -> Vec<CacheEvent> {
+    std::iter::once(CacheEvent::Cleared).chain(names.map(CacheEvent::Stored)).collect()
+}
+
+/// Changes that a reader of a [`CacheLog`] has not seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CacheNews {
+    /// Whether earlier knowledge is void: `stored` is all there is.
+    pub is_snapshot: bool,
+    /// Blocks that can be found.
+    pub stored: Vec<BlockKey>,
+    /// Blocks that cannot be found any more.
+    pub removed: Vec<BlockKey>,
+}
+
+impl CacheNews {
+    /// Whether it says nothing.
+    pub fn is_empty(&self) -> bool {
+        !self.is_snapshot && self.stored.is_empty() && self.removed.is_empty()
+    }
+
+    /// Keeps the first `n` blocks of each list.
+    #[must_use]
+    pub fn limited_to(mut self, n: usize) -> Self {
+        self.stored.truncate(n);
+        self.removed.truncate(n);
+        self
+    }
+}
+
+/// Position of a reader in a [`CacheLog`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheCursor(Option<u64>);
+
+/// The latest changes of a prefix cache for several readers, and all names for those who missed some.
+#[derive(Debug)]
+pub struct CacheLog {
+    max_events: usize,
+    /// The number of the oldest event that is kept.
+    first: u64,
+    events: VecDeque<CacheEvent>,
+    names: BTreeSet<BlockKey>,
+}
+
+impl CacheLog {
+    /// Keeps at most `max_events`. The names are as many as the pool has blocks.
+    pub fn new(max_events: usize) -> Self {
+        Self { max_events, first: 0, events: VecDeque::new(), names: BTreeSet::new() }
+    }
+
+    /// Adds changes in their order.
+    pub fn extend(&mut self, events: impl IntoIterator<Item = CacheEvent>) {
+        for event in events {
+            match event {
+                CacheEvent::Stored(name) => {
+                    self.names.insert(name);
+                }
+                CacheEvent::Removed(name) => {
+                    self.names.remove(&name);
+                }
+                CacheEvent::Cleared => self.names.clear(),
+            }
+            self.events.push_back(event);
+            if self.events.len() > self.max_events {
+                self.events.pop_front();
+                self.first += 1;
+            }
+        }
+    }
+
+    /// Returns the changes that a reader has not seen: a few, or everything if it is new or too far behind.
+    pub fn read(&self, cursor: &mut CacheCursor) -> CacheNews {
+        let end = self.first + self.events.len() as u64;
+        let before = cursor.0.replace(end);
+        let skipped = before.and_then(|at| at.checked_sub(self.first));
+        let unseen = skipped.map(|n| self.events.range(n as usize..));
+        match unseen {
+            Some(events) if !events.clone().any(|event| *event == CacheEvent::Cleared) => changes(events),
+            _ => CacheNews {
+                is_snapshot: true,
+                stored: self.names.iter().copied().collect(),
+                removed: Vec::new(),
+            },
+        }
+    }
+}
+
+/// Only the last change of a name counts.
+fn changes<'a>(events: impl Iterator<Item = &'a CacheEvent>) -> CacheNews {
+    let (mut stored, mut removed) = (BTreeSet::new(), BTreeSet::new());
+    for event in events {
+        match *event {
+            CacheEvent::Stored(name) => {
+                removed.remove(&name);
+                stored.insert(name);
+            }
+            CacheEvent::Removed(name) => {
+                stored.remove(&name);
+                removed.insert(name);
+            }
+            CacheEvent::Cleared => {}
+        }
+    }
+    CacheNews {
+        is_snapshot: false,
+        stored: stored.into_iter().collect(),
+        removed: removed.into_iter().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Readers that read now and then, and one that is always behind, know after each reading what is cached.
+    #[test]
+    fn readers_know_what_is_cached() {
+        let mut random = 7_u64;
+        let mut below = |bound: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % bound
+        };
+        let mut log = CacheLog::new(20);
+        let mut truth = BTreeSet::new();
+        let mut readers =
+            [(CacheCursor::default(), BTreeSet::new(), 3), (CacheCursor::default(), BTreeSet::new(), 60)];
+        let mut n_snapshots = [0, 0];
+        for step in 0..5_000 {
+            let name = BlockKey(below(15));
+            let event = match below(200) {
+                0 => CacheEvent::Cleared,
+                1..100 => CacheEvent::Stored(name),
+                _ => CacheEvent::Removed(name),
+            };
+            match event {
+                CacheEvent::Cleared => truth.clear(),
+                CacheEvent::Stored(name) => {
+                    truth.insert(name);
+                }
+                CacheEvent::Removed(name) => {
+                    truth.remove(&name);
+                }
+            }
+            log.extend([event]);
+            for (idx, (cursor, known, interval)) in readers.iter_mut().enumerate() {
+                if step % *interval != 0 {
+                    continue;
+                }
+                let news = log.read(cursor);
+                if news.is_snapshot {
+                    known.clear();
+                    n_snapshots[idx] += 1;
+                }
+                known.retain(|name| !news.removed.contains(name));
+                known.extend(news.stored);
+                assert_eq!(*known, truth, "reader {idx} at step {step}");
+                assert!(log.read(cursor).is_empty());
+            }
+        }
+        assert!(n_snapshots[0] < 60, "the one that keeps up gets changes: {n_snapshots:?}");
+        assert!(n_snapshots[1] > 80, "the one that is behind gets everything: {n_snapshots:?}");
+    }
+}

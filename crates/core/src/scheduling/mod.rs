@@ -1,0 +1,21 @@
+//! Decisions inside one engine: which tokens of which sequences a step computes, in which blocks and slots,
+//! and what the results mean. Does not know replicas and fleets.
+
+pub mod admission;
+pub mod batch;
+pub mod beam_search;
+pub mod block_exchange;
+pub mod block_hash;
+pub mod block_pool;
+pub mod block_table;
+pub mod executor;
+pub mod forward_work;
+pub mod masks;
+pub mod scheduler;
+pub mod sequence;
+mod service_rate;
+pub mod slot_pool;
+pub mod speculation;
+mod step_output;
+
+pub use service_rate::{ServiceRate, StepTime};

@@ -1,0 +1,38 @@
+//! Which sequences go on in the next step before the one that chooses their token has ended: the token is
+//! carried from step to step without reaching the host. If it turns out to end the sequence, the share in the
+//! next step is dropped. Does not know which sequences have room in a step.
+
+use super::SchedulerConfig;
+use crate::scheduling::admission::Admission;
+use crate::scheduling::sequence::{Running, Sequence};
+
+/// State beside the sequence on which carrying a token depends.
+pub(super) struct Ahead {
+    makes_drafts: bool,
+    max_sequence_tokens: usize,
+}
+
+impl Ahead {
+    pub(super) fn new(config: &SchedulerConfig, admission: &Admission) -> Self {
+        Self {
+            makes_drafts: config.max_draft_tokens > 0
+                && (config.speculation.looks_up() || config.speculation.asks_draft_model()),
+            max_sequence_tokens: admission.max_sequence_tokens(),
+        }
+    }
+
+    /// Whether the token at `position` of a sequence, once it is chosen, can be carried into the next step:
+    /// nothing on the host needs to know it (a constraint, penalties, a beam search, what guesses the tokens
+    /// after it), and the sequence does not end with it because of its length.
+    pub(super) fn can_carry(&self, sequence: &Sequence<Running>, position: usize) -> bool {
+        let (request, n_tokens) = (&sequence.request, position + 1);
+        let sampling = &request.sampling;
+        let is_needed_on_host = request.constraint.is_some()
+            || sampling.reads_history()
+            || sampling.beams.is_some()
+            || (self.makes_drafts && sampling.max_draft_tokens > 0);
+        let is_longest = n_tokens - sequence.n_prompt() >= sampling.max_tokens as usize
+            || n_tokens >= self.max_sequence_tokens;
+        !is_needed_on_host && !is_longest
+    }
+}

@@ -1,0 +1,101 @@
+//! What an operator may choose about scheduling. Does not know files and flags.
+
+use crate::scheduling::executor::ExecutorCapacity;
+
+/// Settings of planning, and bounds on waiting requests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SchedulerConfig {
+    /// Most new tokens in one step. At least 1; the executor's own limit holds too.
+    pub max_batch_tokens: u32,
+    /// Most sequences that run at once. At least 1; the executor's own limit holds too.
+    pub max_batch_sequences: u32,
+    /// While somebody is being given tokens, chunks of prompts are cut so that a step is expected to last at
+    /// most this long; on a machine too slow for that, at most half as long again as it would without them.
+    pub inter_token_target_ms: u32,
+    /// Most requests that wait for their first step.
+    pub max_queued_requests: u32,
+    /// Most prompt tokens of the requests that wait for their first step.
+    pub max_queued_tokens: u64,
+    /// Most drafts of one sequence in one step. They take what a step has left when all have their tokens; 0:
+    /// none are verified.
+    pub max_draft_tokens: u32,
+    /// Source of drafts when the executor proposes none.
+    pub speculation: SpeculationMethod,
+    /// Fewest tokens at the end of a sequence that must have occurred in it before, for prompt lookup to
+    /// propose what followed them there. At least 1.
+    pub prompt_lookup_min: u32,
+    /// Whether requests of a tenant share the blocks of common prefixes. Continuations of one request always
+    /// do.
+    pub prefix_caching: bool,
+    /// Order of waiting requests.
+    pub policy: SchedulingPolicy,
+}
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self {
+            max_batch_tokens: 512,
+            max_batch_sequences: 128,
+            inter_token_target_ms: 120,
+            max_queued_requests: 1024,
+            max_queued_tokens: 4_000_000,
+            max_draft_tokens: 16,
+            speculation: SpeculationMethod::PromptLookup,
+            prompt_lookup_min: 3,
+            prefix_caching: true,
+            policy: SchedulingPolicy::Priority,
+        }
+    }
+}
+
+impl SchedulerConfig {
+    /// Reduces it to what an executor of this capacity can do.
+    pub(super) fn within(self, capacity: &ExecutorCapacity) -> Self {
+        let max_batch_tokens = self.max_batch_tokens.min(capacity.max_batch_tokens).max(1);
+        // No more run than can each have a token a step: the others would only hold blocks.
+        let most_sequences = capacity.max_batch_sequences.clamp(1, max_batch_tokens);
+        let (most_sequences, max_draft_tokens) = match capacity.n_state_slots {
+            0 => (most_sequences, self.max_draft_tokens),
+            // A rejected draft would have changed the state.
+            n_state_slots => (most_sequences.min(n_state_slots), 0),
+        };
+        let max_batch_sequences = self.max_batch_sequences.clamp(1, most_sequences);
+        Self { max_batch_tokens, max_batch_sequences, max_draft_tokens, ..self }
+    }
+}
+
+/// Source of drafts when the executor proposed none. The outcome of requests does not depend on it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SpeculationMethod {
+    /// Nowhere.
+    None,
+    /// From the sequence itself: what followed where its end occurred before, while that is expected to pay.
+    #[default]
+    PromptLookup,
+    /// From the executor's draft model, as many as are expected to pay.
+    DraftModel,
+    /// From both: each sequence takes the source that was right more often of late.
+    DraftModelAndPromptLookup,
+}
+
+impl SpeculationMethod {
+    /// Whether drafts are looked up in the sequence.
+    pub fn looks_up(self) -> bool {
+        matches!(self, Self::PromptLookup | Self::DraftModelAndPromptLookup)
+    }
+
+    /// Whether the executor's draft model is asked for drafts.
+    pub fn asks_draft_model(self) -> bool {
+        matches!(self, Self::DraftModel | Self::DraftModelAndPromptLookup)
+    }
+}
+
+/// Order of waiting requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SchedulingPolicy {
+    /// Priorities are ignored.
+    Fcfs,
+    /// The smaller priority goes first among the requests of one tenant.
+    #[default]
+    Priority,
+}

@@ -1,0 +1,183 @@
+//! What drafts cost and what they are worth, in expected time. Does not know which tokens they are.
+
+use crate::scheduling::scheduler::step_time::{StepShape, StepTimeModel};
+use crate::scheduling::sequence::{Running, Sequence};
+
+/// A draft is computed if its expected gain is at least this many times its expected cost: neither the
+/// estimate of acceptance nor that of time is exact.
+const MARGIN: f64 = 1.25;
+
+/// A step in which the sequences that have a token chosen compute one token each, without chunks and drafts:
+/// what a token costs that is not drafted. Chunks are left out, because they would be computed anyway.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Undrafted {
+    shape: StepShape,
+    /// Output tokens that it settles.
+    n_settled: usize,
+}
+
+impl Undrafted {
+    pub(super) fn plus(self, sequence: &Sequence<Running>) -> Self {
+        let shape = self.shape.plus(StepShape::of_sequence(sequence.tokens().len() - 1, 1));
+        Self { shape, n_settled: self.n_settled + 1 }
+    }
+
+    /// The price of drafts in this step; none before a step was timed.
+    pub(super) fn price<'a>(
+        &self,
+        step_time: &'a StepTimeModel,
+        draft_time: &'a StepTimeModel,
+    ) -> Option<DraftPrice<'a>> {
+        let ms = step_time.predict_ms(self.shape)?;
+        let ms_of_token = ms / self.n_settled as f64;
+        Some(DraftPrice { shape: self.shape, ms, ms_of_token, step_time, draft_time })
+    }
+}
+
+/// The price of drafts in a step. Draft `j` of a sequence is worth `acceptance^j` tokens; it must give more
+/// tokens in the time that it adds to the step than the step gives in the same time without drafts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DraftPrice<'a> {
+    shape: StepShape,
+    /// The step without drafts.
+    ms: f64,
+    /// The time in which the step without drafts settles a token.
+    ms_of_token: f64,
+    step_time: &'a StepTimeModel,
+    /// Times of passes of the draft model.
+    draft_time: &'a StepTimeModel,
+}
+
+impl DraftPrice<'_> {
+    /// Number of drafts at the positions from `start` on, at most `most`, that are worth being verified if
+    /// each is accepted with probability `acceptance` after all before it.
+    pub(super) fn n_worthwhile(&self, acceptance: f64, start: usize, most: usize) -> usize {
+        self.n_worth(acceptance, self.verifying_ms(start), most)
+    }
+
+    /// The same of drafts that a draft model has to make, in passes that are there for others anyway.
+    pub(super) fn n_worth_making(&self, acceptance: f64, start: usize, most: usize) -> usize {
+        let one = StepShape::of_sequence(start, 1);
+        let (Some(alone), Some(beside)) =
+            (self.draft_time.predict_ms(one), self.draft_time.predict_ms(one.plus(one)))
+        else {
+            // One pass tells how long it takes.
+            return self.n_worthwhile(acceptance, start, most.min(1));
+        };
+        self.n_worth(acceptance, self.verifying_ms(start) + (beside - alone), most)
+    }
+
+    /// Whether a pass of the draft model is worth its time that makes, for each of `sequences`, draft number
+    /// `depth` at `start + depth`, accepted with probability `acceptance^depth`. Each is an acceptance and a
+    /// start.
+    pub(super) fn is_pass_worthwhile(
+        &self,
+        depth: usize,
+        sequences: impl Iterator<Item = (f64, usize)>,
+    ) -> bool {
+        let (mut shape, mut verifying_ms, mut n_gained) = (StepShape::default(), 0.0, 0.0);
+        for (acceptance, start) in sequences {
+            shape = shape.plus(StepShape::of_sequence(start + depth, 1));
+            verifying_ms += self.verifying_ms(start + depth);
+            n_gained += acceptance.powi(depth as i32);
+        }
+        let making_ms = self.draft_time.predict_ms(shape).unwrap_or(0.0);
+        shape.n_tokens > 0 && n_gained * self.ms_of_token > MARGIN * (verifying_ms + making_ms)
+    }
+
+    fn n_worth(&self, acceptance: f64, cost_ms: f64, most: usize) -> usize {
+        let least_worth = MARGIN * cost_ms / self.ms_of_token;
+        let worth = std::iter::successors(Some(acceptance), |worth| Some(worth * acceptance));
+        worth.take(most).take_while(|&worth| worth > least_worth).count()
+    }
+
+    /// The time that one more token at `position` adds to the step.
+    fn verifying_ms(&self, position: usize) -> f64 {
+        let with_one_more = self.shape.plus(StepShape::of_sequence(position, 1));
+        self.step_time.predict_ms(with_one_more).unwrap_or(self.ms) - self.ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Nanos;
+
+    /// A machine whose steps take `a + b · tokens` ms.
+    fn machine(a: f64, b: f64) -> StepTimeModel {
+        let mut model = StepTimeModel::default();
+        for n in [1, 2, 4, 8, 16, 64, 256] {
+            let shape = StepShape::of_sequence(0, n);
+            model.observe(shape, Nanos(((a + b * n as f64) * 1e6) as u64));
+        }
+        model
+    }
+
+    fn step(n_users: usize) -> Undrafted {
+        let shape = StepShape { n_tokens: n_users, n_attended: n_users };
+        Undrafted { shape, n_settled: n_users }
+    }
+
+    /// Drafts of each of `n_users` whose steps give a token each.
+    fn n_drafts(model: &StepTimeModel, n_users: usize, acceptance: f64) -> usize {
+        let untimed = StepTimeModel::default();
+        step(n_users).price(model, &untimed).map_or(0, |price| price.n_worthwhile(acceptance, 1, 16))
+    }
+
+    /// The same of a draft model: each sequence's own number, as far as a pass for all is worth its time.
+    fn n_made(model: &StepTimeModel, of_draft: &StepTimeModel, n_users: usize, acceptance: f64) -> usize {
+        let price = step(n_users).price(model, of_draft).expect("it was timed");
+        let each = price.n_worth_making(acceptance, 1, 16);
+        let is_worthwhile =
+            |&depth: &usize| price.is_pass_worthwhile(depth, (0..n_users).map(|_| (acceptance, 1)));
+        (1..=each).take_while(is_worthwhile).count()
+    }
+
+    #[test]
+    fn more_drafts_the_more_are_accepted() {
+        let memory_bound = machine(20.0, 1.0);
+        let of = |acceptance| n_drafts(&memory_bound, 1, acceptance);
+        assert_eq!((of(0.05), of(0.5), of(0.99)), (0, 4, 16));
+        let all: Vec<usize> = (0..100).map(|percent| of(f64::from(percent) / 100.0)).collect();
+        assert!(all.is_sorted(), "{all:?}");
+    }
+
+    #[test]
+    fn fewer_drafts_the_fuller_the_batch() {
+        let (machine, of_draft) = (machine(20.0, 1.0), machine(2.0, 0.1));
+        let looked_up: Vec<usize> = (1..200).map(|n_users| n_drafts(&machine, n_users, 0.7)).collect();
+        let made: Vec<usize> = (1..200).map(|n_users| n_made(&machine, &of_draft, n_users, 0.7)).collect();
+        for all in [looked_up, made] {
+            assert!(all.is_sorted_by(|a, b| a >= b), "{all:?}");
+            assert!(all[0] > 2 && all[198] == 0, "{all:?}");
+        }
+    }
+
+    #[test]
+    fn no_drafts_where_tokens_take_all_the_time() {
+        let compute_bound = machine(0.0, 3.0);
+        for acceptance in [0.3, 0.5, 0.7, 0.799] {
+            assert_eq!(n_drafts(&compute_bound, 1, acceptance), 0, "{acceptance}");
+            assert_eq!(n_drafts(&compute_bound, 16, acceptance), 0, "{acceptance}");
+        }
+    }
+
+    #[test]
+    fn no_drafts_before_a_step_was_timed() {
+        assert_eq!(n_drafts(&StepTimeModel::default(), 1, 0.9), 0);
+    }
+
+    #[test]
+    fn a_dear_draft_model_makes_fewer_drafts() {
+        let model = machine(20.0, 1.0);
+        let of = |share: f64, acceptance| n_made(&model, &machine(20.0 * share, share), 1, acceptance);
+        let all: Vec<usize> = [0.01, 0.1, 0.3, 1.0].map(|share| of(share, 0.8)).into();
+        assert!(all.is_sorted_by(|a, b| a >= b) && all[0] > 5 && all[3] == 0, "{all:?}");
+        assert_eq!(of(1.0, 0.999), 0, "a draft model as slow as the model never pays");
+    }
+
+    #[test]
+    fn one_draft_tells_how_long_the_draft_model_takes() {
+        assert_eq!(n_made(&machine(20.0, 1.0), &StepTimeModel::default(), 1, 0.9), 1);
+    }
+}

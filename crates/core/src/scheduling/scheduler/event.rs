@@ -1,0 +1,99 @@
+//! What a step brought for those who wait for it, and the step itself. Does not know channels.
+
+use std::sync::Arc;
+
+use crate::request::{FinishReason, RequestId, SequenceId};
+use crate::scheduling::batch::{ChosenToken, ScheduledBatch, SequenceError};
+use crate::scheduling::scheduler::step_time::StepShape;
+use crate::time::Timestamp;
+use crate::timeline::Timeline;
+
+/// A step in flight. Whoever holds it must give it back, to [`Scheduler::complete`] or to
+/// [`Scheduler::fail`]; either consumes it, so that a step ends exactly once.
+///
+/// [`Scheduler::complete`]: super::Scheduler::complete
+/// [`Scheduler::fail`]: super::Scheduler::fail
+#[derive(Debug)]
+#[must_use = "a step that is not given back blocks the scheduler"]
+pub struct Step {
+    pub(super) batch: Arc<ScheduledBatch>,
+    pub(super) started: Timestamp,
+    pub(super) shape: StepShape,
+    /// Number of steps planned before it.
+    pub(super) number: u64,
+}
+
+impl Step {
+    /// The batch to run. Shared, so that an executor that hangs can be left alone with it.
+    pub fn batch(&self) -> &Arc<ScheduledBatch> {
+        &self.batch
+    }
+
+    /// Time at which it was planned.
+    pub fn started(&self) -> Timestamp {
+        self.started
+    }
+
+    /// Amount of its work.
+    pub fn shape(&self) -> StepShape {
+        self.shape
+    }
+}
+
+/// Event of a request. Events of one request come in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event<'a> {
+    /// A request left the queue: it runs, or it ended before.
+    Dequeued {
+        /// The request.
+        request: RequestId,
+    },
+    /// The log-probability of its next prompt token, when asked for: positions 1, 2, … once each.
+    PromptToken {
+        /// The request.
+        request: RequestId,
+        /// The prompt token at that position.
+        token: ChosenToken<'a>,
+    },
+    /// Its prompt is computed; comes once, before any output token.
+    PromptDone {
+        /// The request.
+        request: RequestId,
+        /// Prompt tokens that were found in the cache.
+        cached_tokens: u32,
+    },
+    /// An output token.
+    Token {
+        /// Index of the continuation.
+        sequence: SequenceId,
+        /// The token.
+        token: ChosenToken<'a>,
+    },
+    /// A continuation ended.
+    Finished {
+        /// Index of the continuation.
+        sequence: SequenceId,
+        /// Reason.
+        reason: FinishReason,
+        /// Times of its events.
+        timeline: Timeline,
+    },
+    /// The request ended with all its continuations.
+    Failed {
+        /// The request.
+        request: RequestId,
+        /// Reason.
+        failure: Failure,
+    },
+}
+
+/// Reason why a request failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The step that computed it failed as a whole.
+    #[error("the step failed")]
+    Step,
+    /// Its own sequence failed.
+    #[error(transparent)]
+    Sequence(#[from] SequenceError),
+}

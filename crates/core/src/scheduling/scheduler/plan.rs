@@ -1,0 +1,400 @@
+//! Planning a step. Those that lack one token come first, so that nobody who is being given tokens waits for
+//! a prompt; then those that catch up, in chunks; then who waits; then drafts. Prompts of tenants that ask
+//! for little are computed before ([`super::fairness`]). Does not know what the step will bring.
+
+use std::sync::Arc;
+
+use super::ahead::Ahead;
+use super::budget::StepBudget;
+use super::fairness::has_others;
+use super::shares::Lack;
+use super::step_time::StepShape;
+use super::{Emit, Event, Scheduler, Step};
+use crate::request::TokenId;
+use crate::scheduling::batch::{BLOCK_TOKENS, NewSequence};
+use crate::scheduling::block_table::blocks_for;
+use crate::scheduling::sequence::{Running, Sequence, Share};
+use crate::time::Timestamp;
+use crate::timeline::request_trace::QueueCause;
+
+/// Token in the place of one that the executor carries from the step before; it is not read.
+const CARRIED: TokenId = 0;
+
+/// On a machine too slow for the target, chunks may make a step this many times as long as it would be
+/// without.
+const MOST_SLOWDOWN: f64 = 1.5;
+
+impl Scheduler {
+    /// Begins the next step; none when nothing is to be done.
+    ///
+    /// # Panics
+    /// When as many steps are in flight as there may be.
+    pub fn plan(&mut self, now: Timestamp, emit: &mut Emit<'_>) -> Option<Step> {
+        assert!(self.n_in_flight() < self.max_steps_in_flight(), "a step more than there may be in flight");
+        self.report_ended(emit);
+        let mut budget = StepBudget::new(self.config.max_batch_tokens as usize);
+        if !self.schedule_light_alone(&mut budget, now, emit) {
+            budget = StepBudget::new(self.config.max_batch_tokens as usize);
+            self.schedule_all(&mut budget, now, emit);
+        }
+        self.make_beams_give_way(&mut budget, now, emit);
+        self.extend_chunks(&mut budget);
+        self.choose_drafts();
+        self.schedule_drafts(&mut budget);
+        self.build_step(budget.shape, now)
+    }
+
+    /// Tokens for all, those that lack one token first.
+    fn schedule_all(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
+        let n_preempted = self.counters.preemptions;
+        self.schedule_single_tokens(budget);
+        if budget.shape.n_tokens > 0 {
+            let without_chunks_ms = self.step_time.predict_ms(budget.shape).unwrap_or(0.0);
+            let slowed_ms = MOST_SLOWDOWN * without_chunks_ms;
+            budget.target_ms = Some(f64::from(self.config.inter_token_target_ms).max(slowed_ms));
+        }
+        let mut has_blocks = self.counters.preemptions == n_preempted;
+        has_blocks = has_blocks && self.schedule_light(budget, now, emit);
+        self.shorten(budget, now);
+        let n_preempted = self.counters.preemptions;
+        self.schedule_chunks(|_| true, budget);
+        // Where nothing is admitted, the blocks are used up.
+        self.waiting.cause = Some(QueueCause::Blocks);
+        if has_blocks && self.counters.preemptions == n_preempted {
+            self.admit(false, budget, now, emit);
+        }
+    }
+
+    /// Makes beams give way where nothing can be computed because of blocks and places of beams that wait for
+    /// other beams: these give them up, one after the other, the last one first.
+    fn make_beams_give_way(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
+        while budget.shape.n_tokens == 0
+            && self.n_in_flight() == 0
+            && !self.waiting.is_empty()
+            && let Some(i) = self.last_idle_running()
+        {
+            self.preempt(i, budget);
+            self.admit(false, budget, now, emit);
+        }
+    }
+
+    /// A token for everyone who lacks just one.
+    fn schedule_single_tokens(&mut self, budget: &mut StepBudget) {
+        let mut i = 0;
+        while i < self.running.len() && budget.tokens_left > 0 {
+            if self.running[i].n_missing() == 1 && self.make_room(i, budget) {
+                self.schedule(i, 1, budget);
+            }
+            i += 1;
+        }
+    }
+
+    /// Chunks for those of `whom` that run and lack more.
+    pub(super) fn schedule_chunks(
+        &mut self,
+        whom: impl Fn(&Sequence<Running>) -> bool,
+        budget: &mut StepBudget,
+    ) {
+        let is_catching_up = |s: &Sequence<Running>| s.n_missing() > 1 && s.state.n_scheduled == 0 && whom(s);
+        let mut n_catching_up = self.running.iter().filter(|s| is_catching_up(s)).count();
+        let mut i = 0;
+        while i < self.running.len() && budget.tokens_left > 0 {
+            if is_catching_up(&self.running[i]) {
+                let (start, wanted) = (self.running[i].n_planned(), self.running[i].n_missing());
+                n_catching_up = n_catching_up.saturating_sub(1);
+                let others = n_catching_up > 0 || self.may_admit();
+                let n = budget.chunk(&self.step_time, start, wanted, others);
+                if n > 0 && self.make_room(i, budget) {
+                    self.schedule(i, n.min(self.n_allocatable(i)), budget);
+                    budget.n_chunks += 1;
+                }
+            }
+            i += 1;
+        }
+    }
+
+    /// Gives what halving left over to those that can use it.
+    fn extend_chunks(&mut self, budget: &mut StepBudget) {
+        for i in 0..self.running.len() {
+            let sequence = &self.running[i];
+            let n_scheduled = sequence.state.n_scheduled;
+            let wanted = sequence.n_missing() - n_scheduled;
+            if n_scheduled == 0 || wanted == 0 || budget.tokens_left == 0 {
+                continue;
+            }
+            let start = sequence.n_planned() + n_scheduled;
+            let more = budget.chunk(&self.step_time, start, wanted, false);
+            let n = (n_scheduled + more).min(self.n_allocatable(i));
+            if n > n_scheduled {
+                budget.give_back(sequence.n_planned(), n_scheduled);
+                self.schedule(i, n, budget);
+            }
+        }
+    }
+
+    /// Starts waiting sequences, with `only_light` those of tenants that ask for little, while there are
+    /// places, tokens of the step and blocks for them. For a tenant below its share, one above its own makes
+    /// room ([`Scheduler::give_way`]). A sequence that waits for a block that is just being computed lets the
+    /// others pass.
+    pub(super) fn admit(
+        &mut self,
+        only_light: bool,
+        budget: &mut StepBudget,
+        now: Timestamp,
+        emit: &mut Emit<'_>,
+    ) {
+        let mut n_promised: usize = self.running.iter().map(Scheduler::n_promised_blocks).sum();
+        let max_deferred = self.config.max_batch_sequences as usize;
+        self.waiting.cause = Some(QueueCause::StepTokens);
+        while !self.waiting.is_empty() && budget.tokens_left > 0 && self.deferred.len() < max_deferred {
+            let has_low_share = self.first_is_light();
+            if only_light && !has_low_share {
+                break;
+            }
+            let lack = match self.may_admit() {
+                true => self.admit_first(has_low_share, &mut n_promised, budget, now, emit),
+                false => Err(Some(Lack::Sequence)),
+            };
+            match lack {
+                Ok(()) => {}
+                Err(Some(lack)) if self.give_way(lack, &mut n_promised, budget) => {}
+                Err(lack) => {
+                    self.waiting.cause = Some(lack.map_or(QueueCause::StepTokens, Lack::cause));
+                    break;
+                }
+            }
+        }
+        for sequence in self.deferred.drain(..) {
+            self.waiting.put_back(sequence);
+        }
+    }
+
+    /// Starts or defers the first that waits.
+    ///
+    /// # Errors
+    /// When it does not fit, with what it lacks beside tokens of the step. What is behind it may not pass
+    /// then, else a long request would wait for ever.
+    fn admit_first(
+        &mut self,
+        has_low_share: bool,
+        n_promised: &mut usize,
+        budget: &mut StepBudget,
+        now: Timestamp,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), Option<Lack>> {
+        let others = self.waiting.len() > 1 && !has_low_share;
+        let Some(head) = self.waiting.first_mut() else { return Err(None) };
+        let Some(progress) = self.requests.get_mut(&head.request.id) else { return Err(None) };
+        let at_once = self.admission.takes_whole_prompts();
+        let needs_whole_prompt = at_once || progress.needs_whole_prompt();
+        self.hits.clear();
+        if !needs_whole_prompt {
+            head.find_cached(&self.pool, &mut self.hits);
+            head.keep_checkpointed(&self.pool, &mut self.hits);
+        }
+        let (n_tokens, n_hits) = (head.tokens().len(), self.hits.len());
+        let n_cached = n_hits * BLOCK_TOKENS;
+        let is_computing_for_it = |other: &Sequence<Running>| match needs_whole_prompt {
+            true => other.request.id == head.request.id,
+            false => other.rank.priority <= head.rank.priority && head.could_share_next(n_hits, other),
+        };
+        if self.running.iter().any(is_computing_for_it) {
+            self.deferred.extend(self.waiting.take_first());
+            return Ok(());
+        }
+        let states = self.pool.states();
+        if !states.is_empty() && states.n_available() == 0 {
+            // Checkpoints are just being read or made; the next step has room.
+            return Err(None);
+        }
+        // Hits that nobody holds are still counted as available.
+        let n_revived = self.hits.iter().filter(|&&block| self.pool.n_references(block) == 0).count();
+        let n_wanted = blocks_for(n_tokens) - n_hits + n_revived;
+        // One block ahead for each sequence that runs: admitting must not lead straight to a preemption.
+        let n_lacking = (n_wanted + *n_promised + self.running.len()).saturating_sub(self.pool.n_available());
+        if n_lacking > 0 {
+            return Err(Some(Lack::Blocks(n_lacking)));
+        }
+        let n = match at_once {
+            true => budget.whole(n_tokens),
+            false => budget.chunk(&self.step_time, n_cached, n_tokens - n_cached, others),
+        };
+        if n == 0 {
+            return Err(None);
+        }
+        if !std::mem::replace(&mut progress.started, true) {
+            self.queue.leave(progress.request.n_queued_tokens());
+            emit(Event::Dequeued { request: progress.request.id });
+        }
+        let Some(head) = self.waiting.take_first() else { return Err(None) };
+        if head.state.is_charged {
+            self.waiting.charge_prompt(&head.request.tenant, n_tokens - n_cached);
+        }
+        if head.timeline.first_scheduled.is_none() {
+            self.counters.cache_query_tokens += if needs_whole_prompt { 0 } else { n_tokens as u64 };
+            self.counters.cache_hit_tokens += n_cached as u64;
+        }
+        let mut sequence = head.start(&self.hits, self.admission.max_sequence_tokens(), &mut self.pool, now);
+        self.note_light(&mut sequence, has_low_share, now);
+        let i = self.insert_running(sequence);
+        self.start_masks(i, now);
+        self.schedule_first(i, n, budget);
+        *n_promised += Scheduler::n_promised_blocks(&self.running[i]);
+        Ok(())
+    }
+
+    /// Gives a sequence that was just started its first chunk of at most `n` tokens; none if its last one
+    /// waits for its masks.
+    fn schedule_first(&mut self, i: usize, n: usize, budget: &mut StepBudget) {
+        let n = n.min(self.running[i].n_missing());
+        if n > 0 {
+            self.schedule(i, n, budget);
+            budget.n_chunks += 1;
+        }
+    }
+
+    /// Adds a sequence behind all that run, then moves it ahead of those of its own tenant that have a larger
+    /// rank: they change places, so that all other tenants keep theirs. Says where it stands.
+    fn insert_running(&mut self, sequence: Sequence<Running>) -> usize {
+        let mut place = self.running.len();
+        self.running.push(sequence);
+        for i in (0..place).rev() {
+            let (earlier, new) = (&self.running[i], &self.running[place]);
+            if earlier.request.tenant != new.request.tenant {
+                continue;
+            }
+            if earlier.rank < new.rank {
+                break;
+            }
+            self.running.swap(i, place);
+            place = i;
+        }
+        place
+    }
+
+    fn may_admit(&self) -> bool {
+        !self.waiting.is_empty() && self.running.len() < self.config.max_batch_sequences as usize
+    }
+
+    /// Blocks a running sequence will need for the tokens it has.
+    pub(super) fn n_promised_blocks(sequence: &Sequence<Running>) -> usize {
+        sequence.n_missing_blocks(sequence.tokens().len())
+    }
+
+    /// Tokens that sequence `i` can have computed in a step with the blocks that it has and could get.
+    pub(super) fn n_allocatable(&self, i: usize) -> usize {
+        let n_blocks = self.running[i].blocks().len() + self.pool.n_available();
+        n_blocks * BLOCK_TOKENS - self.running[i].n_planned()
+    }
+
+    /// Sees to it that sequence `i` can have one more token computed: preempts the last of those that run
+    /// until it can. That is the least urgent sequence of the tenant that started one last: a priority only
+    /// decides which of its tenant's own sequences gives way. False when that was itself, and for a sequence
+    /// in flight: what it has ahead of others takes nothing from them.
+    fn make_room(&mut self, i: usize, budget: &mut StepBudget) -> bool {
+        while self.n_allocatable(i) == 0 {
+            if self.running[i].is_in_flight() {
+                return false;
+            }
+            let Some(last) = self.running.len().checked_sub(1) else { return false };
+            self.preempt(last, budget);
+            if i == self.running.len() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Takes sequence `i`'s blocks and its share of the step: it waits again and is computed again later.
+    /// What a step in flight brings for it is dropped.
+    pub(super) fn preempt(&mut self, i: usize, budget: &mut StepBudget) {
+        let sequence = self.running.remove(i);
+        budget.give_back(sequence.n_planned(), sequence.state.n_scheduled);
+        self.counters.preemptions += 1;
+        let sequence = sequence.preempt(&mut self.pool);
+        self.wait_again(sequence);
+    }
+
+    /// Gives sequence `i` a share of `n` tokens in the step, with the blocks for them.
+    pub(super) fn schedule(&mut self, i: usize, n: usize, budget: &mut StepBudget) {
+        let sequence = &mut self.running[i];
+        let start = sequence.n_planned();
+        sequence.allocate(start + n, &mut self.pool);
+        sequence.state.n_scheduled = n;
+        budget.take(start, n);
+    }
+
+    fn build_step(&mut self, shape: StepShape, now: Timestamp) -> Option<Step> {
+        if shape.n_tokens == 0 {
+            return None;
+        }
+        let number = self.n_planned;
+        let ahead = Ahead::new(&self.config, &self.admission);
+        let n_buffers = self.batches.len() as u64;
+        let shared = &mut self.batches[(number % n_buffers) as usize];
+        if Arc::get_mut(shared).is_none() {
+            // An executor that hangs still reads it.
+            *shared = Arc::default();
+        }
+        let batch = Arc::get_mut(shared)?;
+        batch.clear();
+        batch.set_has_others(has_others(&self.running));
+        self.pool.states_mut().take_copies().for_each(|copy| batch.push_state_copy(copy));
+        for sequence in &mut self.running {
+            if sequence.state.n_scheduled == 0 {
+                sequence.pass_step();
+                continue;
+            }
+            let (tokens, start) = (sequence.tokens(), sequence.n_planned());
+            let carried_from = sequence.carried_from();
+            let (n_drafts, n_to_draft) = (sequence.state.n_scheduled_drafts, sequence.state.n_to_draft);
+            let end = start + sequence.state.n_scheduled - n_drafts;
+            let request = &sequence.request;
+            let search = request.sampling.beams.and_then(|_| self.requests.get(&request.id)?.beams.as_ref());
+            let (sampling, constraint) = match search {
+                Some(search) => (search.beams.step_sampling(), &None),
+                None => (&request.sampling, &request.constraint),
+            };
+            sequence.copy().into_iter().for_each(|copy| batch.push_move(copy));
+            let sample = end >= tokens.len() && sampling.max_tokens > 0;
+            batch.push(NewSequence {
+                id: sequence.id(),
+                start: start as u32,
+                n_prompt: sequence.n_prompt() as u32,
+                next_prompt_token: sequence.request.prompt.get(end).copied(),
+                sample,
+                sampling: Arc::clone(sampling),
+                constraint: constraint.clone().filter(|_| sample),
+                adapter: sequence.request.adapter.map(|adapter| adapter.id),
+                tokens: if carried_from.is_some() { &[CARRIED] } else { &tokens[start..end] },
+                drafts: if n_to_draft > 0 { &[] } else { &sequence.drafts()[..n_drafts] },
+                blocks: &sequence.blocks()[..blocks_for(end + n_drafts)],
+                history: if sample && sampling.reads_history() { tokens } else { &[] },
+                output: if sample && constraint.is_some() { &tokens[sequence.n_prompt()..] } else { &[] },
+            });
+            request.media.iter().for_each(|media| batch.set_media(Arc::clone(media)));
+            if n_to_draft > 0 {
+                batch.ask_for_drafts(n_drafts);
+            }
+            if sample && constraint.is_some() {
+                let n_own = if n_to_draft > 0 { 0 } else { n_drafts };
+                sequence.give_masks(n_own, self.slow_masks.next_number(), batch);
+            }
+            let state = sequence.plan_state(sequence.state.n_scheduled, &mut self.pool);
+            state.into_iter().for_each(|state| batch.set_state(state));
+            if let Some(sequence_idx) = carried_from {
+                batch.carry_token(sequence_idx);
+            }
+            sequence.join_step(Share {
+                step: number,
+                sequence_idx: batch.sequences().len() - 1,
+                n_tokens: sequence.state.n_scheduled,
+                chooses: sample,
+                may_be_followed: !sample || (n_drafts == 0 && ahead.can_carry(sequence, end)),
+            });
+        }
+        let batch = Arc::clone(shared);
+        self.n_planned += 1;
+        Some(Step { batch, started: now, shape, number })
+    }
+}

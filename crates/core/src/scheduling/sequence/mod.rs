@@ -1,0 +1,415 @@
+//! One continuation of a request: `Waiting` → `Running` → `Finished`, and `Paused` while its reader is
+//! behind. The states are types, so that only what runs can hold blocks and what is paused or has finished
+//! cannot run. Does not know who goes first.
+
+mod beams;
+mod masks;
+mod recurrent;
+mod shares;
+
+use std::sync::Arc;
+
+use crate::prompt_media::PromptMedia;
+use crate::request::{FinishReason, Priority, Request, SequenceId, TokenId};
+use crate::scheduling::batch::{BLOCK_TOKENS, BlockId};
+use crate::scheduling::block_hash::{BlockHash, BlockTokens};
+use crate::scheduling::block_pool::BlockPool;
+use crate::scheduling::block_table::{BlockTable, blocks_for};
+use crate::scheduling::speculation::{DraftSource, Speculation};
+use crate::time::Timestamp;
+use crate::timeline::Timeline;
+use masks::MaskState;
+pub use masks::SLOW_MASKS;
+use recurrent::RecurrentState;
+pub(crate) use shares::Share;
+
+/// Order within a tenant, the smaller rank first: priority, then arrival, then the index within the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rank {
+    /// The request's priority, or 0 for all where priorities are off.
+    pub priority: Priority,
+    /// Number of requests that came before.
+    pub arrival: u64,
+    /// Index among the request's continuations.
+    pub index: u32,
+}
+
+/// Holds tokens but no blocks: not started yet, preempted, or paused before.
+#[derive(Debug)]
+pub struct Waiting {
+    /// Its tenant pays for the tokens that are computed when it starts; not after a preemption, which is not
+    /// its tenant's doing.
+    pub(crate) is_charged: bool,
+}
+
+/// Holds tokens but no blocks, and may not start before its reader has caught up.
+#[derive(Debug)]
+pub struct Paused {
+    is_charged: bool,
+}
+
+/// Holds blocks.
+#[derive(Debug)]
+pub struct Running {
+    table: BlockTable,
+    /// Tokens whose keys and values stand in the blocks.
+    n_computed: usize,
+    /// Leading blocks whose content was given a name.
+    n_published: usize,
+    /// The block whose content its last block is to have before its next token is computed; a reference of
+    /// its own.
+    copied_block: Option<BlockId>,
+    /// Its state, where the model has recurrent layers.
+    recurrent: Option<RecurrentState>,
+    /// The masks of its constraint.
+    masks: MaskState,
+    /// Shares in the steps in flight, the oldest first.
+    shares: Vec<Share>,
+    /// New tokens in the step that is being planned, drafts included; 0: no share in it.
+    pub(crate) n_scheduled: usize,
+    /// Number of them that are drafts.
+    pub(crate) n_scheduled_drafts: usize,
+    /// Its prompt is computed before those of tenants that ask for more.
+    pub(crate) has_low_share: bool,
+    /// Guesses of the tokens after the newest one, to be scheduled with it. They hold for these tokens only:
+    /// they do not outlive the next step of the sequence, nor its time in the running state.
+    drafts: Vec<TokenId>,
+    /// Source of the drafts.
+    source: DraftSource,
+    /// Number of drafts that the draft model may make in the step that is being planned.
+    pub(crate) n_to_draft: usize,
+    /// State from which its own drafts are made.
+    pub(crate) speculation: Speculation,
+    /// Reason why it ends with the step that is being completed.
+    pub(crate) ending: Option<FinishReason>,
+}
+
+/// Has ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// Reason.
+    pub reason: FinishReason,
+}
+
+/// One continuation of a request in the state `S`.
+#[derive(Debug)]
+pub struct Sequence<S> {
+    pub(crate) request: Arc<Request>,
+    pub(crate) rank: Rank,
+    pub(crate) timeline: Timeline,
+    /// The empty prefix of all who may share its blocks.
+    root: BlockHash,
+    /// Prompt and output; empty until it first runs or is resumed, so that a queue of continuations holds one
+    /// prompt.
+    tokens: Vec<TokenId>,
+    /// Names of the leading full blocks, as far as they were needed.
+    hashes: Vec<BlockHash>,
+    pub(crate) state: S,
+}
+
+impl<S> Sequence<S> {
+    /// Whether its newest output token ends it, and why. It has at most `limit` tokens.
+    pub fn ending(&self, limit: usize) -> Option<FinishReason> {
+        let n_output = self.timeline.output_tokens;
+        let token = *self.tokens().last().filter(|_| n_output > 0)?;
+        let by_request = self.request.sampling.finish_at(token, n_output);
+        by_request.or_else(|| (self.tokens().len() >= limit).then_some(FinishReason::Length))
+    }
+
+    /// Id of the sequence.
+    pub fn id(&self) -> SequenceId {
+        SequenceId { request: self.request.id, index: self.rank.index }
+    }
+
+    /// Prompt and output so far.
+    pub fn tokens(&self) -> &[TokenId] {
+        if self.tokens.is_empty() { &self.request.prompt } else { &self.tokens }
+    }
+
+    /// Prompt tokens.
+    pub fn n_prompt(&self) -> usize {
+        self.request.prompt.len()
+    }
+
+    /// The names of full block `block_idx` and of the prefix before it, and its tokens.
+    fn block_name(&mut self, block_idx: usize) -> (BlockHash, BlockHash, BlockTokens) {
+        while self.hashes.len() <= block_idx {
+            let parent = self.hashes.last().copied().unwrap_or(self.root);
+            let idx = self.hashes.len();
+            let hash = parent.child_with(&self.block_tokens(idx), self.request.media.as_deref(), idx);
+            self.hashes.push(hash);
+        }
+        let parent = if block_idx == 0 { self.root } else { self.hashes[block_idx - 1] };
+        (self.hashes[block_idx], parent, self.block_tokens(block_idx))
+    }
+
+    /// Whether the first `n_tokens` tokens are equal, and all that stands for something beside text.
+    fn begins_like<T>(&self, other: &Sequence<T>, n_tokens: usize) -> bool {
+        let has_equal_media = match (&self.request.media, &other.request.media) {
+            (None, None) => true,
+            (own, other) => {
+                let text = PromptMedia::default();
+                let [own, other] = [own, other].map(|media| media.as_deref().unwrap_or(&text));
+                own.is_equal_before(other, n_tokens)
+            }
+        };
+        has_equal_media && other.tokens().get(..n_tokens) == self.tokens().get(..n_tokens)
+    }
+
+    fn block_tokens(&self, block_idx: usize) -> BlockTokens {
+        let block = &self.tokens()[block_idx * BLOCK_TOKENS..][..BLOCK_TOKENS];
+        block.try_into().expect("the slice has the length of a block")
+    }
+
+    fn into_state<T>(self, state: T) -> Sequence<T> {
+        let Self { request, rank, timeline, root, tokens, hashes, state: _ } = self;
+        Sequence { request, rank, timeline, root, tokens, hashes, state }
+    }
+}
+
+impl Sequence<Waiting> {
+    /// A continuation that has not started here. It goes on from the output that the request has for it.
+    /// A beam search begins with the prompt.
+    pub fn new(request: Arc<Request>, rank: Rank, root: BlockHash, now: Timestamp) -> Self {
+        let output = match request.beam_search() {
+            Some(_) => &[],
+            None => request.output_so_far(rank.index).unwrap_or_default(),
+        };
+        let tokens = if output.is_empty() { vec![] } else { [&request.prompt, output].concat() };
+        let timeline = Timeline { output_tokens: output.len() as u32, ..Timeline::new(now) };
+        let state = Waiting { is_charged: true };
+        Self { request, rank, timeline, root, tokens, hashes: vec![], state }
+    }
+
+    /// Appends to `hits` the blocks that already hold the beginning of its tokens. The last token is always
+    /// left to compute: its logits are wanted.
+    pub fn find_cached(&mut self, pool: &BlockPool, hits: &mut Vec<BlockId>) {
+        for block_idx in 0..(self.tokens().len() - 1) / BLOCK_TOKENS {
+            let (hash, parent, tokens) = self.block_name(block_idx);
+            let Some(block) = pool.find(hash, parent, &tokens) else { return };
+            hits.push(block);
+        }
+    }
+
+    /// Whether `other` is computing the block that this sequence lacks after its first `n_hits`, and they may
+    /// share it.
+    pub fn could_share_next(&self, n_hits: usize, other: &Sequence<Running>) -> bool {
+        if let Some(could_share) = self.could_share_state(n_hits, other) {
+            return could_share;
+        }
+        let end = (n_hits + 1) * BLOCK_TOKENS;
+        self.root == other.root
+            && self.tokens().len() > end
+            && other.n_computed() < end
+            && self.begins_like(other, end)
+    }
+
+    /// Starts with the blocks of its tokens' beginning, of which it becomes one more holder. It will not have
+    /// more than `max_tokens` tokens.
+    pub fn start(
+        mut self,
+        hits: &[BlockId],
+        max_tokens: usize,
+        pool: &mut BlockPool,
+        now: Timestamp,
+    ) -> Sequence<Running> {
+        let n_output = self.request.sampling.max_tokens as usize;
+        let n_most = max_tokens.min(self.n_prompt().saturating_add(n_output));
+        self.tokens.reserve_exact(n_most.saturating_sub(self.tokens.len()));
+        if self.tokens.is_empty() {
+            self.tokens.extend_from_slice(&self.request.prompt);
+        }
+        // Reserved once, so that a token costs no allocation.
+        let n_blocks = blocks_for(self.tokens.capacity());
+        self.hashes.reserve_exact(n_blocks - self.hashes.len());
+        let mut table = BlockTable::with_capacity(n_blocks);
+        for &block in hits {
+            pool.retain(block);
+            table.push(block);
+        }
+        let n_computed = hits.len() * BLOCK_TOKENS;
+        if self.timeline.first_scheduled.is_none() {
+            self.timeline.first_scheduled = Some(now);
+            self.timeline.cached_tokens = n_computed.min(self.n_prompt()) as u32;
+        }
+        let n_published = hits.len();
+        let recurrent = self.begin_state(hits.len(), pool);
+        self.into_state(Running {
+            table,
+            n_computed,
+            n_published,
+            copied_block: None,
+            recurrent,
+            masks: MaskState::default(),
+            shares: Vec::new(),
+            n_scheduled: 0,
+            n_scheduled_drafts: 0,
+            has_low_share: false,
+            drafts: Vec::new(),
+            source: DraftSource::default(),
+            n_to_draft: 0,
+            speculation: Speculation::default(),
+            ending: None,
+        })
+    }
+
+    /// Waits no more until it is resumed.
+    pub fn pause(self) -> Sequence<Paused> {
+        let is_charged = self.state.is_charged;
+        self.into_state(Paused { is_charged })
+    }
+
+    /// Ends without having run.
+    pub fn finish(mut self, reason: FinishReason, now: Timestamp) -> Sequence<Finished> {
+        self.timeline.finished = Some(now);
+        self.into_state(Finished { reason })
+    }
+}
+
+/// Tokens of one sequence in a step that has been executed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StepCounts {
+    /// Known tokens that were computed.
+    pub n_known: usize,
+    /// Drafts that the step had room for.
+    pub n_drafts: usize,
+    /// Drafts that were verified.
+    pub n_made: usize,
+    /// Accepted ones among them.
+    pub n_accepted: usize,
+    /// Tokens that were appended since, accepted drafts included.
+    pub n_pushed: usize,
+}
+
+impl Sequence<Running> {
+    /// Tokens whose keys and values stand in the blocks.
+    pub fn n_computed(&self) -> usize {
+        self.state.n_computed
+    }
+
+    /// Its blocks.
+    pub fn blocks(&self) -> &[BlockId] {
+        self.state.table.as_slice()
+    }
+
+    /// Blocks it lacks to hold its first `n_tokens` tokens.
+    pub fn n_missing_blocks(&self, n_tokens: usize) -> usize {
+        blocks_for(n_tokens).saturating_sub(self.state.table.len())
+    }
+
+    /// Allocates what its first `n_tokens` tokens lack; the pool must have it.
+    pub fn allocate(&mut self, n_tokens: usize, pool: &mut BlockPool) {
+        for _ in 0..self.n_missing_blocks(n_tokens) {
+            self.state.table.push(pool.allocate().expect("the planner counted the blocks"));
+        }
+    }
+
+    /// The guesses of the tokens after the newest one.
+    pub fn drafts(&self) -> &[TokenId] {
+        &self.state.drafts
+    }
+
+    /// Looks up to `n` tokens up that followed earlier where the last `min_match` tokens or more are the
+    /// same. Whether there were any.
+    pub fn look_up(&mut self, min_match: usize, n: usize) -> bool {
+        !self.state.speculation.look_up(&self.tokens, min_match, n).is_empty()
+    }
+
+    /// Takes the first `n` of the tokens that were looked up as its drafts.
+    pub fn use_looked_up(&mut self, n: usize) {
+        let Running { speculation, drafts, source, .. } = &mut self.state;
+        let looked_up = speculation.looked_up();
+        drafts.clear();
+        drafts.extend_from_slice(&looked_up[..n.min(looked_up.len())]);
+        *source = DraftSource::Lookup;
+    }
+
+    /// Leaves up to `n` drafts of this step to the draft model.
+    pub fn leave_drafts_to_model(&mut self, n: usize) {
+        self.state.n_to_draft = n;
+        self.state.source = DraftSource::Model;
+    }
+
+    /// Replaces the drafts.
+    pub fn set_drafts(&mut self, drafts: &[TokenId]) {
+        self.state.source = DraftSource::Proposed;
+        self.state.n_to_draft = 0;
+        self.state.drafts.clear();
+        self.state.drafts.extend_from_slice(drafts);
+    }
+
+    /// Notes the outcome of a step. Its work for drafts that were not accepted is void, and the blocks that
+    /// only they needed are given back.
+    pub fn advance(&mut self, step: StepCounts, pool: &mut BlockPool) {
+        let StepCounts { n_known, n_drafts, n_made, n_accepted, n_pushed } = step;
+        self.forget_copy(pool);
+        let new_tokens = &self.tokens[self.tokens.len() - n_pushed..];
+        self.state.speculation.observe(self.state.source, n_made, n_accepted, new_tokens);
+        self.state.n_computed += n_known + n_accepted;
+        if n_drafts > n_accepted {
+            self.state.table.truncate(blocks_for(self.tokens.len()), pool);
+        }
+    }
+
+    /// Gives names to the full blocks that were computed. Tokens are appended before: a computed position has
+    /// its token.
+    pub fn publish(&mut self, pool: &mut BlockPool) {
+        for block_idx in self.state.n_published..self.state.n_computed / BLOCK_TOKENS {
+            let (hash, parent, tokens) = self.block_name(block_idx);
+            pool.publish(self.state.table.as_slice()[block_idx], hash, parent, &tokens);
+            self.state.n_published = block_idx + 1;
+        }
+        self.publish_states(pool);
+    }
+
+    /// Appends an output token.
+    pub fn push(&mut self, token: TokenId, now: Timestamp) {
+        self.tokens.push(token);
+        self.timeline.note_token(now);
+    }
+
+    /// Gives its blocks back and waits again, with all its tokens.
+    pub fn preempt(mut self, pool: &mut BlockPool) -> Sequence<Waiting> {
+        self.give_back(pool);
+        self.timeline.n_preemptions += 1;
+        self.into_state(Waiting { is_charged: false })
+    }
+
+    /// Gives its blocks back until it is resumed, and keeps all its tokens.
+    pub fn pause(mut self, pool: &mut BlockPool) -> Sequence<Paused> {
+        self.give_back(pool);
+        self.into_state(Paused { is_charged: true })
+    }
+
+    /// Gives its blocks back for good.
+    pub fn finish(
+        mut self,
+        reason: FinishReason,
+        pool: &mut BlockPool,
+        now: Timestamp,
+    ) -> Sequence<Finished> {
+        self.give_back(pool);
+        self.timeline.finished = Some(now);
+        self.into_state(Finished { reason })
+    }
+
+    fn give_back(&mut self, pool: &mut BlockPool) {
+        self.forget_copy(pool);
+        self.release_state(pool);
+        std::mem::take(&mut self.state.table).release(pool);
+    }
+}
+
+impl Sequence<Paused> {
+    /// Waits again.
+    pub fn resume(self) -> Sequence<Waiting> {
+        let is_charged = self.state.is_charged;
+        self.into_state(Waiting { is_charged })
+    }
+
+    /// Ends without having been resumed.
+    pub fn finish(mut self, reason: FinishReason, now: Timestamp) -> Sequence<Finished> {
+        self.timeline.finished = Some(now);
+        self.into_state(Finished { reason })
+    }
+}

@@ -1,0 +1,147 @@
+//! The recurrent state of a running sequence: its slot, what its next step reads, and the ends of blocks
+//! where the state is kept for others (checkpoints). Does not know what a state consists of.
+
+use super::{Running, Sequence, Waiting};
+use crate::scheduling::batch::{BLOCK_TOKENS, BlockId, MemorySlot, SlotCopy, StateSave, StateShare};
+use crate::scheduling::block_pool::BlockPool;
+
+/// Slots of recurrent state that a running sequence holds.
+#[derive(Debug)]
+pub(super) struct RecurrentState {
+    /// Its own slot.
+    slot: MemorySlot,
+    /// Slot that its next step reads; none: zeros.
+    from: Option<MemorySlot>,
+    /// The checkpoint that it began from, until a step has read it.
+    reading: Option<MemorySlot>,
+    /// Numbers of tokens after which its state is kept; 0: none. Multiples of a block's tokens, in increasing
+    /// order.
+    checkpoints: [usize; 2],
+    /// Slots that steps in flight fill, by the number of tokens.
+    saves: [Option<(usize, MemorySlot)>; 2],
+}
+
+impl RecurrentState {
+    /// Number of tokens after which it is kept next, of those beyond the first `n_tokens`.
+    fn next_checkpoint(&self, n_tokens: usize) -> Option<usize> {
+        self.checkpoints.into_iter().find(|&checkpoint| checkpoint > n_tokens)
+    }
+}
+
+impl Sequence<Waiting> {
+    /// Shortens `hits` to the longest beginning at whose end there is a checkpoint, where the model has
+    /// recurrent layers.
+    pub fn keep_checkpointed(&mut self, pool: &BlockPool, hits: &mut Vec<BlockId>) {
+        if pool.states().is_empty() {
+            return;
+        }
+        while let Some(last) = hits.len().checked_sub(1) {
+            if pool.states().find(self.block_name(last).0).is_some() {
+                return;
+            }
+            hits.pop();
+        }
+    }
+
+    /// The state with which it starts after its first `n_hits` blocks. It is kept at two places: at the end
+    /// of its last full block that leaves a token to compute, where the same prompt or a longer one goes on;
+    /// and where its blocks cease to be cached, for that is where prompts with a common beginning differ.
+    pub(super) fn begin_state(&mut self, n_hits: usize, pool: &mut BlockPool) -> Option<RecurrentState> {
+        if pool.states().is_empty() {
+            return None;
+        }
+        let last = (self.tokens().len() - 1) / BLOCK_TOKENS;
+        let mut n_cached = n_hits;
+        while n_cached < last {
+            let (hash, parent, tokens) = self.block_name(n_cached);
+            if pool.find(hash, parent, &tokens).is_none() {
+                break;
+            }
+            n_cached += 1;
+        }
+        let (slot, from) = match n_hits.checked_sub(1) {
+            Some(last_hit) => {
+                let (slot, from) = pool.states_mut().begin_at(self.block_name(last_hit).0);
+                (slot, Some(from))
+            }
+            None => (pool.states_mut().allocate().expect("the planner counted the slots"), None),
+        };
+        let branch = if n_cached < last { n_cached } else { 0 };
+        let checkpoints = [branch, last].map(|n_blocks| n_blocks * BLOCK_TOKENS);
+        let reading = from.filter(|&from| from != slot);
+        Some(RecurrentState { slot, from, reading, checkpoints, saves: [None; 2] })
+    }
+
+    /// Whether `other` is computing the state that this sequence could begin with in place of that after its
+    /// first `n_hits` blocks, if the model has recurrent layers; none if it has not.
+    pub(super) fn could_share_state(&self, n_hits: usize, other: &Sequence<Running>) -> Option<bool> {
+        let state = other.state.recurrent.as_ref()?;
+        let is_shared =
+            |end: usize| self.root == other.root && self.tokens().len() > end && self.begins_like(other, end);
+        let n_tokens = other.n_computed().max(n_hits * BLOCK_TOKENS);
+        Some(state.next_checkpoint(n_tokens).is_some_and(is_shared))
+    }
+}
+
+impl Sequence<Running> {
+    /// Use of its state by a step that computes its next `n_tokens` tokens does with its state; none where
+    /// the model has no recurrent layers.
+    pub(crate) fn plan_state(&mut self, n_tokens: usize, pool: &mut BlockPool) -> Option<StateShare> {
+        let (start, checkpoints) = (self.n_planned(), self.state.recurrent.as_ref()?.checkpoints);
+        let mut saves = [None; 2];
+        for (checkpoint, save) in checkpoints.into_iter().zip(&mut saves) {
+            if checkpoint <= start || checkpoint > start + n_tokens {
+                continue;
+            }
+            let name = self.block_name(checkpoint / BLOCK_TOKENS - 1).0;
+            if pool.states().find(name).is_none() {
+                *save = pool.states_mut().allocate().map(|slot| (checkpoint, slot));
+            }
+        }
+        let state = self.state.recurrent.as_mut()?;
+        for (held, save) in state.saves.iter_mut().zip(saves) {
+            *held = held.or(save);
+        }
+        let to_save = |(checkpoint, slot)| StateSave { n_tokens: (checkpoint - start) as u32, slot };
+        let from = state.from.replace(state.slot);
+        Some(StateShare { from, to: state.slot, saves: saves.map(|save| save.map(to_save)) })
+    }
+
+    /// Makes checkpoints of the states that were saved on the way, as far as it is computed.
+    pub(super) fn publish_states(&mut self, pool: &mut BlockPool) {
+        let n_computed = self.state.n_computed;
+        let Some(state) = &mut self.state.recurrent else { return };
+        state.reading.take().into_iter().for_each(|checkpoint| pool.states_mut().end_reading(checkpoint));
+        let mut saves = std::mem::take(&mut state.saves);
+        for save in &mut saves {
+            if let Some((checkpoint, slot)) = save.take_if(|(checkpoint, _)| *checkpoint <= n_computed) {
+                pool.states_mut().keep(slot, self.block_name(checkpoint / BLOCK_TOKENS - 1).0);
+            }
+        }
+        if let Some(state) = &mut self.state.recurrent {
+            state.saves = saves;
+        }
+    }
+
+    /// Gives its slots back.
+    pub(super) fn release_state(&mut self, pool: &mut BlockPool) {
+        let Some(state) = self.state.recurrent.take() else { return };
+        state.reading.into_iter().for_each(|checkpoint| pool.states_mut().end_reading(checkpoint));
+        let saved = state.saves.into_iter().flatten().map(|(_, slot)| slot);
+        saved.chain([state.slot]).for_each(|slot| pool.states_mut().release(slot));
+    }
+
+    /// Goes on from the state of `parent`, which has computed as many tokens, as soon as the next step has
+    /// copied it.
+    pub(super) fn take_state_of(&mut self, parent: &Self, pool: &mut BlockPool) {
+        if let (Some(state), Some(parent)) = (&mut self.state.recurrent, &parent.state.recurrent) {
+            pool.states_mut().copy_later(SlotCopy { from: parent.slot, to: state.slot });
+        }
+    }
+
+    /// Number of slots of recurrent state that it holds, and whether it is about to read a checkpoint.
+    pub fn n_state_slots(&self) -> (usize, bool) {
+        let Some(state) = &self.state.recurrent else { return (0, false) };
+        (1 + state.saves.iter().flatten().count(), state.reading.is_some())
+    }
+}

@@ -1,0 +1,285 @@
+//! Who owns a slot of an executor's memory beside KV blocks: of recurrent states, or of what an encoder made
+//! of an image. A slot is free, held (a sequence writes it) or kept: its content has a name, by which others
+//! find it. A checkpoint of a recurrent state has the name of the block at whose end it was; embeddings have
+//! the digest of their content. Does not know sequences and bytes.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use crate::scheduling::batch::{MemorySlot, SlotCopy};
+
+/// All slots of one kind of memory of an executor; none where the model does not need it. `N` names what a
+/// slot keeps. There are about as many slots as sequences that run, so that a search over all of them is
+/// cheap.
+#[derive(Debug)]
+pub struct SlotPool<N> {
+    slots: Vec<Slot<N>>,
+    by_name: HashMap<N, MemorySlot>,
+    /// Number of times that a kept content was made or used.
+    n_uses: u64,
+    /// Copies to be made by the next step, before it computes anything.
+    copies: Vec<SlotCopy>,
+}
+
+impl<N> Default for SlotPool<N> {
+    /// A pool without slots.
+    fn default() -> Self {
+        Self { slots: Vec::new(), by_name: HashMap::new(), n_uses: 0, copies: Vec::new() }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Slot<N> {
+    Free,
+    Held,
+    Kept {
+        name: N,
+        /// Sequences whose next or present step reads it.
+        n_readers: u32,
+        last_use: u64,
+    },
+}
+
+impl<N> Slot<N> {
+    fn is_available(&self) -> bool {
+        matches!(self, Self::Free | Self::Kept { n_readers: 0, .. })
+    }
+}
+
+impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
+    /// A pool of `n_slots` free slots.
+    pub fn new(n_slots: u32) -> Self {
+        Self { slots: vec![Slot::Free; n_slots as usize], ..Self::default() }
+    }
+
+    /// Whether there are no slots: the model does not need this memory.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Slots in all.
+    pub fn n_total(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Slots that sequences hold.
+    pub fn n_held(&self) -> usize {
+        self.slots.iter().filter(|slot| **slot == Slot::Held).count()
+    }
+
+    /// Number of slots that [`Self::allocate`] can give.
+    pub fn n_available(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.is_available()).count()
+    }
+
+    /// Sequences that are about to read kept contents.
+    pub fn n_readers(&self) -> usize {
+        let readers =
+            |slot: &Slot<N>| if let Slot::Kept { n_readers, .. } = slot { *n_readers as usize } else { 0 };
+        self.slots.iter().map(readers).sum()
+    }
+
+    /// A slot to hold: a free one, else that of the kept content that was not used for longest and that
+    /// nobody is about to read.
+    pub fn allocate(&mut self) -> Option<MemorySlot> {
+        let age = |slot: &Slot<N>| if let Slot::Kept { last_use, .. } = slot { *last_use } else { 0 };
+        let available = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_available());
+        let i = available.min_by_key(|(_, slot)| age(slot)).map(|(i, _)| i)?;
+        self.hold(i);
+        Some(MemorySlot(i as u32))
+    }
+
+    /// Gives a held slot back.
+    ///
+    /// # Panics
+    /// When it is not held.
+    pub fn release(&mut self, slot: MemorySlot) {
+        let slot = &mut self.slots[slot.0 as usize];
+        assert_eq!(*slot, Slot::Held, "a slot given back twice");
+        *slot = Slot::Free;
+    }
+
+    /// Keeps the content of a held slot under a name. Where there is one of this name, that one stays, and
+    /// this slot becomes free.
+    ///
+    /// # Panics
+    /// When it is not held.
+    pub fn keep(&mut self, slot: MemorySlot, name: N) {
+        if self.by_name.contains_key(&name) {
+            return self.release(slot);
+        }
+        let place = &mut self.slots[slot.0 as usize];
+        assert_eq!(*place, Slot::Held, "only its holder can say what a slot holds");
+        self.n_uses += 1;
+        *place = Slot::Kept { name, n_readers: 0, last_use: self.n_uses };
+        self.by_name.insert(name, slot);
+    }
+
+    /// The slot that keeps the content of this name.
+    pub fn find(&self, name: N) -> Option<MemorySlot> {
+        self.by_name.get(&name).copied()
+    }
+
+    /// The slot that keeps the content of this name, which is not given away until [`Self::end_reading`].
+    pub fn begin_reading(&mut self, name: N) -> Option<MemorySlot> {
+        let kept = self.find(name)?;
+        self.n_uses += 1;
+        if let Slot::Kept { n_readers, last_use, .. } = &mut self.slots[kept.0 as usize] {
+            (*n_readers, *last_use) = (*n_readers + 1, self.n_uses);
+        }
+        Some(kept)
+    }
+
+    /// A slot for a sequence that goes on from the content of this name, and the slot that it reads first.
+    /// That one becomes the sequence's own slot where there is no other.
+    ///
+    /// # Panics
+    /// When there is no such content, or no slot to give.
+    pub fn begin_at(&mut self, name: N) -> (MemorySlot, MemorySlot) {
+        let checkpoint = self.begin_reading(name).expect("the checkpoint was found before");
+        if let Some(slot) = self.allocate() {
+            return (slot, checkpoint);
+        }
+        self.end_reading(checkpoint);
+        let slot = self.allocate().expect("the planner counted the slots");
+        assert_eq!(slot, checkpoint, "the checkpoint is the only one available");
+        (slot, checkpoint)
+    }
+
+    /// A sequence has read a kept content.
+    ///
+    /// # Panics
+    /// When no sequence was about to read it.
+    pub fn end_reading(&mut self, slot: MemorySlot) {
+        let Slot::Kept { n_readers, .. } = &mut self.slots[slot.0 as usize] else {
+            panic!("a slot that is read was given away")
+        };
+        *n_readers = n_readers.checked_sub(1).expect("a slot read once more than begun");
+    }
+
+    /// Has the next step copy a slot before it computes anything.
+    pub fn copy_later(&mut self, copy: SlotCopy) {
+        self.copies.push(copy);
+    }
+
+    /// The copies that the next step has to make; whoever takes them makes them.
+    pub fn take_copies(&mut self) -> impl Iterator<Item = SlotCopy> {
+        self.copies.drain(..)
+    }
+
+    /// Forgets all kept contents and copies. For when the bytes behind the slots are lost.
+    pub fn forget(&mut self) {
+        for slot in self.slots.iter_mut().filter(|slot| **slot != Slot::Held) {
+            *slot = Slot::Free;
+        }
+        self.by_name.clear();
+        self.copies.clear();
+    }
+
+    /// Checks that names and slots agree.
+    ///
+    /// # Errors
+    /// Says what does not hold.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        let mut n_kept = 0;
+        for (i, slot) in self.slots.iter().enumerate() {
+            let Slot::Kept { name, .. } = slot else { continue };
+            n_kept += 1;
+            if self.find(*name) != Some(MemorySlot(i as u32)) {
+                return Err(format!("slot {i} is not found under its name"));
+            }
+        }
+        if n_kept == self.by_name.len() { Ok(()) } else { Err("a name leads to no slot".into()) }
+    }
+
+    fn hold(&mut self, i: usize) {
+        if let Slot::Kept { name, .. } = std::mem::replace(&mut self.slots[i], Slot::Held) {
+            self.by_name.remove(&name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prompt_media::ContentDigest;
+    use crate::request::TenantId;
+    use crate::scheduling::batch::BLOCK_TOKENS;
+    use crate::scheduling::block_hash::BlockHash;
+
+    fn name(token: u32) -> BlockHash {
+        BlockHash::root(&TenantId::anonymous(), None, None).child(&[token; BLOCK_TOKENS])
+    }
+
+    fn keep(pool: &mut SlotPool<BlockHash>, token: u32) -> MemorySlot {
+        let slot = pool.allocate().expect("a slot is left");
+        pool.keep(slot, name(token));
+        slot
+    }
+
+    #[test]
+    fn the_least_recently_used_checkpoint_gives_way() {
+        let mut pool = SlotPool::new(3);
+        let (first, second) = (keep(&mut pool, 1), keep(&mut pool, 2));
+        let (own, from) = pool.begin_at(name(1));
+        assert_eq!((from, pool.n_readers()), (first, 1));
+        pool.end_reading(from);
+        assert_eq!(pool.allocate(), Some(second));
+        assert_eq!((pool.find(name(1)), pool.find(name(2))), (Some(first), None));
+        pool.release(own);
+        pool.check_invariants().unwrap();
+    }
+
+    #[test]
+    fn a_checkpoint_that_is_about_to_be_read_stays() {
+        let mut pool = SlotPool::new(2);
+        let kept = keep(&mut pool, 1);
+        let (own, from) = pool.begin_at(name(1));
+        assert_ne!(own, from);
+        assert_eq!((pool.allocate(), pool.n_available()), (None, 0));
+        pool.end_reading(from);
+        assert_eq!(pool.allocate(), Some(kept));
+    }
+
+    #[test]
+    fn the_only_slot_is_taken_over() {
+        let mut pool = SlotPool::new(1);
+        let kept = keep(&mut pool, 1);
+        assert_eq!(pool.begin_at(name(1)), (kept, kept));
+        assert_eq!((pool.find(name(1)), pool.n_held(), pool.n_readers()), (None, 1, 0));
+        pool.check_invariants().unwrap();
+    }
+
+    /// Requests with images over an encoder's memory with few slots: each image is encoded when nobody has
+    /// it, and is in its slot for as long as a request reads it.
+    #[test]
+    fn embeddings_of_images_are_shared_and_stay_while_they_are_read() {
+        let seed = fastrand::get_seed();
+        println!("seed {seed}");
+        let mut pool = SlotPool::new(4);
+        let mut memory = [None; 4];
+        let mut readers: Vec<(ContentDigest, MemorySlot)> = Vec::new();
+        let (mut n_encoded, mut n_shared) = (0, 0);
+        for _ in 0..2_000 {
+            if readers.len() == 3 {
+                let (image, slot) = readers.swap_remove(fastrand::usize(..3));
+                assert_eq!(memory[slot.0 as usize], Some(image), "another image was written over it");
+                pool.end_reading(slot);
+            }
+            let image = ContentDigest([fastrand::u8(..7); 32]);
+            if pool.find(image).is_none() {
+                let slot = pool.allocate().expect("no more than three are read");
+                memory[slot.0 as usize] = Some(image);
+                pool.keep(slot, image);
+                n_encoded += 1;
+            } else {
+                n_shared += 1;
+            }
+            readers.push((image, pool.begin_reading(image).expect("it is kept")));
+            pool.check_invariants().unwrap();
+            assert_eq!((pool.n_readers(), pool.n_held()), (readers.len(), 0));
+        }
+        assert!(n_encoded > 200 && n_shared > 200, "{n_encoded} encoded, {n_shared} shared");
+    }
+}
