@@ -6,7 +6,7 @@ use anyhow::Result;
 use throng_cli::args::{Command, CommandLine, LogFormat};
 use throng_cli::commands::{
     batch, bench, chat, config, explain, fleet, gateway, generate, handover, inspect, keys, launch, models,
-    pull, run, serve, shell, store, usage, worker,
+    plan, pull, run, serve, shell, store, usage, worker,
 };
 use throng_cli::error_chain::in_full;
 use throng_cli::process::line_queue::LineFormat;
@@ -71,6 +71,7 @@ fn run(line: CommandLine) -> Result<()> {
             Some(Command::Models(arguments)) => models::run(&arguments),
             Some(Command::Batch(arguments)) => batch::run(&arguments).await,
             Some(Command::Bench(arguments)) => bench::run(&arguments).await,
+            Some(Command::Plan(arguments)) => plan::run(&arguments),
             Some(Command::Keys(arguments)) => keys::run(&arguments).await,
             Some(Command::Usage(arguments)) => usage::run(&arguments).await,
             Some(Command::Config(arguments)) => config::run(&arguments),

@@ -14,6 +14,7 @@ mod local;
 mod model_length;
 mod network;
 mod observability;
+mod plan;
 mod recommended;
 mod terminal;
 mod values;
@@ -50,6 +51,7 @@ pub use local::{CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, 
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
 pub use observability::{ExplainArgs, ObservabilityArgs};
+pub use plan::{PlanArgs, PlanFleetArgs, PlanGoal, PlanLoadArgs, PlanPrefill};
 pub use recommended::{GenerationConfigSource, RecommendedSampling};
 pub use terminal::{ChatArgs, GenerateArgs, RunArgs, SamplingArgs};
 pub use values::{LogFormat, Variables, bytes_of, check_variables};
@@ -143,6 +145,8 @@ pub enum Command {
     Batch(BatchArgs),
     /// Measure prefill and decode by number of users, without HTTP
     Bench(BenchArgs),
+    /// Find the machines that a model and a load need, with times, price and power
+    Plan(Box<PlanArgs>),
     /// Make, list, revoke and restrict the API keys of a database
     Keys(KeysArgs),
     /// Print what keys, projects or models have used

@@ -14,6 +14,7 @@ pub mod inspect;
 pub mod keys;
 pub mod launch;
 pub mod models;
+pub mod plan;
 pub mod pull;
 pub mod run;
 mod running_server;

@@ -1,0 +1,108 @@
+//! `throng plan`: the smallest or cheapest fleet that meets a load, or the highest load of a fleet. Reads files
+//! and writes tables, JSON and a page; `throng-plan` computes.
+
+mod model;
+mod setups;
+mod table;
+mod view;
+
+use anyhow::{Result, bail};
+use throng_plan::fleet::{FleetPlan, Layout, Setup};
+use throng_plan::replica::Role;
+use throng_plan::search::{Answers, Question};
+use throng_plan::Load;
+
+use crate::args::PlanArgs;
+use crate::process::output;
+use view::{FleetView, PlanView, PointView, times};
+
+/// Points of the curve of load and times.
+const CURVE_POINTS: u32 = 40;
+
+/// Runs the command.
+///
+/// # Errors
+/// When the arguments make no sense, files cannot be read, or no fleet meets the load.
+pub fn run(arguments: &PlanArgs) -> Result<()> {
+    let catalogue = setups::catalogue(arguments)?;
+    if arguments.list_machines {
+        output::line(table::machines(&catalogue))?;
+        return Ok(());
+    }
+    let planned = model::planned(arguments)?;
+    let load = setups::load(&arguments.load)?;
+    let setups = setups::setups(arguments, &catalogue, &planned.shape)?;
+    let question = Question {
+        load,
+        targets: setups::targets(arguments),
+        n_spare: arguments.fleet.spare,
+        n_replicas: arguments.fleet.replicas,
+        goal: setups::goal(arguments.goal),
+    };
+    let answers = question.answer(&setups)?;
+    let fleets = fleets(arguments, &question, &answers, &setups);
+    let notes = Vec::new();
+    let plan = PlanView::new(&planned.shape, &load, &question.targets, fleets, &answers, notes);
+    if arguments.json {
+        output::line(serde_json::to_string(&plan)?)?;
+    } else {
+        print(&plan, arguments.top)?;
+    }
+    if plan.fleets.is_empty() {
+        bail!("no machine serves this model and load: see the reasons above");
+    }
+    Ok(())
+}
+
+fn print(plan: &PlanView, top: usize) -> Result<()> {
+    output::line(table::introduction(plan))?;
+    if !plan.fleets.is_empty() {
+        output::line(table::fleets(plan, top))?;
+    }
+    if !plan.refused.is_empty() {
+        output::line(table::refusals(plan))?;
+    }
+    for note in &plan.notes {
+        output::line(note)?;
+    }
+    Ok(())
+}
+
+/// The best fleets with their curves.
+fn fleets(arguments: &PlanArgs, question: &Question, answers: &Answers, setups: &[Setup]) -> Vec<FleetView> {
+    let shown = answers.plans.iter().take(arguments.top.max(1));
+    let view = |(idx, plan): &(usize, FleetPlan)| {
+        let load = match question.n_replicas {
+            Some(_) => question.load.at(plan.highest_rate),
+            None => question.load,
+        };
+        FleetView::new(plan, &load, curve(&setups[*idx], plan, &load))
+    };
+    shown.map(view).collect()
+}
+
+/// Times by load, up to the load that the fleet answers at all.
+fn curve(setup: &Setup, plan: &FleetPlan, load: &Load) -> Vec<PointView> {
+    let role = if plan.layout == Layout::Apart { Role::Decode } else { Role::Both };
+    let Ok(replica) = setup.replica(load, role) else { return Vec::new() };
+    let most = replica.highest_rate(load, &throng_plan::replica::Targets::default()).unwrap_or(0.0);
+    let point = |i: u32| {
+        let each = most * f64::from(i) / f64::from(CURVE_POINTS);
+        let steady = replica.steady(&load.at(each)).ok()?;
+        let all = each * plan.n_replicas as f64;
+        let tokens_per_s = all * load.output.mean;
+        Some(PointView {
+            requests_per_s: all,
+            output_tokens_per_s: tokens_per_s,
+            first_token: times(steady.first_token),
+            gap: times(steady.gap),
+            price_per_million_tokens: plan
+                .price_per_hour
+                .map(|price| throng_plan::fleet::price_per_million(price, tokens_per_s)),
+            joules_per_token: plan.watts.map(|watts| watts / tokens_per_s),
+            kv_cache_used: steady.cache_share,
+            running: steady.n_running,
+        })
+    };
+    (1..=CURVE_POINTS).filter_map(point).collect()
+}
