@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use throng_sim::cost::CostModel;
+use throng_sim::cost::{CostModel, StepShape};
 
-use crate::cost::Roofline;
+use crate::cost::{Calibration, Roofline};
 use crate::error::{PlanError, not_negative};
 use crate::load::Load;
 use crate::machine::{ErrorBar, Machine};
@@ -16,6 +16,10 @@ use crate::replica::{Batching, Replica, Role, Steady, Targets};
 
 /// Seconds of an hour.
 const HOUR_S: f64 = 3600.0;
+
+/// Share of the target of the first token that replicas which answer may take, where prompts are computed
+/// apart; the rest is for those that compute prompts.
+const DECODE_SHARE: f64 = 0.5;
 
 /// Where prompts are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,8 +47,8 @@ pub struct Setup {
     pub memory_share: f64,
     /// Seconds of a step that no device computes in.
     pub step_overhead_s: f64,
-    /// Durations of steps that were measured, with their errors, in place of the roofline.
-    pub measured: Option<(Arc<dyn CostModel>, Option<ErrorBar>)>,
+    /// Durations of steps that were measured, in place of the roofline.
+    pub measured: Option<Arc<Calibration>>,
 }
 
 /// A fleet that meets a load.
@@ -113,7 +117,10 @@ impl Setup {
         }
         let memory = MemoryPlan::new(&self.machine, &self.model, self.parallelism, self.memory_share, longest)?;
         let cost: Arc<dyn CostModel> = match &self.measured {
-            Some((measured, _)) => Arc::clone(measured),
+            Some(measured) => {
+                self.check_range(measured)?;
+                Arc::<Calibration>::clone(measured)
+            }
             None => {
                 let mut roofline = Roofline::new(&self.machine, &self.model, self.parallelism)?;
                 roofline.check_range(self.batching.max_batch_tokens)?;
@@ -154,9 +161,18 @@ impl Setup {
         Ok(Some(rate.value * n_devices))
     }
 
+    /// Checks that the bounds of batches lie in the measured range.
+    fn check_range(&self, measured: &Calibration) -> Result<(), PlanError> {
+        let Batching { max_sequences, max_batch_tokens, .. } = self.batching;
+        measured.check()?;
+        measured
+            .predict(&StepShape { n_sequences: max_sequences, n_tokens: max_batch_tokens, ..StepShape::default() })
+            .map(|_| ())
+    }
+
     fn error(&self) -> Option<ErrorBar> {
         match &self.measured {
-            Some((_, error)) => *error,
+            Some(measured) => Some(measured.error),
             None => crate::machine::Efficiency::of(&self.machine).error,
         }
     }
@@ -171,7 +187,8 @@ impl Setup {
             return Ok((self.replica(load, Role::Both)?.highest_rate(load, targets)?, 0.0));
         }
         let decode = self.replica(load, Role::Decode)?;
-        let decode_targets = Targets { first_token_s: None, ..*targets };
+        let half = targets.first_token_s.map(|target| target * DECODE_SHARE);
+        let decode_targets = Targets { first_token_s: half, ..*targets };
         let rate = decode.highest_rate(load, &decode_targets)?;
         let sent_s = decode.steady(&load.at(rate.max(1e-6))).map_or(0.0, |steady| steady.first_token.p99);
         // What remains of the target once keys and values have been sent and the first step is done.

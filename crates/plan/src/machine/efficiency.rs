@@ -1,6 +1,6 @@
 //! Shares of a machine's published peaks that real operators reach, as fits of measured times found them.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Machine, MachineKind};
 
@@ -18,7 +18,7 @@ pub struct MeasuredRange {
 }
 
 /// Relative errors of predictions of what the fit did not see.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorBar {
     /// Median of the absolute relative errors.

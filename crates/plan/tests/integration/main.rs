@@ -1,6 +1,8 @@
 //! The tests of `throng-plan` as one program.
 
+mod fleets;
 mod machines;
+mod models;
 mod operators;
 
 /// DEV
