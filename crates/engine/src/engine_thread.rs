@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use throng_core::engine::recording::Observed;
 use throng_core::engine::{
     Effect, EngineCore, EngineFailure, EngineState, Epoch, Input, StepDone, StepError, StepRecord,
 };
@@ -17,7 +18,7 @@ use tracing::{error, info, warn};
 
 use crate::executor_thread::{ExecutorThread, MakeExecutor, panic_message};
 use crate::masks::MaskThreads;
-use crate::message::{Inbox, Message, Submission};
+use crate::message::{EngineObserver, Inbox, Message, Submission};
 use crate::outbox::{Outbox, Outlet};
 use crate::shared::Shared;
 
@@ -57,6 +58,8 @@ pub struct EngineThread {
     following: VecDeque<Input>,
     /// Dropped when the engine has stopped.
     drains: Vec<Sender<()>>,
+    /// Receiver of all inputs, if somebody records them.
+    observer: Option<Box<dyn EngineObserver>>,
 }
 
 impl EngineThread {
@@ -85,6 +88,7 @@ impl EngineThread {
             effects: Vec::new(),
             following: VecDeque::new(),
             drains: Vec::new(),
+            observer: None,
         }
     }
 
@@ -164,6 +168,7 @@ impl EngineThread {
                 }
                 self.apply(input);
             }
+            Message::Observe(observer) => self.observer = Some(observer),
             Message::Drain { limit, stopped } => {
                 self.drains.extend(stopped);
                 let deadline = limit.map(|limit| self.shared.now() + Nanos::from(limit));
@@ -181,7 +186,11 @@ impl EngineThread {
             {
                 // Logged before it is applied: should the core panic, the input is there to be looked at.
                 let mut log = self.shared.input_log();
-                self.core.apply(log.push(now, input), now, &mut self.effects);
+                let input = log.push(now, input);
+                self.core.apply(input, now, &mut self.effects);
+                if let Some(observer) = &mut self.observer {
+                    observer.observed(Observed::new(input, now, &self.effects));
+                }
             }
             let mut effects = std::mem::take(&mut self.effects);
             for effect in effects.drain(..) {

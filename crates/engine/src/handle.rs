@@ -21,7 +21,7 @@ use crate::engine_thread::EngineThread;
 use crate::error::EngineError;
 use crate::executor_thread::{ExecutorThread, make_guarded};
 use crate::masks::MaskThreads;
-use crate::message::{Inbox, Message, Submission};
+use crate::message::{EngineObserver, Inbox, Message, Submission};
 use crate::outbox::{Outlet, StreamLink};
 use crate::shared::Shared;
 use crate::stream::TokenStream;
@@ -189,6 +189,12 @@ impl EngineHandle {
     /// Takes the log of the latest inputs; recording goes on with an empty one.
     pub fn take_input_log(&self) -> InputLog {
         self.shared.input_log().take()
+    }
+
+    /// Tells an observer of all inputs from now on; there is one at a time.
+    pub fn observe(&self, observer: Box<dyn EngineObserver>) {
+        // An error would mean that the engine has ended.
+        let _ = self.inbox.send(Message::Observe(observer));
     }
 
     /// Takes nothing new, finishes what is there for at most `limit`, then fails the rest and stops. Returns

@@ -1,9 +1,11 @@
 //! What is sent to the engine thread. Does not know what comes of it.
 
+use std::fmt::Debug;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use throng_core::engine::Input;
+use throng_core::engine::recording::Observed;
 use throng_core::request::Request;
 use throng_core::time::Timestamp;
 
@@ -13,6 +15,12 @@ use crate::outbox::Outlet;
 /// abort, a resumption or so for each open stream, the ends of the steps in flight.
 pub type Inbox = Sender<Message>;
 
+/// Receiver of all that an engine does. The engine thread calls it: it must not wait.
+pub trait EngineObserver: Debug + Send {
+    /// The engine has taken an input in.
+    fn observed(&mut self, observed: Observed);
+}
+
 /// Messages to the engine thread.
 #[derive(Debug)]
 pub enum Message {
@@ -20,6 +28,8 @@ pub enum Message {
     Submit(Box<Submission>),
     /// Input that goes to the core as it is.
     Input(Input),
+    /// Tell this observer of all inputs from now on.
+    Observe(Box<dyn EngineObserver>),
     /// Finish what is there, for at most `limit`, and stop.
     Drain {
         /// Latest time; none: as long as it takes.

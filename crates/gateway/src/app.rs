@@ -17,17 +17,10 @@ use crate::auth::{ApiKeys, IssuerKeys, StoredKeys};
 use crate::awaited::FleetMembers;
 use crate::config::GatewayConfig;
 use crate::generation::{AnswerWriting, TokenizationQueue};
-use crate::held_bytes::HeldBytes;
 use crate::ignored_log::IgnoredLog;
-use crate::ledger::{Audited, Ledger, PriceTable};
 use crate::limits::RateLimits;
 use crate::loading::Progress;
-use crate::metrics::{
-    AtScrape, EngineStatus, MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ModerationCounts,
-    ProcessFacts, SharingStats,
-};
 use crate::moderation::Moderation;
-use crate::observation::RecentRequests;
 use crate::on_demand::{OnDemandModels, Serving};
 use crate::policy::Policy;
 use crate::retry_after::retry_after_s;
@@ -35,6 +28,13 @@ use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
 use crate::upstream;
 use throng_cache::{DiskTier, ResponseCache, SemanticCache};
+use throng_metering::HeldBytes;
+use throng_metering::ledger::{Audited, Ledger, PriceTable};
+use throng_metering::metrics::{
+    AtScrape, EngineStatus, MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ModerationCounts,
+    ProcessFacts, SharingStats,
+};
+use throng_metering::observation::RecentRequests;
 
 /// Large answers that are written at a time.
 const MAX_WRITTEN_ANSWERS: usize = 2;

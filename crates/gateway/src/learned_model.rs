@@ -10,8 +10,8 @@ use throng_fleet::adapters::{AdapterFault, AdapterLoader, AdapterModule, Adapter
 use throng_text::{AnswerFormat, ChatTemplate, Tokenizer};
 use throng_wire::{ArtifactKind, Description, Vocabulary};
 
-use crate::held_bytes::HeldBytes;
 use crate::served_model::ServedModel;
+use throng_metering::HeldBytes;
 
 /// Makes a model of a worker's description and artifacts.
 ///

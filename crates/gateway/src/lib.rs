@@ -15,18 +15,14 @@ mod config;
 mod gateway;
 mod generate;
 mod generation;
-mod held_bytes;
 mod idempotency;
 mod ignored_log;
 mod kept;
 mod learned_model;
-mod ledger;
 mod limits;
 mod loading;
-mod metrics;
 mod model_names;
 mod moderation;
-mod observation;
 mod on_demand;
 mod overload;
 mod policy;
@@ -41,22 +37,17 @@ mod served_model;
 mod server;
 mod turns;
 mod upstream;
-mod usage_report;
 mod worker;
 
 pub use auth::{IssuerKeys, KeySetError, StoredKeys};
 pub use config::{
     AccessConfig, ApiConfig, AutoscaleSection, ClaimNames, ClassSetting, ClassifierConfig, GatewayConfig,
-    ModelAlias, ModelPrice, ModerationConfig, ModerationRule, ObservabilityConfig, OnDemandConfig, OnFailure,
-    OnRequest, OverloadConfig, ResidencyRule, ResponseCacheConfig, RoutingConfig, RoutingPolicy,
-    SemanticCacheConfig, SemanticMode, ServerConfig, ShadowConfig, StateConfig, TokenConfig, WeightedModel,
+    ModelAlias, ModerationConfig, ModerationRule, ObservabilityConfig, OnDemandConfig, OnFailure, OnRequest,
+    OverloadConfig, ResidencyRule, ResponseCacheConfig, RoutingConfig, RoutingPolicy, SemanticCacheConfig,
+    SemanticMode, ServerConfig, ShadowConfig, StateConfig, TokenConfig, WeightedModel,
 };
 pub use gateway::{Gateway, GatewayError, Loading};
-pub use held_bytes::HeldBytes;
-pub use ledger::{Ledger, LedgerError};
 pub use limits::SharedLimits;
-pub use metrics::ProcessFacts;
-pub use observation::{GenerationReport, RequestObserver, RequestPhase, RequestReport, TraceParent};
 pub use on_demand::{FileProgress, ModelLoader, OnDemandModel, OnDemandModels, PullFault};
 pub use pooling_model::{LabelActivation, PoolingModel, PoolingOutput};
 pub use served_model::ServedModel;
@@ -66,4 +57,10 @@ pub use throng_fleet::adapters::{
 pub use throng_fleet::worker::WorkerModel;
 pub use throng_fleet::{Fleet, FleetError, KubernetesApi, ReplicaConfig, Secret};
 pub use throng_http::{ClientCertificates, Listener, Shutdown, TlsConfig, TlsError};
+pub use throng_metering::HeldBytes;
+pub use throng_metering::ledger::{Ledger, LedgerError, ModelPrice};
+pub use throng_metering::metrics::ProcessFacts;
+pub use throng_metering::observation::{
+    GenerationReport, RequestObserver, RequestPhase, RequestReport, TraceParent,
+};
 pub use worker::Worker;

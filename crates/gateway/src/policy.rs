@@ -6,10 +6,10 @@ use std::time::Duration;
 use throng_state::responses::Responses;
 
 use crate::auth::ApiKeys;
-use crate::ledger::Ledger;
 use crate::limits::RateLimits;
 use crate::moderation::Moderation;
 use throng_cache::ResponseCache;
+use throng_metering::ledger::Ledger;
 
 /// Keys, limits, ledger, moderation and kept answers.
 #[derive(Debug)]

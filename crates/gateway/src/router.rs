@@ -8,9 +8,9 @@ use throng_fleet::replica::{
 };
 
 use crate::awaited::FleetMembers;
-use crate::metrics::ModelLabels;
 use crate::served_model::ModelEntry;
 use throng_api::ApiError;
+use throng_metering::metrics::ModelLabels;
 
 /// The models and their replicas.
 #[derive(Debug, Default)]

@@ -13,14 +13,14 @@ use throng_fleet::replica::{LocalReplica, Replica};
 
 use crate::adapter_errors::unloadable;
 use crate::config::GatewayConfig;
-use crate::held_bytes::HeldBytes;
-use crate::metrics::ModelMetrics;
 use crate::overload::{OverloadControl, Scale};
 use crate::pooling_model::PoolingModel;
 use throng_api::ApiError;
 use throng_api::openai::drop_invalid;
 use throng_api::spec::{ModelFacts, ModelLimits};
 use throng_cache::ModelInstance;
+use throng_metering::HeldBytes;
+use throng_metering::metrics::ModelMetrics;
 
 /// A model to serve.
 #[derive(Debug, Clone)]

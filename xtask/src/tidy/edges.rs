@@ -30,6 +30,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("throng-cache", &["throng-core", "throng-fleet", "throng-text", "throng-wire"]),
     ("throng-state", &["throng-api", "throng-core", "throng-store"]),
     (
+        "throng-metering",
+        &["throng-api", "throng-cache", "throng-core", "throng-fleet", "throng-http", "throng-store"],
+    ),
+    (
         "throng-gateway",
         &[
             "throng-api",
@@ -38,6 +42,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-engine",
             "throng-fleet",
             "throng-http",
+            "throng-metering",
             "throng-text",
             "throng-state",
             "throng-store",

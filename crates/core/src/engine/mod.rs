@@ -6,7 +6,7 @@
 //! 1. `config`, `error`, `step_log`, `stats`
 //! 2. `intake`
 //! 3. `engine_core`: `input` and `effect`, `traces`, then `streams`, then the core itself
-//! 4. `input_log`, `recorded_load`
+//! 4. `input_log`, `recorded_load`, then `recording`
 
 mod config;
 mod engine_core;
@@ -14,6 +14,7 @@ mod error;
 mod input_log;
 mod intake;
 mod recorded_load;
+pub mod recording;
 mod stats;
 mod step_log;
 

@@ -1,5 +1,7 @@
 //! The extension point for what runs a batch. Does not know requests, scheduling and time.
 
+use serde::{Deserialize, Serialize};
+
 use crate::scheduling::batch::{BlockId, BlockMove, ScheduledBatch, StepOutput, Tier};
 use crate::scheduling::block_exchange::{BlockExchangeError, BlockLayout, ExportedBlocks};
 
@@ -80,7 +82,7 @@ pub trait Executor: Send {
 }
 
 /// Capacity of an executor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecutorCapacity {
     /// KV blocks of [`crate::scheduling::batch::BLOCK_TOKENS`] tokens.
     pub n_blocks: u32,

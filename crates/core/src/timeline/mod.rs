@@ -1,6 +1,9 @@
 //! When things happened to a sequence, and the waits that follow from it. Does not know a clock.
 
+pub mod latency;
 pub mod request_trace;
+
+use std::time::Duration;
 
 use crate::time::{Nanos, Timestamp};
 
@@ -69,8 +72,8 @@ impl Timeline {
 
     /// The mean gap between two tokens (ITL); none before the second token.
     pub fn inter_token_latency(&self) -> Option<Nanos> {
-        let n_gaps = u64::from(self.output_tokens.checked_sub(1).filter(|&n| n > 0)?);
-        Some(Nanos(self.decode()?.0 / n_gaps))
+        let decode = Duration::from_nanos(self.decode()?.0);
+        latency::mean_gap(decode, self.output_tokens).map(Nanos::from)
     }
 
     /// Time from arrival to the end.

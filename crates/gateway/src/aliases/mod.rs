@@ -9,7 +9,7 @@ use throng_core::fleet::rollout::Plan;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::{ModelAlias, ShadowConfig};
-use crate::metrics::AliasMetrics;
+use throng_metering::metrics::AliasMetrics;
 
 pub(crate) use rollout::{Golden, RunningRollout, Ticket};
 

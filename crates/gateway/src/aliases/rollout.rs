@@ -9,8 +9,8 @@ use throng_core::fleet::rollout::{Outcome, Plan, Progress, Rollout, Times, Versi
 use throng_core::time::{Nanos, Timestamp};
 use tokio::time::Instant;
 
-use crate::metrics::AliasMetrics;
-use crate::observation::RequestReport;
+use throng_metering::metrics::AliasMetrics;
+use throng_metering::observation::RequestReport;
 
 /// A prompt of which is known how the new version must continue it, by its most likely tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]

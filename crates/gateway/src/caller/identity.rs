@@ -14,9 +14,11 @@ use tokio::time::Instant;
 use super::destination::Destination;
 use crate::aliases::Ticket;
 use crate::auth::Tenant;
-use crate::observation::{GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent};
 use crate::overload::ServiceHeaders;
 use throng_cache::CachePolicy;
+use throng_metering::observation::{
+    GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent,
+};
 
 /// Longest `X-Request-Id` taken over from a client.
 const MAX_REQUEST_ID_BYTES: usize = 128;

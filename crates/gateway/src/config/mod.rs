@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use throng_fleet::Secret;
 use throng_http::TlsConfig;
+use throng_metering::ledger::ModelPrice;
 
 pub use self::autoscale::AutoscaleSection;
 pub use self::moderation::{ClassifierConfig, ModerationConfig, ModerationRule, OnFailure};
@@ -293,22 +294,6 @@ impl Default for ApiConfig {
             response_retention_s: 30 * 24 * 60 * 60,
         }
     }
-}
-
-/// The prices of a model, `[[gateway.prices]]` of the configuration file: US dollars for a million tokens, as
-/// texts with up to six decimals.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct ModelPrice {
-    /// A name of the model, or of an adapter.
-    pub model: String,
-    /// Price of prompt tokens.
-    pub prompt: String,
-    /// Price of prompt tokens that were found in the cache; that of other prompt tokens when absent.
-    #[serde(default)]
-    pub cached: Option<String>,
-    /// Price of generated tokens.
-    pub generated: String,
 }
 
 /// Settings of logs, metrics and traces.

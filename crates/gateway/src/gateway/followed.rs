@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::Loading;
 use crate::auth::{IssuerKeys, StoredKeys};
-use crate::ledger::Ledger;
 use crate::limits::SharedLimits;
+use throng_metering::ledger::Ledger;
 
 impl Loading {
     /// The keys of the database, to be read from it and to follow it; `None` without a configured database.

@@ -17,11 +17,8 @@ use crate::auth::{ApiKeys, Tenant};
 use crate::batches::{LineAnswers, answer_batches};
 use crate::config::{AccessConfig, GatewayConfig, check_semantic_cache};
 use crate::kept::principal_of;
-use crate::ledger::PriceTable;
 use crate::loading::Progress;
-use crate::metrics::ProcessFacts;
 use crate::moderation::Moderation;
-use crate::observation::{Observation, RequestObserver};
 use crate::on_demand::OnDemandModels;
 use crate::routes::{self, Audience};
 use crate::served_model::ServedModel;
@@ -29,6 +26,9 @@ use crate::server::{self, Served, Service};
 use crate::turns::adopt_orphans;
 use throng_cache::DiskTier;
 use throng_fleet::Secret;
+use throng_metering::ledger::PriceTable;
+use throng_metering::metrics::ProcessFacts;
+use throng_metering::observation::{Observation, RequestObserver};
 
 pub use self::error::GatewayError;
 

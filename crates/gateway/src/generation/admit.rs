@@ -11,7 +11,6 @@ use super::client_error::{BlamedParams, client_error};
 use super::prepare::Prepared;
 use super::session::{BegunPrompt, Session};
 use crate::caller::Caller;
-use crate::ledger::{Counted, Ledger, Meter};
 use crate::limits::{
     Charge, RateLimits, budget_scopes, limit_error, refusal_name, uncounted_error, uncounted_name,
 };
@@ -21,6 +20,7 @@ use crate::regions::{check_hops, check_regions};
 use crate::router::Route;
 use throng_api::ApiError;
 use throng_cache::Sharing;
+use throng_metering::ledger::{Counted, Ledger, Meter};
 
 /// Charges the key's limits and submits all requests to the model's replicas, but for those whose answers the
 /// cache has. Either all are taken in or none; `prompt_param` is where the prompt stood.

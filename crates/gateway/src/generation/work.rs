@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::tokenization_queue::{NoTurn, TokenizationQueue};
 use crate::caller::Caller;
-use crate::observation::Stage;
 use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
+use throng_metering::observation::Stage;
 
 /// Largest body that may be read and prepared on a thread that serves sockets, where it takes some tens of
 /// microseconds.

@@ -19,10 +19,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::auth::Tenant;
-use crate::ledger::{Ledger, Meter, Uncounted};
-use crate::metrics::SharingStats;
 use crate::retry_after::retry_after_s;
 use throng_api::{ApiError, SpentBudget};
+use throng_metering::ledger::{Ledger, Meter, Uncounted};
+use throng_metering::metrics::SharingStats;
 
 pub(crate) use headers::insert_headers;
 pub(crate) use scopes::budget_scopes;

@@ -13,9 +13,9 @@ use throng_text::moderation::{RuleError, RuleSet, TextRule};
 
 use crate::auth::Tenant;
 use crate::config::{ModerationConfig, ModerationRule};
-use crate::metrics::ModerationCounts;
 use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
+use throng_metering::metrics::ModerationCounts;
 
 pub(crate) use self::classifier::{Classifier, Judgement, Unavailable};
 

@@ -15,11 +15,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{OnDemandConfig, OnRequest};
-use crate::held_bytes::HeldBytes;
 use crate::retry_after::retry_after_s;
 use crate::router::Router;
 use crate::served_model::ServedModel;
 use throng_api::ApiError;
+use throng_metering::HeldBytes;
 
 pub(crate) use self::pulls::PullState;
 use self::pulls::Pulls;

@@ -9,10 +9,10 @@ use futures_util::FutureExt;
 use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::generation::{BegunPrompt, BlamedParams, Output, Prepared, Session, count};
-use crate::ledger::Ledger;
 use crate::limits::Charge;
 use crate::regions::check_regions;
 use crate::router::Route;
+use throng_metering::ledger::Ledger;
 
 /// The vector that a pooling model gives for one text; `None` when it gives none. Dropping the future ends
 /// the work, and what was computed until then is counted.

@@ -8,7 +8,7 @@ use throng_core::fleet::routing::Region;
 use throng_fleet::dispatch::RegionBound;
 use throng_store::AuditEvent;
 
-use crate::ledger::{Audited, Ledger};
+use throng_metering::ledger::{Audited, Ledger};
 
 /// The regions that one request is bound to. Each replica that it is sent to, and each refusal, is logged and
 /// counted.

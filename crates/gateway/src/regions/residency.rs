@@ -8,9 +8,9 @@ use throng_fleet::dispatch::{Dispatcher, RegionBound};
 
 use super::bound::Bound;
 use crate::caller::Caller;
-use crate::ledger::Ledger;
-use crate::metrics::ModelMetrics;
 use throng_api::ApiError;
+use throng_metering::ledger::Ledger;
+use throng_metering::metrics::ModelMetrics;
 
 /// Regions that the request is bound to; `None` where it may go anywhere. A process that computes the model
 /// itself (`is_remote` is false) and does not know its region is where the gateway that sent the request says

@@ -12,9 +12,9 @@ use super::path_text::PathText;
 use crate::app::App;
 use crate::auth::Tenant;
 use crate::caller::Caller;
-use crate::observation::{Explanation, Summary};
 use crate::rejection::Rejection;
 use throng_api::ApiError;
+use throng_metering::observation::{Explanation, Summary};
 
 /// Requests in one list.
 const MAX_LISTED: usize = 50;

@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use crate::app::App;
 use crate::caller::Caller;
-use crate::metrics::Exposition;
 use crate::rejection::reject;
 use throng_api::ApiError;
 use throng_api::openapi;
+use throng_metering::metrics::Exposition;
 
 #[derive(Serialize)]
 pub(super) struct Version {

@@ -14,8 +14,8 @@ use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::rejection::Rejection;
 use crate::retry_after::retry_after_s;
-use crate::usage_report::{self, UsageKind, UsageQuestion};
 use throng_api::ApiError;
+use throng_metering::usage_report::{self, UsageKind, UsageQuestion};
 
 /// Longest time for an answer of the database.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);

@@ -18,8 +18,8 @@ use self::guard::{Guard, cors, root_path};
 use self::raw_responses::RAW_RESPONSES;
 use self::respond::Responder;
 use crate::config::GatewayConfig;
-use crate::metrics::HttpMetrics;
-use crate::observation::Observation;
+use throng_metering::metrics::HttpMetrics;
+use throng_metering::observation::Observation;
 
 /// Streams of an HTTP/2 client at a time.
 pub(crate) const MAX_CLIENT_STREAMS: u32 = 128;

@@ -22,10 +22,10 @@ use super::guard::{Guard, Source};
 use super::refusals::{RefusalLog, Sender};
 use crate::caller::Caller;
 use crate::limits::insert_headers;
-use crate::metrics::HttpLabels;
 use crate::rejection::{head_refused, reject, write_error};
 use crate::routes::dialect_of;
 use throng_api::ApiError;
+use throng_metering::metrics::HttpLabels;
 
 /// Answers requests of one listening socket.
 #[derive(Debug)]

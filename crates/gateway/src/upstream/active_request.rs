@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use crate::caller::Caller;
 use crate::limits::Charge;
-use crate::metrics::ModelMetrics;
-use crate::observation::GenerationRecord;
+use throng_metering::metrics::ModelMetrics;
+use throng_metering::observation::GenerationRecord;
 
 /// Parts of a request that an engine begins to answer.
 pub(super) struct StartedUpstream {

@@ -20,7 +20,7 @@ use super::setting::Setting;
 use super::whole::note_whole;
 use crate::caller::Caller;
 use crate::generation::{AnswerSource, AnswerStream};
-use crate::metrics::ModelMetrics;
+use throng_metering::metrics::ModelMetrics;
 
 /// Starts the answer to a request, which `reader` reads.
 ///

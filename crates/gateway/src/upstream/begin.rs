@@ -16,11 +16,11 @@ use tokio::time::Instant;
 use super::active_request::{ActiveRequest, StartedUpstream};
 use super::setting::Setting;
 use crate::caller::Caller;
-use crate::ledger::{Counted, Ledger};
 use crate::limits::{Charge, budget_scopes, limit_error, refusal_name, uncounted_error, uncounted_name};
-use crate::metrics::ModelMetrics;
 use crate::regions::{check_regions, forwarding};
 use crate::retry_after::retry_after_s;
+use throng_metering::ledger::{Counted, Ledger};
+use throng_metering::metrics::ModelMetrics;
 
 /// A request that has been read.
 #[derive(Debug, Clone, Copy)]

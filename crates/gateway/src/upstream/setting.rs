@@ -8,9 +8,9 @@ use tokio::sync::watch;
 
 use crate::config::GatewayConfig;
 use crate::generation::TokenizationQueue;
-use crate::ledger::Ledger;
 use crate::limits::RateLimits;
-use crate::metrics::Metrics;
+use throng_metering::ledger::Ledger;
+use throng_metering::metrics::Metrics;
 
 /// What answering needs of the server.
 #[derive(Debug, Clone)]

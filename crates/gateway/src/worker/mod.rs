@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use crate::auth::ApiKeys;
 use crate::config::GatewayConfig;
 use crate::gateway::{GatewayError, check_keys};
-use crate::metrics::HttpMetrics;
 use crate::server::{self, Served, Service};
+use throng_metering::metrics::HttpMetrics;
 
 /// Streams of one gateway at a time. Far more than the memory for requests allows, since the questions by
 /// which a gateway finds out whether the worker hears it are streams as well.

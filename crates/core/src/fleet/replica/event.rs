@@ -8,7 +8,7 @@ use crate::exact;
 use crate::request::FinishReason;
 use crate::scheduling::batch::{ChosenToken, TokenLogprob};
 use crate::time::Timestamp;
-use crate::timeline::Timeline;
+use crate::timeline::{Timeline, latency};
 
 /// Log-probabilities that weigh as much as an event without any.
 const LOGPROBS_PER_UNIT: usize = 8;
@@ -153,8 +153,7 @@ impl Timing {
 
     /// The mean time between two tokens; `None` before the second token.
     pub fn per_output_token(&self) -> Option<Duration> {
-        let n_gaps = self.n_output.checked_sub(1).filter(|&n| n > 0)?;
-        Some(self.decode()? / n_gaps)
+        latency::mean_gap(self.decode()?, self.n_output)
     }
 }
 

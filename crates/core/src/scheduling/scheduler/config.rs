@@ -1,9 +1,12 @@
 //! What an operator may choose about scheduling. Does not know files and flags.
 
+use serde::{Deserialize, Serialize};
+
 use crate::scheduling::executor::ExecutorCapacity;
 
 /// Settings of planning, and bounds on waiting requests.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SchedulerConfig {
     /// Most new tokens in one step. At least 1; the executor's own limit holds too.
     pub max_batch_tokens: u32,
@@ -65,7 +68,8 @@ impl SchedulerConfig {
 }
 
 /// Source of drafts when the executor proposed none. The outcome of requests does not depend on it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SpeculationMethod {
     /// Nowhere.
     None,
@@ -91,7 +95,8 @@ impl SpeculationMethod {
 }
 
 /// Order of waiting requests.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SchedulingPolicy {
     /// Priorities are ignored.
     Fcfs,

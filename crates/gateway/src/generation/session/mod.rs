@@ -23,10 +23,10 @@ use super::output::Output;
 use crate::caller::Caller;
 use crate::limits::Charge;
 use crate::moderation::Moderation;
-use crate::observation::GenerationRecord;
 use crate::served_model::ModelEntry;
 use throng_api::ApiError;
 use throng_cache::CacheUse;
+use throng_metering::observation::GenerationRecord;
 
 /// Options for making text of every choice.
 #[derive(Debug, Clone)]

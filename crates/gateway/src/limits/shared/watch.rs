@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use crate::metrics::RedisState;
+use throng_metering::metrics::RedisState;
 
 /// Whether Redis answers.
 #[derive(Debug, Default)]

@@ -1,0 +1,391 @@
+//! Definitions of latency, the same for the server's metrics, the simulator and the load tool:
+//!
+//! - *First token*: from the moment a request is sent (or received, at a server) to its first output token.
+//! - *Gap*: between two consecutive output tokens of one answer. Tokens that come together have gaps of 0.
+//! - *Mean gap*: from the first token to the last, divided by the number of gaps (TPOT).
+//! - *End to end*: from the moment a request is sent to the end of its answer.
+//! - *Percentile* `p` of a set: the smallest value that at least `p` percent of the set do not exceed
+//!   (nearest rank).
+//! - *Goodput*: requests a second that got their whole answer within the objective.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::{Nanos, Timestamp};
+
+/// Mean gap of `n_tokens` tokens of which the last came `decode` after the first; `None` before the second.
+pub fn mean_gap(decode: Duration, n_tokens: u32) -> Option<Duration> {
+    let n_gaps = n_tokens.checked_sub(1).filter(|&n| n > 0)?;
+    Some(decode / n_gaps)
+}
+
+/// Times of the tokens of one answer, as they are seen at one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenClock {
+    sent: Timestamp,
+    first: Option<Timestamp>,
+    last: Option<Timestamp>,
+    n_tokens: u32,
+    longest_gap: Nanos,
+}
+
+impl TokenClock {
+    /// The clock of a request that is sent now.
+    pub const fn new(sent: Timestamp) -> Self {
+        Self { sent, first: None, last: None, n_tokens: 0, longest_gap: Nanos(0) }
+    }
+
+    /// Notes a token and returns its gap to the one before.
+    #[inline]
+    pub fn note(&mut self, at: Timestamp) -> Option<Nanos> {
+        self.n_tokens += 1;
+        match self.last.replace(at) {
+            None => {
+                self.first = Some(at);
+                None
+            }
+            Some(last) => {
+                let gap = at.since(last);
+                self.longest_gap = self.longest_gap.max(gap);
+                Some(gap)
+            }
+        }
+    }
+
+    /// Number of tokens so far.
+    pub const fn n_tokens(&self) -> u32 {
+        self.n_tokens
+    }
+
+    /// Time at which the request was sent.
+    pub const fn sent(&self) -> Timestamp {
+        self.sent
+    }
+
+    /// Time of the last token.
+    pub const fn last(&self) -> Option<Timestamp> {
+        self.last
+    }
+
+    /// Latency of an answer that ends now.
+    pub fn end(&self, at: Timestamp, is_whole: bool) -> RequestLatency {
+        let decode = self.first.zip(self.last).map(|(first, last)| Duration::from_nanos(last.since(first).0));
+        RequestLatency {
+            first_token: self.first.map(|first| first.since(self.sent)),
+            mean_gap: decode.and_then(|decode| mean_gap(decode, self.n_tokens)).map(Nanos::from),
+            longest_gap: self.longest_gap,
+            end_to_end: at.since(self.sent),
+            is_whole,
+        }
+    }
+}
+
+/// Latency of one request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestLatency {
+    /// Time to the first token; `None` where none came.
+    pub first_token: Option<Nanos>,
+    /// Mean gap; `None` for fewer than two tokens.
+    pub mean_gap: Option<Nanos>,
+    /// Longest gap.
+    pub longest_gap: Nanos,
+    /// Time to the end.
+    pub end_to_end: Nanos,
+    /// Whether the answer came to its own end.
+    pub is_whole: bool,
+}
+
+/// Objective that a good answer meets; an absent part does not restrict.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Objective {
+    /// Longest time to the first token.
+    pub first_token: Option<Nanos>,
+    /// Longest mean gap.
+    pub mean_gap: Option<Nanos>,
+    /// Longest time to the end.
+    pub end_to_end: Option<Nanos>,
+}
+
+impl Objective {
+    /// Whether an answer is whole and meets the objective.
+    pub fn is_met_by(&self, latency: &RequestLatency) -> bool {
+        let within = |limit: Option<Nanos>, value: Nanos| limit.is_none_or(|limit| value <= limit);
+        latency.is_whole
+            && latency.first_token.map_or(self.first_token.is_none(), |time| within(self.first_token, time))
+            && within(self.mean_gap, latency.mean_gap.unwrap_or_default())
+            && within(self.end_to_end, latency.end_to_end)
+    }
+}
+
+/// Percentile of sorted values by nearest rank; `None` of no values.
+pub fn percentile<T: Copy>(sorted: &[T], percent: f64) -> Option<T> {
+    let last = sorted.len().checked_sub(1)?;
+    sorted.get(rank(sorted.len() as u64, percent).saturating_sub(1).min(last as u64) as usize).copied()
+}
+
+/// Nearest rank, from 1, of a percentile among `n` values.
+fn rank(n: u64, percent: f64) -> u64 {
+    // A little less than the product, so that 99 % of 100 is the 99th although 0.99 is not exact.
+    ((percent / 100.0 * n as f64) - 1e-9).ceil().clamp(1.0, n.max(1) as f64) as u64
+}
+
+/// Bits of a value that a histogram keeps behind the highest one.
+const PRECISION: u32 = 7;
+
+/// Durations in buckets at most 1/128 wide relative to their values: percentiles of any number of values in
+/// bounded memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LatencyHistogram {
+    counts: Vec<u64>,
+    n: u64,
+    sum: u128,
+    max: u64,
+}
+
+impl LatencyHistogram {
+    /// Adds a duration.
+    #[inline]
+    pub fn record(&mut self, value: Nanos) {
+        let bucket = bucket_of(value.0);
+        if bucket >= self.counts.len() {
+            self.counts.resize(bucket + 1, 0);
+        }
+        self.counts[bucket] += 1;
+        self.n += 1;
+        self.sum += u128::from(value.0);
+        self.max = self.max.max(value.0);
+    }
+
+    /// Adds all durations of another histogram.
+    pub fn merge(&mut self, other: &Self) {
+        if other.counts.len() > self.counts.len() {
+            self.counts.resize(other.counts.len(), 0);
+        }
+        self.counts.iter_mut().zip(&other.counts).for_each(|(own, more)| *own += more);
+        self.n += other.n;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+
+    /// Number of durations.
+    pub fn len(&self) -> u64 {
+        self.n
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+
+    /// Mean; `None` of no durations.
+    pub fn mean(&self) -> Option<Nanos> {
+        (self.n > 0).then(|| Nanos((self.sum / u128::from(self.n)) as u64))
+    }
+
+    /// Longest duration, exact.
+    pub fn max(&self) -> Nanos {
+        Nanos(self.max)
+    }
+
+    /// Percentile by nearest rank, to within a bucket; `None` of no durations.
+    pub fn percentile(&self, percent: f64) -> Option<Nanos> {
+        if self.n == 0 {
+            return None;
+        }
+        let rank = rank(self.n, percent);
+        let mut n_before = 0;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            n_before += count;
+            if n_before >= rank {
+                return Some(Nanos(highest_of(bucket).min(self.max)));
+            }
+        }
+        Some(Nanos(self.max))
+    }
+
+    /// The usual summary.
+    pub fn summary(&self) -> LatencySummary {
+        let at = |percent| self.percentile(percent).unwrap_or_default().as_ms_f64();
+        LatencySummary {
+            n: self.n,
+            mean_ms: self.mean().unwrap_or_default().as_ms_f64(),
+            p50_ms: at(50.0),
+            p90_ms: at(90.0),
+            p95_ms: at(95.0),
+            p99_ms: at(99.0),
+            max_ms: self.max().as_ms_f64(),
+        }
+    }
+}
+
+/// Summary of durations in milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// Number of durations.
+    pub n: u64,
+    /// Mean.
+    pub mean_ms: f64,
+    /// Median.
+    pub p50_ms: f64,
+    /// 90th percentile.
+    pub p90_ms: f64,
+    /// 95th percentile.
+    pub p95_ms: f64,
+    /// 99th percentile.
+    pub p99_ms: f64,
+    /// Longest.
+    pub max_ms: f64,
+}
+
+/// Latencies of many requests, and how many of them were good.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LatencyStats {
+    objective: Objective,
+    /// Times to the first token.
+    pub first_token: LatencyHistogram,
+    /// All gaps.
+    pub gap: LatencyHistogram,
+    /// Mean gaps of answers.
+    pub mean_gap: LatencyHistogram,
+    /// Times to the end of whole answers.
+    pub end_to_end: LatencyHistogram,
+    /// Requests that ended.
+    pub n_requests: u64,
+    /// Whole answers.
+    pub n_whole: u64,
+    /// Whole answers within the objective.
+    pub n_good: u64,
+}
+
+impl LatencyStats {
+    /// No latencies yet, to be judged by this objective.
+    pub fn new(objective: Objective) -> Self {
+        Self { objective, ..Self::default() }
+    }
+
+    /// Adds a request that ended.
+    pub fn record(&mut self, latency: &RequestLatency) {
+        self.n_requests += 1;
+        latency.first_token.into_iter().for_each(|time| self.first_token.record(time));
+        latency.mean_gap.into_iter().for_each(|gap| self.mean_gap.record(gap));
+        if latency.is_whole {
+            self.n_whole += 1;
+            self.end_to_end.record(latency.end_to_end);
+        }
+        self.n_good += u64::from(self.objective.is_met_by(latency));
+    }
+
+    /// Requests a second that were good, over this time.
+    pub fn goodput(&self, time: Nanos) -> f64 {
+        if time.0 == 0 { 0.0 } else { self.n_good as f64 / time.as_secs_f64() }
+    }
+}
+
+/// The bucket of a value.
+#[inline]
+fn bucket_of(value: u64) -> usize {
+    let n_bits = u64::BITS - value.leading_zeros();
+    let shift = n_bits.saturating_sub(PRECISION + 1);
+    ((u64::from(shift) << PRECISION) + (value >> shift)) as usize
+}
+
+/// The highest value of a bucket.
+fn highest_of(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    let shift = (bucket >> PRECISION).saturating_sub(1);
+    let mantissa = bucket - (shift << PRECISION);
+    ((u128::from(mantissa + 1) << shift) - 1).min(u128::from(u64::MAX)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::default() + Nanos::from_ms(ms)
+    }
+
+    #[test]
+    fn latencies_follow_from_the_times_of_tokens() {
+        let mut clock = TokenClock::new(at(100));
+        let gaps: Vec<_> = [130, 140, 170, 170].map(|ms| clock.note(at(ms))).into_iter().flatten().collect();
+        assert_eq!(gaps, [10, 30, 0].map(Nanos::from_ms));
+        let latency = clock.end(at(175), true);
+        assert_eq!(latency.first_token, Some(Nanos::from_ms(30)));
+        assert_eq!(latency.mean_gap, Some(Nanos(13_333_333)));
+        assert_eq!((latency.longest_gap, latency.end_to_end), (Nanos::from_ms(30), Nanos::from_ms(75)));
+        let empty = TokenClock::new(at(0)).end(at(5), false);
+        assert_eq!((empty.first_token, empty.mean_gap, empty.end_to_end), (None, None, Nanos::from_ms(5)));
+    }
+
+    #[test]
+    fn an_objective_is_met_by_whole_answers_within_it() {
+        let objective = Objective {
+            first_token: Some(Nanos(10)),
+            mean_gap: Some(Nanos(5)),
+            end_to_end: Some(Nanos(100)),
+        };
+        let good = RequestLatency {
+            first_token: Some(Nanos(10)),
+            mean_gap: Some(Nanos(5)),
+            longest_gap: Nanos(50),
+            end_to_end: Nanos(100),
+            is_whole: true,
+        };
+        assert!(
+            objective.is_met_by(&good) && objective.is_met_by(&RequestLatency { mean_gap: None, ..good })
+        );
+        for bad in [
+            RequestLatency { is_whole: false, ..good },
+            RequestLatency { first_token: Some(Nanos(11)), ..good },
+            RequestLatency { first_token: None, ..good },
+            RequestLatency { mean_gap: Some(Nanos(6)), ..good },
+            RequestLatency { end_to_end: Nanos(101), ..good },
+        ] {
+            assert!(!objective.is_met_by(&bad), "{bad:?}");
+        }
+        let mut stats = LatencyStats::new(objective);
+        stats.record(&good);
+        stats.record(&RequestLatency { is_whole: false, ..good });
+        assert_eq!((stats.n_requests, stats.n_whole, stats.n_good), (2, 1, 1));
+        assert_eq!(stats.goodput(Nanos::from_ms(500)), 2.0);
+    }
+
+    #[test]
+    fn percentiles_are_nearest_ranks() {
+        let values: Vec<u64> = (1..=100).collect();
+        for (percent, expected) in [(0.0, 1), (1.0, 1), (50.0, 50), (99.0, 99), (99.5, 100), (100.0, 100)] {
+            assert_eq!(percentile(&values, percent), Some(expected), "{percent}");
+        }
+        assert_eq!((percentile(&[7], 50.0), percentile::<u64>(&[], 50.0)), (Some(7), None));
+    }
+
+    #[test]
+    fn a_histogram_gives_percentiles_to_within_a_bucket() {
+        let mut random = 1_u64;
+        let mut values: Vec<u64> = (0..10_000)
+            .map(|_| {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                random >> (random % 60)
+            })
+            .collect();
+        let (mut histogram, mut half) = (LatencyHistogram::default(), LatencyHistogram::default());
+        values.iter().enumerate().for_each(|(i, value)| match i % 2 {
+            0 => histogram.record(Nanos(*value)),
+            _ => half.record(Nanos(*value)),
+        });
+        histogram.merge(&half);
+        values.sort_unstable();
+        for percent in [0.1, 10.0, 50.0, 90.0, 99.0, 99.9, 100.0] {
+            let exact = percentile(&values, percent).expect("values");
+            let found = histogram.percentile(percent).expect("values").0;
+            assert!(found >= exact && found - exact <= exact / 64 + 1, "{percent}: {found} for {exact}");
+        }
+        assert_eq!((histogram.max().0, histogram.len()), (values[9_999], 10_000));
+        for value in [0, 1, 127, 128, 129, 255, 256, 257, u64::MAX] {
+            assert!(highest_of(bucket_of(value)) >= value && bucket_of(value) < 1 << 13, "{value}");
+        }
+    }
+}

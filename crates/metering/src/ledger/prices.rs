@@ -1,0 +1,53 @@
+//! What tokens of each model cost, as the operator set it. Does not know who pays.
+
+use std::collections::HashMap;
+
+use throng_store::{MAX_PRICE, Prices, parse_millionths};
+
+use serde::{Deserialize, Serialize};
+
+/// The prices of a model, `[[gateway.prices]]` of the configuration file: US dollars for a million tokens, as
+/// texts with up to six decimals.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelPrice {
+    /// A name of the model, or of an adapter.
+    pub model: String,
+    /// Price of prompt tokens.
+    pub prompt: String,
+    /// Price of prompt tokens that were found in the cache; that of other prompt tokens when absent.
+    #[serde(default)]
+    pub cached: Option<String>,
+    /// Price of generated tokens.
+    pub generated: String,
+}
+
+/// The prices of all models; those without one cost nothing.
+#[derive(Debug, Clone, Default)]
+pub struct PriceTable(HashMap<String, Prices>);
+
+impl PriceTable {
+    /// Reads the prices.
+    ///
+    /// # Errors
+    /// The text that is no price.
+    pub fn new(prices: &[ModelPrice]) -> Result<Self, String> {
+        let read = |text: &String| {
+            parse_millionths(text).filter(|price| *price <= MAX_PRICE).ok_or_else(|| text.clone())
+        };
+        let entry = |price: &ModelPrice| {
+            let prices = Prices {
+                prompt: read(&price.prompt)?,
+                cached: read(price.cached.as_ref().unwrap_or(&price.prompt))?,
+                generated: read(&price.generated)?,
+            };
+            Ok((price.model.clone(), prices))
+        };
+        prices.iter().map(entry).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The prices of the first of these names that has some.
+    pub fn of(&self, names: &[&str]) -> Prices {
+        names.iter().find_map(|name| self.0.get(*name)).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,11 @@
+//! What is counted of requests: entries of the ledger and their prices, metrics, reports of finished requests
+//! for logs and `/explain`. Does not know routes and generations.
+#![forbid(unsafe_code)]
+
+mod held_bytes;
+pub mod ledger;
+pub mod metrics;
+pub mod observation;
+pub mod usage_report;
+
+pub use held_bytes::HeldBytes;

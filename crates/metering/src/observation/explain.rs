@@ -1,0 +1,227 @@
+//! The answer of `/explain`: where each millisecond of a request went, as JSON. Others in the same steps are
+//! counted, never named. Does not know who may ask.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde::Serialize;
+use throng_core::fleet::limits::Remaining;
+use throng_core::time::Nanos;
+use throng_core::timeline::request_trace::{PromptChunk, RequestTrace, StepTotals};
+
+use super::{GenerationReport, RequestReport};
+
+/// A request in a few numbers.
+#[derive(Debug, Serialize)]
+pub struct Summary<'a> {
+    request_id: &'a str,
+    /// Seconds since the epoch.
+    created: f64,
+    route: Option<&'a str>,
+    status: Option<u16>,
+    error: Option<&'static str>,
+    model: Option<&'a str>,
+    outcome: Option<&'static str>,
+    prompt_tokens: Option<usize>,
+    cached_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    ttft_ms: Option<f64>,
+    total_ms: f64,
+}
+
+/// Everything that is known of a request.
+#[derive(Debug, Serialize)]
+pub struct Explanation<'a> {
+    object: &'static str,
+    #[serde(flatten)]
+    summary: Summary<'a>,
+    phases: Vec<Phase>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limits: Option<Limits>,
+    /// The engine's account of each of its first prompts.
+    generations: Vec<Generation>,
+}
+
+#[derive(Debug, Serialize)]
+struct Phase {
+    name: &'static str,
+    start_ms: f64,
+    ms: f64,
+    about: &'static str,
+}
+
+/// Rest of the key's limits after the request was charged.
+#[derive(Debug, Serialize)]
+struct Limits {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requests: Option<Left>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<Left>,
+}
+
+#[derive(Debug, Serialize)]
+struct Left {
+    limit: u64,
+    remaining: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Generation {
+    queue_ms: f64,
+    waited_for: WaitedFor,
+    prefill: Steps,
+    chunks: Vec<Chunk>,
+    decode: Steps,
+    preemptions: u32,
+    pauses: u32,
+    paused_ms: f64,
+    end_ms: f64,
+}
+
+/// Causes of the time in the queue.
+#[derive(Debug, Serialize)]
+struct WaitedFor {
+    running_step_ms: f64,
+    sequences_ms: f64,
+    blocks_ms: f64,
+    step_tokens_ms: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Steps {
+    steps: u32,
+    ms: f64,
+    executing_ms: f64,
+    longest_step_ms: f64,
+    tokens: u32,
+    drafts: u32,
+    batch_mates_mean: f64,
+    batch_mates_max: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct Chunk {
+    at_ms: f64,
+    ms: f64,
+    position: u32,
+    tokens: u32,
+    batch_mates: u32,
+    step_tokens: u32,
+}
+
+impl<'a> Summary<'a> {
+    /// Identifies the request.
+    pub fn new(report: &'a RequestReport) -> Self {
+        let generation = report.generation.as_ref();
+        let of = |value: fn(&GenerationReport) -> u64| generation.map(value);
+        Self {
+            request_id: &report.request_id,
+            created: report.arrived.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as f64 / 1e3,
+            route: report.route.as_deref(),
+            status: report.status,
+            error: report.error_code,
+            model: generation.map(|generation| generation.model.as_str()),
+            outcome: generation.map(|generation| generation.outcome),
+            prompt_tokens: generation.map(|generation| generation.prompt_tokens),
+            cached_tokens: of(|generation| generation.cached_tokens),
+            output_tokens: of(|generation| generation.output_tokens),
+            ttft_ms: generation.and_then(|g| Some(ms(g.submitted + g.first_token?))),
+            total_ms: ms(report.total),
+        }
+    }
+}
+
+impl<'a> Explanation<'a> {
+    /// Identifies the request.
+    pub fn new(report: &'a RequestReport) -> Self {
+        let phases = report.phases().into_iter().map(|phase| Phase {
+            name: phase.name,
+            start_ms: ms(phase.start),
+            ms: ms(phase.length),
+            about: about(phase.name),
+        });
+        let left = |left: Option<Remaining>| left.map(|l| Left { limit: l.limit, remaining: l.remaining });
+        let limits = report
+            .limits
+            .map(|status| Limits { requests: left(status.requests), tokens: left(status.tokens) });
+        Self {
+            object: "request.explanation",
+            summary: Summary::new(report),
+            phases: phases.collect(),
+            limits: limits.filter(|limits| limits.requests.is_some() || limits.tokens.is_some()),
+            generations: report.generation.iter().flat_map(|g| g.traces()).map(Generation::new).collect(),
+        }
+    }
+}
+
+impl Generation {
+    fn new(trace: &RequestTrace) -> Self {
+        Self {
+            queue_ms: ns(trace.queued),
+            waited_for: WaitedFor {
+                running_step_ms: ns(trace.waited_for_step()),
+                sequences_ms: ns(trace.waits.sequences),
+                blocks_ms: ns(trace.waits.blocks),
+                step_tokens_ms: ns(trace.waits.step_tokens),
+            },
+            prefill: Steps::new(&trace.prefill),
+            chunks: trace.chunks.iter().map(Chunk::new).collect(),
+            decode: Steps::new(&trace.decode),
+            preemptions: trace.n_preemptions,
+            pauses: trace.n_pauses,
+            paused_ms: ns(trace.paused),
+            end_ms: ns(trace.end),
+        }
+    }
+}
+
+impl Steps {
+    fn new(totals: &StepTotals) -> Self {
+        let mean = totals.sum_mates as f64 / f64::from(totals.n_steps.max(1));
+        Self {
+            steps: totals.n_steps,
+            ms: ns(totals.took),
+            executing_ms: ns(totals.executing),
+            longest_step_ms: ns(totals.longest),
+            tokens: totals.n_tokens,
+            drafts: totals.n_drafts,
+            batch_mates_mean: (mean * 100.0).round() / 100.0,
+            batch_mates_max: totals.max_mates,
+        }
+    }
+}
+
+impl Chunk {
+    fn new(chunk: &PromptChunk) -> Self {
+        Self {
+            at_ms: ns(chunk.at),
+            ms: ns(chunk.took),
+            position: chunk.start,
+            tokens: chunk.n_tokens,
+            batch_mates: chunk.n_mates,
+            step_tokens: chunk.n_step_tokens,
+        }
+    }
+}
+
+/// Description of a phase.
+fn about(name: &str) -> &'static str {
+    match name {
+        "read" => "until the whole body had arrived",
+        "turn" => "waited for its turn to be tokenized",
+        "tokenize" => "parsed, rendered with the chat template, tokenized",
+        "admit" => "charged to the key's limits and given to an engine",
+        "queue" => "waited for its first step",
+        "prefill" => "the prompt was computed, up to the first token",
+        "decode" => "from the first token to the last",
+        _ => "until the client had taken the whole answer",
+    }
+}
+
+/// Converts to milliseconds, to the microsecond.
+fn ms(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1e3
+}
+
+fn ns(time: Nanos) -> f64 {
+    ms(Duration::from_nanos(time.0))
+}

@@ -1,0 +1,81 @@
+//! Faults that a run has.
+
+use throng_core::time::{Nanos, Timestamp};
+
+use crate::error::{SimError, check_positive};
+
+/// A fault of one replica.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fault {
+    /// The process ends at once; what it had is lost.
+    Kill {
+        /// Index of the replica.
+        replica: usize,
+        /// Time.
+        at: Timestamp,
+        /// Time until a new process runs; `None`: never.
+        restart_after: Option<Nanos>,
+    },
+    /// Steps take longer.
+    Slow {
+        /// Index of the replica.
+        replica: usize,
+        /// Time.
+        at: Timestamp,
+        /// Duration.
+        lasting: Nanos,
+        /// Factor on the time of steps.
+        factor: f64,
+    },
+    /// Nothing passes between gateway and replica.
+    Partition {
+        /// Index of the replica.
+        replica: usize,
+        /// Time.
+        at: Timestamp,
+        /// Duration.
+        lasting: Nanos,
+    },
+    /// The step that ends next fails as a whole.
+    FailStep {
+        /// Index of the replica.
+        replica: usize,
+        /// Time.
+        at: Timestamp,
+    },
+}
+
+impl Fault {
+    /// Time of its beginning.
+    pub fn at(&self) -> Timestamp {
+        let (Self::Kill { at, .. }
+        | Self::Slow { at, .. }
+        | Self::Partition { at, .. }
+        | Self::FailStep { at, .. }) = self;
+        *at
+    }
+
+    /// Index of the replica.
+    pub fn replica(&self) -> usize {
+        let (Self::Kill { replica, .. }
+        | Self::Slow { replica, .. }
+        | Self::Partition { replica, .. }
+        | Self::FailStep { replica, .. }) = self;
+        *replica
+    }
+
+    /// Checks it for a fleet of that many replicas.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub fn check(&self, n_replicas: usize) -> Result<(), SimError> {
+        if self.replica() >= n_replicas {
+            let problem = format!("there is no replica {} among {n_replicas}", self.replica());
+            return Err(SimError::setting("fault.replica", problem));
+        }
+        match self {
+            Self::Slow { factor, .. } => check_positive("fault.factor", *factor).map(|_| ()),
+            Self::Kill { .. } | Self::Partition { .. } | Self::FailStep { .. } => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Recordings of engines and gateways, read line by line: as a workload, or as the inputs of an engine that
+//! are applied again.
+
+mod load;
+mod reader;
+mod rerun;
+
+pub use load::{RecordedWorkload, read_requests};
+pub use reader::RecordingReader;
+pub use rerun::{BatchRow, Rerun, rerun};

@@ -1,0 +1,37 @@
+//! Mistakes that the code between the decisions could make. The composed simulation must find each of them.
+
+/// A mistake.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sabotage {
+    /// A request that failed over settles its charge before it has ended.
+    EarlySettlement,
+    /// A request whose client left never gives its charge back.
+    ForgottenCharge,
+    /// The next replica is told one token fewer than was passed on.
+    RepeatedToken,
+    /// The next replica is told a token that was not passed on.
+    SkippedToken,
+    /// The load of a refused attempt stays counted.
+    LeakedLoad,
+    /// Events of an earlier attempt count for the present one.
+    NoFence,
+    /// Requests that wait for a replica are not looked at again.
+    ForgottenWaiters,
+    /// A client that leaves is not told to the replica.
+    ForgottenAbort,
+}
+
+impl Sabotage {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::EarlySettlement,
+        Self::ForgottenCharge,
+        Self::RepeatedToken,
+        Self::SkippedToken,
+        Self::LeakedLoad,
+        Self::NoFence,
+        Self::ForgottenWaiters,
+        Self::ForgottenAbort,
+    ];
+}

@@ -1,0 +1,8 @@
+//! Tests of whole runs.
+#![allow(missing_docs)]
+
+mod fleets;
+mod queueing;
+mod rerun;
+mod reruns;
+mod speed;

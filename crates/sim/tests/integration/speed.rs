@@ -1,0 +1,70 @@
+//! Speed of the simulator: long hours of many requests, for a release build:
+//! `cargo test --release -p throng-sim --test integration speed -- --ignored --nocapture`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use throng_core::scheduling::executor::ExecutorCapacity;
+use throng_core::time::Nanos;
+use throng_core::timeline::latency::Objective;
+use throng_sim::cost::LinearCostModel;
+use throng_sim::distribution::Distribution;
+use throng_sim::fleet::{FleetConfig, ReplicaConfig};
+use throng_sim::report::ReportBuilder;
+use throng_sim::simulation::Simulation;
+use throng_sim::workload::{ArrivalProcess, OpenLoop, RequestShape};
+
+use crate::fleets::CAPACITY;
+
+/// Simulates that many seconds and prints what it took.
+fn hour(rate: f64, n_replicas: usize, (prompt, output): (f64, f64), seconds: u64) {
+    let capacity = ExecutorCapacity {
+        n_blocks: 40_000,
+        max_batch_tokens: 2048,
+        max_batch_sequences: 256,
+        max_steps_in_flight: 2,
+        ..CAPACITY
+    };
+    let cost = LinearCostModel {
+        fixed: Duration::from_millis(12),
+        per_token: Duration::from_micros(30),
+        per_sequence: Duration::from_micros(20),
+        per_context_token_ns: 20.0,
+    };
+    let fleet = FleetConfig::uniform(ReplicaConfig::new(capacity, Arc::new(cost)), n_replicas);
+    let shape = RequestShape::new(
+        Distribution::Exponential { mean: prompt },
+        Distribution::Exponential { mean: output },
+    );
+    let process = ArrivalProcess::Poisson { rate };
+    let workload = OpenLoop::new(process, shape, Nanos::from_ms(seconds * 1000), 3).expect("valid");
+    let mut report = ReportBuilder::new(Objective::default(), Nanos(0));
+    let started = Instant::now();
+    let simulation = Simulation::new(fleet, Box::new(workload), 1).expect("valid");
+    let totals = simulation.run(&mut report).expect("it runs");
+    let took = started.elapsed();
+    let report = report.finish(totals);
+    let n_tokens = report.totals.output_tokens;
+    println!(
+        "{rate} requests/s, {prompt} in, {output} out, {n_replicas} replicas, {seconds} s: {took:?}; {} events, \
+         {} steps, {n_tokens} tokens, {:.0} ns a token; {:.0} % busy, first token p99 {:.0} ms, gap p50 {:.1} ms",
+        report.totals.n_events,
+        report.totals.n_steps,
+        took.as_nanos() as f64 / n_tokens as f64,
+        100.0 * report.utilization(n_replicas),
+        report.first_token.p99_ms,
+        report.gap.p50_ms,
+    );
+}
+
+#[test]
+#[ignore = "minutes in a development build"]
+fn an_hour_of_10_requests_a_second() {
+    hour(10.0, 1, (500.0, 300.0), 3_600);
+}
+
+#[test]
+#[ignore = "minutes in a development build"]
+fn minutes_of_1000_requests_a_second() {
+    hour(1_000.0, 100, (500.0, 300.0), 60);
+}
