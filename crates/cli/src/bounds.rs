@@ -56,6 +56,8 @@ pub const TOKENIZATIONS: RangeInclusive<usize> = 1..=256;
 pub const ANSWER_TOKENS: RangeInclusive<u32> = 1..=u32::MAX;
 /// Tokens of a prompt that is measured; the model's context may be shorter.
 pub const BENCH_TOKENS: RangeInclusive<u32> = 1..=1 << 24;
+/// Seconds that a calibration measures.
+pub const CALIBRATION_S: RangeInclusive<u64> = 1..=86_400;
 /// Lines of a batch that are answered at a time.
 pub const BATCH_LINES: RangeInclusive<usize> = 1..=4096;
 /// Batches that are answered at a time.

@@ -54,16 +54,16 @@ pub enum PlanError {
         high: f64,
     },
     /// A model that does not fit the memory.
-    #[error("{model} needs {needed_bytes} bytes a device {on}, which has {usable_bytes} usable bytes")]
+    #[error("{model} needs {needed_gib:.1} GiB of each {on}, of which {usable_gib:.1} GiB may be used")]
     TooLarge {
         /// The model.
         model: String,
-        /// Bytes of weights on a device, and of the keys and values of one request.
-        needed_bytes: u64,
+        /// GiB of weights on a device, and of the keys and values of one long request.
+        needed_gib: f64,
         /// The machine and its parallelism.
         on: String,
-        /// Bytes that may be used.
-        usable_bytes: u64,
+        /// GiB that may be used.
+        usable_gib: f64,
     },
     /// A load that no number of sequences at once meets.
     #[error("{on} cannot meet {target}: {reason}")]

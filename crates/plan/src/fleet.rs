@@ -115,7 +115,8 @@ impl Setup {
                 "expected at most the context length of the model",
             ));
         }
-        let memory = MemoryPlan::new(&self.machine, &self.model, self.parallelism, self.memory_share, longest)?;
+        let memory =
+            MemoryPlan::new(&self.machine, &self.model, self.parallelism, self.memory_share, longest)?;
         let cost: Arc<dyn CostModel> = match &self.measured {
             Some(measured) => {
                 self.check_range(measured)?;
@@ -166,7 +167,11 @@ impl Setup {
         let Batching { max_sequences, max_batch_tokens, .. } = self.batching;
         measured.check()?;
         measured
-            .predict(&StepShape { n_sequences: max_sequences, n_tokens: max_batch_tokens, ..StepShape::default() })
+            .predict(&StepShape {
+                n_sequences: max_sequences,
+                n_tokens: max_batch_tokens,
+                ..StepShape::default()
+            })
             .map(|_| ())
     }
 
@@ -218,7 +223,12 @@ impl Setup {
     ///
     /// # Errors
     /// Errors of [`Self::smallest`].
-    pub fn at_highest(&self, load: &Load, targets: &Targets, n_replicas: u64) -> Result<FleetPlan, PlanError> {
+    pub fn at_highest(
+        &self,
+        load: &Load,
+        targets: &Targets,
+        n_replicas: u64,
+    ) -> Result<FleetPlan, PlanError> {
         if n_replicas == 0 {
             return Err(PlanError::value("replicas", n_replicas, "expected at least one"));
         }
@@ -241,8 +251,11 @@ impl Setup {
             };
         };
         let misses_first = targets.first_token_s.is_some_and(|target| alone.first_token.p99 > target);
-        let (target, best) =
-            if misses_first { ("the first token", alone.first_token.p99) } else { ("the gap", alone.gap.p99) };
+        let (target, best) = if misses_first {
+            ("the first token", alone.first_token.p99)
+        } else {
+            ("the gap", alone.gap.p99)
+        };
         let reason = format!("without other requests it is {:.1} ms at the 99th percentile", best * 1e3);
         PlanError::Unreachable { on: self.name(), target, reason }
     }

@@ -14,6 +14,7 @@ pub mod parallelism;
 pub mod queueing;
 pub mod replica;
 pub mod search;
+pub mod simulate;
 
 pub use error::PlanError;
 pub use load::Load;

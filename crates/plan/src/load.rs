@@ -108,7 +108,11 @@ impl Crowd {
         positive("users", self.users)?;
         positive("requests a day", self.requests_per_day)?;
         if !(self.peak_factor.is_finite() && self.peak_factor >= 1.0) {
-            return Err(PlanError::value("peak factor", self.peak_factor, "expected a finite number of at least 1"));
+            return Err(PlanError::value(
+                "peak factor",
+                self.peak_factor,
+                "expected a finite number of at least 1",
+            ));
         }
         Ok(self.mean_requests_per_s() * self.peak_factor)
     }

@@ -5,6 +5,9 @@ use crate::machine::Machine;
 use crate::model_shape::{LayerShape, ModelShape};
 use crate::parallelism::Parallelism;
 
+/// Bytes of a GiB.
+const GIB: f64 = 1_073_741_824.0;
+
 /// The memory of one device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MemoryPlan {
@@ -38,9 +41,9 @@ impl MemoryPlan {
         if cache_bytes < sequence {
             return Err(PlanError::TooLarge {
                 model: model.name.clone(),
-                needed_bytes: (weight_bytes + sequence) as u64,
+                needed_gib: (weight_bytes + sequence) / GIB,
                 on: format!("{} {}", machine.name, parallelism.name()).trim_end().to_owned(),
-                usable_bytes: usable_bytes as u64,
+                usable_gib: usable_bytes / GIB,
             });
         }
         Ok(plan)
@@ -82,7 +85,10 @@ impl MemoryPlan {
 fn weight_bytes(model: &ModelShape, parallelism: Parallelism) -> f64 {
     let n_sharing = f64::from(parallelism.tensor) * f64::from(parallelism.pipeline);
     let routed = |layer: &LayerShape| {
-        layer.experts.as_ref().map_or(0.0, |experts| layer.n_layers * experts.n_experts * experts.n_parameters())
+        layer
+            .experts
+            .as_ref()
+            .map_or(0.0, |experts| layer.n_layers * experts.n_experts * experts.n_parameters())
     };
     let experts: f64 = model.layers.iter().map(routed).sum();
     let others = model.n_parameters() - experts;

@@ -147,7 +147,9 @@ pub fn kv_element_bytes(name: &str) -> Result<f64, PlanError> {
         "fp8" => Ok(1.0),
         // 32 codes with a 16-bit scale.
         "q8_0" => Ok(34.0 / 32.0),
-        _ => Err(PlanError::value("the type of keys and values", name, "expected f32, bf16, f16, fp8 or q8_0")),
+        _ => {
+            Err(PlanError::value("the type of keys and values", name, "expected f32, bf16, f16, fp8 or q8_0"))
+        }
     }
 }
 
@@ -277,7 +279,8 @@ impl ModelShape {
 
     /// All parameters.
     pub fn n_parameters(&self) -> f64 {
-        let embeddings = self.vocabulary_size * self.hidden_size * if self.tied_embeddings { 1.0 } else { 2.0 };
+        let embeddings =
+            self.vocabulary_size * self.hidden_size * if self.tied_embeddings { 1.0 } else { 2.0 };
         embeddings + self.layer_parameters(|experts| experts.n_experts)
     }
 

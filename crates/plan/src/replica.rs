@@ -219,7 +219,13 @@ impl Replica {
         PlanError::Unreachable { on: self.name.clone(), target: "this load", reason: reason.to_owned() }
     }
 
-    fn times(&self, load: &Load, step_s: f64, n_running: f64, prompt_tokens: f64) -> Result<Steady, PlanError> {
+    fn times(
+        &self,
+        load: &Load,
+        step_s: f64,
+        n_running: f64,
+        prompt_tokens: f64,
+    ) -> Result<Steady, PlanError> {
         let lanes = f64::from(self.n_lanes);
         let rate = load.requests_per_s / lanes;
         let (tokens, rows) = self.tokens_and_rows();

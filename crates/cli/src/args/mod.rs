@@ -51,7 +51,7 @@ pub use local::{CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, 
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
 pub use observability::{ExplainArgs, ObservabilityArgs};
-pub use plan::{PlanArgs, PlanFleetArgs, PlanGoal, PlanLoadArgs, PlanPrefill};
+pub use plan::{CalibrateArgs, PlanArgs, PlanFleetArgs, PlanGoal, PlanLoadArgs, PlanPrefill};
 pub use recommended::{GenerationConfigSource, RecommendedSampling};
 pub use terminal::{ChatArgs, GenerateArgs, RunArgs, SamplingArgs};
 pub use values::{LogFormat, Variables, bytes_of, check_variables};
@@ -147,6 +147,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Find the machines that a model and a load need, with times, price and power
     Plan(Box<PlanArgs>),
+    /// Measure the steps of a model on this machine, for throng plan
+    Calibrate(Box<CalibrateArgs>),
     /// Make, list, revoke and restrict the API keys of a database
     Keys(KeysArgs),
     /// Print what keys, projects or models have used

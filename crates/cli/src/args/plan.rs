@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use throng_core::fleet::routing::Policy;
+
+use super::ModelArgs;
 use super::values::{model_place, parse_bytes};
+use crate::bounds::{self, within};
 
 /// `throng plan`.
 #[derive(Debug, Clone, Args)]
@@ -43,6 +47,15 @@ pub struct PlanArgs {
     /// Simulate this many seconds of the best fleet with the product's own scheduler and router
     #[arg(long, value_name = "SECONDS")]
     pub simulate: Option<f64>,
+    /// The router's policy in the simulation: least-ttft, least-tokens, power-of-two or round-robin
+    #[arg(long, value_name = "POLICY")]
+    pub routing: Option<Policy>,
+    /// Replicas that the simulation loses in the middle
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub lose: u64,
+    /// Print the best fleet for each value of one argument: rate=10,20,40 or kv-cache-dtype=bf16,fp8
+    #[arg(long, value_name = "NAME=VALUES")]
+    pub vary: Option<String>,
     /// Seed of the simulation
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -151,6 +164,26 @@ pub struct PlanFleetArgs {
     /// Replicas that may be lost while the load is still met
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub spare: u64,
+}
+
+/// `throng calibrate`.
+#[derive(Debug, Clone, Args)]
+pub struct CalibrateArgs {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The file that `throng plan --calibration` reads
+    #[arg(long, short = 'o', value_name = "FILE", default_value = "calibration.json")]
+    pub output: PathBuf,
+    /// Seconds to measure
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = within(bounds::CALIBRATION_S))]
+    pub seconds: u64,
+    /// Most requests at once
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = within(bounds::STEP_ROWS))]
+    pub most_users: u32,
+    /// Most tokens of a prompt
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = within(bounds::BENCH_TOKENS))]
+    pub most_prompt_tokens: u32,
 }
 
 /// The order of fleets.

@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod bench;
+pub mod calibrate;
 pub mod chat;
 pub mod config;
 pub mod explain;

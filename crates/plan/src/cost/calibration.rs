@@ -84,7 +84,11 @@ fn properties(shape: &StepShape) -> [f64; 4] {
 fn seconds(p: &[f64; 7], shape: &StepShape) -> f64 {
     let [n_sequences, n_tokens, n_logits, n_pairs] = properties(shape);
     let [fixed, reading, token, sharpness, sequence, logits, pair] = *p;
-    fixed + joined(reading, token * n_tokens, sharpness) + sequence * n_sequences + logits * n_logits + pair * n_pairs
+    fixed
+        + joined(reading, token * n_tokens, sharpness)
+        + sequence * n_sequences
+        + logits * n_logits
+        + pair * n_pairs
 }
 
 impl Calibration {
@@ -94,14 +98,23 @@ impl Calibration {
     /// When there are too few steps, or one has a duration that makes no sense.
     pub fn fit(name: &str, steps: &[StepSample]) -> Result<Self, PlanError> {
         if let Some(step) = steps.iter().find(|step| !(step.seconds.is_finite() && step.seconds > 0.0)) {
-            return Err(PlanError::value("the duration of a step", step.seconds, "expected a finite number above 0"));
+            return Err(PlanError::value(
+                "the duration of a step",
+                step.seconds,
+                "expected a finite number above 0",
+            ));
         }
         if steps.len() < MIN_STEPS {
             return Err(PlanError::value("the number of steps", steps.len(), "expected at least 40"));
         }
         let is_tested = |idx: usize| idx % 3 == 2;
         let part = |tested: bool| -> Vec<StepSample> {
-            steps.iter().enumerate().filter(|(idx, _)| is_tested(*idx) == tested).map(|(_, step)| *step).collect()
+            steps
+                .iter()
+                .enumerate()
+                .filter(|(idx, _)| is_tested(*idx) == tested)
+                .map(|(_, step)| *step)
+                .collect()
         };
         let (fitted, tested) = (part(false), part(true));
         let p = fitted_parameters(&fitted);
@@ -262,7 +275,13 @@ mod tests {
         let error = calibration.predict(&shape).expect_err("too many tokens").to_string();
         assert_eq!(error, "tokens of a step is 513, outside the calibrated range of paper: 1 to 512");
         let shape = StepShape { n_sequences: 33, n_tokens: 33, ..StepShape::default() };
-        assert!(calibration.predict(&shape).expect_err("sequences").to_string().starts_with("sequences of a step"));
+        assert!(
+            calibration
+                .predict(&shape)
+                .expect_err("sequences")
+                .to_string()
+                .starts_with("sequences of a step")
+        );
     }
 
     #[test]

@@ -145,7 +145,8 @@ mod tests {
     #[test]
     fn a_fit_finds_the_shares_that_made_the_samples() {
         let rates = ProductRates { operations_per_s: 1e15, bytes_per_s: 3e12, units: None };
-        let truth = Efficiency { launch_s: 5e-6, compute: 0.6, memory: 0.9, sharpness: 3.0, ..Efficiency::ideal() };
+        let truth =
+            Efficiency { launch_s: 5e-6, compute: 0.6, memory: 0.9, sharpness: 3.0, ..Efficiency::ideal() };
         let samples: Vec<ProductSample> = (0..14)
             .flat_map(|power| [1024.0, 8192.0].map(|n| (f64::from(1 << power), n)))
             .map(|(m, n)| Product { m, n, k: 4096.0, weight_bytes: 2.0 })

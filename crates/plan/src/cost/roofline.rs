@@ -190,8 +190,7 @@ impl Roofline {
         let of_matrix = |matrix: &Matrix| {
             let Matrix { n, k, .. } = matrix.part(n_sharing);
             let read = n_touched * n * k * weight_bytes + n_rows * (n + k) * ACTIVATION_BYTES;
-            let multiplying =
-                2.0 * n_rows * n * k / (self.rates.operations_per_s * self.efficiency.compute);
+            let multiplying = 2.0 * n_rows * n * k / (self.rates.operations_per_s * self.efficiency.compute);
             let reading = read / (self.rates.bytes_per_s * self.efficiency.memory);
             self.efficiency.launch_s + joined(multiplying, reading, self.efficiency.sharpness)
         };
@@ -205,7 +204,8 @@ impl Roofline {
         let context = seen(step.n_context_tokens as f64, f64::from(step.n_sequences)) / groups;
         let pairs = seen(step.n_attention_pairs as f64, f64::from(step.n_tokens)) / groups;
         let operations = layer.operations_per_pair * pairs / n_sharing;
-        let bytes = cache.elements_per_token * self.model.kv_element_bytes * context / n_sharing.min(cache.n_heads);
+        let bytes =
+            cache.elements_per_token * self.model.kv_element_bytes * context / n_sharing.min(cache.n_heads);
         let multiplying = operations / (self.attention_rate * self.efficiency.compute);
         let reading = bytes / (self.rates.bytes_per_s * self.efficiency.memory);
         self.efficiency.launch_s + joined(multiplying, reading, self.efficiency.sharpness)
@@ -218,9 +218,14 @@ impl Roofline {
             elementwise_seconds(bytes, self.rates.bytes_per_s, &self.efficiency)
         };
         let is_cut = |matrix: &&Matrix| matrix.cut == Cut::Columns;
-        let cut = layer.matrices.iter().filter(is_cut).map(|matrix| seconds(CUT_PASSES, matrix.part(n_sharing).n));
+        let cut =
+            layer.matrices.iter().filter(is_cut).map(|matrix| seconds(CUT_PASSES, matrix.part(n_sharing).n));
         let routed = layer.experts.iter().flat_map(|experts| {
-            experts.matrices.iter().filter(is_cut).map(|m| seconds(CUT_PASSES, experts.n_used * m.part(n_sharing).n))
+            experts
+                .matrices
+                .iter()
+                .filter(is_cut)
+                .map(|m| seconds(CUT_PASSES, experts.n_used * m.part(n_sharing).n))
         });
         // A state is read and written.
         let state_bytes = 2.0 * layer.state_bytes * f64::from(step.n_sequences) / groups / n_sharing;

@@ -41,7 +41,8 @@ impl Row<'_> {
     fn number(&self, column: &str) -> Result<f64, PlanError> {
         let fault = |reason: String| PlanError::Malformed { what: self.what.to_owned(), reason };
         let cell = self.cells.get(column).ok_or_else(|| fault(format!("there is no column {column}")))?;
-        let number: Option<f64> = cell.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
+        let number: Option<f64> =
+            cell.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
         number.ok_or_else(|| fault(format!("line {}: {column} is {cell}", self.line)))
     }
 
@@ -149,7 +150,10 @@ mod tests {
     #[test]
     fn a_bad_cell_and_an_absent_column_are_named() {
         let error = |text: &str| parse_all_reduces("x.csv", text).expect_err(text).to_string();
-        assert_eq!(error(&format!("{HEADER}nan,8,2048,8")), "x.csv: line 2: time_stats.all_reduce.median is nan");
+        assert_eq!(
+            error(&format!("{HEADER}nan,8,2048,8")),
+            "x.csv: line 2: time_stats.all_reduce.median is nan"
+        );
         assert_eq!(error("a,b\n1,2"), "x.csv: there is no column num_workers");
     }
 }

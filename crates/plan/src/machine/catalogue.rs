@@ -64,7 +64,8 @@ impl Catalogue {
     /// When there is none; the error lists those that there are.
     pub fn find(&self, name: &str) -> Result<&Machine, PlanError> {
         self.machines.iter().find(|machine| machine.name == name).ok_or_else(|| {
-            let known = self.machines.iter().map(|machine| machine.name.as_str()).collect::<Vec<_>>().join(", ");
+            let known =
+                self.machines.iter().map(|machine| machine.name.as_str()).collect::<Vec<_>>().join(", ");
             PlanError::NoMachine { name: name.to_owned(), known }
         })
     }

@@ -185,7 +185,12 @@ impl Machine {
         self.need(&self.link_bytes_per_s, "link_bytes_per_s", "to spread a model over devices")
     }
 
-    fn need(&self, figure: &Option<Figure>, name: &'static str, purpose: &'static str) -> Result<f64, PlanError> {
+    fn need(
+        &self,
+        figure: &Option<Figure>,
+        name: &'static str,
+        purpose: &'static str,
+    ) -> Result<f64, PlanError> {
         figure.as_ref().map(|figure| figure.value).ok_or_else(|| self.lacks(name, purpose))
     }
 

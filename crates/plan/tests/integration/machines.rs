@@ -8,7 +8,8 @@ fn each_figure_has_a_source_and_the_day_on_which_it_was_read() {
     let catalogue = Catalogue::built_in();
     for machine in &catalogue.machines {
         for (name, figure) in machine.figures() {
-            let source = figure.source.as_ref().unwrap_or_else(|| panic!("{name} of {} has none", machine.name));
+            let source =
+                figure.source.as_ref().unwrap_or_else(|| panic!("{name} of {} has none", machine.name));
             assert!(catalogue.sources[source].starts_with("https://"), "{source}");
             let read = figure.read.as_ref().unwrap_or_else(|| panic!("{name} of {}: no day", machine.name));
             assert!(read.len() == 10 && read.starts_with("20"), "{read}");
@@ -31,7 +32,18 @@ fn each_figure_has_a_source_and_the_day_on_which_it_was_read() {
 fn every_machine_that_was_asked_for_is_in_the_box() {
     let catalogue = Catalogue::built_in();
     let names = [
-        "h100", "h200", "b200", "gb200", "a100", "mi300x", "l40s", "l4", "t4", "epyc-9654", "xeon-8580", "m4-max",
+        "h100",
+        "h200",
+        "b200",
+        "gb200",
+        "a100",
+        "mi300x",
+        "l40s",
+        "l4",
+        "t4",
+        "epyc-9654",
+        "xeon-8580",
+        "m4-max",
     ];
     for name in names {
         let machine = catalogue.find(name).expect(name);
@@ -46,7 +58,8 @@ fn every_machine_that_was_asked_for_is_in_the_box() {
 #[test]
 fn a_type_without_a_figure_is_computed_in_a_wider_one() {
     let catalogue = Catalogue::built_in();
-    let rate = |name: &str, of| catalogue.find(name).and_then(|machine| machine.operations_per_s(of)).expect(name);
+    let rate =
+        |name: &str, of| catalogue.find(name).and_then(|machine| machine.operations_per_s(of)).expect(name);
     assert_eq!(rate("a100", ComputeType::Fp8), rate("a100", ComputeType::Bf16));
     assert_eq!(rate("h100", ComputeType::Fp4), 1978e12);
     assert_eq!(rate("epyc-9654", ComputeType::Bf16), rate("epyc-9654", ComputeType::F32));
@@ -55,7 +68,8 @@ fn a_type_without_a_figure_is_computed_in_a_wider_one() {
 #[test]
 fn a_bad_description_is_refused_by_name() {
     let error = |figures: &str| {
-        let text = format!("[[machine]]\nname = \"box\"\ntitle = \"a box\"\nkind = \"accelerator\"\n{figures}");
+        let text =
+            format!("[[machine]]\nname = \"box\"\ntitle = \"a box\"\nkind = \"accelerator\"\n{figures}");
         Catalogue::parse("own.toml", &text).expect_err(figures).to_string()
     };
     assert_eq!(

@@ -1,6 +1,8 @@
 //! Cost models against the measured operators of H100 and A100 in `../shared/hardware`: on rows that the fit
 //! did not see, and on the layers of a model that it did not see.
 
+use crate::shared;
+use throng_plan::cost::Roofline;
 use throng_plan::cost::collective::Links;
 use throng_plan::cost::fit::{
     CollectiveSample, ElementwiseSample, ProductSample, elementwise_seconds, error_bar, fit_all_reduce,
@@ -9,11 +11,9 @@ use throng_plan::cost::fit::{
 use throng_plan::cost::product::ProductRates;
 use throng_plan::cost::tables::{OperatorTable, parse_all_reduces};
 use throng_plan::machine::{ComputeType, ErrorBar};
-use throng_plan::cost::Roofline;
 use throng_plan::model_shape::TransformerSizes;
 use throng_plan::{Catalogue, Efficiency, Machine, ModelShape, Parallelism};
 use throng_sim::cost::StepShape;
-use crate::shared;
 
 /// Largest median error on what the fit did not see.
 const MOST_ERROR: f64 = 0.10;
@@ -86,7 +86,11 @@ fn products_of_an_a100_are_predicted_on_unseen_rows_and_models() {
     check_products("a100");
 }
 
-fn elementwise_error(rates: &ProductRates, efficiency: &Efficiency, samples: &[ElementwiseSample]) -> ErrorBar {
+fn elementwise_error(
+    rates: &ProductRates,
+    efficiency: &Efficiency,
+    samples: &[ElementwiseSample],
+) -> ErrorBar {
     let predicted = |s: &ElementwiseSample| elementwise_seconds(s.bytes, rates.bytes_per_s, efficiency);
     error_bar(samples.iter().map(|s| (predicted(s), s.seconds))).expect("samples")
 }
@@ -149,7 +153,13 @@ fn one_layer(size: &str) -> ModelShape {
 }
 
 /// Seconds of one layer without attention over keys and values and without exchanges.
-fn layer_seconds(machine: &Machine, model: &ModelShape, tensor: u32, n_tokens: u32, shares: &Efficiency) -> f64 {
+fn layer_seconds(
+    machine: &Machine,
+    model: &ModelShape,
+    tensor: u32,
+    n_tokens: u32,
+    shares: &Efficiency,
+) -> f64 {
     let roofline = Roofline::new(machine, model, Parallelism::tensor(tensor)).expect("links");
     let step = StepShape { n_sequences: 1, n_tokens, n_prompt_tokens: n_tokens, ..StepShape::default() };
     let parts = roofline.with_efficiency(shares.clone()).parts(&step);

@@ -4,12 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 use throng_kernels::quant::{ComputePath, Format};
 use throng_model::LoadedModel;
 use throng_model::arch::Architecture;
-use throng_model::config::{
-    AttentionConfig, DecoderConfig, FeedForward, LatentConfig, LayerConfig, Mixer,
-};
+use throng_model::config::{AttentionConfig, DecoderConfig, FeedForward, LatentConfig, LayerConfig, Mixer};
 use throng_plan::ModelShape;
 use throng_plan::machine::ComputeType;
 use throng_plan::model_shape::{
@@ -29,6 +28,8 @@ pub struct PlannedModel {
     pub shape: ModelShape,
     /// The model itself, where its weights are on this machine.
     pub loaded: Option<LoadedModel>,
+    /// A remark on what was assumed.
+    pub note: Option<String>,
 }
 
 /// The model that the arguments name.
@@ -37,7 +38,7 @@ pub struct PlannedModel {
 /// When it cannot be read, or sizes make no sense.
 pub fn planned(arguments: &PlanArgs) -> Result<PlannedModel> {
     let mut planned = match &arguments.shape {
-        Some(sizes) => PlannedModel { shape: typed(sizes)?, loaded: None },
+        Some(sizes) => PlannedModel { shape: typed(sizes)?, loaded: None, note: None },
         None => named(arguments.model.as_deref())?,
     };
     if let Some(name) = &arguments.weights {
@@ -67,12 +68,13 @@ fn named(model: Option<&str>) -> Result<PlannedModel> {
     let (_, loaded) = running::open(&section)?;
     let mut shape = of_decoder(&loaded.name, &loaded.config);
     shape.weights = weights_of(&loaded, &shape);
-    Ok(PlannedModel { shape, loaded: Some(loaded) })
+    Ok(PlannedModel { shape, loaded: Some(loaded), note: None })
 }
 
 /// Whether a folder has weights beside its configuration.
 fn has_tensors(folder: &Path) -> bool {
-    let is_tensors = |name: &Path| name.extension().is_some_and(|ending| ending == "safetensors" || ending == "gguf");
+    let is_tensors =
+        |name: &Path| name.extension().is_some_and(|ending| ending == "safetensors" || ending == "gguf");
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     files.map(|file| file.path()).any(|path| is_tensors(&path))
 }
@@ -83,7 +85,36 @@ fn of_config(config: &Path, given: &Path) -> Result<PlannedModel> {
         Architecture::from_config_json(&json).with_context(|| format!("{}", config.display()))?;
     let named = if given.is_dir() { given } else { config.parent().unwrap_or(given) };
     let name = named.file_name().map_or("model".into(), |name| name.to_string_lossy());
-    Ok(PlannedModel { shape: of_decoder(&name, &architecture.config), loaded: None })
+    let mut shape = of_decoder(&name, &architecture.config);
+    let (weights, note) = stored_weights(&json);
+    shape.weights = weights;
+    Ok(PlannedModel { shape, loaded: None, note })
+}
+
+/// The type of the weights by a configuration, and a remark where that is not certain.
+fn stored_weights(json: &[u8]) -> (WeightType, Option<String>) {
+    let config: Value = serde_json::from_slice(json).unwrap_or_default();
+    let quantized = [&config, &config["text_config"]].map(|config| &config["quantization_config"]);
+    let Some(quantized) = quantized.into_iter().find(|quantized| quantized.is_object()) else {
+        return (WeightType::BF16, None);
+    };
+    let method = quantized["quant_method"].as_str().unwrap_or("?").to_ascii_lowercase();
+    let algorithm = quantized["quant_algo"].as_str().unwrap_or_default().to_ascii_lowercase();
+    let name = match (method.as_str(), quantized["bits"].as_u64()) {
+        ("fp8" | "fbgemm_fp8", _) => "fp8",
+        ("mxfp4", _) => "nvfp4",
+        ("gptq" | "awq", Some(4)) => "int4",
+        _ if algorithm.contains("nvfp4") => "nvfp4",
+        _ if algorithm.contains("fp8") => "fp8",
+        _ => {
+            let note = format!(
+                "The weights are taken as bf16: {method} is not understood here; --weights says another type."
+            );
+            return (WeightType::BF16, Some(note));
+        }
+    };
+    let note = format!("The weights are taken as {name} throughout, by the configuration's {method}.");
+    (WeightType::named(name).unwrap_or(WeightType::BF16), Some(note))
 }
 
 /// The type of the weights as they are held: bits of a parameter such that all weights have their real size.
@@ -176,10 +207,7 @@ fn network(hidden: f64, width: f64, has_gates: bool) -> Vec<Matrix> {
     if has_gates {
         return gated_network(hidden, width);
     }
-    vec![
-        Matrix { n: width, k: hidden, cut: Cut::Columns },
-        Matrix { n: hidden, k: width, cut: Cut::Rows },
-    ]
+    vec![Matrix { n: width, k: hidden, cut: Cut::Columns }, Matrix { n: hidden, k: width, cut: Cut::Rows }]
 }
 
 fn add_feed_forward(shape: &mut LayerShape, feed_forward: &FeedForward, config: &DecoderConfig) {
@@ -211,7 +239,15 @@ fn add_feed_forward(shape: &mut LayerShape, feed_forward: &FeedForward, config: 
 /// A model of sizes that are typed in.
 fn typed(text: &str) -> Result<ModelShape> {
     let known = [
-        "layers", "hidden", "heads", "kv-heads", "head-dim", "ffn", "vocabulary", "experts", "experts-used",
+        "layers",
+        "hidden",
+        "heads",
+        "kv-heads",
+        "head-dim",
+        "ffn",
+        "vocabulary",
+        "experts",
+        "experts-used",
         "context",
     ];
     let mut sizes = std::collections::BTreeMap::new();
@@ -221,11 +257,13 @@ fn typed(text: &str) -> Result<ModelShape> {
             tied_embeddings = true;
             continue;
         }
-        let (name, value) = part.split_once('=').with_context(|| format!("--shape: {part} is no NAME=SIZE"))?;
+        let (name, value) =
+            part.split_once('=').with_context(|| format!("--shape: {part} is no NAME=SIZE"))?;
         if !known.contains(&name) {
             bail!("--shape: there is no size {name} (there are: {}, tied)", known.join(", "));
         }
-        let value: f64 = value.parse().with_context(|| format!("--shape: {name} is {value}, not a number"))?;
+        let value: f64 =
+            value.parse().with_context(|| format!("--shape: {name} is {value}, not a number"))?;
         sizes.insert(name, value);
     }
     let need = |name: &str| sizes.get(name).copied().with_context(|| format!("--shape: {name} is missing"));

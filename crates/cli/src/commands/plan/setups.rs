@@ -8,6 +8,7 @@ use throng_plan::replica::{Batching, Speculation, Targets};
 use throng_plan::search::Goal;
 use throng_plan::{Catalogue, Load, ModelShape, Parallelism};
 
+use super::calibration;
 use crate::args::{PlanArgs, PlanGoal, PlanLoadArgs, PlanPrefill};
 
 /// Most combinations of machines, parallelism and bounds.
@@ -98,7 +99,10 @@ pub fn goal(goal: PlanGoal) -> Goal {
 /// When a machine is unknown, or there are too many combinations.
 pub fn setups(arguments: &PlanArgs, catalogue: &Catalogue, model: &ModelShape) -> Result<Vec<Setup>> {
     let fleet = &arguments.fleet;
+    let measured = fleet.calibration.as_deref().map(calibration::read).transpose()?;
+    let this_machine = calibration::this_machine(fleet.machine_memory);
     let machines: Vec<&Machine> = match fleet.machine.as_slice() {
+        [] if measured.is_some() => vec![&this_machine],
         [] => catalogue.machines.iter().collect(),
         names => names.iter().map(|name| catalogue.find(name)).collect::<Result<_, _>>()?,
     };
@@ -128,7 +132,7 @@ pub fn setups(arguments: &PlanArgs, catalogue: &Catalogue, model: &ModelShape) -
                         layout,
                         memory_share: fleet.memory_share,
                         step_overhead_s: fleet.step_overhead_us * 1e-6,
-                        measured: None,
+                        measured: measured.clone(),
                     });
                 }
             }
@@ -146,6 +150,9 @@ fn layout(prefill: PlanPrefill) -> Layout {
 
 fn parallelisms(arguments: &PlanArgs) -> Vec<Parallelism> {
     let fleet = &arguments.fleet;
+    if fleet.calibration.is_some() {
+        return vec![Parallelism::NONE];
+    }
     let mut all = Vec::new();
     for &tensor in &fleet.tensor_parallel {
         for &pipeline in &fleet.pipeline_parallel {

@@ -4,6 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use throng_plan::Catalogue;
 use throng_plan::machine::Machine;
 
+use super::simulation::SimulationView;
 use super::view::{FleetView, PlanView};
 use crate::kv_budget::show;
 
@@ -29,13 +30,11 @@ pub fn introduction(plan: &PlanView) -> String {
         cache += &format!(", {} of states a sequence", show(model.state_bytes as u64));
     }
     let target = |name: &str, ms: Option<f64>| ms.map(|ms| format!("p99 {name} within {}", time(ms)));
-    let targets: Vec<String> = [
-        target("first token", plan.targets.first_token_p99_ms),
-        target("gap", plan.targets.gap_p99_ms),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let targets: Vec<String> =
+        [target("first token", plan.targets.first_token_p99_ms), target("gap", plan.targets.gap_p99_ms)]
+            .into_iter()
+            .flatten()
+            .collect();
     let targets = if targets.is_empty() { "no targets".to_owned() } else { targets.join(", ") };
     format!(
         "{}: {} parameters{active}, {} of weights, {cache}\n{} requests/s of {:.0} + {:.0} tokens, {:.0} % of prompts cached; {targets}",
@@ -51,17 +50,9 @@ pub fn introduction(plan: &PlanView) -> String {
 
 /// The fleets, one a row.
 pub fn fleets(plan: &PlanView, top: usize) -> Table {
-    let has_price = plan.fleets.iter().any(|fleet| fleet.price_per_hour.is_some());
+    let has_price = has_price(plan);
     let mut table = table();
-    let mut header = vec![
-        "fleet", "devices", "load", "most req/s", "first token p99", "gap p99", "answer", "tokens/s", "batch",
-        "KV used", "kW", "J/token",
-    ];
-    if has_price {
-        header.extend(["price/h", "per 1M tokens"]);
-    }
-    header.push("± steps");
-    table.set_header(header);
+    table.set_header(header_of(has_price));
     for fleet in plan.fleets.iter().take(top) {
         table.add_row(row(fleet, has_price));
     }
@@ -98,11 +89,8 @@ fn row(fleet: &FleetView, has_price: bool) -> Vec<String> {
 /// `3 × h100 TP 8`, with replicas for prompts and spare ones.
 pub fn name(fleet: &FleetView) -> String {
     let mut name = format!("{} × {}", fleet.replicas, fleet.machine);
-    let parts = [
-        ("TP", fleet.tensor_parallel),
-        ("PP", fleet.pipeline_parallel),
-        ("EP", fleet.expert_parallel),
-    ];
+    let parts =
+        [("TP", fleet.tensor_parallel), ("PP", fleet.pipeline_parallel), ("EP", fleet.expert_parallel)];
     for (word, n) in parts.into_iter().filter(|(_, n)| *n > 1) {
         name += &format!(" {word} {n}");
     }
@@ -113,6 +101,65 @@ pub fn name(fleet: &FleetView) -> String {
         name += &format!(" + {} spare", fleet.spare_replicas);
     }
     name
+}
+
+/// A simulation in two lines.
+pub fn simulation(simulation: &SimulationView) -> String {
+    format!(
+        "simulated {}: first token p99 {} (± {:.0} % between runs), gap p99 {} (± {:.0} %), {} tokens/s",
+        simulation.about,
+        time(simulation.first_token.p99_ms),
+        100.0 * simulation.first_token_p99_spread,
+        time(simulation.gap.p99_ms),
+        100.0 * simulation.gap_p99_spread,
+        rate(simulation.output_tokens_per_s),
+    )
+}
+
+/// The best fleet of each of some plans.
+pub fn variations(plans: &[(String, PlanView)]) -> Table {
+    let mut table = table();
+    let mut header = vec!["with".to_owned()];
+    header.extend(header_of(plans.iter().any(|(_, plan)| has_price(plan))));
+    table.set_header(header);
+    for (name, plan) in plans {
+        let mut cells = vec![name.clone()];
+        match plan.fleets.first() {
+            Some(fleet) => cells.extend(row(fleet, has_price(plan))),
+            None => cells.push("no fleet".to_owned()),
+        }
+        table.add_row(cells);
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn has_price(plan: &PlanView) -> bool {
+    plan.fleets.iter().any(|fleet| fleet.price_per_hour.is_some())
+}
+
+fn header_of(has_price: bool) -> Vec<String> {
+    let mut header = vec![
+        "fleet",
+        "devices",
+        "load",
+        "most req/s",
+        "first token p99",
+        "gap p99",
+        "answer",
+        "tokens/s",
+        "batch",
+        "KV used",
+        "kW",
+        "J/token",
+    ];
+    if has_price {
+        header.extend(["price/h", "per 1M tokens"]);
+    }
+    header.push("± steps");
+    header.into_iter().map(str::to_owned).collect()
 }
 
 /// Ways that cannot, with their reasons.

@@ -6,6 +6,8 @@ use throng_plan::replica::{Targets, Times};
 use throng_plan::search::Answers;
 use throng_plan::{Load, ModelShape, PlanError};
 
+use super::simulation::SimulationView;
+
 /// A whole answer.
 #[derive(Debug, Clone, Serialize)]
 pub struct PlanView {
@@ -19,6 +21,8 @@ pub struct PlanView {
     pub fleets: Vec<FleetView>,
     /// Ways that cannot, with the reason.
     pub refused: Vec<RefusalView>,
+    /// A simulation of the best fleet.
+    pub simulation: Option<SimulationView>,
     /// What was checked beyond the numbers, and what is to be known when reading them.
     pub notes: Vec<String>,
 }
@@ -221,8 +225,10 @@ impl PlanView {
         answers: &Answers,
         notes: Vec<String>,
     ) -> Self {
-        let refusal =
-            |(setup, reason): &(String, PlanError)| RefusalView { setup: setup.clone(), reason: reason.to_string() };
+        let refusal = |(setup, reason): &(String, PlanError)| RefusalView {
+            setup: setup.clone(),
+            reason: reason.to_string(),
+        };
         let ms = |seconds: Option<f64>| seconds.map(|seconds| seconds * 1e3);
         Self {
             model: ModelView {
@@ -247,6 +253,7 @@ impl PlanView {
             },
             fleets,
             refused: answers.refused.iter().map(refusal).collect(),
+            simulation: None,
             notes,
         }
     }

@@ -1,0 +1,143 @@
+//! The simulation of the best fleet for `throng plan --simulate`.
+
+use std::thread;
+
+use anyhow::Result;
+use serde::Serialize;
+use throng_core::fleet::routing::Policy;
+use throng_plan::Load;
+use throng_plan::fleet::{FleetPlan, Layout, Setup};
+use throng_plan::replica::Role;
+use throng_plan::simulate::{self, PERCENTILES, Settings, Simulated};
+
+use super::view::TimesView;
+use crate::args::PlanArgs;
+
+/// Runs with different seeds.
+const N_RUNS: u32 = 3;
+
+/// A simulation in numbers.
+#[derive(Debug, Clone, Serialize)]
+pub struct SimulationView {
+    /// What was simulated, as a sentence.
+    pub about: String,
+    /// Replicas that were simulated.
+    pub replicas: u64,
+    /// Replicas that they stand for.
+    pub of_replicas: u64,
+    /// Runs with different seeds.
+    pub runs: u32,
+    /// Requests of the first run.
+    pub requests: u64,
+    /// First-token times: mean of the first run, 99th percentile as the mean of all runs.
+    pub first_token: TimesView,
+    /// Largest distance of a run's 99th percentile from that mean, in parts of it.
+    pub first_token_p99_spread: f64,
+    /// The same of gaps.
+    pub gap: TimesView,
+    /// The same of gaps.
+    pub gap_p99_spread: f64,
+    /// Output tokens a second of all replicas that it stands for.
+    pub output_tokens_per_s: f64,
+    /// Events of the first run.
+    pub events: u64,
+    /// Percentiles of the lists of times.
+    pub percentiles: Vec<f64>,
+    /// First-token times at these percentiles, in milliseconds.
+    pub first_token_ms: Vec<f64>,
+    /// Gaps.
+    pub gaps_ms: Vec<f64>,
+    /// Times to the end of answers.
+    pub answers_ms: Vec<f64>,
+    /// States over time.
+    pub timeline: Vec<TimelineView>,
+}
+
+/// A state of the simulated replicas.
+#[derive(Debug, Clone, Serialize)]
+pub struct TimelineView {
+    /// Seconds since the beginning.
+    pub at_s: f64,
+    /// Requests that wait.
+    pub waiting: f64,
+    /// Sequences that run.
+    pub running: f64,
+    /// Share of the memory for keys and values in use.
+    pub kv_cache_used: f64,
+    /// Share of the time in steps.
+    pub busy: f64,
+}
+
+/// Simulates a fleet for so many seconds.
+///
+/// # Errors
+/// When it computes prompts apart, or a number makes no sense.
+pub fn simulated(
+    arguments: &PlanArgs,
+    setup: &Setup,
+    plan: &FleetPlan,
+    load: &Load,
+    seconds: f64,
+) -> Result<SimulationView> {
+    if plan.layout == Layout::Apart {
+        anyhow::bail!(
+            "--simulate: prompts that are computed apart are not simulated, only planned in closed form"
+        );
+    }
+    let replica = setup.replica(load, Role::Both)?;
+    let settings = Settings {
+        seconds,
+        n_runs: N_RUNS,
+        seed: arguments.seed,
+        policy: arguments.routing.unwrap_or_default(),
+        n_lost: arguments.lose,
+        inter_token_target_ms: arguments.gap_ms.map(|ms| ms.max(1.0) as u32),
+        n_threads: thread::available_parallelism().map_or(1, usize::from),
+    };
+    let n_replicas = plan.n_replicas + plan.n_spare;
+    Ok(view(simulate::simulate(&replica, n_replicas, load, &settings)?, settings.policy, load))
+}
+
+fn view(simulated: Simulated, policy: Policy, load: &Load) -> SimulationView {
+    let report = &simulated.report;
+    let scale = simulated.of_replicas as f64 / simulated.n_replicas as f64;
+    let (first_p99, first_spread) = simulated.first_token_p99;
+    let (gap_p99, gap_spread) = simulated.gap_p99;
+    let about = format!(
+        "{} of {} replicas, {:.1} requests/s each, {} routing, {} runs of {:.0} s",
+        simulated.n_replicas,
+        simulated.of_replicas,
+        load.requests_per_s / simulated.of_replicas as f64,
+        policy.name(),
+        simulated.n_runs,
+        report.duration_s,
+    );
+    SimulationView {
+        about,
+        replicas: simulated.n_replicas,
+        of_replicas: simulated.of_replicas,
+        runs: simulated.n_runs,
+        requests: report.n_requests,
+        first_token: TimesView { mean_ms: report.first_token.mean_ms, p99_ms: first_p99 },
+        first_token_p99_spread: first_spread,
+        gap: TimesView { mean_ms: report.gap.mean_ms, p99_ms: gap_p99 },
+        gap_p99_spread: gap_spread,
+        output_tokens_per_s: report.output_tokens_per_second * scale,
+        events: report.totals.n_events,
+        percentiles: PERCENTILES.to_vec(),
+        first_token_ms: simulated.first_token,
+        gaps_ms: simulated.gaps,
+        answers_ms: simulated.answers,
+        timeline: simulated
+            .timeline
+            .iter()
+            .map(|point| TimelineView {
+                at_s: point.at_s,
+                waiting: point.n_waiting,
+                running: point.n_running,
+                kv_cache_used: point.cache_share,
+                busy: point.busy_share,
+            })
+            .collect(),
+    }
+}
