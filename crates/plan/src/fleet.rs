@@ -8,7 +8,7 @@ use throng_sim::cost::{CostModel, StepShape};
 use crate::cost::{Calibration, Roofline};
 use crate::error::{PlanError, not_negative};
 use crate::load::Load;
-use crate::machine::{ErrorBar, Machine};
+use crate::machine::{Efficiency, ErrorBar, Machine};
 use crate::memory::MemoryPlan;
 use crate::model_shape::ModelShape;
 use crate::parallelism::Parallelism;
@@ -47,6 +47,8 @@ pub struct Setup {
     pub memory_share: f64,
     /// Seconds of a step that no device computes in.
     pub step_overhead_s: f64,
+    /// Shares of the peaks in place of those in the box.
+    pub efficiency: Option<Efficiency>,
     /// Durations of steps that were measured, in place of the roofline.
     pub measured: Option<Arc<Calibration>>,
 }
@@ -123,7 +125,8 @@ impl Setup {
                 Arc::<Calibration>::clone(measured)
             }
             None => {
-                let mut roofline = Roofline::new(&self.machine, &self.model, self.parallelism)?;
+                let roofline = Roofline::new(&self.machine, &self.model, self.parallelism)?;
+                let mut roofline = roofline.with_efficiency(self.efficiency());
                 roofline.check_range(self.batching.max_batch_tokens)?;
                 roofline.overhead_s = self.step_overhead_s;
                 Arc::new(roofline)
@@ -175,10 +178,14 @@ impl Setup {
             .map(|_| ())
     }
 
+    fn efficiency(&self) -> Efficiency {
+        self.efficiency.clone().unwrap_or_else(|| Efficiency::of(&self.machine))
+    }
+
     fn error(&self) -> Option<ErrorBar> {
         match &self.measured {
             Some(measured) => Some(measured.error),
-            None => crate::machine::Efficiency::of(&self.machine).error,
+            None => self.efficiency().error,
         }
     }
 

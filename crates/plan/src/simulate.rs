@@ -92,6 +92,10 @@ pub struct Simulated {
     pub of_replicas: u64,
     /// Runs.
     pub n_runs: u32,
+    /// Seconds in which requests of a run arrive.
+    pub seconds: f64,
+    /// Output tokens of the first run for each of its seconds after the warm-up, of the simulated replicas.
+    pub output_tokens_per_s: f64,
     /// The report of the first run.
     pub report: Report,
     /// First-token times of the first run.
@@ -180,6 +184,10 @@ pub fn simulate(
         n_replicas: n_simulated,
         of_replicas: n_replicas,
         n_runs: seeds.len() as u32,
+        seconds: settings.seconds,
+        // The report divides by a time that lasts until the last answer has ended.
+        output_tokens_per_s: report.output_tokens_per_second * report.duration_s
+            / (settings.seconds * (1.0 - WARM_UP_SHARE)),
         report,
         first_token,
         gaps,

@@ -158,6 +158,9 @@ pub struct PlanFleetArgs {
     /// A file of `throng calibrate`: durations of steps as they were measured
     #[arg(long, value_name = "FILE")]
     pub calibration: Option<PathBuf>,
+    /// A table of measured operators of the one machine that is named, in the form of Vidur's *_mlp.csv
+    #[arg(long, value_name = "FILE", requires = "machine", conflicts_with = "calibration")]
+    pub operators: Option<PathBuf>,
     /// Number of replicas, of which the highest load is shown; the smallest number for the load when absent
     #[arg(long, value_name = "N")]
     pub replicas: Option<u64>,

@@ -10,6 +10,7 @@ mod fleet;
 mod handover;
 mod hub;
 mod parameter_docs;
+mod plan;
 mod process;
 mod resumption;
 mod settings;

@@ -297,7 +297,11 @@ mod tests {
     fn a_calibration_survives_its_file_and_a_broken_one_is_refused() {
         let calibration = Calibration::fit("paper", &samples()).expect("enough steps");
         let text = serde_json::to_string(&calibration).expect("plain numbers");
-        assert_eq!(serde_json::from_str::<Calibration>(&text).expect("its form"), calibration);
+        let read: Calibration = serde_json::from_str(&text).expect("its form");
+        let shape =
+            StepShape { n_sequences: 9, n_tokens: 90, n_attention_pairs: 900, ..StepShape::default() };
+        let [kept, found] = [&calibration, &read].map(|of| of.predict(&shape).expect("in the range"));
+        assert!(read.check().is_ok() && (found / kept - 1.0).abs() < 1e-9);
         let broken = Calibration { token_s: f64::NAN, ..calibration.clone() };
         assert!(broken.check().expect_err("NaN").to_string().contains("token_s of the calibration is NaN"));
         assert!(Calibration { version: 7, ..calibration }.check().is_err());

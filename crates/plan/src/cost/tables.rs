@@ -3,10 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use super::fit::{CollectiveSample, ElementwiseSample, ProductSample};
-use super::product::{ACTIVATION_BYTES, Product};
+use super::fit::{
+    CollectiveSample, ElementwiseSample, ProductSample, error_bar, fit_elementwise, fit_products,
+};
+use super::product::{ACTIVATION_BYTES, Product, ProductRates};
 use super::roofline::{ADD_PASSES, CUT_PASSES, NORM_PASSES};
 use crate::error::PlanError;
+use crate::machine::{ComputeType, Efficiency, Machine, MeasuredRange};
+
+/// Fewest products of a fit and of its test.
+const MIN_SAMPLES: usize = 20;
 
 /// Operators of a dense layer on one device.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -106,6 +112,38 @@ impl OperatorTable {
         }
         self.layers.push(LayerSample { n_tokens: m as u32, tensor: tensor as u32, seconds: all });
         Ok(())
+    }
+
+    /// The shares of a machine's peaks that explain the table: fitted to every second size of a step, with the
+    /// error on the others.
+    ///
+    /// # Errors
+    /// When the machine has no figure of its memory or its arithmetic, or the table too few sizes.
+    pub fn efficiency(&self, machine: &Machine, source: &str) -> Result<Efficiency, PlanError> {
+        let rates = ProductRates {
+            operations_per_s: machine.operations_per_s(ComputeType::Bf16)?,
+            bytes_per_s: machine.bandwidth()?,
+            units: machine.units.as_ref().map(|units| units.value),
+        };
+        let is_fitted = |sample: &&ProductSample| (sample.product.m / 8.0) as u32 % 2 == 0;
+        let (fitted, tested): (Vec<ProductSample>, Vec<ProductSample>) =
+            self.products.iter().partition(|sample| is_fitted(&sample));
+        if fitted.len() < MIN_SAMPLES || tested.len() < MIN_SAMPLES {
+            return Err(PlanError::value(
+                "the number of products in the table",
+                self.products.len(),
+                "expected 40 of several sizes",
+            ));
+        }
+        let products = fit_products(&rates, &fitted, &Efficiency::of(machine));
+        let fitted = fit_elementwise(rates.bytes_per_s, &self.elementwise, &products);
+        let pairs = tested.iter().map(|sample| (rates.seconds(&sample.product, &fitted), sample.seconds));
+        let range = MeasuredRange {
+            max_tokens: self.layers.iter().map(|layer| layer.n_tokens).max().unwrap_or(0),
+            max_devices: self.layers.iter().map(|layer| layer.tensor).max().unwrap_or(0),
+        };
+        let error = error_bar(pairs);
+        Ok(Efficiency { source: source.to_owned(), range: Some(range), error, ..fitted })
     }
 
     /// The samples of two tables together.

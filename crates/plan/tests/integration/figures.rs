@@ -163,7 +163,9 @@ fn a_crowd_is_not_served_one_by_one() {
     let alone_s = seconds("h100", &model, 8, &decode(1, 650)) * 300.0;
     let targets = Targets { first_token_s: Some(1.0), gap_s: Some(0.1) };
     let plan = setup("h100", model, 8).smallest(&load(peak), &targets, 0).expect("a fleet");
-    assert!(plan.n_replicas as f64 * 10.0 < peak * alone_s);
+    let batched = peak * alone_s / plan.n_replicas as f64;
+    assert!((80.0..120.0).contains(&batched), "almost a hundred: {batched}");
+    assert_eq!((peak / told.mean_requests_per_s()).round(), 21.0);
     let lines = [
         (
             "as told: 100 M users a day, 2 requests each, evenly over the day",

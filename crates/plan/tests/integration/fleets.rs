@@ -1,10 +1,16 @@
 //! Fleets in closed form: what must hold of any of them, and what is refused.
 
-use crate::models;
+use throng_core::fleet::routing::Policy;
 use throng_plan::fleet::{Layout, Setup};
 use throng_plan::load::Length;
-use throng_plan::replica::{Batching, Role, Targets};
+use throng_plan::machine::Figure;
+use throng_plan::model_shape::WeightType;
+use throng_plan::replica::{Batching, Role, Speculation, Targets};
+use throng_plan::search::{Goal, Question};
+use throng_plan::simulate::{Settings, simulate};
 use throng_plan::{Catalogue, Load, ModelShape, Parallelism};
+
+use crate::models;
 
 /// A model on devices of a machine.
 pub fn setup(machine: &str, model: ModelShape, tensor: u32) -> Setup {
@@ -16,6 +22,7 @@ pub fn setup(machine: &str, model: ModelShape, tensor: u32) -> Setup {
         layout: Layout::Together,
         memory_share: 0.9,
         step_overhead_s: 0.0,
+        efficiency: None,
         measured: None,
     }
 }

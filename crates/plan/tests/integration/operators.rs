@@ -1,7 +1,6 @@
 //! Cost models against the measured operators of H100 and A100 in `../shared/hardware`: on rows that the fit
 //! did not see, and on the layers of a model that it did not see.
 
-use crate::shared;
 use throng_plan::cost::Roofline;
 use throng_plan::cost::collective::Links;
 use throng_plan::cost::fit::{
@@ -14,6 +13,7 @@ use throng_plan::machine::{ComputeType, ErrorBar};
 use throng_plan::model_shape::TransformerSizes;
 use throng_plan::{Catalogue, Efficiency, Machine, ModelShape, Parallelism};
 use throng_sim::cost::StepShape;
+use throng_testkit::shared_files::shared;
 
 /// Largest median error on what the fit did not see.
 const MOST_ERROR: f64 = 0.10;

@@ -86,19 +86,26 @@ fn of_config(config: &Path, given: &Path) -> Result<PlannedModel> {
     let named = if given.is_dir() { given } else { config.parent().unwrap_or(given) };
     let name = named.file_name().map_or("model".into(), |name| name.to_string_lossy());
     let mut shape = of_decoder(&name, &architecture.config);
-    let (weights, note) = stored_weights(&json);
+    // ModelOpt says it in a file of its own.
+    let beside = std::fs::read(config.with_file_name("hf_quant_config.json")).unwrap_or_default();
+    let (weights, note) = stored_weights(&json, &beside);
     shape.weights = weights;
     Ok(PlannedModel { shape, loaded: None, note })
 }
 
 /// The type of the weights by a configuration, and a remark where that is not certain.
-fn stored_weights(json: &[u8]) -> (WeightType, Option<String>) {
-    let config: Value = serde_json::from_slice(json).unwrap_or_default();
-    let quantized = [&config, &config["text_config"]].map(|config| &config["quantization_config"]);
+fn stored_weights(json: &[u8], beside: &[u8]) -> (WeightType, Option<String>) {
+    let [config, beside]: [Value; 2] =
+        [json, beside].map(|json| serde_json::from_slice(json).unwrap_or_default());
+    let quantized = [
+        &config["quantization_config"],
+        &config["text_config"]["quantization_config"],
+        &beside["quantization"],
+    ];
     let Some(quantized) = quantized.into_iter().find(|quantized| quantized.is_object()) else {
         return (WeightType::BF16, None);
     };
-    let method = quantized["quant_method"].as_str().unwrap_or("?").to_ascii_lowercase();
+    let method = quantized["quant_method"].as_str().unwrap_or("modelopt").to_ascii_lowercase();
     let algorithm = quantized["quant_algo"].as_str().unwrap_or_default().to_ascii_lowercase();
     let name = match (method.as_str(), quantized["bits"].as_u64()) {
         ("fp8" | "fbgemm_fp8", _) => "fp8",

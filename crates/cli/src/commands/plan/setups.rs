@@ -1,6 +1,7 @@
 //! The ways to serve a model that `throng plan` compares: machines, prices and parallelism of the arguments.
 
 use anyhow::{Context, Result, bail};
+use throng_plan::cost::tables::OperatorTable;
 use throng_plan::fleet::{Layout, Setup};
 use throng_plan::load::{Crowd, Length, requests_of_people};
 use throng_plan::machine::{Figure, Machine};
@@ -120,6 +121,15 @@ pub fn setups(arguments: &PlanArgs, catalogue: &Catalogue, model: &ModelShape) -
         .speculative_acceptance
         .map(|acceptance| Speculation { n_drafts: fleet.speculative_tokens, acceptance });
     let mut setups = Vec::with_capacity(n_setups);
+    let efficiency = match (&fleet.operators, machines.as_slice()) {
+        (None, _) => None,
+        (Some(path), [machine]) => {
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(path).with_context(|| format!("--operators {name}"))?;
+            Some(OperatorTable::parse(&name, &text)?.efficiency(machine, &name)?)
+        }
+        (Some(_), _) => bail!("--operators: name the one machine of the table with --machine"),
+    };
     for machine in machines {
         for parallelism in parallelisms(arguments) {
             for layout in fleet.prefill.iter().map(|prefill| layout(*prefill)) {
@@ -132,6 +142,7 @@ pub fn setups(arguments: &PlanArgs, catalogue: &Catalogue, model: &ModelShape) -
                         layout,
                         memory_share: fleet.memory_share,
                         step_overhead_s: fleet.step_overhead_us * 1e-6,
+                        efficiency: efficiency.clone(),
                         measured: measured.clone(),
                     });
                 }

@@ -110,7 +110,7 @@ fn view(simulated: Simulated, policy: Policy, load: &Load) -> SimulationView {
         load.requests_per_s / simulated.of_replicas as f64,
         policy.name(),
         simulated.n_runs,
-        report.duration_s,
+        simulated.seconds,
     );
     SimulationView {
         about,
@@ -122,7 +122,7 @@ fn view(simulated: Simulated, policy: Policy, load: &Load) -> SimulationView {
         first_token_p99_spread: first_spread,
         gap: TimesView { mean_ms: report.gap.mean_ms, p99_ms: gap_p99 },
         gap_p99_spread: gap_spread,
-        output_tokens_per_s: report.output_tokens_per_second * scale,
+        output_tokens_per_s: simulated.output_tokens_per_s * scale,
         events: report.totals.n_events,
         percentiles: PERCENTILES.to_vec(),
         first_token_ms: simulated.first_token,
