@@ -62,6 +62,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "sanitizer.js",
         "search.js",
         "server.js",
+        "server_copy.js",
         "settings.js",
         "shortcuts.js",
         "sidebar.js",

@@ -7,6 +7,7 @@ import { $, announce, download } from "./dom.js";
 import { MemoryStorage } from "./memory_storage.js";
 import { askForKey, chooseModel, chosenModel, loadModels } from "./models.js";
 import { preferences } from "./preferences.js";
+import { CopiedStorage } from "./server_copy.js";
 import { openSettingsWith, settings } from "./settings.js";
 import { describeShortcuts, listen } from "./shortcuts.js";
 import { Sidebar } from "./sidebar.js";
@@ -17,10 +18,24 @@ const WIDE = matchMedia("(min-width: 62rem)");
 
 async function openStorage() {
   if (!preferences.get("keep")) return new MemoryStorage();
-  try { return await BrowserStorage.open(); } catch {
+  try { return withCopy(await BrowserStorage.open()); } catch {
     say("This browser keeps nothing: conversations end with the page.");
     return new MemoryStorage();
   }
+}
+
+function withCopy(storage) {
+  if (!preferences.get("copy")) return storage;
+  const onState = (text, isFault) => {
+    $("copy-state").textContent = text;
+    $("copy-state").classList.toggle("error", isFault);
+  };
+  const copied = new CopiedStorage(storage, { key: () => preferences.key, onState });
+  document.addEventListener("visibilitychange", () => {
+    if (document.visibilityState === "hidden") copied.flush();
+    else copied.synchronize();
+  });
+  return copied;
 }
 
 const storage = await openStorage();
@@ -169,6 +184,7 @@ addEventListener("popstate", openAddress);
 
 openSettingsWith((isKeepingChanged) => {
   if (isKeepingChanged) location.reload();
+  else storage.synchronize?.(true);
   chat.setSystem($("system").value);
   if (!chosenModel()) loadModels(() => composer.update());
   composer.focus();
@@ -217,4 +233,5 @@ listen({
 describeShortcuts();
 showSidebar(WIDE.matches && preferences.get("sidebar"));
 await openAddress();
+storage.synchronize?.(true);
 loadModels(() => composer.update());

@@ -1,4 +1,4 @@
-// Requests to the server that the page came from: its models, and streamed answers.
+// Requests to the server that the page came from: its models, streamed answers, files.
 
 const FIRST_WAIT_S = 1;
 const LONGEST_WAIT_S = 10;
@@ -26,6 +26,48 @@ export async function listModels(key) {
   const response = await fetch("v1/models", { headers: headers(key) });
   if (!response.ok) throw await refusal(response);
   return (await response.json()).data;
+}
+
+async function checked(request) {
+  const response = await request;
+  if (!response.ok) throw await refusal(response);
+  return response;
+}
+
+const ofKey = (key) => (key ? { authorization: "Bearer " + key } : {});
+
+/** The files of this key that hold data of its user, the latest first. */
+export async function* listFiles(key) {
+  for (let after = ""; ;) {
+    const query = `purpose=user_data&limit=500${after && `&after=${encodeURIComponent(after)}`}`;
+    const page = await (await checked(fetch(`v1/files?${query}`, { headers: ofKey(key) }))).json();
+    yield* page.data;
+    if (!page.has_more || !page.data.length) return;
+    after = page.data.at(-1).id;
+  }
+}
+
+/** The JSON in a file. */
+export async function readFile(key, id) {
+  return (await checked(fetch(`v1/files/${encodeURIComponent(id)}/content`, { headers: ofKey(key) }))).json();
+}
+
+/** Writes a file of JSON, which the server deletes after so many seconds where they are given. */
+export async function writeFile(key, name, text, lifetime) {
+  const form = new FormData();
+  form.append("purpose", "user_data");
+  if (lifetime) {
+    form.append("expires_after[anchor]", "created_at");
+    form.append("expires_after[seconds]", String(lifetime));
+  }
+  form.append("file", new Blob([text], { type: "application/json" }), name);
+  await checked(fetch("v1/files", { method: "POST", headers: ofKey(key), body: form }));
+}
+
+/** Deletes a file; one that is gone already is no fault. */
+export async function deleteFile(key, id) {
+  const response = await fetch(`v1/files/${encodeURIComponent(id)}`, { method: "DELETE", headers: ofKey(key) });
+  if (!response.ok && response.status !== 404) throw await refusal(response);
 }
 
 /** Waits so many seconds; rejects when it is stopped. */

@@ -5,6 +5,7 @@ import { MAX_PROMPT_CHARS, preferences, prompts } from "./preferences.js";
 import { titleOf } from "./conversation.js";
 
 const NUMBERS = ["temperature", "top_p", "max_tokens", "seed"];
+const KEEPING = ["keep", "copy"];
 const TEXTS = ["thinking", "format", "schema", "tools"];
 
 /** A field of JSON: its value, `undefined` where it is empty or wrong. */
@@ -56,7 +57,7 @@ export function openSettingsWith(onChange) {
   const kept = preferences.get("settings");
   for (const id of [...NUMBERS, ...TEXTS]) $(id).value = kept[id] ?? "";
   $("probabilities").checked = Boolean(kept.probabilities);
-  $("keep").checked = preferences.get("keep");
+  for (const id of KEEPING) $(id).checked = preferences.get(id);
   $("key").value = preferences.key;
   $("system").maxLength = MAX_PROMPT_CHARS;
   show();
@@ -91,9 +92,8 @@ export function openSettingsWith(onChange) {
     preferences.set("settings", { ...texts, probabilities: $("probabilities").checked });
     preferences.set("system", $("system").value);
     preferences.key = $("key").value.trim();
-    const isKept = $("keep").checked;
-    const isKeepingChanged = isKept !== preferences.get("keep");
-    preferences.set("keep", isKept);
+    const isKeepingChanged = KEEPING.some((id) => $(id).checked !== preferences.get(id));
+    for (const id of KEEPING) preferences.set(id, $(id).checked);
     onChange(isKeepingChanged);
   });
 }

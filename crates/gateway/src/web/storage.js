@@ -1,6 +1,6 @@
 // Where conversations are kept: in the browser's IndexedDB. Its records are those of `conversation.js`: a
 // conversation's head, and each message by itself, so that an answer is written without the ones before it. Whatever
-// else keeps conversations (`memory_storage.js`, a server's store) has the same methods.
+// else keeps conversations (`memory_storage.js`, `server_copy.js`) has the same methods.
 
 const DATABASE = "throng";
 const VERSION = 1;

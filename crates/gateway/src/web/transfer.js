@@ -32,7 +32,16 @@ export async function importFile(file) {
   if (conversations.length > MAX_CONVERSATIONS) {
     throw new BadFile(`The file has more than ${MAX_CONVERSATIONS} conversations.`);
   }
-  return conversations.map(readConversation);
+  return conversations.map((entry) => readConversation(entry, newId));
+}
+
+/** A conversation of this page under its own ids: `{ head, messages }`. Throws what is wrong with it. */
+export function readCopy(entry) {
+  const own = (id) => {
+    if (!/^[0-9a-f]{32}$/.test(id)) throw new BadFile("An id is not one.");
+    return id;
+  };
+  return readConversation(entry, own);
 }
 
 function ownConversations(content) {
@@ -42,14 +51,14 @@ function ownConversations(content) {
   throw new BadFile("The file has no conversations of this page or of llama.cpp's.");
 }
 
-function readConversation(entry) {
+function readConversation(entry, idFor) {
   if (!isObject(entry) || !isText(entry.title) || !isTime(entry.updated) || !Array.isArray(entry.messages)) {
     throw new BadFile("A conversation lacks its title, its time or its messages.");
   }
   if (entry.messages.length > MAX_MESSAGES) throw new BadFile(`“${titleOf(entry.title)}” has too many messages.`);
-  const id = newId();
+  const id = idFor(entry.id);
   const ids = new Map();
-  const messages = entry.messages.map((message) => readMessage(message, id, ids));
+  const messages = entry.messages.map((message) => readMessage(message, { conversation: id, ids, idFor }));
   const head = {
     id,
     title: titleOf(entry.title),
@@ -62,13 +71,13 @@ function readConversation(entry) {
   return { head, messages };
 }
 
-/** A message under a new id; its parent must stand before it. */
-function readMessage(message, conversation, ids) {
+/** A message under the id that it gets; its parent must stand before it. */
+function readMessage(message, { conversation, ids, idFor }) {
   const isGood = isObject(message) && isText(message.id) && ROLES.has(message.role) && isText(message.content);
   if (!isGood || ids.has(message.id)) throw new BadFile("A message lacks its id, its role or its text.");
   const parent = message.parent === null ? null : ids.get(message.parent);
   if (parent === undefined) throw new BadFile("A message stands before the one that it answers.");
-  const id = newId();
+  const id = idFor(message.id);
   ids.set(message.id, id);
   const read = { id, conversation, parent, role: message.role, content: message.content };
   read.created = isTime(message.created) ? message.created : ids.size;
