@@ -107,6 +107,7 @@ impl Setup {
     /// # Errors
     /// When the model does not fit, a figure is absent, or steps would be larger than what was measured.
     pub fn replica(&self, load: &Load, role: Role) -> Result<Replica, PlanError> {
+        self.parallelism.check()?;
         load.at(1.0).check()?;
         not_negative("seconds of a step that no device computes in", self.step_overhead_s)?;
         let longest = (load.prompt.p99() + load.output.p99()).ceil() as u64;
@@ -189,8 +190,8 @@ impl Setup {
         }
     }
 
-    /// The highest rate that one replica that answers meets the targets at, and how many replicas that compute
-    /// prompts it needs for that.
+    /// The highest rate that one replica that answers meets the targets at, and how many replicas that
+    /// compute prompts it needs for that.
     ///
     /// # Errors
     /// Errors of [`Self::replica`].
@@ -210,8 +211,8 @@ impl Setup {
         Ok((if prefill_rate > 0.0 { rate } else { 0.0 }, rate / prefill_rate.max(f64::MIN_POSITIVE)))
     }
 
-    /// The smallest fleet of this kind that meets the load, and goes on meeting it when `n_spare` replicas are
-    /// lost.
+    /// The smallest fleet of this kind that meets the load, and goes on meeting it when `n_spare` replicas
+    /// are lost.
     ///
     /// # Errors
     /// Errors of [`Self::replica`], and when no rate meets the targets.

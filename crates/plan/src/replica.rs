@@ -1,7 +1,7 @@
 //! One replica under a steady load, in closed form: the size of its batches, its step, its waiting times.
 //!
-//! In a steady state the requests that arrive during one step bring the prompt tokens of one step, and as many
-//! sequences run as arrive while one is answered. Both depend on the step's duration and determine it, so the
+//! In a steady state the requests that arrive during one step bring the prompt tokens of one step, and as
+//! many sequences run as arrive while one is answered. Both depend on the step's duration and determine it, so the
 //! smallest duration that agrees with itself is the answer.
 
 use std::sync::Arc;
@@ -279,8 +279,8 @@ impl Replica {
         self.transfer_bytes_per_s.map_or(0.0, |rate| bytes / rate)
     }
 
-    /// The duration of a step that 1 % exceed: with more sequences than on average, and with the prompt tokens
-    /// that arrive in a short time where such steps are more than 1 %.
+    /// The duration of a step that 1 % exceed: with more sequences than on average, and with the prompt
+    /// tokens that arrive in a short time where such steps are more than 1 %.
     fn gap_p99(&self, load: &Load, most_running: f64, prompt_tokens: f64, room: f64) -> f64 {
         let computed = self.computed(load.prompt.mean, load);
         let n_prompts = if computed > 0.0 { prompt_tokens / computed } else { 0.0 };

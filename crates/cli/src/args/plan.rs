@@ -13,11 +13,13 @@ use crate::bounds::{self, within};
 /// `throng plan`.
 #[derive(Debug, Clone, Args)]
 pub struct PlanArgs {
-    /// A folder, a config.json, a .gguf file, or a hub id in the cache; the built-in starter model when absent
+    /// A folder, a config.json, a .gguf file, or a hub id in the cache; the built-in starter model when
+    /// absent
     #[arg(value_parser = model_place, conflicts_with = "shape")]
     pub model: Option<String>,
     /// The sizes of a model typed in: layers=80,hidden=8192,heads=64,kv-heads=8,head-dim=128,ffn=28672,
-    /// vocabulary=128256, for experts also experts=128,experts-used=8, and context=131072 or tied where they apply
+    /// vocabulary=128256, for experts also experts=128,experts-used=8, and context=131072 or tied where they
+    /// apply
     #[arg(long, value_name = "SIZES")]
     pub shape: Option<String>,
     /// Type of the weights, instead of the model's own: f32, bf16, fp8, int8, q8_0, q4_0, int4 or nvfp4

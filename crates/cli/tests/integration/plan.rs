@@ -150,7 +150,10 @@ fn bad_input_is_refused_by_name() {
         (&["--vary", "mood=1"], "--vary: mood cannot be varied"),
         (&["--vary", "rate=x"], "--vary: rate is x, not a number"),
         (&["--machine", "h100", "--tensor-parallel", "0"], "tensor parallelism is 0"),
-        (&["--machine", "h100", "--memory-share", "0.00000001"], "GiB may be used"),
+        (
+            &["--shape", SHAPE, "--machine", "h100", "--memory-share", "2"],
+            "the share of memory that may be used is 2",
+        ),
         (&["/nowhere/model"], "/nowhere/model"),
     ] {
         let told = error(arguments);

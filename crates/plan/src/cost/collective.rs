@@ -21,8 +21,8 @@ impl Links {
         joined(efficiency.all_reduce_s, moving, efficiency.link_sharpness)
     }
 
-    /// Seconds until each of `n` devices has its part of what all of them hold; a device holds this many bytes
-    /// and keeps one `n`-th of them.
+    /// Seconds until each of `n` devices has its part of what all of them hold; a device holds this many
+    /// bytes and keeps one `n`-th of them.
     pub fn all_to_all(&self, bytes: f64, n: f64, efficiency: &Efficiency) -> f64 {
         if n <= 1.0 || bytes <= 0.0 {
             return 0.0;

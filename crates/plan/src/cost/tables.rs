@@ -114,8 +114,8 @@ impl OperatorTable {
         Ok(())
     }
 
-    /// The shares of a machine's peaks that explain the table: fitted to every second size of a step, with the
-    /// error on the others.
+    /// The shares of a machine's peaks that explain the table: fitted to every second size of a step, with
+    /// the error on the others.
     ///
     /// # Errors
     /// When the machine has no figure of its memory or its arithmetic, or the table too few sizes.

@@ -271,3 +271,14 @@ fn a_company() {
         &rows(["5,000 people, 100 requests a day, Llama 3.1 70B on H100, one replica spare", ""], &lines),
     );
 }
+
+/// The machine that the page describes is one.
+#[test]
+fn the_example_of_a_machine_is_one() {
+    let text = std::fs::read_to_string(page()).expect("the page");
+    let lines = text.lines().skip_while(|line| !line.starts_with("    [[machine]]"));
+    let example: Vec<&str> = lines.take_while(|line| line.starts_with("    ")).map(str::trim).collect();
+    let catalogue = Catalogue::parse("the page", &example.join("\n")).expect("a description");
+    assert_eq!(catalogue.machines[0].name, "box");
+    assert_eq!(catalogue.machines[0].figures().count(), 7);
+}

@@ -181,7 +181,8 @@ fn a_search_orders_fleets_and_keeps_the_reasons_of_others() {
     assert_eq!(smallest.plans[0].1.machine, "h100");
 }
 
-/// The simulator, with the product's scheduler and router, finds times close to the closed forms at half load.
+/// The simulator, with the product's scheduler and router, finds times close to the closed forms at half
+/// load.
 #[test]
 fn the_simulation_agrees_with_the_closed_forms_at_half_load() {
     let setup = setup("h100", models::llama_8b(), 1);

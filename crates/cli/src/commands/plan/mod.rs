@@ -1,5 +1,5 @@
-//! `throng plan`: the smallest or cheapest fleet that meets a load, or the highest load of a fleet. Reads files
-//! and writes tables, JSON and a page; `throng-plan` computes.
+//! `throng plan`: the smallest or cheapest fleet that meets a load, or the highest load of a fleet. Reads
+//! files and writes tables, JSON and a page; `throng-plan` computes.
 
 mod calibration;
 mod model;

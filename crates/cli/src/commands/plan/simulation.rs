@@ -3,70 +3,17 @@
 use std::thread;
 
 use anyhow::Result;
-use serde::Serialize;
 use throng_core::fleet::routing::Policy;
 use throng_plan::Load;
 use throng_plan::fleet::{FleetPlan, Layout, Setup};
 use throng_plan::replica::Role;
 use throng_plan::simulate::{self, PERCENTILES, Settings, Simulated};
 
-use super::view::TimesView;
+use super::view::{SimulationView, TimelineView, TimesView};
 use crate::args::PlanArgs;
 
 /// Runs with different seeds.
 const N_RUNS: u32 = 3;
-
-/// A simulation in numbers.
-#[derive(Debug, Clone, Serialize)]
-pub struct SimulationView {
-    /// What was simulated, as a sentence.
-    pub about: String,
-    /// Replicas that were simulated.
-    pub replicas: u64,
-    /// Replicas that they stand for.
-    pub of_replicas: u64,
-    /// Runs with different seeds.
-    pub runs: u32,
-    /// Requests of the first run.
-    pub requests: u64,
-    /// First-token times: mean of the first run, 99th percentile as the mean of all runs.
-    pub first_token: TimesView,
-    /// Largest distance of a run's 99th percentile from that mean, in parts of it.
-    pub first_token_p99_spread: f64,
-    /// The same of gaps.
-    pub gap: TimesView,
-    /// The same of gaps.
-    pub gap_p99_spread: f64,
-    /// Output tokens a second of all replicas that it stands for.
-    pub output_tokens_per_s: f64,
-    /// Events of the first run.
-    pub events: u64,
-    /// Percentiles of the lists of times.
-    pub percentiles: Vec<f64>,
-    /// First-token times at these percentiles, in milliseconds.
-    pub first_token_ms: Vec<f64>,
-    /// Gaps.
-    pub gaps_ms: Vec<f64>,
-    /// Times to the end of answers.
-    pub answers_ms: Vec<f64>,
-    /// States over time.
-    pub timeline: Vec<TimelineView>,
-}
-
-/// A state of the simulated replicas.
-#[derive(Debug, Clone, Serialize)]
-pub struct TimelineView {
-    /// Seconds since the beginning.
-    pub at_s: f64,
-    /// Requests that wait.
-    pub waiting: f64,
-    /// Sequences that run.
-    pub running: f64,
-    /// Share of the memory for keys and values in use.
-    pub kv_cache_used: f64,
-    /// Share of the time in steps.
-    pub busy: f64,
-}
 
 /// Simulates a fleet for so many seconds.
 ///

@@ -4,8 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use throng_plan::Catalogue;
 use throng_plan::machine::Machine;
 
-use super::simulation::SimulationView;
-use super::view::{FleetView, PlanView};
+use super::view::{FleetView, PlanView, SimulationView};
 use crate::kv_budget::show;
 
 /// Reasons of refused ways that are shown without --json.
