@@ -183,6 +183,10 @@ pub struct CalibrateArgs {
     /// Seconds to measure
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = within(bounds::CALIBRATION_S))]
     pub seconds: u64,
+    /// Afterwards run 30, 70 and 110 % of the highest load for this many seconds each, and print predicted
+    /// beside measured times
+    #[arg(long, value_name = "SECONDS", value_parser = within(bounds::CALIBRATION_S))]
+    pub check: Option<u64>,
     /// Most requests at once
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = within(bounds::STEP_ROWS))]
     pub most_users: u32,

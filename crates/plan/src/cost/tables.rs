@@ -125,9 +125,9 @@ impl OperatorTable {
             bytes_per_s: machine.bandwidth()?,
             units: machine.units.as_ref().map(|units| units.value),
         };
-        let is_fitted = |sample: &&ProductSample| (sample.product.m / 8.0) as u32 % 2 == 0;
+        let is_fitted = |sample: &ProductSample| ((sample.product.m / 8.0) as u32).is_multiple_of(2);
         let (fitted, tested): (Vec<ProductSample>, Vec<ProductSample>) =
-            self.products.iter().partition(|sample| is_fitted(&sample));
+            self.products.iter().partition(|sample| is_fitted(sample));
         if fitted.len() < MIN_SAMPLES || tested.len() < MIN_SAMPLES {
             return Err(PlanError::value(
                 "the number of products in the table",

@@ -48,7 +48,7 @@ fn tables(name: &str) -> Option<Tables> {
 /// Two halves of some samples, every second one in each; a table has two rows of many sizes, so those of one
 /// size are taken together by their number of rows.
 fn halves(samples: &[ProductSample]) -> (Vec<ProductSample>, Vec<ProductSample>) {
-    let is_even = |sample: &ProductSample| (sample.product.m / 8.0) as u32 % 2 == 0;
+    let is_even = |sample: &ProductSample| ((sample.product.m / 8.0) as u32).is_multiple_of(2);
     samples.iter().partition(|sample| is_even(sample))
 }
 

@@ -20,7 +20,9 @@ use throng_plan::{Catalogue, Load};
 
 use crate::args::PlanArgs;
 use crate::process::output;
+pub(super) use calibration::this_machine;
 use model::PlannedModel;
+pub(super) use model::shape_of as planned_shape;
 use view::{FleetView, PlanView, PointView, times};
 
 /// Points of the curve of load and times.

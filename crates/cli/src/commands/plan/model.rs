@@ -66,9 +66,15 @@ fn named(model: Option<&str>) -> Result<PlannedModel> {
     }
     let section = ModelSection { model: model.map(str::to_owned), ..ModelSection::default() };
     let (_, loaded) = running::open(&section)?;
-    let mut shape = of_decoder(&loaded.name, &loaded.config);
-    shape.weights = weights_of(&loaded, &shape);
+    let shape = shape_of(&loaded);
     Ok(PlannedModel { shape, loaded: Some(loaded), note: None })
+}
+
+/// The shape of a model whose weights are here.
+pub fn shape_of(model: &LoadedModel) -> ModelShape {
+    let mut shape = of_decoder(&model.name, &model.config);
+    shape.weights = weights_of(model, &shape);
+    shape
 }
 
 /// Whether a folder has weights beside its configuration.

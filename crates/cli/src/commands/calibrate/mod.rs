@@ -1,6 +1,8 @@
 //! `throng calibrate`: measures steps of many shapes on a local engine and fits their durations, for
 //! `throng plan --calibration`.
 
+mod check;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,6 +11,7 @@ use throng_core::request::{Request, SamplingParams, TokenId};
 use throng_engine::{StreamEvent, TokenStream};
 use throng_plan::cost::Calibration;
 use throng_plan::cost::calibration::StepSample;
+use throng_plan::replica::Batching;
 use throng_sim::cost::StepShape;
 
 use crate::args::CalibrateArgs;
@@ -33,6 +36,7 @@ pub async fn run(arguments: &CalibrateArgs) -> Result<()> {
     let section = ModelSection::of(&model);
     let mut engine = EngineSection::of(&model);
     engine.inter_token_target_ms = Some(u32::MAX);
+    engine.max_batch_sequences = Some(arguments.most_users);
     let running = running::start(&section, &engine)?;
     let name = format!("{} on {} threads", running.names[0], running::n_threads(&section));
     let steps = measure(arguments, &running).await?;
@@ -40,6 +44,15 @@ pub async fn run(arguments: &CalibrateArgs) -> Result<()> {
     write(&arguments.output, &calibration)?;
     output::line(describe(&calibration))?;
     output::note(format_args!("throng plan --calibration {} uses it", arguments.output.display()));
+    if let Some(seconds) = arguments.check {
+        let batching = Batching {
+            max_sequences: arguments.most_users,
+            max_batch_tokens: engine.scheduler().max_batch_tokens,
+            speculation: None,
+        };
+        let most_prompt = most_prompt(arguments, &running)?;
+        check::run(&running, calibration, batching, most_prompt, seconds).await?;
+    }
     Ok(())
 }
 
@@ -72,15 +85,20 @@ fn describe(calibration: &Calibration) -> String {
     )
 }
 
+/// Most tokens of a prompt: as many as the arguments and the model's context allow.
+fn most_prompt(arguments: &CalibrateArgs, running: &RunningModel) -> Result<u32> {
+    let context = running.engine.capacity().max_sequence_tokens;
+    match context.saturating_sub(OUTPUT_TOKENS).min(arguments.most_prompt_tokens) {
+        0 => bail!("the model's context of {context} tokens is too short to calibrate"),
+        most => Ok(most),
+    }
+}
+
 /// Runs rounds of requests until the time is over, and gathers the steps of the engine's log.
 async fn measure(arguments: &CalibrateArgs, running: &RunningModel) -> Result<Vec<StepSample>> {
     let capacity = running.engine.capacity();
     let most_users = capacity.max_batch_sequences.min(arguments.most_users);
-    let most_prompt =
-        capacity.max_sequence_tokens.saturating_sub(OUTPUT_TOKENS).min(arguments.most_prompt_tokens);
-    if most_prompt == 0 {
-        bail!("the model's context of {} tokens is too short to calibrate", capacity.max_sequence_tokens);
-    }
+    let most_prompt = most_prompt(arguments, running)?;
     let mut draw = fastrand::Rng::with_seed(1);
     let until = Instant::now() + Duration::from_secs(arguments.seconds);
     let (mut steps, mut next_step, mut round) = (Vec::new(), 0, 0);
