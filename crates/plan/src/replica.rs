@@ -1,8 +1,8 @@
 //! One replica under a steady load, in closed form: the size of its batches, its step, its waiting times.
 //!
 //! In a steady state the requests that arrive during one step bring the prompt tokens of one step, and as
-//! many sequences run as arrive while one is answered. Both depend on the step's duration and determine it, so the
-//! smallest duration that agrees with itself is the answer.
+//! many sequences run as arrive while one is answered. Both depend on the step's duration and determine it,
+//! so the smallest duration that agrees with itself is the answer.
 
 use std::sync::Arc;
 
