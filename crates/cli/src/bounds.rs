@@ -64,6 +64,8 @@ pub const LOAD_IN_FLIGHT: RangeInclusive<usize> = 1..=65_536;
 pub const SIMULATED_REPLICAS: RangeInclusive<usize> = 1..=10_000;
 /// Bytes of keys and values of a token.
 pub const KV_BYTES_PER_TOKEN: RangeInclusive<u64> = 1..=1 << 30;
+/// Seconds that a calibration measures.
+pub const CALIBRATION_S: RangeInclusive<u64> = 1..=86_400;
 /// Lines of a batch that are answered at a time.
 pub const BATCH_LINES: RangeInclusive<usize> = 1..=4096;
 /// Batches that are answered at a time.
