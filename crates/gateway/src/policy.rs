@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_state::responses::Responses;
+use throng_state::responses::{RecentPasts, Responses};
 
 use crate::auth::ApiKeys;
 use crate::limits::RateLimits;
@@ -24,14 +24,15 @@ pub(crate) struct Policy {
     pub moderation: Arc<Moderation>,
     /// Cache of answers.
     pub cache: Arc<ResponseCache>,
-    /// Time for which responses are kept; `None` for ever.
-    pub response_retention: Option<Duration>,
+    /// Conversations up to recent responses, held in memory.
+    pub recent: Arc<RecentPasts>,
 }
 
 impl Policy {
-    /// Kept responses and conversations, if there is a database.
-    pub fn responses(&self) -> Option<Responses> {
+    /// Kept responses and conversations, if there is a database; new ones are kept for `retention`, or for
+    /// ever without it.
+    pub fn responses(&self, retention: Option<Duration>) -> Option<Responses> {
         let store = self.ledger.as_deref()?.store()?;
-        Some(Responses::new(store.clone(), self.response_retention))
+        Some(Responses::new(store.clone(), self.recent.clone(), retention))
     }
 }

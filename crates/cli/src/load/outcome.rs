@@ -137,6 +137,15 @@ pub struct LoadReport {
 }
 
 impl LoadReport {
+    /// Remarks about what did not succeed, one for each kind.
+    pub fn remarks(&self) -> Vec<String> {
+        let name = &self.offered;
+        let failed = self.errors.iter().map(|(kind, n)| format!("{name}: {n} requests failed: {kind}"));
+        let not_sent = (self.n_not_sent > 0).then_some(self.n_not_sent);
+        let not_sent = not_sent.map(|n| format!("{name}: {n} requests were not sent: --max-in-flight"));
+        failed.chain(not_sent).collect()
+    }
+
     /// Good answers in parts of all requests, those that were not sent included.
     pub fn good_share(&self) -> f64 {
         self.n_good as f64 / (self.n_requests + self.n_not_sent).max(1) as f64

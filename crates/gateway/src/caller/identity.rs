@@ -104,6 +104,13 @@ impl Caller {
         self
     }
 
+    /// Creates the caller of a later request on the same connection, with these headers.
+    pub fn of_message(&self, headers: &HeaderMap) -> Self {
+        let mut caller = Self::new(headers, &self.client);
+        caller.observation.clone_from(&self.observation);
+        caller
+    }
+
     /// Creates a request of the server's own for this one, in the name of `tenant`. It is not observed.
     pub fn internal_request(&self, tenant: Tenant) -> Self {
         let mut aside = Self::new(&HeaderMap::new(), &self.client);

@@ -23,7 +23,7 @@ use crate::config::{GatewayConfig, PARSE_FACTOR};
 use crate::idempotency::Repeatable;
 use crate::on_demand::Serving;
 use crate::rejection::{Rejection, body_not_read, memory_full};
-use crate::turns::{ToolRun, Turn};
+use crate::turns::{MessageTurn, ToolRun, Turn};
 use throng_api::{ApiError, IgnoredParameters, ReadOptions};
 
 /// Priority of the lines of batches.
@@ -157,6 +157,23 @@ impl JsonBody {
             turn: None,
             tools: None,
         })
+    }
+
+    /// Creates the body of a WebSocket message, which begins a turn.
+    ///
+    /// # Errors
+    /// 4xx for objects that are not kept for its tenant, 503 when the store does not answer.
+    pub async fn of_message(
+        app: &App,
+        caller: Arc<Caller>,
+        body: HeldBody,
+        message: MessageTurn,
+    ) -> Result<Self, ApiError> {
+        caller.received_body(&body.bytes);
+        let turn = Some(Turn::of_message(app, &caller, &body.bytes, message).await?);
+        let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
+        let options = read_options(&app.config);
+        Ok(Self { body, options, caller, exchange, repeatable: None, turn, tools: None })
     }
 
     /// Copies the bytes into a request in the name of `tenant`, as [`Self::internal`].

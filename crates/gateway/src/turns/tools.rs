@@ -56,7 +56,8 @@ impl ToolRun {
         let n_bytes = body.len();
         let mut memory =
             app.work.memory.reserve(Part::Bodies, n_bytes * PARSE_FACTOR).map_err(memory_full)?;
-        let parse = move || CreateRequest::parse(&body, &options);
+        let reader = turn.map_or(CreateRequest::parse as _, Turn::reader);
+        let parse = move || reader(&body, &options);
         let read = tokio::task::spawn_blocking(parse).await;
         let request = read.map_err(|_| ApiError::internal_error(caller.id_text()))??;
         let before = turn.map_or_else(TurnContext::default, |turn| turn.context.clone());
