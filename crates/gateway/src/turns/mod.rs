@@ -101,7 +101,7 @@ impl Turn {
     /// The turn that a message of a connection asks for.
     ///
     /// # Errors
-    /// The errors of [`Self::of`].
+    /// Errors of [`Self::of`].
     pub async fn of_message(
         app: &App,
         caller: &Caller,
@@ -153,7 +153,7 @@ impl Turn {
     /// The turn of a response whose process has died.
     ///
     /// # Errors
-    /// The errors of [`Self::of`].
+    /// Errors of [`Self::of`].
     async fn of_orphan(
         app: &App,
         responses: Responses,
