@@ -49,7 +49,7 @@ pub struct FileStamp {
     /// Time at which its content changed last, in nanoseconds since 1970. Programs that copy files may set it
     /// back.
     pub modified_ns: i128,
-    /// Time at which anything about it changed last, where the system tells: nobody can set that back.
+    /// Time of the last change of the file or its metadata, if the system has it; programs cannot set it.
     pub changed_ns: i128,
 }
 

@@ -16,9 +16,9 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// Direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From who connected to the server behind the proxy.
+    /// From the client to the server behind the proxy.
     ToServer,
-    /// From the server back.
+    /// From the server to the client.
     ToClient,
 }
 
