@@ -2,6 +2,7 @@
 asked into the file that CALLS names."""
 
 import os
+import socket
 import sys
 import time
 
@@ -44,6 +45,16 @@ def nap(seconds: float) -> str:
     time.sleep(seconds)
     note("nap ends")
     return "rested"
+
+
+@app.tool()
+def reach(port: int) -> str:
+    """Connects to a port of this machine."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError as error:
+        return f"unreachable: {error.strerror}"
+    return "reached"
 
 
 if len(sys.argv) > 1:

@@ -1,7 +1,6 @@
 """Tools that the gateway calls, through OpenAI's official library, with real MCP servers of the official Python SDK."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -77,7 +76,7 @@ def url(start, binary, folder, hosted):
     write_turns(model, turns)
     path = config(folder, hosted_origins=[hosted.removesuffix("/mcp")])
     approved = subprocess.run([binary, "tools", "approve", "--config", path], capture_output=True, text=True, timeout=60)
-    assert approved.returncode == 0 and "calc: 4 tools approved" in approved.stdout, approved.stderr
+    assert approved.returncode == 0 and "calc: 5 tools approved" in approved.stdout, approved.stderr
     key = subprocess.run(
         [binary, "keys", "create", "--database", folder / "store.db", "--organisation", "acme", "--project", "a"],
         capture_output=True, text=True, timeout=60, check=True,
@@ -103,7 +102,7 @@ def kinds(response):
 def check_items(response):
     assert kinds(response) == ["mcp_list_tools", "message", "mcp_call", "mcp_call", "message", "mcp_call", "message"]
     listed, _, added, shouted, _, broken, said = response.output
-    assert [tool.name for tool in listed.tools] == ["add", "shout", "broken", "nap"]
+    assert [tool.name for tool in listed.tools] == ["add", "shout", "broken", "nap", "reach"]
     assert listed.tools[0].input_schema["properties"].keys() == {"a", "b"}
     assert (added.name, added.server_label, added.output, added.status) == ("add", "calc", "5", "completed")
     assert (shouted.output, shouted.error) == ("HEY", None)
@@ -291,14 +290,34 @@ def test_a_server_without_tools_refuses_them_by_name(start, folder, url):
     assert refused.value.param == "tools[0].type"
 
 
+UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--mount-proc", "--fork", "true"]
+
+
+@pytest.mark.skipif(subprocess.run(UNSHARE, capture_output=True).returncode != 0, reason="no namespaces here")
+def test_a_sandbox_has_no_network(binary, folder, hosted):
+    port = hosted.split(":")[2].split("/")[0]
+    for sandbox, words in ("none", "reached"), ("unshare", "unreachable"):
+        path = folder / f"{sandbox}.toml"
+        path.write_text(config(folder).read_text().replace('sandbox = "none"', f'sandbox = "{sandbox}"'))
+        run = subprocess.run(
+            [binary, "tools", "call", "calc", "reach", json.dumps({"port": int(port)}), "--config", path],
+            capture_output=True, text=True, timeout=60,
+        )
+        assert run.stdout.startswith(words), run
+
+
+def test_a_sandbox_that_cannot_be_had_is_refused_by_name(binary, folder):
+    path = folder / "container.toml"
+    path.write_text(config(folder).read_text().replace('sandbox = "none"', 'sandbox = "docker:no/such-image"'))
+    run = subprocess.run([binary, "serve", "--port", "0", "--config", path], capture_output=True, text=True, timeout=60)
+    assert run.returncode != 0 and "the tool server 'calc' is refused: its sandbox 'docker:no/such-image'" in run.stderr, run
+
+
 def test_a_command_without_a_sandbox_is_refused_at_the_start(binary, folder):
     path = folder / "unsafe.json"
     path.write_text(json.dumps({"mcpServers": {"code": {"command": sys.executable, "args": [str(CALCULATOR)]}}}))
-    for more, words in [
-        ([], "'code': runs a command, which is refused without a sandbox"),
-    ]:
-        run = subprocess.run(
-            [binary, "serve", "--port", "0", "--mcp-config", path, "--tool-pins", folder / "pins.json", *more],
-            capture_output=True, text=True, timeout=60, env={**os.environ},
-        )
-        assert run.returncode != 0 and words in run.stderr, run.stderr
+    run = subprocess.run(
+        [binary, "serve", "--port", "0", "--mcp-config", path, "--tool-pins", folder / "pins.json"],
+        capture_output=True, text=True, timeout=60,
+    )
+    assert run.returncode != 0 and "'code': runs a command, which is refused without a sandbox" in run.stderr, run

@@ -38,6 +38,8 @@ pub const QUEUE_TIMEOUT_MS: RangeInclusive<u64> = 0..=86_400_000;
 pub const SHUTDOWN_TIMEOUT_S: RangeInclusive<u64> = 0..=86_400;
 /// Timeouts of a connection, in seconds; Linux accepts no keepalive time above 32,767.
 pub const CONNECTION_TIMEOUT_S: RangeInclusive<u64> = 1..=28_800;
+/// Seconds for which a WebSocket connection may stay open.
+pub const WEBSOCKET_S: RangeInclusive<u64> = 1..=604_800;
 /// Seconds that `throng handover` waits for the new process.
 pub const HANDOVER_S: RangeInclusive<u64> = 1..=86_400;
 /// Log-probabilities a request may ask for; -1: as many as the vocabulary.
@@ -62,6 +64,8 @@ pub const LOAD_IN_FLIGHT: RangeInclusive<usize> = 1..=65_536;
 pub const SIMULATED_REPLICAS: RangeInclusive<usize> = 1..=10_000;
 /// Bytes of keys and values of a token.
 pub const KV_BYTES_PER_TOKEN: RangeInclusive<u64> = 1..=1 << 30;
+/// Seconds that a calibration measures.
+pub const CALIBRATION_S: RangeInclusive<u64> = 1..=86_400;
 /// Lines of a batch that are answered at a time.
 pub const BATCH_LINES: RangeInclusive<usize> = 1..=4096;
 /// Batches that are answered at a time.

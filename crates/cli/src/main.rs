@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use throng_cli::args::{Command, CommandLine, LogFormat};
 use throng_cli::commands::{
-    batch, bench, chat, config, explain, fleet, gateway, generate, handover, inspect, keys, launch, models,
-    pull, replay, run, serve, shell, store, tools, trace, usage, worker,
+    batch, bench, calibrate, chat, config, explain, fleet, gateway, generate, handover, inspect, keys,
+    launch, models, plan, pull, replay, run, serve, shell, store, tools, trace, usage, worker,
 };
 use throng_cli::error_chain::in_full;
 use throng_cli::process::line_queue::LineFormat;
@@ -73,6 +73,8 @@ fn run(line: CommandLine) -> Result<()> {
             Some(Command::Bench(arguments)) => bench::run(&arguments).await,
             Some(Command::Replay(arguments)) => replay::run(&arguments).await,
             Some(Command::Trace(arguments)) => trace::run(&arguments),
+            Some(Command::Plan(arguments)) => plan::run(&arguments),
+            Some(Command::Calibrate(arguments)) => calibrate::run(&arguments).await,
             Some(Command::Keys(arguments)) => keys::run(&arguments).await,
             Some(Command::Usage(arguments)) => usage::run(&arguments).await,
             Some(Command::Tools(arguments)) => tools::run(&arguments).await,

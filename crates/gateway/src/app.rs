@@ -9,11 +9,12 @@ use throng_fleet::replica::{FleetRecording, Link, Links, Replica, Replicas, Stat
 use throng_fleet::upstream::{UpstreamModel, UpstreamModels, UpstreamReplica};
 use throng_http::Phase;
 use throng_http::memory::MemoryBudget;
+use throng_state::responses::Responses;
 use throng_store::AuditEvent;
 use tokio::sync::{Notify, watch};
 
 use crate::aliases::Aliases;
-use crate::auth::{ApiKeys, IssuerKeys, StoredKeys};
+use crate::auth::{ApiKeys, IssuerKeys, StoredKeys, Tenant};
 use crate::awaited::FleetMembers;
 use crate::config::GatewayConfig;
 use crate::generation::{AnswerWriting, TokenizationQueue};
@@ -71,10 +72,10 @@ pub(crate) struct Shared {
     pub ending: Arc<Notify>,
     /// Models that come and go while the server runs.
     pub on_demand: Option<Arc<OnDemandModels>>,
-    /// The recording that is told of requests for workers, once there is one.
-    pub recording: Arc<OnceLock<FleetRecording>>,
     /// Tools that are called for clients, where some are configured.
     pub tools: Option<Arc<Toolbox>>,
+    /// The recording that is told of requests for workers, once there is one.
+    pub recording: Arc<OnceLock<FleetRecording>>,
 }
 
 impl Shared {
@@ -94,7 +95,7 @@ impl Shared {
         let phase = watch::Sender::new(Phase::Serving);
         let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
         let (workers, upstreams, ending, moderation) = Default::default();
-        let (disk, on_demand, recording, tools) = (None, None, Arc::default(), None);
+        let (disk, on_demand, tools, recording) = (None, None, None, Arc::default());
         Self {
             memory,
             phase,
@@ -110,8 +111,8 @@ impl Shared {
             recent,
             ending,
             on_demand,
-            recording,
             tools,
+            recording,
         }
     }
 }
@@ -244,8 +245,8 @@ impl App {
             recent,
             ending,
             on_demand,
-            recording,
             tools,
+            recording,
         } = shared;
         let members = FleetMembers { workers: workers.clone(), engines: upstreams.clone() };
         let router = Arc::new(Router::of_fleet(members));
@@ -274,12 +275,9 @@ impl App {
             Duration::from_secs(config.api.tokenization_timeout_s),
         );
         let writing = AnswerWriting::new(MAX_WRITTEN_ANSWERS, config.api.max_answer_bytes, memory.clone());
-        let response_retention_s = config.api.response_retention_s;
-        let response_retention =
-            (response_retention_s > 0).then(|| Duration::from_secs(response_retention_s));
         let aliases = Aliases::new(&config.routing.aliases, &metrics.aliases);
         Self {
-            policy: Policy { keys, limits, ledger, moderation, cache, response_retention },
+            policy: Policy { keys, limits, ledger, moderation, cache, recent: Arc::default() },
             models: Models { router, upstreams, workers, recording, on_demand, aliases, loading },
             work: Work { turns, writing, memory },
             observed: Observed { metrics, recent, ignored: IgnoredLog::default() },
@@ -325,6 +323,14 @@ impl App {
             memory: &self.work.memory,
             phase: &self.lifecycle.phase,
         })
+    }
+
+    /// The kept responses and conversations, where there is a database; those of the holder of this key are
+    /// kept as long as its rules say.
+    pub fn responses(&self, key_holder: &Tenant) -> Option<Responses> {
+        let of_key = self.config.state.retention_s(key_holder.key.as_deref());
+        let retention_s = self.config.api.response_retention_s.map_or(of_key, |s| (s > 0).then_some(s));
+        self.policy.responses(retention_s.map(Duration::from_secs))
     }
 
     /// Whether new requests are refused because the server is ending.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_state::responses::Responses;
+use throng_state::responses::{RecentPasts, Responses};
 
 use crate::auth::ApiKeys;
 use crate::limits::RateLimits;
@@ -24,14 +24,15 @@ pub(crate) struct Policy {
     pub moderation: Arc<Moderation>,
     /// Answers that were generated before.
     pub cache: Arc<ResponseCache>,
-    /// How long responses are kept; `None`: for ever.
-    pub response_retention: Option<Duration>,
+    /// Conversations up to recent responses.
+    pub recent: Arc<RecentPasts>,
 }
 
 impl Policy {
-    /// The kept responses and conversations, where there is a database.
-    pub fn responses(&self) -> Option<Responses> {
+    /// The kept responses and conversations, where there is a database; new ones are kept for `retention`,
+    /// without one for ever.
+    pub fn responses(&self, retention: Option<Duration>) -> Option<Responses> {
         let store = self.ledger.as_deref()?.store()?;
-        Some(Responses::new(store.clone(), self.response_retention))
+        Some(Responses::new(store.clone(), self.recent.clone(), retention))
     }
 }

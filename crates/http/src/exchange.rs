@@ -7,12 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Version;
 use hyper::body::{Body, Incoming};
+use hyper::upgrade::OnUpgrade;
 
 use crate::awake::within;
 use crate::body::{BodyError, HeldBody, collect, drain};
 use crate::connection::ConnectionState;
 use crate::memory::{MemoryBudget, Part};
 use crate::refusal::Refusal;
+use crate::websocket::{Settings, WebSocket};
 
 /// A request on its connection until its response has been sent.
 #[derive(Debug)]
@@ -136,11 +138,31 @@ impl Exchange {
             None => true,
             Some(body) => drain(body).await,
         };
-        if (is_drained && !is_broken) || self.version >= Version::HTTP_2 {
+        let is_refused = self.connection.is_upgrade_refused();
+        if (is_drained && !is_broken && !is_refused) || self.version >= Version::HTTP_2 {
             return Settled::Reusable;
         }
         self.linger();
         Settled::Closing
+    }
+
+    /// Has the connection go on as a WebSocket connection once the response to its handshake has been sent.
+    /// `session` runs in the connection's place, within its limits: the server waits for its end.
+    pub fn go_on_as_websocket<F>(
+        &self,
+        upgrade: OnUpgrade,
+        settings: Settings,
+        session: impl FnOnce(WebSocket) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send,
+    {
+        let connection = self.connection.clone();
+        let continuation = async move {
+            if let Ok(socket) = WebSocket::open(upgrade, connection, settings).await {
+                session(socket).await;
+            }
+        };
+        self.connection.go_on_as(Box::pin(continuation));
     }
 
     /// Takes the body, for those who read it while they answer; `None` once it has been taken. Bounds are

@@ -12,6 +12,7 @@ mod phase;
 mod refusal;
 mod server;
 pub mod tls_roots;
+pub mod websocket;
 
 pub use connection::{
     ConnectionState, HALF_CLOSED_PING_INTERVAL, HALF_SENT_GRACE, InFlight, MAX_FRAME_BYTES,

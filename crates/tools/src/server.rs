@@ -14,6 +14,8 @@ use crate::http_tool::HttpTool;
 use crate::mcp::McpServer;
 use crate::pins::Pins;
 
+/// The name of the gate before lists of tools, which no tool has.
+const LISTING: &str = "list of tools";
 /// Most tools whose gates are kept for servers that requests name.
 const MAX_GATES: usize = 1_024;
 
@@ -105,8 +107,8 @@ impl ToolServer {
     pub async fn tools(&self) -> Result<Vec<ToolDefinition>, ToolsError> {
         let mut tools = match &self.kind {
             Kind::Http(tools) => tools.iter().map(|tool| tool.definition.clone()).collect(),
-            Kind::Mcp(server, None) => server.tools().await?,
-            Kind::Mcp(server, Some(pins)) => pins.approved(&self.label, server.tools().await?)?,
+            Kind::Mcp(server, None) => self.listed(server).await?,
+            Kind::Mcp(server, Some(pins)) => pins.approved(&self.label, self.listed(server).await?)?,
         };
         if let Some(allowed) = &self.allowed {
             tools.retain(|tool| allowed.contains(&tool.name));
@@ -121,8 +123,14 @@ impl ToolServer {
     pub async fn described(&self) -> Result<Vec<ToolDefinition>, ToolsError> {
         match &self.kind {
             Kind::Http(_) => self.tools().await,
-            Kind::Mcp(server, _) => server.tools().await,
+            Kind::Mcp(server, _) => self.listed(server).await,
         }
+    }
+
+    /// The tools of an MCP server, listed within the bounds of a call.
+    async fn listed(&self, server: &McpServer) -> Result<Vec<ToolDefinition>, ToolsError> {
+        let listed = self.gates.gate(LISTING).run(LISTING, server.tools()).await;
+        listed.map_err(|error| ToolsError::unreachable(&self.label, error))
     }
 
     /// Calls a tool with arguments as the model wrote them.

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use http::HeaderName;
 use throng_api::answer::CallFailure;
@@ -133,13 +132,12 @@ impl Toolbox {
             url: url.to_string(),
             headers: by_name(headers),
         });
-        let timeout = Duration::from_secs(self.hosted_limits.timeout_s);
         let gates = {
             let mut gates = self.hosted_gates.lock().unwrap_or_else(PoisonError::into_inner);
             let new = || Arc::new(Gates::new(BTreeMap::new(), self.hosted_limits));
             gates.entry(hosts::origin(&url)).or_insert_with(new).clone()
         };
-        let server = McpServer::new(label, place, timeout);
+        let server = McpServer::new(label, place);
         Ok(ToolServer::of_mcp((label, server), None, None, false, gates))
     }
 
@@ -204,7 +202,7 @@ fn mcp_server(
         }
         _ => return Err(fault("needs either a command or a url")),
     };
-    let server = McpServer::new(&config.name, place, Duration::from_secs(config.limits.timeout_s));
+    let server = McpServer::new(&config.name, place);
     let gates = Arc::new(Gates::new(BTreeMap::new(), config.limits));
     let allowed = config.allowed_tools.clone();
     Ok(ToolServer::of_mcp((&config.name, server), Some(pins), allowed, config.require_approval, gates))

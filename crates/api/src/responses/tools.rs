@@ -118,7 +118,8 @@ impl Tools {
     /// A 400 where names are equal or there are too many; where servers are named and nobody asks them.
     pub fn add_served(&mut self, served: &[ServerTool], is_served: bool) -> Result<(), ApiError> {
         if let Some(server) = self.servers.first().filter(|_| !is_served) {
-            let reason = "This server calls no tools itself; use tools of the type 'function'.";
+            let reason = "Tools of the type 'mcp' are called at /v1/responses alone, by servers that have some; use tools \
+                          of the type 'function'.";
             return Err(ApiError::unsupported_parameter(format!("{}.type", server.path), reason));
         }
         for tool in served {

@@ -15,6 +15,7 @@ mod local;
 mod model_length;
 mod network;
 mod observability;
+mod plan;
 mod recommended;
 mod terminal;
 mod tools;
@@ -56,6 +57,7 @@ pub use local::{CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, 
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
 pub use observability::{ExplainArgs, ObservabilityArgs};
+pub use plan::{CalibrateArgs, PlanArgs, PlanFleetArgs, PlanGoal, PlanLoadArgs, PlanPrefill};
 pub use recommended::{GenerationConfigSource, RecommendedSampling};
 pub use terminal::{ChatArgs, GenerateArgs, RunArgs, SamplingArgs};
 pub use tools::{ToolArgs, ToolServersArgs, ToolsArgs, ToolsCommand};
@@ -159,6 +161,10 @@ pub enum Command {
     Replay(Box<ReplayArgs>),
     /// Look at recorded loads
     Trace(TraceArgs),
+    /// Find the machines that a model and a load need, with times, price and power
+    Plan(Box<PlanArgs>),
+    /// Measure the steps of a model on this machine, for throng plan
+    Calibrate(Box<CalibrateArgs>),
     /// Make, list, revoke and restrict the API keys of a database
     Keys(KeysArgs),
     /// Print what keys, projects or models have used

@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod bench;
+pub mod calibrate;
 pub mod chat;
 pub mod config;
 pub mod explain;
@@ -14,6 +15,7 @@ pub mod inspect;
 pub mod keys;
 pub mod launch;
 pub mod models;
+pub mod plan;
 pub mod pull;
 pub mod replay;
 pub mod run;

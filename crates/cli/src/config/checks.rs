@@ -138,6 +138,9 @@ fn gateway(config: &GatewayConfig, faults: &mut Faults) {
     faults.number("gateway.server.body_timeout_s", server.body_timeout_s, connection.clone());
     faults.number("gateway.server.idle_timeout_s", server.idle_timeout_s, connection.clone());
     faults.number("gateway.server.slow_reader_timeout_s", server.slow_reader_timeout_s, connection.clone());
+    let (idle, age) = (server.websocket_idle_timeout_s, server.websocket_max_age_s);
+    faults.number("gateway.server.websocket_idle_timeout_s", idle, bounds::WEBSOCKET_S);
+    faults.number("gateway.server.websocket_max_age_s", age, bounds::WEBSOCKET_S);
     faults.number("gateway.server.shutdown_timeout_s", server.shutdown_timeout_s, bounds::SHUTDOWN_TIMEOUT_S);
     let state = &config.state;
     faults.number("gateway.state.retention_days", state.retention_days, bounds::RETENTION_DAYS);

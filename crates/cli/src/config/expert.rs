@@ -12,7 +12,7 @@ use super::tips;
 const TABLE: &str = "expert";
 
 /// The paths of all expert settings.
-pub const KEYS: [&str; 38] = [
+pub const KEYS: [&str; 40] = [
     "engine.max_batch_tokens",
     "engine.max_batch_sequences",
     "engine.inter_token_target_ms",
@@ -28,6 +28,8 @@ pub const KEYS: [&str; 38] = [
     "gateway.server.body_timeout_s",
     "gateway.server.idle_timeout_s",
     "gateway.server.slow_reader_timeout_s",
+    "gateway.server.websocket_idle_timeout_s",
+    "gateway.server.websocket_max_age_s",
     "gateway.server.shutdown_timeout_s",
     "gateway.server.max_request_memory_bytes",
     "gateway.api.max_body_bytes",
@@ -122,7 +124,7 @@ fn names_in(path: &str) -> String {
 }
 
 /// The key of the setting at `path`, where the file has it.
-fn key<'a, 'i>(root: &'a DeTable<'i>, path: &str) -> Option<&'a Spanned<DeString<'i>>> {
+pub(super) fn key<'a, 'i>(root: &'a DeTable<'i>, path: &str) -> Option<&'a Spanned<DeString<'i>>> {
     match path.split_once('.') {
         Some((table, rest)) => key(root.get(table)?.get_ref().as_table()?, rest),
         None => root.get_key_value(path).map(|(key, _)| key),

@@ -9,6 +9,7 @@ pub mod expert;
 pub mod fleet;
 mod on_demand;
 pub mod profiles;
+mod renamed;
 mod tips;
 
 pub use adapters::AdapterSection;
@@ -381,7 +382,8 @@ fn overlay_tls(tls: &mut Option<TlsConfig>, flags: &NetworkArgs) {
 fn read_file(arguments: &ServeArgs) -> Result<Document<ConfigFile>, UsageError> {
     let text = arguments.config.as_deref().map(text_file::read).transpose()?.unwrap_or_default();
     Ok(document::read(&text, |root| {
-        let remarks = expert::unfold(root);
+        let mut remarks = expert::unfold(root);
+        remarks.extend(renamed::warnings(root));
         profiles::fill(root, arguments.profile);
         remarks
     }))

@@ -11,6 +11,7 @@ mod handover;
 mod hub;
 mod load;
 mod parameter_docs;
+mod plan;
 mod process;
 mod resumption;
 mod settings;

@@ -104,6 +104,13 @@ impl Caller {
         self
     }
 
+    /// The caller of a further request on the connection of this one, with these headers.
+    pub fn of_message(&self, headers: &HeaderMap) -> Self {
+        let mut caller = Self::new(headers, &self.client);
+        caller.observation.clone_from(&self.observation);
+        caller
+    }
+
     /// Makes a request of the server's own for this one, in the name of `tenant`: nobody is told of it as of
     /// a request.
     pub fn internal_request(&self, tenant: Tenant) -> Self {

@@ -106,6 +106,10 @@ pub struct ServerConfig {
     pub idle_timeout_s: u64,
     /// A client that takes nothing for this many seconds while there is something to send is dropped.
     pub slow_reader_timeout_s: u64,
+    /// Seconds after which a WebSocket connection without a request is closed.
+    pub websocket_idle_timeout_s: u64,
+    /// Seconds after which a WebSocket connection is closed, once its running responses have been told.
+    pub websocket_max_age_s: u64,
     /// Seconds for which running requests may go on at shutdown; then they are cut.
     pub shutdown_timeout_s: u64,
     /// The path under which a proxy shows the server (`/llm`), or empty. Requests are answered with it and
@@ -128,6 +132,8 @@ impl Default for ServerConfig {
             body_timeout_s: 30,
             idle_timeout_s: 75,
             slow_reader_timeout_s: 30,
+            websocket_idle_timeout_s: 15 * 60,
+            websocket_max_age_s: 60 * 60,
             shutdown_timeout_s: 30,
             root_path: String::new(),
             max_request_memory_bytes: 144 << 20,
@@ -276,8 +282,9 @@ pub struct ApiConfig {
     pub max_answer_bytes: usize,
     /// A silent stream sends the comment `: ping` every this many seconds.
     pub ping_interval_s: u64,
-    /// Responses are kept for this many seconds where there is a database; 0: until they are deleted.
-    pub response_retention_s: u64,
+    /// Earlier name of [`StateConfig::retention_days`] for responses, in seconds; 0: until they are deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_retention_s: Option<u64>,
 }
 
 impl Default for ApiConfig {
@@ -294,7 +301,7 @@ impl Default for ApiConfig {
             tokenization_timeout_s: 30,
             max_answer_bytes: 32 << 20,
             ping_interval_s: 15,
-            response_retention_s: 30 * 24 * 60 * 60,
+            response_retention_s: None,
         }
     }
 }

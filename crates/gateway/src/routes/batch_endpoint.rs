@@ -26,6 +26,8 @@ pub(crate) enum BatchEndpoint {
     Embeddings,
     /// `POST /v1/messages`.
     Messages,
+    /// `POST /v1/responses`.
+    Responses,
 }
 
 impl BatchEndpoint {
@@ -36,6 +38,7 @@ impl BatchEndpoint {
             "/v1/completions" => Self::Completions,
             "/v1/embeddings" => Self::Embeddings,
             "/v1/messages" => Self::Messages,
+            "/v1/responses" => Self::Responses,
             _ => return None,
         })
     }
@@ -44,7 +47,7 @@ impl BatchEndpoint {
     pub fn dialect(self) -> &'static dyn Dialect {
         match self {
             Self::Messages => &Messages,
-            Self::Chat | Self::Completions | Self::Embeddings => &ChatCompletions,
+            Self::Chat | Self::Completions | Self::Embeddings | Self::Responses => &ChatCompletions,
         }
     }
 
@@ -66,6 +69,7 @@ impl BatchEndpoint {
             Self::Completions => generate::completions(State(app), body).await,
             Self::Embeddings => pooling::embeddings(State(app), body).await,
             Self::Messages => generate::messages(State(app), body).await,
+            Self::Responses => generate::response_of_batch(State(app), body).await,
         };
         answered.map_err(ApiError::from)
     }

@@ -23,7 +23,7 @@ use crate::config::{GatewayConfig, PARSE_FACTOR};
 use crate::idempotency::Repeatable;
 use crate::on_demand::Serving;
 use crate::rejection::{Rejection, body_not_read, memory_full};
-use crate::turns::{ToolRun, Turn};
+use crate::turns::{MessageTurn, ToolRun, Turn};
 use throng_api::{ApiError, IgnoredParameters, ReadOptions};
 
 /// Priority of the lines of batches.
@@ -156,6 +156,23 @@ impl JsonBody {
             turn: None,
             tools: None,
         })
+    }
+
+    /// A message of a connection, which begins a turn.
+    ///
+    /// # Errors
+    /// 4xx for what is not kept for its tenant, 503 where the store does not answer.
+    pub async fn of_message(
+        app: &App,
+        caller: Arc<Caller>,
+        body: HeldBody,
+        message: MessageTurn,
+    ) -> Result<Self, ApiError> {
+        caller.received_body(&body.bytes);
+        let turn = Some(Turn::of_message(app, &caller, &body.bytes, message).await?);
+        let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
+        let options = read_options(&app.config);
+        Ok(Self { body, options, caller, exchange, repeatable: None, turn, tools: None })
     }
 
     /// The same bytes in the name of `tenant`, as [`Self::internal`].

@@ -147,7 +147,7 @@ pub(crate) const ROUTES: &[Route] = &[
     of(Operator, "/fleet", GET, || get(fleet::workers)),
     keyed("/v1/chat/completions", "POST", || post(generate::chat)),
     keyed("/v1/completions", "POST", || post(generate::completions)),
-    keyed("/v1/responses", "POST", || post(generate::responses)),
+    keyed("/v1/responses", "POST", || post(generate::responses).get(responses::connect)),
     keyed("/v1/responses/compact", "POST", || post(generate::compact)),
     keyed("/v1/responses/{id}", "GET, HEAD, DELETE", || get(responses::get).delete(responses::delete)),
     keyed("/v1/responses/{id}/cancel", "POST", || post(responses::cancel)),

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use throng_api::answer::AnswerEvent;
 use throng_api::{AnswerWriter, ApiError, Events};
 use throng_http::Phase;
-use throng_state::responses::BackgroundResponse;
+use throng_state::responses::{BackgroundResponse, Responses};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -41,12 +41,13 @@ pub(crate) async fn answer_in_background(
     let internal = || ApiError::internal_error(caller.id_text());
     let begun = turn.context.slot.take().ok_or_else(internal)?;
     let json = Bytes::from(begun.json.clone());
-    let mut record = turn.record(begun)?;
-    record.request = turn.kept_request();
-    let response = turn.responses.begin(&turn.tenant, turn.id(), &record).await?;
+    let mut record = turn.record(&begun)?;
+    record.request.clone_from(&turn.request);
+    let responses = turn.responses()?.clone();
+    let response = responses.begin(&turn.tenant, turn.id(), &record).await?;
     let waiting = frames_of(events.take());
     let phase = app.lifecycle.phase.subscribe();
-    let events = KeptEvents { turn, response, waiting, n_kept: 0 };
+    let events = KeptEvents { turn, responses, response, waiting, n_kept: 0 };
     tokio::spawn(run(answer, writer, events, phase, caller));
     Ok(json)
 }
@@ -57,12 +58,12 @@ pub(super) fn go_on(
     caller: Arc<Caller>,
     started: StartedRequest,
     turn: Arc<Turn>,
-    response: BackgroundResponse,
+    (responses, response): (Responses, BackgroundResponse),
 ) {
     let WrittenAnswer { answer, mut writer } = started.into_stream();
     let mut events = Events::default();
     while writer.more(&mut events) {}
-    let kept = KeptEvents { turn, response, waiting: frames_of(events.take()), n_kept: 0 };
+    let kept = KeptEvents { turn, responses, response, waiting: frames_of(events.take()), n_kept: 0 };
     tokio::spawn(run(answer, writer, kept, app.lifecycle.phase.subscribe(), caller));
 }
 
@@ -127,6 +128,7 @@ async fn cut(phase: &mut watch::Receiver<Phase>) {
 #[derive(Debug)]
 struct KeptEvents {
     turn: Arc<Turn>,
+    responses: Responses,
     response: BackgroundResponse,
     /// Events that are not kept yet.
     waiting: Vec<Vec<u8>>,
@@ -139,7 +141,7 @@ impl KeptEvents {
         if self.waiting.is_empty() {
             return true;
         }
-        let appending = self.turn.responses.append_events(&self.response, self.n_kept, self.waiting.clone());
+        let appending = self.responses.append_events(&self.response, self.n_kept, self.waiting.clone());
         match appending.await {
             Ok(true) => {
                 self.n_kept += self.waiting.len() as u64;
@@ -154,16 +156,16 @@ impl KeptEvents {
     /// Gives a sign of life. Whether the response still is to be answered here: nobody has taken it over,
     /// cancelled or deleted it.
     async fn beat(&self) -> bool {
-        let responses = &self.turn.responses;
+        let responses = &self.responses;
         responses.beat(&self.response).await.unwrap_or(true)
             && responses.is_pending(&self.response).await.unwrap_or(true)
     }
 
     async fn finish(mut self) {
         let Some(whole) = self.turn.context.slot.take_finished() else { return };
-        let Ok(record) = self.turn.record(whole) else { return };
+        let Ok(record) = self.turn.record(&whole) else { return };
         let events = std::mem::take(&mut self.waiting);
-        let finished = self.turn.responses.finish(&self.response, self.n_kept, events, &record).await;
+        let finished = self.responses.finish(&self.response, self.n_kept, events, &record).await;
         if let Err(error) = finished {
             let response = self.turn.id();
             tracing::warn!(%error, response, "a response that was answered in the background is not kept");

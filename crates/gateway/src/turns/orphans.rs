@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::HeaderMap;
+use serde_json::Value;
 use throng_core::request::TenantId;
 use throng_http::memory::Part;
 use throng_state::responses::{Orphan, Responses};
@@ -19,6 +20,7 @@ use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::config::PARSE_FACTOR;
 use crate::generate::{Target, UnreadRequest, generate};
+use crate::kept::tenant_of;
 use crate::rejection::memory_full;
 use throng_api::{ApiError, ReadOptions};
 
@@ -38,7 +40,7 @@ pub(crate) async fn adopt_orphans(app: Weak<App>) {
     loop {
         sleep(LOOK_INTERVAL).await;
         let Some(app) = app.upgrade() else { return };
-        let Some(responses) = app.policy.responses().filter(|_| !app.is_draining()) else { continue };
+        let Some(responses) = app.policy.responses(None).filter(|_| !app.is_draining()) else { continue };
         // What cannot be looked at now is looked at the next time.
         let Ok(pending) = responses.pending(0, MAX_SEEN).await else { continue };
         let now = Instant::now();
@@ -70,12 +72,19 @@ async fn answer(app: Arc<App>, responses: Responses, orphan: Orphan) {
 }
 
 async fn begin(app: &Arc<App>, orphan: &Orphan) -> Result<(), ApiError> {
-    let Some(turn) = Turn::of_orphan(app, orphan).await? else { return Ok(()) };
+    let tenant = orphan.response.tenant();
+    // Servers of an older version have not written down who has asked.
+    let key_holder = match &orphan.request.principal {
+        Value::Null => Tenant::without_key(TenantId(Arc::from(tenant))),
+        principal => tenant_of(app, tenant, principal)?,
+    };
+    let Some(responses) = app.responses(&key_holder) else { return Ok(()) };
+    let Some(turn) = Turn::of_orphan(app, responses.clone(), orphan).await? else { return Ok(()) };
     if turn.parameters.names_servers {
         return Err(ApiError::tools_called_already());
     }
     let caller = Caller::new(&HeaderMap::new(), "");
-    caller.set_tenant(Tenant::without_key(TenantId(Arc::from(orphan.response.tenant()))));
+    caller.set_tenant(key_holder);
     let caller = Arc::new(caller);
     let (body, memory) = (orphan.request.body.clone(), app.work.memory.clone());
     let n_bytes = body.len();
@@ -86,6 +95,6 @@ async fn begin(app: &Arc<App>, orphan: &Orphan) -> Result<(), ApiError> {
     };
     let target = Target::Last(orphan.model.clone());
     let started = generate(app, &caller, target, UnreadRequest { n_bytes, read }).await?;
-    go_on(app, caller, started, turn, orphan.response.clone());
+    go_on(app, caller, started, turn, (responses, orphan.response.clone()));
     Ok(())
 }

@@ -54,12 +54,15 @@ impl ToolRun {
             return Ok(None);
         }
         let n_bytes = body.len();
-        let memory = app.work.memory.reserve(Part::Bodies, n_bytes * PARSE_FACTOR).map_err(memory_full)?;
-        let parse = move || CreateRequest::parse(&body, &options);
+        let mut memory =
+            app.work.memory.reserve(Part::Bodies, n_bytes * PARSE_FACTOR).map_err(memory_full)?;
+        let reader = turn.map_or(CreateRequest::parse as _, Turn::reader);
+        let parse = move || reader(&body, &options);
         let read = tokio::task::spawn_blocking(parse).await;
         let request = read.map_err(|_| ApiError::internal_error(caller.id_text()))??;
         let before = turn.map_or_else(TurnContext::default, |turn| turn.context.clone());
         let (mut session, approved) = Session::begin(&toolbox, request, &before).await?;
+        memory.cover((n_bytes + session.n_bytes()) * PARSE_FACTOR).map_err(memory_full)?;
         let mut calls = run(app.clone(), caller.clone(), approved);
         while let Some(called) = calls.next().await {
             session.settle_approved(called);

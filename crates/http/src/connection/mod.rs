@@ -4,10 +4,11 @@
 mod presence;
 mod socket;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -22,6 +23,15 @@ use crate::refusal::Refusal;
 pub const HALF_SENT_GRACE: Duration = Duration::from_secs(1);
 /// Most bytes that a response gives at once: h2 holds a frame whole until the peer's window has room for it.
 pub const MAX_FRAME_BYTES: usize = 16 << 10;
+
+/// Continuation of an upgraded connection.
+struct Continuation(BoxFuture<'static, ()>);
+
+impl std::fmt::Debug for Continuation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Continuation")
+    }
+}
 
 /// Shared by a connection's socket, its task and its requests.
 #[derive(Debug, Default)]
@@ -39,6 +49,11 @@ pub struct ConnectionState {
     refusal: OnceLock<(usize, Refusal)>,
     end: Notify,
     n_frames_given: AtomicUsize,
+    /// A request was let through that asks to go on with another protocol.
+    awaits_upgrade: AtomicBool,
+    is_upgraded: AtomicBool,
+    /// Continuation of the connection behind the response that upgrades it.
+    continuation: Mutex<Option<Continuation>>,
     /// Whether the client is still there.
     pub(crate) presence: Presence,
 }
@@ -144,6 +159,33 @@ impl ConnectionState {
     /// Counts one of them.
     pub(crate) fn count_given_frame(&self) {
         self.n_frames_given.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that a request asks to go on with another protocol: until that is decided, nothing more is read.
+    pub(crate) fn await_upgrade(&self) {
+        self.awaits_upgrade.store(true, Ordering::Release);
+    }
+
+    /// Whether a request asks to go on with another protocol and was not granted it.
+    pub(crate) fn is_upgrade_refused(&self) -> bool {
+        self.awaits_upgrade.load(Ordering::Acquire) && !self.is_upgraded()
+    }
+
+    /// Whether the connection goes on with another protocol than HTTP.
+    pub(crate) fn is_upgraded(&self) -> bool {
+        self.is_upgraded.load(Ordering::Acquire)
+    }
+
+    /// Has the connection go on as `continuation` behind the response.
+    pub(crate) fn go_on_as(&self, continuation: BoxFuture<'static, ()>) {
+        self.is_upgraded.store(true, Ordering::Release);
+        *self.continuation.lock().unwrap_or_else(PoisonError::into_inner) = Some(Continuation(continuation));
+    }
+
+    /// Takes the continuation of an upgraded connection.
+    pub(crate) fn take_continuation(&self) -> Option<BoxFuture<'static, ()>> {
+        let continuation = self.continuation.lock().unwrap_or_else(PoisonError::into_inner).take();
+        continuation.map(|continuation| continuation.0)
     }
 
     /// Waits for [`Self::close_when_done`].

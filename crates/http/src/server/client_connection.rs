@@ -2,15 +2,18 @@
 //! speaks, when it is to close. Does not know what is asked on it.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::rt::bounds::Http2ServerConnExec;
 use hyper::server::conn::{http1, http2};
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
-use hyper_util::server::graceful::GracefulConnection;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::client_io::ClientIo;
@@ -35,6 +38,9 @@ const H2_SEND_BUFFER_BYTES: usize = 16 << 10;
 const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
 /// An open connection may be without a request for so long after another process has begun to accept.
 const HANDOVER_GRACE: Duration = Duration::from_secs(2);
+
+/// A client's socket as hyper sees it.
+type Io = TokioIo<Http1Gate<ClientIo>>;
 
 /// Events that end a connection beside its client.
 struct Ending {
@@ -89,7 +95,14 @@ pub(super) async fn serve_connection<R: Respond>(
     };
     match version {
         Ok(HttpVersion::Http1) => {
-            drive(pin!(http1_settings().serve_connection(io, service)), gone, &state, ending).await;
+            let connection = pin!(http1_settings().serve_connection(io, service).with_upgrades());
+            let is_gone = drive(connection, gone.as_mut(), &state, ending).await;
+            if let Some(continuation) = state.take_continuation().filter(|_| !is_gone) {
+                tokio::select! {
+                    () = continuation => {}
+                    () = gone => tracing::debug!("the client has gone"),
+                }
+            }
         }
         Ok(HttpVersion::Http2) => {
             let memory = server.memory.clone();
@@ -148,13 +161,45 @@ impl Ending {
     }
 }
 
-/// Runs the connection until it ends, its client has `gone`, or it is told to close and has done so.
-async fn drive<C: GracefulConnection<Error = hyper::Error>>(
+/// A connection of either version of HTTP, which ends when it is polled to its end.
+trait Drain: Future<Output = hyper::Result<()>> {
+    /// Has it end once what is under way has been sent.
+    fn drain(self: Pin<&mut Self>);
+}
+
+impl<S, B> Drain for http1::UpgradeableConnection<Io, S>
+where
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
+    Self: Future<Output = hyper::Result<()>>,
+{
+    fn drain(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<S, B> Drain for http2::Connection<Io, S, StreamExecutor>
+where
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
+    StreamExecutor: Http2ServerConnExec<S::Future, B>,
+    Self: Future<Output = hyper::Result<()>>,
+{
+    fn drain(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+/// Runs the connection until it ends, its client has `gone`, or it is told to close and has done so. Whether
+/// the client has gone.
+async fn drive<C: Drain>(
     mut connection: Pin<&mut C>,
     mut gone: Pin<&mut (dyn Future<Output = ()> + Send)>,
     state: &ConnectionState,
     mut ending: Ending,
-) {
+) -> bool {
     let mut closing = false;
     loop {
         tokio::select! {
@@ -162,11 +207,11 @@ async fn drive<C: GracefulConnection<Error = hyper::Error>>(
                 if let Err(error) = result {
                     tracing::debug!(%error, "connection ended");
                 }
-                return;
+                return false;
             }
             () = gone.as_mut() => {
                 tracing::debug!("the client has gone");
-                return;
+                return true;
             }
             () = state.end_requested() => break,
             () = state.close_requested(), if !closing => {}
@@ -180,10 +225,11 @@ async fn drive<C: GracefulConnection<Error = hyper::Error>>(
             }
         }
         closing = true;
-        connection.as_mut().graceful_shutdown();
+        connection.as_mut().drain();
     }
-    connection.as_mut().graceful_shutdown();
+    connection.as_mut().drain();
     let _ = tokio::time::timeout(CUT_GRACE, connection).await;
+    false
 }
 
 /// Shakes hands where the server has a certificate; `None` where the client does not do so within `timeout`.

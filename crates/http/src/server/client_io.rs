@@ -96,7 +96,7 @@ impl ClientIo {
         self.n_first_bytes += n;
         // First, as a request that has begun since the last look clears `head_since`.
         self.note_started();
-        if self.state.n_in_flight() == 0 && !self.is_h2() {
+        if self.state.n_in_flight() == 0 && !self.is_h2() && !self.state.is_upgraded() {
             self.head_since.get_or_insert(now);
             self.state.set_reading_head(true);
         }
@@ -129,7 +129,8 @@ impl ClientIo {
     /// Time at which a read that has nothing to give becomes an error.
     fn read_deadline(&mut self) -> Option<Instant> {
         self.note_started();
-        if self.state.n_in_flight() > 0 {
+        // What an upgraded connection goes on with has deadlines of its own.
+        if self.state.n_in_flight() > 0 || self.state.is_upgraded() {
             self.was_busy = true;
             return None;
         }

@@ -40,6 +40,8 @@ pub(super) struct HeadEnd {
     pub n_bytes: usize,
     /// Framing of the body.
     pub body: BodyFraming,
+    /// Whether it asks to go on as a WebSocket connection.
+    pub asks_for_websocket: bool,
 }
 
 /// State of a head's examination. The caller keeps the bytes.
@@ -52,6 +54,7 @@ pub(super) struct HeadScan {
     n_field_bytes: usize,
     content_length: Option<u64>,
     is_chunked: bool,
+    asks_for_websocket: bool,
 }
 
 impl HeadScan {
@@ -67,7 +70,8 @@ impl HeadScan {
             if self.is_http_11.is_none() {
                 self.take_request_line(line)?;
             } else if line.is_empty() {
-                return Ok(Some(HeadEnd { n_bytes: end + 1, body: self.body()? }));
+                let (body, asks_for_websocket) = (self.body()?, self.asks_for_websocket);
+                return Ok(Some(HeadEnd { n_bytes: end + 1, body, asks_for_websocket }));
             } else {
                 self.take_field(line)?;
             }
@@ -154,6 +158,9 @@ impl HeadScan {
                 return Err(Malformed("the only transfer coding is one 'chunked'"));
             }
             self.is_chunked = true;
+        } else if name.eq_ignore_ascii_case(header::UPGRADE.as_str().as_bytes()) {
+            let mut protocols = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+            self.asks_for_websocket |= protocols.any(|name| name.eq_ignore_ascii_case(b"websocket"));
         }
         Ok(())
     }

@@ -24,6 +24,9 @@ pub struct KeptRequest {
     pub body: String,
     /// The key of its random numbers: whoever answers it gives the same answer.
     pub seed: Option<i64>,
+    /// Holder of the request's key, written down by those who know keys.
+    #[serde(default)]
+    pub principal: Value,
 }
 
 /// A response that is answered without its client.

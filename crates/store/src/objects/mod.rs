@@ -166,6 +166,14 @@ pub trait ObjectStore: Debug + Send + Sync {
     fn object<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, Option<StoredObject>>;
     /// Reads a page of a tenant's objects of one kind, in the order of their creation.
     fn objects<'a>(&'a self, query: &'a ObjectQuery) -> StoreFuture<'a, Vec<StoredObject>>;
+    /// Reads the versions of at most [`MAX_PAGE_ENTRIES`] objects of one tenant and kind, in the order of
+    /// `ids`: `None` for one that is not there.
+    fn object_versions<'a>(
+        &'a self,
+        tenant: &'a str,
+        kind: ObjectKind,
+        ids: &'a [&'a str],
+    ) -> StoreFuture<'a, Vec<Option<u64>>>;
     /// Deletes an object with its items. Whether it was there.
     fn delete_object<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, bool>;
     /// Reads a page of an object's items: at most [`MAX_PAGE_BYTES`], or one item. An empty page is the end.

@@ -5,7 +5,8 @@ use std::process::Stdio;
 
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
-    CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams, Tool,
+    CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams,
+    ProtocolVersion, Tool,
 };
 use rmcp::service::{RoleClient, RunningService, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
@@ -61,7 +62,9 @@ struct Client;
 impl ClientHandler for Client {
     fn get_info(&self) -> ClientConfig {
         let own = Implementation::new("throng", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), own)
+        let config = ClientConfig::new(ClientCapabilities::default(), own);
+        // Newer versions have no `initialize`.
+        config.with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 }
 

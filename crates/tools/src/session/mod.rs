@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use throng_api::answer::{AnswerEvent, CallFailure, ChoiceEnd, ServedEvent, Tally, TokenCounts};
-use throng_api::responses::{CreateRequest, Item, TurnContext};
+use throng_api::responses::{CreateRequest, Item, McpListedTool, TurnContext};
 use throng_core::request::FinishReason;
 
 pub use self::call::{CallRecord, Called, PendingCall};
@@ -66,6 +66,12 @@ pub enum TurnOutcome {
     End(AnswerEvent),
 }
 
+/// Bytes of a tool in a list.
+fn size_of_tool(tool: &McpListedTool) -> usize {
+    let description = tool.description.as_ref().map_or(0, String::len);
+    tool.name.len() + description + tool.input_schema.to_string().len()
+}
+
 impl Session {
     /// A copy of all that makes the next turn's request: `request.into_request(&context)`.
     pub fn next_request(&self) -> (CreateRequest, TurnContext) {
@@ -77,6 +83,7 @@ impl Session {
         let Some(served) = &self.context.served else { return 0 };
         let size = |item: &Item| match item {
             Item::McpCall(call) => call.arguments.len() + call.output.as_ref().map_or(0, String::len),
+            Item::McpListTools(list) => list.tools.iter().map(size_of_tool).sum(),
             Item::Message(message) => message.content.iter().map(|part| part.text().len()).sum(),
             _ => 0,
         };

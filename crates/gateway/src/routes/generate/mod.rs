@@ -120,6 +120,28 @@ pub(super) async fn responses(State(app): AppState, mut body: JsonBody) -> Resul
     answer_once(app, body.with_tools(), RESPONSES).await.map_err(Rejection::from)
 }
 
+/// `POST /v1/responses`, for a line of a batch.
+pub(super) async fn response_of_batch(
+    State(app): AppState,
+    mut body: JsonBody,
+) -> Result<Response, Rejection> {
+    body.gather_turn(&app).await?;
+    if body.turn().is_some_and(|turn| turn.is_background()) {
+        let reason = "Lines of batches are answered without their client anyway.";
+        return Err(ApiError::unsupported_parameter("background", reason).into());
+    }
+    answer_once(app, body.with_tools(), RESPONSES).await.map_err(Rejection::from)
+}
+
+/// Answers a message of a connection by events, each a line.
+///
+/// # Errors
+/// The errors of `POST /v1/responses`.
+pub(super) async fn answer_message(app: Arc<App>, message: JsonBody) -> Result<Response, ApiError> {
+    check_permission(&app, &message)?;
+    alias::answer(app, message.with_tools(), RESPONSES).await
+}
+
 /// `POST /v1/responses/compact`.
 pub(super) async fn compact(State(app): AppState, mut body: JsonBody) -> Result<Response, Rejection> {
     body.gather_turn(&app).await?;

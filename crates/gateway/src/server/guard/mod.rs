@@ -214,11 +214,15 @@ fn bare_name(host: &Authority) -> &str {
     host.host().trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Nothing is offered to upgrade to, and no tunnels. HTTP/2 in clear text may be asked for in passing and is
-/// then ignored.
+/// Rejects CONNECT and every `Upgrade` except WebSocket, for a request without a body, and HTTP/2 in clear
+/// text, which is ignored.
 fn check_upgrade(parts: &Parts) -> Result<(), ApiError> {
-    let harmless = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"h2c");
-    if parts.method != Method::CONNECT && parts.headers.get_all(header::UPGRADE).iter().all(harmless) {
+    let may_be_websocket = parts.method == Method::GET && content_length(&parts.headers).unwrap_or(0) == 0;
+    let is_offered = |value: &HeaderValue| {
+        let value = value.as_bytes();
+        value.eq_ignore_ascii_case(b"h2c") || (may_be_websocket && value.eq_ignore_ascii_case(b"websocket"))
+    };
+    if parts.method != Method::CONNECT && parts.headers.get_all(header::UPGRADE).iter().all(is_offered) {
         return Ok(());
     }
     Err(ApiError::unsupported_upgrade())

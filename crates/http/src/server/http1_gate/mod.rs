@@ -53,6 +53,10 @@ enum Stage {
     Length(u64),
     Chunks(ChunkScan),
     Http2,
+    /// Nothing until the response is known: the request asks to go on as a WebSocket connection.
+    Upgrade,
+    /// A connection that goes on with another protocol.
+    Upgraded,
     /// Nothing: the request with this number was refused.
     Refused(usize),
     /// Nothing: the body under way was broken.
@@ -97,7 +101,9 @@ impl<T> Http1Gate<T> {
                         self.break_body(violation);
                     }
                 }
-                Stage::Http2 => self.n_checked = self.held.len(),
+                Stage::Upgrade if !self.state.is_upgraded() => return,
+                Stage::Upgrade => self.stage = Stage::Upgraded,
+                Stage::Http2 | Stage::Upgraded => self.n_checked = self.held.len(),
                 Stage::Refused(_) | Stage::BrokenBody => self.held.truncate(self.n_checked),
             }
         }
@@ -120,6 +126,10 @@ impl<T> Http1Gate<T> {
                 self.n_checked += end.n_bytes;
                 self.n_heads += 1;
                 self.stage = match end.body {
+                    BodyFraming::Length(0) if end.asks_for_websocket => {
+                        self.state.await_upgrade();
+                        Stage::Upgrade
+                    }
                     BodyFraming::Length(0) => Stage::Head(HeadScan::default()),
                     BodyFraming::Length(n_left) => Stage::Length(n_left),
                     BodyFraming::Chunked => Stage::Chunks(ChunkScan::default()),
@@ -282,7 +292,13 @@ impl<T: AsyncRead + Unpin> AsyncRead for Http1Gate<T> {
                 return Poll::Ready(Ok(()));
             }
             match this.stage {
-                Stage::Http2 => return Pin::new(&mut this.inner).poll_read(cx, buf),
+                Stage::Http2 | Stage::Upgraded => return Pin::new(&mut this.inner).poll_read(cx, buf),
+                // A client sends nothing until the response has come. After any but an upgrade the connection closes.
+                Stage::Upgrade if !this.state.is_upgraded() => return Poll::Pending,
+                Stage::Upgrade => {
+                    this.stage = Stage::Upgraded;
+                    this.check();
+                }
                 Stage::Length(_) | Stage::Chunks(_) => return this.poll_body(cx, buf),
                 Stage::Refused(number) => return this.poll_refused(number, cx),
                 Stage::BrokenBody => return Poll::Ready(Err(broken_body())),

@@ -131,6 +131,15 @@ impl ObjectStore for SqlStore {
         answered(read::objects(&self.pool, query)).boxed()
     }
 
+    fn object_versions<'a>(
+        &'a self,
+        tenant: &'a str,
+        kind: ObjectKind,
+        ids: &'a [&'a str],
+    ) -> StoreFuture<'a, Vec<Option<u64>>> {
+        answered(read::versions(&self.pool, tenant, kind, ids)).boxed()
+    }
+
     fn delete_object<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, bool> {
         self.written(upkeep::delete(self, key)).boxed()
     }

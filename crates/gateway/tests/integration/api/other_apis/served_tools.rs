@@ -1,5 +1,5 @@
-//! Tools that the gateway calls in a response: HTTP endpoints on this machine, over a model that says
-//! what the last text between `{{` and `}}` of its prompt is. So the result of a tool says what the model does next.
+//! Tools that the gateway calls in a response: HTTP endpoints on this machine. The model says what the last
+//! text between `{{` and `}}` of its prompt is, so the result of a tool says what it does next.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -89,7 +89,11 @@ async fn a_response_has_several_turns_whole_and_streamed() {
     let events = events(reply.text());
     let last = &events.last().expect("an end")["response"];
     assert_eq!(without_ids(last.clone()), without_ids(whole.clone()));
-    assert_eq!(last["usage"], whole["usage"]);
+    for key in ["input_tokens", "output_tokens"] {
+        assert_eq!(last["usage"][key], whole["usage"][key]);
+    }
+    let cached = whole["usage"]["input_tokens_details"]["cached_tokens"].as_u64().expect("a number");
+    assert!(cached > 200, "the prompt of a turn begins as that of the turn before: {}", whole["usage"]);
     let done = events.iter().filter(|event| event["type"] == "response.output_item.done");
     let done: Vec<&Value> = done.map(|event| &event["item"]).collect();
     assert_eq!(json!(done), last["output"], "each item is done once, as the response has it");
@@ -101,7 +105,7 @@ async fn a_response_has_several_turns_whole_and_streamed() {
     let text = |idx: usize| whole["output"][idx]["content"][0]["text"].as_str().map_or(0, str::len) as u64;
     let n_output = whole["usage"]["output_tokens"].as_u64().expect("a number");
     assert!(n_output > text(1) + text(3) + text(5) + 3, "of all turns: {}", whole["usage"]);
-    server.stopped().await;
+    server.idle().await;
 }
 
 #[tokio::test]

@@ -1,0 +1,193 @@
+//! Predicted against measured: the engine at hand under random arrivals, beside the simulation of it with the
+//! calibration, on loads that the calibration did not see.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use comfy_table::{CellAlignment, Table, presets};
+use throng_core::fleet::routing::Policy;
+use throng_core::request::{Request, SamplingParams, TokenId};
+use throng_core::time::Nanos;
+use throng_core::timeline::latency::{LatencyHistogram, LatencySummary};
+use throng_engine::{StreamEvent, TokenStream};
+use throng_plan::cost::Calibration;
+use throng_plan::load::Length;
+use throng_plan::memory::MemoryPlan;
+use throng_plan::replica::{Batching, Replica, Role, Targets};
+use throng_plan::simulate::{Settings, simulate};
+use throng_plan::{Load, Parallelism};
+
+use crate::commands::plan::{planned_shape, this_machine};
+use crate::process::output;
+use crate::running::RunningModel;
+
+/// Loads in parts of the highest one that the closed forms predict.
+const LOADS: [f64; 3] = [0.3, 0.7, 1.1];
+
+/// Tokens of prompts and answers in parts of what the calibration measured.
+const LENGTH_SHARE: f64 = 0.25;
+
+/// Tokens of an answer.
+const OUTPUT_TOKENS: f64 = 40.0;
+
+/// Standard deviation of the lengths in parts of the mean.
+const VARIATION: f64 = 0.5;
+
+/// Times that clients saw.
+#[derive(Debug, Default)]
+struct Measured {
+    first_token: LatencyHistogram,
+    gap: LatencyHistogram,
+    end_to_end: LatencyHistogram,
+}
+
+/// Runs each load for so many seconds, and prints predicted beside measured times.
+///
+/// # Errors
+/// When the calibration's range is too small for any load, or the engine fails.
+pub async fn run(
+    running: &RunningModel,
+    calibration: Calibration,
+    batching: Batching,
+    most_prompt: u32,
+    seconds: u64,
+) -> Result<()> {
+    let length = |mean| Length { mean, variation: VARIATION };
+    let load = Load {
+        requests_per_s: 1.0,
+        prompt: length((f64::from(most_prompt) * LENGTH_SHARE).max(4.0)),
+        output: length(OUTPUT_TOKENS),
+        cached_share: 0.0,
+        host_cached_share: 0.0,
+    };
+    let replica = replica(running, calibration, batching)?;
+    let highest = replica.highest_rate(&load, &Targets::default())?;
+    if highest <= 0.0 {
+        bail!("--check: not even one request at a time is within what was measured");
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["load", "time", "predicted", "measured", "error"]);
+    for share in LOADS {
+        let load = load.at(share * highest);
+        let predicted = predicted(&replica, &load, seconds)?;
+        let measured = measured(running, &load, seconds).await?;
+        for row in rows(share, &load, &predicted, &measured) {
+            table.add_row(row);
+        }
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    output::line(table)?;
+    Ok(())
+}
+
+fn replica(running: &RunningModel, calibration: Calibration, batching: Batching) -> Result<Replica> {
+    let (model, machine) = (planned_shape(&running.model), this_machine(None));
+    let memory = MemoryPlan::new(&machine, &model, Parallelism::NONE, 1.0, 1)?;
+    Ok(Replica {
+        name: "this machine".to_owned(),
+        model,
+        cost: Arc::new(calibration),
+        memory,
+        batching,
+        role: Role::Both,
+        n_lanes: 1,
+        transfer_bytes_per_s: None,
+        n_devices: 1,
+    })
+}
+
+/// First-token times, gaps and times to the end.
+type Summaries = [LatencySummary; 3];
+
+fn predicted(replica: &Replica, load: &Load, seconds: u64) -> Result<Summaries> {
+    let settings = Settings {
+        seconds: seconds as f64,
+        n_runs: 1,
+        seed: 1,
+        policy: Policy::default(),
+        n_lost: 0,
+        inter_token_target_ms: Some(u32::MAX),
+        n_threads: 1,
+    };
+    let report = simulate(replica, 1, load, &settings)?.report;
+    Ok([report.first_token, report.gap, report.end_to_end])
+}
+
+/// Sends requests at random times, whatever the engine does, and waits for all of them.
+async fn measured(running: &RunningModel, load: &Load, seconds: u64) -> Result<Summaries> {
+    let mut draw = fastrand::Rng::with_seed(7);
+    let capacity = running.engine.capacity();
+    let most = f64::from(capacity.max_sequence_tokens) / 2.0 - 1.0;
+    let begun = Instant::now();
+    let (mut at, mut tasks) = (0.0, Vec::new());
+    loop {
+        at += -(1.0 - draw.f64()).ln() / load.requests_per_s;
+        if at > seconds as f64 {
+            break;
+        }
+        let mut tokens = |length: Length| {
+            (length.median() * (length.sigma() * normal(&mut draw)).exp()).clamp(1.0, most).round() as u32
+        };
+        let (n_prompt, n_output) = (tokens(load.prompt), tokens(load.output));
+        let prompt: Vec<TokenId> = (0..n_prompt).map(|_| draw.u32(0..capacity.vocabulary_size)).collect();
+        tokio::time::sleep_until((begun + Duration::from_secs_f64(at)).into()).await;
+        let stream = running.engine.submit(request(running, prompt, n_output)).context("--check")?;
+        tasks.push(tokio::spawn(watched(stream, Instant::now())));
+    }
+    let mut all = Measured::default();
+    for task in tasks {
+        let times = task.await??;
+        let Some((&first, &last)) = times.first().zip(times.last()) else { continue };
+        all.first_token.record(Nanos::from(first));
+        all.end_to_end.record(Nanos::from(last));
+        times.windows(2).for_each(|pair| all.gap.record(Nanos::from(pair[1] - pair[0])));
+    }
+    Ok([all.first_token.summary(), all.gap.summary(), all.end_to_end.summary()])
+}
+
+/// A normal number, by the transform of Box and Muller.
+fn normal(draw: &mut fastrand::Rng) -> f64 {
+    (-2.0 * (1.0 - draw.f64()).ln()).sqrt() * (std::f64::consts::TAU * draw.f64()).cos()
+}
+
+fn request(running: &RunningModel, prompt: Vec<TokenId>, max_tokens: u32) -> Request {
+    let sampling =
+        SamplingParams { temperature: 0.0, max_tokens, ignore_eos: true, ..SamplingParams::default() };
+    Request::plain(running.engine.next_request_id(), prompt, sampling)
+}
+
+/// Times of an answer's tokens since its request was sent.
+async fn watched(mut stream: TokenStream, sent: Instant) -> Result<Vec<Duration>> {
+    let mut times = Vec::new();
+    while let Some(event) = stream.next().await {
+        match event {
+            StreamEvent::Token { .. } => times.push(sent.elapsed()),
+            StreamEvent::Finished { .. } => return Ok(times),
+            StreamEvent::Failed { error } => bail!("the engine failed: {error}"),
+            StreamEvent::Prompt { .. } => {}
+        }
+    }
+    bail!("the engine stopped")
+}
+
+fn rows(share: f64, load: &Load, predicted: &Summaries, measured: &Summaries) -> Vec<[String; 5]> {
+    let names = ["first token", "gap", "answer"];
+    let mut rows = Vec::new();
+    for (name, (predicted, measured)) in names.iter().zip(predicted.iter().zip(measured)) {
+        let both = [("p50", predicted.p50_ms, measured.p50_ms), ("p99", predicted.p99_ms, measured.p99_ms)];
+        for (percentile, predicted, measured) in both {
+            rows.push([
+                format!("{:.0} %, {:.2}/s", 100.0 * share, load.requests_per_s),
+                format!("{name} {percentile}"),
+                format!("{predicted:.2} ms"),
+                format!("{measured:.2} ms"),
+                format!("{:+.1} %", 100.0 * (predicted / measured - 1.0)),
+            ]);
+        }
+    }
+    rows
+}

@@ -1,0 +1,303 @@
+//! Models as the planner's plain numbers: from the product's own reading of configurations and tensors, or
+//! from sizes that are typed in.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use throng_kernels::quant::{ComputePath, Format};
+use throng_model::LoadedModel;
+use throng_model::arch::Architecture;
+use throng_model::config::{AttentionConfig, DecoderConfig, FeedForward, LatentConfig, LayerConfig, Mixer};
+use throng_plan::ModelShape;
+use throng_plan::machine::ComputeType;
+use throng_plan::model_shape::{
+    CacheShape, Cut, ExpertShape, LayerShape, Matrix, TransformerSizes, WeightType, gated_network,
+    kv_element_bytes,
+};
+
+use crate::args::PlanArgs;
+use crate::config::ModelSection;
+use crate::hub::{HubSettings, locate};
+use crate::running;
+use crate::source::BUILT_IN;
+
+/// A model to plan for.
+pub struct PlannedModel {
+    /// Its shape.
+    pub shape: ModelShape,
+    /// The model itself, where its weights are on this machine.
+    pub loaded: Option<LoadedModel>,
+    /// A remark on what was assumed.
+    pub note: Option<String>,
+}
+
+/// The model that the arguments name.
+///
+/// # Errors
+/// When it cannot be read, or sizes make no sense.
+pub fn planned(arguments: &PlanArgs) -> Result<PlannedModel> {
+    let mut planned = match &arguments.shape {
+        Some(sizes) => PlannedModel { shape: typed(sizes)?, loaded: None, note: None },
+        None => named(arguments.model.as_deref())?,
+    };
+    if let Some(name) = &arguments.weights {
+        planned.shape.weights = WeightType::named(name).context("--weights")?;
+    }
+    planned.shape.kv_element_bytes =
+        kv_element_bytes(&arguments.kv_cache_dtype).context("--kv-cache-dtype")?;
+    Ok(planned)
+}
+
+fn named(model: Option<&str>) -> Result<PlannedModel> {
+    let path = match model {
+        Some(model) if BUILT_IN.iter().all(|known| known.name != model) => {
+            // A plan downloads nothing: a configuration of the cache is enough.
+            let mut settings = HubSettings::from_env(|name| std::env::var(name).ok());
+            settings.offline = true;
+            locate(model, &settings).with_context(|| format!("{model} is not on this machine"))?
+        }
+        _ => PathBuf::new(),
+    };
+    let config = if path.is_dir() { path.join("config.json") } else { path.clone() };
+    let has_weights = path.is_dir() && has_tensors(&path);
+    if config.extension().is_some_and(|ending| ending == "json") && !has_weights {
+        return of_config(&config, &path);
+    }
+    let section = ModelSection { model: model.map(str::to_owned), ..ModelSection::default() };
+    let (_, loaded) = running::open(&section)?;
+    let shape = shape_of(&loaded);
+    Ok(PlannedModel { shape, loaded: Some(loaded), note: None })
+}
+
+/// The shape of a model whose weights are here.
+pub fn shape_of(model: &LoadedModel) -> ModelShape {
+    let mut shape = of_decoder(&model.name, &model.config);
+    shape.weights = weights_of(model, &shape);
+    shape
+}
+
+/// Whether a folder has weights beside its configuration.
+fn has_tensors(folder: &Path) -> bool {
+    let is_tensors =
+        |name: &Path| name.extension().is_some_and(|ending| ending == "safetensors" || ending == "gguf");
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    files.map(|file| file.path()).any(|path| is_tensors(&path))
+}
+
+fn of_config(config: &Path, given: &Path) -> Result<PlannedModel> {
+    let json = std::fs::read(config).with_context(|| format!("cannot read {}", config.display()))?;
+    let architecture =
+        Architecture::from_config_json(&json).with_context(|| format!("{}", config.display()))?;
+    let named = if given.is_dir() { given } else { config.parent().unwrap_or(given) };
+    let name = named.file_name().map_or("model".into(), |name| name.to_string_lossy());
+    let mut shape = of_decoder(&name, &architecture.config);
+    // ModelOpt says it in a file of its own.
+    let beside = std::fs::read(config.with_file_name("hf_quant_config.json")).unwrap_or_default();
+    let (weights, note) = stored_weights(&json, &beside);
+    shape.weights = weights;
+    Ok(PlannedModel { shape, loaded: None, note })
+}
+
+/// The type of the weights by a configuration, and a remark where that is not certain.
+fn stored_weights(json: &[u8], beside: &[u8]) -> (WeightType, Option<String>) {
+    let [config, beside]: [Value; 2] =
+        [json, beside].map(|json| serde_json::from_slice(json).unwrap_or_default());
+    let quantized = [
+        &config["quantization_config"],
+        &config["text_config"]["quantization_config"],
+        &beside["quantization"],
+    ];
+    let Some(quantized) = quantized.into_iter().find(|quantized| quantized.is_object()) else {
+        return (WeightType::BF16, None);
+    };
+    let method = quantized["quant_method"].as_str().unwrap_or("modelopt").to_ascii_lowercase();
+    let algorithm = quantized["quant_algo"].as_str().unwrap_or_default().to_ascii_lowercase();
+    let name = match (method.as_str(), quantized["bits"].as_u64()) {
+        ("fp8" | "fbgemm_fp8", _) => "fp8",
+        ("mxfp4", _) => "nvfp4",
+        ("gptq" | "awq", Some(4)) => "int4",
+        _ if algorithm.contains("nvfp4") => "nvfp4",
+        _ if algorithm.contains("fp8") => "fp8",
+        _ => {
+            let note = format!(
+                "The weights are taken as bf16: {method} is not understood here; --weights says another type."
+            );
+            return (WeightType::BF16, Some(note));
+        }
+    };
+    let note = format!("The weights are taken as {name} throughout, by the configuration's {method}.");
+    (WeightType::named(name).unwrap_or(WeightType::BF16), Some(note))
+}
+
+/// The type of the weights as they are held: bits of a parameter such that all weights have their real size.
+fn weights_of(model: &LoadedModel, shape: &ModelShape) -> WeightType {
+    let summary = model.weight_summary();
+    let bits = summary.n_bytes as f64 * 8.0 / shape.n_parameters();
+    let compute = match summary.formats.first().map(|(format, _)| *format) {
+        Some(Format::F32) => ComputeType::F32,
+        Some(format) if matches!(ComputePath::of(format), ComputePath::Int8 { .. }) => ComputeType::Int8,
+        _ => ComputeType::Bf16,
+    };
+    WeightType { bits, compute }
+}
+
+/// The shape of a decoder, in 16-bit floats.
+pub fn of_decoder(name: &str, config: &DecoderConfig) -> ModelShape {
+    let mut layers: Vec<(LayerConfig, LayerShape)> = Vec::new();
+    for layer in &config.layers {
+        match layers.iter_mut().find(|(known, _)| known == layer) {
+            Some((_, shape)) => shape.n_layers += 1.0,
+            None => layers.push((*layer, layer_shape(layer, config))),
+        }
+    }
+    ModelShape {
+        name: name.to_owned(),
+        layers: layers.into_iter().map(|(_, shape)| shape).collect(),
+        hidden_size: config.hidden_size as f64,
+        vocabulary_size: config.vocabulary_size as f64,
+        tied_embeddings: config.tied_embeddings,
+        max_sequence_tokens: u32::try_from(config.max_sequence_tokens).unwrap_or(u32::MAX),
+        weights: WeightType::BF16,
+        kv_element_bytes: 2.0,
+    }
+}
+
+fn layer_shape(layer: &LayerConfig, config: &DecoderConfig) -> LayerShape {
+    let hidden = config.hidden_size as f64;
+    let mut shape = LayerShape { n_layers: 1.0, ..LayerShape::default() };
+    shape.window = layer.mixer.reach().map(|n_positions| n_positions as u64);
+    match &layer.mixer {
+        Mixer::Attention(attention) => add_attention(&mut shape, attention, hidden),
+        Mixer::Latent(latent) => add_latent(&mut shape, latent, hidden),
+        Mixer::None => {}
+        mixer => {
+            let (input, output) = mixer.recurrent_widths(config.hidden_size).unwrap_or_default();
+            shape.matrices.push(Matrix { n: input as f64, k: hidden, cut: Cut::Columns });
+            shape.matrices.push(Matrix { n: hidden, k: output as f64, cut: Cut::Rows });
+            let state = mixer.state(config.hidden_size).and_then(|state| state.n_elements());
+            shape.state_bytes = state.unwrap_or(0) as f64 * size_of::<f32>() as f64;
+        }
+    }
+    add_feed_forward(&mut shape, &layer.feed_forward, config);
+    let has_mixer = !matches!(layer.mixer, Mixer::None);
+    let has_network = !matches!(layer.feed_forward, FeedForward::None);
+    shape.n_all_reduces = f64::from(u8::from(has_mixer) + u8::from(has_network));
+    shape
+}
+
+fn add_attention(shape: &mut LayerShape, attention: &AttentionConfig, hidden: f64) {
+    let width = attention.query_width() as f64;
+    shape.matrices.push(Matrix { n: attention.qkv_width() as f64, k: hidden, cut: Cut::Columns });
+    shape.matrices.push(Matrix { n: hidden, k: width, cut: Cut::Rows });
+    shape.cache = Some(CacheShape {
+        elements_per_token: 2.0 * (attention.n_kv_heads * attention.head_dim) as f64,
+        n_heads: attention.n_kv_heads as f64,
+        is_own: attention.kv_layer_idx.is_none(),
+    });
+    shape.operations_per_pair = 4.0 * width;
+}
+
+fn add_latent(shape: &mut LayerShape, latent: &LatentConfig, hidden: f64) {
+    let (heads, rank) = (latent.n_heads as f64, latent.rank as f64);
+    let query = heads * (latent.nope_dim + latent.rope_dim) as f64;
+    let query_input = latent.query_rank.map_or(hidden, |rank| rank as f64);
+    if latent.query_rank.is_some() {
+        shape.matrices.push(Matrix { n: query_input, k: hidden, cut: Cut::None });
+    }
+    shape.matrices.push(Matrix { n: query, k: query_input, cut: Cut::Columns });
+    shape.matrices.push(Matrix { n: latent.key_dim() as f64, k: hidden, cut: Cut::None });
+    // Of each head: queries to the latent vector, and from it to values.
+    shape.matrices.push(Matrix { n: heads * rank, k: latent.nope_dim as f64, cut: Cut::Columns });
+    shape.matrices.push(Matrix { n: heads * latent.value_dim as f64, k: rank, cut: Cut::Columns });
+    shape.matrices.push(Matrix { n: hidden, k: heads * latent.value_dim as f64, cut: Cut::Rows });
+    let cache = CacheShape { elements_per_token: latent.key_dim() as f64, n_heads: 1.0, is_own: true };
+    shape.cache = Some(cache);
+    shape.operations_per_pair = 2.0 * heads * (latent.key_dim() as f64 + rank);
+}
+
+fn network(hidden: f64, width: f64, has_gates: bool) -> Vec<Matrix> {
+    if has_gates {
+        return gated_network(hidden, width);
+    }
+    vec![Matrix { n: width, k: hidden, cut: Cut::Columns }, Matrix { n: hidden, k: width, cut: Cut::Rows }]
+}
+
+fn add_feed_forward(shape: &mut LayerShape, feed_forward: &FeedForward, config: &DecoderConfig) {
+    let hidden = config.hidden_size as f64;
+    match feed_forward {
+        FeedForward::None => {}
+        FeedForward::Dense { width } => {
+            shape.matrices.extend(network(hidden, *width as f64, config.has_gates));
+        }
+        FeedForward::Experts { n_experts, width, routing, shared } => {
+            let input = config.expert_size.map_or(hidden, |size| size as f64);
+            if config.expert_size.is_some() {
+                shape.matrices.push(Matrix { n: input, k: hidden, cut: Cut::None });
+                shape.matrices.push(Matrix { n: hidden, k: input, cut: Cut::None });
+            }
+            shape.matrices.push(Matrix { n: *n_experts as f64, k: hidden, cut: Cut::None });
+            if let Some(shared) = shared {
+                shape.matrices.extend(network(hidden, shared.width as f64, config.has_gates));
+            }
+            shape.experts = Some(ExpertShape {
+                n_experts: *n_experts as f64,
+                n_used: routing.n_used as f64,
+                matrices: network(input, *width as f64, config.has_gates),
+            });
+        }
+    }
+}
+
+/// A model of sizes that are typed in.
+fn typed(text: &str) -> Result<ModelShape> {
+    let known = [
+        "layers",
+        "hidden",
+        "heads",
+        "kv-heads",
+        "head-dim",
+        "ffn",
+        "vocabulary",
+        "experts",
+        "experts-used",
+        "context",
+    ];
+    let mut sizes = std::collections::BTreeMap::new();
+    let mut tied_embeddings = false;
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        if part == "tied" {
+            tied_embeddings = true;
+            continue;
+        }
+        let (name, value) =
+            part.split_once('=').with_context(|| format!("--shape: {part} is no NAME=SIZE"))?;
+        if !known.contains(&name) {
+            bail!("--shape: there is no size {name} (there are: {}, tied)", known.join(", "));
+        }
+        let value: f64 =
+            value.parse().with_context(|| format!("--shape: {name} is {value}, not a number"))?;
+        sizes.insert(name, value);
+    }
+    let need = |name: &str| sizes.get(name).copied().with_context(|| format!("--shape: {name} is missing"));
+    let experts = match (sizes.get("experts"), sizes.get("experts-used")) {
+        (None, None) => None,
+        (Some(n), Some(used)) => Some((*n, *used)),
+        _ => bail!("--shape: experts and experts-used need each other"),
+    };
+    let heads = need("heads")?;
+    let hidden_size = need("hidden")?;
+    let sizes = TransformerSizes {
+        n_layers: need("layers")?,
+        hidden_size,
+        n_heads: heads,
+        n_kv_heads: sizes.get("kv-heads").copied().unwrap_or(heads),
+        head_dim: sizes.get("head-dim").copied().unwrap_or(hidden_size / heads),
+        feed_forward: need("ffn")?,
+        vocabulary_size: need("vocabulary")?,
+        experts,
+        tied_embeddings,
+        max_sequence_tokens: sizes.get("context").map_or(u32::MAX, |context| *context as u32),
+    };
+    ModelShape::transformer("model", &sizes).context("--shape")
+}

@@ -1,0 +1,21 @@
+//! A plan as one page: its numbers in a script that draws plots, without anything from elsewhere.
+
+use anyhow::Result;
+
+use super::view::PlanView;
+
+/// The page, in which the numbers take the place of a mark.
+const PAGE: &str = include_str!("page.html");
+
+/// The mark.
+const MARK: &str = "{{plan}}";
+
+/// The page of a plan.
+///
+/// # Errors
+/// When a number cannot be written as JSON.
+pub fn page(plan: &PlanView) -> Result<String> {
+    // Nothing in the numbers ends the script that they are in.
+    let json = serde_json::to_string(plan)?.replace('<', "\\u003c");
+    Ok(PAGE.replacen(MARK, &json, 1))
+}

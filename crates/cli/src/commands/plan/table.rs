@@ -1,0 +1,219 @@
+//! A plan as tables for people.
+
+use comfy_table::{CellAlignment, Table, presets};
+use throng_plan::Catalogue;
+use throng_plan::machine::Machine;
+
+use super::view::{FleetView, PlanView, SimulationView};
+use crate::kv_budget::show;
+
+/// Reasons of refused ways that are shown without --json.
+const MAX_REASONS: usize = 8;
+
+fn table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table
+}
+
+/// The lines above the table.
+pub fn introduction(plan: &PlanView) -> String {
+    let model = &plan.model;
+    let load = &plan.load;
+    let mut active = String::new();
+    if model.active_parameters < 0.9 * model.parameters {
+        active = format!(" ({} active)", count(model.active_parameters));
+    }
+    let mut cache = format!("{} of keys and values a token", show(model.kv_bytes_per_token as u64));
+    if model.state_bytes > 0.0 {
+        cache += &format!(", {} of states a sequence", show(model.state_bytes as u64));
+    }
+    let target = |name: &str, ms: Option<f64>| ms.map(|ms| format!("p99 {name} within {}", time(ms)));
+    let targets: Vec<String> =
+        [target("first token", plan.targets.first_token_p99_ms), target("gap", plan.targets.gap_p99_ms)]
+            .into_iter()
+            .flatten()
+            .collect();
+    let targets = if targets.is_empty() { "no targets".to_owned() } else { targets.join(", ") };
+    format!(
+        "{}: {} parameters{active}, {} of weights, {cache}\n{} requests/s of {:.0} + {:.0} tokens, {:.0} % of prompts cached; {targets}",
+        model.name,
+        count(model.parameters),
+        show(model.weight_bytes as u64),
+        rate(load.requests_per_s),
+        load.prompt_tokens,
+        load.output_tokens,
+        100.0 * (load.cached_share + load.host_cached_share),
+    )
+}
+
+/// The fleets, one a row.
+pub fn fleets(plan: &PlanView, top: usize) -> Table {
+    let has_price = has_price(plan);
+    let mut table = table();
+    table.set_header(header_of(has_price));
+    for fleet in plan.fleets.iter().take(top) {
+        table.add_row(row(fleet, has_price));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn row(fleet: &FleetView, has_price: bool) -> Vec<String> {
+    let optional = |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(|| "?".to_owned(), show);
+    let mut row = vec![
+        name(fleet),
+        fleet.devices.to_string(),
+        format!("{:.0} %", 100.0 * fleet.utilization),
+        rate(fleet.highest_requests_per_s),
+        time(fleet.first_token.p99_ms),
+        time(fleet.gap.p99_ms),
+        time(fleet.answer_ms),
+        rate(fleet.output_tokens_per_s),
+        format!("{:.0} of {:.0}", fleet.running.ceil(), fleet.max_running),
+        format!("{:.0} %", 100.0 * fleet.kv_cache_used),
+        optional(fleet.watts, |watts| format!("{:.2}", watts / 1e3)),
+        optional(fleet.joules_per_token, |joules| format!("{joules:.2}")),
+    ];
+    if has_price {
+        row.push(optional(fleet.price_per_hour, |price| format!("{price:.2}")));
+        row.push(optional(fleet.price_per_million_tokens, |price| format!("{price:.2}")));
+    }
+    row.push(optional(fleet.step_error_p90, |error| format!("{:.0} %", 100.0 * error)));
+    row
+}
+
+/// `3 × h100 TP 8`, with replicas for prompts and spare ones.
+pub fn name(fleet: &FleetView) -> String {
+    let mut name = format!("{} × {}", fleet.replicas, fleet.machine);
+    let parts =
+        [("TP", fleet.tensor_parallel), ("PP", fleet.pipeline_parallel), ("EP", fleet.expert_parallel)];
+    for (word, n) in parts.into_iter().filter(|(_, n)| *n > 1) {
+        name += &format!(" {word} {n}");
+    }
+    if fleet.prefill_apart {
+        name += &format!(" + {} for prompts", fleet.prefill_replicas);
+    }
+    if fleet.spare_replicas > 0 {
+        name += &format!(" + {} spare", fleet.spare_replicas);
+    }
+    name
+}
+
+/// A simulation in two lines.
+pub fn simulation(simulation: &SimulationView) -> String {
+    format!(
+        "simulated {}: first token p99 {} (± {:.0} % between runs), gap p99 {} (± {:.0} %), {} tokens/s",
+        simulation.about,
+        time(simulation.first_token.p99_ms),
+        100.0 * simulation.first_token_p99_spread,
+        time(simulation.gap.p99_ms),
+        100.0 * simulation.gap_p99_spread,
+        rate(simulation.output_tokens_per_s),
+    )
+}
+
+/// The best fleet of each of some plans.
+pub fn variations(plans: &[(String, PlanView)]) -> Table {
+    let mut table = table();
+    let mut header = vec!["with".to_owned()];
+    header.extend(header_of(plans.iter().any(|(_, plan)| has_price(plan))));
+    table.set_header(header);
+    for (name, plan) in plans {
+        let mut cells = vec![name.clone()];
+        match plan.fleets.first() {
+            Some(fleet) => cells.extend(row(fleet, has_price(plan))),
+            None => cells.push("no fleet".to_owned()),
+        }
+        table.add_row(cells);
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn has_price(plan: &PlanView) -> bool {
+    plan.fleets.iter().any(|fleet| fleet.price_per_hour.is_some())
+}
+
+fn header_of(has_price: bool) -> Vec<String> {
+    let mut header = vec![
+        "fleet",
+        "devices",
+        "load",
+        "most req/s",
+        "first token p99",
+        "gap p99",
+        "answer",
+        "tokens/s",
+        "batch",
+        "KV used",
+        "kW",
+        "J/token",
+    ];
+    if has_price {
+        header.extend(["price/h", "per 1M tokens"]);
+    }
+    header.push("± steps");
+    header.into_iter().map(str::to_owned).collect()
+}
+
+/// Ways that cannot, with their reasons.
+pub fn refusals(plan: &PlanView) -> String {
+    let mut lines: Vec<String> = plan
+        .refused
+        .iter()
+        .take(MAX_REASONS)
+        .map(|refusal| format!("not {}: {}", refusal.setup, refusal.reason))
+        .collect();
+    if plan.refused.len() > MAX_REASONS {
+        lines.push(format!("and {} more; --json lists all", plan.refused.len() - MAX_REASONS));
+    }
+    lines.join("\n")
+}
+
+/// The machines with their figures.
+pub fn machines(catalogue: &Catalogue) -> Table {
+    let mut table = table();
+    table.set_header(["machine", "figure", "value", "read", "source"]);
+    for machine in &catalogue.machines {
+        let Machine { name, title, .. } = machine;
+        table.add_row([name.as_str(), title.as_str(), "", "", ""]);
+        for (figure_name, figure) in machine.figures() {
+            let source = figure.source.as_ref().and_then(|source| catalogue.sources.get(source));
+            table.add_row([
+                "",
+                figure_name,
+                &format!("{:.4e}", figure.value),
+                figure.read.as_deref().unwrap_or_default(),
+                source.map_or("your own", String::as_str),
+            ]);
+        }
+    }
+    table
+}
+
+/// A time in milliseconds with a readable unit.
+pub fn time(ms: f64) -> String {
+    match ms {
+        ms if !ms.is_finite() => "?".to_owned(),
+        ms if ms < 10.0 => format!("{ms:.2} ms"),
+        ms if ms < 1000.0 => format!("{ms:.0} ms"),
+        ms => format!("{:.1} s", ms / 1e3),
+    }
+}
+
+fn rate(rate: f64) -> String {
+    if rate < 10.0 { format!("{rate:.2}") } else { format!("{rate:.0}") }
+}
+
+fn count(n: f64) -> String {
+    match n {
+        n if n >= 1e12 => format!("{:.2} T", n / 1e12),
+        n if n >= 1e9 => format!("{:.2} B", n / 1e9),
+        n => format!("{:.1} M", n / 1e6),
+    }
+}

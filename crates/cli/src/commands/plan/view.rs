@@ -1,0 +1,310 @@
+//! What `throng plan --json` and the page say of a plan: plain numbers in named units.
+
+use serde::Serialize;
+use throng_plan::fleet::{FleetPlan, Layout};
+use throng_plan::replica::{Targets, Times};
+use throng_plan::search::Answers;
+use throng_plan::{Load, ModelShape, PlanError};
+
+/// A whole answer.
+#[derive(Debug, Clone, Serialize)]
+pub struct PlanView {
+    /// The model.
+    pub model: ModelView,
+    /// The load.
+    pub load: LoadView,
+    /// The targets.
+    pub targets: TargetsView,
+    /// Fleets, the best first.
+    pub fleets: Vec<FleetView>,
+    /// Ways that cannot, with the reason.
+    pub refused: Vec<RefusalView>,
+    /// A simulation of the best fleet.
+    pub simulation: Option<SimulationView>,
+    /// What was checked beyond the numbers, and what is to be known when reading them.
+    pub notes: Vec<String>,
+}
+
+/// A model in numbers.
+#[derive(Debug, Clone, Serialize)]
+pub struct ModelView {
+    /// Its name.
+    pub name: String,
+    /// All parameters.
+    pub parameters: f64,
+    /// Parameters that one token is multiplied with.
+    pub active_parameters: f64,
+    /// Bytes of all weights.
+    pub weight_bytes: f64,
+    /// Bytes of the keys and values of one token.
+    pub kv_bytes_per_token: f64,
+    /// Bytes of the recurrent states of a sequence.
+    pub state_bytes: f64,
+}
+
+/// A load in numbers.
+#[derive(Debug, Clone, Serialize)]
+pub struct LoadView {
+    /// Requests a second.
+    pub requests_per_s: f64,
+    /// Mean number of prompt tokens.
+    pub prompt_tokens: f64,
+    /// Mean number of tokens of an answer.
+    pub output_tokens: f64,
+    /// Standard deviation of both in parts of the mean.
+    pub variation: f64,
+    /// Share of prompt tokens that the prefix cache holds.
+    pub cached_share: f64,
+    /// Further share that the host's memory holds.
+    pub host_cached_share: f64,
+}
+
+/// Targets in milliseconds.
+#[derive(Debug, Clone, Serialize)]
+pub struct TargetsView {
+    /// First token, at the 99th percentile.
+    pub first_token_p99_ms: Option<f64>,
+    /// Gaps, at the 99th percentile.
+    pub gap_p99_ms: Option<f64>,
+}
+
+/// A time in milliseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct TimesView {
+    /// Its mean.
+    pub mean_ms: f64,
+    /// The value that 1 % exceed.
+    pub p99_ms: f64,
+}
+
+/// A fleet in numbers.
+#[derive(Debug, Clone, Serialize)]
+pub struct FleetView {
+    /// Its machine.
+    pub machine: String,
+    /// Devices that share each matrix.
+    pub tensor_parallel: u32,
+    /// Stages of layers.
+    pub pipeline_parallel: u32,
+    /// Groups that share the experts.
+    pub expert_parallel: u32,
+    /// Whether prompts are computed by replicas of their own.
+    pub prefill_apart: bool,
+    /// Most sequences of a step.
+    pub max_num_seqs: u32,
+    /// Most tokens of a step.
+    pub max_num_batched_tokens: u32,
+    /// Replicas that answer.
+    pub replicas: u64,
+    /// Replicas that compute prompts.
+    pub prefill_replicas: u64,
+    /// Replicas of each kind that may be lost.
+    pub spare_replicas: u64,
+    /// All devices.
+    pub devices: u64,
+    /// Load in parts of the highest one within the targets.
+    pub utilization: f64,
+    /// Requests a second that are answered within the targets.
+    pub highest_requests_per_s: f64,
+    /// Output tokens a second at the load.
+    pub output_tokens_per_s: f64,
+    /// Time to the first token.
+    pub first_token: TimesView,
+    /// Time between two tokens.
+    pub gap: TimesView,
+    /// Mean time to the end of an answer.
+    pub answer_ms: f64,
+    /// Duration of a step.
+    pub step_ms: f64,
+    /// Sequences that decode on a replica.
+    pub running: f64,
+    /// Most of them.
+    pub max_running: f64,
+    /// Share of the memory for keys and values in use.
+    pub kv_cache_used: f64,
+    /// Bytes of weights on a device.
+    pub weight_bytes: f64,
+    /// Bytes for keys and values on a device.
+    pub kv_cache_bytes: f64,
+    /// Price of an hour.
+    pub price_per_hour: Option<f64>,
+    /// Price of a million output tokens.
+    pub price_per_million_tokens: Option<f64>,
+    /// Watts of all devices.
+    pub watts: Option<f64>,
+    /// Joules of an output token.
+    pub joules_per_token: Option<f64>,
+    /// Error of step durations that nine of ten predictions stay below, in parts of the duration.
+    pub step_error_p90: Option<f64>,
+    /// The curve of load and times of one replica.
+    pub curve: Vec<PointView>,
+}
+
+/// A point of the curve of load and times.
+#[derive(Debug, Clone, Serialize)]
+pub struct PointView {
+    /// Requests a second of all replicas.
+    pub requests_per_s: f64,
+    /// Output tokens a second of all replicas.
+    pub output_tokens_per_s: f64,
+    /// Time to the first token.
+    pub first_token: TimesView,
+    /// Time between two tokens.
+    pub gap: TimesView,
+    /// Price of a million output tokens at this load.
+    pub price_per_million_tokens: Option<f64>,
+    /// Joules of an output token at this load.
+    pub joules_per_token: Option<f64>,
+    /// Share of the memory for keys and values in use.
+    pub kv_cache_used: f64,
+    /// Sequences that decode on a replica.
+    pub running: f64,
+}
+
+/// A way that cannot.
+#[derive(Debug, Clone, Serialize)]
+pub struct RefusalView {
+    /// Machine and parallelism.
+    pub setup: String,
+    /// The reason.
+    pub reason: String,
+}
+
+/// A simulation in numbers.
+#[derive(Debug, Clone, Serialize)]
+pub struct SimulationView {
+    /// What was simulated, as a sentence.
+    pub about: String,
+    /// Replicas that were simulated.
+    pub replicas: u64,
+    /// Replicas that they stand for.
+    pub of_replicas: u64,
+    /// Runs with different seeds.
+    pub runs: u32,
+    /// Requests of the first run.
+    pub requests: u64,
+    /// First-token times: mean of the first run, 99th percentile as the mean of all runs.
+    pub first_token: TimesView,
+    /// Largest distance of a run's 99th percentile from that mean, in parts of it.
+    pub first_token_p99_spread: f64,
+    /// The same of gaps.
+    pub gap: TimesView,
+    /// The same of gaps.
+    pub gap_p99_spread: f64,
+    /// Output tokens a second of all replicas that it stands for.
+    pub output_tokens_per_s: f64,
+    /// Events of the first run.
+    pub events: u64,
+    /// Percentiles of the lists of times.
+    pub percentiles: Vec<f64>,
+    /// First-token times at these percentiles, in milliseconds.
+    pub first_token_ms: Vec<f64>,
+    /// Gaps.
+    pub gaps_ms: Vec<f64>,
+    /// Times to the end of answers.
+    pub answers_ms: Vec<f64>,
+    /// States over time.
+    pub timeline: Vec<TimelineView>,
+}
+
+/// A state of the simulated replicas.
+#[derive(Debug, Clone, Serialize)]
+pub struct TimelineView {
+    /// Seconds since the beginning.
+    pub at_s: f64,
+    /// Requests that wait.
+    pub waiting: f64,
+    /// Sequences that run.
+    pub running: f64,
+    /// Share of the memory for keys and values in use.
+    pub kv_cache_used: f64,
+    /// Share of the time in steps.
+    pub busy: f64,
+}
+
+/// A time in milliseconds.
+pub fn times(times: Times) -> TimesView {
+    TimesView { mean_ms: times.mean * 1e3, p99_ms: times.p99 * 1e3 }
+}
+
+impl FleetView {
+    /// A fleet that answers this load.
+    pub fn new(plan: &FleetPlan, load: &Load, curve: Vec<PointView>) -> Self {
+        let steady = &plan.steady;
+        Self {
+            machine: plan.machine.clone(),
+            tensor_parallel: plan.parallelism.tensor,
+            pipeline_parallel: plan.parallelism.pipeline,
+            expert_parallel: plan.parallelism.expert,
+            prefill_apart: plan.layout == Layout::Apart,
+            max_num_seqs: plan.batching.max_sequences,
+            max_num_batched_tokens: plan.batching.max_batch_tokens,
+            replicas: plan.n_replicas,
+            prefill_replicas: plan.n_prefill,
+            spare_replicas: plan.n_spare,
+            devices: plan.n_devices,
+            utilization: plan.utilization,
+            highest_requests_per_s: plan.highest_rate,
+            output_tokens_per_s: load.requests_per_s * load.output.mean,
+            first_token: times(steady.first_token),
+            gap: times(steady.gap),
+            answer_ms: steady.answer_s * 1e3,
+            step_ms: steady.step_s * 1e3,
+            running: steady.n_running,
+            max_running: steady.max_running,
+            kv_cache_used: steady.cache_share,
+            weight_bytes: plan.weight_bytes,
+            kv_cache_bytes: plan.cache_bytes,
+            price_per_hour: plan.price_per_hour,
+            price_per_million_tokens: plan.price_per_million,
+            watts: plan.watts,
+            joules_per_token: plan.joules_per_token,
+            step_error_p90: plan.error.map(|error| error.p90),
+            curve,
+        }
+    }
+}
+
+impl PlanView {
+    /// The view of some answers; the fleets have their curves already.
+    pub fn new(
+        model: &ModelShape,
+        load: &Load,
+        targets: &Targets,
+        fleets: Vec<FleetView>,
+        answers: &Answers,
+        notes: Vec<String>,
+    ) -> Self {
+        let refusal = |(setup, reason): &(String, PlanError)| RefusalView {
+            setup: setup.clone(),
+            reason: reason.to_string(),
+        };
+        let ms = |seconds: Option<f64>| seconds.map(|seconds| seconds * 1e3);
+        Self {
+            model: ModelView {
+                name: model.name.clone(),
+                parameters: model.n_parameters(),
+                active_parameters: model.n_active_parameters(),
+                weight_bytes: model.weight_bytes(),
+                kv_bytes_per_token: model.kv_bytes_per_token(),
+                state_bytes: model.state_bytes(),
+            },
+            load: LoadView {
+                requests_per_s: load.requests_per_s,
+                prompt_tokens: load.prompt.mean,
+                output_tokens: load.output.mean,
+                variation: load.prompt.variation,
+                cached_share: load.cached_share,
+                host_cached_share: load.host_cached_share,
+            },
+            targets: TargetsView {
+                first_token_p99_ms: ms(targets.first_token_s),
+                gap_p99_ms: ms(targets.gap_s),
+            },
+            fleets,
+            refused: answers.refused.iter().map(refusal).collect(),
+            simulation: None,
+            notes,
+        }
+    }
+}

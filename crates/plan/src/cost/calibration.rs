@@ -1,0 +1,309 @@
+//! Durations of the steps of a live engine, fitted to its step log. What lies outside the measured range is
+//! refused by name.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use throng_sim::cost::{CostModel, StepShape};
+
+use super::fit::error_bar;
+use super::product::joined;
+use crate::error::PlanError;
+use crate::machine::ErrorBar;
+use crate::minimize::minimize;
+
+/// Fewest steps that a fit needs.
+const MIN_STEPS: usize = 40;
+
+/// Version of the form of a calibration.
+const VERSION: u32 = 1;
+
+/// A step of a live engine.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepSample {
+    /// The step.
+    pub shape: StepShape,
+    /// Seconds from its plan to its result.
+    pub seconds: f64,
+}
+
+/// Smallest and largest value that was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Range {
+    /// Smallest value.
+    pub low: f64,
+    /// Largest value.
+    pub high: f64,
+}
+
+/// A fit of durations of steps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Version of this form.
+    pub version: u32,
+    /// What was measured: model and machine.
+    pub name: String,
+    /// Seconds of a step, whatever is in it.
+    pub fixed_s: f64,
+    /// Seconds of reading the weights, beside which tokens are multiplied.
+    pub reading_s: f64,
+    /// Seconds of multiplying one token.
+    pub token_s: f64,
+    /// Exponent that joins reading and multiplying.
+    pub sharpness: f64,
+    /// Seconds of a sequence.
+    pub sequence_s: f64,
+    /// Seconds of the logits of one token.
+    pub logits_s: f64,
+    /// Seconds of a pair of a token and a position that it sees.
+    pub pair_s: f64,
+    /// Sequences of the steps.
+    pub sequences: Range,
+    /// Tokens of the steps.
+    pub tokens: Range,
+    /// Pairs of the steps.
+    pub pairs: Range,
+    /// Steps of the fit.
+    pub n_fitted: usize,
+    /// Steps that the fit did not see, of which the errors are.
+    pub n_tested: usize,
+    /// Errors of those.
+    pub error: ErrorBar,
+}
+
+/// The properties of a step that durations follow from.
+fn properties(shape: &StepShape) -> [f64; 4] {
+    [
+        f64::from(shape.n_sequences),
+        f64::from(shape.n_tokens),
+        f64::from(shape.n_logits),
+        shape.n_attention_pairs as f64,
+    ]
+}
+
+fn seconds(p: &[f64; 7], shape: &StepShape) -> f64 {
+    let [n_sequences, n_tokens, n_logits, n_pairs] = properties(shape);
+    let [fixed, reading, token, sharpness, sequence, logits, pair] = *p;
+    fixed
+        + joined(reading, token * n_tokens, sharpness)
+        + sequence * n_sequences
+        + logits * n_logits
+        + pair * n_pairs
+}
+
+impl Calibration {
+    /// Fits the steps of a log: two of three of them, and takes the error from the others.
+    ///
+    /// # Errors
+    /// When there are too few steps, or one has a duration that makes no sense.
+    pub fn fit(name: &str, steps: &[StepSample]) -> Result<Self, PlanError> {
+        if let Some(step) = steps.iter().find(|step| !(step.seconds.is_finite() && step.seconds > 0.0)) {
+            return Err(PlanError::value(
+                "the duration of a step",
+                step.seconds,
+                "expected a finite number above 0",
+            ));
+        }
+        if steps.len() < MIN_STEPS {
+            return Err(PlanError::value("the number of steps", steps.len(), "expected at least 40"));
+        }
+        let is_tested = |idx: usize| idx % 3 == 2;
+        let part = |tested: bool| -> Vec<StepSample> {
+            steps
+                .iter()
+                .enumerate()
+                .filter(|(idx, _)| is_tested(*idx) == tested)
+                .map(|(_, step)| *step)
+                .collect()
+        };
+        let (fitted, tested) = (part(false), part(true));
+        let p = fitted_parameters(&fitted);
+        let pairs = tested.iter().map(|step| (seconds(&p, &step.shape), step.seconds));
+        let error = error_bar(pairs).expect("there are steps");
+        let range = |of: fn(&StepShape) -> f64| {
+            let values = steps.iter().map(|step| of(&step.shape));
+            Range { low: values.clone().fold(f64::INFINITY, f64::min), high: values.fold(0.0, f64::max) }
+        };
+        let [fixed_s, reading_s, token_s, sharpness, sequence_s, logits_s, pair_s] = p;
+        Ok(Self {
+            version: VERSION,
+            name: name.to_owned(),
+            fixed_s,
+            reading_s,
+            token_s,
+            sharpness,
+            sequence_s,
+            logits_s,
+            pair_s,
+            sequences: range(|shape| f64::from(shape.n_sequences)),
+            tokens: range(|shape| f64::from(shape.n_tokens)),
+            pairs: range(|shape| shape.n_attention_pairs as f64),
+            n_fitted: fitted.len(),
+            n_tested: tested.len(),
+            error,
+        })
+    }
+
+    /// Checks that a calibration which was read from somewhere can be used.
+    ///
+    /// # Errors
+    /// When its version is another one, or a number makes no sense.
+    pub fn check(&self) -> Result<(), PlanError> {
+        if self.version != VERSION {
+            return Err(PlanError::value("the version of the calibration", self.version, "expected 1"));
+        }
+        let numbers = [
+            ("fixed_s", self.fixed_s),
+            ("reading_s", self.reading_s),
+            ("token_s", self.token_s),
+            ("sharpness", self.sharpness),
+            ("sequence_s", self.sequence_s),
+            ("logits_s", self.logits_s),
+            ("pair_s", self.pair_s),
+        ];
+        for (name, value) in numbers {
+            crate::error::not_negative(&format!("{name} of the calibration"), value)?;
+        }
+        Ok(())
+    }
+
+    /// Seconds of a step.
+    ///
+    /// # Errors
+    /// When the step has more sequences, tokens or pairs than any that was measured; the error names the
+    /// property and the range.
+    pub fn predict(&self, shape: &StepShape) -> Result<f64, PlanError> {
+        let [n_sequences, n_tokens, _, n_pairs] = properties(shape);
+        let properties = [
+            ("sequences of a step", n_sequences, self.sequences),
+            ("tokens of a step", n_tokens, self.tokens),
+            ("pairs of a token and a position", n_pairs, self.pairs),
+        ];
+        for (name, value, Range { low, high }) in properties {
+            if value > high {
+                return Err(PlanError::OutOfRange { name, value, by: self.name.clone(), low, high });
+            }
+        }
+        Ok(seconds(&self.parameters(), shape))
+    }
+
+    fn parameters(&self) -> [f64; 7] {
+        [
+            self.fixed_s,
+            self.reading_s,
+            self.token_s,
+            self.sharpness,
+            self.sequence_s,
+            self.logits_s,
+            self.pair_s,
+        ]
+    }
+}
+
+impl CostModel for Calibration {
+    fn step_time(&self, step: &StepShape) -> Duration {
+        Duration::from_secs_f64(seconds(&self.parameters(), step))
+    }
+}
+
+/// The parameters whose predictions are off by the smallest factors on average. Shares of the median step and
+/// of the largest one are where the search begins.
+fn fitted_parameters(steps: &[StepSample]) -> [f64; 7] {
+    let mut durations: Vec<f64> = steps.iter().map(|step| step.seconds).collect();
+    durations.sort_by(f64::total_cmp);
+    let (shortest, longest) = (durations[0], durations[durations.len() - 1]);
+    let most = |of: fn(&StepShape) -> f64| steps.iter().map(|step| of(&step.shape)).fold(1.0, f64::max);
+    let scales = [
+        shortest,
+        shortest,
+        longest / most(|shape| f64::from(shape.n_tokens)),
+        1.0,
+        shortest / most(|shape| f64::from(shape.n_sequences)),
+        shortest / most(|shape| f64::from(shape.n_logits)),
+        longest / most(|shape| shape.n_attention_pairs as f64),
+    ];
+    let parameters = |x: &[f64]| {
+        let mut p: [f64; 7] = std::array::from_fn(|i| scales[i] * x[i].exp());
+        p[3] += 1.0;
+        p
+    };
+    let cost = |x: &[f64]| {
+        let p = parameters(x);
+        let errors = steps.iter().map(|step| (seconds(&p, &step.shape) / step.seconds).ln().abs());
+        errors.sum::<f64>() / steps.len() as f64
+    };
+    let start = [-2.0, -0.7, -0.7, 0.5, -2.0, -2.0, -2.0];
+    let once = minimize(&start, 0.7, cost);
+    // A second search from where the first ended leaves corners that lie in one plane.
+    parameters(&minimize(&once, 0.5, cost))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<StepSample> {
+        let truth = [1e-3, 20e-3, 0.4e-3, 4.0, 0.05e-3, 0.1e-3, 2e-8];
+        let decode = (1..=32).flat_map(|n| [100, 1000].map(|context| (n, n, u64::from(n) * context)));
+        let prefill = (1..=64).map(|i| (1 + i % 8, 8 * i, u64::from(i) * 4000));
+        decode
+            .chain(prefill)
+            .map(|(n_sequences, n_tokens, n_attention_pairs)| {
+                let shape = StepShape {
+                    n_sequences,
+                    n_tokens,
+                    n_logits: n_sequences,
+                    n_attention_pairs,
+                    ..StepShape::default()
+                };
+                StepSample { shape, seconds: seconds(&truth, &shape) }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn steps_that_the_fit_did_not_see_are_predicted() {
+        let calibration = Calibration::fit("paper", &samples()).expect("enough steps");
+        assert!(calibration.error.median < 0.02 && calibration.error.p90 < 0.06, "{calibration:?}");
+        assert_eq!((calibration.n_fitted, calibration.n_tested), (86, 42));
+    }
+
+    #[test]
+    fn larger_steps_than_measured_are_refused_by_name() {
+        let calibration = Calibration::fit("paper", &samples()).expect("enough steps");
+        let shape = StepShape { n_sequences: 1, n_tokens: 513, ..StepShape::default() };
+        let error = calibration.predict(&shape).expect_err("too many tokens").to_string();
+        assert_eq!(error, "tokens of a step is 513, outside the calibrated range of paper: 1 to 512");
+        let shape = StepShape { n_sequences: 33, n_tokens: 33, ..StepShape::default() };
+        assert!(
+            calibration
+                .predict(&shape)
+                .expect_err("sequences")
+                .to_string()
+                .starts_with("sequences of a step")
+        );
+    }
+
+    #[test]
+    fn too_few_and_impossible_steps_are_refused() {
+        let few = Calibration::fit("paper", &samples()[..30]).expect_err("too few");
+        assert_eq!(few.to_string(), "the number of steps is 30: expected at least 40");
+        let mut broken = samples();
+        broken[3].seconds = f64::NAN;
+        assert!(Calibration::fit("paper", &broken).is_err());
+    }
+
+    #[test]
+    fn a_calibration_survives_its_file_and_a_broken_one_is_refused() {
+        let calibration = Calibration::fit("paper", &samples()).expect("enough steps");
+        let text = serde_json::to_string(&calibration).expect("plain numbers");
+        let read: Calibration = serde_json::from_str(&text).expect("its form");
+        let shape =
+            StepShape { n_sequences: 9, n_tokens: 90, n_attention_pairs: 900, ..StepShape::default() };
+        let [kept, found] = [&calibration, &read].map(|of| of.predict(&shape).expect("in the range"));
+        assert!(read.check().is_ok() && (found / kept - 1.0).abs() < 1e-9);
+        let broken = Calibration { token_s: f64::NAN, ..calibration.clone() };
+        assert!(broken.check().expect_err("NaN").to_string().contains("token_s of the calibration is NaN"));
+        assert!(Calibration { version: 7, ..calibration }.check().is_err());
+    }
+}

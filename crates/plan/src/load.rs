@@ -1,0 +1,154 @@
+//! What users ask for: requests a second, lengths, and the share of prompts that is cached.
+
+use crate::error::{PlanError, not_negative, positive, share};
+
+/// Standard deviations of a normal distribution above the mean that 1 % exceed.
+pub(crate) const Z99: f64 = 2.326;
+
+/// Seconds of a day.
+const DAY_S: f64 = 86_400.0;
+
+/// A log-normal length in tokens; constant where the variation is 0.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Length {
+    /// Its mean.
+    pub mean: f64,
+    /// Standard deviation in parts of the mean.
+    pub variation: f64,
+}
+
+impl Length {
+    /// Always this length.
+    pub fn constant(mean: f64) -> Self {
+        Self { mean, variation: 0.0 }
+    }
+
+    /// Standard deviation of the logarithm.
+    pub fn sigma(&self) -> f64 {
+        (1.0 + self.variation * self.variation).ln().sqrt()
+    }
+
+    /// The median.
+    pub fn median(&self) -> f64 {
+        self.mean * (-self.sigma() * self.sigma() / 2.0).exp()
+    }
+
+    /// The length that 1 % exceed.
+    pub fn p99(&self) -> f64 {
+        self.median() * (Z99 * self.sigma()).exp()
+    }
+}
+
+/// A load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    /// Requests a second, at random times.
+    pub requests_per_s: f64,
+    /// Tokens of a prompt.
+    pub prompt: Length,
+    /// Tokens of an answer.
+    pub output: Length,
+    /// Share of prompt tokens whose keys and values are still in the device's memory.
+    pub cached_share: f64,
+    /// Further share whose keys and values are in the host's memory.
+    pub host_cached_share: f64,
+}
+
+impl Load {
+    /// Checks all numbers.
+    ///
+    /// # Errors
+    /// When one makes no sense; the error names it.
+    pub fn check(&self) -> Result<(), PlanError> {
+        positive("requests a second", self.requests_per_s)?;
+        for (name, length) in [("prompt", self.prompt), ("output", self.output)] {
+            positive(&format!("{name} tokens"), length.mean)?;
+            not_negative(&format!("variation of {name} tokens"), length.variation)?;
+        }
+        share("the cached share", self.cached_share)?;
+        share("the share cached in host memory", self.host_cached_share)?;
+        share("the sum of both cached shares", self.cached_share + self.host_cached_share)?;
+        Ok(())
+    }
+
+    /// The same lengths at another rate.
+    #[must_use]
+    pub fn at(self, requests_per_s: f64) -> Self {
+        Self { requests_per_s, ..self }
+    }
+
+    /// Prompt tokens that are computed, of a prompt of this length.
+    pub fn computed(&self, prompt: f64) -> f64 {
+        (prompt * (1.0 - self.cached_share - self.host_cached_share)).max(1.0)
+    }
+}
+
+/// A crowd by its size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Crowd {
+    /// Users.
+    pub users: f64,
+    /// Requests of a user a day.
+    pub requests_per_day: f64,
+    /// Requests at the busiest time in parts of the mean.
+    pub peak_factor: f64,
+}
+
+impl Crowd {
+    /// Mean requests a second.
+    pub fn mean_requests_per_s(&self) -> f64 {
+        self.users * self.requests_per_day / DAY_S
+    }
+
+    /// Requests a second at the busiest time.
+    ///
+    /// # Errors
+    /// When a number makes no sense; the error names it.
+    pub fn peak_requests_per_s(&self) -> Result<f64, PlanError> {
+        positive("users", self.users)?;
+        positive("requests a day", self.requests_per_day)?;
+        if !(self.peak_factor.is_finite() && self.peak_factor >= 1.0) {
+            return Err(PlanError::value(
+                "peak factor",
+                self.peak_factor,
+                "expected a finite number of at least 1",
+            ));
+        }
+        Ok(self.mean_requests_per_s() * self.peak_factor)
+    }
+}
+
+/// Requests a second of people who ask, read and ask again: each waits for an answer, then pauses.
+///
+/// # Errors
+/// When a number makes no sense; the error names it.
+pub fn requests_of_people(n_people: f64, answer_s: f64, pause_s: f64) -> Result<f64, PlanError> {
+    positive("people", n_people)?;
+    not_negative("seconds of an answer", answer_s)?;
+    not_negative("seconds of a pause", pause_s)?;
+    Ok(n_people / positive("seconds of an answer and a pause", answer_s + pause_s)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_a_log_normal_length_are_those_of_its_formula() {
+        let length = Length { mean: 500.0, variation: 1.0 };
+        assert!((length.median() - 500.0 / 2.0_f64.sqrt()).abs() < 1e-9);
+        assert!((length.p99() / length.median() - (2.326 * 2.0_f64.ln().sqrt()).exp()).abs() < 1e-9);
+        assert_eq!(Length::constant(7.0).p99(), 7.0);
+    }
+
+    #[test]
+    fn a_crowd_is_spread_over_its_day() {
+        let crowd = Crowd { users: 700e6, requests_per_day: 2.0, peak_factor: 3.0 };
+        assert_eq!(crowd.mean_requests_per_s().round(), 16_204.0);
+        assert_eq!(crowd.peak_requests_per_s().expect("sizes").round(), 48_611.0);
+        let nobody = Crowd { users: f64::NAN, ..crowd }.peak_requests_per_s();
+        assert_eq!(nobody.expect_err("NaN").to_string(), "users is NaN: expected a finite number above 0");
+        let lull = Crowd { peak_factor: 0.5, ..crowd }.peak_requests_per_s();
+        assert!(lull.expect_err("below the mean").to_string().starts_with("peak factor is 0.5"));
+    }
+}

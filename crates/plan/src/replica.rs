@@ -1,0 +1,319 @@
+//! One replica under a steady load, in closed form: the size of its batches, its step, its waiting times.
+//!
+//! In a steady state the requests that arrive during one step bring the prompt tokens of one step, and as
+//! many sequences run as arrive while one is answered. Both depend on the step's duration and determine it,
+//! so the smallest duration that agrees with itself is the answer.
+
+use std::sync::Arc;
+
+use throng_sim::cost::{CostModel, StepShape};
+
+use crate::error::{PlanError, positive, share};
+use crate::load::{Load, Z99};
+use crate::memory::MemoryPlan;
+use crate::model_shape::ModelShape;
+use crate::queueing::{mean_wait, mean_wait_p99, wait_p99};
+
+/// Rounds in which a step's duration is looked for.
+const MAX_ROUNDS: u32 = 2000;
+
+/// Halvings of the interval in which the highest rate lies.
+const RATE_HALVINGS: u32 = 40;
+
+/// Part of answering that a replica does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Prompts and answers.
+    Both,
+    /// Prompts alone; keys and values go to another replica.
+    Prefill,
+    /// Answers alone.
+    Decode,
+}
+
+/// Drafts, of which a share is right.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Speculation {
+    /// Drafts of a sequence in a step.
+    pub n_drafts: u32,
+    /// Probability that a draft is right where those before it are.
+    pub acceptance: f64,
+}
+
+impl Speculation {
+    /// Mean number of tokens of a sequence and step: the right drafts before the first wrong one, and one.
+    pub fn tokens_per_step(&self) -> f64 {
+        (0..=self.n_drafts).map(|n| self.acceptance.powi(n as i32)).sum()
+    }
+}
+
+/// Bounds of batches.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Batching {
+    /// Most sequences of a step.
+    pub max_sequences: u32,
+    /// Most tokens of a step; prompts are cut to what is left of it.
+    pub max_batch_tokens: u32,
+    /// Drafts.
+    pub speculation: Option<Speculation>,
+}
+
+/// Times that must be met by 99 of 100 requests, or gaps.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Targets {
+    /// Seconds to the first token.
+    pub first_token_s: Option<f64>,
+    /// Seconds between two tokens.
+    pub gap_s: Option<f64>,
+}
+
+/// A time's mean and the value that 1 % exceed.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Times {
+    /// Its mean.
+    pub mean: f64,
+    /// The value that 1 % exceed.
+    pub p99: f64,
+}
+
+/// A replica under a load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Steady {
+    /// Seconds of a step.
+    pub step_s: f64,
+    /// Sequences that decode.
+    pub n_running: f64,
+    /// Most sequences that may run: by the bound of batches or by memory.
+    pub max_running: f64,
+    /// Prompt tokens that are computed in a step.
+    pub n_prompt_tokens: f64,
+    /// Seconds to the first token.
+    pub first_token: Times,
+    /// Seconds between two tokens.
+    pub gap: Times,
+    /// Seconds to the end of an answer of mean length.
+    pub answer_s: f64,
+    /// Share of the memory for keys and values that is used.
+    pub cache_share: f64,
+}
+
+impl Steady {
+    /// Whether it meets targets.
+    pub fn meets(&self, targets: &Targets) -> bool {
+        let within = |time: f64, target: Option<f64>| target.is_none_or(|target| time <= target);
+        within(self.first_token.p99, targets.first_token_s) && within(self.gap.p99, targets.gap_s)
+    }
+}
+
+/// A model on devices, with what its steps cost.
+#[derive(Debug, Clone)]
+pub struct Replica {
+    /// Its name in reports: machine and parallelism.
+    pub name: String,
+    /// The model.
+    pub model: ModelShape,
+    /// Duration of steps.
+    pub cost: Arc<dyn CostModel>,
+    /// Memory of each device.
+    pub memory: MemoryPlan,
+    /// Bounds of batches.
+    pub batching: Batching,
+    /// The part that it does.
+    pub role: Role,
+    /// Steps of other sequences that run at the same time: stages of a pipeline.
+    pub n_lanes: u32,
+    /// Bytes a second of keys and values that come from the host's memory, or from prefill replicas.
+    pub transfer_bytes_per_s: Option<f64>,
+    /// Devices.
+    pub n_devices: u32,
+}
+
+impl Replica {
+    /// Checks the bounds of batches and of drafts.
+    ///
+    /// # Errors
+    /// When one makes no sense; the error names it.
+    pub fn check(&self) -> Result<(), PlanError> {
+        positive("sequences of a step", f64::from(self.batching.max_sequences))?;
+        positive("tokens of a step", f64::from(self.batching.max_batch_tokens))?;
+        if let Some(speculation) = self.batching.speculation {
+            share("the share of drafts that are right", speculation.acceptance)?;
+        }
+        Ok(())
+    }
+
+    /// Most sequences of this load at once: by the bound of batches of all lanes, or by memory.
+    pub fn max_running(&self, load: &Load) -> f64 {
+        let resident = (load.prompt.mean + load.output.mean).ceil() as u64;
+        let bound = f64::from(self.batching.max_sequences) * f64::from(self.n_lanes);
+        self.memory.n_sequences(&self.model, resident).min(bound)
+    }
+
+    /// Tokens that a sequence adds in a step, and rows of the batch that it takes.
+    fn tokens_and_rows(&self) -> (f64, f64) {
+        let of = |drafts: Speculation| (drafts.tokens_per_step(), f64::from(drafts.n_drafts) + 1.0);
+        self.batching.speculation.map_or((1.0, 1.0), of)
+    }
+
+    /// A step of sequences that decode, and of prompt tokens.
+    fn step(&self, n_running: f64, prompt_tokens: f64, load: &Load) -> StepShape {
+        let (_, rows) = self.tokens_and_rows();
+        let context = load.prompt.mean + load.output.mean / 2.0;
+        let n_prompts = (prompt_tokens / load.computed(load.prompt.mean)).ceil();
+        let n_running = if n_running + prompt_tokens > 0.0 { n_running } else { 1.0 }.ceil();
+        let seen = load.prompt.mean - load.computed(load.prompt.mean) / 2.0;
+        StepShape {
+            n_sequences: (n_running + n_prompts) as u32,
+            n_tokens: (n_running * rows + prompt_tokens).ceil() as u32,
+            n_prompt_tokens: prompt_tokens.ceil() as u32,
+            n_logits: (n_running * rows + n_prompts).ceil() as u32,
+            n_context_tokens: (n_running * context + n_prompts * seen) as u64,
+            n_attention_pairs: (n_running * rows * context + prompt_tokens * seen) as u64,
+        }
+    }
+
+    fn step_s(&self, n_running: f64, prompt_tokens: f64, load: &Load) -> f64 {
+        self.cost.step_time(&self.step(n_running, prompt_tokens, load)).as_secs_f64()
+    }
+
+    /// Tokens of an answer that this replica makes.
+    fn decoded(&self, load: &Load) -> f64 {
+        if self.role == Role::Prefill { 0.0 } else { load.output.mean }
+    }
+
+    /// Prompt tokens of a request that this replica computes.
+    fn computed(&self, prompt: f64, load: &Load) -> f64 {
+        if self.role == Role::Decode { 0.0 } else { load.computed(prompt) }
+    }
+
+    /// Its state under a load.
+    ///
+    /// # Errors
+    /// When a number makes no sense, or the load is more than it can answer.
+    pub fn steady(&self, load: &Load) -> Result<Steady, PlanError> {
+        self.check()?;
+        load.check()?;
+        let lanes = f64::from(self.n_lanes);
+        let (tokens, rows) = self.tokens_and_rows();
+        let rate = load.requests_per_s / lanes;
+        let max_running = self.max_running(load) / lanes;
+        let budget = f64::from(self.batching.max_batch_tokens);
+        let (mut step_s, mut n_running, mut prompt_tokens) = (0.0, 0.0, 0.0);
+        for _ in 0..MAX_ROUNDS {
+            let next = self.step_s(n_running, prompt_tokens, load);
+            let settled = (next - step_s).abs() <= 1e-6 * next;
+            step_s = next;
+            n_running = rate * self.decoded(load) / tokens * step_s;
+            prompt_tokens = rate * self.computed(load.prompt.mean, load) * step_s;
+            if n_running > max_running || n_running * rows + prompt_tokens > budget {
+                return Err(self.overloaded("more requests come than it answers"));
+            }
+            if settled {
+                return self.times(load, step_s, n_running, prompt_tokens);
+            }
+        }
+        Err(self.overloaded("its steps become longer without end"))
+    }
+
+    fn overloaded(&self, reason: &str) -> PlanError {
+        PlanError::Unreachable { on: self.name.clone(), target: "this load", reason: reason.to_owned() }
+    }
+
+    fn times(
+        &self,
+        load: &Load,
+        step_s: f64,
+        n_running: f64,
+        prompt_tokens: f64,
+    ) -> Result<Steady, PlanError> {
+        let lanes = f64::from(self.n_lanes);
+        let rate = load.requests_per_s / lanes;
+        let (tokens, rows) = self.tokens_and_rows();
+        let max_running = self.max_running(load);
+        let most_running = (n_running + Z99 * n_running.sqrt()).min(max_running / lanes).max(1.0);
+        let room = (f64::from(self.batching.max_batch_tokens) - most_running * rows).max(1.0);
+        let full_s = self.step_s(n_running, room, load);
+        let prefill_s = |prompt: f64| {
+            let computed = self.computed(prompt, load);
+            if computed <= room {
+                return self.step_s(n_running, computed, load);
+            }
+            (computed / room).floor() * full_s + self.step_s(n_running, computed % room, load)
+        };
+        let service_s = self.computed(load.prompt.mean, load) * full_s / room;
+        let busy = rate * service_s;
+        let answer_s = self.decoded(load) / tokens * step_s;
+        let held_s = prefill_s(load.prompt.mean) + answer_s;
+        let slots = max_running.min(f64::from(u32::MAX)) as u32;
+        let wait_slot = wait_p99(slots, load.requests_per_s * held_s, held_s);
+        let wait = wait_slot.max(mean_wait_p99(busy, service_s, load.prompt.variation));
+        if !wait.is_finite() {
+            return Err(self.overloaded("more requests come than it answers"));
+        }
+        let mean_prefill = prefill_s(load.prompt.mean);
+        let first_token = Times {
+            mean: mean_wait(busy, service_s, load.prompt.variation)
+                + step_s / 2.0
+                + mean_prefill
+                + self.transfer_s(load.prompt.mean, load),
+            p99: wait + step_s + prefill_s(load.prompt.p99()) + self.transfer_s(load.prompt.p99(), load),
+        };
+        let gap = Times { mean: step_s / tokens, p99: self.gap_p99(load, most_running, prompt_tokens, room) };
+        let resident = (load.prompt.mean + load.output.mean / 2.0) as u64;
+        Ok(Steady {
+            step_s,
+            n_running: n_running * lanes,
+            max_running,
+            n_prompt_tokens: prompt_tokens,
+            first_token,
+            gap,
+            answer_s: first_token.mean + answer_s,
+            cache_share: n_running * lanes / self.memory.n_sequences(&self.model, resident).max(1.0),
+        })
+    }
+
+    /// Seconds until keys and values of a prompt are there that come from elsewhere.
+    fn transfer_s(&self, prompt: f64, load: &Load) -> f64 {
+        let share = if self.role == Role::Decode { 1.0 } else { load.host_cached_share };
+        let bytes = prompt * share * self.model.kv_bytes_per_token();
+        self.transfer_bytes_per_s.map_or(0.0, |rate| bytes / rate)
+    }
+
+    /// The duration of a step that 1 % exceed: with more sequences than on average, and with the prompt
+    /// tokens that arrive in a short time where such steps are more than 1 %.
+    fn gap_p99(&self, load: &Load, most_running: f64, prompt_tokens: f64, room: f64) -> f64 {
+        let computed = self.computed(load.prompt.mean, load);
+        let n_prompts = if computed > 0.0 { prompt_tokens / computed } else { 0.0 };
+        let steps_of_a_prompt = (computed / room).ceil().max(1.0);
+        let most_tokens = if n_prompts * steps_of_a_prompt < 0.01 {
+            0.0
+        } else {
+            let variance = n_prompts * computed * computed * (1.0 + load.prompt.variation.powi(2));
+            (prompt_tokens + Z99 * variance.sqrt()).max(computed).min(room)
+        };
+        self.step_s(most_running, most_tokens, load)
+    }
+
+    /// The highest rate of requests with these lengths at which the targets are met; 0 if none is.
+    ///
+    /// # Errors
+    /// When a number makes no sense.
+    pub fn highest_rate(&self, load: &Load, targets: &Targets) -> Result<f64, PlanError> {
+        self.check()?;
+        load.at(1.0).check()?;
+        for (name, target) in [("first token", targets.first_token_s), ("gap", targets.gap_s)] {
+            target.map(|target| positive(&format!("the target of the {name}"), target)).transpose()?;
+        }
+        let meets = |rate: f64| self.steady(&load.at(rate)).is_ok_and(|steady| steady.meets(targets));
+        // A pass of one sequence takes some time, so that no rate is higher than all slots allow.
+        let (mut low, mut high) = (0.0, 1e-3);
+        while meets(high) && high < 1e9 {
+            (low, high) = (high, high * 2.0);
+        }
+        for _ in 0..RATE_HALVINGS {
+            let middle = (low + high) / 2.0;
+            if meets(middle) { low = middle } else { high = middle }
+        }
+        Ok(low)
+    }
+}

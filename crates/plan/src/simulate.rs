@@ -1,0 +1,308 @@
+//! A fleet under the virtual clock of `throng-sim`, with the product's own scheduler and router: what the
+//! closed forms cannot say, such as queues behind bursts and lost replicas.
+//!
+//! Of a large fleet a few replicas are simulated with their part of the load. Several runs with other seeds
+//! tell how far the result is off.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_core::engine::EngineConfig;
+use throng_core::fleet::routing::Policy;
+use throng_core::scheduling::batch::BLOCK_TOKENS;
+use throng_core::scheduling::executor::ExecutorCapacity;
+use throng_core::scheduling::scheduler::{SchedulerConfig, SpeculationMethod};
+use throng_core::time::{Nanos, Timestamp};
+use throng_core::timeline::latency::{LatencyHistogram, LatencySummary, Objective};
+use throng_sim::SimError;
+use throng_sim::distribution::Distribution;
+use throng_sim::fleet::{Fault, FleetConfig, ReplicaConfig, SpeculationConfig};
+use throng_sim::outcome::{Observer, ReplicaSample, RequestOutcome};
+use throng_sim::report::{Report, ReportBuilder};
+use throng_sim::simulation::Simulation;
+use throng_sim::sweep;
+use throng_sim::workload::{ArrivalProcess, OpenLoop, RequestShape};
+
+use crate::error::{PlanError, positive};
+use crate::load::{Length, Load};
+use crate::replica::Replica;
+
+/// Token ids of a simulated model, which no duration depends on.
+const VOCABULARY: u32 = 32_000;
+
+/// Replicas that are simulated of a larger fleet.
+const MAX_SIMULATED: u64 = 8;
+
+/// Most simulated seconds of one run.
+const MAX_SECONDS: f64 = 86_400.0;
+
+/// Part of a run at its beginning of which the requests do not count.
+const WARM_UP_SHARE: f64 = 0.1;
+
+/// Percentiles of distributions.
+pub const PERCENTILES: [f64; 13] =
+    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0];
+
+/// Points of a timeline.
+const TIMELINE_POINTS: f64 = 120.0;
+
+/// What is simulated.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Seconds of one run.
+    pub seconds: f64,
+    /// Runs with different seeds; at least 1.
+    pub n_runs: u32,
+    /// Seed of the first run.
+    pub seed: u64,
+    /// The router's policy.
+    pub policy: Policy,
+    /// Replicas that are lost in the middle of a run, and do not come back.
+    pub n_lost: u64,
+    /// Milliseconds between two tokens that prompts may lengthen a step to; none: as the product's default.
+    pub inter_token_target_ms: Option<u32>,
+    /// Threads that runs are spread over. No result depends on it.
+    pub n_threads: usize,
+}
+
+/// A point of a timeline: the state of all simulated replicas.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct TimelinePoint {
+    /// Seconds since the beginning.
+    pub at_s: f64,
+    /// Requests that wait.
+    pub n_waiting: f64,
+    /// Sequences that run.
+    pub n_running: f64,
+    /// Share of the memory for keys and values that sequences hold.
+    pub cache_share: f64,
+    /// Share of the time in steps.
+    pub busy_share: f64,
+}
+
+/// A distribution, as values at [`PERCENTILES`] in milliseconds.
+pub type Percentiles = Vec<f64>;
+
+/// Results of some runs.
+#[derive(Debug, Clone)]
+pub struct Simulated {
+    /// Replicas that were simulated.
+    pub n_replicas: u64,
+    /// Replicas that they stand for.
+    pub of_replicas: u64,
+    /// Runs.
+    pub n_runs: u32,
+    /// Seconds in which requests of a run arrive.
+    pub seconds: f64,
+    /// Output tokens of the first run for each of its seconds after the warm-up, of the simulated replicas.
+    pub output_tokens_per_s: f64,
+    /// The report of the first run.
+    pub report: Report,
+    /// First-token times of the first run.
+    pub first_token: Percentiles,
+    /// Gaps of the first run.
+    pub gaps: Percentiles,
+    /// Times to the end of answers of the first run.
+    pub answers: Percentiles,
+    /// Timeline of the first run.
+    pub timeline: Vec<TimelinePoint>,
+    /// Mean over the runs of the 99th percentile of first-token times in milliseconds, and the largest
+    /// distance of a run from it in parts of it.
+    pub first_token_p99: (f64, f64),
+    /// The same of gaps.
+    pub gap_p99: (f64, f64),
+}
+
+/// An observer that keeps distributions beside the report.
+struct Watch {
+    report: ReportBuilder,
+    warm_up_ns: u64,
+    first_token: LatencyHistogram,
+    gaps: LatencyHistogram,
+    answers: LatencyHistogram,
+}
+
+impl Observer for Watch {
+    fn gap(&mut self, gap: Nanos) {
+        self.gaps.record(gap);
+        self.report.gap(gap);
+    }
+
+    fn ended(&mut self, outcome: &RequestOutcome) {
+        if outcome.sent_ns >= self.warm_up_ns {
+            outcome.latency.first_token.into_iter().for_each(|time| self.first_token.record(time));
+            self.answers.record(outcome.latency.end_to_end);
+        }
+        self.report.ended(outcome);
+    }
+
+    fn sampled(&mut self, sample: &ReplicaSample) {
+        self.report.sampled(sample);
+    }
+}
+
+/// Simulates `n_replicas` replicas under a load, which is that of all of them.
+///
+/// # Errors
+/// When a number makes no sense, or prompts are computed apart, which this simulation does not have.
+pub fn simulate(
+    replica: &Replica,
+    n_replicas: u64,
+    load: &Load,
+    settings: &Settings,
+) -> Result<Simulated, PlanError> {
+    load.check()?;
+    positive("replicas", n_replicas as f64)?;
+    positive("simulated seconds", settings.seconds)?;
+    if settings.seconds > MAX_SECONDS {
+        return Err(PlanError::value("simulated seconds", settings.seconds, "expected at most a day"));
+    }
+    let n_simulated = n_replicas.min(MAX_SIMULATED);
+    if settings.n_lost >= n_simulated && settings.n_lost > 0 {
+        return Err(PlanError::value("lost replicas", settings.n_lost, "expected fewer than are simulated"));
+    }
+    let part = load.at(load.requests_per_s * n_simulated as f64 / n_replicas as f64);
+    let seeds: Vec<u64> = (0..u64::from(settings.n_runs.max(1))).map(|run| settings.seed + run).collect();
+    let runs =
+        sweep::run(&seeds, settings.n_threads, |&seed| run(replica, n_simulated, &part, settings, seed));
+    let runs = runs.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| PlanError::Malformed {
+        what: "the simulation".to_owned(),
+        reason: error.to_string(),
+    })?;
+    let spread = |of: fn(&LatencySummary) -> f64, which: fn(&Report) -> &LatencySummary| {
+        let values: Vec<f64> = runs.iter().map(|(report, _)| of(which(report))).collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let most = values.iter().map(|value| (value - mean).abs()).fold(0.0, f64::max);
+        (mean, if mean > 0.0 { most / mean } else { 0.0 })
+    };
+    let first_token_p99 = spread(|summary| summary.p99_ms, |report| &report.first_token);
+    let gap_p99 = spread(|summary| summary.p99_ms, |report| &report.gap);
+    let (report, distributions) = runs.into_iter().next().expect("at least one run");
+    let [first_token, gaps, answers] = distributions;
+    let timeline = timeline(&report.samples, n_simulated);
+    Ok(Simulated {
+        n_replicas: n_simulated,
+        of_replicas: n_replicas,
+        n_runs: seeds.len() as u32,
+        seconds: settings.seconds,
+        // The report divides by a time that lasts until the last answer has ended.
+        output_tokens_per_s: report.output_tokens_per_second * report.duration_s
+            / (settings.seconds * (1.0 - WARM_UP_SHARE)),
+        report,
+        first_token,
+        gaps,
+        answers,
+        timeline,
+        first_token_p99,
+        gap_p99,
+    })
+}
+
+fn run(
+    replica: &Replica,
+    n_replicas: u64,
+    load: &Load,
+    settings: &Settings,
+    seed: u64,
+) -> Result<(Report, [Percentiles; 3]), SimError> {
+    let warm_up = Nanos::from(Duration::from_secs_f64(settings.seconds * WARM_UP_SHARE));
+    let duration = Nanos::from(Duration::from_secs_f64(settings.seconds));
+    let lanes = n_replicas as usize * replica.n_lanes as usize;
+    let mut fleet = FleetConfig::uniform(config(replica, load, settings), lanes);
+    fleet.gateway.policy = settings.policy;
+    fleet.sample_interval = Some(Nanos::from(Duration::from_secs_f64(settings.seconds / TIMELINE_POINTS)));
+    let workload = OpenLoop::new(
+        ArrivalProcess::Poisson { rate: load.requests_per_s },
+        shape(load, u64::from(replica.model.max_sequence_tokens)),
+        duration,
+        seed,
+    )?;
+    let half = Timestamp::from_ns(duration.0 / 2);
+    let kill = |replica| Fault::Kill { replica, at: half, restart_after: None };
+    let faults = (0..settings.n_lost as usize * replica.n_lanes as usize).map(kill).collect();
+    let mut watch = Watch {
+        report: ReportBuilder::new(Objective::default(), warm_up),
+        warm_up_ns: warm_up.0,
+        first_token: LatencyHistogram::default(),
+        gaps: LatencyHistogram::default(),
+        answers: LatencyHistogram::default(),
+    };
+    let totals = Simulation::new(fleet, Box::new(workload), seed)?.with_faults(faults)?.run(&mut watch)?;
+    let of = |histogram: &LatencyHistogram| {
+        let ms = |percent: f64| histogram.percentile(percent).map_or(0.0, |time| time.as_secs_f64() * 1e3);
+        PERCENTILES.iter().map(|&percent| ms(percent)).collect()
+    };
+    let distributions = [of(&watch.first_token), of(&watch.gaps), of(&watch.answers)];
+    Ok((watch.report.finish(totals), distributions))
+}
+
+/// One lane of a replica as the simulator has it.
+fn config(replica: &Replica, load: &Load, settings: &Settings) -> ReplicaConfig {
+    let lanes = f64::from(replica.n_lanes);
+    let n_tokens = replica.memory.n_tokens(&replica.model) / lanes;
+    let resident = replica.max_running(load) / lanes;
+    let max_batch_sequences = (resident.max(1.0) as u32).min(replica.batching.max_sequences);
+    let capacity = ExecutorCapacity {
+        n_blocks: (n_tokens / BLOCK_TOKENS as f64).min(f64::from(u32::MAX)) as u32,
+        max_batch_tokens: replica.batching.max_batch_tokens,
+        max_batch_sequences,
+        max_sequence_tokens: replica.model.max_sequence_tokens,
+        vocabulary_size: VOCABULARY,
+        n_state_slots: 0,
+        max_steps_in_flight: 1,
+        takes_whole_prompts: false,
+        takes_media: false,
+    };
+    let defaults = SchedulerConfig::default();
+    let scheduler = SchedulerConfig {
+        max_batch_tokens: replica.batching.max_batch_tokens,
+        max_batch_sequences,
+        inter_token_target_ms: settings.inter_token_target_ms.unwrap_or(defaults.inter_token_target_ms),
+        max_queued_requests: u32::MAX,
+        max_queued_tokens: u64::MAX,
+        speculation: SpeculationMethod::None,
+        ..defaults
+    };
+    let speculation = replica
+        .batching
+        .speculation
+        .map(|drafts| SpeculationConfig { n_drafts: drafts.n_drafts, acceptance: drafts.acceptance });
+    ReplicaConfig {
+        engine: EngineConfig { scheduler, ..EngineConfig::default() },
+        speculation,
+        ..ReplicaConfig::new(capacity, Arc::clone(&replica.cost))
+    }
+}
+
+/// Lengths of requests. The cached share of prompts is a prefix that all share.
+fn shape(load: &Load, max_tokens: u64) -> RequestShape {
+    let cached = load.prompt.mean * (load.cached_share + load.host_cached_share);
+    let own = Length { mean: (load.prompt.mean - cached).max(1.0), ..load.prompt };
+    let distribution = |length: Length| match length.sigma() {
+        sigma if sigma > 0.0 => Distribution::LogNormal { median: length.median(), sigma },
+        _ => Distribution::Constant(length.mean),
+    };
+    let shared_prefix = (cached as u64).min(max_tokens / 2) as u32;
+    RequestShape { shared_prefix, ..RequestShape::new(distribution(own), distribution(load.output)) }
+}
+
+/// Samples of all replicas at one time, taken together.
+fn timeline(samples: &[ReplicaSample], n_replicas: u64) -> Vec<TimelinePoint> {
+    let mut points: Vec<TimelinePoint> = Vec::new();
+    let mut last_ns = 0;
+    for at in samples.chunk_by(|a, b| a.at_ns == b.at_ns) {
+        let at_ns = at[0].at_ns;
+        let sum = |of: fn(&ReplicaSample) -> f64| at.iter().map(of).sum::<f64>();
+        let blocks = sum(|sample| f64::from(sample.total_blocks)).max(1.0);
+        let elapsed = (at_ns - last_ns).max(1) as f64 * n_replicas as f64;
+        points.push(TimelinePoint {
+            at_s: at_ns as f64 * 1e-9,
+            n_waiting: sum(|sample| f64::from(sample.n_waiting)),
+            n_running: sum(|sample| f64::from(sample.n_running)),
+            cache_share: sum(|sample| f64::from(sample.used_blocks)) / blocks,
+            busy_share: (sum(|sample| sample.busy.0 as f64) / elapsed).min(1.0),
+        });
+        last_ns = at_ns;
+    }
+    points
+}

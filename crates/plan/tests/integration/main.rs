@@ -1,0 +1,7 @@
+//! The tests of `throng-plan` as one program.
+
+mod figures;
+mod fleets;
+mod machines;
+mod models;
+mod operators;
