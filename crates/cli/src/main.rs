@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The format of the log: as a server's flags say, else text.
+/// Format of the log: from a server's flags, else text.
 fn log_format(line: &CommandLine) -> LineFormat {
     let chosen = match &line.command {
         None => line.serve.log_format,

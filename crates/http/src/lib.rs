@@ -1,4 +1,4 @@
-//! The HTTP server below the gateway: what knows sockets and HTTP, and bounds what clients can make it hold.
+//! The HTTP server below the gateway: sockets and HTTP, with limits on the memory that clients can occupy.
 //! Does not know models, keys, or the formats of any API.
 #![forbid(unsafe_code)]
 

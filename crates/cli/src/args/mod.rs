@@ -76,14 +76,14 @@ pub struct CommandLine {
 }
 
 impl CommandLine {
-    /// The command line with its help arranged and its version.
+    /// The command line with its version and with help in groups.
     pub fn described() -> clap::Command {
         let command = takes_negative_numbers(takes_underscores(Self::command()));
         help::arranged(command).version(version::version())
     }
 
-    /// Parses the command line of this process. If it is invalid, prints why and ends the process with status
-    /// 2.
+    /// Parses the command line of this process. Prints the error and ends the process with status 2 if the
+    /// command line is invalid.
     pub fn read() -> Self {
         let mut command = Self::described();
         let words = words_of(std::env::args_os());

@@ -27,7 +27,7 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    /// Nothing yet. Requests that are due within the warm-up do not count.
+    /// Creates the outcomes without a request. Requests that are due within the warm-up do not count.
     pub fn new(objective: Objective, warm_up: Nanos) -> Self {
         Self {
             latencies: LatencyStats::new(objective),
@@ -102,7 +102,7 @@ impl Outcomes {
 /// The report of a load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoadReport {
-    /// What was asked for.
+    /// Description of the offered load.
     pub offered: String,
     /// Time from the first request that counts to the last end.
     pub duration_s: f64,

@@ -1,4 +1,4 @@
-//! The endpoints to which lines of batches go, each answered by the handler that answers its route.
+//! Endpoints for lines of batches, each answered by the handler of its route.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) enum BatchEndpoint {
 }
 
 impl BatchEndpoint {
-    /// The endpoint of this path.
+    /// Endpoint with this path.
     pub fn of_path(path: &str) -> Option<Self> {
         Some(match path {
             "/v1/chat/completions" => Self::Chat,
@@ -43,7 +43,7 @@ impl BatchEndpoint {
         })
     }
 
-    /// In whose form its errors are written.
+    /// API whose form the errors have.
     pub fn dialect(self) -> &'static dyn Dialect {
         match self {
             Self::Messages => &Messages,
@@ -51,11 +51,10 @@ impl BatchEndpoint {
         }
     }
 
-    /// Answers a request of `tenant` that came with no connection. It is the least urgent one that there can
-    /// be.
+    /// Answers a request of `tenant` that came without a connection, with the lowest urgency.
     ///
     /// # Errors
-    /// The errors of the endpoint.
+    /// Errors of the endpoint.
     pub async fn answer(
         self,
         app: Arc<App>,

@@ -1,5 +1,5 @@
-//! Turns of kept conversations: what a request goes on with is gathered before it is read, and its response
-//! is kept before its client knows how it ended. Does not know routes.
+//! Turns of kept conversations: their history is read before the request is parsed, and the response is
+//! stored before its client gets the end. Does not know routes.
 
 mod background;
 mod lane_pasts;
@@ -42,17 +42,17 @@ pub(crate) struct Turn {
     tenant: String,
     parameters: StateParameters,
     context: TurnContext,
-    /// The kept responses of which all before it consists; `None` where a part of it is not kept.
+    /// Kept responses of the whole history; `None` if a part of it is not kept.
     kept: Option<Vec<KeptResponse>>,
-    /// Whether it has items of a conversation.
+    /// Whether the history has items of a conversation.
     has_conversation: bool,
-    /// The items of its input, once it was read.
+    /// Items of the input, once it was parsed.
     input: Mutex<Vec<Item>>,
-    /// Its request, where it is answered without its client.
+    /// Request of the turn, if it is answered without its client.
     request: Option<KeptRequest>,
-    /// Where its connection remembers the response, if it came as a message.
+    /// WebSocket message of the turn, if it came as one; its connection keeps the response.
     message: Option<MessageTurn>,
-    /// Bytes of all that comes before its own items, and of its body.
+    /// Bytes of the history and of the body.
     n_bytes: usize,
     _memory: Reservation,
 }
@@ -69,11 +69,11 @@ pub(crate) struct MessageTurn {
 }
 
 impl Turn {
-    /// The turn that a body asks for; `None` where nothing is kept and nothing is gone on with.
+    /// The turn of a body; `None` if nothing is stored for it and it continues no conversation.
     ///
     /// # Errors
-    /// 4xx for what is not kept for this tenant or needs a store that is absent; 503 where the store does not
-    /// answer.
+    /// 4xx for objects that are not kept for this tenant, or if they need a store that is absent; 503 when
+    /// the store does not answer.
     pub async fn of(app: &App, caller: &Caller, body: &Bytes) -> Result<Option<Arc<Self>>, ApiError> {
         // What excludes each other is refused when the body is read as a whole.
         let is_one =
@@ -101,7 +101,7 @@ impl Turn {
     /// The turn that a message of a connection asks for.
     ///
     /// # Errors
-    /// The errors of [`Self::of`].
+    /// Errors of [`Self::of`].
     pub async fn of_message(
         app: &App,
         caller: &Caller,
@@ -153,7 +153,7 @@ impl Turn {
     /// The turn of a response whose process has died.
     ///
     /// # Errors
-    /// The errors of [`Self::of`].
+    /// Errors of [`Self::of`].
     async fn of_orphan(
         app: &App,
         responses: Responses,
@@ -178,7 +178,7 @@ impl Turn {
         self.responses.as_ref().ok_or_else(ApiError::nothing_kept)
     }
 
-    /// Reads the request of the turn.
+    /// Parses the request of the turn.
     ///
     /// # Errors
     /// A 400 that names the parameter.
@@ -187,18 +187,18 @@ impl Turn {
         Ok(self.keep_input(read))
     }
 
-    /// Notes the items of a request that was read. Returns the request.
+    /// Keeps the items of a parsed request, and returns the request.
     pub fn keep_input(&self, (request, items): (Request, Vec<Item>)) -> Request {
         *self.input.lock().unwrap_or_else(PoisonError::into_inner) = items;
         request
     }
 
-    /// The way in which its request is read.
+    /// Parser of the request.
     pub fn reader(&self) -> fn(&[u8], &ReadOptions) -> Result<CreateRequest, ApiError> {
         if self.message.is_some() { CreateRequest::parse_message } else { CreateRequest::parse }
     }
 
-    /// Reads the request to make the conversation short.
+    /// Parses a request for the compaction of the conversation.
     ///
     /// # Errors
     /// The same.
@@ -206,15 +206,15 @@ impl Turn {
         CreateRequest::parse(body, options)?.into_compaction(&self.context)
     }
 
-    /// Whether it is answered without its client.
+    /// Whether the turn is answered without its client.
     pub fn is_background(&self) -> bool {
         self.parameters.is_background
     }
 
-    /// Keeps the response if it has ended.
+    /// Stores the response if it has ended.
     ///
     /// # Errors
-    /// 404 where its conversation was deleted meanwhile, 503 where the store does not answer.
+    /// 404 if its conversation was deleted meanwhile, 503 when the store does not answer.
     pub async fn keep(&self) -> Result<(), ApiError> {
         let Some(response) = self.context.slot.take_finished() else { return Ok(()) };
         if response.has_failed {
@@ -260,15 +260,15 @@ impl Turn {
         }
     }
 
-    /// The events of its response, which is answered without its client.
+    /// Streams the events of the response, which is answered without its client.
     ///
     /// # Errors
-    /// 503 where the store does not answer.
+    /// 503 when the store does not answer.
     pub async fn tail(&self, app: &Arc<App>) -> Result<Response, ApiError> {
         tail(app, self.responses()?.clone(), self.tenant.clone(), self.id().to_owned(), None).await
     }
 
-    /// The responses before this one, the oldest first.
+    /// Ids of the responses before the next one, the oldest first.
     fn ancestors_of_next(&self) -> Vec<String> {
         self.kept.iter().flatten().map(|kept| kept.id.clone()).collect()
     }

@@ -1,5 +1,5 @@
-//! Responses whose process has died while it answered them: another one of the same store answers them. Does
-//! not know how.
+//! Responses whose process has died while generating them: another process of the same store answers them.
+//! Does not generate them itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -24,14 +24,14 @@ use crate::kept::tenant_of;
 use crate::rejection::memory_full;
 use throng_api::{ApiError, ReadOptions};
 
-/// Interval at which is looked for such responses.
+/// Interval at which such responses are searched for.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-/// A process without a sign of life for this long has died.
+/// Time without renewal of the claim after which a process counts as dead.
 const DEAD_AFTER: Duration = Duration::from_secs(6);
-/// Most responses that are looked at at a time.
+/// Maximum number of responses that are checked at a time.
 const MAX_SEEN: usize = 1_000;
 
-/// When the last sign of life of a response's process was seen first, by the number of the response.
+/// For each response, the last renewal of its claim and the time at which that was first seen.
 type Seen = BTreeMap<u64, (Option<ClaimBeat>, Instant)>;
 
 /// Answers responses whose process has died, as long as the server lives.

@@ -1,5 +1,5 @@
-//! Kept responses: what was asked and answered, as items, and what goes on from them. Does not know how
-//! answers are generated.
+//! Kept responses: inputs and outputs as items, and their continuation. Does not know how answers are
+//! generated.
 
 mod background;
 mod recent;
@@ -21,13 +21,13 @@ use crate::conversations::Conversations;
 use crate::fault::api_error;
 use crate::now_unix_s;
 
-/// Most turns that a response goes back.
+/// Maximum number of turns before a response.
 const MAX_TURNS: usize = 1_000;
-/// Most bytes of the kept turns of a conversation.
+/// Maximum bytes of the kept turns of a conversation.
 const MAX_HISTORY_BYTES: usize = 32 << 20;
-/// Responses that are read at a time.
+/// Number of responses that are read at a time.
 const READS_AT_A_TIME: usize = 4;
-/// Most references to kept items in one input.
+/// Maximum number of references to kept items in one input.
 const MAX_REFERENCES: usize = 1_000;
 
 /// The responses of all tenants.
@@ -42,36 +42,36 @@ pub struct Responses {
 /// A kept response.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ResponseRecord {
-    /// The response object, as its client was told it.
+    /// Response object as sent to the client.
     pub response: Box<RawValue>,
-    /// The items of its input, references resolved.
+    /// Items of the input, with references resolved.
     pub input: Vec<Item>,
-    /// The items of its output.
+    /// Items of the output.
     pub output: Vec<Item>,
-    /// The response that it went on from.
+    /// Id of the response that it continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
-    /// The responses before that one, the oldest first: a turn reads all of them at once.
+    /// Ids of the responses before that one, the oldest first, so that a turn reads all of them at once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ancestors: Vec<String>,
-    /// The conversation that it belongs to.
+    /// Id of the conversation that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<String>,
-    /// Its request, while it is being answered without its client.
+    /// Request, while it is answered without its client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<KeptRequest>,
 }
 
-/// Origin of the conversation that a request goes on with.
+/// Kept part of the conversation that a request continues.
 #[derive(Debug)]
 pub struct Gathered {
-    /// Parameters with which the request is read.
+    /// Context for parsing the request.
     pub context: TurnContext,
-    /// The kept responses of which it consists, the oldest first; `None` where a part of it is not kept.
+    /// Kept responses of the conversation, the oldest first; `None` if a part of it is not kept.
     pub kept: Option<Vec<KeptResponse>>,
-    /// Whether it has items of a conversation.
+    /// Whether there are items of a conversation object.
     pub has_conversation: bool,
-    /// Bytes of all that was read.
+    /// Bytes of all objects read.
     pub n_bytes: usize,
 }
 
@@ -104,20 +104,21 @@ impl Gathered {
 }
 
 impl ResponseRecord {
-    /// The items before the response of its conversation, with its own.
+    /// The items before the response, followed by its own.
     fn items(self) -> impl Iterator<Item = Item> {
         self.input.into_iter().chain(self.output)
     }
 }
 
 impl Responses {
-    /// Keeps responses in `store` for `retention`, without one for ever, and the recent ones in memory too.
+    /// Creates the store of responses, which are kept for `retention`, or for ever without it, and the recent
+    /// ones in memory too.
     pub fn new(store: Arc<dyn Store>, recent: Arc<RecentPasts>, retention: Option<Duration>) -> Self {
         let conversations = Conversations::new(store.clone());
         Self { store, conversations, recent, retention }
     }
 
-    /// The conversations beside them.
+    /// The store of conversations.
     pub fn conversations(&self) -> &Conversations {
         &self.conversations
     }
@@ -143,10 +144,10 @@ impl Responses {
         Ok(record.map(|record| (object, record)))
     }
 
-    /// The kept part of the conversation that a request goes on with. What is in memory of it is `past`.
+    /// Reads the kept part of the conversation that a request continues; `past` is the part in memory.
     ///
     /// # Errors
-    /// 4xx for what is not kept for this tenant, 503 where the store does not answer.
+    /// 4xx for objects that are not kept for this tenant, 503 when the store does not answer.
     pub async fn gather(
         &self,
         tenant: &str,
@@ -198,7 +199,7 @@ impl Responses {
         Ok(Gathered { context, kept, has_conversation, n_bytes })
     }
 
-    /// The conversation up to the end of a kept response: from memory, where nothing of it has changed.
+    /// The conversation up to the end of a kept response, from memory if it has not changed.
     async fn past(&self, tenant: &str, previous: &str) -> Result<Past, ApiError> {
         if let Some(past) = self.recent.find(tenant, previous) {
             if self.still_holds(tenant, &past).await? {
@@ -211,7 +212,7 @@ impl Responses {
         Ok(past)
     }
 
-    /// Whether all responses of a conversation are as they were.
+    /// Whether all responses of a conversation are unchanged.
     async fn still_holds(&self, tenant: &str, past: &Past) -> Result<bool, ApiError> {
         let Some(kept) = &past.kept else { return Ok(false) };
         let ids: Vec<&str> = kept.iter().map(|kept| kept.id.as_str()).collect();
@@ -219,7 +220,7 @@ impl Responses {
         Ok(now.into_iter().eq(kept.iter().map(|kept| Some(kept.version))))
     }
 
-    /// The same from the store.
+    /// Reads the conversation up to the end of a response from the store.
     async fn read_past(&self, tenant: &str, previous: &str) -> Result<Past, ApiError> {
         let mut n_bytes = 0;
         let (version, newest) = self.turn(tenant, previous, &mut n_bytes).await?;
@@ -257,7 +258,7 @@ impl Responses {
         Ok(Past { history, kept: Some(kept), has_conversation, n_bytes })
     }
 
-    /// A response that another one goes on from.
+    /// Reads a response that another one continues, with its version.
     async fn turn(
         &self,
         tenant: &str,
@@ -289,10 +290,10 @@ impl Responses {
         Ok(items)
     }
 
-    /// Keeps a response with what it was asked, and adds its items to its conversation: both or nothing.
+    /// Stores a response with its input, and adds its items to its conversation, in one transaction.
     ///
     /// # Errors
-    /// 404 for a conversation that was deleted meanwhile, 503 where the store does not answer.
+    /// 404 if the conversation was deleted meanwhile, 503 when the store does not answer.
     pub async fn keep(
         &self,
         tenant: &str,
@@ -335,10 +336,10 @@ impl Responses {
         Ok(written.first().map_or(1, |written| written.version))
     }
 
-    /// A kept response.
+    /// Reads a response.
     ///
     /// # Errors
-    /// 404 for one that is not kept, 503 where the store does not answer.
+    /// 404 if it is not kept, 503 when the store does not answer.
     pub async fn get(&self, tenant: &str, id: &str) -> Result<ResponseRecord, ApiError> {
         let found = self.object(tenant, id).await?;
         found.map(|(_, record)| record).ok_or_else(|| ApiError::response_not_found(id))
@@ -347,7 +348,7 @@ impl Responses {
     /// Deletes a response with its items and events.
     ///
     /// # Errors
-    /// 404 for one that is not kept, 503 where the store does not answer.
+    /// 404 if it is not kept, 503 when the store does not answer.
     pub async fn delete(&self, tenant: &str, id: &str) -> Result<(), ApiError> {
         let was_there = self.store.delete_object(&Self::key(tenant, id)).await.map_err(api_error)?;
         if was_there { Ok(()) } else { Err(ApiError::response_not_found(id)) }
@@ -359,7 +360,7 @@ fn history_too_long() -> ApiError {
     ApiError::invalid_value("previous_response_id", reason)
 }
 
-/// Whether an item of this id is among `items`.
+/// Whether an item with this id is in `items`.
 fn is_known_in<'a>(mut items: impl Iterator<Item = &'a Item>, id: &str) -> bool {
     items.any(|item| item.id() == id)
 }

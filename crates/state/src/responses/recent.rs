@@ -18,13 +18,13 @@ const ENTRY_BYTES: u64 = 512;
 /// A conversation up to the end of a response, in memory.
 #[derive(Debug, Clone)]
 pub struct Past {
-    /// Its items.
+    /// Items of the conversation.
     pub history: History,
     /// The kept responses that it consists of, the oldest first; `None` where a part of it is not kept.
     pub kept: Option<Vec<KeptResponse>>,
     /// Whether it has items of a conversation, which can be deleted without a change of any response.
     pub has_conversation: bool,
-    /// About as many bytes as its items have.
+    /// Approximate bytes of the items.
     pub n_bytes: usize,
 }
 

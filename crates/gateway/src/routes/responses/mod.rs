@@ -25,7 +25,7 @@ use crate::caller::Caller;
 use crate::rejection::Rejection;
 use crate::turns::tail;
 
-/// The kept responses of a caller.
+/// Kept responses of a caller.
 struct Mine {
     responses: Responses,
     tenant: String,

@@ -1,4 +1,4 @@
-//! Reads objects: one, a page of a kind, a page of all.
+//! Reads objects: one, a page of a kind, a page of all kinds.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ pub async fn object(pool: &AnyPool, key: &ObjectKey) -> Result<Option<StoredObje
         return Ok(None);
     }
     let sql = format!(concat!("SELECT {} FROM objects WHERE ", is_named!()), COLUMNS);
-    // Text of the program only.
+    // The SQL contains only constant text.
     let row = named(sqlx::query(AssertSqlSafe(sql)), key).fetch_optional(pool).await?;
     row.map_or(Ok(None), |row| object_of(&row))
 }
@@ -147,7 +147,7 @@ fn objects_of(rows: &[AnyRow]) -> Result<Vec<StoredObject>, StoreError> {
     rows.iter().filter_map(|row| object_of(row).transpose()).collect()
 }
 
-/// An object; none of a kind that only a newer version knows.
+/// Converts a row; `None` for a kind that only a newer version knows.
 fn object_of(row: &AnyRow) -> Result<Option<StoredObject>, StoreError> {
     let kind: String = row.try_get(2)?;
     let Some(kind) = ObjectKind::of_name(&kind) else { return Ok(None) };

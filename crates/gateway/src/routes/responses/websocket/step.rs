@@ -35,9 +35,9 @@ pub(super) enum Step {
 pub(super) struct Answering {
     lane: Lane,
     events: Body,
-    /// Bytes that have come of events that are not told yet.
+    /// Received bytes of events that were not sent yet.
     waiting: BytesMut,
-    /// How many of these are of an event whose end has not come.
+    /// Number of these bytes that belong to an incomplete event.
     n_scanned: usize,
     memory: Reservation,
 }
