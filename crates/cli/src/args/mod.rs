@@ -10,7 +10,6 @@ mod help;
 mod inspect;
 mod keys;
 mod launch;
-mod load;
 mod local;
 mod model_length;
 mod network;
@@ -41,7 +40,10 @@ use values::{model_place, parse_bytes, parse_isa, parse_variables};
 
 pub use adapters::{AdapterArgs, LoraModule};
 pub use batch::BatchArgs;
-pub use bench::{BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs};
+pub use bench::{
+    BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs, BenchServerArgs, LoadKind, LoadTargetArgs,
+    ReplayArgs, TraceArgs, TraceCommand, TraceProfileArgs,
+};
 pub use fleet::{FleetArgs, FleetCommand, GatewayArgs, WorkerArgs};
 pub use foreign::ForeignArgs;
 pub use inspect::{InspectArgs, PullArgs};
@@ -50,9 +52,6 @@ pub use keys::{
     UsageArgs, UsageBy,
 };
 pub use launch::{Agent, LaunchArgs};
-pub use load::{
-    BenchServerArgs, LoadKind, LoadTargetArgs, ReplayArgs, TraceArgs, TraceCommand, TraceProfileArgs,
-};
 pub use local::{CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, ModelsCommand, RemoveArgs};
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
