@@ -17,7 +17,6 @@ mod observability;
 mod plan;
 mod recommended;
 mod terminal;
-mod tools;
 mod values;
 mod version;
 mod words;
@@ -52,14 +51,16 @@ pub use keys::{
     UsageArgs, UsageBy,
 };
 pub use launch::{Agent, LaunchArgs};
-pub use local::{CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, ModelsCommand, RemoveArgs};
+pub use local::{
+    CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, ModelsCommand, RemoveArgs, ToolArgs,
+    ToolServersArgs, ToolsArgs, ToolsCommand,
+};
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
 pub use observability::{ExplainArgs, ObservabilityArgs};
 pub use plan::{CalibrateArgs, PlanArgs, PlanFleetArgs, PlanGoal, PlanLoadArgs, PlanPrefill};
 pub use recommended::{GenerationConfigSource, RecommendedSampling};
 pub use terminal::{ChatArgs, GenerateArgs, RunArgs, SamplingArgs};
-pub use tools::{ToolArgs, ToolServersArgs, ToolsArgs, ToolsCommand};
 pub use values::{LogFormat, Variables, bytes_of, check_variables};
 pub use words::is_path;
 
