@@ -58,6 +58,12 @@ pub const ANSWER_TOKENS: RangeInclusive<u32> = 1..=u32::MAX;
 pub const BENCH_TOKENS: RangeInclusive<u32> = 1..=1 << 24;
 /// Seconds that a calibration measures.
 pub const CALIBRATION_S: RangeInclusive<u64> = 1..=86_400;
+/// Requests of a load on their way at a time: each takes a connection.
+pub const LOAD_IN_FLIGHT: RangeInclusive<usize> = 1..=65_536;
+/// Replicas of a simulated fleet.
+pub const SIMULATED_REPLICAS: RangeInclusive<usize> = 1..=10_000;
+/// Bytes of keys and values of a token.
+pub const KV_BYTES_PER_TOKEN: RangeInclusive<u64> = 1..=1 << 30;
 /// Lines of a batch that are answered at a time.
 pub const BATCH_LINES: RangeInclusive<usize> = 1..=4096;
 /// Batches that are answered at a time.
@@ -107,6 +113,18 @@ fn describe<T: Display>(range: &RangeInclusive<T>) -> String {
 pub fn probability(text: &str) -> Result<f32, String> {
     let read = text.trim().parse().ok().filter(|p| *p > 0.0f32 && *p <= 1.0);
     read.ok_or_else(|| "must be a number above 0 and at most 1".to_owned())
+}
+
+/// Parses a number above 0.
+pub fn positive(text: &str) -> Result<f64, String> {
+    let read = text.trim().parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0);
+    read.ok_or_else(|| "must be a number above 0".to_owned())
+}
+
+/// Parses a number of at least 0.
+pub fn not_negative(text: &str) -> Result<f64, String> {
+    let read = text.trim().parse().ok().filter(|x: &f64| x.is_finite() && *x >= 0.0);
+    read.ok_or_else(|| "must be a number of at least 0".to_owned())
 }
 
 /// Parses a name that a model is served under.

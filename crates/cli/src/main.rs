@@ -6,7 +6,7 @@ use anyhow::Result;
 use throng_cli::args::{Command, CommandLine, LogFormat};
 use throng_cli::commands::{
     batch, bench, calibrate, chat, config, explain, fleet, gateway, generate, handover, inspect, keys,
-    launch, models, plan, pull, run, serve, shell, store, usage, worker,
+    launch, models, plan, pull, replay, run, serve, shell, store, tools, trace, usage, worker,
 };
 use throng_cli::error_chain::in_full;
 use throng_cli::process::line_queue::LineFormat;
@@ -73,8 +73,11 @@ fn run(line: CommandLine) -> Result<()> {
             Some(Command::Bench(arguments)) => bench::run(&arguments).await,
             Some(Command::Plan(arguments)) => plan::run(&arguments),
             Some(Command::Calibrate(arguments)) => calibrate::run(&arguments).await,
+            Some(Command::Replay(arguments)) => replay::run(&arguments).await,
+            Some(Command::Trace(arguments)) => trace::run(&arguments),
             Some(Command::Keys(arguments)) => keys::run(&arguments).await,
             Some(Command::Usage(arguments)) => usage::run(&arguments).await,
+            Some(Command::Tools(arguments)) => tools::run(&arguments).await,
             Some(Command::Config(arguments)) => config::run(&arguments),
             Some(Command::Handover(arguments)) => handover::run(&arguments),
             Some(Command::Explain(arguments)) => explain::run(&arguments),

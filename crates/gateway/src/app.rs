@@ -1,11 +1,11 @@
 //! What all requests share: the configuration, the models, the keys, the metrics. Does not know HTTP.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throng_api::ApiError;
 use throng_core::fleet::health::State as Health;
-use throng_fleet::replica::{Link, Links, Replica, Replicas, Status};
+use throng_fleet::replica::{FleetRecording, Link, Links, Replica, Replicas, Status};
 use throng_fleet::upstream::{UpstreamModel, UpstreamModels, UpstreamReplica};
 use throng_http::Phase;
 use throng_http::memory::MemoryBudget;
@@ -35,6 +35,7 @@ use throng_metering::metrics::{
     ProcessFacts, SharingStats,
 };
 use throng_metering::observation::RecentRequests;
+use throng_tools::Toolbox;
 
 /// Large answers that are written at a time.
 const MAX_WRITTEN_ANSWERS: usize = 2;
@@ -70,6 +71,10 @@ pub(crate) struct Shared {
     pub ending: Arc<Notify>,
     /// Models that come and go while the server runs.
     pub on_demand: Option<Arc<OnDemandModels>>,
+    /// Tools that are called for clients, where some are configured.
+    pub tools: Option<Arc<Toolbox>>,
+    /// The recording that is told of requests for workers, once there is one.
+    pub recording: Arc<OnceLock<FleetRecording>>,
 }
 
 impl Shared {
@@ -89,7 +94,7 @@ impl Shared {
         let phase = watch::Sender::new(Phase::Serving);
         let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
         let (workers, upstreams, ending, moderation) = Default::default();
-        let (disk, on_demand) = (None, None);
+        let (disk, on_demand, tools, recording) = (None, None, None, Arc::default());
         Self {
             memory,
             phase,
@@ -105,6 +110,8 @@ impl Shared {
             recent,
             ending,
             on_demand,
+            tools,
+            recording,
         }
     }
 }
@@ -158,6 +165,8 @@ pub(crate) struct App {
     pub observed: Observed,
     /// Phase of the server on its way to its end.
     pub lifecycle: Lifecycle,
+    /// Tools that are called for clients, where some are configured.
+    pub tools: Option<Arc<Toolbox>>,
 }
 
 /// The models, and who computes them.
@@ -169,6 +178,8 @@ pub(crate) struct Models {
     pub upstreams: Arc<UpstreamModels>,
     /// The workers of the fleet.
     pub workers: Arc<Links>,
+    /// The recording that is told of requests for workers, once there is one.
+    pub recording: Arc<OnceLock<FleetRecording>>,
     /// Models that come and go while the server runs.
     pub on_demand: Option<Arc<OnDemandModels>>,
     /// Names that stand for models.
@@ -233,6 +244,8 @@ impl App {
             recent,
             ending,
             on_demand,
+            tools,
+            recording,
         } = shared;
         let members = FleetMembers { workers: workers.clone(), engines: upstreams.clone() };
         let router = Arc::new(Router::of_fleet(members));
@@ -267,10 +280,11 @@ impl App {
         let aliases = Aliases::new(&config.routing.aliases, &metrics.aliases);
         Self {
             policy: Policy { keys, limits, ledger, moderation, cache, response_retention },
-            models: Models { router, upstreams, workers, on_demand, aliases, loading },
+            models: Models { router, upstreams, workers, recording, on_demand, aliases, loading },
             work: Work { turns, writing, memory },
             observed: Observed { metrics, recent, ignored: IgnoredLog::default() },
             lifecycle: Lifecycle { phase, ending, started_unix_s: now_unix_s() },
+            tools,
             config,
         }
     }
@@ -278,7 +292,8 @@ impl App {
     /// Serves a model that others compute.
     pub fn add_remote(&self, served: ServedModel, first: Arc<dyn Replica>) -> Route {
         let counters = self.observed.metrics.of_model(&ModelLabels::of_model(served.id()));
-        let replicas = Replicas::remote(&self.config.routing.settings());
+        let recording = self.models.recording.get().cloned();
+        let replicas = Replicas::remote(&self.config.routing.settings()).recorded(recording);
         replicas.add(first);
         let route = Route::new(Arc::new(ModelEntry::new(served, counters, &self.config)), replicas);
         self.models.router.add(route.clone());

@@ -50,7 +50,8 @@
 //! ```
 //!
 //! A module imports only from modules above it: `error`, `distribution`, `cost`, `event_queue`, `workload`,
-//! `fleet`, `outcome`, `report`, `simulation`; `sweep` runs several of them on threads.
+//! `profile`, `recording`, `fleet`, `outcome`, `report`, `simulation`; `sweep` runs several of them on
+//! threads.
 #![forbid(unsafe_code)]
 
 pub mod cost;
@@ -59,6 +60,7 @@ mod error;
 mod event_queue;
 pub mod fleet;
 pub mod outcome;
+pub mod profile;
 pub mod recording;
 pub mod report;
 pub mod simulation;

@@ -5,6 +5,8 @@ use throng_core::request::TokenId;
 use throng_core::time::{Nanos, Timestamp};
 use throng_core::timeline::latency::RequestLatency;
 
+use crate::workload::TimedRequest;
+
 /// Reason why a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -137,6 +139,10 @@ pub struct Totals {
 
 /// Receiver of what happens in a run. Each method has an empty default body.
 pub trait Observer {
+    /// A client sends a request for the first time.
+    fn sent(&mut self, _number: u64, _timed: &TimedRequest) {}
+    /// A client will ask again: the answer begins anew.
+    fn retried(&mut self, _number: u64) {}
     /// A token comes to its client. `index` counts the tokens of the answer from 0.
     fn token(&mut self, _number: u64, _index: u32, _token: TokenId, _at: Timestamp) {}
     /// The gap between this token of an answer and the one before, at the client.

@@ -29,6 +29,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("throng-cache", &["throng-core", "throng-fleet", "throng-text", "throng-wire"]),
     ("throng-state", &["throng-api", "throng-core", "throng-store"]),
+    ("throng-tools", &["throng-api", "throng-core"]),
     (
         "throng-metering",
         &["throng-api", "throng-cache", "throng-core", "throng-fleet", "throng-http", "throng-store"],
@@ -46,6 +47,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-text",
             "throng-state",
             "throng-store",
+            "throng-tools",
             "throng-wire",
         ],
     ),
@@ -67,6 +69,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-gateway",
             "throng-state",
             "throng-store",
+            "throng-tools",
             "throng-wire",
         ],
     ),

@@ -11,7 +11,7 @@ use throng_core::request::FinishReason;
 pub use shape::{AnswerShape, LogprobBytes};
 pub use tally::{Moments, Tally, TokenCounts};
 pub use timings::Timings;
-pub use whole::{Answer, Call, Choice, PromptReport};
+pub use whole::{Answer, Call, Choice, PastTurn, PromptReport};
 
 use crate::error::ApiError;
 
@@ -47,6 +47,8 @@ pub enum AnswerEvent {
         /// How it ended.
         end: ChoiceEnd,
     },
+    /// Something of the tools that the server calls between turns of the model; only where the API has such.
+    Served(ServedEvent),
     /// The tokens of the whole request, in place of those that its events were counted to have.
     Usage(TokenCounts),
     /// The request failed as a whole.
@@ -75,6 +77,57 @@ pub enum Delta {
         call_idx: u32,
         /// The piece.
         fragment: String,
+    },
+}
+
+/// Event of the tools that the server calls.
+#[derive(Debug)]
+pub enum ServedEvent {
+    /// The model's turn ended with calls that the server runs. It goes on when these have ended.
+    TurnEnded {
+        /// What had been held back.
+        deltas: Vec<Delta>,
+        /// How the turn ended.
+        end: ChoiceEnd,
+    },
+    /// A call that the server ran has ended.
+    CallEnded {
+        /// Number of the call in its turn.
+        call_idx: u32,
+        /// What came of it.
+        result: Result<String, CallFailure>,
+    },
+    /// The next turn of the model began.
+    TurnBegan {
+        /// Tokens of its prompt.
+        n_prompt_tokens: u64,
+    },
+}
+
+/// The failure of a call that the server ran.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum CallFailure {
+    /// The tool's server refused it.
+    #[error("{message}")]
+    Protocol {
+        /// JSON-RPC's code.
+        code: i64,
+        /// The reason.
+        message: String,
+    },
+    /// The tool ran and failed.
+    #[error("it failed: {content}")]
+    Execution {
+        /// Its output.
+        content: serde_json::Value,
+    },
+    /// The call has no answer.
+    #[error("{message}")]
+    Unanswered {
+        /// The status of HTTP that fits.
+        status: u16,
+        /// The reason.
+        message: String,
     },
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::AnswerEvent;
+use super::{AnswerEvent, ServedEvent};
 
 /// Tokens of a whole request, as its engine counts them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Tally {
                 self.output += 1;
                 self.reasoning += u64::from(*is_reasoning);
             }
-            AnswerEvent::Finished { end, .. } => {
+            AnswerEvent::Finished { end, .. } | AnswerEvent::Served(ServedEvent::TurnEnded { end, .. }) => {
                 let timing = &end.timing;
                 self.moments.add(timing.first_step, timing.first_token, timing.last_token);
             }
@@ -54,7 +54,8 @@ impl Tally {
                 let TokenCounts { prompt, cached, output, reasoning } = *counts;
                 *self = Self { prompt, cached, output, reasoning, moments: self.moments };
             }
-            AnswerEvent::Failed(_) => {}
+            AnswerEvent::Served(ServedEvent::TurnBegan { n_prompt_tokens }) => self.prompt += n_prompt_tokens,
+            AnswerEvent::Served(ServedEvent::CallEnded { .. }) | AnswerEvent::Failed(_) => {}
         }
     }
 }

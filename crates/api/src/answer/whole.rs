@@ -5,7 +5,7 @@ use std::mem::{size_of, size_of_val};
 use throng_core::fleet::replica::TokenReport;
 use throng_core::request::TokenId;
 
-use super::{AnswerEvent, ChoiceEnd, Delta, Tally};
+use super::{AnswerEvent, CallFailure, ChoiceEnd, Delta, ServedEvent, Tally};
 
 /// A whole answer.
 #[derive(Debug)]
@@ -14,10 +14,21 @@ pub struct Answer {
     pub prompts: Vec<PromptReport>,
     /// Choices in order of their numbers.
     pub choices: Vec<Choice>,
+    /// Turns of the model before the last one, where the server ran calls between them.
+    pub turns: Vec<PastTurn>,
     /// Its usage.
     pub tally: Tally,
     n_text_bytes: usize,
     n_held: usize,
+}
+
+/// A turn of the model that was not the last one.
+#[derive(Debug)]
+pub struct PastTurn {
+    /// The turn.
+    pub choice: Choice,
+    /// What came of calls, by their numbers.
+    pub results: Vec<(u32, Result<String, CallFailure>)>,
 }
 
 /// What is known of a prompt.
@@ -66,7 +77,14 @@ impl Answer {
         prompts.resize_with(n_prompts, PromptReport::default);
         choices.resize_with(n_choices, Choice::default);
         let n_held = n_choices * size_of::<Choice>();
-        Self { prompts, choices, tally: Tally::new(n_prompt_tokens), n_text_bytes: 0, n_held }
+        Self {
+            prompts,
+            choices,
+            turns: Vec::new(),
+            tally: Tally::new(n_prompt_tokens),
+            n_text_bytes: 0,
+            n_held,
+        }
     }
 
     /// Takes in an event; [`AnswerEvent::Failed`] changes nothing.
@@ -90,7 +108,25 @@ impl Answer {
                 self.apply(choice_idx, deltas);
                 self.choices[choice_idx].end = Some(end);
             }
+            AnswerEvent::Served(event) => self.add_served(event),
             AnswerEvent::Usage(_) | AnswerEvent::Failed(_) => {}
+        }
+    }
+
+    fn add_served(&mut self, event: ServedEvent) {
+        match event {
+            ServedEvent::TurnEnded { deltas, end } => {
+                self.apply(0, deltas);
+                let choice = Choice { end: Some(end), ..std::mem::take(&mut self.choices[0]) };
+                self.turns.push(PastTurn { choice, results: Vec::new() });
+            }
+            ServedEvent::CallEnded { call_idx, result } => {
+                self.n_text_bytes += result.as_ref().map_or(0, String::len);
+                if let Some(turn) = self.turns.last_mut() {
+                    turn.results.push((call_idx, result));
+                }
+            }
+            ServedEvent::TurnBegan { .. } => {}
         }
     }
 

@@ -156,7 +156,10 @@ impl AnswerWriter for MessageWriter {
                 let usage = Usage::of_whole(&self.tally, self.view.has_timings);
                 push(&Event::MessageDelta { delta: self.end_of(Some(end), &self.tally), usage }, out);
             }
-            AnswerEvent::Prompt { .. } | AnswerEvent::Usage(_) | AnswerEvent::Failed(_) => {}
+            AnswerEvent::Prompt { .. }
+            | AnswerEvent::Served(_)
+            | AnswerEvent::Usage(_)
+            | AnswerEvent::Failed(_) => {}
         }
     }
 

@@ -12,6 +12,7 @@ mod objects;
 mod regions;
 mod residency;
 mod service;
+mod tools;
 
 use std::borrow::Cow;
 

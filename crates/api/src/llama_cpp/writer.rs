@@ -78,7 +78,10 @@ impl AnswerWriter for InfillWriter {
         let (deltas, end) = match event {
             AnswerEvent::Token { deltas, .. } => (deltas, None),
             AnswerEvent::Finished { deltas, end, .. } => (deltas, Some(end)),
-            AnswerEvent::Prompt { .. } | AnswerEvent::Usage(_) | AnswerEvent::Failed(_) => return,
+            AnswerEvent::Prompt { .. }
+            | AnswerEvent::Served(_)
+            | AnswerEvent::Usage(_)
+            | AnswerEvent::Failed(_) => return,
         };
         let text: String = deltas.iter().filter_map(|delta| delta.content()).collect();
         if !text.is_empty() {

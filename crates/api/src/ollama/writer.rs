@@ -118,7 +118,10 @@ impl AnswerWriter for Writer {
                 self.push_call(out);
                 self.end = Some(end);
             }
-            AnswerEvent::Prompt { .. } | AnswerEvent::Usage(_) | AnswerEvent::Failed(_) => {}
+            AnswerEvent::Prompt { .. }
+            | AnswerEvent::Served(_)
+            | AnswerEvent::Usage(_)
+            | AnswerEvent::Failed(_) => {}
         }
     }
 

@@ -17,6 +17,7 @@ use utoipa::openapi::schema::{
 };
 use utoipa::openapi::{ContentBuilder, InfoBuilder, OpenApiBuilder, Ref, RefOr, Required, ResponseBuilder};
 
+pub use self::operations::Method;
 use self::operations::{JSON, OPERATIONS, Operation};
 use crate::anthropic::batches::BATCH_FIELDS as MESSAGE_BATCH_FIELDS;
 use crate::field::{Field, Shape};
@@ -42,7 +43,11 @@ pub fn document() -> &'static str {
             .description(Some("Large language models for many users at once, behind OpenAI's API."))
             .build();
         let paths = OPERATIONS.iter().fold(PathsBuilder::new(), |paths, operation| {
-            let method = if operation.is_post { HttpMethod::Post } else { HttpMethod::Get };
+            let method = match operation.method {
+                Method::Get => HttpMethod::Get,
+                Method::Post => HttpMethod::Post,
+                Method::Delete => HttpMethod::Delete,
+            };
             paths.path(operation.path, PathItem::new(method, operation.describe()))
         });
         let document = OpenApiBuilder::new().info(info).paths(paths).components(Some(components().build()));
@@ -56,9 +61,9 @@ pub fn document() -> &'static str {
     &DOCUMENT
 }
 
-/// The paths that the document lists.
-pub fn paths() -> impl Iterator<Item = &'static str> {
-    OPERATIONS.iter().map(|operation| operation.path)
+/// The paths that the document lists, each with its methods, one at a time.
+pub fn operations() -> impl Iterator<Item = (&'static str, Method)> {
+    OPERATIONS.iter().map(|operation| (operation.path, operation.method))
 }
 
 impl Operation {
@@ -101,6 +106,11 @@ impl Operation {
             let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(name))).build();
             let body = RequestBodyBuilder::new().content(JSON, content).required(Some(Required::True));
             operation = operation.request_body(Some(body.build()));
+        }
+        if (self.path, self.method) == ("/v1/files", Method::Post) {
+            let content = ContentBuilder::new().schema(Some(anything())).build();
+            let form = RequestBodyBuilder::new().content("multipart/form-data", content);
+            operation = operation.request_body(Some(form.required(Some(Required::True)).build()));
         }
         operation
     }
@@ -308,7 +318,11 @@ mod tests {
     fn the_document_lists_every_parameter_and_route() {
         let document: Value = serde_json::from_str(document()).expect("JSON");
         for operation in OPERATIONS {
-            let method = if operation.is_post { "post" } else { "get" };
+            let method = match operation.method {
+                Method::Get => "get",
+                Method::Post => "post",
+                Method::Delete => "delete",
+            };
             let described = &document["paths"][operation.path][method];
             assert!(described.is_object(), "{}", operation.path);
             let n_parameters = described["parameters"].as_array().map_or(0, Vec::len);

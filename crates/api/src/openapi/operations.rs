@@ -1,6 +1,17 @@
 //! All routes as the OpenAPI document lists them. Does not know how they are served.
 
-/// A route for the document.
+/// A method that a route answers to; HEAD is answered where GET is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// GET.
+    Get,
+    /// POST.
+    Post,
+    /// DELETE.
+    Delete,
+}
+
+/// A route for the document, with one of its methods.
 pub(super) struct Operation {
     pub path: &'static str,
     pub summary: &'static str,
@@ -8,7 +19,7 @@ pub(super) struct Operation {
     pub content_type: &'static str,
     /// The name of the schema of its body.
     pub body: Option<&'static str>,
-    pub is_post: bool,
+    pub method: Method,
     /// The status of success.
     pub status: &'static str,
     /// The name of the schema of its answer; empty: any.
@@ -21,7 +32,15 @@ const BYTES: &str = "application/octet-stream";
 const LINES: &str = "application/x-jsonl";
 
 const fn get(path: &'static str, summary: &'static str) -> Operation {
-    Operation { path, summary, content_type: JSON, body: None, is_post: false, status: "200", answer: "" }
+    Operation {
+        path,
+        summary,
+        content_type: JSON,
+        body: None,
+        method: Method::Get,
+        status: "200",
+        answer: "",
+    }
 }
 
 const fn post(path: &'static str, body: &'static str, summary: &'static str) -> Operation {
@@ -30,7 +49,7 @@ const fn post(path: &'static str, body: &'static str, summary: &'static str) -> 
         summary,
         content_type: JSON,
         body: Some(body),
-        is_post: true,
+        method: Method::Post,
         status: "200",
         answer: "",
     }
@@ -50,7 +69,11 @@ const fn empty(path: &'static str, summary: &'static str) -> Operation {
 
 /// A POST whose path says everything.
 const fn act(path: &'static str, summary: &'static str) -> Operation {
-    Operation { is_post: true, ..get(path, summary) }
+    Operation { method: Method::Post, ..get(path, summary) }
+}
+
+const fn delete(path: &'static str, summary: &'static str) -> Operation {
+    Operation { method: Method::Delete, ..get(path, summary) }
 }
 
 pub(super) const OPERATIONS: &[Operation] = &[
@@ -100,12 +123,17 @@ pub(super) const OPERATIONS: &[Operation] = &[
     ),
     post("/v1/responses/compact", "ResponseRequest", "A conversation made short, to go on with."),
     get("/v1/responses/{id}", "A kept response; with stream=true its events, after starting_after."),
+    delete("/v1/responses/{id}", "Delete a kept response."),
     act("/v1/responses/{id}/cancel", "Ends a response that is answered in the background."),
     get("/v1/responses/{id}/input_items", "The items of a kept response's input."),
     post("/v1/conversations", "ConversationRequest", "Make a conversation."),
     get("/v1/conversations/{id}", "A kept conversation."),
+    post("/v1/conversations/{id}", "ConversationRequest", "Change the metadata of a conversation."),
+    delete("/v1/conversations/{id}", "Delete a conversation and its items."),
+    get("/v1/conversations/{id}/items", "The items of a conversation, a page at a time."),
     post("/v1/conversations/{id}/items", "ItemsRequest", "Add items to a conversation."),
     get("/v1/conversations/{id}/items/{item_id}", "An item of a conversation."),
+    delete("/v1/conversations/{id}/items/{item_id}", "Delete an item of a conversation."),
     post("/v1/responses/input_tokens", "InputTokensRequest", "The number of an input's tokens."),
     post(
         "/v1/messages",
@@ -113,7 +141,9 @@ pub(super) const OPERATIONS: &[Operation] = &[
         "Answer a conversation as Anthropic's API does; with stream by events.",
     ),
     get("/v1/files", "The files of the key's tenant, a page at a time.").gives("FileList"),
-    get("/v1/files/{id}", "What is known of a file; DELETE deletes it.").gives("File"),
+    act("/v1/files", "Upload a file: a form with the fields file and purpose.").gives("File"),
+    get("/v1/files/{id}", "Name, size and purpose of a file.").gives("File"),
+    delete("/v1/files/{id}", "Delete a file."),
     Operation { content_type: BYTES, ..get("/v1/files/{id}/content", "The content of a file.") },
     get("/v1/batches", "The batches of the key's tenant, a page at a time.").gives("BatchList"),
     post("/v1/batches", "CreateBatchRequest", "Answer the requests of a file when the server is idle.")
@@ -122,7 +152,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
     act("/v1/batches/{id}/cancel", "End a batch before all of its requests are answered.").gives("Batch"),
     get("/v1/messages/batches", "The batches of messages of the key's tenant, a page at a time."),
     post("/v1/messages/batches", "MessageBatchRequest", "Answer messages when the server is idle."),
-    get("/v1/messages/batches/{id}", "A batch of messages with its progress; DELETE deletes it."),
+    get("/v1/messages/batches/{id}", "A batch of messages with its progress."),
+    delete("/v1/messages/batches/{id}", "Delete a batch of messages that has ended, with its results."),
     act("/v1/messages/batches/{id}/cancel", "End a batch before all of its messages are answered."),
     Operation {
         content_type: LINES,
@@ -139,6 +170,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     post("/api/embed", "OllamaEmbedRequest", "The embeddings of texts, in Ollama's form."),
     post("/api/embeddings", "OllamaEmbeddingsRequest", "The embedding of a text, in Ollama's older form."),
     post("/api/pull", "OllamaPullRequest", "Bring a model into the cache, for operators who allow it."),
+    delete("/api/delete", "Refused: models are removed on the server's machine."),
     act("/api/delete", "Refused: models are removed on the server's machine."),
     act("/api/copy", "Refused: names of models are the operator's."),
     act("/api/create", "Refused: this server makes no models."),

@@ -33,7 +33,7 @@ const INCLUDABLE: &[&str] = &[
 ];
 
 /// A request as it is read.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Body {
     pub(super) options: GenerationOptions,
     pub(super) input: Option<Vec<Entry>>,
@@ -167,7 +167,7 @@ pub const FIELDS: &[Field<Body>] = &[
             b.tools = read_tools(node, &mut b.budget)?;
             Ok(())
         }),
-        "Tools that the model may call: functions, and custom tools, which take free text.",
+        "Tools that the model may call: functions, custom tools, which take free text, and servers of the type mcp.",
     ),
     field(
         "tool_choice",
@@ -185,7 +185,7 @@ pub const FIELDS: &[Field<Body>] = &[
     field(
         "max_tool_calls",
         Integer(1, MAX_TOKENS, |b| &mut b.max_tool_calls),
-        "For tools that run at the server; there are none.",
+        "The most calls of tools that the gateway runs for the response.",
     ),
     field(
         "text",

@@ -3,7 +3,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::item::{Author, Content, Item, Output, decode_opaque};
+use super::item::{Author, Content, Ids, Item, Output, decode_opaque};
+use super::mcp_tool::model_name;
 use crate::error::{ApiError, echo};
 use crate::spec::{ContentPart, MAX_MESSAGES, Message, Role, ToolCall};
 
@@ -16,7 +17,8 @@ const SUMMARY: &str = "A summary of the conversation so far:\n\n";
 /// # Errors
 /// `invalid_value` for a call without result and a result without call; `array_above_max_length`.
 pub(super) fn messages_of(items: Vec<Item>) -> Result<Vec<Message>, ApiError> {
-    let mut turns = Turns { outputs: outputs_of(&items), ..Turns::default() };
+    let decisions = decisions_of(&items);
+    let mut turns = Turns { outputs: outputs_of(&items), decisions, ..Turns::default() };
     for item in items {
         turns.add(item)?;
         if turns.messages.len() > MAX_MESSAGES {
@@ -50,6 +52,36 @@ fn outputs_of(items: &[Item]) -> Outputs {
     outputs
 }
 
+/// What became of calls that waited for approval, by the ids of their requests.
+type Decisions = HashMap<String, String>;
+
+fn decisions_of(items: &[Item]) -> Decisions {
+    const WAITS: &str = "The user has not approved this call.";
+    let requests = items.iter().filter_map(|item| match item {
+        Item::McpApprovalRequest(request) => Some((request.id.clone(), WAITS.to_owned())),
+        _ => None,
+    });
+    let mut decisions: Decisions = requests.collect();
+    for item in items {
+        let (id, told) = match item {
+            Item::McpApprovalResponse(response) if !response.approve => {
+                let reason = response.reason.as_deref().map(|reason| format!(" Reason: {reason}"));
+                let told = format!("The user denied this call.{}", reason.unwrap_or_default());
+                (&response.approval_request_id, told)
+            }
+            Item::McpCall(call) => match &call.approval_request_id {
+                Some(id) => (id, call.told()),
+                None => continue,
+            },
+            _ => continue,
+        };
+        if let Some(decision) = decisions.get_mut(id) {
+            *decision = told;
+        }
+    }
+    decisions
+}
+
 fn part_of(content: &Content) -> ContentPart {
     ContentPart::Text(content.text().to_owned())
 }
@@ -60,10 +92,24 @@ struct Turns {
     messages: Vec<Message>,
     open: Option<Message>,
     outputs: Outputs,
+    decisions: Decisions,
+    /// Turn of its response whose calls the server ran, if the open message has such calls.
+    served_turn: Option<u32>,
+    /// Calls so far that the server ran.
+    n_served: usize,
 }
 
 impl Turns {
     fn add(&mut self, item: Item) -> Result<(), ApiError> {
+        let turn = Ids::turn_of(item.id());
+        let is_call = matches!(
+            item,
+            Item::FunctionCall(_) | Item::CustomToolCall(_) | Item::McpCall(_) | Item::McpApprovalRequest(_)
+        );
+        // The results of the server's own calls are no items behind which another turn would begin.
+        if self.served_turn.is_some_and(|served| served != turn || !is_call) {
+            self.flush()?;
+        }
         match item {
             Item::Message(message) if message.role == Author::Assistant => self.say(&message.content),
             Item::Message(message) => {
@@ -100,6 +146,22 @@ impl Turns {
                 let arguments = serde_json::json!({"input": call.input}).to_string();
                 self.call(call.call_id, call.name, arguments)
             }
+            Item::McpListTools(_) => Ok(()),
+            // Its result stands where it was asked for.
+            Item::McpCall(call)
+                if call.approval_request_id.as_ref().is_some_and(|id| self.decisions.contains_key(id)) =>
+            {
+                self.flush()
+            }
+            Item::McpCall(call) => {
+                let told = call.told();
+                self.served_call(turn, &call.server_label, &call.name, call.arguments, told)
+            }
+            Item::McpApprovalRequest(call) => {
+                let told = self.decisions.get(&call.id).cloned().unwrap_or_default();
+                self.served_call(turn, &call.server_label, &call.name, call.arguments, told)
+            }
+            Item::McpApprovalResponse(_) => self.flush(),
             // A result ends the turn that called; it was placed when that turn was.
             Item::FunctionCallOutput(_) | Item::CustomToolCallOutput(_) => self.flush(),
             Item::Compaction(compaction) => {
@@ -145,8 +207,24 @@ impl Turns {
         Ok(())
     }
 
+    /// A call that the server runs. Its id is its number, so that later turns have the same prompt.
+    fn served_call(
+        &mut self,
+        turn: u32,
+        server_label: &str,
+        name: &str,
+        arguments: String,
+        told: String,
+    ) -> Result<(), ApiError> {
+        let id = format!("call_served_{}", self.n_served);
+        (self.n_served, self.served_turn) = (self.n_served + 1, Some(turn));
+        self.outputs.entry(id.clone()).or_default().push_back(vec![ContentPart::Text(told)]);
+        self.call(id, model_name(server_label, name), arguments)
+    }
+
     /// Ends the turn of the model: its message, then the result of each of its calls.
     fn flush(&mut self) -> Result<(), ApiError> {
+        self.served_turn = None;
         let Some(message) = self.open.take() else { return Ok(()) };
         let mut results = Vec::new();
         for call in &message.tool_calls {
@@ -215,6 +293,55 @@ mod tests {
         let found = messages(json!([call("a"), said("user", "wait"), output("a")])).expect("messages");
         let roles: Vec<_> = found.iter().map(|message| message.role.as_str()).collect();
         assert_eq!(roles, ["assistant", "tool", "user"]);
+    }
+
+    fn served(id: &str, output: &str) -> Value {
+        json!({"type": "mcp_call", "id": id, "server_label": "web", "name": "get", "arguments": "{}",
+               "output": output, "status": "completed"})
+    }
+
+    #[test]
+    fn turns_of_one_response_are_told_apart_where_the_server_ran_the_calls() {
+        let own = "0".repeat(32);
+        let found = messages(json!([
+            said("user", "?"),
+            served(&format!("mcp_{own}b0000"), "a"),
+            served(&format!("mcp_{own}b0001"), "b"),
+            served(&format!("mcp_{own}b0002t1"), "c"),
+            said("assistant", "done"),
+        ]));
+        let found = found.expect("messages");
+        let roles: Vec<_> = found.iter().map(|message| message.role.as_str()).collect();
+        assert_eq!(roles, ["user", "assistant", "tool", "tool", "assistant", "tool", "assistant"]);
+        assert_eq!(found[1].tool_calls[0].name, "web__get");
+        assert_eq!(found[5].text().as_deref(), Some("c"));
+    }
+
+    #[test]
+    fn a_call_that_was_approved_has_its_result_and_one_that_was_not_has_the_reason() {
+        let request = |id: &str| json!({"type": "mcp_approval_request", "id": id, "server_label": "web", "name": "get", "arguments": "{}"});
+        let answer = |id: &str, approve: bool| {
+            json!({"type": "mcp_approval_response", "id": "", "approval_request_id": id, "approve": approve,
+                   "reason": "no"})
+        };
+        let mut approved = served("mcp_1", "rain");
+        approved["approval_request_id"] = "a".into();
+        let items = json!([
+            said("user", "?"),
+            request("a"),
+            request("b"),
+            answer("a", true),
+            answer("b", false),
+            approved
+        ]);
+        let found = messages(items).expect("messages");
+        let roles: Vec<_> = found.iter().map(|message| message.role.as_str()).collect();
+        assert_eq!(roles, ["user", "assistant", "tool", "tool"]);
+        assert_eq!(found[2].text().as_deref(), Some("rain"));
+        assert_eq!(found[3].text().as_deref(), Some("The user denied this call. Reason: no"));
+        let found =
+            messages(json!([said("user", "?"), request("a"), said("user", "never mind")])).expect("messages");
+        assert_eq!(found[2].text().as_deref(), Some("The user has not approved this call."));
     }
 
     #[test]

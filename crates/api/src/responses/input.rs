@@ -4,6 +4,7 @@ use super::item::{
     Author, CallOutput, Compaction, Content, CustomToolCall, FunctionCall, Ids, Item, ItemStatus, Message,
     Output, Reasoning, Side, Thought,
 };
+use super::mcp_input;
 use crate::error::ApiError;
 use crate::json::{JsonType, Node, TreeBudget};
 use crate::spec::{MAX_MESSAGES, MAX_NAME_BYTES, MAX_PARTS};
@@ -13,7 +14,7 @@ pub(super) const MAX_ITEMS: usize = MAX_MESSAGES;
 /// Values of a call in a template's tree, its arguments apart.
 const VALUES_OF_AN_ITEM: usize = 5;
 
-/// The types of items. The first eight are read; the others belong to tools that run at OpenAI.
+/// The types of items. The first twelve are read; the others belong to tools that run at OpenAI.
 const TYPES: &[&str] = &[
     "message",
     "reasoning",
@@ -22,6 +23,10 @@ const TYPES: &[&str] = &[
     "custom_tool_call",
     "custom_tool_call_output",
     "compaction",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "mcp_call",
+    "mcp_list_tools",
     "item_reference",
     "additional_tools",
     "apply_patch_call",
@@ -35,10 +40,6 @@ const TYPES: &[&str] = &[
     "image_generation_call",
     "local_shell_call",
     "local_shell_call_output",
-    "mcp_approval_request",
-    "mcp_approval_response",
-    "mcp_call",
-    "mcp_list_tools",
     "program",
     "program_output",
     "shell_call",
@@ -47,7 +48,7 @@ const TYPES: &[&str] = &[
     "tool_search_output",
     "web_search_call",
 ];
-const N_READ_TYPES: usize = 8;
+const N_READ_TYPES: usize = 12;
 const AUTHORS: &[&str] = &["user", "assistant", "system", "developer"];
 const STATUSES: &[&str] = &["in_progress", "completed", "incomplete"];
 
@@ -136,6 +137,18 @@ fn read_entry(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Entry, Api
         "function_call_output" => Item::FunctionCallOutput(read_output(node)?),
         "custom_tool_call_output" => Item::CustomToolCallOutput(read_output(node)?),
         "compaction" => Item::Compaction(read_compaction(node)?),
+        "mcp_list_tools" => Item::McpListTools(mcp_input::read_list(node, budget)?),
+        "mcp_call" => {
+            let call = mcp_input::read_call(node)?;
+            budget.take_text(&call.arguments, node)?;
+            Item::McpCall(call)
+        }
+        "mcp_approval_request" => {
+            let call = mcp_input::read_approval_request(node)?;
+            budget.take_text(&call.arguments, node)?;
+            Item::McpApprovalRequest(call)
+        }
+        "mcp_approval_response" => Item::McpApprovalResponse(mcp_input::read_approval_response(node)?),
         "item_reference" => return read_reference(node),
         other => {
             let reason =

@@ -5,6 +5,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
+use super::mcp_item::{McpApprovalRequest, McpApprovalResponse, McpCall, McpListTools};
+
 /// An item of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -23,6 +25,14 @@ pub enum Item {
     CustomToolCallOutput(CallOutput),
     /// A summary in the place of older items.
     Compaction(Compaction),
+    /// The tools of a server.
+    McpListTools(McpListTools),
+    /// A call of a server's tool.
+    McpCall(McpCall),
+    /// A call that waits for the client's approval.
+    McpApprovalRequest(McpApprovalRequest),
+    /// The client's decision about a call.
+    McpApprovalResponse(McpApprovalResponse),
 }
 
 /// How far an item is.
@@ -236,6 +246,8 @@ pub enum Side {
 }
 
 const RESPONSE: &str = "resp_";
+/// Mark before the number of a turn, no hexadecimal digit.
+const TURN: char = 't';
 /// Characters of an id behind its first underscore that are the response's own.
 const N_OWN: usize = 32;
 
@@ -262,6 +274,19 @@ impl Ids {
         format!("{prefix}_{own}{side}{idx:04x}")
     }
 
+    /// The id of the output item at `idx` that this turn of the model made. A response has several turns
+    /// where the server calls tools.
+    pub fn item_of_turn(&self, prefix: &str, idx: usize, turn: u32) -> String {
+        let id = self.item(prefix, Side::Output, idx);
+        if turn == 0 { id } else { format!("{id}{TURN}{turn}") }
+    }
+
+    /// The turn of its response that made the item with this id.
+    pub fn turn_of(item_id: &str) -> u32 {
+        let own = item_id.split_once('_').map_or("", |(_, own)| own);
+        own.rsplit_once(TURN).and_then(|(_, turn)| turn.parse().ok()).unwrap_or(0)
+    }
+
     /// The id of the response whose item has this id.
     pub fn response_of(item_id: &str) -> Option<String> {
         let own = item_id.split_once('_')?.1.get(..N_OWN)?;
@@ -285,6 +310,10 @@ impl Item {
             Self::CustomToolCall(item) => &item.id,
             Self::FunctionCallOutput(item) | Self::CustomToolCallOutput(item) => &item.id,
             Self::Compaction(item) => &item.id,
+            Self::McpListTools(item) => &item.id,
+            Self::McpCall(item) => &item.id,
+            Self::McpApprovalRequest(item) => &item.id,
+            Self::McpApprovalResponse(item) => &item.id,
         }
     }
 
@@ -297,6 +326,10 @@ impl Item {
             Self::CustomToolCall(item) => item.id = id,
             Self::FunctionCallOutput(item) | Self::CustomToolCallOutput(item) => item.id = id,
             Self::Compaction(item) => item.id = id,
+            Self::McpListTools(item) => item.id = id,
+            Self::McpCall(item) => item.id = id,
+            Self::McpApprovalRequest(item) => item.id = id,
+            Self::McpApprovalResponse(item) => item.id = id,
         }
     }
 
@@ -310,6 +343,10 @@ impl Item {
             Self::CustomToolCall(_) => "ctc",
             Self::CustomToolCallOutput(_) => "ctco",
             Self::Compaction(_) => "cmp",
+            Self::McpListTools(_) => "mcpl",
+            Self::McpCall(_) => "mcp",
+            Self::McpApprovalRequest(_) => "mcpr",
+            Self::McpApprovalResponse(_) => "mcpar",
         }
     }
 }
@@ -374,6 +411,9 @@ mod tests {
         assert!(id.starts_with("msg_") && id.ends_with("b0003"), "{id}");
         assert_eq!(Ids::response_of(&id).as_deref(), Some(ids.response()));
         assert_eq!(Ids::response_of("msg_1"), None);
+        assert_eq!(Ids::turn_of(&id), 0);
+        let later = ids.item_of_turn("mcp", 4, 2);
+        assert_eq!((Ids::turn_of(&later), Ids::response_of(&later).as_deref()), (2, Some(ids.response())));
     }
 
     #[test]

@@ -7,9 +7,13 @@ mod history;
 mod input;
 mod item;
 mod logprobs;
+mod mcp_input;
+mod mcp_item;
+mod mcp_tool;
 mod open_item;
 mod request;
 mod response;
+mod served;
 mod slot;
 mod state_parameters;
 mod tools;
@@ -28,9 +32,13 @@ pub use item::{
     Author, CallOutput, Compaction, Content, CustomToolCall, FunctionCall, Ids, Item, ItemStatus, Logprob,
     Message, Output, Reasoning, Side, Thought, TopLogprob,
 };
+pub use mcp_item::{
+    McpApprovalRequest, McpApprovalResponse, McpCall, McpError, McpListTools, McpListedTool, McpStatus,
+};
+pub use mcp_tool::{Approval, McpServer, ServerTool, ToolFilter};
 pub use request::{CountedInput, CreateRequest};
 pub use slot::{ResponseSlot, WholeResponse};
-pub use state_parameters::{StateParameters, TurnContext};
+pub use state_parameters::{ServedTools, StateParameters, TurnContext};
 
 /// `POST /v1/responses`, of a server that keeps nothing.
 #[derive(Debug, Clone, Copy)]

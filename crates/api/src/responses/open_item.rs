@@ -6,14 +6,33 @@ use super::item::{
     Author, Content, CustomToolCall, FunctionCall, Item, ItemStatus, Logprob, Message, Reasoning, Thought,
     encode_opaque,
 };
+use super::mcp_item::{McpApprovalRequest, McpCall, McpStatus};
+use super::mcp_tool::ServerTool;
 use super::view::ResponseView;
 
 /// An item that is being written.
 #[derive(Debug)]
 pub(super) enum OpenItem {
-    Message { id: String, text: String, logprobs: Vec<Logprob> },
-    Reasoning { id: String, text: String },
-    Call { call: FunctionCall, is_custom: bool },
+    Message {
+        id: String,
+        text: String,
+        logprobs: Vec<Logprob>,
+    },
+    Reasoning {
+        id: String,
+        text: String,
+    },
+    Call {
+        call: FunctionCall,
+        is_custom: bool,
+    },
+    /// A call that the server runs, with its number in its turn.
+    Served {
+        call: McpCall,
+        call_idx: u32,
+    },
+    /// A call that the client has to approve.
+    Approval(McpApprovalRequest),
 }
 
 impl OpenItem {
@@ -25,10 +44,35 @@ impl OpenItem {
         Self::Reasoning { id: String::new(), text: String::new() }
     }
 
+    /// The beginning of a call of a server's tool.
+    pub fn served(tool: &ServerTool, call_idx: u32) -> Self {
+        let (server_label, name) = (tool.server_label.clone(), tool.name.clone());
+        let (id, arguments) = (String::new(), String::new());
+        if tool.needs_approval {
+            return Self::Approval(McpApprovalRequest { id, server_label, name, arguments });
+        }
+        let status = McpStatus::InProgress;
+        let (approval_request_id, output, error) = (None, None, None);
+        let call = McpCall { id, server_label, name, arguments, approval_request_id, output, error, status };
+        Self::Served { call, call_idx }
+    }
+
+    /// The arguments of a call.
+    pub fn arguments(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Message { .. } | Self::Reasoning { .. } => None,
+            Self::Call { call, .. } => Some(&mut call.arguments),
+            Self::Served { call, .. } => Some(&mut call.arguments),
+            Self::Approval(call) => Some(&mut call.arguments),
+        }
+    }
+
     pub fn id(&self) -> &str {
         match self {
             Self::Message { id, .. } | Self::Reasoning { id, .. } => id,
             Self::Call { call, .. } => &call.id,
+            Self::Served { call, .. } => &call.id,
+            Self::Approval(call) => &call.id,
         }
     }
 
@@ -36,6 +80,8 @@ impl OpenItem {
         match self {
             Self::Message { id, .. } | Self::Reasoning { id, .. } => *id = new,
             Self::Call { call, .. } => call.id = new,
+            Self::Served { call, .. } => call.id = new,
+            Self::Approval(call) => call.id = new,
         }
     }
 
@@ -46,6 +92,8 @@ impl OpenItem {
             Self::Reasoning { .. } => "rs",
             Self::Call { is_custom: true, .. } => "ctc",
             Self::Call { .. } => "fc",
+            Self::Served { .. } => "mcp",
+            Self::Approval(_) => "mcpr",
         }
     }
 
@@ -64,6 +112,8 @@ impl OpenItem {
             Self::Call { call, is_custom } => {
                 called(FunctionCall { arguments: String::new(), status, ..call.clone() }, *is_custom)
             }
+            Self::Served { call, .. } => Item::McpCall(call.clone()),
+            Self::Approval(call) => Item::McpApprovalRequest(call.clone()),
         }
     }
 
@@ -83,6 +133,14 @@ impl OpenItem {
                 Item::Reasoning(Reasoning { id, summary, content, encrypted_content, status: Some(status) })
             }
             Self::Call { call, is_custom } => called(FunctionCall { status, ..call }, is_custom),
+            Self::Served { call, .. } => {
+                let status = match status {
+                    ItemStatus::Incomplete => McpStatus::Incomplete,
+                    _ => McpStatus::InProgress,
+                };
+                Item::McpCall(McpCall { status, ..call })
+            }
+            Self::Approval(call) => Item::McpApprovalRequest(call),
         }
     }
 }

@@ -1,10 +1,13 @@
 //! The bodies of `POST /v1/responses` and `POST /v1/responses/input_tokens`.
 
+use std::collections::BTreeMap;
+
 use super::fields::{Body, FIELDS};
 use super::history::messages_of;
 use super::input::{Entry, name_items};
 use super::item::{Ids, Item};
-use super::state_parameters::TurnContext;
+use super::mcp_tool::{McpServer, ServerTool};
+use super::state_parameters::{ServedTools, TurnContext};
 use super::tools::Tools;
 use super::view::{Echo, ResponseView};
 use crate::dialect::Request;
@@ -16,7 +19,7 @@ use crate::spec::{
 };
 
 /// A request that was read and checked, all but what is kept of its conversation.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct CreateRequest {
     pub(super) body: Body,
 }
@@ -80,6 +83,29 @@ impl CreateRequest {
         Ok((Request { spec, view: Box::new(parts.view) }, parts.items))
     }
 
+    /// The servers whose tools the gateway is to call.
+    pub fn servers(&self) -> &[McpServer] {
+        &self.body.tools.servers
+    }
+
+    /// The most calls of such tools that it allows.
+    pub fn max_tool_calls(&self) -> Option<u32> {
+        self.body.max_tool_calls.map(|n| u32::try_from(n).unwrap_or(u32::MAX))
+    }
+
+    /// The most output tokens that it allows.
+    pub fn max_output_tokens(&self) -> Option<u64> {
+        self.body.options.max_tokens.and_then(|n| u64::try_from(n).ok())
+    }
+
+    /// Its own items, references apart.
+    pub fn items(&self) -> impl Iterator<Item = &Item> {
+        self.body.input.iter().flatten().filter_map(|entry| match entry {
+            Entry::Item(item) => Some(item),
+            Entry::Reference(_) => None,
+        })
+    }
+
     pub(super) fn into_parts(self, context: &TurnContext) -> Result<Parts, ApiError> {
         let mut body = self.body;
         let ids = context.ids.clone().unwrap_or_default();
@@ -92,8 +118,19 @@ impl CreateRequest {
         }
         name_items(&mut items, &ids);
         let mut tools = std::mem::take(&mut body.tools);
+        let no_tools = ServedTools::default();
+        let served = context.served.as_ref().unwrap_or(&no_tools);
+        tools.add_served(&served.tools, context.served.is_some())?;
+        if served.turn > 0 {
+            body.tool_choice.relax();
+        }
+        body.tool_choice.never |= served.is_exhausted;
         body.tool_choice.apply(&mut tools.offered)?;
-        let all = context.history.iter().cloned().chain(items.iter().cloned()).collect();
+        if let Some(max_tokens) = &mut body.options.max_tokens {
+            *max_tokens = max_tokens.saturating_sub_unsigned(served.n_output_tokens).max(1);
+        }
+        let before = context.history.iter().chain(&items);
+        let all = before.chain(&served.first).chain(&served.turns).cloned().collect();
         let mut messages = messages_of(all)?;
         if let Some(instructions) = &body.instructions {
             let text = vec![ContentPart::Text(instructions.clone())];
@@ -162,6 +199,8 @@ impl Body {
             shows_logprobs: self.includes_logprobs,
             slot: context.slot.clone(),
             call_ids: context.call_ids.clone(),
+            first: context.served.as_ref().map_or_else(Vec::new, |served| served.first.clone()),
+            served_tools: served_tools(context),
         };
         Ok((options, view))
     }
@@ -187,6 +226,12 @@ impl Body {
             conversation,
         }
     }
+}
+
+/// The tools that the server calls, by the names by which the model does.
+fn served_tools(context: &TurnContext) -> BTreeMap<String, ServerTool> {
+    let tools = context.served.iter().flat_map(|served| &served.tools);
+    tools.map(|tool| (tool.model_name(), tool.clone())).collect()
 }
 
 /// A request to count the tokens of an input.

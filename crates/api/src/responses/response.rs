@@ -297,6 +297,48 @@ pub(super) enum Event<'a> {
         place: Place<'a>,
         input: &'a str,
     },
+    #[serde(rename = "response.mcp_list_tools.in_progress")]
+    McpListInProgress {
+        #[serde(flatten)]
+        place: Place<'a>,
+    },
+    #[serde(rename = "response.mcp_list_tools.completed")]
+    McpListCompleted {
+        #[serde(flatten)]
+        place: Place<'a>,
+    },
+    #[serde(rename = "response.mcp_list_tools.failed")]
+    McpListFailed {
+        #[serde(flatten)]
+        place: Place<'a>,
+    },
+    #[serde(rename = "response.mcp_call_arguments.delta")]
+    McpArgumentsDelta {
+        #[serde(flatten)]
+        place: Place<'a>,
+        delta: &'a str,
+    },
+    #[serde(rename = "response.mcp_call_arguments.done")]
+    McpArgumentsDone {
+        #[serde(flatten)]
+        place: Place<'a>,
+        arguments: &'a str,
+    },
+    #[serde(rename = "response.mcp_call.in_progress")]
+    McpCallInProgress {
+        #[serde(flatten)]
+        place: Place<'a>,
+    },
+    #[serde(rename = "response.mcp_call.completed")]
+    McpCallCompleted {
+        #[serde(flatten)]
+        place: Place<'a>,
+    },
+    #[serde(rename = "response.mcp_call.failed")]
+    McpCallFailed {
+        #[serde(flatten)]
+        place: Place<'a>,
+    },
 }
 
 impl Event<'_> {
@@ -325,6 +367,14 @@ impl Event<'_> {
             Self::ArgumentsDone { .. } => "response.function_call_arguments.done",
             Self::InputDelta { .. } => "response.custom_tool_call_input.delta",
             Self::InputDone { .. } => "response.custom_tool_call_input.done",
+            Self::McpListInProgress { .. } => "response.mcp_list_tools.in_progress",
+            Self::McpListCompleted { .. } => "response.mcp_list_tools.completed",
+            Self::McpListFailed { .. } => "response.mcp_list_tools.failed",
+            Self::McpArgumentsDelta { .. } => "response.mcp_call_arguments.delta",
+            Self::McpArgumentsDone { .. } => "response.mcp_call_arguments.done",
+            Self::McpCallInProgress { .. } => "response.mcp_call.in_progress",
+            Self::McpCallCompleted { .. } => "response.mcp_call.completed",
+            Self::McpCallFailed { .. } => "response.mcp_call.failed",
         }
     }
 }

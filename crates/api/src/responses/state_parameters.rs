@@ -1,9 +1,11 @@
 //! What of a request concerns what is kept, read before the rest of it. Does not know stores.
 
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::item::{Ids, Item};
+use super::mcp_tool::ServerTool;
 use super::slot::ResponseSlot;
 use crate::error::ApiError;
 
@@ -20,6 +22,8 @@ pub struct StateParameters {
     pub conversation: Option<String>,
     /// The ids of kept items in its input.
     pub references: Vec<String>,
+    /// Whether it names servers whose tools the gateway is to call.
+    pub names_servers: bool,
 }
 
 #[derive(Deserialize)]
@@ -30,6 +34,13 @@ struct Head<'a> {
     conversation: Option<Named>,
     #[serde(borrow)]
     input: Option<&'a RawValue>,
+    #[serde(default)]
+    tools: Option<Vec<ToolHead>>,
+}
+
+#[derive(Deserialize)]
+struct ToolHead {
+    r#type: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -64,8 +75,20 @@ impl StateParameters {
             conversation: head.conversation.map(|named| match named {
                 Named::Id(id) | Named::Object { id } => id,
             }),
+            names_servers: head.tools.iter().flatten().any(|tool| tool.r#type.as_deref() == Some("mcp")),
             references: entries.into_iter().filter(is_reference).filter_map(|entry| entry.id).collect(),
         })
+    }
+
+    /// A body without the secrets that it has for servers of tools.
+    pub fn without_secrets(body: &[u8]) -> Option<Vec<u8>> {
+        let mut body: Value = serde_json::from_slice(body).ok()?;
+        let tools = body.get_mut("tools").and_then(Value::as_array_mut);
+        for tool in tools.into_iter().flatten().filter_map(Value::as_object_mut) {
+            tool.remove("authorization");
+            tool.remove("headers");
+        }
+        serde_json::to_vec(&body).ok()
     }
 
     /// Whether the request goes on with something that is kept.
@@ -108,6 +131,25 @@ pub struct TurnContext {
     pub call_ids: Vec<String>,
     /// The key of the random numbers, where the request has none.
     pub seed: Option<i64>,
+    /// The server's own part in the response, where it calls tools.
+    pub served: Option<ServedTools>,
+}
+
+/// Tools that the server calls for a response, and what came of them so far.
+#[derive(Debug, Clone, Default)]
+pub struct ServedTools {
+    /// The tools that the model is offered.
+    pub tools: Vec<ServerTool>,
+    /// Items that the response begins with: lists of tools, and calls that the client has approved.
+    pub first: Vec<Item>,
+    /// Items of the turns of the model so far, without those it begins with.
+    pub turns: Vec<Item>,
+    /// Number of the model's turn.
+    pub turn: u32,
+    /// Output tokens of the turns before.
+    pub n_output_tokens: u64,
+    /// Whether no more calls are allowed.
+    pub is_exhausted: bool,
 }
 
 impl TurnContext {

@@ -5,16 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::mcp_tool::{self, McpServer, ServerTool, model_name};
 use crate::error::ApiError;
 use crate::field::Shape;
 use crate::json::{JsonType, Node, TreeBudget};
 use crate::spec::{MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MAX_TOOLS, read_function};
 
-/// Types of tools. The first three are the client's own; the others run at OpenAI.
+/// Types of tools. The first three are the client's own, the fourth is a server of tools; the others run at
+/// OpenAI.
 const TYPES: &[&str] = &[
     "function",
     "custom",
     "namespace",
+    "mcp",
     "apply_patch",
     "code_interpreter",
     "computer",
@@ -22,7 +25,6 @@ const TYPES: &[&str] = &[
     "file_search",
     "image_generation",
     "local_shell",
-    "mcp",
     "programmatic_tool_calling",
     "shell",
     "tool_search",
@@ -31,13 +33,15 @@ const TYPES: &[&str] = &[
     "web_search_preview",
     "web_search_preview_2025_03_11",
 ];
-const N_READ_TYPES: usize = 3;
+const N_READ_TYPES: usize = 4;
+/// Most servers of tools.
+const MAX_SERVERS: usize = 16;
 /// Keys that change what is offered to whom, which nothing here knows.
 const FUNCTION_KEYS: &[&str] = &["type", "name", "description", "parameters", "strict"];
 const CUSTOM_KEYS: &[&str] = &["type", "name", "description", "format"];
 
 /// The tools of a request.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Tools {
     /// Tools as chat templates walk them.
     pub offered: Vec<Value>,
@@ -45,6 +49,8 @@ pub(super) struct Tools {
     pub custom: BTreeSet<String>,
     /// The namespaces of tools that have one.
     pub namespaces: BTreeMap<String, String>,
+    /// Servers whose tools the gateway calls.
+    pub servers: Vec<McpServer>,
     /// Tools as the answer repeats them.
     pub shown: Vec<Value>,
 }
@@ -69,8 +75,9 @@ impl Tools {
     fn read(&mut self, tool: &Node<'_, '_>, namespace: Option<&str>) -> Result<(), ApiError> {
         let name = match type_of(tool)? {
             "namespace" if namespace.is_none() => return self.read_namespace(tool),
-            "namespace" => {
-                let reason = "A namespace cannot have a namespace in it.";
+            "mcp" if namespace.is_none() => return self.read_server(tool),
+            "namespace" | "mcp" => {
+                let reason = "A namespace has functions and custom tools only.";
                 return Err(ApiError::invalid_value(tool.path_of("type"), reason));
             }
             "function" => read_function(tool, FUNCTION_KEYS)?,
@@ -90,6 +97,42 @@ impl Tools {
             self.namespaces.insert(name, namespace.to_owned());
         }
         self.offered.push(for_template(tool.exact_tree()?));
+        Ok(())
+    }
+
+    fn read_server(&mut self, tool: &Node<'_, '_>) -> Result<(), ApiError> {
+        let server = mcp_tool::read_server(tool)?;
+        if self.servers.iter().any(|other| other.label == server.label) {
+            return Err(ApiError::duplicate_name(tool.path_of("server_label")));
+        }
+        if self.servers.len() == MAX_SERVERS {
+            return Err(ApiError::array_above_max_length("tools", MAX_SERVERS));
+        }
+        self.servers.push(server);
+        Ok(())
+    }
+
+    /// Offers tools of servers beside the client's own.
+    ///
+    /// # Errors
+    /// A 400 where names are equal or there are too many; where servers are named and nobody asks them.
+    pub fn add_served(&mut self, served: &[ServerTool], is_served: bool) -> Result<(), ApiError> {
+        if let Some(server) = self.servers.first().filter(|_| !is_served) {
+            let reason = "Tools of the type 'mcp' are called at /v1/responses alone, by servers that have some; use tools \
+                          of the type 'function'.";
+            return Err(ApiError::unsupported_parameter(format!("{}.type", server.path), reason));
+        }
+        for tool in served {
+            let name = tool.model_name();
+            if self.offered.iter().any(|other| other["function"]["name"] == *name) {
+                let reason = format!("Two tools have the name '{}'.", crate::error::echo(&name));
+                return Err(ApiError::invalid_value("tools", reason));
+            }
+            self.offered.push(tool.for_template());
+        }
+        if self.offered.len() > MAX_TOOLS {
+            return Err(ApiError::array_above_max_length("tools", MAX_TOOLS));
+        }
         Ok(())
     }
 
@@ -173,6 +216,9 @@ fn for_template(tool: Value) -> Value {
 
 /// A tool with all keys that clients expect of it.
 fn for_answer(mut tool: Value) -> Value {
+    if tool["type"] == "mcp" {
+        return mcp_tool::for_answer(tool);
+    }
     if let Some(members) = tool.as_object_mut().filter(|members| members["type"] == "function") {
         for key in FUNCTION_KEYS {
             members.entry(*key).or_insert(Value::Null);
@@ -201,8 +247,35 @@ fn custom_as_function(tool: &mut Map<String, Value>) -> Map<String, Value> {
     function
 }
 
+/// Tools that the model may call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Allowed {
+    /// The one of this name.
+    Tool(String),
+    /// All of the server with this label.
+    Server(String),
+}
+
+impl Allowed {
+    fn matches(&self, tool: &Value) -> bool {
+        let name = tool["function"]["name"].as_str().unwrap_or_default();
+        match self {
+            Self::Tool(allowed) => allowed == name,
+            Self::Server(label) => {
+                name.strip_prefix(label.as_str()).is_some_and(|rest| rest.starts_with("__"))
+            }
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Tool(name) | Self::Server(name) => name,
+        }
+    }
+}
+
 /// Whether and which tools the model calls.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct ToolChoice {
     /// Forbids calls.
     pub never: bool,
@@ -211,7 +284,7 @@ pub(super) struct ToolChoice {
     /// The only tool that it may call.
     pub name: Option<String>,
     /// The tools that it may call.
-    allowed: Option<Vec<String>>,
+    allowed: Option<Vec<Allowed>>,
     /// Choice as the answer repeats it.
     pub shown: Option<Box<RawValue>>,
 }
@@ -222,7 +295,7 @@ pub(super) struct ToolChoice {
 /// A 400 that names the path.
 pub(super) fn read_tool_choice(node: &Node<'_, '_>) -> Result<ToolChoice, ApiError> {
     const WORDS: &[&str] = &["none", "auto", "required"];
-    const KINDS: &[&str] = &["function", "custom", "allowed_tools"];
+    const KINDS: &[&str] = &["function", "custom", "allowed_tools", "mcp"];
     let mut choice = ToolChoice { shown: Some(raw(node)?), ..ToolChoice::default() };
     if node.json_type() != JsonType::Object {
         match WORDS[node.one_of(WORDS)?] {
@@ -232,14 +305,15 @@ pub(super) fn read_tool_choice(node: &Node<'_, '_>) -> Result<ToolChoice, ApiErr
         }
         return Ok(choice);
     }
-    let (mut kind, mut mode) = (None, None);
+    let (mut kind, mut mode, mut label) = (None, None, None);
     node.members(usize::MAX, |key, value| match key {
         "type" => value.put(&mut kind, value.one_of(KINDS)?),
         _ => Ok(()),
     })?;
-    node.known_members(&["type", "name", "mode", "tools"], |key, value| {
+    node.known_members(&["type", "name", "mode", "tools", "server_label"], |key, value| {
         match key {
             _ if value.is_null() => {}
+            "server_label" => label = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
             "name" => choice.name = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
             "mode" => mode = Some(value.one_of(&["auto", "required"])?),
             "tools" => choice.allowed = Some(read_allowed(&value)?),
@@ -256,29 +330,47 @@ pub(super) fn read_tool_choice(node: &Node<'_, '_>) -> Result<ToolChoice, ApiErr
             }
             choice.name = None;
         }
+        "mcp" => {
+            let label = label.ok_or_else(|| missing("server_label"))?;
+            choice.must = true;
+            choice.allowed = choice.name.is_none().then(|| vec![Allowed::Server(label.clone())]);
+            choice.name = choice.name.map(|name| model_name(&label, &name));
+        }
         _ if choice.name.is_none() => return Err(missing("name")),
         _ => (choice.must, choice.allowed) = (true, None),
     }
     Ok(choice)
 }
 
-fn read_allowed(node: &Node<'_, '_>) -> Result<Vec<String>, ApiError> {
-    let mut names = Vec::new();
+fn read_allowed(node: &Node<'_, '_>) -> Result<Vec<Allowed>, ApiError> {
+    let mut allowed = Vec::new();
     node.elements(MAX_TOOLS, |_, tool| {
-        let mut name = None;
-        tool.known_members(&["type", "name"], |key, value| {
-            if key == "name" {
-                name = Some(value.string(MAX_NAME_BYTES)?.into_owned());
+        let (mut name, mut label) = (None, None);
+        tool.known_members(&["type", "name", "server_label"], |key, value| {
+            match key {
+                "name" => name = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
+                "server_label" => label = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
+                _ => {}
             }
             Ok(())
         })?;
-        names.push(name.ok_or_else(|| ApiError::missing_required_parameter(tool.path_of("name")))?);
+        allowed.push(match (label, name) {
+            (Some(label), Some(name)) => Allowed::Tool(model_name(&label, &name)),
+            (Some(label), None) => Allowed::Server(label),
+            (None, Some(name)) => Allowed::Tool(name),
+            (None, None) => return Err(ApiError::missing_required_parameter(tool.path_of("name"))),
+        });
         Ok(())
     })?;
-    if names.is_empty() { Err(ApiError::empty_array(node.path())) } else { Ok(names) }
+    if allowed.is_empty() { Err(ApiError::empty_array(node.path())) } else { Ok(allowed) }
 }
 
 impl ToolChoice {
+    /// Requires no call any more: the turn that had to call has done so.
+    pub fn relax(&mut self) {
+        (self.must, self.name) = (false, None);
+    }
+
     /// Checks it against the tools, and leaves only those that it allows.
     ///
     /// # Errors
@@ -288,16 +380,16 @@ impl ToolChoice {
             let reason = "'tool_choice' is only allowed when 'tools' are given.";
             return Err(ApiError::invalid_value("tool_choice", reason));
         }
-        let is_offered = |name: &str| tools.iter().any(|tool| tool["function"]["name"] == *name);
-        let named = self.name.iter().chain(self.allowed.iter().flatten());
-        if let Some(name) = named.into_iter().find(|name| !is_offered(name)) {
-            let reason =
-                format!("Tool choice '{}' not found in 'tools' parameter.", crate::error::echo(name));
+        let named = self.name.iter().cloned().map(Allowed::Tool);
+        let wanted = named.chain(self.allowed.iter().flatten().cloned());
+        if let Some(absent) = wanted.into_iter().find(|wanted| !tools.iter().any(|tool| wanted.matches(tool)))
+        {
+            let name = crate::error::echo(absent.name()).into_owned();
+            let reason = format!("Tool choice '{name}' not found in 'tools' parameter.");
             return Err(ApiError::invalid_value("tool_choice", reason));
         }
         if let Some(allowed) = &self.allowed {
-            let is_allowed = |tool: &Value| allowed.iter().any(|name| tool["function"]["name"] == **name);
-            tools.retain(is_allowed);
+            tools.retain(|tool| allowed.iter().any(|allowed| allowed.matches(tool)));
         }
         Ok(())
     }

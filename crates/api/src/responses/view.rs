@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::item::Ids;
+use super::item::{Ids, Item};
+use super::mcp_tool::ServerTool;
 use super::slot::ResponseSlot;
 
 /// Parameters that an answer repeats of its request.
@@ -55,4 +56,8 @@ pub(super) struct ResponseView {
     pub slot: ResponseSlot,
     /// Ids of calls that an earlier attempt has told.
     pub call_ids: Vec<String>,
+    /// Items that the response begins with, before the model's first turn.
+    pub first: Vec<Item>,
+    /// The tools that the server calls, by the names by which the model does.
+    pub served_tools: BTreeMap<String, ServerTool>,
 }

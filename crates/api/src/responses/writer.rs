@@ -1,6 +1,7 @@
 //! Answers as responses, whole and as a stream of numbered events.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::io;
 
 use throng_core::fleet::replica::TokenReport;
@@ -13,9 +14,13 @@ use super::response::{
     Choice, Effort, Event, Failure, Format, Metadata, Named, Numbered, Part, Place, Reason, ResponseObject,
     Status, Text, Usage,
 };
+use super::served;
 use super::slot::WholeResponse;
 use super::view::ResponseView;
-use crate::answer::{Answer, AnswerEvent, AnswerShape, ChoiceEnd, Delta, LogprobBytes, Tally};
+use crate::answer::{
+    Answer, AnswerEvent, AnswerShape, CallFailure, Choice as AnswerChoice, ChoiceEnd, Delta, LogprobBytes,
+    ServedEvent, Tally,
+};
 use crate::dialect::{AnswerFacts, AnswerView, AnswerWriter};
 use crate::error::ApiError;
 use crate::events::Events;
@@ -45,6 +50,10 @@ pub(super) struct ResponseWriter {
     /// The item that is being written.
     open: Option<OpenItem>,
     n_calls: usize,
+    /// Number of the model's turn.
+    turn: u32,
+    /// The places of the calls of this turn that the server runs, by their numbers.
+    served: BTreeMap<u32, usize>,
     /// Tokens whose text is held back, as the rest of a character or of a stop string may follow.
     waiting: Vec<TokenReport>,
     n_events: Cell<u64>,
@@ -90,6 +99,8 @@ impl ResponseWriter {
             items: Vec::new(),
             open: None,
             n_calls: 0,
+            turn: 0,
+            served: BTreeMap::new(),
             waiting: Vec::new(),
             n_events: Cell::new(0),
         }
@@ -154,7 +165,7 @@ impl ResponseWriter {
         self.n_events.set(sequence_number + 1);
     }
 
-    fn begin(&self, out: &mut Events) -> bool {
+    fn begin(&mut self, out: &mut Events) -> bool {
         if self.n_events.get() > 0 {
             return false;
         }
@@ -162,7 +173,44 @@ impl ResponseWriter {
         self.push(&Event::Created { response: response() }, out);
         self.push(&Event::InProgress { response: response() }, out);
         self.leave(&response(), &[]);
+        for item in std::mem::take(&mut self.view.first) {
+            self.push_first(item, out);
+        }
         true
+    }
+
+    /// Writes an item that the response begins with, as one that came about here.
+    fn push_first(&mut self, mut item: Item, out: &mut Events) {
+        let output_index = self.items.len();
+        item.set_id(self.view.ids.item(item.prefix(), Side::Output, output_index));
+        self.push(&Event::ItemAdded { output_index, item: &served::begun(&item) }, out);
+        let place = Place { item_id: item.id(), output_index };
+        served::events_of(&item, place).iter().for_each(|event| self.push(event, out));
+        self.push(&Event::ItemDone { output_index, item: &item }, out);
+        self.items.push(item);
+    }
+
+    /// Writes what came of a call that the server ran.
+    fn end_call(&mut self, call_idx: u32, result: Result<String, CallFailure>, out: &mut Events) {
+        let Some(output_index) = self.served.remove(&call_idx) else { return };
+        let Item::McpCall(mut call) = self.items[output_index].clone() else { return };
+        call.settle(result);
+        let place = Place { item_id: &call.id, output_index };
+        self.push(&served::end_of(&call, place), out);
+        let item = Item::McpCall(call);
+        self.push(&Event::ItemDone { output_index, item: &item }, out);
+        self.items[output_index] = item;
+    }
+
+    fn push_served(&mut self, event: ServedEvent, out: &mut Events) {
+        match event {
+            ServedEvent::TurnEnded { deltas, .. } => {
+                deltas.into_iter().for_each(|delta| self.push_delta(delta, out));
+                self.close(ItemStatus::Completed, out);
+            }
+            ServedEvent::CallEnded { call_idx, result } => self.end_call(call_idx, result, out),
+            ServedEvent::TurnBegan { .. } => self.turn += 1,
+        }
     }
 
     fn place_of<'a>(&self, open: &'a OpenItem) -> Place<'a> {
@@ -173,7 +221,7 @@ impl ResponseWriter {
     fn open(&mut self, open: OpenItem, out: &mut Events) {
         self.close(ItemStatus::Completed, out);
         let mut open = open;
-        open.set_id(self.view.ids.item(open.prefix(), Side::Output, self.items.len()));
+        open.set_id(self.view.ids.item_of_turn(open.prefix(), self.items.len(), self.turn));
         self.push(&Event::ItemAdded { output_index: self.items.len(), item: &open.begun() }, out);
         let place = self.place_of(&open);
         match &open {
@@ -189,7 +237,8 @@ impl ResponseWriter {
                 let part = Part::Thought(&Thought::ReasoningText { text: String::new() });
                 self.push(&Event::PartAdded { place, content_index: 0, part }, out);
             }
-            OpenItem::Call { .. } => {}
+            OpenItem::Served { .. } => self.push(&Event::McpCallInProgress { place }, out),
+            OpenItem::Call { .. } | OpenItem::Approval(_) => {}
         }
         self.open = Some(open);
     }
@@ -197,6 +246,10 @@ impl ResponseWriter {
     /// Ends the open item.
     fn close(&mut self, status: ItemStatus, out: &mut Events) {
         let Some(open) = self.open.take() else { return };
+        let runs = matches!(open, OpenItem::Served { .. }) && status == ItemStatus::Completed;
+        if let OpenItem::Served { call_idx, .. } = &open {
+            self.served.insert(*call_idx, self.items.len());
+        }
         let item = open.done(status, &self.view);
         let output_index = self.items.len();
         let place = Place { item_id: item.id(), output_index };
@@ -231,9 +284,15 @@ impl ResponseWriter {
                 self.push(&Event::InputDelta { place, delta: &call.input }, out);
                 self.push(&Event::InputDone { place, input: &call.input }, out);
             }
+            Item::McpCall(call) => {
+                self.push(&Event::McpArgumentsDone { place, arguments: &call.arguments }, out);
+            }
             _ => {}
         }
-        self.push(&Event::ItemDone { output_index, item: &item }, out);
+        // A call that runs is done once it has a result.
+        if !runs {
+            self.push(&Event::ItemDone { output_index, item: &item }, out);
+        }
         self.items.push(item);
     }
 
@@ -270,8 +329,8 @@ impl ResponseWriter {
                     all.push_str(&text);
                 }
             }
-            Delta::CallBegin { id, name, .. } => {
-                let call = self.call(self.n_calls, id, name);
+            Delta::CallBegin { call_idx, id, name } => {
+                let call = self.call((self.n_calls, call_idx), id, name);
                 self.n_calls += 1;
                 self.open(call, out);
             }
@@ -280,15 +339,25 @@ impl ResponseWriter {
                 if let Some(open @ OpenItem::Call { is_custom: false, .. }) = &self.open {
                     self.push(&Event::ArgumentsDelta { place: self.place_of(open), delta: &fragment }, out);
                 }
-                if let Some(OpenItem::Call { call, .. }) = &mut self.open {
-                    call.arguments.push_str(&fragment);
+                if let Some(open @ OpenItem::Served { .. }) = &self.open {
+                    self.push(
+                        &Event::McpArgumentsDelta { place: self.place_of(open), delta: &fragment },
+                        out,
+                    );
+                }
+                if let Some(arguments) = self.open.as_mut().and_then(OpenItem::arguments) {
+                    arguments.push_str(&fragment);
                 }
             }
         }
     }
 
-    /// The call with the number `n`, which keeps the id that an earlier attempt gave it.
-    fn call(&self, n: usize, id: String, name: String) -> OpenItem {
+    /// The call with the number `n` among all and `call_idx` in its turn, which keeps the id that an earlier
+    /// attempt gave it.
+    fn call(&self, (n, call_idx): (usize, u32), id: String, name: String) -> OpenItem {
+        if let Some(tool) = self.view.served_tools.get(&name) {
+            return OpenItem::served(tool, call_idx);
+        }
         let call_id = self.view.call_ids.get(n).cloned().unwrap_or(id);
         let is_custom = self.view.custom_tools.contains(&name);
         let namespace = self.view.namespaces.get(&name).cloned();
@@ -310,7 +379,25 @@ impl ResponseWriter {
 
     /// The items of a whole answer, in the order in which a stream has them for most models.
     fn items_of(&self, answer: &Answer, last: ItemStatus) -> Vec<Item> {
-        let choice = &answer.choices[0];
+        let mut items = Vec::new();
+        for mut item in self.view.first.iter().cloned() {
+            item.set_id(self.view.ids.item(item.prefix(), Side::Output, items.len()));
+            items.push(item);
+        }
+        for (turn, past) in (0..).zip(&answer.turns) {
+            let first_call = self.add_items(&past.choice, turn, ItemStatus::Completed, &mut items);
+            for (call_idx, result) in &past.results {
+                if let Some(Item::McpCall(call)) = items.get_mut(first_call + *call_idx as usize) {
+                    call.settle(result.clone());
+                }
+            }
+        }
+        self.add_items(&answer.choices[0], answer.turns.len() as u32, last, &mut items);
+        items
+    }
+
+    /// Adds the items of a turn of the model. Returns the place of its first call.
+    fn add_items(&self, choice: &AnswerChoice, turn: u32, last: ItemStatus, items: &mut Vec<Item>) -> usize {
         let mut open = Vec::new();
         if !choice.reasoning.is_empty() {
             open.push(OpenItem::Reasoning { id: String::new(), text: choice.reasoning.clone() });
@@ -320,19 +407,21 @@ impl ResponseWriter {
             let logprobs = logprobs_of(reports, &self.facts);
             open.push(OpenItem::Message { id: String::new(), text: choice.content.clone(), logprobs });
         }
+        let first_call = items.len() + open.len();
         for (n, call) in choice.calls.iter().enumerate() {
-            let mut begun = self.call(n, call.id.clone(), call.name.clone());
-            if let OpenItem::Call { call: open, .. } = &mut begun {
-                open.arguments.clone_from(&call.arguments);
+            let mut begun = self.call((n, n as u32), call.id.clone(), call.name.clone());
+            if let Some(arguments) = begun.arguments() {
+                arguments.clone_from(&call.arguments);
             }
             open.push(begun);
         }
         let n = open.len();
-        let done = |(idx, mut open): (usize, OpenItem)| {
-            open.set_id(self.view.ids.item(open.prefix(), Side::Output, idx));
-            open.done(if idx + 1 == n { last } else { ItemStatus::Completed }, &self.view)
-        };
-        open.into_iter().enumerate().map(done).collect()
+        for (place, mut open) in open.into_iter().enumerate() {
+            open.set_id(self.view.ids.item_of_turn(open.prefix(), items.len(), turn));
+            let status = if place + 1 == n { last } else { ItemStatus::Completed };
+            items.push(open.done(status, &self.view));
+        }
+        first_call
     }
 }
 
@@ -368,6 +457,7 @@ impl AnswerWriter for ResponseWriter {
                 };
                 self.push(&last, out);
             }
+            AnswerEvent::Served(event) => self.push_served(event, out),
             AnswerEvent::Prompt { .. } | AnswerEvent::Usage(_) | AnswerEvent::Failed(_) => {}
         }
     }

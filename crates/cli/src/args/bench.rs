@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::ModelArgs;
+use super::{BenchServerArgs, ModelArgs};
 use crate::bounds::{self, within};
 
 /// `throng bench`.
@@ -75,6 +75,8 @@ pub enum BenchConstraint {
 pub enum BenchInstead {
     /// Measure the limits of this machine: bytes read and operations a second, by number of threads
     Machine(BenchMachineArgs),
+    /// Measure an OpenAI-compatible server under load; the same as throng bench URL
+    Server(Box<BenchServerArgs>),
 }
 
 /// `throng bench machine`.
@@ -111,7 +113,7 @@ mod tests {
         let json = bench(&["--constraint", "json"]).expect("valid");
         assert_eq!(json.constraint, Some(BenchConstraint::Json));
         let machine = bench(&["machine", "--threads", "2", "--json"]).expect("valid");
-        let Some(BenchInstead::Machine(machine)) = machine.instead else { panic!("a command") };
+        let Some(BenchInstead::Machine(machine)) = machine.instead else { panic!("another command") };
         assert!(machine.threads == Some(2) && machine.json);
     }
 }

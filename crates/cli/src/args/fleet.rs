@@ -7,7 +7,9 @@ use clap::{Args, Subcommand};
 use throng_gateway::RoutingPolicy;
 
 use super::values::parse_bytes;
-use super::{AdapterArgs, LogFormat, ModelArgs, NetworkArgs, ObservabilityArgs, Profile, ServeArgs};
+use super::{
+    AdapterArgs, LogFormat, ModelArgs, NetworkArgs, ObservabilityArgs, Profile, ServeArgs, ToolArgs,
+};
 use crate::bounds::{self, within};
 
 /// `throng worker`.
@@ -55,6 +57,10 @@ pub struct WorkerArgs {
     /// The format of the log on standard error: text, or json with one object a line
     #[arg(long, env = "THRONG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
+    /// Record the load to this file, without its text: arrivals, lengths, salted names of prompt blocks, ends
+    /// and step times, for throng replay and throng trace
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// On SIGTERM, seconds for running requests to finish
     #[arg(long, value_name = "SECONDS", value_parser = within(bounds::SHUTDOWN_TIMEOUT_S))]
     pub shutdown_timeout: Option<u64>,
@@ -81,6 +87,7 @@ impl WorkerArgs {
                 ssl_ca_certs: this.ssl_ca_certs,
                 ..NetworkArgs::default()
             },
+            observability: ObservabilityArgs { record: this.record, ..ObservabilityArgs::default() },
             ..ServeArgs::default()
         }
     }
@@ -145,6 +152,9 @@ pub struct GatewayArgs {
     /// What is told of requests.
     #[command(flatten)]
     pub observability: ObservabilityArgs,
+    /// Tools that the gateway calls.
+    #[command(flatten)]
+    pub tools: ToolArgs,
     /// The format of the log on standard error: text, or json with one object a line
     #[arg(long, env = "THRONG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
@@ -168,6 +178,7 @@ impl GatewayArgs {
             strict_parameters: this.strict_parameters,
             network: this.network,
             observability: this.observability,
+            tools: this.tools,
             shutdown_timeout: this.shutdown_timeout,
             ..ServeArgs::default()
         }

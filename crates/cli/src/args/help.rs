@@ -74,6 +74,9 @@ const GROUPS: &[Group] = &[
             "enable_tokenizer_info_endpoint",
             "access_log_bodies",
             "otlp_traces_endpoint",
+            "mcp_config",
+            "tool_pins",
+            "record",
         ],
     },
     Group {

@@ -10,6 +10,7 @@ mod help;
 mod inspect;
 mod keys;
 mod launch;
+mod load;
 mod local;
 mod model_length;
 mod network;
@@ -17,10 +18,12 @@ mod observability;
 mod plan;
 mod recommended;
 mod terminal;
+mod tools;
 mod values;
 mod version;
 mod words;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -47,6 +50,9 @@ pub use keys::{
     UsageArgs, UsageBy,
 };
 pub use launch::{Agent, LaunchArgs};
+pub use load::{
+    BenchServerArgs, LoadKind, LoadTargetArgs, ReplayArgs, TraceArgs, TraceCommand, TraceProfileArgs,
+};
 pub use local::{CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, ModelsCommand, RemoveArgs};
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
@@ -54,6 +60,7 @@ pub use observability::{ExplainArgs, ObservabilityArgs};
 pub use plan::{CalibrateArgs, PlanArgs, PlanFleetArgs, PlanGoal, PlanLoadArgs, PlanPrefill};
 pub use recommended::{GenerationConfigSource, RecommendedSampling};
 pub use terminal::{ChatArgs, GenerateArgs, RunArgs, SamplingArgs};
+pub use tools::{ToolArgs, ToolServersArgs, ToolsArgs, ToolsCommand};
 pub use values::{LogFormat, Variables, bytes_of, check_variables};
 pub use words::is_path;
 
@@ -80,7 +87,7 @@ impl CommandLine {
     /// 2.
     pub fn read() -> Self {
         let mut command = Self::described();
-        let words = words::spell_out(std::env::args_os());
+        let words = words_of(std::env::args_os());
         let names = command.get_subcommands().flat_map(clap::Command::get_name_and_visible_aliases);
         let commands: Vec<String> = names.map(str::to_owned).collect();
         if let Err(fault) = words::check(words.get(1..).unwrap_or_default(), &commands) {
@@ -89,6 +96,11 @@ impl CommandLine {
         let matches = command.get_matches_from(words);
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
+}
+
+/// The words of a command line as the parser takes them.
+pub fn words_of(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    words::name_servers(words::spell_out(words))
 }
 
 /// Parses `-5` after a flag that takes a value as that value, so that the error names the flag's range
@@ -143,18 +155,24 @@ pub enum Command {
     Models(ModelsArgs),
     /// Answer the requests of a file without a server, one a line
     Batch(BatchArgs),
-    /// Measure prefill and decode by number of users, without HTTP
+    /// Measure prefill and decode by number of users, without HTTP; or a server, by its URL
     Bench(BenchArgs),
     /// Find the machines that a model and a load need, with times, price and power
     Plan(Box<PlanArgs>),
     /// Measure the steps of a model on this machine, for throng plan
     Calibrate(Box<CalibrateArgs>),
+    /// Run a recorded load again, simulated or against a server
+    Replay(Box<ReplayArgs>),
+    /// Look at recorded loads
+    Trace(TraceArgs),
     /// Make, list, revoke and restrict the API keys of a database
     Keys(KeysArgs),
     /// Print what keys, projects or models have used
     Usage(UsageArgs),
     /// Copy or check the database, or print its audit
     Store(StoreArgs),
+    /// List and approve the tools of MCP servers that the gateway calls
+    Tools(ToolsArgs),
     /// Check a configuration file
     Config(ConfigArgs),
     /// Exchange a server's process without an interruption
@@ -338,6 +356,9 @@ pub struct ServeArgs {
     /// What is told of requests.
     #[command(flatten)]
     pub observability: ObservabilityArgs,
+    /// Tools that the gateway calls.
+    #[command(flatten)]
+    pub tools: ToolArgs,
     /// On SIGTERM, seconds for running streams to finish
     #[arg(long, value_name = "SECONDS", value_parser = within(bounds::SHUTDOWN_TIMEOUT_S))]
     pub shutdown_timeout: Option<u64>,

@@ -19,6 +19,10 @@ pub struct ObservabilityArgs {
     /// Send each request as a trace to this collector, by OTLP over HTTP: http://127.0.0.1:4318
     #[arg(long, value_name = "URL")]
     pub otlp_traces_endpoint: Option<String>,
+    /// Record the load to this file, without its text: arrivals, lengths, salted names of prompt blocks, ends
+    /// and step times, for throng replay and throng trace
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Finished requests that are kept for throng explain
     #[arg(long, value_name = "N", value_parser = within(bounds::EXPLAINED_REQUESTS))]
     pub max_explained_requests: Option<usize>,

@@ -48,6 +48,25 @@ pub fn spell_out(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     spelled
 }
 
+/// Writes `throng bench server URL` for `throng bench URL` where the URL is that of a server: without a path,
+/// or with `/v1`. Other URLs are models.
+pub fn name_servers(mut words: Vec<OsString>) -> Vec<OsString> {
+    let is_bench = words.get(1).is_some_and(|word| word == "bench");
+    let is_server = |word: &OsString| word.to_str().is_some_and(is_server_url);
+    if is_bench && words.get(2).is_some_and(is_server) {
+        words.insert(2, "server".into());
+    }
+    words
+}
+
+fn is_server_url(word: &str) -> bool {
+    let rest = word.strip_prefix("http://").or_else(|| word.strip_prefix("https://"));
+    rest.is_some_and(|rest| match rest.trim_end_matches('/').split_once('/') {
+        None => !rest.is_empty(),
+        Some((host, path)) => !host.is_empty() && path == "v1",
+    })
+}
+
 /// Whether a word is the value of the flag before it that may have one.
 fn takes(flag: Option<&OsString>, word: &str) -> bool {
     let flag = flag.and_then(|flag| flag.to_str());

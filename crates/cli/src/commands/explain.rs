@@ -75,6 +75,11 @@ fn explanation(request: &Value) -> Vec<String> {
     for (kind, left) in request["limits"].as_object().into_iter().flatten() {
         lines.push(format!("limit of {kind} a minute: {} of {} were left", left["remaining"], left["limit"]));
     }
+    for tool in request["tools"].as_array().into_iter().flatten() {
+        let word = |key: &str| tool[key].as_str().unwrap_or("-");
+        let (server, name, status) = (word("server"), word("tool"), word("status"));
+        lines.push(format!("tool {server}/{name}: {status} after {}", ms(&tool["ms"])));
+    }
     let generations = request["generations"].as_array().into_iter().flatten();
     generations.for_each(|generation| lines.extend(of_engine(generation)));
     lines

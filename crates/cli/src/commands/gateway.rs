@@ -1,6 +1,7 @@
 //! `throng gateway`: answers requests over HTTP without a model of its own, until a signal ends it. Does not
 //! compute.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -16,6 +17,7 @@ use crate::process::line_queue::{LineFormat, LineQueue};
 use crate::process::output;
 use crate::process::signals::Signals;
 use crate::process::systemd;
+use crate::recording::Recording;
 use crate::usage_error::UsageError;
 
 /// How long a process that takes over waits for its workers and engines.
@@ -43,7 +45,11 @@ pub async fn run(arguments: &GatewayArgs) -> Result<()> {
     let (server, is_encrypted) = (gateway.server.clone(), gateway.tls.is_some());
     let access = gateway.access.clone();
     let observers = observability::observers(&gateway.observability)?;
+    let record = gateway.observability.record.clone();
     let (gateway, loading) = Gateway::loading(gateway, process_facts("none".to_owned()))?;
+    if let Some(path) = record {
+        loading.record(Arc::new(Recording::start(&path, None)?));
+    }
     let gateway = gateway.observed_by(observers);
     let ledger = database::follow(&access, &loading).await?;
     let limits = limits::share(&loading)?;

@@ -41,6 +41,7 @@ pub async fn run(arguments: &WorkerArgs) -> Result<()> {
     gateway.access =
         throng_gateway::AccessConfig { api_keys: token.into_iter().collect(), ..Default::default() };
     let (listener, mut listening) = listen::listen(&gateway.server).await?;
+    let record = gateway.observability.record.clone();
     let loading = load(model.clone(), engine, |_, _| {});
     let running = tokio::select! {
         biased;
@@ -50,6 +51,7 @@ pub async fn run(arguments: &WorkerArgs) -> Result<()> {
         }
         loaded = loading => loaded?,
     };
+    running.record(record.as_deref())?;
     let (running, adapters) = tokio::task::spawn_blocking(move || {
         let adapters = adapters::settings(&running, &section)?;
         anyhow::Ok((running, adapters))

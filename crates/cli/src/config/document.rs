@@ -17,7 +17,13 @@ const MAX_FAULTS: usize = 32;
 /// The place of what no file says.
 pub const NOWHERE: Range<usize> = 0..0;
 /// Tables whose keys are the operator's own: a text in them is never a size.
-const FREE_TABLES: [&str; 1] = ["model.default_chat_template_kwargs"];
+const FREE_TABLES: [&str; 5] = [
+    "model.default_chat_template_kwargs",
+    "gateway.tools.server.env",
+    "gateway.tools.server.headers",
+    "gateway.tools.http.headers",
+    "gateway.tools.http.parameters",
+];
 
 /// A file that was read, with its mistakes.
 #[derive(Debug, Default)]

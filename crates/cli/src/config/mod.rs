@@ -300,6 +300,8 @@ fn overlay_gateway(gateway: &mut GatewayConfig, flags: &ServeArgs) {
     access.most_urgent_priority = flags.most_urgent_priority.unwrap_or(access.most_urgent_priority);
     overlay(&mut gateway.on_demand.max_pulled_bytes, &flags.max_pulled_bytes);
     overlay_network(gateway, &flags.network);
+    overlay(&mut gateway.tools.servers_file, &flags.tools.mcp_config);
+    overlay(&mut gateway.tools.pins, &flags.tools.tool_pins);
     overlay_observability(&mut gateway.observability, &flags.observability);
     overlay_tls(&mut gateway.tls, &flags.network);
     gateway.api.strict_parameters |= flags.strict_parameters;
@@ -358,6 +360,7 @@ fn overlay_observability(section: &mut ObservabilityConfig, flags: &Observabilit
     overlay(&mut section.access_log, &flags.access_log);
     section.access_log_bodies |= flags.access_log_bodies;
     overlay(&mut section.otlp_endpoint, &flags.otlp_traces_endpoint);
+    overlay(&mut section.record, &flags.record);
     section.max_explained_requests = flags.max_explained_requests.unwrap_or(section.max_explained_requests);
 }
 

@@ -5,11 +5,13 @@ mod draft_model;
 mod sizes;
 
 use std::panic::resume_unwind;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use throng_core::engine::recording::RecordedEngine;
 use throng_core::scheduling::batch::BLOCK_TOKENS;
 use throng_core::scheduling::executor::{Executor, ExecutorError};
 use throng_core::scheduling::scheduler::SchedulerConfig;
@@ -26,6 +28,7 @@ use crate::args;
 use crate::config::{EngineSection, ModelSection};
 use crate::kv_budget::show;
 use crate::process::memory;
+use crate::recording::Recording;
 use crate::source::{HubPlace, ModelSource, STARTER_NOTICE};
 use crate::text_file;
 use crate::vocabulary;
@@ -54,6 +57,8 @@ pub struct RunningModel {
     pub kv_bytes: u64,
     /// What computes it.
     pub backend: BackendKind,
+    /// Settings of the engine, for a recording.
+    pub recorded_engine: RecordedEngine,
     /// How long it took to be ready.
     pub start_up: StartUp,
 }
@@ -186,7 +191,7 @@ pub fn start_with(
     let model = Arc::new(model);
     let shared = Arc::clone(&model);
     let config = engine_config(engine, scheduler);
-    let handle = start_engine(config, move || {
+    let handle = start_engine(config.clone(), move || {
         draft_model::executor(&shared, draft_model.as_ref(), &options, &*wrap_draft)
     })?;
     Ok(RunningModel {
@@ -197,6 +202,7 @@ pub fn start_with(
         notice: matches!(source, ModelSource::BuiltIn(_)).then_some(STARTER_NOTICE),
         tokenizer,
         chat_template: chat_template.map(Arc::new),
+        recorded_engine: RecordedEngine::new(&config, handle.capacity()),
         engine: handle,
         kv_dtype: options.limits.kv_dtype,
         kv_bytes: sizes.kv_bytes,
@@ -207,6 +213,17 @@ pub fn start_with(
 }
 
 impl RunningModel {
+    /// Begins a recording of what the engine does, where one is asked for.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn record(&self, path: Option<&Path>) -> Result<()> {
+        let Some(path) = path else { return Ok(()) };
+        let recording = Recording::start(path, Some(self.recorded_engine.clone()))?;
+        self.engine.observe(Box::new(recording));
+        Ok(())
+    }
+
     /// Tokens that end an answer: those named in the model's files and those known by their spelling in its
     /// vocabulary.
     pub fn eos_token_ids(&self) -> Vec<u32> {

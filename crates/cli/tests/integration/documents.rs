@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
-use throng_cli::args::CommandLine;
+use throng_cli::args::{CommandLine, words_of};
 
 use crate::process::throng;
 
@@ -156,7 +156,11 @@ fn each_command_line_is_one() {
     for (page, text) in pages() {
         for words in commands(&text) {
             n += 1;
-            let Err(error) = CommandLine::described().try_get_matches_from(&words) else { continue };
+            let Err(error) =
+                CommandLine::described().try_get_matches_from(words_of(words.iter().map(Into::into)))
+            else {
+                continue;
+            };
             let is_wrong = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
             assert!(!is_wrong, "{page}: {}: {error}", words.join(" "));
         }

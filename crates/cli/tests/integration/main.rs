@@ -9,6 +9,7 @@ mod documents;
 mod fleet;
 mod handover;
 mod hub;
+mod load;
 mod parameter_docs;
 mod plan;
 mod process;

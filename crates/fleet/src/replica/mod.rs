@@ -5,6 +5,7 @@
 mod asking;
 mod error;
 mod local;
+mod observed;
 mod remote;
 mod replicas;
 mod request;
@@ -28,6 +29,7 @@ use crate::dispatch::HealthReporter;
 pub use asking::PlacementHints;
 pub use error::{ReplicaError, ReplicaErrorKind};
 pub use local::LocalReplica;
+pub use observed::{FleetObserver, FleetRecording};
 pub use remote::{Connection, ConnectionGuard, Endpoint, Identity, Link, Links, RemoteReplica};
 pub use remote::{InvalidAddress, WorkerAddress};
 pub use replicas::Replicas;

@@ -1,7 +1,7 @@
 //! The replicas of one model, and which of them a request goes to: the router and the health of `throng_core`
 //! decide among those that answer. Does not know what requests ask for.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use throng_core::fleet::health::HealthConfig;
@@ -9,6 +9,7 @@ use throng_core::fleet::routing::ReplicaId;
 use throng_core::scheduling::block_pool::CacheCursor;
 use throng_core::time::Nanos;
 
+use super::observed::FleetRecording;
 use super::{Replica, Status};
 use crate::dispatch::{Dispatcher, HealthReporter, Placement, RoutingSettings, Wanted};
 
@@ -22,6 +23,7 @@ struct Inner {
     /// Whether their failures and times are judged: those of this process know themselves how they are.
     are_judged: bool,
     patience: Duration,
+    recording: OnceLock<FleetRecording>,
     members: RwLock<Arc<[Member]>>,
 }
 
@@ -54,7 +56,20 @@ impl Replicas {
 
     fn new(routing: &RoutingSettings, health: HealthConfig, are_judged: bool) -> Self {
         let (dispatcher, members) = (Dispatcher::new(routing, health), RwLock::default());
-        Self(Arc::new(Inner { dispatcher, are_judged, patience: routing.patience, members }))
+        let (patience, recording) = (routing.patience, OnceLock::new());
+        Self(Arc::new(Inner { dispatcher, are_judged, patience, recording, members }))
+    }
+
+    /// The recording that is told of requests, if there is one.
+    pub(super) fn recording(&self) -> Option<&FleetRecording> {
+        self.0.recording.get()
+    }
+
+    /// The same, whose requests a recording is told of.
+    #[must_use]
+    pub fn recorded(self, recording: Option<FleetRecording>) -> Self {
+        recording.into_iter().for_each(|recording| drop(self.0.recording.set(recording)));
+        self
     }
 
     fn members(&self) -> Arc<[Member]> {

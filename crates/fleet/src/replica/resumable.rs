@@ -13,6 +13,7 @@ use throng_core::fleet::{Failover, Rest, Retry, Tried};
 use tokio::time::Instant;
 
 use super::asking::{PlacementHints, SubmitOutcome, ask, has_ended, note_failure};
+use super::observed::ObservedRequest;
 use super::{Continuations, Generation, ReplicaError, ReplicaEvent, ReplicaRequest, Replicas, TraceSource};
 use crate::dispatch::Placement;
 
@@ -25,6 +26,8 @@ pub struct Resumable {
     failover: Failover,
     state: State,
     arrived: Instant,
+    /// The request in the recording, where there is one.
+    observed: Option<ObservedRequest>,
 }
 
 enum State {
@@ -50,12 +53,20 @@ impl Resumable {
     ) -> Result<Box<dyn Generation>, ReplicaError> {
         let (arrived, hints) = (Instant::now(), Arc::new(hints));
         replicas.dispatcher().request();
+        let mut observed = replicas.recording().and_then(|recording| recording.begin(&request));
         let SubmitOutcome { result, tried } =
             ask(replicas.clone(), request.clone(), hints.clone(), Tried::default(), None).await;
-        let (generation, placement) = result?;
+        let (generation, placement) = match result {
+            Ok(taken) => taken,
+            Err(error) => {
+                let refused = ReplicaEvent::Failed { error: error.clone() };
+                observed.iter_mut().for_each(|observed| observed.note(&refused));
+                return Err(error);
+            }
+        };
         let failover = Failover::new(request.n_continuations(), tried);
         let state = State::Running(generation, placement);
-        Ok(Box::new(Self { replicas, request, hints, failover, state, arrived }))
+        Ok(Box::new(Self { replicas, request, hints, failover, state, arrived, observed }))
     }
 
     /// The request for what is still to be done.
@@ -95,6 +106,7 @@ impl Resumable {
     /// Notes what is passed on; `None` for what was passed on before.
     fn note(&mut self, event: ReplicaEvent) -> Option<ReplicaEvent> {
         let event = self.failover.note(event, self.arrived.elapsed())?;
+        self.observed.iter_mut().for_each(|observed| observed.note(&event));
         let is_over = match &event {
             ReplicaEvent::Token { .. } => {
                 if let State::Running(_, placement) = &mut self.state {

@@ -17,11 +17,13 @@ use crate::auth::Tenant;
 use crate::overload::ServiceHeaders;
 use throng_cache::CachePolicy;
 use throng_metering::observation::{
-    GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent,
+    GenerationRecord, Observation, RequestReport, Stage, Stages, ToolReport, TraceParent,
 };
 
 /// Longest `X-Request-Id` taken over from a client.
 const MAX_REQUEST_ID_BYTES: usize = 128;
+/// Calls of tools that are noted of a request.
+const MAX_TOOL_RECORDS: usize = 64;
 /// Bytes of a body that are kept for the access log, where that is asked for.
 const MAX_KEPT_BODY_BYTES: usize = 2000;
 
@@ -52,6 +54,7 @@ pub(crate) struct Caller {
     /// The beginning of its body, where it is kept for those who are told of finished requests.
     kept_body: OnceLock<String>,
     generation: Mutex<Option<GenerationRecord>>,
+    tools: Mutex<Vec<ToolReport>>,
     answer: OnceLock<Answered>,
     /// Whether another model may answer it before its first token.
     is_replaceable: AtomicBool,
@@ -88,6 +91,7 @@ impl Caller {
             stages: Stages::default(),
             kept_body: OnceLock::new(),
             generation: Mutex::new(None),
+            tools: Mutex::default(),
             answer: OnceLock::new(),
             is_replaceable: AtomicBool::new(false),
             judged: Mutex::default(),
@@ -166,10 +170,25 @@ impl Caller {
         self.limits.get()
     }
 
-    /// Notes what a model did for the request; the first word counts.
+    /// Notes what a model did for the request; of several turns, what all of them did.
     pub fn record_generation(&self, generation: GenerationRecord) {
-        let mut recorded = self.generation.lock().unwrap_or_else(PoisonError::into_inner);
-        recorded.get_or_insert(generation);
+        match &mut *self.generation.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(before) => before.go_on(generation),
+            none => *none = Some(generation),
+        }
+    }
+
+    /// Whether a model has done something for the request, and is done.
+    pub fn has_generated(&self) -> bool {
+        self.generation.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Notes a call of a tool.
+    pub fn record_tool(&self, call: ToolReport) {
+        let mut calls = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        if calls.len() < MAX_TOOL_RECORDS {
+            calls.push(call);
+        }
     }
 
     /// Says whether another model may answer it before its first token.
@@ -238,6 +257,7 @@ impl Caller {
             limits: self.limits.take(),
             body: self.kept_body.take(),
             generation: generation.map(GenerationRecord::report),
+            tools: std::mem::take(self.tools.get_mut().unwrap_or_else(PoisonError::into_inner)),
             stages: std::mem::take(&mut self.stages),
         }
     }

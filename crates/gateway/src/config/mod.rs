@@ -27,6 +27,7 @@ pub use self::routing::{
 pub(crate) use self::semantic_cache::check as check_semantic_cache;
 pub use self::state::StateConfig;
 pub use throng_cache::{ResponseCacheConfig, SemanticCacheConfig, SemanticMode};
+pub use throng_tools::ToolsConfig;
 
 /// All sections of the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
@@ -60,6 +61,8 @@ pub struct GatewayConfig {
     pub autoscale: AutoscaleSection,
     /// Bounds and retention of objects that are kept between requests.
     pub state: StateConfig,
+    /// Tools that the gateway calls for its clients; none by default.
+    pub tools: ToolsConfig,
 }
 
 /// Parsing a body takes at most about this many times its bytes, the body included. Resident memory of a
@@ -306,14 +309,16 @@ pub struct ObservabilityConfig {
     pub access_log_bodies: bool,
     /// A collector that gets each request as a trace, by OTLP over HTTP: `http://127.0.0.1:4318`.
     pub otlp_endpoint: Option<String>,
+    /// A file that gets the load without its text: arrivals, lengths, salted names of prompt blocks, ends.
+    pub record: Option<PathBuf>,
     /// Number of finished requests that are kept for `/explain`.
     pub max_explained_requests: usize,
 }
 
 impl Default for ObservabilityConfig {
     fn default() -> Self {
-        let (access_log, otlp_endpoint) = (None, None);
-        Self { access_log, access_log_bodies: false, otlp_endpoint, max_explained_requests: 1024 }
+        let (access_log, otlp_endpoint, record) = (None, None, None);
+        Self { access_log, access_log_bodies: false, otlp_endpoint, record, max_explained_requests: 1024 }
     }
 }
 

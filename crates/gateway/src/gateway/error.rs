@@ -1,6 +1,7 @@
 //! Why a gateway cannot serve.
 
 use throng_http::TlsError;
+use throng_tools::ToolsError;
 
 /// Reason why a gateway cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +54,9 @@ pub enum GatewayError {
     /// The folder of the response cache cannot be used.
     #[error("cannot use gateway.response_cache.directory: {0}")]
     Cache(std::io::Error),
+    /// Tools that the gateway is to call cannot be used.
+    #[error(transparent)]
+    Tools(ToolsError),
     /// A rule of moderation cannot be used.
     #[error("gateway.moderation: {0}")]
     Moderation(String),

@@ -26,9 +26,11 @@ use crate::server::{self, Served, Service};
 use crate::turns::adopt_orphans;
 use throng_cache::DiskTier;
 use throng_fleet::Secret;
+use throng_fleet::replica::{FleetObserver, FleetRecording};
 use throng_metering::ledger::PriceTable;
 use throng_metering::metrics::ProcessFacts;
 use throng_metering::observation::{Observation, RequestObserver};
+use throng_tools::Toolbox;
 
 pub use self::error::GatewayError;
 
@@ -58,6 +60,13 @@ pub struct Loading {
     served_to_ollama_clients: Arc<watch::Sender<Served>>,
     loaded: Arc<OnceLock<Arc<App>>>,
     tls: Option<Arc<Tls>>,
+}
+
+impl Loading {
+    /// Tells this observer of the requests that workers compute. To be called before the fleet is started.
+    pub fn record(&self, observer: Arc<dyn FleetObserver>) {
+        self.shared.recording.get_or_init(|| FleetRecording::new(observer));
+    }
 }
 
 impl Gateway {
@@ -115,6 +124,9 @@ impl Gateway {
         let mut shared = Shared::new(&config, process);
         shared.moderation = Arc::new(Moderation::new(&config.moderation).map_err(GatewayError::Moderation)?);
         shared.disk = DiskTier::of(&config.response_cache).map_err(GatewayError::Cache)?;
+        if config.tools.is_on() {
+            shared.tools = Some(Arc::new(Toolbox::open(&config.tools).map_err(GatewayError::Tools)?));
+        }
         let progress = Arc::new(Progress::of(shared.fleet_members()));
         let app = App::new(config.clone(), Vec::new(), shared.clone(), Some(progress.clone()));
         let app = Arc::new(app);

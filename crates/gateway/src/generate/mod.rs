@@ -143,6 +143,16 @@ async fn start(app: &App, caller: &Arc<Caller>, job: Job) -> Result<StartedReque
 }
 
 impl StartedRequest {
+    /// The same request, with what `map` makes of its events.
+    pub fn map_stream(self, map: impl FnOnce(AnswerStream) -> AnswerStream) -> Self {
+        Self { stream: map(self.stream), ..self }
+    }
+
+    /// Tokens of all prompts.
+    pub fn n_prompt_tokens(&self) -> u64 {
+        self.n_prompt_tokens.iter().map(|&n| n as u64).sum()
+    }
+
     /// The answer piece by piece, which keeps what is reserved.
     pub fn into_stream(mut self) -> WrittenAnswer {
         self.stream.source().keep(self.memory);
@@ -167,7 +177,8 @@ impl StartedRequest {
 fn find_route(app: &App, caller: &Caller, model: Option<&str>) -> Result<Route, ApiError> {
     let key_holder = caller.key_holder();
     let route = app.find_model(&key_holder, model)?;
-    if app.is_draining() {
+    // A response with several turns may finish.
+    if app.is_draining() && !caller.has_generated() {
         return Err(ApiError::shutting_down(retry_after_s()));
     }
     if route.model.served.pooling.is_some() {

@@ -53,6 +53,11 @@ impl AnswerStream {
         &mut *self.0
     }
 
+    /// Counts that its stream ended with an error.
+    pub fn count_stream_error(&self) {
+        self.0.count_stream_error();
+    }
+
     /// Whether nobody computes it at present.
     pub fn is_away(&self) -> bool {
         self.0.is_away()

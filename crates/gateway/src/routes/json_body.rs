@@ -14,6 +14,7 @@ use throng_fleet::upstream::named_model;
 use throng_http::body::HeldBody;
 use throng_http::memory::{MemoryBudget, Part, Reservation};
 use throng_http::{Exchange, HALF_SENT_GRACE, Phase};
+use tokio::sync::OnceCell;
 
 use crate::app::App;
 use crate::auth::Tenant;
@@ -22,7 +23,7 @@ use crate::config::{GatewayConfig, PARSE_FACTOR};
 use crate::idempotency::Repeatable;
 use crate::on_demand::Serving;
 use crate::rejection::{Rejection, body_not_read, memory_full};
-use crate::turns::Turn;
+use crate::turns::{ToolRun, Turn};
 use throng_api::{ApiError, IgnoredParameters, ReadOptions};
 
 /// Priority of the lines of batches.
@@ -43,6 +44,8 @@ pub(super) struct JsonBody {
     repeatable: Option<Repeatable>,
     /// The turn of a kept conversation that it is.
     turn: Option<Arc<Turn>>,
+    /// Its tools that are called here, where its API has such; listed once, however many models are asked.
+    tools: Option<Arc<OnceCell<Option<Arc<ToolRun>>>>>,
 }
 
 /// A body that was received and not read, with its request.
@@ -86,6 +89,22 @@ impl JsonBody {
         Ok(())
     }
 
+    /// The same body of an API whose tools the gateway may call.
+    pub fn with_tools(self) -> Self {
+        Self { tools: Some(Arc::default()), ..self }
+    }
+
+    /// Lists its tools that are called here; `None` without any.
+    ///
+    /// # Errors
+    /// 4xx for tools that may not be used or do not answer.
+    pub async fn tools(&self, app: &Arc<App>) -> Result<Option<Arc<ToolRun>>, ApiError> {
+        let Some(tools) = &self.tools else { return Ok(None) };
+        let (body, turn) = ((self.body.bytes.clone(), self.options.clone()), self.turn.as_deref());
+        let begin = async || Ok(ToolRun::of(app, &self.caller, turn, body).await?.map(Arc::new));
+        tools.get_or_try_init(begin).await.cloned()
+    }
+
     /// The turn of a kept conversation that it is.
     pub fn turn(&self) -> Option<&Arc<Turn>> {
         self.turn.as_ref()
@@ -106,7 +125,15 @@ impl JsonBody {
         let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
         caller.set_tenant(Tenant::without_key(TenantId(Arc::from(tenant))));
         let (body, options) = (HeldBody { bytes, memory }, read_options(&app.config));
-        Ok(Self { body, options, caller: Arc::new(caller), exchange, repeatable: None, turn: None })
+        Ok(Self {
+            body,
+            options,
+            caller: Arc::new(caller),
+            exchange,
+            repeatable: None,
+            turn: None,
+            tools: None,
+        })
     }
 
     /// The body of a line of a batch of `tenant`, whose request is less urgent than any other.
@@ -120,7 +147,15 @@ impl JsonBody {
         caller.set_tenant(tenant);
         let options = ReadOptions { most_urgent_priority: LEAST_URGENT, ..read_options(&app.config) };
         let body = HeldBody { bytes, memory };
-        Ok(Self { body, options, caller: Arc::new(caller), exchange, repeatable: None, turn: None })
+        Ok(Self {
+            body,
+            options,
+            caller: Arc::new(caller),
+            exchange,
+            repeatable: None,
+            turn: None,
+            tools: None,
+        })
     }
 
     /// The same bytes in the name of `tenant`, as [`Self::internal`].
@@ -139,8 +174,8 @@ impl JsonBody {
         let memory = memory.reserve(Part::Bodies, self.n_bytes()).map_err(memory_full)?;
         let body = HeldBody { bytes: self.body.bytes.clone(), memory };
         let (caller, exchange) = (self.caller.clone(), self.exchange.clone());
-        let (options, turn) = (self.options.clone(), self.turn.clone());
-        Ok(Self { body, options, caller, exchange, repeatable: None, turn })
+        let (options, turn, tools) = (self.options.clone(), self.turn.clone(), self.tools.clone());
+        Ok(Self { body, options, caller, exchange, repeatable: None, turn, tools })
     }
 
     /// Brings the model into memory that the request is for: `target`, or the one that its body names. Only
@@ -191,7 +226,7 @@ impl FromRequestParts<Arc<App>> for JsonBody {
         caller.received_body(&body.bytes);
         let options = read_options(&app.config);
         let repeatable = Repeatable::of(app, &caller, &parts.headers, parts.uri.path(), &body.bytes)?;
-        Ok(Self { body, options, caller, exchange, repeatable, turn: None })
+        Ok(Self { body, options, caller, exchange, repeatable, turn: None, tools: None })
     }
 }
 
@@ -283,6 +318,7 @@ mod tests {
             exchange,
             repeatable: None,
             turn: None,
+            tools: None,
         }
     }
 

@@ -308,6 +308,10 @@ async fn unknown_url(method: Method, OriginalUri(uri): OriginalUri) -> Response 
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use throng_api::openapi::Method;
+
     use super::*;
 
     /// The routes that the documentation lists as open. Who may use the others is tested over sockets, in
@@ -332,13 +336,20 @@ mod tests {
 
     #[test]
     fn the_document_lists_every_route() {
-        let listed: Vec<&str> = throng_api::openapi::paths().collect();
+        let listed: HashSet<(String, Method)> = throng_api::openapi::operations()
+            .map(|(path, method)| (path.replace("{model}", "{id}"), method))
+            .collect();
         for route in ROUTES.iter().filter(|route| route.path != "/ui/{file}") {
             let path = route.path.replace("{*id}", "{id}");
-            assert!(
-                listed.iter().any(|known| known.replace("{model}", "{id}") == path),
-                "{path}: {listed:?}"
-            );
+            for method in route.allow.split(", ").filter(|method| *method != "HEAD") {
+                let method = match method {
+                    "GET" => Method::Get,
+                    "POST" => Method::Post,
+                    "DELETE" => Method::Delete,
+                    other => panic!("{other} of {path}"),
+                };
+                assert!(listed.contains(&(path.clone(), method)), "{method:?} {path}");
+            }
         }
     }
 }

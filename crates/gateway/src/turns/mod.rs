@@ -4,6 +4,8 @@
 mod background;
 mod orphans;
 mod tail;
+mod tool_entry;
+mod tools;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,6 +22,7 @@ use throng_state::responses::{Gathered, KeptRequest, Orphan, ResponseRecord, Res
 pub(crate) use self::background::answer_in_background;
 pub(crate) use self::orphans::adopt_orphans;
 pub(crate) use self::tail::tail;
+pub(crate) use self::tools::ToolRun;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generation::AnswerRecorder;
@@ -63,7 +66,10 @@ impl Turn {
         if !context.is_storing && !parameters.goes_on() {
             return Ok(None);
         }
-        let request = parameters.is_background.then(|| body.clone());
+        let request = match (parameters.is_background, parameters.names_servers) {
+            (true, true) => StateParameters::without_secrets(body).map(Bytes::from),
+            (is_background, _) => is_background.then(|| body.clone()),
+        };
         Ok(Some(Arc::new(Self {
             responses,
             tenant,
@@ -115,9 +121,14 @@ impl Turn {
     /// # Errors
     /// A 400 that names the parameter.
     pub fn parse(&self, body: &[u8], options: &ReadOptions) -> Result<Request, ApiError> {
-        let (request, items) = CreateRequest::parse(body, options)?.into_request(&self.context)?;
+        let read = CreateRequest::parse(body, options)?.into_request(&self.context)?;
+        Ok(self.keep_input(read))
+    }
+
+    /// Notes the items of a request that was read. Returns the request.
+    pub fn keep_input(&self, (request, items): (Request, Vec<Item>)) -> Request {
         *self.input.lock().unwrap_or_else(PoisonError::into_inner) = items;
-        Ok(request)
+        request
     }
 
     /// Reads the request to make the conversation short.

@@ -71,6 +71,9 @@ async fn answer(app: Arc<App>, responses: Responses, orphan: Orphan) {
 
 async fn begin(app: &Arc<App>, orphan: &Orphan) -> Result<(), ApiError> {
     let Some(turn) = Turn::of_orphan(app, orphan).await? else { return Ok(()) };
+    if turn.parameters.names_servers {
+        return Err(ApiError::tools_called_already());
+    }
     let caller = Caller::new(&HeaderMap::new(), "");
     caller.set_tenant(Tenant::without_key(TenantId(Arc::from(orphan.response.tenant()))));
     let caller = Arc::new(caller);

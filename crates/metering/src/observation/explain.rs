@@ -8,7 +8,7 @@ use throng_core::fleet::limits::Remaining;
 use throng_core::time::Nanos;
 use throng_core::timeline::request_trace::{PromptChunk, RequestTrace, StepTotals};
 
-use super::{GenerationReport, RequestReport};
+use super::{GenerationReport, RequestReport, ToolReport};
 
 /// A request in a few numbers.
 #[derive(Debug, Serialize)]
@@ -39,6 +39,17 @@ pub struct Explanation<'a> {
     limits: Option<Limits>,
     /// The engine's account of each of its first prompts.
     generations: Vec<Generation>,
+    /// Calls of tools, in the order of their ends.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Tool<'a> {
+    server: &'a str,
+    tool: &'a str,
+    ms: f64,
+    status: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -149,7 +160,14 @@ impl<'a> Explanation<'a> {
             phases: phases.collect(),
             limits: limits.filter(|limits| limits.requests.is_some() || limits.tokens.is_some()),
             generations: report.generation.iter().flat_map(|g| g.traces()).map(Generation::new).collect(),
+            tools: report.tools.iter().map(Tool::new).collect(),
         }
+    }
+}
+
+impl<'a> Tool<'a> {
+    fn new(call: &'a ToolReport) -> Self {
+        Self { server: &call.server, tool: &call.tool, ms: ms(call.duration), status: call.status }
     }
 }
 

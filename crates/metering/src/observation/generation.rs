@@ -103,6 +103,19 @@ impl GenerationRecord {
         self.outcome = Outcome::Error;
     }
 
+    /// Takes in the record of another turn of the model for the same request.
+    pub fn go_on(&mut self, turn: Self) {
+        let since_first = turn.read.saturating_sub(self.read);
+        self.n_running += turn.n_running;
+        self.prompt_tokens += turn.prompt_tokens;
+        self.cached_tokens += turn.cached_tokens;
+        self.output_tokens += turn.output_tokens;
+        self.last_token = self.last_token.max(turn.last_token.map(|time| since_first + time));
+        self.outcome = self.outcome.max(turn.outcome);
+        let room = MAX_TRACED_PROMPTS.saturating_sub(self.traces.len());
+        self.traces.extend(turn.traces.into_iter().take(room));
+    }
+
     /// Its end; what still runs when nobody waits for it any more is aborted.
     pub fn outcome(&self) -> Outcome {
         if self.n_running > 0 { self.outcome.max(Outcome::Abort) } else { self.outcome }

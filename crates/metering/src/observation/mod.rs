@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub use self::explain::{Explanation, Summary};
 pub use self::generation::GenerationRecord;
 pub use self::recent::RecentRequests;
-pub use self::report::{GenerationReport, RequestPhase, RequestReport};
+pub use self::report::{GenerationReport, RequestPhase, RequestReport, ToolReport};
 pub use self::stages::{Stage, Stages};
 pub use self::trace_parent::TraceParent;
 

@@ -44,8 +44,23 @@ pub struct RequestReport {
     pub body: Option<String>,
     /// Work of a model for it.
     pub generation: Option<GenerationReport>,
+    /// Calls of tools for it.
+    pub tools: Vec<ToolReport>,
     /// Times of its stages on the way to the engine.
     pub stages: Stages,
+}
+
+/// A call of a tool for a request, in names and times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolReport {
+    /// The label of the tool's server.
+    pub server: String,
+    /// The tool.
+    pub tool: String,
+    /// How long it took.
+    pub duration: Duration,
+    /// `ok`, or the kind of its failure.
+    pub status: &'static str,
 }
 
 /// Work of a model for a request. Times count from its submission.
@@ -168,6 +183,7 @@ impl RequestReport {
             queue_ms = generation.first_step.map(ms),
             ttft_ms = generation.first_token.map(|time| ms(generation.submitted + time)),
             total_ms = ms(self.total),
+            tool_calls = (!self.tools.is_empty()).then_some(self.tools.len()),
             outcome = generation.outcome,
             "request"
         );

@@ -4,7 +4,9 @@
 mod load;
 mod reader;
 mod rerun;
+mod step_times;
 
 pub use load::{RecordedWorkload, read_requests};
 pub use reader::RecordingReader;
 pub use rerun::{BatchRow, Rerun, rerun};
+pub use step_times::RecordedCostModel;

@@ -69,9 +69,7 @@ impl World<'_> {
         if live.n_retries != n_retries || live.n_passed > 0 {
             return;
         }
-        if let Some(running) = live.running()
-            && self.sabotage != Some(Sabotage::ForgottenAbort)
-        {
+        if let Some(running) = live.running() {
             let (id, replica) = (running.id, running.replica);
             let network = self.config.gateway.client_network;
             if let Some(at) = self.arrival(replica, self.now + network) {
@@ -125,6 +123,7 @@ impl World<'_> {
         let doubled = clients.backoff.0.saturating_mul(1 << live.n_retries.min(20));
         let pause = Nanos(doubled.max(wait.unwrap_or_default().0));
         live.n_retries += 1;
+        self.observer.retried(live.number);
         // The answer begins anew; the client has waited since it asked first.
         live.clock = TokenClock::new(live.clock.sent());
         (live.n_passed, live.n_noted) = (0, 0);

@@ -15,21 +15,20 @@ use super::{Event, World};
 use crate::outcome::EndReason;
 use crate::workload::TimedRequest;
 
+/// Most sampling parameters that requests share.
+const MAX_SAMPLINGS: usize = 1 << 14;
+
 impl World<'_> {
     /// A client sends a request for the first time.
     pub(super) fn send(&mut self, timed: TimedRequest) {
+        self.observer.sent(self.n_requests, &timed);
         let vocabulary_size = self.config.replicas[0].capacity.vocabulary_size;
         let request = &timed.request;
-        let sampling = SamplingParams {
-            temperature: 0.0,
-            max_tokens: request.max_tokens,
-            eos_token_ids: vec![END],
-            ..SamplingParams::default()
-        };
+        let sampling = self.sampling(request.max_tokens);
         let live = Live {
             number: self.n_requests,
             tokens: request.prompt_tokens(vocabulary_size).into(),
-            sampling: Arc::new(sampling),
+            sampling,
             blocks: Vec::new(),
             n_retries: 0,
             n_failovers: 0,
@@ -53,6 +52,23 @@ impl World<'_> {
         self.n_requests += 1;
         let key = self.live.insert(live);
         self.send_again(key);
+    }
+
+    /// Sampling parameters of a request. Requests share them, so that reading them misses no cache.
+    fn sampling(&mut self, max_tokens: u32) -> Arc<SamplingParams> {
+        if let Some(sampling) = self.samplings.get(&max_tokens) {
+            return Arc::clone(sampling);
+        }
+        let sampling = Arc::new(SamplingParams {
+            temperature: 0.0,
+            max_tokens,
+            eos_token_ids: vec![END],
+            ..SamplingParams::default()
+        });
+        if self.samplings.len() < MAX_SAMPLINGS {
+            self.samplings.insert(max_tokens, Arc::clone(&sampling));
+        }
+        sampling
     }
 
     /// A client sends a request, maybe not for the first time.

@@ -74,7 +74,7 @@ impl World<'_> {
         self.look_again();
     }
 
-    /// The gateway loses a connection: what runs there fails, and the replica drops it.
+    /// The gateway loses a connection: what runs there fails, and the replica drops it a little later.
     pub(super) fn link_lost(&mut self, index: usize, link: u32) {
         let node = &mut self.nodes[index];
         if node.link != link || !node.is_connected {
@@ -87,12 +87,10 @@ impl World<'_> {
         self.dispatch.router.forget_cache(id);
         let attempts = self.live.iter().filter_map(|(_, live)| live.running());
         let here: Vec<_> = attempts.filter(|running| running.replica == index).map(|one| one.id).collect();
-        if let Some(replica) = &mut self.nodes[index].replica {
-            for id in &here {
-                replica.abort(*id, self.now);
-            }
-            replica.tick(self.now);
-            self.pump(index);
+        // The replica has a timeout of its own.
+        let known_at = self.now + self.config.gateway.connection_timeout;
+        for id in &here {
+            self.queue.push(known_at, Event::Abort(*id, index));
         }
         let failure = Failure { kind: FailureKind::Unhealthy, is_retryable: true };
         for id in here {

@@ -3,6 +3,10 @@
 //! What a gateway decides is decided here by `core`'s own structs, in the order in which the product asks
 //! them: limits, the overload gate, dispatch with router and health, failover. The rest of the modules moves
 //! messages between them.
+//!
+//! Simplified are: one gateway, one continuation a request, delays of the network that do not vary, reports
+//! of replicas that are read without delay, readers that keep up. Not simulated are constraints, adapters,
+//! regions, the response cache and models on demand.
 
 mod asking;
 mod clients;
@@ -14,7 +18,8 @@ mod sabotage;
 mod steps;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::sync::Arc;
 
 use fastrand::Rng;
 use throng_core::engine::Epoch;
@@ -23,7 +28,7 @@ use throng_core::fleet::health::Probe;
 use throng_core::fleet::limits::{LimitState, Limits, Scope};
 use throng_core::fleet::overload::Gate;
 use throng_core::fleet::routing::{ReplicaId, Router};
-use throng_core::request::{FinishReason, RequestId, TenantId};
+use throng_core::request::{FinishReason, RequestId, SamplingParams, TenantId};
 use throng_core::scheduling::scheduler::Counters;
 use throng_core::time::{Nanos, Timestamp};
 
@@ -259,6 +264,8 @@ struct World<'a> {
     /// Requests that wait for a replica to come back.
     waiting: Vec<Key>,
     tenants: Vec<TenantId>,
+    /// Sampling parameters by the most tokens that they allow.
+    samplings: HashMap<u32, Arc<SamplingParams>>,
     /// Whether block names are needed for choices.
     uses_blocks: bool,
 }
@@ -322,6 +329,7 @@ impl<'a> World<'a> {
             dispatch,
             waiting: Vec::new(),
             tenants: Vec::new(),
+            samplings: HashMap::new(),
             uses_blocks,
         }
     }

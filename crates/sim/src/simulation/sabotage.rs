@@ -18,13 +18,11 @@ pub enum Sabotage {
     NoFence,
     /// Requests that wait for a replica are not looked at again.
     ForgottenWaiters,
-    /// A client that leaves is not told to the replica.
-    ForgottenAbort,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::EarlySettlement,
         Self::ForgottenCharge,
         Self::RepeatedToken,
@@ -32,6 +30,5 @@ impl Sabotage {
         Self::LeakedLoad,
         Self::NoFence,
         Self::ForgottenWaiters,
-        Self::ForgottenAbort,
     ];
 }

@@ -37,3 +37,13 @@ pub trait Workload: Debug + Send {
         None
     }
 }
+
+impl Workload for Box<dyn Workload> {
+    fn next_request(&mut self) -> Result<Option<TimedRequest>, SimError> {
+        (**self).next_request()
+    }
+
+    fn follow_up(&mut self, ended: &EndedRequest) -> Option<TimedRequest> {
+        (**self).follow_up(ended)
+    }
+}

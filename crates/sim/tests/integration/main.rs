@@ -1,6 +1,7 @@
 //! Tests of whole runs.
 #![allow(missing_docs)]
 
+mod composed;
 mod fleets;
 mod queueing;
 mod rerun;

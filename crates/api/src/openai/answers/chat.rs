@@ -133,7 +133,10 @@ impl AnswerWriter for ChatWriter {
         match &event {
             AnswerEvent::Token { .. } => self.push_token(&event, out),
             AnswerEvent::Finished { choice_idx, deltas, end } => self.push_end(*choice_idx, deltas, end, out),
-            AnswerEvent::Prompt { .. } | AnswerEvent::Usage(_) | AnswerEvent::Failed(_) => {}
+            AnswerEvent::Prompt { .. }
+            | AnswerEvent::Served(_)
+            | AnswerEvent::Usage(_)
+            | AnswerEvent::Failed(_) => {}
         }
     }
 

@@ -203,7 +203,7 @@ impl AnswerWriter for CompletionWriter {
             AnswerEvent::Finished { choice_idx, deltas, end } => {
                 self.push(choice_idx, &text_of(&deltas), (Some(finish(Some(&end))), None, None), out);
             }
-            AnswerEvent::Usage(_) | AnswerEvent::Failed(_) => {}
+            AnswerEvent::Served(_) | AnswerEvent::Usage(_) | AnswerEvent::Failed(_) => {}
         }
     }
 

@@ -7,6 +7,7 @@ mod machine;
 mod phases;
 mod replay;
 mod report;
+mod server;
 mod speculation;
 
 use std::time::Instant;
@@ -27,6 +28,7 @@ use constraint::Form;
 use limits::Limits;
 use phases::Arrived;
 use report::{Line, Measured, Share, StartUp};
+pub use server::{objective, target};
 
 /// A running model and the limits that its figures are compared with.
 struct Bench<'a> {
@@ -46,6 +48,7 @@ struct Bench<'a> {
 pub async fn run(arguments: &BenchArgs) -> Result<()> {
     match &arguments.instead {
         Some(BenchInstead::Machine(arguments)) => return machine::run(arguments),
+        Some(BenchInstead::Server(arguments)) => return server::run(arguments).await,
         None => {}
     }
     if arguments.prompt_tokens == 0 || arguments.generate_tokens < 2 {

@@ -8,6 +8,7 @@ pub(super) mod listen;
 mod offers;
 mod on_demand;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -72,6 +73,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     let shows_tokenizer = gateway.api.tokenizer_info;
     let (server, is_encrypted) = (gateway.server.clone(), gateway.tls.is_some());
     let access = gateway.access.clone();
+    let record = gateway.observability.record.clone();
     let observers = observability::observers(&gateway.observability)?;
     let isa = running::isa(&model).map_or_else(|| "none".to_owned(), |isa| isa.name().to_ascii_lowercase());
     let (gateway, loading) = Gateway::loading(gateway, process_facts(isa))?;
@@ -95,7 +97,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     let getting_ready = async {
         tracing::info!("listening on {place} while the model is loaded");
         let (engine, offers) =
-            get_ready((model, engine, adapters), on_demand, shows_tokenizer, &loading, out).await?;
+            get_ready((model, engine, adapters), (on_demand, record), shows_tokenizer, &loading, out).await?;
         out.push(&format!("Serving on {address} ({offers})"));
         systemd::ready(&format!("serving on {address}"));
         handover::ready();
@@ -133,7 +135,7 @@ pub(super) fn address(place: &str, is_encrypted: bool) -> String {
 /// told of what is served. With models on demand alone nothing is loaded.
 async fn get_ready(
     (model, engine, section): (ModelSection, EngineSection, AdapterSection),
-    on_demand: Option<Arc<OnDemandModels>>,
+    (on_demand, record): (Option<Arc<OnDemandModels>>, Option<PathBuf>),
     shows_tokenizer: bool,
     loading: &Loading,
     out: &LineQueue,
@@ -152,6 +154,7 @@ async fn get_ready(
     let reporting = loading.clone();
     let report = move |done, total| reporting.report(done, total);
     let running = load(model.clone(), engine, report).await?;
+    running.record(record.as_deref())?;
     tracing::info!("{}: {} threads", running.names[0], running::n_threads(&model));
     if let Some(line) = running.describe_quantizing() {
         tracing::info!("{line}");

@@ -117,7 +117,7 @@ pub(super) async fn messages(State(app): AppState, body: JsonBody) -> Result<Res
 /// `POST /v1/responses`.
 pub(super) async fn responses(State(app): AppState, mut body: JsonBody) -> Result<Response, Rejection> {
     body.gather_turn(&app).await?;
-    answer_once(app, body, RESPONSES).await.map_err(Rejection::from)
+    answer_once(app, body.with_tools(), RESPONSES).await.map_err(Rejection::from)
 }
 
 /// `POST /v1/responses/compact`.
@@ -170,15 +170,27 @@ async fn answer_as(
         return upstream::pass_through(&setting, &model, there, body, (caller, exchange)).await;
     }
     let (caller, exchange, n_bytes) = (body.caller.clone(), body.exchange.clone(), body.n_bytes());
-    let turn = body.turn().cloned();
+    let (turn, tools) = (body.turn().cloned(), body.tools(&app).await?);
+    let model = target.model().map(str::to_owned);
+    let of_tools = tools.clone();
     let read = move || {
         let turn = body.turn().cloned().zip(endpoint.read_turn);
-        body.read(|bytes, options| match turn {
-            Some((turn, read)) => read(&turn, bytes, options),
-            None => endpoint.dialect.parse(bytes, options),
+        body.read(|bytes, options| match (of_tools, turn) {
+            (Some(tools), turn) => {
+                let read = tools.request()?;
+                Ok(match turn {
+                    Some((turn, _)) => turn.keep_input(read),
+                    None => read.0,
+                })
+            }
+            (None, Some((turn, read))) => read(&turn, bytes, options),
+            (None, None) => endpoint.dialect.parse(bytes, options),
         })
     };
-    let started = generate(&app, &caller, target, UnreadRequest { n_bytes, read }).await?;
+    let mut started = generate(&app, &caller, target, UnreadRequest { n_bytes, read }).await?;
+    if let Some(tools) = tools {
+        started = tools.follow(&app, caller.clone(), model, started);
+    }
     match turn {
         Some(turn) if turn.is_background() => answer_without_client(&app, caller, started, turn).await,
         turn if started.is_streaming => Ok(answer_by_stream(&app, caller, exchange, started, turn)),

@@ -5,6 +5,7 @@ use crate::harness::{Client, END, Server, Setup, byte_tokenizer, chat};
 use serde_json::{Value, json};
 use throng_core::request::GenerationDefaults;
 use throng_core::scheduling::batch::{ScheduledBatch, ScheduledSequence, StepOutput, TokenLogprob};
+use throng_gateway::GatewayConfig;
 use throng_text::{AnswerFormat, ReasoningFormat, ToolCallFormat};
 
 /// Answers every prompt of a request with a penalty (only those bring their prompt along) with the text
@@ -23,9 +24,18 @@ fn answer_as_told(batch: &ScheduledBatch, scheduled: &ScheduledSequence, output:
 
 /// A server whose answers are scripted by [`answer_as_told`]; every request has a penalty.
 pub async fn scripted(tool_calls: Option<ToolCallFormat>, reasoning: Option<ReasoningFormat>) -> Server {
+    scripted_with(GatewayConfig::default(), tool_calls, reasoning).await
+}
+
+/// The same with another configuration.
+pub async fn scripted_with(
+    config: GatewayConfig,
+    tool_calls: Option<ToolCallFormat>,
+    reasoning: Option<ReasoningFormat>,
+) -> Server {
     let answer_format = AnswerFormat::new(tool_calls, reasoning, &byte_tokenizer());
     let penalty = GenerationDefaults { repetition_penalty: Some(1.1), ..GenerationDefaults::default() };
-    let setup = Setup { answer_format, generation_defaults: penalty, ..Setup::default() };
+    let setup = Setup { config, answer_format, generation_defaults: penalty, ..Setup::default() };
     Server::answering(setup, answer_as_told).await
 }
 

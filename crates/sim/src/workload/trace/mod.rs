@@ -1,5 +1,6 @@
 //! Traces of services, read line by line.
 
+mod access_log;
 mod azure;
 mod lines;
 mod mooncake;
@@ -11,6 +12,7 @@ use throng_core::time::Timestamp;
 use super::{TimedRequest, Workload};
 use crate::error::{SimError, check_positive};
 
+pub use access_log::AccessLogTrace;
 pub use azure::AzureTrace;
 pub use mooncake::MooncakeTrace;
 
@@ -65,6 +67,8 @@ pub enum TraceFormat {
     Azure,
     /// JSON lines with `hash_ids`.
     Mooncake,
+    /// The access log of a server.
+    AccessLog,
 }
 
 impl TraceFormat {
@@ -74,6 +78,8 @@ impl TraceFormat {
             Some(Self::Mooncake)
         } else if line.trim() == azure::HEADER {
             Some(Self::Azure)
+        } else if line.trim_start().starts_with("{\"time\":") {
+            Some(Self::AccessLog)
         } else {
             None
         }
@@ -84,6 +90,7 @@ impl TraceFormat {
         match self {
             Self::Azure => Box::new(AzureTrace::new(reader)),
             Self::Mooncake => Box::new(MooncakeTrace::new(reader)),
+            Self::AccessLog => Box::new(AccessLogTrace::new(reader)),
         }
     }
 }

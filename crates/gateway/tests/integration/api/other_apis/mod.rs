@@ -3,3 +3,4 @@
 mod anthropic;
 mod ollama;
 mod responses;
+mod served_tools;

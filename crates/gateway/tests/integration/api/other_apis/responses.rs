@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use throng_text::{ReasoningFormat, ToolCallFormat};
 
 /// A request whose answer will be `answer`.
-fn asking(answer: &str, fields: Value) -> Value {
+pub(super) fn asking(answer: &str, fields: Value) -> Value {
     let mut body = json!({
         "model": "paper", "max_output_tokens": 900, "instructions": "Be brief.", "input": format!("{{{{{answer}}}}}"),
     });
@@ -22,7 +22,7 @@ fn tools() -> Value {
 }
 
 /// The data of a stream's events, whose names and numbers must be right.
-fn events(text: &str) -> Vec<Value> {
+pub(super) fn events(text: &str) -> Vec<Value> {
     let (text, end) = text.trim_end().rsplit_once("\n\n").expect("events");
     assert_eq!(end, "data: [DONE]");
     let event = |(number, frame): (usize, &str)| {
@@ -70,7 +70,7 @@ fn assembled(events: &[Value]) -> Vec<Value> {
 }
 
 /// Takes away what is drawn anew for each answer.
-fn without_ids(mut response: Value) -> Value {
+pub(super) fn without_ids(mut response: Value) -> Value {
     for key in ["id", "created_at", "completed_at", "usage"] {
         response[key] = Value::Null;
     }
@@ -101,7 +101,7 @@ async fn answer(client: &mut Client, body: &Value) -> Value {
     whole
 }
 
-fn kinds(response: &Value) -> Vec<&str> {
+pub(super) fn kinds(response: &Value) -> Vec<&str> {
     let items = response["output"].as_array().expect("items");
     items.iter().map(|item| item["type"].as_str().expect("a type")).collect()
 }

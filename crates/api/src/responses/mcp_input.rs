@@ -1,0 +1,176 @@
+//! Items of tools that the server calls, as requests send them back.
+
+use super::mcp_item::{
+    McpApprovalRequest, McpApprovalResponse, McpCall, McpError, McpListTools, McpListedTool, McpStatus,
+};
+use crate::error::ApiError;
+use crate::json::{JsonType, Node, TreeBudget};
+use crate::spec::{MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MAX_TOOLS};
+
+const STATUSES: &[&str] = &["in_progress", "completed", "incomplete", "calling", "failed"];
+
+fn name_of(value: &Node<'_, '_>) -> Result<String, ApiError> {
+    Ok(value.string(MAX_NAME_BYTES)?.into_owned())
+}
+
+fn text_of(value: &Node<'_, '_>) -> Result<String, ApiError> {
+    Ok(value.string(usize::MAX)?.into_owned())
+}
+
+/// Takes a member that must be there.
+fn needed<T>(node: &Node<'_, '_>, key: &str, value: Option<T>) -> Result<T, ApiError> {
+    value.ok_or_else(|| ApiError::missing_required_parameter(node.path_of(key)))
+}
+
+/// Reads an `mcp_list_tools`.
+///
+/// # Errors
+/// A 400 that names the path.
+pub(super) fn read_list(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<McpListTools, ApiError> {
+    let (mut id, mut label, mut tools, mut error) = (String::new(), None, Vec::new(), None);
+    node.known_members(&["type", "id", "server_label", "tools", "error"], |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "id" => id = name_of(&value)?,
+            "server_label" => label = Some(name_of(&value)?),
+            "tools" => value.elements(MAX_TOOLS, |_, tool| {
+                tools.push(read_listed(&tool, budget)?);
+                Ok(())
+            })?,
+            "error" => error = Some(error_of(&value)?.text()),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(McpListTools { id, server_label: needed(node, "server_label", label)?, tools, error })
+}
+
+fn read_listed(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<McpListedTool, ApiError> {
+    budget.take_tree(node)?;
+    let (mut name, mut description, mut schema, mut annotations) = (None, None, None, None);
+    node.known_members(&["name", "description", "input_schema", "annotations"], |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "name" => name = Some(name_of(&value)?),
+            "description" => description = Some(value.string(MAX_DESCRIPTION_BYTES)?.into_owned()),
+            "input_schema" => schema = Some(value.exact_tree()?),
+            _ => annotations = Some(value.exact_tree()?),
+        }
+        Ok(())
+    })?;
+    Ok(McpListedTool {
+        name: needed(node, "name", name)?,
+        description,
+        input_schema: needed(node, "input_schema", schema)?,
+        annotations,
+    })
+}
+
+/// Reads an `mcp_call`.
+///
+/// # Errors
+/// A 400 that names the path.
+pub(super) fn read_call(node: &Node<'_, '_>) -> Result<McpCall, ApiError> {
+    const KEYS: &[&str] = &[
+        "type",
+        "id",
+        "server_label",
+        "name",
+        "arguments",
+        "approval_request_id",
+        "output",
+        "error",
+        "status",
+    ];
+    let (mut id, mut label, mut name, mut arguments) = (String::new(), None, None, None);
+    let (mut approval_request_id, mut output, mut error) = (None, None, None);
+    let mut status = McpStatus::Completed;
+    node.known_members(KEYS, |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "id" => id = name_of(&value)?,
+            "server_label" => label = Some(name_of(&value)?),
+            "name" => name = Some(name_of(&value)?),
+            "arguments" => arguments = Some(text_of(&value)?),
+            "approval_request_id" => approval_request_id = Some(name_of(&value)?),
+            "output" => output = Some(text_of(&value)?),
+            "error" => error = Some(error_of(&value)?),
+            "status" => {
+                use McpStatus::{Calling, Completed, Failed, InProgress, Incomplete};
+                status = [InProgress, Completed, Incomplete, Calling, Failed][value.one_of(STATUSES)?];
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(McpCall {
+        id,
+        server_label: needed(node, "server_label", label)?,
+        name: needed(node, "name", name)?,
+        arguments: needed(node, "arguments", arguments)?,
+        approval_request_id,
+        output,
+        error,
+        status,
+    })
+}
+
+/// An error in the library's form, or as a text of older versions.
+fn error_of(node: &Node<'_, '_>) -> Result<McpError, ApiError> {
+    if node.json_type() == JsonType::String {
+        return Ok(McpError::McpProtocolError { code: 0, message: text_of(node)? });
+    }
+    let content = node.tree()?;
+    let typed = serde_json::from_value(content.clone());
+    Ok(typed.unwrap_or(McpError::McpToolExecutionError { content }))
+}
+
+/// Reads an `mcp_approval_request`.
+///
+/// # Errors
+/// A 400 that names the path.
+pub(super) fn read_approval_request(node: &Node<'_, '_>) -> Result<McpApprovalRequest, ApiError> {
+    let (mut id, mut label, mut name, mut arguments) = (None, None, None, None);
+    node.known_members(&["type", "id", "server_label", "name", "arguments"], |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "id" => id = Some(name_of(&value)?),
+            "server_label" => label = Some(name_of(&value)?),
+            "name" => name = Some(name_of(&value)?),
+            "arguments" => arguments = Some(text_of(&value)?),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(McpApprovalRequest {
+        id: needed(node, "id", id)?,
+        server_label: needed(node, "server_label", label)?,
+        name: needed(node, "name", name)?,
+        arguments: needed(node, "arguments", arguments)?,
+    })
+}
+
+/// Reads an `mcp_approval_response`.
+///
+/// # Errors
+/// A 400 that names the path.
+pub(super) fn read_approval_response(node: &Node<'_, '_>) -> Result<McpApprovalResponse, ApiError> {
+    let (mut id, mut request, mut approve, mut reason) = (String::new(), None, None, None);
+    node.known_members(&["type", "id", "approval_request_id", "approve", "reason"], |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "id" => id = name_of(&value)?,
+            "approval_request_id" => request = Some(name_of(&value)?),
+            "approve" => approve = Some(value.boolean()?),
+            "reason" => reason = Some(text_of(&value)?),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(McpApprovalResponse {
+        id,
+        approval_request_id: needed(node, "approval_request_id", request)?,
+        approve: needed(node, "approve", approve)?,
+        reason,
+    })
+}

@@ -1,0 +1,153 @@
+//! Sends the requests of a workload when they are due, whether or not those before were answered, and asks
+//! the workload for what follows an answer. Bounded: so many requests are on their way at a time.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use throng_core::time::{Nanos, Timestamp};
+use throng_core::timeline::latency::Objective;
+use throng_sim::workload::{EndedRequest, Span, TimedRequest, Workload};
+use tokio::sync::mpsc;
+
+use super::client::{Answered, LoadClient, now};
+use super::outcome::{LoadReport, Outcomes};
+use super::text::Texts;
+
+/// Settings of a load.
+#[derive(Debug, Clone)]
+pub struct DriveOptions {
+    /// What the report calls the load.
+    pub name: String,
+    /// Objective of good answers.
+    pub objective: Objective,
+    /// Requests that are due earlier do not count.
+    pub warm_up: Nanos,
+    /// Most requests on their way at a time; others are not sent, and counted.
+    pub max_in_flight: usize,
+    /// Whether answers are parts of later prompts.
+    pub keeps_answers: bool,
+}
+
+/// A request that is to be sent.
+#[derive(Debug)]
+struct Due(TimedRequest);
+
+impl Due {
+    fn key(&self) -> (Timestamp, u64) {
+        (self.0.at, self.0.tag)
+    }
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    /// The earliest is the greatest.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+/// The end of a request.
+struct Ended {
+    tag: u64,
+    output: Span,
+    answer: Answered,
+}
+
+/// Runs a workload to its end.
+///
+/// # Errors
+/// When the workload cannot be read.
+pub async fn drive(
+    client: &LoadClient,
+    workload: &mut dyn Workload,
+    options: &DriveOptions,
+) -> Result<LoadReport> {
+    let (tell, mut ended) = mpsc::channel::<Ended>(options.max_in_flight.max(1));
+    let mut outcomes = Outcomes::new(options.objective, options.warm_up);
+    let (mut texts, mut n_in_flight) = (Texts::default(), 0_usize);
+    let mut follow_ups = std::collections::BinaryHeap::<Due>::new();
+    let mut next = workload.next_request()?.map(Due);
+    let origin = Instant::now();
+    loop {
+        let is_follow_up = match (&next, follow_ups.peek()) {
+            (Some(next), Some(follow_up)) => follow_up > next,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        let due = if is_follow_up { follow_ups.peek() } else { next.as_ref() };
+        let Some(at) = due.map(|due| due.0.at) else {
+            if n_in_flight == 0 {
+                return Ok(outcomes.finish(options.name.clone()));
+            }
+            if let Some(one) = ended.recv().await {
+                n_in_flight -= 1;
+                follow_ups.extend(take(one, workload, &mut texts, &mut outcomes, options).map(Due));
+            }
+            continue;
+        };
+        let wait = Duration::from_nanos(at.since(now(origin)).0);
+        tokio::select! {
+            biased;
+            Some(one) = ended.recv() => {
+                n_in_flight -= 1;
+                follow_ups.extend(take(one, workload, &mut texts, &mut outcomes, options).map(Due));
+            }
+            () = tokio::time::sleep(wait) => {
+                let due = if is_follow_up { follow_ups.pop() } else { next.take() };
+                if !is_follow_up {
+                    next = workload.next_request()?.map(Due);
+                }
+                let Some(Due(timed)) = due else { continue };
+                if n_in_flight >= options.max_in_flight {
+                    outcomes.not_sent(timed.at);
+                    continue;
+                }
+                outcomes.sent_late(now(origin).since(timed.at));
+                n_in_flight += 1;
+                send(client, timed, &texts, origin, tell.clone());
+            }
+        }
+    }
+}
+
+fn send(client: &LoadClient, timed: TimedRequest, texts: &Texts, origin: Instant, tell: mpsc::Sender<Ended>) {
+    let (path, body) = client.body(&timed.request, texts);
+    let client = client.clone();
+    tokio::spawn(async move {
+        let answer = client.send(path, body, origin, timed.at).await;
+        let ended = Ended { tag: timed.tag, output: timed.request.output, answer };
+        // An error would mean that nobody counts any more.
+        let _ = tell.send(ended).await;
+    });
+}
+
+/// Counts the end of a request and returns what follows it.
+fn take(
+    ended: Ended,
+    workload: &mut dyn Workload,
+    texts: &mut Texts,
+    outcomes: &mut Outcomes,
+    options: &DriveOptions,
+) -> Option<TimedRequest> {
+    let Ended { tag, output, answer } = ended;
+    outcomes.ended(&answer);
+    let is_whole = answer.error.is_none();
+    let (at, n_output) = (answer.end, answer.clock.n_tokens());
+    if options.keeps_answers && is_whole {
+        texts.remember(output, answer.text);
+    }
+    workload.follow_up(&EndedRequest { tag, at, n_output, is_whole })
+}

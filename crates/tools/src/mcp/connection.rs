@@ -1,0 +1,193 @@
+//! A connection to an MCP server, through the official SDK. Knows no bounds of calls but those of sizes.
+
+use std::collections::HashMap;
+use std::process::Stdio;
+
+use http::{HeaderName, HeaderValue};
+use rmcp::model::{
+    CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams,
+    ProtocolVersion, Tool,
+};
+use rmcp::service::{RoleClient, RunningService, ServiceError};
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::transport::{StreamableHttpClientTransport, TokioChildProcess};
+use rmcp::{ClientHandler, ServiceExt};
+use serde_json::{Map, Value};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+
+use super::result::text_of;
+use crate::definition::ToolDefinition;
+use crate::error::CallError;
+use crate::sandbox::Program;
+
+/// Most tools of a server.
+const MAX_TOOLS: usize = 256;
+/// Most bytes of a message of a server.
+const MAX_MESSAGE_BYTES: usize = 4 << 20;
+/// Requests to a server over HTTP at a time.
+const MAX_REQUESTS: usize = 16;
+/// Bytes of a program's errors that one line of the log has.
+const LOG_BYTES: usize = 1024;
+
+/// Where a server is.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// A program that is started.
+    Program {
+        /// The program, in its sandbox.
+        program: Program,
+        /// Its environment, beside `PATH`.
+        env: crate::hidden::Hidden,
+    },
+    /// A URL.
+    Http(HttpPlace),
+}
+
+/// A server over HTTP.
+#[derive(Debug)]
+pub(crate) struct HttpPlace {
+    /// The client.
+    pub client: reqwest::Client,
+    /// The URL.
+    pub url: String,
+    /// Headers of each request, as they are sent.
+    pub headers: HashMap<HeaderName, HeaderValue>,
+}
+
+/// The client that servers see: it offers them nothing but to be asked.
+#[derive(Debug, Clone, Copy)]
+struct Client;
+
+impl ClientHandler for Client {
+    fn get_info(&self) -> ClientConfig {
+        let own = Implementation::new("throng", env!("CARGO_PKG_VERSION"));
+        let config = ClientConfig::new(ClientCapabilities::default(), own);
+        // Newer versions have no `initialize`.
+        config.with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    service: RunningService<RoleClient, Client>,
+}
+
+impl Connection {
+    /// Connects to a server and agrees with it on a version of the protocol.
+    ///
+    /// # Errors
+    /// The fault.
+    pub async fn open(label: &str, place: &Place) -> Result<Self, String> {
+        let service = match place {
+            Place::Program { program, env } => {
+                let mut command = Command::new(&program.path);
+                command.args(&program.args).env_clear().kill_on_drop(true);
+                command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+                command.envs(env.iter());
+                let builder = TokioChildProcess::builder(command).stderr(Stdio::piped());
+                let (transport, errors) = builder
+                    .spawn()
+                    .map_err(|error| format!("{} cannot be started: {error}", program.path))?;
+                tokio::spawn(log_errors(label.to_owned(), errors));
+                Client.serve(transport).await
+            }
+            Place::Http(place) => {
+                let config = StreamableHttpClientTransportConfig::with_uri(place.url.as_str())
+                    .custom_headers(place.headers.clone())
+                    .max_concurrent_requests(MAX_REQUESTS)
+                    .max_json_response_size(MAX_MESSAGE_BYTES)
+                    .max_sse_event_size(MAX_MESSAGE_BYTES);
+                let client = place.client.clone();
+                Client.serve(StreamableHttpClientTransport::with_client(client, config)).await
+            }
+        };
+        service.map(|service| Self { service }).map_err(|error| causes(&error))
+    }
+
+    /// Whether nothing can be asked over it any more.
+    pub fn is_closed(&self) -> bool {
+        self.service.is_closed() || self.service.peer().is_transport_closed()
+    }
+
+    /// The tools of the server.
+    ///
+    /// # Errors
+    /// The fault.
+    pub async fn tools(&self) -> Result<Vec<ToolDefinition>, String> {
+        let mut tools: Vec<ToolDefinition> = Vec::new();
+        let mut cursor = None;
+        loop {
+            let page = cursor.map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
+            let listed = self.service.list_tools(page).await.map_err(|error| causes(&error))?;
+            if tools.len() + listed.tools.len() > MAX_TOOLS {
+                return Err(format!("it has more than {MAX_TOOLS} tools"));
+            }
+            let is_last = listed.tools.is_empty();
+            tools.extend(listed.tools.into_iter().map(definition));
+            cursor = listed.next_cursor.filter(|_| !is_last);
+            if cursor.is_none() {
+                break;
+            }
+        }
+        tools.iter().try_for_each(ToolDefinition::check)?;
+        Ok(tools)
+    }
+
+    /// Calls a tool.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn call(&self, tool: &str, arguments: Map<String, Value>) -> Result<String, CallError> {
+        let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        let result = self.service.call_tool(params).await.map_err(|error| match error {
+            ServiceError::McpError(error) => {
+                CallError::Protocol { code: i64::from(error.code.0), message: error.message.into_owned() }
+            }
+            error => CallError::http(502, causes(&error)),
+        })?;
+        let text = text_of(&result);
+        match result.is_error {
+            Some(true) => {
+                let content = serde_json::to_value(&result.content).unwrap_or_default();
+                Err(CallError::Execution { text, content })
+            }
+            _ => Ok(text),
+        }
+    }
+}
+
+fn definition(tool: Tool) -> ToolDefinition {
+    ToolDefinition {
+        name: tool.name.into_owned(),
+        description: tool.description.map(|text| text.into_owned()),
+        input_schema: Value::Object((*tool.input_schema).clone()),
+        annotations: tool.annotations.and_then(|hints| serde_json::to_value(hints).ok()),
+    }
+}
+
+/// Writes a program's errors into the log.
+async fn log_errors(server: String, errors: Option<impl AsyncRead + Unpin>) {
+    let Some(mut errors) = errors else { return };
+    let mut buffer = vec![0; LOG_BYTES];
+    while let Ok(n @ 1..) = errors.read(&mut buffer).await {
+        let text = String::from_utf8_lossy(&buffer[..n]);
+        tracing::debug!(server, "a tool server says: {}", text.trim_end());
+    }
+}
+
+/// An error with its causes in one line of bounded length.
+fn causes(error: &dyn std::error::Error) -> String {
+    const MAX_CHARS: usize = 400;
+    let mut told = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !told.contains(&text) {
+            told = format!("{told}: {text}");
+        }
+        cause = error.source();
+    }
+    told.chars().take(MAX_CHARS).collect()
+}

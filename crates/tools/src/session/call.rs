@@ -1,0 +1,67 @@
+//! A call of a tool that is to run, and the record of one that has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_api::answer::CallFailure;
+use tokio::time::Instant;
+
+use crate::error::CallError;
+use crate::server::ToolServer;
+
+/// A call that is to run.
+#[derive(Debug)]
+pub struct PendingCall {
+    pub(super) call_idx: u32,
+    pub(super) server: Arc<ToolServer>,
+    pub(super) tool: String,
+    pub(super) arguments: String,
+    /// The most calls of the response, where this one is beyond them.
+    pub(super) refused_above: Option<u32>,
+}
+
+/// A call that has ended.
+#[derive(Debug)]
+pub struct Called {
+    /// Its number in its turn.
+    pub call_idx: u32,
+    /// What came of it.
+    pub result: Result<String, CallFailure>,
+    /// What is noted of it.
+    pub record: CallRecord,
+}
+
+/// A call in names and times, without its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallRecord {
+    /// The label of the server.
+    pub server: String,
+    /// The tool.
+    pub tool: String,
+    /// How long it took.
+    pub duration: Duration,
+    /// `ok`, or the kind of its failure.
+    pub status: &'static str,
+}
+
+impl PendingCall {
+    /// Its name in ledgers: `tool:`, the server's label and the tool.
+    pub fn ledger_name(&self) -> String {
+        format!("tool:{}/{}", self.server.label, self.tool)
+    }
+
+    /// Runs it. Dropping the future ends it.
+    pub async fn run(self) -> Called {
+        let Self { call_idx, server, tool, arguments, refused_above } = self;
+        let begun = Instant::now();
+        let result = match refused_above {
+            None => server.call(&tool, &arguments).await,
+            Some(most) => {
+                Err(CallError::http(429, format!("The response has had its {most} calls of tools already.")))
+            }
+        };
+        let status = result.as_ref().err().map_or("ok", CallError::name);
+        let record = CallRecord { server: server.label.clone(), tool, duration: begun.elapsed(), status };
+        Called { call_idx, result: result.map_err(CallFailure::from), record }
+    }
+}

@@ -1,0 +1,208 @@
+//! The tools of one response: what its model is offered, which of its calls run here, and what came of them.
+//! Follows the events of the answer; does not know how models are asked.
+
+mod begin;
+mod call;
+mod turn;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use throng_api::answer::{AnswerEvent, CallFailure, ChoiceEnd, ServedEvent, Tally, TokenCounts};
+use throng_api::responses::{CreateRequest, Item, McpListedTool, TurnContext};
+use throng_core::request::FinishReason;
+
+pub use self::call::{CallRecord, Called, PendingCall};
+use self::turn::TurnParts;
+use crate::server::ToolServer;
+
+/// A tool that the model is offered.
+#[derive(Debug, Clone)]
+struct Route {
+    server: Arc<ToolServer>,
+    tool: String,
+    needs_approval: bool,
+}
+
+/// The tools of one response.
+#[derive(Debug, Clone)]
+pub struct Session {
+    request: CreateRequest,
+    context: TurnContext,
+    /// The tools by the names by which the model calls them.
+    routes: BTreeMap<String, Route>,
+    max_calls: u32,
+    max_turns: u32,
+    n_calls: u32,
+    /// Items of this turn of the model.
+    turn: TurnParts,
+    /// Place of the first call among the items of all turns, before them among those that the response begins
+    /// with.
+    first_call: usize,
+    tally: Tally,
+    /// Tokens of the turns before, for engines that count theirs themselves.
+    before: TokenCounts,
+    /// How the turn ended, while its calls run.
+    end: Option<ChoiceEnd>,
+    /// Whether the turn also has calls that the client has to answer.
+    is_last: bool,
+}
+
+/// An event of the model, seen.
+#[derive(Debug)]
+pub enum Observed {
+    /// An event that is told as it is.
+    Event(AnswerEvent),
+    /// The turn has ended; these calls run before the next one.
+    Calls(AnswerEvent, Vec<PendingCall>),
+}
+
+/// What follows the calls of a turn.
+#[derive(Debug)]
+pub enum TurnOutcome {
+    /// Another turn of the model.
+    Next,
+    /// The end of the response.
+    End(AnswerEvent),
+}
+
+/// Bytes of a tool in a list.
+fn size_of_tool(tool: &McpListedTool) -> usize {
+    let description = tool.description.as_ref().map_or(0, String::len);
+    tool.name.len() + description + tool.input_schema.to_string().len()
+}
+
+impl Session {
+    /// A copy of all that makes the next turn's request: `request.into_request(&context)`.
+    pub fn next_request(&self) -> (CreateRequest, TurnContext) {
+        (self.request.clone(), self.context.clone())
+    }
+
+    /// Bytes of the items so far, which are held until the response ends.
+    pub fn n_bytes(&self) -> usize {
+        let Some(served) = &self.context.served else { return 0 };
+        let size = |item: &Item| match item {
+            Item::McpCall(call) => call.arguments.len() + call.output.as_ref().map_or(0, String::len),
+            Item::McpListTools(list) => list.tools.iter().map(size_of_tool).sum(),
+            Item::Message(message) => message.content.iter().map(|part| part.text().len()).sum(),
+            _ => 0,
+        };
+        served.first.iter().chain(&served.turns).map(size).sum()
+    }
+
+    /// Follows an event of the model.
+    pub fn observe(&mut self, event: AnswerEvent) -> Observed {
+        let event = match event {
+            AnswerEvent::Usage(counts) => AnswerEvent::Usage(self.with_turns_before(counts)),
+            other => other,
+        };
+        self.tally.add(&event);
+        match event {
+            AnswerEvent::Token { ref deltas, .. } => {
+                self.turn.add(deltas);
+                Observed::Event(event)
+            }
+            AnswerEvent::Finished { choice_idx, deltas, end } => {
+                self.turn.add(&deltas);
+                let calls = match end.reason {
+                    FinishReason::Stop { .. } if !end.is_filtered => self.take_turn(),
+                    _ => Vec::new(),
+                };
+                if calls.is_empty() {
+                    return Observed::Event(AnswerEvent::Finished { choice_idx, deltas, end });
+                }
+                self.end = Some(end.clone());
+                Observed::Calls(AnswerEvent::Served(ServedEvent::TurnEnded { deltas, end }), calls)
+            }
+            _ => Observed::Event(event),
+        }
+    }
+
+    /// Notes what came of a call that the client has approved.
+    pub fn settle_approved(&mut self, called: Called) {
+        let served = self.context.served.get_or_insert_default();
+        if let Some(Item::McpCall(call)) = served.first.get_mut(self.first_call + called.call_idx as usize) {
+            call.settle(called.result);
+        }
+    }
+
+    /// Notes what came of a call. Returns the event that tells it.
+    pub fn settle(&mut self, call_idx: u32, result: Result<String, CallFailure>) -> AnswerEvent {
+        let served = self.context.served.get_or_insert_default();
+        if let Some(Item::McpCall(call)) = served.turns.get_mut(self.first_call + call_idx as usize) {
+            call.settle(result.clone());
+        }
+        AnswerEvent::Served(ServedEvent::CallEnded { call_idx, result })
+    }
+
+    /// What follows once all calls of the turn are settled.
+    pub fn end_turn(&mut self) -> TurnOutcome {
+        let end = self.end.take();
+        let served = self.context.served.get_or_insert_default();
+        served.n_output_tokens = self.tally.output;
+        let is_spent = self.request.max_output_tokens().is_some_and(|most| self.tally.output >= most);
+        if self.is_last || is_spent || served.turn + 1 >= self.max_turns {
+            let end = end.map(|end| match (is_spent, self.is_last) {
+                (true, false) => ChoiceEnd { reason: FinishReason::Length, ..end },
+                _ => end,
+            });
+            return match end {
+                Some(end) => {
+                    TurnOutcome::End(AnswerEvent::Finished { choice_idx: 0, deltas: Vec::new(), end })
+                }
+                None => TurnOutcome::Next,
+            };
+        }
+        served.turn += 1;
+        served.is_exhausted = self.n_calls >= self.max_calls || served.turn + 1 >= self.max_turns;
+        TurnOutcome::Next
+    }
+
+    /// Notes that the next turn of the model began. Returns the event that tells it.
+    pub fn begin_turn(&mut self, n_prompt_tokens: u64) -> AnswerEvent {
+        let Tally { prompt, cached, output, reasoning, .. } = self.tally;
+        self.before = TokenCounts { prompt, cached, output, reasoning };
+        let event = AnswerEvent::Served(ServedEvent::TurnBegan { n_prompt_tokens });
+        self.tally.add(&event);
+        event
+    }
+
+    fn with_turns_before(&self, counts: TokenCounts) -> TokenCounts {
+        TokenCounts {
+            prompt: self.before.prompt + counts.prompt,
+            cached: self.before.cached + counts.cached,
+            output: self.before.output + counts.output,
+            reasoning: self.before.reasoning + counts.reasoning,
+        }
+    }
+
+    /// Takes the items of the turn that has ended, and its calls that run here.
+    fn take_turn(&mut self) -> Vec<PendingCall> {
+        let turn = std::mem::take(&mut self.turn);
+        let runs = |name: &str| self.routes.get(name).filter(|route| !route.needs_approval);
+        if !turn.calls.iter().any(|call| runs(&call.name).is_some()) {
+            return Vec::new();
+        }
+        self.is_last = turn.calls.iter().any(|call| runs(&call.name).is_none());
+        let mut pending = Vec::new();
+        for (call_idx, call) in (0..).zip(&turn.calls) {
+            let Some(route) = runs(&call.name) else { continue };
+            self.n_calls += 1;
+            pending.push(PendingCall {
+                call_idx,
+                server: route.server.clone(),
+                tool: route.tool.clone(),
+                arguments: call.arguments.clone(),
+                refused_above: (self.n_calls > self.max_calls).then_some(self.max_calls),
+            });
+        }
+        let served = self.context.served.get_or_insert_default();
+        let mut items = turn.into_items(served.turn, |name| {
+            let route = self.routes.get(name)?;
+            Some((route.server.label.clone(), route.tool.clone()))
+        });
+        self.first_call = served.turns.len() + items.first_call;
+        served.turns.append(&mut items.items);
+        pending
+    }
+}
