@@ -3,19 +3,17 @@
 
 mod adapters;
 mod batch;
-mod bench;
 mod fleet;
 mod foreign;
 mod help;
 mod inspect;
 mod keys;
 mod launch;
-mod load;
 mod local;
+mod measuring;
 mod model_length;
 mod network;
 mod observability;
-mod plan;
 mod recommended;
 mod terminal;
 mod tools;
@@ -41,7 +39,6 @@ use values::{model_place, parse_bytes, parse_isa, parse_variables};
 
 pub use adapters::{AdapterArgs, LoraModule};
 pub use batch::BatchArgs;
-pub use bench::{BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs};
 pub use fleet::{FleetArgs, FleetCommand, GatewayArgs, WorkerArgs};
 pub use foreign::ForeignArgs;
 pub use inspect::{InspectArgs, PullArgs};
@@ -50,14 +47,15 @@ pub use keys::{
     UsageArgs, UsageBy,
 };
 pub use launch::{Agent, LaunchArgs};
-pub use load::{
-    BenchServerArgs, LoadKind, LoadTargetArgs, ReplayArgs, TraceArgs, TraceCommand, TraceProfileArgs,
-};
 pub use local::{CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, ModelsCommand, RemoveArgs};
+pub use measuring::{
+    BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs, BenchServerArgs, CalibrateArgs, LoadKind,
+    LoadTargetArgs, PlanArgs, PlanFleetArgs, PlanGoal, PlanLoadArgs, PlanPrefill, ReplayArgs, TraceArgs,
+    TraceCommand, TraceProfileArgs,
+};
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
 pub use observability::{ExplainArgs, ObservabilityArgs};
-pub use plan::{CalibrateArgs, PlanArgs, PlanFleetArgs, PlanGoal, PlanLoadArgs, PlanPrefill};
 pub use recommended::{GenerationConfigSource, RecommendedSampling};
 pub use terminal::{ChatArgs, GenerateArgs, RunArgs, SamplingArgs};
 pub use tools::{ToolArgs, ToolServersArgs, ToolsArgs, ToolsCommand};

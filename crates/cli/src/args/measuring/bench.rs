@@ -2,7 +2,8 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{BenchServerArgs, ModelArgs};
+use super::load::BenchServerArgs;
+use crate::args::ModelArgs;
 use crate::bounds::{self, within};
 
 /// `throng bench`.
