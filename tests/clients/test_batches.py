@@ -123,6 +123,25 @@ def test_bad_uploads_are_refused_and_leave_nothing(client, server, keys):
     assert {each.id for each in client.files.list()} == before
 
 
+def test_a_batch_asks_for_responses(client):
+    def asking(custom_id, **body):
+        body = {"model": MODEL, "max_output_tokens": 4, "temperature": 0, "input": "Say hello.", **body}
+        return {"custom_id": custom_id, "method": "POST", "url": "/v1/responses", "body": body}
+
+    first = client.responses.create(model=MODEL, input="My name is Ada.", max_output_tokens=4)
+    lines = [asking("plain"), asking("goes on", previous_response_id=first.id), asking("waits", background=True)]
+    batch = finished(client, begin(client, lines, endpoint="/v1/responses"))
+    assert (batch.status, batch.request_counts.completed, batch.request_counts.failed) == ("completed", 2, 1)
+    answers = {each["custom_id"]: each["response"]["body"] for each in results(client, batch.output_file_id)}
+    for name in "plain", "goes on":
+        response = client.responses.retrieve(answers[name]["id"])
+        assert response.output_text and response.model_dump()["output"][0]["id"] == answers[name]["output"][0]["id"]
+    assert answers["goes on"]["previous_response_id"] == first.id
+    (refused,) = results(client, batch.error_file_id)
+    error = refused["response"]["body"]["error"]
+    assert (refused["custom_id"], error["param"]) == ("waits", "background")
+
+
 def test_a_batch_answers_its_lines_and_names_bad_ones(client, stranger):
     good = [line(f"line-{n}") for n in range(6)]
     bad = [

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ enabled = false
 name = "Throng"
 base_url = "{url}/v1"
 wire_api = "responses"
+supports_websockets = {sockets}
 """
 
 
@@ -34,7 +36,8 @@ def run(command):
 
 
 @pytest.mark.skipif(CODEX is None, reason="THRONG_CODEX names no program")
-def test_codex_reads_edits_and_runs(start, tmp_path):
+@pytest.mark.parametrize("sockets", ["false", "true"])
+def test_codex_reads_edits_and_runs(start, tmp_path, sockets):
     turns = [
         "I read it first." + run("cat greeting.txt"),
         run("sed -i s/World/Throng/ greeting.txt") + run("touch done"),
@@ -46,12 +49,15 @@ def test_codex_reads_edits_and_runs(start, tmp_path):
     home.mkdir()
     (work / "greeting.txt").write_text("Hello, World\n")
     with start(tmp_path / "scripted.gguf", "--served-model-name", "scripted") as server:
-        (home / "config.toml").write_text(CONFIG.format(url=server.url))
+        (home / "config.toml").write_text(CONFIG.format(url=server.url, sockets=sockets))
         command = [CODEX, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "Greet Throng."]
         done = subprocess.run(
             command, cwd=work, env={**os.environ, "CODEX_HOME": str(home)}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=300,
         )
+        metrics = urllib.request.urlopen(server.url + "/metrics", timeout=60).read().decode()
+    upgraded = 'handler="/v1/responses",method="GET",status="101"'
+    assert (upgraded in metrics) == (sockets == "true"), metrics
     assert (work / "greeting.txt").read_text() == "Hello, Throng\n", done.stdout + done.stderr
     assert (work / "done").exists()
     events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

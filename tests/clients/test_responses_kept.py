@@ -122,8 +122,10 @@ def test_turns_go_on_from_what_was_said(client, elsewhere):
     with pytest.raises(openai.NotFoundError, match="msg_nothing"):
         client.responses.create(input=[{"type": "item_reference", "id": "msg_nothing"}], **ASKED)
     client.responses.delete(first.id)
-    with pytest.raises(openai.BadRequestError, match=first.id):
-        client.responses.create(input="And now?", previous_response_id=second.id, **ASKED)
+    for library in client, elsewhere:
+        # Where the conversation is in memory, too.
+        with pytest.raises(openai.BadRequestError, match=first.id):
+            library.responses.create(input="And now?", previous_response_id=second.id, **ASKED)
 
 
 def test_items_are_paged(client):
@@ -225,6 +227,29 @@ def test_a_background_response_outlives_its_server(start, database, keys, elsewh
     assert numbers == list(range(len(numbers)))
     deltas = "".join(event.delta for event in seen + rest if event.type == "response.output_text.delta")
     assert deltas == rest[-1].response.output_text == elsewhere.responses.retrieve(id).output_text
+
+
+def test_a_revoked_key_ends_the_background_responses_of_a_dead_server(start, binary, database, elsewhere, tmp_path):
+    """Another process that goes on with them reads their key again."""
+    run = lambda *words: subprocess.run(
+        [binary, "keys", *words, "--database", database], capture_output=True, text=True, timeout=60, check=True
+    ).stdout.strip()
+    key = run("create", "--organisation", "acme", "--project", "first")
+    context = start("--database", database, "--ledger-journal", tmp_path / "journal")
+    server = context.__enter__()
+    try:
+        with library(server, key) as client:
+            long = {**ASKED, "max_output_tokens": 2000}
+            begun = client.responses.create(input="Count.", background=True, extra_body={"ignore_eos": True}, **long)
+            server.process.send_signal(signal.SIGKILL)
+            server.process.wait(60)
+    finally:
+        context.__exit__(None, None, None)
+    run("revoke", key[:11])
+    assert elsewhere.responses.retrieve(begun.id).status == "in_progress"
+    response = ended(elsewhere, begun)
+    assert (response.status, response.error.code) == ("failed", "server_error"), response
+    assert "revoked" in response.error.message
 
 
 def test_a_conversation_is_made_short(client):

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use crate::shell::run_with;
 
-/// The flags, and the variables by which the test is told.
+/// Flags of the command with the environment variables by which the test reads them.
 const VARIABLES: [(&str, &str); 4] = [
     ("--rounds", "THRONG_KILLS"),
     ("--stops", "THRONG_STOPS"),

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 /// How often a program that runs is said to be running.
 const PROGRESS: Duration = Duration::from_secs(30);
-/// How often a program with a limit is looked at.
+/// Interval of checks whether a program with a time limit has ended.
 const POLL: Duration = Duration::from_millis(100);
 
 /// The folder of the workspace.

@@ -1,20 +1,20 @@
-//! A request's parameters as a table: one row says a parameter's name, its range, where its value goes and
-//! what it is for. Reading, range checks and the OpenAPI document all come from the row, so they cannot
-//! disagree. Does not know which parameters an endpoint has.
+//! A request's parameters as a table. One row has a parameter's name, type, range, target and description.
+//! Reading, range checks and the OpenAPI document all use the row, so they cannot disagree. Does not know
+//! which parameters an endpoint has.
 
 use super::error::ApiError;
 use super::ignored::IgnoredParameters;
 use super::json::{JsonType, MAX_MEMBERS, Node, Reading};
 use super::model_name::{MAX_MODEL_NAME_BYTES, model_name};
 
-/// What a server's operator decides about reading requests.
+/// The operator's settings for reading requests.
 #[derive(Debug, Clone)]
 pub struct ReadOptions {
-    /// Unknown parameters, also inside of objects, are an error instead of being ignored.
+    /// Whether unknown parameters, also those of nested objects, are errors instead of being ignored.
     pub strict_parameters: bool,
-    /// Most stop strings of a request.
+    /// Maximum number of stop strings of a request.
     pub max_stop_strings: usize,
-    /// A smaller priority is raised to this one.
+    /// Lowest priority value of a client; lower values are raised to it.
     pub most_urgent_priority: i32,
 }
 
@@ -27,38 +27,38 @@ impl Default for ReadOptions {
 /// One parameter of a request of type `T`. `null` counts as absent.
 #[derive(Debug)]
 pub struct Field<T: 'static> {
-    /// Its key.
+    /// Key of the parameter.
     pub name: &'static str,
-    /// What it does, for the OpenAPI document.
+    /// Description in the OpenAPI document.
     pub about: &'static str,
-    /// What it takes and where that goes.
+    /// Type of the value and its target.
     pub kind: Kind<T>,
 }
 
-/// A parameter in one line of a table.
+/// Creates a parameter, in one line of a table.
 pub(super) const fn field<T>(name: &'static str, kind: Kind<T>, about: &'static str) -> Field<T> {
     Field { name, about, kind }
 }
 
-/// What a parameter takes and where that goes.
+/// Type of a parameter's value and its target in the request.
 pub enum Kind<T> {
     /// A boolean.
     Boolean(fn(&mut T) -> &mut Option<bool>),
-    /// An integer of a closed range.
+    /// An integer in a closed range.
     Integer(i64, i64, fn(&mut T) -> &mut Option<i64>),
-    /// A number of a range.
+    /// A number in a range.
     Number(Range, fn(&mut T) -> &mut Option<f32>),
     /// The name of a model.
     ModelName(fn(&mut T) -> &mut Option<String>),
-    /// A string of at most so many bytes.
+    /// A string of at most this many bytes.
     Text(usize, fn(&mut T) -> &mut Option<String>),
-    /// Anything else.
+    /// A value of this shape with a reader of its own.
     Custom(Shape, Read<T>),
-    /// Checked and then without effect.
+    /// A value that is checked and then ignored.
     Ignored(Shape),
-    /// Ignored, but refused as unsupported by strict servers, except for values that ask for nothing.
+    /// Ignored; strict servers refuse it as unsupported, unless the predicate finds the value neutral.
     Hint(Shape, fn(&Node<'_, '_>) -> bool),
-    /// Refused as unsupported, except for values that ask for nothing.
+    /// Refused as unsupported, unless the predicate finds the value neutral.
     Refused(Shape, fn(&Node<'_, '_>) -> bool),
 }
 
@@ -68,11 +68,11 @@ pub type Read<T> = fn(&mut T, &Node<'_, '_>, &ReadOptions) -> Result<(), ApiErro
 /// A range of numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Range {
-    /// The smallest number, or the one above which all lie.
+    /// Minimum, or exclusive lower bound.
     pub min: f64,
-    /// Whether `min` itself lies outside.
+    /// Whether `min` itself is excluded.
     pub above_min: bool,
-    /// The largest number.
+    /// Maximum.
     pub max: f64,
 }
 
@@ -83,21 +83,21 @@ pub enum Shape {
     Any,
     /// A boolean.
     Boolean,
-    /// An integer of a closed range.
+    /// An integer in a closed range.
     Integer(i64, i64),
-    /// A number of a range.
+    /// A number in a range.
     Number(Range),
-    /// A string of at most so many bytes.
+    /// A string of at most this many bytes.
     Text(usize),
     /// One of these strings.
     Choice(&'static [&'static str]),
-    /// At most so many elements of a shape.
+    /// An array of at most this many elements of a shape.
     Array(usize, &'static Shape),
     /// An object.
     Object,
-    /// Metadata: at most 16 strings of at most 512 bytes under keys of at most 64.
+    /// Metadata: at most 16 strings of at most 512 bytes, with keys of at most 64 bytes.
     StringMap,
-    /// Any of these.
+    /// Any of these shapes.
     AnyOf(&'static [Shape]),
 }
 
@@ -118,22 +118,22 @@ impl Range {
         Self { min, above_min: true, max }
     }
 
-    /// Reads a number of the range.
+    /// Reads a number in the range.
     pub fn read(&self, node: &Node<'_, '_>) -> Result<f64, ApiError> {
         let value = node.number()?;
         self.check(value, node)?;
         Ok(value)
     }
 
-    /// The same rounded to single precision, in which it must still lie in the range: 1e-50 is above 0, but
-    /// its rounding is not.
+    /// Reads a number and rounds it to single precision, in which it must still be in the range: 1e-50 is
+    /// above 0, but its rounding is not.
     pub fn read_f32(&self, node: &Node<'_, '_>) -> Result<f32, ApiError> {
         let value = self.read(node)? as f32;
         self.check(f64::from(value), node)?;
         Ok(value)
     }
 
-    /// Whether a number lies in the range; NaN lies in none.
+    /// Whether a number is in the range; false for NaN.
     pub fn contains(&self, value: f64) -> bool {
         !self.is_below(value) && value <= self.max
     }
@@ -155,7 +155,7 @@ impl Range {
 }
 
 impl<T> Kind<T> {
-    /// The JSON Schema's shape.
+    /// The shape in the JSON Schema.
     pub fn shape(&self) -> Shape {
         match self {
             Self::Boolean(_) => Shape::Boolean,
@@ -170,7 +170,7 @@ impl<T> Kind<T> {
 }
 
 impl<T> Field<T> {
-    /// Reads `node`, which is not null, into `target`.
+    /// Reads a non-null value into `target`.
     pub fn read(&self, target: &mut T, node: &Node<'_, '_>, options: &ReadOptions) -> Result<(), ApiError> {
         match &self.kind {
             Kind::Boolean(slot) => *slot(target) = Some(node.boolean()?),
@@ -240,7 +240,7 @@ impl Shape {
     }
 }
 
-/// Keys that would direct a request elsewhere or carry secrets: never ignored, always refused.
+/// Keys that would redirect a request or carry secrets. They are always refused, never ignored.
 const FORBIDDEN: &[&str] = &[
     "api_base",
     "api_key",
@@ -264,16 +264,16 @@ const FORBIDDEN: &[&str] = &[
 pub struct Bound<'t, T: 'static> {
     /// The parameters.
     pub fields: &'static [Field<T>],
-    /// Where they go.
+    /// The part of the request that values are written to.
     pub target: &'t mut T,
 }
 
-/// A [`Bound`] of any type.
+/// A [`Bound`] of any request type.
 pub trait Part {
-    /// The index of the parameter of this name.
+    /// The index of the parameter with this name.
     fn position(&self, name: &str) -> Option<usize>;
 
-    /// Reads a value that is not null into the parameter at `idx`.
+    /// Reads a non-null value into the parameter at `idx`.
     fn read(&mut self, idx: usize, node: &Node<'_, '_>, options: &ReadOptions) -> Result<(), ApiError>;
 }
 
@@ -287,7 +287,7 @@ impl<T> Part for Bound<'_, T> {
     }
 }
 
-/// Reads a request's body into the parts of the request; what of it has no effect.
+/// Reads a request's body into the parts of the request. Returns the parameters without effect.
 ///
 /// # Errors
 /// The errors of [`Node::body`], `duplicate_key`, `unknown_parameter`, and those of reading a parameter.

@@ -1,8 +1,7 @@
-//! Parameters without effect, as the response header and the log name them. Does not know how requests
-//! are read.
+//! Parameters without effect, for the response header and the log. Does not read requests.
 
-/// Parameters of a request that have no effect, known or not, as the response header `x-throng-ignored` names
-/// them. Bounded.
+/// Parameters of a request that have no effect, known or unknown, for the response header
+/// `x-throng-ignored`. Bounded in number and length.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IgnoredParameters {
     names: Vec<String>,
@@ -13,7 +12,7 @@ impl IgnoredParameters {
     const MAX_NAMES: usize = 16;
     const MAX_NAME_BYTES: usize = 64;
 
-    /// Remembers a name once.
+    /// Adds a name if it is new.
     pub fn add(&mut self, name: &str) {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '[' | ']');
         let name: String =
@@ -24,18 +23,19 @@ impl IgnoredParameters {
         if self.names.len() < Self::MAX_NAMES { self.names.push(name) } else { self.n_more += 1 }
     }
 
-    /// Remembers what `other` does.
+    /// Adds the names of `other`.
     pub fn extend(&mut self, other: &Self) {
         other.names.iter().for_each(|name| self.add(name));
         self.n_more += other.n_more;
     }
 
-    /// The names: ASCII letters, digits and `_-.[]`, anything else as `?`; at most 16 of at most 64 bytes.
+    /// The names: ASCII letters, digits and `_-.[]`, other characters as `?`; at most 16 of at most 64
+    /// bytes.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// The value of the header: ASCII, at most some 1,100 bytes; `None` when nothing was ignored.
+    /// The value of the header: ASCII, at most about 1,100 bytes; `None` if no parameter was ignored.
     pub fn header_value(&self) -> Option<String> {
         if self.names.is_empty() {
             return None;

@@ -1,5 +1,5 @@
-//! The APIs that clients speak: bytes of requests to checked types, and answers back to bytes. Pure
-//! functions; does not know sockets, engines and time.
+//! The APIs of clients: requests from bytes to checked types, and answers to bytes. Pure functions; does
+//! not know sockets, engines and time.
 #![forbid(unsafe_code)]
 
 pub mod answer;

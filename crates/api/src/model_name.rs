@@ -3,10 +3,10 @@
 use crate::error::{ApiError, echo};
 use crate::json::Node;
 
-/// Most bytes of a model's name.
+/// Maximum bytes of a model's name.
 pub const MAX_MODEL_NAME_BYTES: usize = 512;
 
-/// A model's name, in any request that has one.
+/// Reads a model's name, in any request that has one.
 pub fn model_name(node: &Node<'_, '_>) -> Result<String, ApiError> {
     let name = node.string(usize::MAX)?;
     if name.is_empty() || name.len() > MAX_MODEL_NAME_BYTES || name.chars().any(char::is_control) {

@@ -1,23 +1,23 @@
-//! Settings of the cache: how much is kept and where, and whose questions may get the kept answer to a
-//! similar one. Does not know how they are set.
+//! Settings of the response cache and of the semantic cache. Does not know how they are set.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The name that stands for all organisations, clients without a stored key included.
+/// Name that stands for all organisations, clients without a stored key included.
 const EVERYONE: &str = "*";
 
-/// Answers that are kept for equal requests.
+/// Settings of the cache of answers to equal requests.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ResponseCacheConfig {
-    /// Most bytes of all answers that are kept; 0: none are, and equal requests do not share a generation.
+    /// Maximum bytes of all kept answers; 0 disables the cache, and equal requests then share no
+    /// generation.
     pub max_memory_bytes: usize,
-    /// A folder for more answers, which outlive the process; none without. Answers in memory are needed
-    /// beside it.
+    /// Folder for more answers, which outlive the process; `None` for no folder. Requires answers in
+    /// memory.
     pub directory: Option<PathBuf>,
-    /// Most bytes of the answers in that folder.
+    /// Maximum bytes of the answers in that folder.
     pub max_disk_bytes: u64,
 }
 
@@ -27,24 +27,24 @@ impl Default for ResponseCacheConfig {
     }
 }
 
-/// Answers for questions that mean the same as one that was answered before.
+/// Settings of the semantic cache, which answers questions that mean the same as earlier ones.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SemanticCacheConfig {
-    /// The served model whose embeddings of questions are compared.
+    /// Served model whose embeddings of questions are compared.
     pub model: String,
-    /// Whether such answers are given, or only counted and logged.
+    /// Whether answers to similar questions are given, or only counted and logged.
     #[serde(default)]
     pub mode: SemanticMode,
-    /// Names of the organisations whose requests it is for, or `*` for everyone's.
+    /// Names of the organisations whose requests use the cache, or `*` for all.
     pub organisations: Vec<String>,
-    /// The least cosine of two questions that mean the same, above 0 and at most 1.
+    /// Minimum cosine of two questions that mean the same, above 0 and at most 1.
     #[serde(default = "default_similarity")]
     pub min_similarity: f32,
-    /// Most questions that are remembered, of all tenants together.
+    /// Maximum number of questions that are kept, of all tenants together.
     #[serde(default = "default_entries")]
     pub max_entries: usize,
-    /// A question whose embedding takes longer is answered without.
+    /// Time limit of an embedding in ms; a question that exceeds it is computed.
     #[serde(default = "default_timeout_ms")]
     pub timeout_ms: u64,
 }
@@ -53,10 +53,10 @@ pub struct SemanticCacheConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SemanticMode {
-    /// Counts and logs it; the request is computed.
+    /// The answer is counted and logged; the request is computed.
     #[default]
     Report,
-    /// Answers with it.
+    /// The answer is given.
     Serve,
 }
 
@@ -73,10 +73,10 @@ fn default_timeout_ms() -> u64 {
 }
 
 impl SemanticCacheConfig {
-    /// Most questions that can be remembered.
+    /// Maximum of [`SemanticCacheConfig::max_entries`].
     pub const MAX_ENTRIES: usize = 1_000_000;
 
-    /// Whether it is for requests of this organisation; `None` for clients without a stored key.
+    /// Whether the cache is for requests of this organisation; `None` for clients without a stored key.
     pub fn is_for(&self, organisation: Option<&str>) -> bool {
         self.organisations.iter().any(|name| name == EVERYONE || Some(name.as_str()) == organisation)
     }

@@ -1,6 +1,6 @@
-//! Contents on disk under names of 32 bytes: a file for each, with the digest of all that is in it, bounded
-//! in bytes, found again after a restart. A file that was not written whole, or was changed, is as none. Does
-//! not know what contents mean.
+//! Contents on disk under names of 32 bytes: one file for each, with a digest, bounded in bytes, found
+//! again after a restart. A file that is incomplete or was changed is ignored. Does not know what contents
+//! mean.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, TryLockError};
@@ -11,27 +11,27 @@ use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
-/// Beginning of a file; another format has another one.
+/// Beginning of a file, different for each format.
 const MAGIC: &[u8; 16] = b"throng answer 1\n";
 const DIGEST_BYTES: usize = 32;
-/// Extension of files while they are written.
+/// Extension of files that are being written.
 const UNFINISHED: &str = "tmp";
 const LOCK: &str = "lock";
 
 /// The name of a content.
 pub(super) type Name = [u8; 32];
 
-/// A folder of contents. One process uses it at a time.
+/// A folder of contents, used by one process at a time.
 #[derive(Debug)]
 pub(super) struct DiskStore {
     folder: PathBuf,
     max_bytes: u64,
     index: Mutex<Index>,
-    /// Lock that is held as long as the store lives.
+    /// Lock file, held as long as the store exists.
     _lock: File,
 }
 
-/// Files on disk, by when they were used.
+/// Files on disk, in the order of their last use.
 #[derive(Debug, Default)]
 struct Index {
     files: HashMap<Name, Known>,
@@ -47,8 +47,8 @@ struct Known {
 }
 
 impl DiskStore {
-    /// Opens a folder, and makes it if there is none. Files of an earlier process are found again, the latest
-    /// written ones first where not all may stay.
+    /// Opens a folder, and creates it if there is none. Files of an earlier process are found again, the
+    /// latest written ones first if not all fit.
     ///
     /// # Errors
     /// When the folder cannot be used, or another process uses it.
@@ -81,18 +81,18 @@ impl DiskStore {
         Ok(store)
     }
 
-    /// Whether there is a content of this name, as far as is known without reading it.
+    /// Whether there is a content with this name, without reading it.
     pub fn has(&self, name: &Name) -> bool {
         self.index().files.contains_key(name)
     }
 
-    /// Files, and their bytes.
+    /// Number of files, and their bytes.
     pub fn size(&self) -> (usize, u64) {
         let index = self.index();
         (index.files.len(), index.n_bytes)
     }
 
-    /// The content of this name that was written with the same `owner`. One that is broken is removed.
+    /// Content with this name that was written with the same `owner`. A damaged file is removed.
     pub fn read(&self, name: &Name, owner: &[u8]) -> Option<Vec<u8>> {
         if !self.index().touch(name) {
             return None;
@@ -107,7 +107,7 @@ impl DiskStore {
         content
     }
 
-    /// Writes a content. It is there as a whole or not at all, and what was unused for longest makes room.
+    /// Writes a content, whole or not at all; the least recently used ones are removed to make room.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -132,7 +132,7 @@ impl DiskStore {
         Ok(())
     }
 
-    /// Takes a file into the index, and removes others until all fit.
+    /// Adds a file to the index, and removes the least recently used ones until all fit.
     fn note(&self, name: Name, n_bytes: u64) {
         let mut removed = Vec::new();
         {
@@ -179,7 +179,7 @@ impl Index {
         }
     }
 
-    /// Notes a use; whether there is such a file.
+    /// Notes a use of a file; `false` if there is none.
     fn touch(&mut self, name: &Name) -> bool {
         let Some(known) = self.files.get(name).copied() else { return false };
         self.forget(name);
@@ -188,7 +188,7 @@ impl Index {
     }
 }
 
-/// The name of a file of the store.
+/// Name of the content in a file of the store.
 fn name_of(path: &Path) -> Option<Name> {
     let text = path.file_name()?.to_str()?.as_bytes();
     let mut name = Name::default();
@@ -201,7 +201,7 @@ fn name_of(path: &Path) -> Option<Name> {
     Some(name)
 }
 
-/// Content of a file, if all of it is there and belongs to `owner`.
+/// Content of a file, if it is complete and belongs to `owner`.
 fn content_of(mut file: Vec<u8>, owner: &[u8]) -> Option<Vec<u8>> {
     let end = file.len().checked_sub(DIGEST_BYTES)?;
     let start = MAGIC.len() + 4 + owner.len();

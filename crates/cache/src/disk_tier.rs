@@ -1,5 +1,5 @@
-//! Kept answers on disk, beside those in memory: written behind by a thread, read back as events. Does not
-//! know requests.
+//! Kept answers on disk, beside those in memory: written by a background thread, read back as events. Does
+//! not know requests.
 
 use std::io;
 use std::path::Path;
@@ -13,14 +13,14 @@ use super::key::CacheKey;
 use super::replay::KeptAnswer;
 use crate::config::ResponseCacheConfig;
 
-/// Answers that wait to be written; with more, the newest are not.
+/// Maximum number of answers that wait to be written; beyond it the newest are not written.
 const MAX_WAITING: usize = 64;
 
-/// The answers on disk.
+/// Kept answers on disk.
 #[derive(Debug)]
 pub struct DiskTier {
     store: Arc<DiskStore>,
-    /// `None` once it ends.
+    /// Queue to the writing thread; `None` once the tier is being dropped.
     waiting: Option<SyncSender<Waiting>>,
     writer: Option<JoinHandle<()>>,
 }
@@ -50,7 +50,7 @@ impl DiskTier {
         opened.map(|tier| Some(Arc::new(tier))).map_err(named)
     }
 
-    /// Uses a folder for at most so many bytes.
+    /// Opens a folder for at most `max_bytes` bytes.
     ///
     /// # Errors
     /// When the folder cannot be used, or another process uses it.
@@ -63,14 +63,14 @@ impl DiskTier {
         Ok(Self { store, waiting: Some(waiting), writer: Some(writer) })
     }
 
-    /// Keeps an answer, if its key holds beyond this process.
+    /// Queues an answer for writing, if its key is valid beyond this process.
     pub(super) fn keep(&self, key: &CacheKey, answer: &Arc<KeptAnswer>) {
         if let (Some((name, owner)), Some(waiting)) = (key.durable(), &self.waiting) {
             let _ = waiting.try_send(Waiting { name, owner, answer: answer.clone() });
         }
     }
 
-    /// The events of a kept answer.
+    /// Events of a kept answer.
     pub(super) async fn find(&self, key: &CacheKey) -> Option<Box<[ReplicaEvent]>> {
         let (name, owner) = key.durable().filter(|(name, _)| self.store.has(name))?;
         let store = self.store.clone();
@@ -78,14 +78,14 @@ impl DiskTier {
         tokio::task::spawn_blocking(read).await.ok().flatten()
     }
 
-    /// Answers, and their bytes.
+    /// Number of answers, and their bytes.
     pub fn size(&self) -> (usize, u64) {
         self.store.size()
     }
 }
 
 impl Drop for DiskTier {
-    /// Writes the answers that wait, and frees the folder for another process.
+    /// Writes the waiting answers, and releases the folder for another process.
     fn drop(&mut self) {
         self.waiting = None;
         let _ = self.writer.take().map(JoinHandle::join);
@@ -105,7 +105,7 @@ fn write(store: &DiskStore, waiting: &Receiver<Waiting>) {
     }
 }
 
-/// Events that were written, if all of them are known.
+/// Parses written events; `None` if one of them is unknown.
 fn events(lines: &[u8]) -> Option<Box<[ReplicaEvent]>> {
     let lines = lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     lines.map(|line| received_event(serde_json::from_slice(line).ok()?)).collect()

@@ -1,5 +1,5 @@
-//! What an answer is kept under: everything that can change its tokens, and whose it is. Does not know how
-//! answers are kept.
+//! Key of a kept answer: all that can change its tokens, and its tenant. Does not know how answers are
+//! kept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,35 +12,35 @@ use throng_text::DetokenizeOptions;
 
 use super::policy::Sharing;
 
-/// A model as it is computed: weights, build and instruction set, which do not change within one. Unique
-/// within the process.
+/// Number of a model's instance, unique within the process: its weights, build and instruction set do not
+/// change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ModelInstance(pub u64);
 
 impl ModelInstance {
-    /// One that no model had before.
+    /// Creates an instance with a new number.
     pub fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// Names the answer to a request of one tenant. It is made of a request, which has a tenant, in no other way;
-/// the tenant itself is compared, not only a digest of it.
+/// Key of the answer to a request of one tenant, made only from a request. The tenant itself is compared,
+/// not only a digest of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct CacheKey {
     tenant: TenantId,
     model: ModelInstance,
     digest: [u8; 32],
-    /// Fingerprint that tells the model from others beyond this process; only where nothing but the model's
-    /// bits decides about the answer.
+    /// Fingerprint that distinguishes the model from others beyond this process; only if the answer depends
+    /// on nothing but the model's bits.
     fingerprint: Option<Arc<str>>,
 }
 
 impl CacheKey {
-    /// The key of a request to a model whose weights, build and instruction set do not change. `text` says
-    /// how its tokens become text, which decides where a stop string ends it. `None` for a request that goes
-    /// on from earlier output, and for one whose constraint has no identity.
+    /// Creates the key of a request to a model whose weights, build and instruction set do not change.
+    /// `text` has the settings by which tokens become text, which decide where a stop string ends it.
+    /// `None` for a request that continues earlier output, and for one whose constraint has no identity.
     pub fn new(
         model: ModelInstance,
         request: &ReplicaRequest,
@@ -77,9 +77,8 @@ impl CacheKey {
         Some(Self { tenant: tenant.clone(), model, digest, fingerprint: None })
     }
 
-    /// The same key, which holds beyond this process where the model has a fingerprint. It does not hold for
-    /// what depends on adapters, constraints and stop strings: these depend on files that the fingerprint
-    /// does not cover.
+    /// The same key, valid beyond this process if the model has a fingerprint. Not for requests with
+    /// adapters, constraints or stop strings, which depend on files that the fingerprint does not cover.
     pub fn of_model(mut self, sharing: Sharing<'_>, request: &ReplicaRequest) -> Self {
         let has_stops = sharing.text.is_some_and(|text| !text.stop.is_empty());
         let is_durable = request.adapter.is_none() && request.constraint.is_none() && !has_stops;
@@ -87,7 +86,8 @@ impl CacheKey {
         self
     }
 
-    /// Its name beyond this process, and whose answer it is: the fingerprint and the tenant themselves.
+    /// Name valid beyond this process, and the owner of the answer: the fingerprint and the tenant
+    /// themselves.
     pub fn durable(&self) -> Option<([u8; 32], Vec<u8>)> {
         let fingerprint = self.fingerprint.as_deref()?;
         let owner = [fingerprint.as_bytes(), b"\n", self.tenant.0.as_bytes()].concat();
@@ -99,15 +99,15 @@ impl CacheKey {
     }
 }
 
-/// A request that is being answered, for equal ones that come meanwhile. One that may pass others does not
-/// wait for one that may not.
+/// Key of a request that is being answered, by which equal later ones find it. Requests of different
+/// priorities have different keys, so that an urgent one does not wait for a less urgent one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct InFlightKey {
     pub answer: CacheKey,
     pub priority: Priority,
 }
 
-/// Fields of a request, each written so that no two lists of fields read the same.
+/// Digest of a request's fields, each encoded so that different lists of fields differ.
 struct Fields(Sha256);
 
 impl Fields {

@@ -1,6 +1,6 @@
-//! Answers that are generated once for equal requests of one tenant: those that come while it is generated
-//! read the same generation, those that come later are given what was kept. Below the session, so that text,
-//! stop strings, usage and limits are made for each request of its own. Does not know text, routes and HTTP.
+//! Answers that are generated once for equal requests of one tenant: requests that come during the
+//! generation read it too, later ones get the kept answer. Below the session, so that text, stop strings,
+//! usage and limits are computed for each request. Does not know text, routes and HTTP.
 #![forbid(unsafe_code)]
 
 mod config;
@@ -36,29 +36,30 @@ pub use self::policy::{CachePolicy, Sharing};
 pub use self::shared_generation::Starting;
 pub use self::similar::{LookUp, Question, SemanticCache, SemanticStats};
 
-/// An answer takes at most this part of the cache, and so does what is generated at a time together.
+/// Divisor of the cache's bytes that gives the bound of one answer, and of all running generations
+/// together.
 const MAX_ANSWER_SHARE: usize = 16;
 const MAX_IN_FLIGHT_SHARE: usize = 2;
-/// Bytes of an answer beside its events: its key and its places in the cache.
+/// Assumed bytes of an answer beside its events: its key and its entries in the cache.
 const ANSWER_BYTES: usize = 256;
-/// The cache expects answers of about this size.
+/// Assumed bytes of a typical answer.
 const TYPICAL_ANSWER_BYTES: usize = 16 << 10;
 
 /// Origin of an answer's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CacheUse {
-    /// Tokens of a kept answer.
+    /// A kept answer.
     Hit,
-    /// Tokens that were kept for a question that means the same.
+    /// A kept answer to a question that means the same.
     Similar,
-    /// Tokens that are generated for an equal request too.
+    /// A generation that runs for an equal request too.
     Coalesced,
-    /// Tokens that are generated for this request first.
+    /// A generation that began for this request.
     Miss,
 }
 
 impl CacheUse {
-    /// All of them.
+    /// All origins.
     pub const ALL: [Self; 4] = [Self::Hit, Self::Similar, Self::Coalesced, Self::Miss];
 
     /// Name in the header `x-cache`, the log and the metrics.
@@ -72,15 +73,15 @@ impl CacheUse {
     }
 }
 
-/// The answers of all models.
+/// Cache of the answers of all models.
 #[derive(Debug)]
 pub struct ResponseCache(Option<Arc<Kept>>);
 
-/// Kept answers, and those being generated.
+/// Kept answers and running generations.
 #[derive(Debug)]
 struct Kept {
     answers: Cache<CacheKey, Arc<KeptAnswer>, Bytes>,
-    /// More answers, which outlive the process.
+    /// Kept answers on disk.
     disk: Option<Arc<DiskTier>>,
     in_flight: Mutex<HashMap<InFlightKey, InFlight>>,
     semantic: Option<Arc<SemanticCache>>,
@@ -103,18 +104,18 @@ impl Weighter<CacheKey, Arc<KeptAnswer>> for Bytes {
     }
 }
 
-/// Contents of the cache, and its counts.
+/// Contents and counts of the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Requests by [`CacheUse`], in the order of [`CacheUse::ALL`].
     pub requests: [u64; CacheUse::ALL.len()],
-    /// Answers that are kept.
+    /// Number of kept answers in memory.
     pub n_answers: usize,
-    /// Their bytes.
+    /// Bytes of the kept answers in memory.
     pub n_bytes: usize,
     /// Bytes of answers that are being generated.
     pub in_flight_bytes: usize,
-    /// Answers on disk, and their bytes.
+    /// Number of answers on disk, and their bytes.
     pub on_disk: (usize, u64),
 }
 
@@ -126,8 +127,8 @@ enum Found {
 }
 
 impl ResponseCache {
-    /// A cache of at most `max_bytes` in memory, over answers on disk; without room for an answer in memory
-    /// there is none. `semantic` finds answers to similar questions among them.
+    /// Creates a cache of at most `max_bytes` in memory, over answers on disk; disabled if an answer in
+    /// memory has no room. `semantic` finds answers to similar questions among them.
     pub fn new(max_bytes: usize, disk: Option<Arc<DiskTier>>, semantic: Option<Arc<SemanticCache>>) -> Self {
         Self((max_bytes / MAX_ANSWER_SHARE > ANSWER_BYTES).then(|| {
             let n_expected = (max_bytes / TYPICAL_ANSWER_BYTES).max(1);
@@ -146,11 +147,12 @@ impl ResponseCache {
         }))
     }
 
-    /// Answers a request to a model: from the cache, by a generation that runs for an equal one, or by one
-    /// that `start` begins. Also where its tokens come from; `None` where the request may not share them.
+    /// Answers a request to a model from the cache, by the running generation of an equal request, or by
+    /// one that `start` begins. Also returns the origin of the tokens; `None` if the request may not share
+    /// them.
     ///
     /// # Errors
-    /// When no replica takes the request in.
+    /// When no replica accepts the request.
     pub async fn generate(
         &self,
         model: ModelInstance,
@@ -189,12 +191,12 @@ impl ResponseCache {
         Ok((Box::new(reader), Some(use_)))
     }
 
-    /// Search for answers to similar questions.
+    /// The semantic cache, if there is one.
     pub fn semantic(&self) -> Option<&Arc<SemanticCache>> {
         self.0.as_ref()?.semantic.as_ref()
     }
 
-    /// Its contents and counts; `None` where there is none.
+    /// Contents and counts; `None` if the cache is disabled.
     pub fn stats(&self) -> Option<CacheStats> {
         self.0.as_ref().map(|kept| CacheStats {
             requests: [0, 1, 2, 3].map(|idx| kept.counts[idx].load(Ordering::Relaxed)),
@@ -247,7 +249,7 @@ impl Kept {
         Found::Begun(shared, begun)
     }
 
-    /// The answer to a question that means the same, where there is none to this one.
+    /// The kept answer to a similar question, if this one has no kept answer.
     async fn similar(
         &self,
         key: &InFlightKey,
@@ -266,7 +268,7 @@ impl Kept {
         self.answers.get(&found)
     }
 
-    /// Brings an answer that is kept on disk only into memory.
+    /// Loads an answer that is kept only on disk into memory.
     async fn recall(&self, key: &CacheKey) {
         let Some(disk) = self.disk.as_ref().filter(|_| self.answers.peek(key).is_none()) else { return };
         if let Some(events) = disk.find(key).await {

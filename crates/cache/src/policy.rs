@@ -1,4 +1,4 @@
-//! Conditions on which an answer may be shared. Does not know what is in the cache.
+//! Conditions on which an answer may be shared. Does not know the contents of the cache.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use throng_text::DetokenizeOptions;
 /// Use of kept answers that a client's `Cache-Control` allows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CachePolicy {
-    /// Everything.
+    /// Kept answers are used, and this one is kept.
     #[default]
     Use,
-    /// `no-cache`: the answer is generated for this request, and is kept.
+    /// `no-cache`: the answer is generated anew, and is kept.
     Refresh,
     /// `no-store`: the answer is generated for this request alone, and is not kept.
     Bypass,
@@ -21,11 +21,11 @@ pub enum CachePolicy {
 pub struct Sharing<'a> {
     /// Use that the client allows.
     pub policy: CachePolicy,
-    /// The same request has the same answer: it is greedy, or has a seed of its own.
+    /// Whether equal requests have equal answers: sampling is greedy or has the request's own seed.
     pub is_deterministic: bool,
-    /// Options for making text of the answer's tokens.
+    /// Settings by which the answer's tokens become text.
     pub text: Option<&'a DetokenizeOptions>,
-    /// Tells the model's build and weights from others beyond this process; without it answers are not kept
-    /// on disk.
+    /// Fingerprint of the model's build and weights, valid beyond this process; without it answers are not
+    /// kept on disk.
     pub fingerprint: Option<&'a Arc<str>>,
 }

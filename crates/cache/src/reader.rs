@@ -1,5 +1,5 @@
-//! One request's part in a shared generation: the events as if the generation were its own. Does not know who
-//! else reads.
+//! One request's view of a shared generation, with events as if the generation were its own. Does not know
+//! the other readers.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -21,14 +21,14 @@ use super::shared_generation::{SharedGeneration, Step};
 pub(super) struct Reader {
     shared: Arc<SharedGeneration>,
     id: u64,
-    /// Cache that keeps the whole answer, and its key.
+    /// Cache that keeps the complete answer, and its key.
     kept: Arc<Kept>,
     key: CacheKey,
-    /// Time for which the generation had been running when this reader came.
+    /// Time from the start of the generation to the arrival of this reader.
     delay: Duration,
     joined: Instant,
     continuations: Vec<Progress>,
-    /// Ends that the generation does not report, because others read on.
+    /// Ends of continuations that the generation does not report, because others still read them.
     own_ends: VecDeque<ReplicaEvent>,
     has_failed: bool,
 }
@@ -40,7 +40,7 @@ struct Progress {
 }
 
 impl Reader {
-    /// The reader with this number of a generation with `n` continuations, that began at `begun`.
+    /// Creates the reader with this number of a generation with `n` continuations that began at `begun`.
     pub fn new(
         shared: Arc<SharedGeneration>,
         id: u64,
@@ -63,10 +63,10 @@ impl Reader {
         }
     }
 
-    /// Waits until a replica has taken the request in.
+    /// Waits until a replica has accepted the request.
     ///
     /// # Errors
-    /// When none does.
+    /// When no replica accepts it.
     pub async fn started(self) -> Result<Self, ReplicaError> {
         std::future::poll_fn(|cx| self.shared.poll_started(self.id, cx)).await?;
         Ok(self)
@@ -76,7 +76,7 @@ impl Reader {
         self.continuations.get_mut(index as usize).filter(|continuation| !continuation.has_ended)
     }
 
-    /// The event as this reader is told it; `None` for what it needs no more.
+    /// Translates an event for this reader; `None` if the reader needs it no more.
     fn told(&mut self, event: ReplicaEvent) -> Option<ReplicaEvent> {
         match event {
             ReplicaEvent::Prompt { .. } => Some(event),

@@ -1,4 +1,4 @@
-//! A kept answer, told again as if it were generated now. Does not know whose it is.
+//! Replays a kept answer as if it were generated now. Does not know its tenant.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use throng_core::request::FinishReason;
 use throng_core::scheduling::batch::TokenLogprob;
 use throng_fleet::replica::{Generation, ReplicaEvent, Timing, TokenReport};
 
-/// The events of an answer that came to its end.
+/// Events of a complete answer.
 #[derive(Debug)]
 pub(super) struct KeptAnswer {
     pub events: Box<[ReplicaEvent]>,
-    /// Bytes in memory.
+    /// Bytes of the events in memory.
     pub n_bytes: u64,
 }
 
@@ -30,12 +30,12 @@ pub(super) fn event_bytes(event: &ReplicaEvent) -> usize {
         }
 }
 
-/// A kept answer for one reader.
+/// Replay of a kept answer for one reader.
 #[derive(Debug)]
 pub(super) struct Replay {
     answer: Arc<KeptAnswer>,
     n_read: usize,
-    /// Tokens of each continuation that were read, and whether the reader needs no more of them.
+    /// For each continuation, the number of tokens read, and whether the reader needs no more of them.
     continuations: Vec<(u32, bool)>,
 }
 
@@ -45,7 +45,7 @@ impl Replay {
         Self { answer, n_read: 0, continuations: vec![(0, false); n as usize] }
     }
 
-    /// The event as it is told; `None` for a token that is not needed. It takes no time.
+    /// Translates an event for the reader, with durations of zero; `None` for a token that is not needed.
     fn told(&mut self, event: ReplicaEvent) -> Option<ReplicaEvent> {
         match event {
             ReplicaEvent::Token { index, .. } => {

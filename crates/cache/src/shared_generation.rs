@@ -1,9 +1,8 @@
-//! One generation that several readers follow, each at its own pace: what has come of it is kept, so that who
-//! joins late reads it from the beginning. Does not know requests, keys and caches.
+//! One generation with several readers, each at its own pace: its events are kept, so that a reader that
+//! joins late reads them from the beginning. Does not know requests, keys and caches.
 //!
-//! There is no task: whichever reader needs an event that has not come polls the generation. So the engine
-//! waits for the fastest reader as it would for a single one, and the generation ends when the last reader is
-//! dropped.
+//! There is no task: a reader that needs the next event polls the generation. So the engine's flow control
+//! follows the fastest reader, and the generation ends when the last reader is dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,13 +16,13 @@ use throng_fleet::replica::{Generation, ReplicaError, ReplicaEvent, TraceSource}
 
 use super::replay::event_bytes;
 
-/// Events that the fastest reader may be ahead of the slowest where not everything is kept.
+/// Maximum number of events by which the fastest reader may lead the slowest if not all events are kept.
 const MAX_LEAD_EVENTS: usize = 64;
 
-/// A replica's answer to the question whether it takes the request in.
+/// Future of a generation, ready when a replica has accepted or refused the request.
 pub type Starting = BoxFuture<'static, Result<Box<dyn Generation>, ReplicaError>>;
 
-/// Most bytes of events that are kept: for one generation, and for all together.
+/// Bounds on bytes of kept events: for one generation, and for all together.
 #[derive(Debug)]
 pub(super) struct LogBound {
     pub max_bytes: usize,
@@ -31,7 +30,7 @@ pub(super) struct LogBound {
     pub total_bytes: AtomicUsize,
 }
 
-/// One generation and who reads it.
+/// A generation with its readers.
 pub(super) struct SharedGeneration {
     state: Mutex<State>,
     readers: Arc<Readers>,
@@ -41,14 +40,14 @@ pub(super) struct SharedGeneration {
 struct State {
     source: Source,
     log: VecDeque<ReplicaEvent>,
-    /// Events that were taken off the log's front; 0 while it is whole.
+    /// Number of events removed from the log's front; 0 while it is complete.
     n_dropped: usize,
     n_bytes: usize,
-    /// The log is whole and goes on to be: others may join.
+    /// Whether the log is complete and stays so, so that readers may join.
     is_open: bool,
     members: BTreeMap<u64, Member>,
     next_member: u64,
-    /// Whether a continuation is at the end of its text although the engine would go on.
+    /// For each continuation, whether its text has ended although the engine would continue.
     stopped: Vec<bool>,
     n_live: usize,
 }
@@ -61,13 +60,13 @@ enum Source {
 }
 
 struct Member {
-    /// Events that it has read.
+    /// Number of events that it has read.
     n_read: usize,
-    /// The continuations of which it needs no more.
+    /// For each continuation, whether the reader needs no more of it.
     left: Vec<bool>,
 }
 
-/// Wakes all readers that wait, whoever of them polled last.
+/// Wakers of all waiting readers, of which any may have polled last.
 #[derive(Default)]
 struct Readers(Mutex<BTreeMap<u64, Waker>>);
 
@@ -82,12 +81,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Outcome of looking for the next event.
+/// Result of polling for the next event.
 #[derive(Debug)]
 pub(super) struct Step {
     /// The next event; `None` after the last.
     pub event: Option<ReplicaEvent>,
-    /// The whole answer, to who read its last event first.
+    /// The complete answer, for the first reader of its last event.
     pub whole: Option<Box<[ReplicaEvent]>>,
 }
 
@@ -109,8 +108,8 @@ impl SharedGeneration {
         Self { state: Mutex::new(state), readers: Arc::default(), bound }
     }
 
-    /// The number of a new reader, who reads everything from the beginning; `None` where that is no longer
-    /// possible.
+    /// Adds a reader, which reads all events from the beginning, and returns its number; `None` if that is
+    /// no longer possible.
     pub fn join(&self) -> Option<u64> {
         let mut state = lock(&self.state);
         let id = state.next_member;
@@ -122,7 +121,7 @@ impl SharedGeneration {
         })
     }
 
-    /// Whether a replica has taken the request in.
+    /// Polls whether a replica has accepted the request.
     pub fn poll_started(&self, id: u64, cx: &mut Context<'_>) -> Poll<Result<(), ReplicaError>> {
         let mut state = lock(&self.state);
         let Source::Starting(starting) = &mut state.source else {
@@ -143,7 +142,7 @@ impl SharedGeneration {
         Poll::Ready(started)
     }
 
-    /// The next event for a reader.
+    /// Polls for the next event of a reader.
     pub fn poll_next(&self, id: u64, cx: &mut Context<'_>) -> Poll<Step> {
         let mut state = lock(&self.state);
         if let Some(event) = state.logged(id) {
@@ -180,7 +179,7 @@ impl SharedGeneration {
         Poll::Ready(Step { event, whole })
     }
 
-    /// Account of its time, while it runs.
+    /// Trace of the running request.
     pub fn trace(&self) -> Option<Arc<dyn TraceSource>> {
         match &lock(&self.state).source {
             Source::Running(generation) => generation.trace(),
@@ -188,7 +187,7 @@ impl SharedGeneration {
         }
     }
 
-    /// A continuation of a reader is at the end of its text, and so it is for all others.
+    /// Notes that a reader's continuation is at the end of its text, and so is that of all others.
     pub fn stop(&self, index: u32) {
         let state = &mut *lock(&self.state);
         let is_stopped = state.stopped.get_mut(index as usize).is_some_and(|s| std::mem::replace(s, true));
@@ -197,8 +196,8 @@ impl SharedGeneration {
         }
     }
 
-    /// A reader needs no more of a continuation. Whether its end will still be reported: it will not while
-    /// others read it.
+    /// Notes that a reader needs no more of a continuation. Returns whether its end will still be reported:
+    /// not while others read it.
     pub fn abandon(&self, id: u64, index: u32) -> bool {
         let mut state = lock(&self.state);
         let left = state.members.get_mut(&id).and_then(|member| member.left.get_mut(index as usize));
@@ -206,7 +205,7 @@ impl SharedGeneration {
         state.end_unread(index)
     }
 
-    /// A reader goes.
+    /// Removes a reader.
     pub fn leave(&self, id: u64) {
         let mut state = lock(&self.state);
         state.members.remove(&id);
@@ -230,7 +229,7 @@ impl SharedGeneration {
         lock(&self.readers.0).insert(id, cx.waker().clone());
     }
 
-    /// Adds an event to the log; the whole answer if it is the last.
+    /// Adds an event to the log; returns the complete answer if the event is the last.
     fn take(&self, state: &mut State, event: &ReplicaEvent) -> Option<Box<[ReplicaEvent]>> {
         let n_bytes = event_bytes(event);
         state.log.push_back(event.clone());
@@ -265,7 +264,7 @@ impl State {
         !self.is_open && self.log.len() >= MAX_LEAD_EVENTS
     }
 
-    /// The next event of a reader, where it has come already.
+    /// The next event of a reader, if it is in the log.
     fn logged(&mut self, id: u64) -> Option<ReplicaEvent> {
         let n_dropped = self.n_dropped;
         let member = self.members.get_mut(&id)?;
@@ -274,7 +273,7 @@ impl State {
         Some(event)
     }
 
-    /// Ends a continuation that nobody reads any more; whether that is so.
+    /// Ends a continuation that no reader needs any more; `false` if one does.
     fn end_unread(&mut self, index: u32) -> bool {
         let is_unread = self.members.values().all(|member| member.left[index as usize]);
         if is_unread && !std::mem::replace(&mut self.stopped[index as usize], true) {
@@ -286,7 +285,7 @@ impl State {
         is_unread
     }
 
-    /// Forgets what all readers have read, unless others may join.
+    /// Drops the events that all readers have read, unless readers may still join.
     fn trim(&mut self, bound: &LogBound) {
         if self.is_open {
             return;

@@ -103,7 +103,7 @@ pub trait TensorSource: Send + Sync {
         [self.names(), self.byte_names()].concat()
     }
 
-    /// The element type of a tensor that is stored and has none that [`Self::tensor`] reads.
+    /// Element type of a stored tensor that [`Self::tensor`] cannot read because of that type.
     fn other_type(&self, _name: &str) -> Option<String> {
         None
     }

@@ -1,5 +1,5 @@
-//! The ranges of the numbers and the forms of the names that an operator may choose, the same for flags and
-//! for the file. Does not know the machine and the model, which may allow less.
+//! Ranges of the numbers and forms of the names in an operator's settings, the same for flags and for the
+//! file. Does not know the machine and the model, which may allow less.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -8,19 +8,19 @@ use std::str::FromStr;
 use throng_core::fleet::routing::is_region_name;
 use throng_text::{ReasoningFormat, ToolCallFormat};
 
-/// Threads that compute. More than cores is slow and allowed, but a thread costs memory.
+/// Compute threads. More threads than cores are slow but allowed; each thread costs memory.
 pub const THREADS: RangeInclusive<usize> = 1..=1024;
 /// Tokens of one sequence; the model may allow less.
 pub const SEQUENCE_TOKENS: RangeInclusive<u32> = 1..=u32::MAX;
-/// New tokens of a step: each takes memory for activations.
+/// New tokens of a step; each needs activation memory.
 pub const STEP_TOKENS: RangeInclusive<u32> = 1..=65_536;
-/// Sequences of a step: each takes memory for a row of logits.
+/// Sequences of a step; each needs memory for a row of logits.
 pub const STEP_ROWS: RangeInclusive<u32> = 1..=4096;
-/// Memory for keys and values, in bytes; the machine may have less.
+/// Bytes of the KV cache; the machine may have less.
 pub const KV_CACHE_BYTES: RangeInclusive<u64> = 1..=1 << 50;
 /// Waiting requests. At least one, since every request waits before it starts.
 pub const QUEUED_REQUESTS: RangeInclusive<u32> = 1..=1_000_000;
-/// Finished requests that are kept. Each takes up to a few kilobytes.
+/// Finished requests kept for `throng explain`, each up to a few kilobytes.
 pub const EXPLAINED_REQUESTS: RangeInclusive<usize> = 0..=1_000_000;
 /// Prompt tokens of waiting requests.
 pub const QUEUED_TOKENS: RangeInclusive<u64> = 1..=1_000_000_000_000;
@@ -30,53 +30,55 @@ pub const INTER_TOKEN_MS: RangeInclusive<u32> = 1..=3_600_000;
 pub const DRAFT_TOKENS: RangeInclusive<u32> = 1..=64;
 /// Tokens that must repeat before prompt lookup proposes drafts.
 pub const MATCH_TOKENS: RangeInclusive<u32> = 1..=32;
-/// Seconds that a step may take.
+/// Seconds until a step times out.
 pub const STEP_TIMEOUT_S: RangeInclusive<u64> = 1..=86_400;
-/// Milliseconds that a request may wait for its first step; 0: as long as it takes.
+/// Milliseconds that a request may wait for its first step; 0: unlimited.
 pub const QUEUE_TIMEOUT_MS: RangeInclusive<u64> = 0..=86_400_000;
-/// Seconds for running streams to finish at shutdown; 0 ends them at once.
+/// Seconds that running streams may go on at shutdown; 0 ends them at once.
 pub const SHUTDOWN_TIMEOUT_S: RangeInclusive<u64> = 0..=86_400;
 /// Timeouts of a connection, in seconds; Linux accepts no keepalive time above 32,767.
 pub const CONNECTION_TIMEOUT_S: RangeInclusive<u64> = 1..=28_800;
-/// Seconds that `throng handover` waits for the new process.
+/// Seconds for which a WebSocket connection may stay open.
+pub const WEBSOCKET_S: RangeInclusive<u64> = 1..=604_800;
+/// Seconds that `throng handover` waits until the new process is ready.
 pub const HANDOVER_S: RangeInclusive<u64> = 1..=86_400;
 /// Log-probabilities a request may ask for; -1: as many as the vocabulary.
 pub const LOGPROBS: RangeInclusive<i64> = -1..=1_000_000;
 /// Connections open at a time.
 pub const CONNECTIONS: RangeInclusive<usize> = 1..=1 << 20;
-/// Bytes of a request's body.
+/// Bytes of a request body.
 pub const BODY_BYTES: RangeInclusive<usize> = 1 << 10..=1 << 30;
 /// Stop strings of a request.
 pub const STOP_STRINGS: RangeInclusive<usize> = 0..=1024;
 /// Choices of a request.
 pub const CHOICES: RangeInclusive<usize> = 1..=4096;
-/// Prompts tokenized at a time: each takes a thread.
+/// Prompts tokenized at a time; each occupies a thread.
 pub const TOKENIZATIONS: RangeInclusive<usize> = 1..=256;
 /// Tokens of an answer in the terminal.
 pub const ANSWER_TOKENS: RangeInclusive<u32> = 1..=u32::MAX;
-/// Tokens of a prompt that is measured; the model's context may be shorter.
+/// Prompt tokens in a benchmark; the model's context may be shorter.
 pub const BENCH_TOKENS: RangeInclusive<u32> = 1..=1 << 24;
-/// Seconds that a calibration measures.
-pub const CALIBRATION_S: RangeInclusive<u64> = 1..=86_400;
-/// Requests of a load on their way at a time: each takes a connection.
+/// Running requests of a load test, each with a connection of its own.
 pub const LOAD_IN_FLIGHT: RangeInclusive<usize> = 1..=65_536;
 /// Replicas of a simulated fleet.
 pub const SIMULATED_REPLICAS: RangeInclusive<usize> = 1..=10_000;
 /// Bytes of keys and values of a token.
 pub const KV_BYTES_PER_TOKEN: RangeInclusive<u64> = 1..=1 << 30;
-/// Lines of a batch that are answered at a time.
+/// Seconds that a calibration measures.
+pub const CALIBRATION_S: RangeInclusive<u64> = 1..=86_400;
+/// Lines of a batch answered at a time.
 pub const BATCH_LINES: RangeInclusive<usize> = 1..=4096;
-/// Batches that are answered at a time.
+/// Batches answered at a time.
 pub const BATCHES: RangeInclusive<usize> = 1..=1024;
-/// Days for which something is kept; 0: for ever.
+/// Days until stored data expires; 0: never.
 pub const RETENTION_DAYS: RangeInclusive<u64> = 0..=36_500;
-/// Objects that a tenant keeps.
+/// Stored objects of a tenant.
 pub const STATE_OBJECTS: RangeInclusive<u64> = 1..=1_000_000_000;
-/// Bytes that a tenant keeps.
+/// Stored bytes of a tenant.
 pub const STATE_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 50;
 /// Rounds of a comparison.
 pub const BENCH_ROUNDS: RangeInclusive<u32> = 1..=1000;
-/// Adapters that are measured.
+/// Adapters in a benchmark.
 pub const BENCH_ADAPTERS: RangeInclusive<u32> = 0..=1024;
 /// Sampling temperatures.
 pub const TEMPERATURE: RangeInclusive<f32> = 0.0..=2.0;
@@ -100,7 +102,7 @@ where
     }
 }
 
-/// Why a number is not in `range`; `None` if it is.
+/// The reason why a number is not in `range`; `None` if it is.
 pub fn fault<T: PartialOrd + Display>(number: &T, range: &RangeInclusive<T>) -> Option<String> {
     (!range.contains(number)).then(|| describe(range))
 }
@@ -143,12 +145,12 @@ pub fn region(text: &str) -> Result<String, String> {
     Err("must have 1 to 64 letters, digits, '-', '_' and '.'".to_owned())
 }
 
-/// Reads the name of a format of tool calls.
+/// Checks the name of a tool call format.
 pub fn tool_call_parser(text: &str) -> Result<String, String> {
     known_name(text, ToolCallFormat::NAMES.iter().map(|known| known.0))
 }
 
-/// Reads the name of a format of reasoning.
+/// Checks the name of a reasoning format.
 pub fn reasoning_parser(text: &str) -> Result<String, String> {
     known_name(text, ReasoningFormat::NAMES.iter().map(|known| known.0))
 }

@@ -1,5 +1,5 @@
-//! Generation in the terminal: text to tokens, tokens to the engine, tokens back to text, piece by piece.
-//! Uses the same components as a request over HTTP.
+//! Generation in the terminal: tokenizes a prompt, submits it to the engine and streams the detokenized
+//! text. Uses the same components as a request over HTTP.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::running::RunningModel;
 /// Statistics of an answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Answered {
-    /// Tokens of the prompt.
+    /// Number of prompt tokens.
     pub n_prompt: usize,
-    /// Tokens of the answer.
+    /// Number of output tokens.
     pub n_output: usize,
-    /// The reason of its end.
+    /// Finish reason.
     pub reason: FinishReason,
 }
 
@@ -32,7 +32,7 @@ impl RunningModel {
         self.tokenizer.as_ref().with_context(|| format!("{} has no tokenizer", self.names[0]))
     }
 
-    /// The prompt that continues a conversation of `{role, content}` messages.
+    /// The prompt tokens that continue a conversation of `{role, content}` messages.
     ///
     /// # Errors
     /// When the model has no chat template, or it refuses the conversation.
@@ -45,7 +45,7 @@ impl RunningModel {
         Ok(tokenizer.encode_rendered(&rendered, false)?)
     }
 
-    /// The prompt that continues a text.
+    /// The prompt tokens that continue a text.
     ///
     /// # Errors
     /// When the model has no tokenizer or the text is too long.

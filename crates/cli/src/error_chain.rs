@@ -1,7 +1,7 @@
-//! An error with its causes, as one sentence for people. Does not know what failed.
+//! Formats an error with its causes as one sentence. Does not know what failed.
 
-/// The message of an error and those of its causes, joined by `: `. A cause whose words the message before it
-/// already has is left out: errors that name a file repeat the cause in their own message.
+/// The message of an error and those of its causes, joined by `: `. Leaves out a cause whose text is
+/// already part of the message before it.
 pub fn in_full(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1) {

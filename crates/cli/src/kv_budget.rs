@@ -1,35 +1,35 @@
-//! The number of KV blocks and of slots of recurrent state: from the configured size, else from free memory.
-//! Does not know how memory is measured.
+//! Computes the number of KV blocks and of recurrent state slots from the configured size, else from free
+//! memory. Does not know how memory is measured.
 
 use anyhow::{Result, bail};
 use throng_core::scheduling::batch::BLOCK_TOKENS;
 use throng_model::runner::n_state_slots;
 
-/// The default share of free memory for keys and values: the machine may have other work.
+/// Default share of free memory for the KV cache; the rest is left to other programs.
 const DEFAULT_SHARE: f64 = 0.4;
 
-/// Assumed free memory where the system does not report it.
+/// Assumed free memory in bytes if the system does not report it.
 const UNKNOWN_FREE_BYTES: u64 = 2 << 30;
 
-/// The inputs of the number of blocks.
+/// Inputs of the number of blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct KvBudget {
-    /// Bytes that the operator configured.
+    /// Configured bytes.
     pub asked_bytes: Option<u64>,
     /// Free bytes.
     pub available_bytes: Option<u64>,
     /// Bytes of one block over all layers.
     pub block_bytes: u64,
-    /// Bytes of one sequence's recurrent state; 0 where the model has none.
+    /// Bytes of one sequence's recurrent state; 0 for a model without.
     pub state_bytes: u64,
-    /// Most tokens of one sequence.
+    /// Maximum number of tokens of a sequence.
     pub max_sequence_tokens: u32,
-    /// Most sequences at once.
+    /// Maximum number of sequences in a step.
     pub max_rows: u32,
 }
 
 impl KvBudget {
-    /// The number of blocks: at most what all sequences at full length could use, unless more is configured.
+    /// Number of blocks. Without a configured size, at most what all sequences need at full length.
     ///
     /// # Errors
     /// When not even one block fits, or more is configured than is free.
@@ -49,8 +49,8 @@ impl KvBudget {
         Ok(u32::try_from(n_blocks).unwrap_or(u32::MAX))
     }
 
-    /// Most sequences at once: fewer than configured where their recurrent states would take more than half
-    /// of the memory.
+    /// Maximum number of sequences in a step: fewer than configured if their recurrent states would take
+    /// more than half of the memory.
     pub fn n_rows(&self) -> u32 {
         let n_fitting = (self.bytes() / 2).checked_div(self.state_bytes).unwrap_or(u64::MAX);
         (1..=self.max_rows).rev().find(|&n| n_state_slots(n) as u64 <= n_fitting).unwrap_or(1)
@@ -68,7 +68,7 @@ impl KvBudget {
     }
 }
 
-/// A readable number of bytes: `1.5 GiB`.
+/// Formats a number of bytes: `1.5 GiB`.
 pub fn show(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }

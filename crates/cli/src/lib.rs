@@ -1,4 +1,4 @@
-//! What the `throng` binary is made of: the command line, configuration and the wiring of all other crates.
+//! The `throng` binary as a library: the command line, configuration and the wiring of all other crates.
 #![forbid(unsafe_code)]
 
 pub mod args;

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The format of the log: as a server's flags say, else text.
+/// Format of the log: from a server's flags, else text.
 fn log_format(line: &CommandLine) -> LineFormat {
     let chosen = match &line.command {
         None => line.serve.log_format,
@@ -71,10 +71,10 @@ fn run(line: CommandLine) -> Result<()> {
             Some(Command::Models(arguments)) => models::run(&arguments),
             Some(Command::Batch(arguments)) => batch::run(&arguments).await,
             Some(Command::Bench(arguments)) => bench::run(&arguments).await,
-            Some(Command::Plan(arguments)) => plan::run(&arguments),
-            Some(Command::Calibrate(arguments)) => calibrate::run(&arguments).await,
             Some(Command::Replay(arguments)) => replay::run(&arguments).await,
             Some(Command::Trace(arguments)) => trace::run(&arguments),
+            Some(Command::Plan(arguments)) => plan::run(&arguments),
+            Some(Command::Calibrate(arguments)) => calibrate::run(&arguments).await,
             Some(Command::Keys(arguments)) => keys::run(&arguments).await,
             Some(Command::Usage(arguments)) => usage::run(&arguments).await,
             Some(Command::Tools(arguments)) => tools::run(&arguments).await,

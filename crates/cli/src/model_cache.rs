@@ -9,33 +9,33 @@ use serde_json::{Value, json};
 
 use crate::objects;
 
-/// The beginning of the hub's folders for models.
+/// Prefix of the hub's folders for models.
 const HUB_PREFIX: &str = "models--";
-/// Folders inside of each other that are looked into: far more than a cache has.
+/// Maximum nesting of folders: far more than a cache has.
 const MAX_DEPTH: usize = 16;
 
 /// A model of the cache.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CachedModel {
-    /// Its hub id or URL.
+    /// Hub id or URL.
     pub name: String,
-    /// The size of its files.
+    /// Total bytes of the files.
     pub n_bytes: u64,
-    /// Whether a file of it was not brought to its end.
+    /// Whether a file is incomplete.
     pub is_partial: bool,
-    /// Where its files are.
+    /// Folder of the files.
     pub folder: PathBuf,
 }
 
 impl CachedModel {
-    /// The model as an object.
+    /// The model as a JSON object.
     pub fn to_json(&self) -> Value {
         let Self { name, n_bytes, is_partial, folder } = self;
         json!({"name": name, "bytes": n_bytes, "partial": is_partial, "folder": folder})
     }
 }
 
-/// The models of a cache by name. A cache that does not exist has none.
+/// The models of a cache by name. A missing cache counts as empty.
 ///
 /// # Errors
 /// When a folder cannot be read.
@@ -72,7 +72,7 @@ fn measured(name: String, folder: &Path) -> Result<CachedModel> {
     Ok(CachedModel { name, n_bytes, is_partial, folder: folder.to_owned() })
 }
 
-/// Adds the bytes of the files below a folder. Links are not followed: several commits share a file.
+/// Adds the bytes of the files below a folder. Does not follow links: several commits share a file.
 fn measure(folder: &Path, depth: usize, n_bytes: &mut u64, is_partial: &mut bool) -> Result<()> {
     if depth == 0 {
         bail!("it has folders inside of each other without end");

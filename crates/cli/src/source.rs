@@ -1,5 +1,5 @@
-//! Where a model comes from: the built-in starter model, a place on disk, the hub, or a bucket or web server.
-//! Does not know what is in it.
+//! The source of a model: the built-in starter model, a local path, the hub, a bucket or a web server. Does
+//! not read the model.
 
 use std::path::{Path, PathBuf};
 
@@ -12,13 +12,13 @@ use crate::process::credentials;
 /// A built-in model.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BuiltInModel {
-    /// Its name.
+    /// Name of the model.
     pub name: &'static str,
-    /// Its GGUF file.
+    /// GGUF file.
     pub gguf: &'static [u8],
 }
 
-/// The built-in models; the first is served when no model is named.
+/// Built-in models; the first is served when no model is named.
 pub const BUILT_IN: [BuiltInModel; 2] = [
     BuiltInModel {
         name: "throng-starter",
@@ -30,38 +30,38 @@ pub const BUILT_IN: [BuiltInModel; 2] = [
     },
 ];
 
-/// The notice about the starter model, shown once in each user interface.
+/// Notice about the starter model, shown once in each user interface.
 pub const STARTER_NOTICE: &str = "throng-starter is a toy: a small model trained from scratch so that the first \
     command talks. To load a real model: throng serve /path/to/model.gguf, a folder with safetensors files, or \
     a hub id such as Qwen/Qwen3-0.6B.";
 
-/// Where a model comes from.
+/// Source of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelSource {
-    /// One of the built-in ones.
+    /// A built-in model.
     BuiltIn(&'static BuiltInModel),
     /// A folder or a file.
     Path {
-        /// The path or hub id as given.
+        /// Path or hub id as given.
         given: String,
-        /// Its path on this machine.
+        /// Path on this machine.
         path: PathBuf,
     },
 }
 
-/// A model as it is named, and where the hub is to be asked for it.
+/// Name of a model, and the settings for fetching it from the hub.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HubPlace<'a> {
-    /// A path, a hub id, a URL or the name of a built-in model.
+    /// Path, hub id, URL or name of a built-in model.
     pub model: Option<&'a str>,
-    /// The revision of a hub id that has none.
+    /// Revision for a hub id without one.
     pub revision: Option<&'a str>,
-    /// The folder for files from the hub, instead of its cache.
+    /// Folder for files from the hub, instead of the shared cache.
     pub folder: Option<&'a Path>,
 }
 
 impl HubPlace<'_> {
-    /// The model with its revision.
+    /// The model's name with the revision appended.
     fn with_revision(&self, given: &str) -> Result<String> {
         let Some(revision) = self.revision else { return Ok(given.to_owned()) };
         if Path::new(given).exists() || BUILT_IN.iter().any(|model| model.name == given) {
@@ -80,7 +80,7 @@ impl HubPlace<'_> {
 }
 
 impl ModelSource {
-    /// Finds a model; fetches it when it is a hub id.
+    /// Finds a model; fetches it if it is a hub id or a URL.
     ///
     /// # Errors
     /// When there is no such path, or the hub cannot be reached.
@@ -107,8 +107,8 @@ impl ModelSource {
         Ok(Self::Path { given: given.to_owned(), path })
     }
 
-    /// The names that the model is served under, its id first. `own_name` is the file's stem or the folder's
-    /// name, which is not used if the folder belongs to the hub's cache.
+    /// The names of the model in requests, its id first. `own_name` is the file's stem or the folder's
+    /// name; it is not used if the folder belongs to the hub's cache.
     pub fn names(&self, own_name: &str) -> Vec<String> {
         let (given, path) = match self {
             Self::BuiltIn(model) => return vec![model.name.to_owned()],

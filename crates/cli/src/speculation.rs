@@ -1,17 +1,17 @@
-//! Settings of speculative decoding, in vLLM's words: the same object as a flag's JSON and as a section of
-//! the file. Does not know how drafts are made.
+//! Settings of speculative decoding, with vLLM's names: the same object as a flag's JSON and as a section
+//! of the file. Does not make drafts.
 
 use serde::Deserialize;
 use throng_core::scheduling::scheduler::SpeculationMethod;
 
 use crate::bounds;
 
-/// The source of drafts by its name.
+/// Name of the method that takes drafts from earlier text of the sequence.
 const NGRAM: &str = "ngram";
 const DRAFT_MODEL: &str = "draft_model";
 const EAGLE3: &str = "eagle3";
 
-/// vLLM's other sources of drafts.
+/// Methods of vLLM that Throng does not support.
 const UNSUPPORTED: [&str; 6] = ["eagle", "medusa", "mlp_speculator", "mtp", "suffix", "ngram_gpu"];
 
 /// `--speculative-config` and `[engine.speculation]`. Unknown keys are errors.
@@ -21,23 +21,23 @@ pub struct SpeculationSection {
     /// `ngram` (prompt lookup), the default; `draft_model` or `eagle3` (the draft model or the EAGLE-3 head
     /// alone), or `none`. A draft model or a head without a method works beside prompt lookup.
     pub method: Option<String>,
-    /// Most drafts of a sequence in a step.
+    /// Maximum number of drafts of a sequence in a step.
     pub num_speculative_tokens: Option<u32>,
-    /// Fewest tokens that must repeat.
+    /// Minimum number of tokens that must repeat.
     pub prompt_lookup_min: Option<u32>,
-    /// Accepted and not used: the longest match is always taken.
+    /// Accepted and ignored: the longest match is always taken.
     pub prompt_lookup_max: Option<u32>,
-    /// The draft model or the EAGLE-3 head: a folder, a file or a hub id.
+    /// Draft model or EAGLE-3 head: a folder, a file or a hub id.
     pub model: Option<String>,
 }
 
 impl SpeculationSection {
-    /// No drafts but those that constraints force.
+    /// Disables drafts except those that constraints force.
     pub fn off() -> Self {
         Self { method: Some("none".into()), ..Self::default() }
     }
 
-    /// The same with this draft model or head. A method that has no model gives way.
+    /// Adds this draft model or head; removes a method that uses no model.
     pub fn with_draft_model(self, model: &str) -> Self {
         let method = self.method.filter(|method| [DRAFT_MODEL, EAGLE3].contains(&method.as_str()));
         Self { method, model: Some(model.to_owned()), ..self }
@@ -46,7 +46,7 @@ impl SpeculationSection {
     /// Checks the method and the numbers.
     ///
     /// # Errors
-    /// A message that names what is wrong.
+    /// When one is invalid; the message names it.
     pub fn check(&self) -> Result<(), String> {
         match (self.method.as_deref(), &self.model) {
             (None, _) | (Some(NGRAM | "none"), None) | (Some(DRAFT_MODEL | EAGLE3), Some(_)) => {}
@@ -92,7 +92,7 @@ impl SpeculationSection {
         self.method.as_deref() == Some(EAGLE3)
     }
 
-    /// The scheduler's name of the method.
+    /// The scheduler's equivalent of the method.
     pub fn scheduler_method(&self) -> SpeculationMethod {
         match self.method.as_deref() {
             Some("none") => SpeculationMethod::None,

@@ -1,6 +1,7 @@
-//! Finds the known word that a mistyped one was meant to be. Does not know what the words are.
+//! Finds the known word closest to a mistyped one. Does not know what the words are.
 
-/// The closest of the `known` words, if it is close: a third of the letters may differ, and at least one.
+/// The closest of the `known` words; `None` if more than a third of its letters differ. One letter may
+/// always differ.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = normalized(word);
     let limit = (plain.chars().count() / 3).max(1);
@@ -16,7 +17,7 @@ fn normalized(word: &str) -> String {
     word.trim_start_matches('-').to_lowercase().replace('-', "_")
 }
 
-/// Number of letters to insert, delete, exchange or swap with their neighbours (optimal string alignment).
+/// Number of letters to insert, delete, replace or swap with their neighbours (optimal string alignment).
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];

@@ -3,11 +3,11 @@
 use serde::Serialize;
 use throng_engine::StepRecord;
 
-/// The parts of a decode step in milliseconds, each the median over all steps.
+/// Parts of a decode step in milliseconds, each the median over all steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct StepShares {
-    /// From the planning of one step to that of the next: the sum of the parts below, except that medians do
-    /// not add up exactly.
+    /// Time from the planning of one step to that of the next: the sum of the parts below, except that
+    /// medians do not add up exactly.
     pub step_ms: f64,
     /// Scheduling and building the batch.
     pub planning_ms: f64,
@@ -15,7 +15,7 @@ pub struct StepShares {
     pub forward_ms: f64,
     /// Sampling tokens from logits.
     pub choosing_ms: f64,
-    /// Handing over from the engine's thread to the executor's and back.
+    /// Passing the step from the engine's thread to the executor's and back.
     pub handing_over_ms: f64,
     /// Recording tokens, sending them to the streams, and reading requests that arrived meanwhile.
     pub ending_ms: f64,
@@ -24,8 +24,8 @@ pub struct StepShares {
 }
 
 impl StepShares {
-    /// Computed from the steps in `log` (oldest first) in which exactly `n_users` sequences decoded, and in
-    /// the step after each as well.
+    /// Computes the medians over the steps in `log` (oldest first) in which exactly `n_users` sequences
+    /// decoded, and which another such step follows.
     pub fn of_decode(log: &[StepRecord], n_users: u32) -> Option<Self> {
         let is_decode = |step: &StepRecord| {
             step.succeeded && [step.n_sequences, step.n_sampled, step.n_tokens].iter().all(|&n| n == n_users)

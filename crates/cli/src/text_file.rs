@@ -1,4 +1,4 @@
-//! Reads text files that an operator names, up to a bounded size. Does not know what is in them.
+//! Reads an operator's text files, up to a bounded size. Does not know what is in them.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -7,7 +7,7 @@ use throng_os::mapped_file::open_regular;
 
 use crate::usage_error::UsageError;
 
-/// Most bytes of a file: far above any configuration or chat template.
+/// Maximum bytes of a file: far above any configuration or chat template.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Reads a regular file.

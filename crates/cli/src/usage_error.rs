@@ -1,7 +1,7 @@
-//! The error for an invalid command line, configuration file or environment variable. Does not know where it
-//! was found.
+//! The error for an invalid command line, configuration file or environment variable. Does not know where
+//! the mistake is.
 
-/// The process ends with status 2, as for flags that cannot be parsed.
+/// Error of the user's input. The process exits with status 2, as for flags that do not parse.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);

@@ -1,4 +1,4 @@
-//! Builds the tokenizer from the vocabulary in a model's files: the only module that knows both
+//! Builds the tokenizer from the vocabulary in a model's files: the only module that imports both
 //! `throng_model` and `throng_text`.
 
 use anyhow::{Context, Result, bail};
@@ -24,8 +24,8 @@ pub fn tokenizer(model: &LoadedModel) -> Result<Option<Tokenizer>> {
     Ok(Some(tokenizer))
 }
 
-/// The tokenizer's configuration as JSON: `tokenizer_config.json` where there is one, with special tokens as
-/// their texts, and with what is known otherwise.
+/// The tokenizer's configuration as JSON: `tokenizer_config.json` if the model has one, with special tokens
+/// as text, completed from the tokenizer and the chat template.
 pub fn tokenizer_config(model: &LoadedModel, tokenizer: &Tokenizer, chat_template: Option<String>) -> String {
     let file = match &model.vocabulary {
         VocabularySource::TokenizerJson { tokenizer_config, .. } => tokenizer_config.as_deref(),
@@ -56,10 +56,10 @@ pub fn tokenizer_config(model: &LoadedModel, tokenizer: &Tokenizer, chat_templat
     Value::Object(config).to_string()
 }
 
-/// The same, for a tokenizer that the operator chose instead of the model's own.
+/// The tokenizer that the operator chose instead of the model's own, if any.
 ///
 /// # Errors
-/// Also when it has tokens that the model does not know.
+/// When its files are broken or of an unsupported kind, or it has tokens that the model does not have.
 pub fn chosen_tokenizer(model: &LoadedModel) -> Result<Option<Tokenizer>> {
     let tokenizer = tokenizer(model)?;
     let (n, known) = (tokenizer.as_ref().map_or(0, Tokenizer::vocabulary_size), model.config.vocabulary_size);
@@ -69,7 +69,7 @@ pub fn chosen_tokenizer(model: &LoadedModel) -> Result<Option<Tokenizer>> {
     Ok(tokenizer)
 }
 
-/// The vocabulary in the metadata of a GGUF file.
+/// The vocabulary from the metadata of a GGUF file.
 ///
 /// # Errors
 /// When a key has a value of the wrong type.
@@ -105,7 +105,7 @@ pub fn gguf_vocabulary(gguf: &Gguf) -> Result<GgufVocabulary, GgufError> {
     })
 }
 
-/// The tokens for filling in the middle, by their names of today or older ones.
+/// Keys of the fill-in-the-middle tokens, by their current or older names.
 fn infill_keys(metadata: &GgufMetadata) -> Result<GgufInfillKeys, GgufError> {
     let either = |name: &str, older: &str| -> Result<Option<u32>, GgufError> {
         Ok(token_id(metadata, name)?.or(token_id(metadata, older)?))

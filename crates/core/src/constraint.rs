@@ -14,15 +14,15 @@ use crate::token::TokenId;
 /// draft was rejected), and for several continuations (`n > 1`) in any order. It does not ask again after a
 /// token that ended the output; where `ignore_eos` is set, an end token may stand inside an output.
 ///
-/// A sequence whose mask is not there sits out the step, and a mask that takes too long ends its request: see
-/// [`masks`](crate::scheduling::masks).
+/// A sequence whose mask is not evaluated in time sits out the step, and a mask that takes too long ends
+/// its request: see [`masks`](crate::scheduling::masks).
 pub trait TokenConstraint: Send + Sync + Debug {
     /// Marks in `mask` the tokens that may follow `output`, which is the output without the prompt. `mask` is
     /// empty (allows nothing) when the call begins. End tokens are tokens as others: the mask allows them
     /// where the output may end.
     ///
     /// # Errors
-    /// When the mask cannot be told; the request then fails, and no other.
+    /// When the mask cannot be computed; the request then fails, and no other.
     fn mask(&self, output: &[TokenId], mask: &mut TokenMask) -> Result<(), ConstraintError>;
 
     /// Appends to `forced` the tokens that must follow `output` one after the other, as far as the constraint
@@ -33,16 +33,14 @@ pub trait TokenConstraint: Send + Sync + Debug {
         let _ = (output, forced);
     }
 
-    /// Identity that tells the constraint from others over the same vocabulary: two with equal identities
-    /// give equal masks for every output. `None`: that is not known, and outputs under it are not shared
-    /// between requests.
+    /// Identity of the constraint over its vocabulary: two constraints with equal identities give equal
+    /// masks for every output. `None` if it is not known; outputs are then not shared between requests.
     fn identity(&self) -> Option<ConstraintIdentity> {
         None
     }
 }
 
-/// A digest of what a constraint allows, made with a cryptographic hash: no two of different content are
-/// equal.
+/// A digest of the tokens that a constraint allows, made with a cryptographic hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConstraintIdentity(pub [u8; 32]);
 
@@ -83,7 +81,7 @@ impl TokenMask {
         self.vocabulary_size = vocabulary_size;
     }
 
-    /// Token ids are below this.
+    /// Size of the vocabulary; token ids are below it.
     pub fn vocabulary_size(&self) -> u32 {
         self.vocabulary_size
     }

@@ -1,5 +1,5 @@
-//! Exact numbers in serialized form, for `#[serde(with = "…")]`: floats as the integers of their bits, since
-//! JSON has no NaN and no infinity, and durations in nanoseconds.
+//! Exact numbers in serialized form, for `#[serde(with = "…")]`: floats as the integers of their bits,
+//! since JSON has no NaN and no infinity, and durations in nanoseconds.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub trait Exact: Sized {
 /// Serializes a value as integers.
 ///
 /// # Errors
-/// Those of the serializer.
+/// Errors of the serializer.
 pub fn serialize<T: Exact, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     value.to_integers().serialize(serializer)
 }
@@ -29,7 +29,7 @@ pub fn serialize<T: Exact, S: Serializer>(value: &T, serializer: S) -> Result<S:
 /// Deserializes a value from integers.
 ///
 /// # Errors
-/// Fails as the deserializer does.
+/// Errors of the deserializer.
 pub fn deserialize<'de, T: Exact, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     T::Integers::deserialize(deserializer).map(T::from_integers)
 }

@@ -1,4 +1,4 @@
-//! Decisions: batching, block ownership, preemption, admission, routing.
+//! Decisions of the server: batching, block ownership, preemption, admission, routing.
 //!
 //! Plain structs with no I/O, no threads and no clock: `now` is always an argument. Everything here can be
 //! driven by a real engine thread or by a virtual clock, and behaves the same. It does not know text, JSON,

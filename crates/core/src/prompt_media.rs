@@ -26,7 +26,7 @@ pub enum SpanKind {
 pub struct PromptSpan {
     /// The first of the tokens.
     pub start: u32,
-    /// Number of replicas, at least one.
+    /// Number of the tokens, at least one.
     pub len: u32,
     /// Digest of the content that they stand for.
     pub digest: ContentDigest,
@@ -96,7 +96,7 @@ impl PromptMedia {
         self.spans.get(n_before).filter(|span| span.start <= position)
     }
 
-    /// The same for the first `n_tokens` tokens: what these tokens depend on.
+    /// Whether the spans and positions on which the first `n_tokens` tokens depend are equal.
     pub fn is_equal_before(&self, other: &Self, n_tokens: usize) -> bool {
         let n_spans = |media: &Self| media.spans.partition_point(|span| (span.start as usize) < n_tokens);
         let n_positions = |media: &Self| media.positions.len().min(n_tokens);

@@ -1,4 +1,4 @@
-//! What a client asked, as the engine sees it: token ids and numbers. Does not know strings of text.
+//! Requests as the engine sees them: token ids and numbers. Does not know text.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use crate::exact;
 use crate::prompt_media::PromptMedia;
 pub use crate::token::TokenId;
 
-/// One request, unique within an engine's life.
+/// Id of a request, unique within an engine's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// One continuation of a request: `index` runs from 0 to the request's `n` − 1.
+/// Id of a continuation of a request: `index` runs from 0 to the request's `n` − 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SequenceId {
-    /// The request it continues.
+    /// Request of the continuation.
     pub request: RequestId,
     /// Index among its `n` continuations; also the `sequence` part of the random numbers' key.
     pub index: u32,
@@ -29,8 +29,8 @@ impl fmt::Display for SequenceId {
     }
 }
 
-/// Tenant. Fairness, limits and cached prefixes are kept apart by it; the empty name is the one tenant of a
-/// server without keys.
+/// A tenant, by which fairness, limits and cached prefixes are kept apart. The empty name is the only
+/// tenant of a server without keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TenantId(pub Arc<str>);
@@ -42,7 +42,7 @@ impl TenantId {
     }
 }
 
-/// Rank among a tenant's requests when not all can run: the smaller number first (as in vLLM). 0 unless said.
+/// Rank among a tenant's requests when not all can run, smaller numbers first (as in vLLM); 0 by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Priority(pub i32);
@@ -55,18 +55,18 @@ pub struct AdapterId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdapterDigest(pub [u8; 32]);
 
-/// The adapter of a request: its number names it to the executor, its digest names what it computes.
+/// Adapter of a request, with its number in the executor and the digest of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Adapter {
-    /// Its number in the executors of this process.
+    /// Number in the executors of this process.
     pub id: AdapterId,
-    /// Digest of its content.
+    /// Digest of the content.
     pub digest: AdapterDigest,
 }
 
 impl Adapter {
-    /// An adapter of which this process knows nothing but its number, so that the names of its blocks mean
-    /// nothing elsewhere.
+    /// Creates an adapter with a number but no known content: the names of its blocks are valid in this
+    /// process only.
     pub fn numbered(id: AdapterId) -> Self {
         let mut digest = [0; 32];
         digest[..4].copy_from_slice(&id.0.to_le_bytes());
@@ -74,18 +74,18 @@ impl Adapter {
     }
 }
 
-/// Request of a client; immutable once submitted.
+/// A client's request, immutable once submitted.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Unique within the engine.
+    /// Id of the request, unique within the engine.
     pub id: RequestId,
     /// Tenant of the request.
     pub tenant: TenantId,
     /// Further separates cached prefixes within the tenant (the API's `cache_salt`).
     pub cache_salt: Option<Arc<str>>,
-    /// The prompt, at least one token.
+    /// Tokens of the prompt, at least one.
     pub prompt: Arc<[TokenId]>,
-    /// Parts of the prompt beside its tokens; none: text only.
+    /// Parts of the prompt beside its tokens; `None` for text only.
     pub media: Option<Arc<PromptMedia>>,
     /// Empty for a new request. A resumed request has an entry for each continuation: the output tokens that
     /// were generated before, which it goes on from, or `None` if the continuation has ended and does not run
@@ -96,11 +96,11 @@ pub struct Request {
     pub n: u32,
     /// Rank among requests.
     pub priority: Priority,
-    /// Choice of tokens, and the ends of continuations.
+    /// Parameters of sampling and of the ends of continuations.
     pub sampling: Arc<SamplingParams>,
     /// Constraint on the output tokens of each continuation, if any. Applies before all of `sampling`.
     pub constraint: Option<Arc<dyn TokenConstraint>>,
-    /// The adapter that computes prompt and output; none: the model as it is.
+    /// The adapter that computes prompt and output; `None` for the model alone.
     pub adapter: Option<Adapter>,
 }
 
@@ -133,7 +133,8 @@ pub enum EarlyStopping {
 }
 
 impl Request {
-    /// One continuation of a prompt for the anonymous tenant, with nothing beyond sampling.
+    /// Creates a request with one continuation of a prompt, for the anonymous tenant and with nothing
+    /// beyond sampling.
     pub fn plain(id: RequestId, prompt: impl Into<Arc<[TokenId]>>, sampling: SamplingParams) -> Self {
         Self {
             id,
@@ -150,12 +151,13 @@ impl Request {
         }
     }
 
-    /// Whether its prompt was computed and reported before, and its continuations go on from there.
+    /// Whether its prompt was computed and reported before, and its continuations continue from existing
+    /// output.
     pub fn is_resumed(&self) -> bool {
         !self.outputs_so_far.is_empty()
     }
 
-    /// The output tokens that continuation `index` goes on from; `None` if it does not run.
+    /// The output tokens from which continuation `index` continues; `None` if it does not run.
     pub fn output_so_far(&self, index: u32) -> Option<&[TokenId]> {
         if !self.is_resumed() {
             return Some(&[]);
@@ -163,12 +165,12 @@ impl Request {
         self.outputs_so_far.get(index as usize)?.as_deref()
     }
 
-    /// The continuations that run, with the output that each goes on from.
+    /// The continuations that run, with the output from which each continues.
     pub fn continuations(&self) -> impl Iterator<Item = (u32, &[TokenId])> {
         (0..self.n).filter_map(|index| Some((index, self.output_so_far(index)?)))
     }
 
-    /// Its beam search, if it asks for one. A request without output tokens has none.
+    /// Beam search of the request, if it asks for one. A request without output tokens has none.
     pub fn beam_search(&self) -> Option<BeamSearch> {
         self.sampling.beams.filter(|_| self.sampling.max_tokens > 0)
     }
@@ -178,14 +180,14 @@ impl Request {
         self.beam_search().map_or(self.n, |search| search.width)
     }
 
-    /// Tokens with which the request counts while it waits for its first step: its prompt and all outputs so
-    /// far.
+    /// Number of tokens with which the request counts while it waits for its first step: its prompt and all
+    /// outputs so far.
     pub fn n_queued_tokens(&self) -> usize {
         self.prompt.len() + self.continuations().map(|(_, output)| output.len()).sum::<usize>()
     }
 }
 
-/// Choice of tokens, and the ends of continuations.
+/// Parameters of sampling and of the ends of continuations.
 ///
 /// The order in which they apply, after the request's constraint, is that of vLLM: `allowed_token_ids`,
 /// `bad_words`, `min_tokens`, `logit_bias`, the penalties, `temperature`, `min_p`, `top_k`, `top_p`.
@@ -214,7 +216,7 @@ pub struct SamplingParams {
     /// Subtracted from the logit of every token in the output, times its count there. [-2, 2].
     #[serde(with = "exact")]
     pub frequency_penalty: f32,
-    /// Numbers added to the logits of these tokens. Ids unique and inside the vocabulary.
+    /// Offsets added to the logits of these tokens. Ids unique and inside the vocabulary.
     #[serde(with = "exact")]
     pub logit_bias: Vec<(TokenId, f32)>,
     /// Tokens that can be chosen; when absent, all. Sorted, unique, not empty, inside the vocabulary.
@@ -226,23 +228,25 @@ pub struct SamplingParams {
     /// The continuation ends with [`FinishReason::Length`] after this many output tokens. 0: only the prompt
     /// is computed (for its log-probabilities).
     pub max_tokens: u32,
-    /// The model's own end tokens; choosing one ends the continuation unless `ignore_eos`.
+    /// End tokens of the model; choosing one ends the continuation unless `ignore_eos`.
     pub eos_token_ids: Vec<TokenId>,
-    /// Do not end at `eos_token_ids`.
+    /// Whether continuations go on after `eos_token_ids`.
     pub ignore_eos: bool,
-    /// Choosing one of these ends the continuation.
+    /// Tokens that end the continuation when chosen.
     pub stop_token_ids: Vec<TokenId>,
     /// Key of the random numbers, with the sequence index and the position.
     pub seed: u64,
-    /// Report the log-probability of each output token and of this many most likely ones.
+    /// Number of most likely tokens whose log-probabilities are reported with each output token; `None` for
+    /// no report.
     pub logprobs: Option<u32>,
-    /// Report the log-probability of each prompt token but the first and of this many most likely ones.
+    /// Number of most likely tokens whose log-probabilities are reported with each prompt token but the
+    /// first; `None` for no report.
     pub prompt_logprobs: Option<u32>,
-    /// Search instead of choosing one token after the other. Then only `min_tokens`, what ends a continuation
-    /// and what is reported count of these parameters; the others and the request's constraint do not apply.
+    /// Beam search in place of sampling. Of these parameters, only `min_tokens` and those for ends and
+    /// reports then apply; the others and the request's constraint do not.
     pub beams: Option<BeamSearch>,
-    /// Most drafts of a continuation in one step, within the scheduler's own limit; 0: none. Nothing that is
-    /// chosen depends on it.
+    /// Maximum number of drafts of a continuation in one step, within the scheduler's own limit; 0 for
+    /// none. The chosen tokens do not depend on it.
     pub max_draft_tokens: u32,
 }
 
@@ -279,7 +283,7 @@ impl SamplingParams {
         self.temperature < 1e-5
     }
 
-    /// Whether tokens are drawn at random, so that the output depends on the seed.
+    /// Whether tokens are sampled at random, so that the output depends on the seed.
     pub fn draws(&self) -> bool {
         !self.is_greedy() && self.beams.is_none() && self.max_tokens > 0
     }
@@ -298,7 +302,7 @@ impl SamplingParams {
         self.eos_token_ids.contains(&token) || self.stop_token_ids.contains(&token)
     }
 
-    /// Whether `token` as output number `n_output` (counted from 1) ends the continuation, and as what.
+    /// Reason why `token` as output number `n_output` (counted from 1) ends the continuation, if it does.
     pub fn finish_at(&self, token: TokenId, n_output: u32) -> Option<FinishReason> {
         if !self.ignore_eos && self.eos_token_ids.contains(&token) {
             return Some(FinishReason::Stop { token: None });
@@ -310,7 +314,7 @@ impl SamplingParams {
     }
 }
 
-/// Recommendations of a model's makers (`generation_config.json`), used where the client says nothing.
+/// Defaults from a model's makers (`generation_config.json`), for parameters that a request leaves out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GenerationDefaults {
@@ -328,7 +332,7 @@ pub struct GenerationDefaults {
     /// Default of [`SamplingParams::repetition_penalty`].
     #[serde(with = "exact")]
     pub repetition_penalty: Option<f32>,
-    /// Bounds an output length that the client did not choose (`max_new_tokens`).
+    /// Bound of the output length for requests without one (`max_new_tokens`).
     pub max_tokens: Option<u32>,
 }
 
@@ -336,16 +340,16 @@ pub struct GenerationDefaults {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "as", rename_all = "snake_case")]
 pub enum FinishReason {
-    /// The model ended it, or a token at which the request stops.
+    /// The model or a stop token of the request ended it.
     Stop {
-        /// One of the request's `stop_token_ids`; `None` for the model's end token.
+        /// The token of the request's `stop_token_ids`; `None` for the model's end token.
         token: Option<TokenId>,
     },
-    /// `max_tokens` or the context is used up.
+    /// The output reached `max_tokens` or the context is full.
     Length,
-    /// The client went away or cancelled.
+    /// The client disconnected or cancelled.
     Abort,
-    /// The step that computed it failed; also a reason that a newer build gives.
+    /// The step that computed it failed, or a newer build reported a reason that is unknown here.
     #[serde(other)]
     Error,
 }

@@ -1,4 +1,4 @@
-//! Points in time and lengths of it, as numbers that are handed in. Does not know a clock.
+//! Points in time and durations, as numbers that are passed in. Does not know a clock.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
-/// A length of time in nanoseconds.
+/// A duration in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nanos(pub u64);
@@ -34,24 +34,24 @@ impl Timestamp {
 }
 
 impl Nanos {
-    /// A length of `ms` milliseconds.
+    /// Creates a duration of `ms` milliseconds.
     pub const fn from_ms(ms: u64) -> Self {
         Self(ms.saturating_mul(1_000_000))
     }
 
-    /// The length in milliseconds.
+    /// The duration in milliseconds.
     pub fn as_ms_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// The length in seconds.
+    /// The duration in seconds.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 }
 
 impl From<Duration> for Nanos {
-    /// Saturates after 584 years.
+    /// Converts a duration; saturates after 584 years.
     fn from(length: Duration) -> Self {
         Self(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX))
     }

@@ -1,6 +1,6 @@
-//! The engine thread: owns the clock and the channels, turns messages into inputs of the core and carries out
-//! its effects. Decides nothing itself and runs no foreign code: executors are made and run on threads of
-//! their own.
+//! The engine thread: owns the clock and the channels, turns messages into inputs of the core and carries
+//! out its effects. Makes no decisions and runs no foreign code: executors are made and run on their own
+//! threads.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,11 +22,10 @@ use crate::message::{EngineObserver, Inbox, Message, Submission};
 use crate::outbox::{Outbox, Outlet};
 use crate::shared::Shared;
 
-/// The engine thread shows this often that it gets on, also when nothing is to be done.
+/// Interval of the engine thread's heartbeat, also when there is nothing to do.
 const HEARTBEAT: Nanos = Nanos::from_ms(500);
 
-/// Marks an engine as unhealthy when its thread ends in any way but the foreseen one; after that it has no
-/// effect.
+/// Marks an engine as unhealthy when its thread ends unexpectedly; has no effect after a regular end.
 struct MarkOnExit(Arc<Shared>);
 
 impl Drop for MarkOnExit {
@@ -45,25 +44,25 @@ pub struct EngineThread {
     outbox: Outbox,
     /// The stream of the request that is being submitted.
     arriving: Option<Outlet>,
-    /// Thread of the executor; none: it could not be replaced, the engine is unhealthy.
+    /// Thread of the executor; `None` if it could not be replaced and the engine is unhealthy.
     executor: Option<ExecutorThread>,
     masks: MaskThreads,
-    /// The time that the core was told with the newest input.
+    /// Time that was passed to the core with the newest input.
     applied_at: Timestamp,
-    /// Planning time of the steps in flight, the oldest first.
+    /// Planning times of the steps in flight, the oldest first.
     planning: VecDeque<Nanos>,
-    /// Emptied after each input.
+    /// Effects of the newest input; emptied after each one.
     effects: Vec<Effect>,
-    /// Inputs that follow from effects; taken in before any message.
+    /// Inputs that follow from effects, applied before any message.
     following: VecDeque<Input>,
-    /// Dropped when the engine has stopped.
+    /// Senders that are dropped when the engine has stopped.
     drains: Vec<Sender<()>>,
     /// Receiver of all inputs, if somebody records them.
     observer: Option<Box<dyn EngineObserver>>,
 }
 
 impl EngineThread {
-    /// The state before the first step. `executor` is that of the core's first epoch.
+    /// Creates the state before the first step. `executor` has the core's first epoch.
     pub fn new(
         core: EngineCore,
         make_executor: Box<MakeExecutor>,
@@ -92,8 +91,8 @@ impl EngineThread {
         }
     }
 
-    /// Runs until drained. A panic in here is a bug; it ends the engine, whose streams then fail, not the
-    /// process.
+    /// Runs until drained. A panic in here is a bug; it ends the engine, whose streams then fail, but not
+    /// the process.
     pub fn run(mut self) {
         let mark = MarkOnExit(Arc::clone(&self.shared));
         let result = catch_unwind(AssertUnwindSafe(|| self.run_steps()));
@@ -125,15 +124,15 @@ impl EngineThread {
         }
     }
 
-    /// An engine that waits for an executor does not get on.
+    /// Shows progress, unless the engine waits for an executor.
     fn beat(&self) {
         if !self.core.is_awaiting_executor() {
             self.shared.beat();
         }
     }
 
-    /// Waits for a message, no longer than until the next deadline or heartbeat, and takes in all there are.
-    /// Whether there was one.
+    /// Waits for a message until the next deadline or heartbeat at most, and applies all that have come.
+    /// Returns whether there was one.
     fn take_messages(&mut self) -> bool {
         let now = self.shared.now();
         let patience =
@@ -177,7 +176,7 @@ impl EngineThread {
         }
     }
 
-    /// Takes in an input and what follows from its effects.
+    /// Applies an input and the inputs that follow from its effects.
     fn apply(&mut self, input: Input) {
         let mut next = Some(input);
         while let Some(input) = next {
@@ -274,8 +273,8 @@ impl EngineThread {
         }
     }
 
-    /// Lets the executor thread wait for the oldest step in flight. The next step was submitted before: it
-    /// begins while the thread waits.
+    /// Makes the executor thread wait for the oldest step in flight. The next step was submitted before,
+    /// and begins meanwhile.
     fn collect_step(&mut self) {
         if let Some(executor) = &mut self.executor
             && executor.has_step_to_collect()

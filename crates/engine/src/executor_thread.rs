@@ -1,5 +1,5 @@
-//! The threads on which executors are made and run steps. The engine can leave one behind that hangs. Does
-//! not know requests.
+//! The threads on which executors are made and run steps. The engine can abandon one that hangs. Does not
+//! know requests.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -19,10 +19,10 @@ use crate::message::{Inbox, Message};
 /// Makes executors.
 pub type MakeExecutor = dyn FnMut() -> Result<Box<dyn Executor>, ExecutorError> + Send;
 
-/// An executor and what it can hold.
+/// An executor and its capacity.
 pub type MadeExecutor = (Box<dyn Executor>, ExecutorCapacity);
 
-/// Calls `make_executor` so that its panic, or that of the executor asked for its capacity, is an error.
+/// Calls `make_executor`, turning a panic in it or in the executor's capacity into an error.
 pub fn make_guarded(make_executor: &mut MakeExecutor) -> Result<MadeExecutor, EngineError> {
     let make = || -> Result<MadeExecutor, EngineError> {
         let executor = make_executor()?;
@@ -39,20 +39,21 @@ pub fn make_guarded(make_executor: &mut MakeExecutor) -> Result<MadeExecutor, En
 enum Job {
     /// Begin a step.
     Submit(Arc<ScheduledBatch>),
-    /// Wait for the oldest step and tell of its end.
+    /// Wait for the oldest step and report its end.
     Collect(StepOutput),
 }
 
-/// The engine's end of the thread. Dropping it ends the thread as soon as the step that it waits for does.
+/// The engine's handle of the thread. Dropping it ends the thread as soon as the step that it waits for
+/// ends.
 #[derive(Debug)]
 pub struct ExecutorThread {
     epoch: Epoch,
-    /// Holds all that may be on its way at a time: the steps in flight and the word to collect the oldest.
-    /// Sending never waits.
+    /// Queue with room for all jobs at a time: the steps in flight and the job to collect the oldest.
+    /// Sending never blocks.
     jobs: SyncSender<Job>,
-    /// Steps that were submitted and whose end was not told.
+    /// Number of steps that were submitted and whose end was not reported.
     n_in_flight: usize,
-    /// Whether it waits for the oldest of them.
+    /// Whether the thread waits for the oldest of them.
     is_collecting: bool,
 }
 
@@ -62,7 +63,7 @@ impl ExecutorThread {
         Self::spawn(epoch, move |jobs| run(executor, epoch, jobs, inbox))
     }
 
-    /// Starts a thread that makes an executor, reports whether it could, and then runs steps on it.
+    /// Starts a thread that makes an executor, reports the outcome, and then runs steps on it.
     pub fn start_making(
         make_executor: Arc<Mutex<Box<MakeExecutor>>>,
         epoch: Epoch,
@@ -92,10 +93,10 @@ impl ExecutorThread {
         Ok(Self { epoch, jobs, n_in_flight: 0, is_collecting: false })
     }
 
-    /// Hands a batch over. Its end comes as [`Input::StepDone`] once it is [collected](Self::collect).
+    /// Submits a batch. Its end is reported as [`Input::StepDone`] once it is [collected](Self::collect).
     ///
     /// # Errors
-    /// That end at once, when the thread has died and had no step of which it could have told itself.
+    /// The end of the step, if the thread has died without a step in flight and so cannot report it.
     pub fn submit(&mut self, batch: Arc<ScheduledBatch>) -> Result<(), Box<StepDone>> {
         let sent = self.jobs.send(Job::Submit(batch));
         self.n_in_flight += 1;
@@ -105,19 +106,19 @@ impl ExecutorThread {
         Ok(())
     }
 
-    /// Whether a step is in flight whose end it does not wait for.
+    /// Whether a step is in flight that the thread does not wait for.
     pub fn has_step_to_collect(&self) -> bool {
         self.n_in_flight > 0 && !self.is_collecting
     }
 
-    /// Lets it wait for the oldest step, which answers into `output`, and tell of its end.
+    /// Makes the thread wait for the oldest step, which answers into `output`, and report its end.
     pub fn collect(&mut self, output: StepOutput) {
         self.is_collecting = true;
         // A thread that has died with a step has told of it.
         let _ = self.jobs.send(Job::Collect(output));
     }
 
-    /// Notes that the end of a step was told.
+    /// Notes that the end of a step was reported.
     pub fn note_end(&mut self, epoch: Epoch) {
         if epoch == self.epoch {
             self.n_in_flight = self.n_in_flight.saturating_sub(1);
@@ -126,7 +127,7 @@ impl ExecutorThread {
     }
 }
 
-/// Tells the engine of the end of each step, also when the thread dies in it.
+/// Reports the end of each step to the engine, also when the thread dies in it.
 struct Reporter {
     epoch: Epoch,
     inbox: Inbox,
@@ -134,7 +135,7 @@ struct Reporter {
 }
 
 impl Reporter {
-    /// Whether there is still an engine to tell.
+    /// Reports the end of a step; `false` if the engine is gone.
     fn report(&mut self, output: StepOutput, executing: Nanos, result: Result<(), StepError>) -> bool {
         self.n_steps -= 1;
         let done = StepDone { epoch: self.epoch, output, executing, result };
@@ -151,7 +152,7 @@ impl Drop for Reporter {
     }
 }
 
-/// A step that was given to the executor.
+/// A step that was submitted to the executor.
 struct Submitted {
     batch: Arc<ScheduledBatch>,
     result: Result<(), StepError>,
@@ -191,7 +192,7 @@ fn run(mut executor: Box<dyn Executor>, epoch: Epoch, jobs: Receiver<Job>, inbox
     }
 }
 
-/// Calls the executor so that its panic is an error.
+/// Calls the executor, turning a panic into an error.
 fn guarded(call: impl FnOnce() -> Result<(), ExecutorError>) -> Result<(), StepError> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => result.map_err(StepError::Executor),
@@ -208,7 +209,8 @@ pub fn panic_message(panic: Box<dyn Any + Send>) -> String {
     text
 }
 
-/// Drops what may panic in being dropped. What it panics with is not dropped: that might panic as well.
+/// Drops a value, ignoring a panic. The payload of the panic is not dropped, since that might panic as
+/// well.
 fn drop_quietly<T>(value: T) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         std::mem::forget(panic);

@@ -1,5 +1,5 @@
-//! The way in: a handle that many threads share. Decides at once what may enter and never waits for a step.
-//! Does not know how steps run.
+//! The engine's handle, shared by many threads. Decides at once which requests are accepted, and never
+//! waits for a step. Does not know how steps run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,23 +26,23 @@ use crate::outbox::{Outlet, StreamLink};
 use crate::shared::Shared;
 use crate::stream::TokenStream;
 
-/// An engine thread that was silent for longer does not get on at present.
+/// Silence of the engine thread after which it counts as stalled.
 const MAX_SILENCE: Nanos = Nanos::from_ms(1_500);
 
-/// An engine thread that was silent for longer is not expected to get on again.
+/// Silence of the engine thread after which it counts as lost.
 const MAX_ABSENCE: Nanos = EXECUTOR_TIMEOUT;
 
-/// Past the limit of a drain the engine thread has this long to say that it has stopped.
+/// Time after the limit of a drain within which the engine thread must report that it has stopped.
 const DRAIN_GRACE: Duration = Duration::from_secs(2);
 
-/// Fewest events of each continuation that may wait for a reader before its request is paused.
+/// Minimum number of events of each continuation that may wait for a reader before its request is paused.
 const LEAST_BUFFERED_STEPS: u64 = 8;
 
 /// Starts engines.
 #[derive(Debug)]
 pub struct Engine;
 
-/// The way in. Clones share one engine; it stops when the last is gone and what it had is finished.
+/// Handle of an engine. Clones share it; it stops when the last one is dropped and its requests have ended.
 #[derive(Debug, Clone)]
 pub struct EngineHandle {
     shared: Arc<Shared>,
@@ -52,7 +52,7 @@ pub struct EngineHandle {
     _stop: Arc<StopOnDrop>,
 }
 
-/// Tells the engine that no handle is left.
+/// Stops the engine when the last handle is dropped.
 #[derive(Debug)]
 struct StopOnDrop(Inbox);
 
@@ -67,7 +67,7 @@ impl Engine {
     /// executor is lost.
     ///
     /// # Errors
-    /// When the first executor cannot be made, or there is no thread.
+    /// When the first executor cannot be made, or no thread can be started.
     pub fn start(
         config: EngineConfig,
         make_executor: impl FnMut() -> Result<Box<dyn Executor>, ExecutorError> + Send + 'static,
@@ -91,15 +91,15 @@ impl Engine {
 }
 
 impl EngineHandle {
-    /// An id no other request of this engine has.
+    /// A new request id.
     pub fn next_request_id(&self) -> RequestId {
         RequestId(self.shared.next_request.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Takes a request in, with an id from [`Self::next_request_id`], or says at once why not.
+    /// Submits a request with an id from [`Self::next_request_id`], or refuses it at once.
     ///
     /// # Errors
-    /// When the request can never run, the queue is full, or the engine takes nothing new.
+    /// When the request can never run, the queue is full, or the engine takes no new requests.
     pub fn submit(&self, request: Request) -> Result<TokenStream, SubmitError> {
         if self.is_lost() {
             return Err(SubmitError::Unhealthy);
@@ -119,7 +119,7 @@ impl EngineHandle {
         }
     }
 
-    /// Whether any request could enter now: for those who would first spend work on making one.
+    /// Checks whether any request could enter now, before work is spent on preparing one.
     ///
     /// # Errors
     /// Errors of [`Self::submit`] for a prompt of one token.
@@ -132,14 +132,13 @@ impl EngineHandle {
         }
     }
 
-    /// Capacity. `max_sequence_tokens` is the most that a request may truly use: no more than all KV blocks
-    /// hold.
+    /// Capacity of the executor, with `max_sequence_tokens` reduced to the tokens that all KV blocks hold.
     pub fn capacity(&self) -> ExecutorCapacity {
         let max_sequence_tokens = self.shared.intake().max_sequence_tokens() as u32;
         ExecutorCapacity { max_sequence_tokens, ..self.shared.capacity }
     }
 
-    /// Whether it takes and runs requests.
+    /// State of the engine.
     pub fn state(&self) -> EngineState {
         // Looked at first: a thread that stops as foreseen says so before it ends.
         let is_finished = self.thread.is_finished();
@@ -149,14 +148,14 @@ impl EngineHandle {
         }
     }
 
-    /// Whether it can run requests; a draining engine still can. Tells within two seconds that the engine
-    /// thread has died or does not get on.
+    /// Whether the engine can run requests; a draining engine still can. Reports within two seconds that
+    /// the engine thread has died or stalled.
     pub fn is_healthy(&self) -> bool {
         let runs = matches!(self.state(), EngineState::Running | EngineState::Draining);
         runs && self.shared.silence() <= MAX_SILENCE
     }
 
-    /// Whether it will not run requests again: it is unhealthy for good, or has not got on for a minute.
+    /// Whether the engine will not run requests again: it is unhealthy, or has stalled for a minute.
     pub fn is_lost(&self) -> bool {
         match self.state() {
             EngineState::Unhealthy => true,
@@ -165,7 +164,7 @@ impl EngineHandle {
         }
     }
 
-    /// A look at it, as of the end of the last step.
+    /// Numbers of the engine at the end of the last step.
     pub fn stats(&self) -> EngineStats {
         let mut stats = *self.shared.stats();
         let (queued_requests, queued_tokens) = self.shared.intake().queued();
@@ -174,8 +173,8 @@ impl EngineHandle {
         stats
     }
 
-    /// Changes of the prefix cache since this reader read last: all there is for a new one. Changes are
-    /// written down from the first call on, at the end of each step.
+    /// Changes of the prefix cache since this reader's last call; for a new reader, the whole content.
+    /// Changes are recorded from the first call on, at the end of each step.
     pub fn cache_news(&self, cursor: &mut CacheCursor) -> CacheNews {
         self.shared.follow_cache();
         self.shared.cache_log().read(cursor)
@@ -186,19 +185,19 @@ impl EngineHandle {
         self.shared.step_log().records()
     }
 
-    /// Takes the log of the latest inputs; recording goes on with an empty one.
+    /// Takes the log of the latest inputs; recording continues with an empty one.
     pub fn take_input_log(&self) -> InputLog {
         self.shared.input_log().take()
     }
 
-    /// Tells an observer of all inputs from now on; there is one at a time.
+    /// Sets the observer of all inputs from now on, replacing the one before.
     pub fn observe(&self, observer: Box<dyn EngineObserver>) {
         // An error would mean that the engine has ended.
         let _ = self.inbox.send(Message::Observe(observer));
     }
 
-    /// Takes nothing new, finishes what is there for at most `limit`, then fails the rest and stops. Returns
-    /// when the engine has stopped, or two seconds after `limit` when the engine thread does not get on.
+    /// Refuses new requests, lets the present ones run for at most `limit`, then fails the rest and stops.
+    /// Returns when the engine has stopped, or two seconds after `limit` if the engine thread has stalled.
     pub async fn drain(&self, limit: Duration) {
         self.shared.advance_state(EngineState::Draining);
         let (stopped, told) = channel();
@@ -217,7 +216,7 @@ impl EngineHandle {
         }
     }
 
-    /// Stops now: fails everything that is not finished. Does not wait for it.
+    /// Stops now, failing all requests. Returns without waiting for the end.
     pub fn shutdown(&self) {
         self.shared.advance_state(EngineState::Draining);
         let _ = self.inbox.send(Message::Drain { limit: Some(Duration::ZERO), stopped: None });

@@ -1,9 +1,9 @@
 //! The engine: a scheduler and an executor under the real clock.
 //!
-//! Requests go in through [`EngineHandle`], tokens come out of a [`TokenStream`]. All decisions are those of
-//! [`EngineCore`], a plain value of `core` without threads and clock; a thread around it turns messages into
-//! inputs and carries out effects, and further threads make executors and run steps, so that one that hangs
-//! can be left behind. Does not know text, HTTP and what a batch computes.
+//! Requests go in through [`EngineHandle`], tokens come out of a [`TokenStream`]. All decisions are made by
+//! [`EngineCore`], a plain value of `core` without threads and clock; a thread around it turns messages
+//! into inputs and carries out effects, and further threads make executors and run steps, so that one that
+//! hangs can be abandoned. Does not know text, HTTP and what a batch computes.
 //!
 //! A module imports only from modules above it:
 //!

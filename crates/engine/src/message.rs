@@ -1,4 +1,4 @@
-//! What is sent to the engine thread. Does not know what comes of it.
+//! Messages to the engine thread. Does not handle them.
 
 use std::fmt::Debug;
 use std::sync::mpsc::Sender;
@@ -11,8 +11,8 @@ use throng_core::time::Timestamp;
 
 use crate::outbox::Outlet;
 
-/// The way to the engine thread. Bounded by what can be in it: requests that the intake has counted, an
-/// abort, a resumption or so for each open stream, the ends of the steps in flight.
+/// Channel to the engine thread. Its length is bounded by its content: requests that the intake has
+/// counted, a few messages for each open stream, and the ends of the steps in flight.
 pub type Inbox = Sender<Message>;
 
 /// Receiver of all that an engine does. The engine thread calls it: it must not wait.
@@ -24,27 +24,27 @@ pub trait EngineObserver: Debug + Send {
 /// Messages to the engine thread.
 #[derive(Debug)]
 pub enum Message {
-    /// A request that the intake has let in, with its stream.
+    /// A request that the intake has accepted, with its stream.
     Submit(Box<Submission>),
-    /// Input that goes to the core as it is.
+    /// An input that is passed to the core.
     Input(Input),
-    /// Tell this observer of all inputs from now on.
+    /// Report all inputs from now on to this observer.
     Observe(Box<dyn EngineObserver>),
-    /// Finish what is there, for at most `limit`, and stop.
+    /// Finish the accepted requests, for at most `limit`, and stop.
     Drain {
-        /// Latest time; none: as long as it takes.
+        /// Longest time; `None` for no limit.
         limit: Option<Duration>,
-        /// Dropped when the engine has stopped.
+        /// Sender that is dropped when the engine has stopped.
         stopped: Option<Sender<()>>,
     },
 }
 
-/// A request on its way in.
+/// An accepted request on its way to the core.
 #[derive(Debug)]
 pub struct Submission {
     /// The request.
     pub request: Request,
-    /// Time at which it was handed in.
+    /// Time at which it was submitted.
     pub arrived: Timestamp,
     /// Receiver of its events.
     pub outlet: Outlet,

@@ -1,5 +1,5 @@
-//! The engine's ends of all streams: gathers events until they are handed to their readers, and sees who is
-//! behind. Never waits for a reader. Does not know when a step runs.
+//! The engine's ends of all streams: gathers events until they are handed to their readers, and detects
+//! readers that are behind. Never waits for a reader. Does not know when a step runs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,24 +17,24 @@ pub struct StreamLink {
     pub failure: OnceLock<EngineFailure>,
     /// Set when the request has ended, whether anyone reads the stream or not.
     trace: OnceLock<Arc<RequestTrace>>,
-    /// Weight of waiting events from which on the reader is behind.
+    /// Weight of waiting events from which the reader counts as behind.
     high_mark: usize,
-    /// Weight of the events that wait.
+    /// Weight of the waiting events.
     n_waiting: AtomicUsize,
-    /// The engine was told that the reader is behind, and waits to be told that it has caught up.
+    /// Whether the reader was reported as behind and not yet as caught up.
     is_behind: AtomicBool,
 }
 
 impl StreamLink {
-    /// The link of a stream whose reader is behind with events of weight `high_mark` waiting, and has caught
-    /// up with half of that.
+    /// Creates the link of a stream whose reader is behind with events of weight `high_mark` waiting, and
+    /// has caught up with half of that.
     pub fn new(high_mark: usize) -> Self {
         let (n_waiting, is_behind) = (AtomicUsize::new(0), AtomicBool::new(false));
         Self { failure: OnceLock::new(), trace: OnceLock::new(), high_mark, n_waiting, is_behind }
     }
 
-    /// Notes that an event of this weight waits. The weight of all that waits, when the reader is behind and
-    /// the engine does not know that yet; the reader will then tell when it has caught up.
+    /// Notes that an event of this weight waits. Returns the weight of all waiting events if the reader is
+    /// now behind; it must then be reported as caught up later.
     ///
     /// Sequentially consistent, as [`Self::taken`] is: the engine marks the reader as behind before it looks
     /// at what waits a second time, and the reader takes an event before it looks at the mark. One of the two
@@ -50,7 +50,8 @@ impl StreamLink {
         (!caught_up).then_some(n_waiting)
     }
 
-    /// Notes that the reader took an event of this weight. Whether it has to tell that it has caught up.
+    /// Notes that the reader took an event of this weight. Returns whether it must be reported as caught
+    /// up.
     pub fn taken(&self, weight: usize) -> bool {
         let n_waiting = self.n_waiting.fetch_sub(weight, Ordering::SeqCst) - weight;
         n_waiting <= self.low_mark()
@@ -63,7 +64,7 @@ impl StreamLink {
     }
 }
 
-/// Slot of a request's trace, filled once it has ended. It can be kept when the stream is gone.
+/// Slot of a request's trace, filled once the request has ended. It may outlive the stream.
 #[derive(Debug, Clone)]
 pub struct TraceSlot(Arc<StreamLink>);
 
@@ -73,7 +74,7 @@ impl TraceSlot {
         Self(Arc::clone(link))
     }
 
-    /// Trace of the request's time; `None` before its end.
+    /// Trace of the request; `None` before its end.
     pub fn get(&self) -> Option<&Arc<RequestTrace>> {
         self.0.trace.get()
     }
@@ -82,8 +83,8 @@ impl TraceSlot {
 /// The engine's end of one stream.
 #[derive(Debug)]
 pub struct Outlet {
-    /// Sender of the events. Its bound is the high mark of the link, past which the request is paused, and
-    /// what one step adds.
+    /// Sender of the events, bounded by the link's high mark, past which the request is paused, and the
+    /// events of one step.
     pub events: mpsc::UnboundedSender<StreamEvent>,
     /// State shared with the reader.
     pub link: Arc<StreamLink>,
@@ -97,11 +98,11 @@ impl Outlet {
     }
 }
 
-/// All streams.
+/// Ends of all streams.
 #[derive(Debug, Default)]
 pub struct Outbox {
     outlets: BTreeMap<RequestId, Outlet>,
-    /// Events that have not been handed over, in order. Bounded by what one step adds for each stream.
+    /// Events that have not been handed over, in order; at most those of one step for each stream.
     gathered: Vec<(RequestId, Gathered)>,
 }
 
@@ -109,7 +110,7 @@ pub struct Outbox {
 #[derive(Debug)]
 enum Gathered {
     Event(StreamEvent),
-    /// The stream ends: its reader gets what came before, and then the failure if there is one.
+    /// The end of the stream, which follows its events, and the failure if there is one.
     End {
         failure: Option<EngineFailure>,
         trace: Arc<RequestTrace>,
@@ -126,7 +127,8 @@ impl Outbox {
         self.outlets.insert(request, outlet);
     }
 
-    /// Adds an event for the reader. The weight of all that waits for it, when it has just fallen behind.
+    /// Adds an event for the reader. Returns the weight of all waiting events if the reader has just fallen
+    /// behind.
     pub fn add(&mut self, request: RequestId, event: StreamEvent) -> Option<usize> {
         let outlet = self.outlets.get(&request)?;
         // Counted before it can be taken.
@@ -135,13 +137,13 @@ impl Outbox {
         behind
     }
 
-    /// Ends a stream after what was added for it.
+    /// Ends a stream after its added events.
     pub fn close(&mut self, request: RequestId, failure: Option<EngineFailure>, trace: Arc<RequestTrace>) {
         self.gathered.push((request, Gathered::End { failure, trace }));
     }
 
-    /// Hands over all that was added. A reader is woken by the first of its events: the others, as the end of
-    /// a short answer, follow at once, so that it finds them together.
+    /// Hands over all added events. A reader is woken by its first event: the others, as the end of a short
+    /// answer, follow at once, so that it finds them together.
     pub fn hand_over(&mut self) {
         for (request, gathered) in self.gathered.drain(..) {
             match gathered {

@@ -1,6 +1,6 @@
-//! What handles, streams and the engine thread share: the clock's origin, the intake, the latest numbers and
-//! logs. No lock is held for longer than a step takes to plan or its end to note. Does not know how steps
-//! run.
+//! State shared by handles, streams and the engine thread: the clock's origin, the intake, the latest
+//! numbers and logs. No lock is held for longer than the planning of a step or the recording of its end.
+//! Does not know how steps run.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,24 +11,24 @@ use throng_core::scheduling::block_pool::CacheLog;
 use throng_core::scheduling::executor::ExecutorCapacity;
 use throng_core::time::{Nanos, Timestamp};
 
-/// Changes of the prefix cache that are kept: who missed more gets a list of all blocks.
+/// Maximum number of kept changes of the prefix cache; a reader that missed more gets a list of all blocks.
 const MAX_CACHE_EVENTS: usize = 1 << 16;
 
-/// State that all of an engine's threads can reach.
+/// State that all of an engine's threads share.
 #[derive(Debug)]
 pub struct Shared {
     origin: Instant,
     /// Capacity of the first executor.
     pub capacity: ExecutorCapacity,
-    /// The id of the next request.
+    /// Id of the next request.
     pub next_request: AtomicU64,
-    /// Time at which the engine thread last showed that it gets on, in nanoseconds since the origin.
+    /// Time of the engine thread's last heartbeat, in nanoseconds since the origin.
     last_beat_ns: AtomicU64,
     intake: Mutex<Intake>,
     stats: Mutex<EngineStats>,
     step_log: Mutex<StepLog>,
     input_log: Mutex<InputLog>,
-    /// Whether anybody asked for the changes of the prefix cache.
+    /// Whether the changes of the prefix cache are recorded.
     is_cache_followed: AtomicBool,
     cache_log: Mutex<CacheLog>,
 }
@@ -61,22 +61,22 @@ impl Shared {
         lock(&self.intake)
     }
 
-    /// Whether the engine takes and runs requests.
+    /// State of the engine.
     pub fn state(&self) -> EngineState {
         self.intake().state()
     }
 
-    /// Moves on to `state`; there is no way back to an earlier one.
+    /// Advances to `state`; a state never returns to an earlier one.
     pub fn advance_state(&self, state: EngineState) {
         self.intake().advance_state(state);
     }
 
-    /// Notes that the engine thread gets on.
+    /// Records a heartbeat of the engine thread.
     pub fn beat(&self) {
         self.last_beat_ns.store(self.now().as_ns(), Ordering::Relaxed);
     }
 
-    /// Time for which the engine thread has been silent.
+    /// Time since the engine thread's last heartbeat.
     pub fn silence(&self) -> Nanos {
         self.now().since(Timestamp::from_ns(self.last_beat_ns.load(Ordering::Relaxed)))
     }
@@ -91,12 +91,12 @@ impl Shared {
         lock(&self.step_log)
     }
 
-    /// Records the changes of the prefix cache from now on.
+    /// Starts recording the changes of the prefix cache.
     pub fn follow_cache(&self) {
         self.is_cache_followed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether they are.
+    /// Whether the changes of the prefix cache are recorded.
     pub fn is_cache_followed(&self) -> bool {
         self.is_cache_followed.load(Ordering::Relaxed)
     }
@@ -112,7 +112,7 @@ impl Shared {
     }
 }
 
-/// Locks, and takes poisoned locks too: the values are whole after every statement, also after a panic
+/// Locks a mutex, also a poisoned one: the values are consistent after every statement, also after a panic
 /// elsewhere.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

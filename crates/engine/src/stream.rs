@@ -1,5 +1,4 @@
-//! The way out: the events of one request, in order. Dropping the stream aborts the request. Does not know
-//! text.
+//! The events of one request, in order. Dropping the stream aborts the request. Does not know text.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,11 +11,11 @@ use crate::message::{Inbox, Message};
 use crate::outbox::{StreamLink, TraceSlot};
 use crate::shared::Shared;
 
-/// The events of one request. Dropping it aborts what is not finished, within one step.
+/// The events of one request. Dropping it aborts unfinished continuations within one step.
 #[derive(Debug)]
 pub struct TokenStream {
     request: RequestId,
-    /// Continuations that have not ended.
+    /// Number of continuations that have not ended.
     n_live: u32,
     events: mpsc::UnboundedReceiver<StreamEvent>,
     link: Arc<StreamLink>,
@@ -46,17 +45,17 @@ impl TokenStream {
         TraceSlot::new(&self.link)
     }
 
-    /// The next event; none after the last. Can be dropped and called again without losing an event.
+    /// The next event; `None` after the last. Cancel-safe.
     pub async fn next(&mut self) -> Option<StreamEvent> {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// [`Self::next`] for those who poll.
+    /// Polling form of [`Self::next`].
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<StreamEvent>> {
         self.events.poll_recv(context).map(|event| self.note(event))
     }
 
-    /// [`Self::next`] for a thread of its own: waits.
+    /// Blocking form of [`Self::next`].
     ///
     /// # Panics
     /// When called from an async task.
@@ -65,8 +64,8 @@ impl TokenStream {
         self.note(event)
     }
 
-    /// Ends one continuation: it needs no more tokens (a stop string was found). Its `Finished` still comes,
-    /// after tokens that were on their way.
+    /// Ends one continuation, which needs no more tokens (a stop string was found). Its `Finished` still
+    /// comes, after tokens that were on their way.
     pub fn abort_sequence(&self, index: u32) {
         self.tell(Input::AbortSequence(SequenceId { request: self.request, index }));
     }
@@ -84,7 +83,7 @@ impl TokenStream {
         Some(event)
     }
 
-    /// The failure that ended the stream, once, when not all continuations have finished.
+    /// The failure that ended the stream, returned once, if not all continuations have finished.
     fn failure_at_end(&mut self) -> Option<StreamEvent> {
         if std::mem::take(&mut self.n_live) == 0 {
             return None;

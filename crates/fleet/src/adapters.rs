@@ -1,5 +1,5 @@
-//! The adapters of a model by name: which there are, where they come from, which are in memory, who uses
-//! them. Does not know weights.
+//! The adapters of a model: their names and files, which ones are in memory, and leases on them. Does not
+//! know weights.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use throng_core::fleet::{AdapterNames, NameRefusal};
 use throng_core::request::Adapter;
 
-/// Most adapters that a model has names for, in memory or not.
+/// Maximum number of adapter names of a model, loaded or not.
 const MAX_NAMES: usize = 1024;
 
-/// Loads adapters over a model. Implemented by who has the weights.
+/// Loads adapters over a model. Implemented by the owner of the weights.
 pub trait AdapterLoader: Debug + Send + Sync {
-    /// Loads the adapter in a folder. Takes as long as reading it does.
+    /// Loads the adapter in a folder. Blocks while it reads the files.
     ///
     /// # Errors
     /// When it is broken or does not fit the model, and when there is no room beside the others.
@@ -24,33 +24,33 @@ pub trait AdapterLoader: Debug + Send + Sync {
 /// An adapter in memory. Its memory is freed after the last clone has been dropped.
 #[derive(Debug, Clone)]
 pub struct LoadedAdapter {
-    /// Its number in the executors, which is never given to another adapter, and its digest.
+    /// Number of the adapter in the executors, which is never reused, and its digest.
     pub adapter: Adapter,
-    /// Frees it when dropped.
+    /// Frees the adapter's memory when the last clone is dropped.
     pub held: Arc<dyn Any + Send + Sync>,
 }
 
-/// Reasons for which an adapter is not loaded. The texts are for the operator and the client.
+/// Reason why an adapter cannot be loaded. The texts are for the operator and the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdapterFault {
     /// The adapter is broken or does not fit.
     Invalid(String),
-    /// Memory is full: the adapter can be loaded once others have gone.
+    /// Memory is full: the adapter can be loaded once others have been evicted.
     Full(String),
 }
 
-/// Reasons for which an adapter is not loaded or unloaded at run time.
+/// Reason why a client's request to load or unload an adapter fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdapterError {
-    /// The operator does not allow it.
+    /// The operator does not allow runtime updates.
     UpdatesDisabled,
-    /// Another adapter has the name.
+    /// Another adapter has this name.
     NameTaken,
-    /// The model has its largest number of adapters, which is this.
+    /// The model already has this number of adapters, the maximum.
     TooMany(usize),
-    /// No adapter has the name.
+    /// No adapter has this name.
     NotFound,
-    /// Its folder cannot be loaded.
+    /// The adapter cannot be loaded.
     Fault(AdapterFault),
 }
 
@@ -63,23 +63,23 @@ impl From<NameRefusal> for AdapterError {
     }
 }
 
-/// An adapter by name.
+/// An adapter with its name.
 #[derive(Debug, Clone)]
 pub struct AdapterModule {
-    /// Name by which requests ask for it.
+    /// Name of the adapter in requests.
     pub name: String,
-    /// Its folder.
+    /// Folder of the adapter.
     pub path: String,
     /// The adapter, if it is in memory already.
     pub loaded: Option<LoadedAdapter>,
 }
 
-/// The adapters of a model, as the operator set them.
+/// The operator's settings for a model's adapters.
 #[derive(Debug, Clone)]
 pub struct AdapterSettings {
     /// Loader of adapters.
     pub loader: Arc<dyn AdapterLoader>,
-    /// Adapters that are there from the start.
+    /// Adapters known from the start.
     pub modules: Vec<AdapterModule>,
     /// Whether clients may load and unload adapters.
     pub allow_runtime_updates: bool,
@@ -91,14 +91,14 @@ pub struct Adapters {
     loader: Option<Arc<dyn AdapterLoader>>,
     allows_updates: bool,
     names: Mutex<Names>,
-    /// Lock that is held while one is loaded: one at a time.
+    /// Lock held while an adapter is loaded, so that only one is loaded at a time.
     loading: Mutex<()>,
 }
 
 #[derive(Debug)]
 struct Names {
     by_name: BTreeMap<String, Entry>,
-    /// Names that are given, and the choice of the adapter that makes room.
+    /// Registered names, and the choice of the adapter to evict.
     decisions: AdapterNames,
 }
 
@@ -119,7 +119,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Adapters {
-    /// The adapters that the operator set; none of them without settings.
+    /// The configured adapters; without settings there are none and none can be loaded.
     pub fn new(settings: Option<&AdapterSettings>) -> Self {
         let Some(AdapterSettings { loader, modules, allow_runtime_updates }) = settings else {
             return Self::default();
@@ -137,29 +137,29 @@ impl Adapters {
         }
     }
 
-    /// Whether there is one of this name.
+    /// Whether an adapter has this name.
     pub fn has(&self, name: &str) -> bool {
         lock(&self.names).by_name.contains_key(name)
     }
 
-    /// Names and folders, by name.
+    /// Names and folders of all adapters, ordered by name.
     pub fn list(&self) -> Vec<(String, String)> {
         let names = lock(&self.names);
         names.by_name.iter().map(|(name, entry)| (name.clone(), entry.path.clone())).collect()
     }
 
-    /// The adapter of this name for one request, which keeps it in memory as long as it holds it. One that
-    /// had to make room for another is loaded again. `None`: there is none of this name.
+    /// The adapter of this name for one request, which keeps it in memory as long as it holds the lease. An
+    /// evicted adapter is loaded again. `None`: no adapter has this name.
     ///
     /// # Errors
-    /// When all that are in memory are in use and there is no room for one more, and when its folder is
-    /// broken by now.
+    /// When all loaded adapters are in use and there is no room for another one, or when the adapter's
+    /// folder has become unusable.
     pub fn lease(&self, name: &str) -> Result<Option<LoadedAdapter>, AdapterFault> {
         if let Some(loaded) = self.in_memory(name) {
             return Ok(Some(loaded));
         }
         let _turn = lock(&self.loading);
-        // Another request may have loaded it meanwhile.
+        // Another thread may have loaded it meanwhile.
         if let Some(loaded) = self.in_memory(name) {
             return Ok(Some(loaded));
         }
@@ -173,12 +173,12 @@ impl Adapters {
         Ok(Some(loaded))
     }
 
-    /// Loads an adapter and gives it a name. `in_place` replaces the one of the same name; requests that use
-    /// that one end with it.
+    /// Loads an adapter and registers its name. `in_place` replaces the adapter of the same name; running
+    /// requests keep the old one.
     ///
     /// # Errors
-    /// Unless the operator allows it; when the name is taken, the folder is broken or does not fit the model,
-    /// or there is no room for it.
+    /// When the operator does not allow it, the name is taken, the folder is broken or does not fit the
+    /// model, or there is no room for the adapter.
     pub fn load(&self, name: &str, path: &str, in_place: bool) -> Result<(), AdapterError> {
         self.check_updates()?;
         let _turn = lock(&self.loading);
@@ -189,15 +189,15 @@ impl Adapters {
         let entry = Entry { path: path.to_owned(), loaded: Some(loaded) };
         let replaced = names.by_name.insert(name.to_owned(), entry);
         drop(names);
-        // Outside the lock: it may be the last holder of a large adapter.
+        // Dropped outside the lock: this may free a large adapter.
         drop(replaced);
         Ok(())
     }
 
-    /// Takes the name away. Requests that use the adapter end with it.
+    /// Removes the name. Running requests keep the adapter.
     ///
     /// # Errors
-    /// Unless the operator allows it; when there is none of this name.
+    /// When the operator does not allow it, or no adapter has this name.
     pub fn unload(&self, name: &str) -> Result<(), AdapterError> {
         self.check_updates()?;
         let mut names = lock(&self.names);
@@ -218,7 +218,7 @@ impl Adapters {
         loaded
     }
 
-    /// Loads an adapter; others that nobody uses make room for it, the one unused for longest first.
+    /// Loads an adapter. If there is no room, evicts unused adapters, the least recently used first.
     fn load_with_room(&self, path: &str) -> Result<LoadedAdapter, AdapterFault> {
         let Some(loader) = &self.loader else {
             return Err(AdapterFault::Invalid("This model takes no adapters.".to_owned()));
@@ -233,7 +233,7 @@ impl Adapters {
 
     fn evict_one(&self) -> bool {
         let mut names = lock(&self.names);
-        // Clones are made under the lock, so nobody begins to use one that is counted once here.
+        // Clones are made under the lock, so an adapter with a single owner cannot get another one here.
         let is_unused =
             |entry: &Entry| entry.loaded.as_ref().is_some_and(|l| Arc::strong_count(&l.held) == 1);
         let Names { by_name, decisions } = &mut *names;
@@ -252,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// Holds up to two adapters.
+    /// A loader with room for two adapters.
     #[derive(Debug, Default)]
     struct TwoPlaces {
         next: AtomicU32,
@@ -289,7 +289,7 @@ mod tests {
         let (_, adapters) = adapters(&["a", "b", "c"]);
         let of = |name| id(&adapters.lease(name).expect("room"));
         assert_eq!((of("a"), of("b"), of("a"), of("x")), (Some(0), Some(1), Some(0), None));
-        // Takes b's place; b comes back under another number, in a's place.
+        // Takes b's place; b then returns with a new number, in a's place.
         assert_eq!(
             (of("c"), of("a"), of("c"), of("b"), of("c")),
             (Some(2), Some(0), Some(2), Some(3), Some(2))
@@ -309,7 +309,7 @@ mod tests {
         drop(a);
         assert_eq!(Arc::strong_count(&loader.held), 2);
         assert_eq!(id(&adapters.lease("c").expect("room")), Some(2));
-        // In place: the old one stays for whom it serves.
+        // In place: running requests keep the old one.
         assert_eq!(adapters.load("b", "b", false), Err(AdapterError::NameTaken));
         assert!(adapters.load("b", "elsewhere", true).is_ok(), "c makes room");
         assert_eq!((id(&b), id(&adapters.lease("b").expect("room"))), (Some(1), Some(3)));

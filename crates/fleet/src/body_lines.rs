@@ -1,4 +1,4 @@
-//! The lines of a body as they come, from a gateway or from a worker. Does not know what they say.
+//! Reads a body from a gateway or a worker line by line as it arrives. Does not know what the lines mean.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,24 +8,24 @@ use http_body::Body;
 use hyper::body::Incoming;
 use throng_wire::LineBuffer;
 
-/// The memory of such a line is given back once it has been taken.
+/// Size in bytes above which a line's buffer is freed once the line has been taken.
 const LONG_BYTES: usize = 16 << 10;
 
-/// Reasons for which there is no next line.
+/// Reason why there is no next line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LinesError {
-    /// The body was broken off.
+    /// The body ended early.
     #[error("the body was broken off")]
     Broken,
-    /// A line is longer than it may be.
+    /// A line is too long.
     #[error("a line is too long")]
     TooLong,
-    /// No memory for the line at present.
+    /// There is no memory for the line at present.
     #[error("there is no memory for it")]
     NoMemory,
 }
 
-/// Makes room for so many bytes in all, and tells whether there is; 0 gives it back.
+/// Reserves this many bytes in total and returns whether they fit; 0 releases them.
 pub type Room = Box<dyn FnMut(usize) -> bool + Send>;
 
 /// The lines of a body.
@@ -37,12 +37,12 @@ pub struct BodyLines {
 }
 
 impl BodyLines {
-    /// Lines of a body of which nothing has been read. `room` is asked for what comes.
+    /// Creates a reader at the start of a body. It reserves memory with `room`.
     pub fn new(body: Option<Incoming>, room: Option<Room>) -> Self {
         Self { body, buffer: LineBuffer::default(), room, n_bytes: 0 }
     }
 
-    /// The next line without its end; `None` at the end of the body.
+    /// Returns the next line without its end; `None` at the end of the body.
     ///
     /// # Errors
     /// Any [`LinesError`].
@@ -72,7 +72,7 @@ impl BodyLines {
         }
     }
 
-    /// [`Self::poll_line`] for those who wait.
+    /// Waits for the next line like [`Self::poll_line`].
     ///
     /// # Errors
     /// The same errors.

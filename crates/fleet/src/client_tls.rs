@@ -1,4 +1,4 @@
-//! What connections of the fleet trust and show. Does not connect.
+//! TLS settings of the fleet's outgoing connections. Does not connect.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use throng_http::tls_roots::{builder, certificates, roots_of};
 
-/// Trusts the certificates of `ca` (nobody without, for connections that are not encrypted), shows `own`, a
-/// certificate and its key, and speaks `protocol`.
+/// Builds settings that trust the certificates of `ca` (none, for unencrypted connections), present `own`,
+/// a certificate with its key, and negotiate `protocol`.
 pub(crate) fn client_tls(
     ca: Option<&Path>,
     own: Option<(&Path, &Path)>,

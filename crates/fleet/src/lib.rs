@@ -1,5 +1,5 @@
-//! What answers requests: engines in this process and in workers as replicas, upstream engines, and the
-//! choice among them. Does not know clients: their keys, limits and sockets.
+//! The replicas that answer requests: local engines, remote workers and upstream engines, and the routing
+//! among them. Does not know clients: their keys, limits and sockets.
 #![forbid(unsafe_code)]
 
 pub mod adapters;

@@ -1,10 +1,10 @@
-//! Text of a configuration that must not be printed. Does not know what it opens.
+//! Secret text in a configuration. Does not know its purpose.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Text that is never printed, not even by `{:?}` or when a configuration is written out.
+/// Text that is never printed, not even by `{:?}` or when a configuration is serialized.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -15,7 +15,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text itself, for hashing or comparing only.
+    /// The text itself, only for hashing, comparing or sending.
     pub fn reveal(&self) -> &str {
         &self.0
     }

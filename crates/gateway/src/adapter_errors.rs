@@ -1,4 +1,4 @@
-//! Errors of adapters as clients are told them. Does not know how adapters are loaded.
+//! Errors of adapters in the API's form. Does not know how adapters are loaded.
 
 use throng_api::ApiError;
 use throng_fleet::adapters::{AdapterError, AdapterFault};

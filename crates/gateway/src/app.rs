@@ -1,4 +1,4 @@
-//! What all requests share: the configuration, the models, the keys, the metrics. Does not know HTTP.
+//! State that all requests share: configuration, models, keys, metrics. Does not know HTTP.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,11 +9,12 @@ use throng_fleet::replica::{FleetRecording, Link, Links, Replica, Replicas, Stat
 use throng_fleet::upstream::{UpstreamModel, UpstreamModels, UpstreamReplica};
 use throng_http::Phase;
 use throng_http::memory::MemoryBudget;
+use throng_state::responses::Responses;
 use throng_store::AuditEvent;
 use tokio::sync::{Notify, watch};
 
 use crate::aliases::Aliases;
-use crate::auth::{ApiKeys, IssuerKeys, StoredKeys};
+use crate::auth::{ApiKeys, IssuerKeys, StoredKeys, Tenant};
 use crate::awaited::FleetMembers;
 use crate::config::GatewayConfig;
 use crate::generation::{AnswerWriting, TokenizationQueue};
@@ -37,48 +38,48 @@ use throng_metering::metrics::{
 use throng_metering::observation::RecentRequests;
 use throng_tools::Toolbox;
 
-/// Large answers that are written at a time.
+/// Maximum number of large answers that are written at a time.
 const MAX_WRITTEN_ANSWERS: usize = 2;
 
-/// State that stays the same when models come to a server that had none.
+/// State that stays the same when models are added to a server without any.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
-    /// Bounds what all requests hold.
+    /// Budget of memory held by all requests.
     pub memory: Arc<MemoryBudget>,
     /// Phase of the server on its way to its end.
     pub phase: watch::Sender<Phase>,
     /// Facts about the process for the metrics.
     pub process: ProcessFacts,
-    /// The keys of the database, where there is one.
+    /// Keys of the database, if there is one.
     pub keys: Option<StoredKeys>,
-    /// The keys of the tokens' issuer, where there is one.
+    /// Keys of the token issuer, if there is one.
     pub issuer_keys: Option<IssuerKeys>,
     /// Usage of the keys' limits.
     pub limits: Arc<RateLimits>,
-    /// Rules about texts that are not to be sent.
+    /// Moderation rules and classifier.
     pub moderation: Arc<Moderation>,
-    /// Kept answers that outlive the process.
+    /// Kept answers on disk.
     pub disk: Option<Arc<DiskTier>>,
-    /// The workers of the fleet; none where the models are computed in this process.
+    /// Workers of the fleet; none if the models run in this process.
     pub workers: Arc<Links>,
-    /// The models of upstream engines.
+    /// Models of upstream engines.
     pub upstreams: Arc<UpstreamModels>,
-    /// Ledger of usage, where there is a database.
+    /// Ledger of usage, if there is a database.
     pub ledger: Option<Arc<Ledger>>,
     /// The latest finished requests.
     pub recent: Arc<RecentRequests>,
-    /// Notified when the operator wants the server to end.
+    /// Notified when the operator drains the server.
     pub ending: Arc<Notify>,
-    /// Models that come and go while the server runs.
+    /// Models that are loaded and unloaded at run time.
     pub on_demand: Option<Arc<OnDemandModels>>,
-    /// Tools that are called for clients, where some are configured.
+    /// Tools that the gateway calls for clients, if some are configured.
     pub tools: Option<Arc<Toolbox>>,
-    /// The recording that is told of requests for workers, once there is one.
+    /// Recording of requests for workers, once there is one.
     pub recording: Arc<OnceLock<FleetRecording>>,
 }
 
 impl Shared {
-    /// Creates it for a server of this configuration.
+    /// Creates the state for a server of this configuration.
     pub fn new(config: &GatewayConfig, process: ProcessFacts) -> Self {
         let memory = MemoryBudget::new(config.memory_limit_bytes());
         let keys = config.access.database.is_some().then(StoredKeys::default);
@@ -117,13 +118,13 @@ impl Shared {
 }
 
 impl Shared {
-    /// The workers and engines of the fleet.
+    /// Workers and engines of the fleet.
     pub fn fleet_members(&self) -> FleetMembers {
         FleetMembers { workers: self.workers.clone(), engines: self.upstreams.clone() }
     }
 }
 
-/// The rules that hold from now on, until the process ends.
+/// Records the present residency rules in the audit.
 fn audit_rules(config: &GatewayConfig, ledger: &Ledger) {
     for rule in &config.routing.residency {
         ledger.audit(&Audited {
@@ -157,45 +158,45 @@ pub(crate) struct App {
     pub config: GatewayConfig,
     /// Keys, limits, ledger, moderation and kept answers.
     pub policy: Policy,
-    /// The models, and who computes them.
+    /// Models and their replicas.
     pub models: Models,
-    /// Bounds of the work that requests make here.
+    /// Bounds on the work for requests.
     pub work: Work,
     /// Counts and records of requests.
     pub observed: Observed,
     /// Phase of the server on its way to its end.
     pub lifecycle: Lifecycle,
-    /// Tools that are called for clients, where some are configured.
+    /// Tools that the gateway calls for clients, if some are configured.
     pub tools: Option<Arc<Toolbox>>,
 }
 
-/// The models, and who computes them.
+/// Models and their replicas.
 #[derive(Debug)]
 pub(crate) struct Models {
     /// The served models with their replicas.
     pub router: Arc<Router>,
-    /// The models of upstream engines.
+    /// Models of upstream engines.
     pub upstreams: Arc<UpstreamModels>,
-    /// The workers of the fleet.
+    /// Workers of the fleet.
     pub workers: Arc<Links>,
-    /// The recording that is told of requests for workers, once there is one.
+    /// Recording of requests for workers, once there is one.
     pub recording: Arc<OnceLock<FleetRecording>>,
-    /// Models that come and go while the server runs.
+    /// Models that are loaded and unloaded at run time.
     pub on_demand: Option<Arc<OnDemandModels>>,
-    /// Names that stand for models.
+    /// Model aliases.
     pub aliases: Aliases,
-    /// Progress of loading while there are no models yet.
+    /// Progress of loading; `None` once there are models.
     pub loading: Option<Arc<Progress>>,
 }
 
-/// Bounds of the work that requests make here.
+/// Bounds on the work for requests.
 #[derive(Debug)]
 pub(crate) struct Work {
-    /// Bounds how many bodies are parsed and tokenized at a time.
+    /// Queue that bounds how many bodies are parsed and tokenized at a time.
     pub turns: TokenizationQueue,
     /// Settings for writing whole answers.
     pub writing: AnswerWriting,
-    /// Bounds what all requests hold.
+    /// Budget of memory held by all requests.
     pub memory: Arc<MemoryBudget>,
 }
 
@@ -206,23 +207,23 @@ pub(crate) struct Observed {
     pub metrics: Metrics,
     /// The latest finished requests.
     pub recent: Arc<RecentRequests>,
-    /// Names in the log what of requests had no effect.
+    /// Log of parameters without effect.
     pub ignored: IgnoredLog,
 }
 
 /// Phase of the server on its way to its end.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
-    /// The phase that it is in.
+    /// Present phase.
     pub phase: watch::Sender<Phase>,
-    /// Notified when the operator wants the server to end.
+    /// Notified when the operator drains the server.
     pub ending: Arc<Notify>,
-    /// Seconds since the epoch when the server was made; the `created` of every model.
+    /// Start of the server in seconds since the epoch; the `created` of every model.
     pub started_unix_s: u64,
 }
 
 impl App {
-    /// Makes the models ready to serve, or has none while they are `loading`.
+    /// Creates the state with models, or without while they are `loading`.
     pub fn new(
         config: GatewayConfig,
         models: Vec<ServedModel>,
@@ -274,12 +275,9 @@ impl App {
             Duration::from_secs(config.api.tokenization_timeout_s),
         );
         let writing = AnswerWriting::new(MAX_WRITTEN_ANSWERS, config.api.max_answer_bytes, memory.clone());
-        let response_retention_s = config.api.response_retention_s;
-        let response_retention =
-            (response_retention_s > 0).then(|| Duration::from_secs(response_retention_s));
         let aliases = Aliases::new(&config.routing.aliases, &metrics.aliases);
         Self {
-            policy: Policy { keys, limits, ledger, moderation, cache, response_retention },
+            policy: Policy { keys, limits, ledger, moderation, cache, recent: Arc::default() },
             models: Models { router, upstreams, workers, recording, on_demand, aliases, loading },
             work: Work { turns, writing, memory },
             observed: Observed { metrics, recent, ignored: IgnoredLog::default() },
@@ -289,7 +287,7 @@ impl App {
         }
     }
 
-    /// Serves a model that others compute.
+    /// Adds a model that workers compute.
     pub fn add_remote(&self, served: ServedModel, first: Arc<dyn Replica>) -> Route {
         let counters = self.observed.metrics.of_model(&ModelLabels::of_model(served.id()));
         let recording = self.models.recording.get().cloned();
@@ -300,7 +298,7 @@ impl App {
         route
     }
 
-    /// Whether a model may answer without a restart of the process, now or later.
+    /// Whether a model may answer, now or later, without a restart of the process.
     pub fn is_live(&self) -> bool {
         let routes = self.models.router.routes();
         routes.is_empty()
@@ -308,10 +306,10 @@ impl App {
             || routes.iter().any(|route| route.status() != Status::Lost)
     }
 
-    /// Parts of it that answers of upstream engines need.
+    /// Parts of the state that answers of upstream engines need.
     ///
     /// # Errors
-    /// 503 while it takes no new requests.
+    /// 503 while the server takes no new requests.
     pub fn upstream_setting(&self) -> Result<upstream::Setting<'_>, ApiError> {
         if self.is_draining() {
             return Err(ApiError::shutting_down(retry_after_s()));
@@ -325,6 +323,14 @@ impl App {
             memory: &self.work.memory,
             phase: &self.lifecycle.phase,
         })
+    }
+
+    /// The kept responses and conversations, where there is a database; those of the holder of this key are
+    /// kept as long as its rules say.
+    pub fn responses(&self, key_holder: &Tenant) -> Option<Responses> {
+        let of_key = self.config.state.retention_s(key_holder.key.as_deref());
+        let retention_s = self.config.api.response_retention_s.map_or(of_key, |s| (s > 0).then_some(s));
+        self.policy.responses(retention_s.map(Duration::from_secs))
     }
 
     /// Whether new requests are refused because the server is ending.
@@ -357,7 +363,7 @@ fn response_cache(config: &GatewayConfig, disk: Option<Arc<DiskTier>>) -> Arc<Re
     Arc::new(ResponseCache::new(config.response_cache.max_memory_bytes, disk, semantic.map(Arc::new)))
 }
 
-/// Models that engines of this process compute.
+/// Adds the models that engines of this process compute.
 fn serve_local(router: &Router, models: Vec<ServedModel>, metrics: &Metrics, config: &GatewayConfig) {
     for served in models {
         let counters = metrics.of_model(&ModelLabels::of_model(served.id()));
@@ -370,7 +376,7 @@ fn now_unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Memory held for requests and by the models that are served at a scrape.
+/// Collector of the memory held for requests and by models.
 fn memory_of(router: Arc<Router>, budget: Arc<MemoryBudget>) -> MemoryCollector {
     let models = move || router.routes().iter().map(|route| route.model.served.held).collect();
     MemoryCollector::new(budget, AtScrape::new(models))
@@ -382,7 +388,7 @@ fn model_info(route: &Route) -> ModelInfoLabels {
     ModelInfoLabels { model_name, root, max_model_len: model.max_model_len }
 }
 
-/// The models that workers compute, and how many of these there should be.
+/// Names of the models that workers compute, with the desired number of workers.
 fn decided(router: &Router) -> Vec<(String, u32)> {
     let routes = router.routes();
     let remote = routes.iter().map(|route| (route, &route.model)).filter(|(_, model)| model.is_remote());

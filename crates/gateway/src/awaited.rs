@@ -1,5 +1,5 @@
-//! Workers and engines of a fleet that have not said which models they serve, and what clients are told who
-//! ask for one of these. Does not know why they have not: that is for operators.
+//! Workers and engines of a fleet that have not reported their models yet, and the errors for requests for
+//! such models. Does not know the causes.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use throng_fleet::upstream::UpstreamModels;
 
 use crate::retry_after::retry_after_s;
 
-/// Numbers of workers and engines that have not said which models they serve.
+/// Numbers of workers and engines that have not reported their models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Awaited {
-    /// Workers and engines that have not answered, nor failed to.
+    /// Number of workers and engines that have neither answered nor failed.
     n_untried: usize,
-    /// Workers that cannot be reached or used.
+    /// Number of workers that cannot be reached or used.
     n_workers: usize,
-    /// Engines that cannot be reached or used.
+    /// Number of engines that cannot be reached or used.
     n_engines: usize,
 }
 
-/// The workers and engines that are watched for it.
+/// Workers and engines of the fleet.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FleetMembers {
     /// Workers.
@@ -30,7 +30,7 @@ pub(crate) struct FleetMembers {
 }
 
 impl FleetMembers {
-    /// Members that have not said which models they serve, if there are any.
+    /// Members that have not reported their models, if there are any.
     pub fn awaited(&self) -> Option<Awaited> {
         let awaited = self.all_awaited();
         (awaited.n() > 0).then_some(awaited)
@@ -56,8 +56,8 @@ impl Awaited {
         self.n_untried + self.n_workers + self.n_engines
     }
 
-    /// Error for a request for a model that none of the others serves. A worker is waited for; an
-    /// engine that fails is a fault.
+    /// Error for a request for a model that no known member serves. With workers awaited it says that the
+    /// model is not ready; a failing engine is a fault.
     pub fn refusal(&self, model: Option<&str>) -> ApiError {
         let has_failed = self.n_untried + self.n_workers == 0 && self.n_engines > 0;
         let mut parts = Vec::new();

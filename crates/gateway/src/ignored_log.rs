@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use throng_api::IgnoredParameters;
 
-/// Interval of the log's lines about ignored parameters.
+/// Interval of log lines about ignored parameters.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Names ignored parameters in the log, once a minute for all requests together.
@@ -28,7 +28,7 @@ impl IgnoredLog {
         }
     }
 
-    /// The line that is due at `now`, if one is.
+    /// Returns the line that is due at `now`, if one is.
     fn due(&self, ignored: &IgnoredParameters, now: Instant) -> Option<(u64, String)> {
         let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         since.names.extend(ignored);

@@ -1,5 +1,5 @@
-//! A model as the gateway serves it, made of what a worker tells of it: description, vocabulary, chat
-//! templates. Does not know which workers there are.
+//! Creates a served model from a worker's description, vocabulary and chat templates. Does not know the
+//! workers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use throng_wire::{ArtifactKind, Description, Vocabulary};
 use crate::served_model::ServedModel;
 use throng_metering::HeldBytes;
 
-/// Makes a model of a worker's description and artifacts.
+/// Creates a model from a worker's description and artifacts.
 ///
 /// # Errors
 /// A description of the unusable setting.
@@ -75,7 +75,7 @@ fn model(description: Description, artifacts: &[(ArtifactKind, Bytes)]) -> Resul
     })
 }
 
-/// Adapters are the workers' own, who are told their names: here they take no room.
+/// Adapters of the workers, which take no memory here.
 #[derive(Debug, Default)]
 struct RemoteAdapters {
     n_named: AtomicU32,

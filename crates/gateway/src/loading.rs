@@ -1,4 +1,4 @@
-//! How far the loading of models is, and what clients are told meanwhile. Does not know what is loaded.
+//! Progress of loading models, and the refusals meanwhile. Does not load.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use throng_api::ApiError;
 /// Bytes of the weights that are loaded.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Whether models come from these, and not from files.
+    /// Whether models come from workers and engines instead of files.
     is_of_fleet: AtomicBool,
     members: FleetMembers,
     done_bytes: AtomicU64,
@@ -20,23 +20,23 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Creates the progress of a server to which these may bring models.
+    /// Creates the progress of a server to which these members may add models.
     pub fn of(members: FleetMembers) -> Self {
         Self { members, ..Self::default() }
     }
 
-    /// Models come from workers and engines.
+    /// Notes that models come from workers and engines.
     pub fn expect_fleet(&self) {
         self.is_of_fleet.store(true, Ordering::Release);
     }
 
-    /// Notes how many bytes are loaded, of how many.
+    /// Sets the number of loaded bytes, and their total.
     pub fn report(&self, done_bytes: u64, total_bytes: u64) {
         self.done_bytes.store(done_bytes, Ordering::Release);
         self.total_bytes.store(total_bytes, Ordering::Release);
     }
 
-    /// Bytes loaded and bytes in all; `None` before they are known.
+    /// Loaded bytes and all bytes; `None` before they are known.
     fn bytes(&self) -> Option<(u64, u64)> {
         let total = self.total_bytes.load(Ordering::Acquire);
         (total > 0).then(|| (self.done_bytes.load(Ordering::Acquire).min(total), total))
@@ -50,7 +50,7 @@ impl Progress {
         ApiError::model_not_ready(self.bytes(), retry_after_s())
     }
 
-    /// The same for health checks, with the numbers beside the error.
+    /// The refusal for health checks, with the bytes beside the error.
     pub fn health(&self) -> Response {
         let error = self.refusal();
         let mut body = serde_json::from_slice(&error.to_json()).unwrap_or_else(|_| serde_json::json!({}));

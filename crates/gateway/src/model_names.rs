@@ -1,5 +1,5 @@
-//! The names of models that a key may use, for lists and for what a client is told that asks for another one.
-//! Does not know HTTP.
+//! Names of the models that a key may use, for lists and for errors about unknown models. Does not know
+//! HTTP.
 
 use crate::app::App;
 use crate::auth::Tenant;
@@ -10,7 +10,7 @@ impl App {
     /// The model named `name`, or the only one when no name is given.
     ///
     /// # Errors
-    /// The errors of [`Tenant::find_or_only`], which then name the models that the key may use.
+    /// Errors of [`Tenant::find_or_only`] with the names of the models that the key may use.
     pub fn find_model(&self, key_holder: &Tenant, name: Option<&str>) -> Result<Route, ApiError> {
         key_holder.find_or_only(&self.models.router, name).map_err(|error| match (error.code(), name) {
             ("model_not_found", Some(_)) => error.with_models(&self.usable_names(key_holder)),
@@ -19,13 +19,13 @@ impl App {
         })
     }
 
-    /// The refusal of a model that the key does not permit.
+    /// Refusal of a model that the key does not permit.
     pub fn not_permitted(&self, key_holder: &Tenant, name: &str) -> ApiError {
         ApiError::model_not_permitted(name).with_models(&self.usable_names(key_holder))
     }
 
-    /// The names of all models that there are and that the key permits: of each model its id, then the
-    /// adapters, the models of upstreams, those that are loaded on demand, and the aliases.
+    /// Names of all models that the key permits: of each model its id and the adapters, then the models of
+    /// upstream engines, those that are loaded on demand, and the aliases.
     pub fn usable_names(&self, key_holder: &Tenant) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for route in self.models.router.routes().iter() {
@@ -50,9 +50,9 @@ impl App {
         names
     }
 
-    /// Refuses a request for a model that the key does not permit, before anything is looked up, copied or
-    /// kept for it. Of an alias, one of its models must be permitted, and all of them where the answer may be
-    /// one that was `kept`. Bodies that cannot be read are refused later.
+    /// Refuses a request for a model that the key does not permit, before caches are read and copies are
+    /// made. Of an alias, one of its models must be permitted, and all of them if the answer may be a
+    /// `kept` one. Invalid bodies are refused later.
     ///
     /// # Errors
     /// 403 `permission_denied`.

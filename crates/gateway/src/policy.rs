@@ -1,9 +1,9 @@
-//! The policy around every request.
+//! State of the policies around every request.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_state::responses::Responses;
+use throng_state::responses::{RecentPasts, Responses};
 
 use crate::auth::ApiKeys;
 use crate::limits::RateLimits;
@@ -16,22 +16,23 @@ use throng_metering::ledger::Ledger;
 pub(crate) struct Policy {
     /// Keys and tokens.
     pub keys: ApiKeys,
-    /// The use of the keys' limits.
+    /// Usage of the keys' limits.
     pub limits: Arc<RateLimits>,
-    /// Ledger of usage, where there is a database.
+    /// Ledger of usage, if there is a database.
     pub ledger: Option<Arc<Ledger>>,
-    /// Texts that are not to be sent.
+    /// Moderation rules and classifier.
     pub moderation: Arc<Moderation>,
-    /// Answers that were generated before.
+    /// Cache of answers.
     pub cache: Arc<ResponseCache>,
-    /// How long responses are kept; `None`: for ever.
-    pub response_retention: Option<Duration>,
+    /// Conversations up to recent responses, held in memory.
+    pub recent: Arc<RecentPasts>,
 }
 
 impl Policy {
-    /// The kept responses and conversations, where there is a database.
-    pub fn responses(&self) -> Option<Responses> {
+    /// Kept responses and conversations, if there is a database; new ones are kept for `retention`, or for
+    /// ever without it.
+    pub fn responses(&self, retention: Option<Duration>) -> Option<Responses> {
         let store = self.ledger.as_deref()?.store()?;
-        Some(Responses::new(store.clone(), self.response_retention))
+        Some(Responses::new(store.clone(), self.recent.clone(), retention))
     }
 }

@@ -1,5 +1,5 @@
-//! What the vectors of a model are, and what becomes of them: probabilities, shorter embeddings,
-//! similarities. Does not know requests and how vectors are computed.
+//! Meaning of a model's vectors, and their conversion into probabilities, shorter embeddings and
+//! similarities. Does not know requests and the computation of vectors.
 
 use std::collections::BTreeMap;
 
@@ -10,36 +10,36 @@ use throng_api::ApiError;
 /// Settings of a model that answers with vectors.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolingModel {
-    /// Meaning of its vectors.
+    /// Meaning of the vectors.
     pub output: PoolingOutput,
     /// Whether embeddings are divided by their length.
     pub normalizes: bool,
-    /// Segments of tokens that it tells apart; a token of segment `s` has the id `token + s *
-    /// segment_stride`.
+    /// Number of token segments that the model distinguishes; a token of segment `s` has the id `token + s
+    /// * segment_stride`.
     pub n_segments: u32,
     /// See [`Self::n_segments`].
     pub segment_stride: u32,
-    /// Texts that may be put before others, by their names.
+    /// Named prefixes for texts.
     pub prompts: BTreeMap<String, String>,
-    /// The name of the one that is, where none is asked for.
+    /// Name of the default prefix, if there is one.
     pub default_prompt: Option<String>,
 }
 
 /// Meaning of a model's vectors.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PoolingOutput {
-    /// Embeddings of texts.
+    /// The vector is an embedding of a text.
     Embedding,
-    /// A logit for each label.
+    /// The vector has a logit for each label.
     Labels {
-        /// Their names.
+        /// Names of the labels.
         names: Vec<String>,
-        /// Score by a logit.
+        /// Function from logits to scores.
         activation: LabelActivation,
     },
 }
 
-/// Scores by the logits of labels.
+/// Function from logits of labels to scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabelActivation {
     /// Probabilities of each label alone.
@@ -98,10 +98,10 @@ impl From<Pooling> for PoolingModel {
 }
 
 impl PoolingModel {
-    /// The text that is put before each input: the prompt of that name, else the default one, else nothing.
+    /// Prefix for each input: the one with that name, else the default one, else none.
     ///
     /// # Errors
-    /// `invalid_value` where the model has no prompt of that name.
+    /// `invalid_value` if the model has no prefix with that name.
     pub(crate) fn prompt(&self, name: Option<&str>) -> Result<&str, ApiError> {
         let Some(name) = name.or(self.default_prompt.as_deref()) else { return Ok("") };
         self.prompts.get(name).map(String::as_str).ok_or_else(|| {
@@ -114,7 +114,7 @@ impl PoolingModel {
         })
     }
 
-    /// TokenizationQueue logits into scores, in place.
+    /// Turns logits into scores, in place.
     pub(crate) fn activate(&self, logits: &mut [f32]) {
         let PoolingOutput::Labels { activation, .. } = &self.output else { return };
         match activation {
@@ -131,7 +131,7 @@ impl PoolingModel {
     }
 }
 
-/// The first elements of an embedding, divided by their length where the model does so.
+/// Keeps the first `n` elements of an embedding, divided by their length if the model does so.
 pub(crate) fn shorten(embedding: &mut Vec<f32>, n: usize, normalizes: bool) {
     embedding.truncate(n);
     if normalizes {

@@ -11,7 +11,7 @@ use throng_http::{ReadError, Refusal, Violation};
 
 use crate::retry_after::retry_after_s;
 
-/// The error of a handler, which axum turns into a response.
+/// Error of a handler, which axum turns into a response.
 #[derive(Debug)]
 pub(crate) struct Rejection(ApiError);
 
@@ -33,8 +33,8 @@ impl IntoResponse for Rejection {
     }
 }
 
-/// Writes the error of a response, if it is one, as `dialect` does. Responses of handlers carry their error
-/// without a body until then.
+/// Writes the error of a response, if it is one, in the form of `dialect`. Handlers' responses carry their
+/// error without a body until then.
 pub(crate) fn write_error(response: &mut Response, dialect: &dyn Dialect) {
     if let Some(error) = response.extensions().get::<ApiError>().filter(|_| response.body().is_end_stream()) {
         *response.body_mut() = Body::from(dialect.error_body(error));
@@ -43,12 +43,12 @@ pub(crate) fn write_error(response: &mut Response, dialect: &dyn Dialect) {
     }
 }
 
-/// The response to a request that is refused before it reaches a handler.
+/// Response to a request that is refused before it reaches a handler.
 pub(crate) fn reject(error: ApiError) -> Response {
     Rejection(error).into_response()
 }
 
-/// The error of a request for which there is no memory.
+/// Error for a request without memory.
 pub(crate) fn memory_full(full: MemoryFull) -> ApiError {
     match full {
         MemoryFull::Now => {
@@ -58,7 +58,7 @@ pub(crate) fn memory_full(full: MemoryFull) -> ApiError {
     }
 }
 
-/// The error of a request that the HTTP server refused by its head.
+/// Error for a request whose head the HTTP server refused.
 pub(crate) fn head_refused(refusal: Refusal) -> ApiError {
     match refusal {
         Refusal::Violation(violation) => head_violation(violation),
@@ -67,7 +67,7 @@ pub(crate) fn head_refused(refusal: Refusal) -> ApiError {
     }
 }
 
-/// The error of a request whose head breaks a rule of HTTP or one of the server's bounds.
+/// Error for a head that breaks a rule of HTTP or a bound of the server.
 pub(crate) fn head_violation(violation: Violation) -> ApiError {
     match violation {
         Violation::Malformed(reason) => ApiError::malformed_request(reason),
@@ -80,7 +80,7 @@ pub(crate) fn head_violation(violation: Violation) -> ApiError {
     }
 }
 
-/// The error of a body that was not read.
+/// Error for a body that was not read.
 pub(crate) fn body_not_read(error: ReadError) -> ApiError {
     match error {
         ReadError::Refused(refusal) => head_refused(refusal),

@@ -1,4 +1,4 @@
-//! Which replicas serve a model, and which of them a request goes to. Does not know how replicas work.
+//! The served models with their replicas. Does not know how replicas work.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use throng_fleet::dispatch::RegionBound;
@@ -29,23 +29,23 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// A model and what answers its requests.
+    /// Creates the route of a model to its replicas.
     pub fn new(model: Arc<ModelEntry>, replicas: Replicas) -> Self {
         Self { model, replicas }
     }
 
-    /// Replicas that answer its requests.
+    /// Replicas of the model.
     pub fn replicas(&self) -> &Replicas {
         &self.replicas
     }
 
-    /// Submits a request to one of the replicas, or to the one that it is pinned to, and only to those that a
-    /// residency rule permits. With several replicas, another one goes on when that one refuses or fails. One
-    /// that has begun waits for a worker to come back when none is left; where there `is_last_resort` no
-    /// other model that may answer, also before its first token.
+    /// Submits a request to one of the replicas, to the one that it is pinned to, and only in permitted
+    /// regions. With several replicas, another one continues when that one refuses or fails. A request that
+    /// has begun waits for a worker to come back when none is left; if it `is_last_resort`, without another
+    /// model that may answer, it waits before its first token too.
     ///
     /// # Errors
-    /// When no replica takes the request in.
+    /// When no replica admits the request.
     pub async fn generate(
         &self,
         request: ReplicaRequest,
@@ -63,7 +63,7 @@ impl Route {
         }
     }
 
-    /// Whether all replicas would refuse any request now.
+    /// Checks whether all replicas would refuse any request now.
     ///
     /// # Errors
     /// The refusal of the replica with the least load.
@@ -76,36 +76,36 @@ impl Route {
         self.replicas.any().map_or(Ok(()), |replica| replica.check_room())
     }
 
-    /// A request is refused because no replica answers: one more would be of use.
+    /// Counts a request without a replica, which asks for one more.
     fn note_unserved(&self) {
         if self.status() != Status::Ready {
             self.model.scale.note_unserved();
         }
     }
 
-    /// Whether its workers are all away, so that what has begun waits for one.
+    /// Whether all its workers are away, so that running requests wait for one.
     pub fn is_away(&self) -> bool {
         self.model.is_remote() && self.replicas.are_away()
     }
 
-    /// The load of each replica.
+    /// Load of each replica.
     pub fn loads(&self) -> Vec<Load> {
         self.replicas.now().iter().map(|replica| replica.load()).collect()
     }
 
-    /// Whether the model can be used: the status of its best replica.
+    /// Status of the best replica.
     pub fn status(&self) -> Status {
         self.replicas.now().iter().map(|replica| replica.status()).min().unwrap_or(Status::Lost)
     }
 }
 
 impl Router {
-    /// Creates a router without models, of which these may bring some.
+    /// Creates a router without models, for the members that may add some.
     pub fn of_fleet(members: FleetMembers) -> Self {
         Self { members, ..Self::default() }
     }
 
-    /// All models of now.
+    /// Present models.
     pub fn routes(&self) -> Arc<[Route]> {
         self.routes.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -116,7 +116,7 @@ impl Router {
         *routes = routes.iter().cloned().chain([route]).collect();
     }
 
-    /// Takes the model of this name away; requests that have it go on with it.
+    /// Removes the model with this name; its running requests continue.
     pub fn remove(&self, name: &str) -> Option<Route> {
         let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
         let removed = routes.iter().find(|route| route.model.served.id() == name).cloned();
@@ -124,7 +124,7 @@ impl Router {
         removed
     }
 
-    /// All replicas of now with their labels.
+    /// Present replicas with their labels.
     pub fn labelled_replicas(&self) -> Vec<(ModelLabels, Arc<dyn Replica>)> {
         let routes = self.routes();
         let of_route = |route: &Route| {
@@ -134,15 +134,15 @@ impl Router {
         routes.iter().flat_map(of_route).collect()
     }
 
-    /// The model that answers to `name`, or whose adapter does.
+    /// The model with this name, or with an adapter of this name.
     pub fn get(&self, name: &str) -> Option<Route> {
         self.routes().iter().find(|route| route.model.answers_to(name)).cloned()
     }
 
-    /// The model that answers to `name`, for a request for it.
+    /// The model with this name, for a request.
     ///
     /// # Errors
-    /// 404 `model_not_found`; 503 while a worker or an engine has not said which models it serves.
+    /// 404 `model_not_found`; 503 while a worker or an engine has not reported its models.
     pub fn find(&self, name: &str) -> Result<Route, ApiError> {
         self.get(name).ok_or_else(|| match self.members.awaited() {
             Some(awaited) => awaited.refusal(Some(name)),
@@ -153,7 +153,7 @@ impl Router {
     /// The named model, or the only one when no name is given.
     ///
     /// # Errors
-    /// Returns those of [`Self::find`]; 400 when the name is missing and there are several.
+    /// Errors of [`Self::find`]; 400 when the name is missing and there are several.
     pub fn find_or_only(&self, name: Option<&str>) -> Result<Route, ApiError> {
         match (name, &*self.routes()) {
             (Some(name), _) => self.find(name),

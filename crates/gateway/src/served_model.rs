@@ -1,4 +1,4 @@
-//! A model as the gateway sees it: names, engines, and what turns text into tokens. Does not know weights.
+//! A model in the gateway: names, engines, tokenizer and template. Does not know weights.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,72 +25,72 @@ use throng_metering::metrics::ModelMetrics;
 /// A model to serve.
 #[derive(Debug, Clone)]
 pub struct ServedModel {
-    /// Names that it answers to, at least one; the first is its id.
+    /// Names of the model, at least one; the first is its id.
     pub names: Vec<String>,
-    /// The path or hub id that was loaded.
+    /// Path or hub id that was loaded.
     pub root: String,
-    /// Engines that compute it in this process, all with the same weights and limits; none if workers do.
-    /// When one fails, another goes on with its requests.
+    /// Engines of the model in this process, with equal weights and limits; none if workers compute it.
+    /// When one fails, another takes over its requests.
     pub engines: Vec<EngineHandle>,
-    /// Tells its build and weights from others beyond this process: answers are kept on disk under it. None
-    /// for models that workers compute, whose fingerprints they tell.
+    /// Fingerprint of the build and weights, valid beyond this process, under which answers are kept on
+    /// disk. `None` for models of workers, which report theirs.
     pub fingerprint: Option<Arc<str>>,
-    /// Text to tokens and back. Without it, prompts and answers are token ids.
+    /// Tokenizer; without it, prompts and answers are token ids.
     pub tokenizer: Option<Arc<Tokenizer>>,
-    /// Answer of `/tokenizer_info`: the tokenizer's configuration as JSON.
+    /// Configuration of the tokenizer as JSON, for `/tokenizer_info`.
     pub tokenizer_config: Option<Arc<str>>,
-    /// Messages to text. Without it there are no chat completions.
+    /// Chat template; without it there are no chat completions.
     pub chat_template: Option<Arc<ChatTemplate>>,
-    /// Variables for the chat template where a request does not set them.
+    /// Variables of the chat template that a request does not set.
     pub chat_template_defaults: serde_json::Map<String, serde_json::Value>,
-    /// The formats of reasoning and tool calls in its answers.
+    /// Formats of reasoning and tool calls in answers.
     pub answer_format: Arc<AnswerFormat>,
-    /// Defaults where a request says nothing.
+    /// Sampling defaults for requests.
     pub generation_defaults: GenerationDefaults,
     /// Tokens that end an answer.
     pub eos_token_ids: Vec<TokenId>,
-    /// Most tokens of prompt and answer together, by the model or the operator.
+    /// Maximum number of tokens of prompt and answer together, by the model or the operator.
     pub max_model_len: u32,
-    /// Token ids are below this.
+    /// Size of the vocabulary; token ids are below it.
     pub vocabulary_size: u32,
-    /// Meaning of its vectors, where it answers with vectors; `None` where it generates text.
+    /// Meaning of the vectors, if the model answers with vectors; `None` if it generates text.
     pub pooling: Option<PoolingModel>,
-    /// Loader of adapters over it; none can be used without.
+    /// Settings of adapters; `None` if none can be used.
     pub adapters: Option<AdapterSettings>,
-    /// Notice to people about the model, shown once ("a toy; load a real one with …").
+    /// Notice to users about the model, shown once ("a toy; load a real one with …").
     pub notice: Option<String>,
-    /// Bytes that it holds in memory whether anyone asks or not, for the metrics.
+    /// Bytes in memory, with or without requests, for the metrics.
     pub held: HeldBytes,
 }
 
 impl ServedModel {
-    /// Replicas that answer its requests.
+    /// Replicas for the engines.
     pub(crate) fn replicas(&self) -> Vec<Arc<dyn Replica>> {
         self.engines.iter().map(|engine| Arc::new(LocalReplica(engine.clone())) as _).collect()
     }
 
-    /// The id: the first name.
+    /// Id of the model, its first name.
     pub fn id(&self) -> &str {
         self.names.first().map_or("model", String::as_str)
     }
 }
 
-/// A served model with what the gateway keeps beside it.
+/// A served model with the gateway's state for it.
 #[derive(Debug)]
 pub(crate) struct ModelEntry {
     /// The model.
     pub served: ServedModel,
-    /// Counters about it.
+    /// Counters of the model.
     pub metrics: ModelMetrics,
-    /// Constraints on the form of its outputs; none without a tokenizer.
+    /// Grammars for constraints on outputs; `None` without a tokenizer.
     pub grammars: Option<ModelGrammars>,
-    /// Its adapters.
+    /// Adapters of the model.
     pub adapters: Adapters,
-    /// Lets its requests in.
+    /// Overload control of the model's requests.
     pub overload: Arc<OverloadControl>,
-    /// Number of workers that it should have.
+    /// Decisions about the number of workers.
     pub scale: Scale,
-    /// Tells its answers from those of other models, with the fingerprint of the worker that joined last.
+    /// Instance of the model for the cache, with the fingerprint of the worker that joined last.
     instance: Mutex<(ModelInstance, Option<Arc<str>>)>,
     limits: ModelLimits,
 }
@@ -136,23 +136,23 @@ impl ModelEntry {
         }
     }
 
-    /// Whether other processes compute it.
+    /// Whether other processes compute the model.
     pub fn is_remote(&self) -> bool {
         self.served.engines.is_empty()
     }
 
-    /// Tells its answers from those of other models.
+    /// Instance of the model, by which its cached answers are kept apart from those of other models.
     pub fn instance(&self) -> ModelInstance {
         self.instance.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Tells its answers from those of other models, also in other processes.
+    /// Fingerprint by which its answers are kept apart from those of other models, also in other processes.
     pub fn fingerprint(&self) -> Option<Arc<str>> {
         self.instance.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// A worker computes it from now on. If its answers may differ from those of the one before, they are
-    /// those of another model.
+    /// Notes that a worker has joined. If its fingerprint differs from the last one's, the model gets a new
+    /// instance.
     pub fn worker_joined(&self, fingerprint: &str) {
         let mut instance = self.instance.lock().unwrap_or_else(PoisonError::into_inner);
         if instance.1.as_deref() != Some(fingerprint) {
@@ -160,15 +160,15 @@ impl ModelEntry {
         }
     }
 
-    /// Whether requests may call it, or one of its adapters, by this name.
+    /// Whether the model, or one of its adapters, has this name.
     pub fn answers_to(&self, name: &str) -> bool {
         self.served.names.iter().any(|known| known == name) || self.adapters.has(name)
     }
 
-    /// The adapter that requests mean by this name; `None`: the model as it is.
+    /// The adapter with this name; `None` for the model itself.
     ///
     /// # Errors
-    /// 404 when the name has been taken away meanwhile; 503 and 400 when an adapter cannot be loaded again.
+    /// 404 when the name has been removed meanwhile; 503 and 400 when an adapter cannot be loaded again.
     pub fn adapter_of(&self, name: &str) -> Result<Option<LoadedAdapter>, ApiError> {
         if self.served.names.iter().any(|known| known == name) {
             return Ok(None);
@@ -177,19 +177,19 @@ impl ModelEntry {
         leased.map(Some).ok_or_else(|| ApiError::model_not_found(name))
     }
 
-    /// Facts that requests are checked against.
+    /// Facts of the model for checking requests.
     pub fn facts(&self) -> ModelFacts<'_> {
         let ServedModel { generation_defaults, eos_token_ids, .. } = &self.served;
         ModelFacts { limits: self.limits, defaults: generation_defaults, eos_token_ids }
     }
 
-    /// Whether the chat template reads a variable. Without a template, conversations are refused whatever
-    /// they bring.
+    /// Whether the chat template reads a variable. Without a template it is true, since conversations are
+    /// refused anyway.
     pub fn template_reads(&self, variable: &str) -> bool {
         self.served.chat_template.as_ref().is_none_or(|template| template.reads(variable))
     }
 
-    /// Limits that requests are checked against, but for defaults.
+    /// Limits of the model for checking requests.
     pub fn limits(&self) -> &ModelLimits {
         &self.limits
     }

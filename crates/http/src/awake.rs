@@ -1,6 +1,6 @@
-//! Limits of time that count only time in which this process ran. A process that was stopped, moved to
-//! another machine or throttled finds its timers expired and its sockets full at once: whoever would be
-//! judged by such a timer has first the time to be read. Does not know who is judged.
+//! Timeouts that count only the time in which this process ran. After a process was stopped, moved to
+//! another machine or throttled, its timers have expired while its sockets are full: the sockets must be
+//! read before a timeout takes effect. Does not know the purpose of a timeout.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -9,15 +9,16 @@ use std::time::{Duration, Instant as StdInstant};
 
 use tokio::time::{Instant, Sleep};
 
-/// Parts in which a limit is waited for; a pause of the process lengthens one of them.
+/// Number of parts that a timeout is divided into; a pause of the process prolongs one of them.
 const N_PARTS: u32 = 8;
-/// Longest part.
+/// Maximum length of a part.
 const MAX_PART: Duration = Duration::from_secs(1);
-/// Shortest part.
+/// Minimum length of a part.
 const MIN_PART: Duration = Duration::from_millis(10);
-/// A timer that fires later than this says that the process did not run: its part begins anew.
+/// Lateness of a timer beyond which the process counts as paused, so that the part is repeated.
 const MAX_LATENESS: Duration = Duration::from_millis(100);
-/// Most parts of one limit that begin anew: a machine whose timers are always late judges in the end.
+/// Maximum number of repeated parts of a timeout: on a machine whose timers are always late, timeouts still
+/// take effect.
 const MAX_FORGIVEN: u32 = 16;
 
 /// Completes after a duration in which the process ran.
@@ -30,12 +31,12 @@ pub struct AwakeSleep {
     timer: Pin<Box<Sleep>>,
 }
 
-/// The limit has passed before there was a result.
+/// Error of a timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Late;
 
 impl AwakeSleep {
-    /// Completes after `limit`.
+    /// Creates a timer that completes after `limit`.
     pub fn new(limit: Duration) -> Self {
         let part = (limit / N_PARTS).clamp(MIN_PART, MAX_PART).min(limit);
         let n_parts = limit.as_nanos().div_ceil(part.as_nanos().max(1));
@@ -43,7 +44,7 @@ impl AwakeSleep {
         Self { part, n_parts, n_left: n_parts, n_forgiven: 0, timer: Box::pin(tokio::time::sleep(part)) }
     }
 
-    /// Begins anew, at no cost: after the part that runs, the whole limit passes.
+    /// Restarts the timer cheaply: the whole limit starts after the current part.
     pub fn restart(&mut self) {
         (self.n_left, self.n_forgiven) = (self.n_parts.saturating_add(1), 0);
     }
@@ -71,12 +72,12 @@ impl Future for AwakeSleep {
     }
 }
 
-/// The result of `work`, if it comes within `limit` of time in which the process ran.
+/// The result of `work`, if it is ready within `limit` of time in which the process ran.
 ///
 /// # Errors
-/// [`Late`] where it does not.
+/// [`Late`] if it is not.
 pub async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Result<T, Late> {
-    // Most work is done at once and needs no timer.
+    // Most work is ready at once and needs no timer.
     let (mut work, mut timer) = (pin!(work), None::<AwakeSleep>);
     poll_fn(|cx| match work.as_mut().poll(cx) {
         Poll::Ready(result) => Poll::Ready(Ok(result)),
@@ -88,7 +89,7 @@ pub async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Result
     .await
 }
 
-/// hyper's timers, which judge connections by pings: hyper looks at them before it reads.
+/// hyper's timers, for pings: hyper checks them before it reads.
 #[derive(Debug, Clone, Copy)]
 pub struct AwakeTimer;
 
@@ -136,7 +137,7 @@ mod tests {
                 assert!(!is_over(sleep.as_mut()));
                 tokio::time::advance(Duration::from_millis(10)).await;
             }
-            // As after SIGCONT: all timers have expired, and nothing was read.
+            // The situation after SIGCONT: all timers have expired, and nothing has been read.
             tokio::time::advance(Duration::from_secs(60)).await;
             assert!(!is_over(sleep.as_mut()), "after {before} ms and a pause");
             let resumed = Instant::now();

@@ -1,5 +1,5 @@
-//! The body of a request, read as a whole or away, within bounds of bytes and memory. Does not know the
-//! request.
+//! Reads the body of a request as a whole, or discards it, within limits of bytes and memory. Does not know
+//! the request.
 
 use std::time::Duration;
 
@@ -8,34 +8,35 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-/// A refused request's body up to this size is read away, so that the connection can be used again.
+/// Maximum bytes of a refused request's body that are read and discarded, so that the connection can be
+/// reused.
 const DRAIN_BYTES: u64 = 64 << 10;
 const DRAIN_TIME: Duration = Duration::from_secs(1);
-/// A body that comes in several pieces is gathered in a buffer of at least this size.
+/// Minimum bytes of the buffer for a body that arrives in several pieces.
 const MIN_GROWN_BYTES: usize = 32 << 10;
 
-/// A body, and the memory that is reserved for it.
+/// A body with its memory reservation.
 #[derive(Debug)]
 pub struct HeldBody {
-    /// All of it.
+    /// Whole body.
     pub bytes: Bytes,
-    /// Reserves at least its bytes.
+    /// Reservation of at least the body's bytes.
     pub memory: Reservation,
 }
 
-/// Reason why a body cannot be read as a whole.
+/// Reason why a body cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// The body is longer than the caller takes.
+    /// The body is longer than the limit.
     #[error("it is longer than {max_bytes} bytes")]
     TooLarge {
-        /// Most bytes that the caller takes.
+        /// Limit in bytes.
         max_bytes: usize,
     },
     /// There is no memory for it.
     #[error("there is no memory for it")]
     Memory(MemoryFull),
-    /// The client stopped before its end.
+    /// The client disconnected before its end.
     #[error("the client stopped before its end")]
     Incomplete,
 }
@@ -46,10 +47,10 @@ impl From<MemoryFull> for BodyError {
     }
 }
 
-/// Reads all of it, at most `max_bytes`, which `memory` covers as they come.
+/// Reads the whole body, at most `max_bytes`, and reserves `memory` as bytes arrive.
 ///
 /// # Errors
-/// Returns a [`BodyError`].
+/// Any [`BodyError`].
 pub async fn collect(
     body: &mut Incoming,
     max_bytes: usize,
@@ -83,7 +84,7 @@ pub async fn collect(
     Ok(if all.is_empty() { first } else { all.into() })
 }
 
-/// Reads and drops what is left of a small body. Returns whether it came to its end.
+/// Reads and discards the rest of a small body. Returns whether its end was reached.
 pub async fn drain(mut body: Incoming) -> bool {
     use hyper::body::Body;
     if body.is_end_stream() {

@@ -1,5 +1,5 @@
-//! A queue of response bytes between the task that makes them and the socket that sends them, bounded in
-//! bytes, which count as memory of answers. Does not know what the bytes say.
+//! A bounded queue of response bytes from the task that writes them to the socket; the bytes count as
+//! memory of answers. Does not know their content.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::memory::{MemoryBudget, Part, Reservation};
 
-/// Most bytes that wait for a slow reader.
+/// Maximum bytes that wait for a slow reader.
 pub const QUEUE_BYTES: usize = 8 << 10;
 
-/// The end that is written to.
+/// Sender of the queue.
 #[derive(Debug)]
 pub struct ByteSender {
-    /// Holds nothing while it is empty, as it mostly is.
+    /// Queue of bytes. Allocates nothing while it is empty, as it usually is.
     frames: mpsc::UnboundedSender<Queued>,
     reader: Arc<Reader>,
     memory: Arc<MemoryBudget>,
 }
 
-/// The end that is a response's body.
+/// Receiver of the queue: a response's body.
 #[derive(Debug)]
 pub struct ByteBody {
     frames: mpsc::UnboundedReceiver<Queued>,
     reader: Arc<Reader>,
 }
 
-/// Knowledge of the writer about the reader.
+/// State of the reader, shared with the sender.
 #[derive(Debug)]
 struct Reader {
-    /// Bytes that may be queued now.
+    /// Number of bytes that may be queued now.
     room: Semaphore,
-    /// Notified when it has gone.
+    /// Notified when the reader is dropped.
     gone: Notify,
 }
 
@@ -47,11 +47,11 @@ struct Queued {
     _memory: Reservation,
 }
 
-/// The reader has gone.
+/// Error after the reader was dropped.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Closed;
 
-/// Makes a queue.
+/// Creates a queue.
 pub fn byte_queue(memory: &Arc<MemoryBudget>) -> (ByteSender, ByteBody) {
     let (sender, receiver) = mpsc::unbounded();
     let reader = Arc::new(Reader { room: Semaphore::new(QUEUE_BYTES), gone: Notify::new() });
@@ -62,24 +62,24 @@ pub fn byte_queue(memory: &Arc<MemoryBudget>) -> (ByteSender, ByteBody) {
 }
 
 impl ByteSender {
-    /// Queues bytes as there is room for them.
+    /// Queues bytes, waiting for room.
     ///
     /// # Errors
-    /// [`Closed`] once the reader has gone.
+    /// [`Closed`] once the reader has been dropped.
     pub async fn send(&self, mut bytes: Bytes) -> Result<(), Closed> {
         while !bytes.is_empty() {
             let bytes = bytes.split_to(bytes.len().min(QUEUE_BYTES / 2));
             let permit = self.reader.room.acquire_many(bytes.len() as u32).await.map_err(|_| Closed)?;
             permit.forget();
             let mut memory = self.memory.reservation(Part::Answers);
-            // The queue is its own bound, and a stream that runs is not refused any more.
+            // The queue itself is bounded, and a running stream must not be refused.
             memory.add_always(bytes.len());
             self.frames.unbounded_send(Queued { bytes, _memory: memory }).map_err(|_| Closed)?;
         }
         Ok(())
     }
 
-    /// Waits until the reader has gone; one waits at a time.
+    /// Waits until the reader is dropped. Only one task may wait.
     pub async fn closed(&self) {
         if !self.frames.is_closed() {
             self.reader.gone.notified().await;

@@ -1,4 +1,4 @@
-//! One exchange on a connection: the body of its request, and the state of the connection that depends on it.
+//! One exchange on a connection: the body of its request, and how that affects the connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,18 +7,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Version;
 use hyper::body::{Body, Incoming};
+use hyper::upgrade::OnUpgrade;
 
 use crate::awake::within;
 use crate::body::{BodyError, HeldBody, collect, drain};
 use crate::connection::ConnectionState;
 use crate::memory::{MemoryBudget, Part};
 use crate::refusal::Refusal;
+use crate::websocket::{Settings, WebSocket};
 
 /// A request on its connection until its response has been sent.
 #[derive(Debug)]
 pub struct Exchange {
     connection: Arc<ConnectionState>,
-    /// Number of the request on its connection.
+    /// Number of the request on its connection, from 1.
     number: usize,
     version: Version,
     has_body: bool,
@@ -29,31 +31,31 @@ pub struct Exchange {
 /// Reason why the body of a request was not read. The connection closes after the response.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The framing of the body breaks a rule of HTTP or one of the server's bounds.
+    /// The framing of the body violates HTTP or one of the server's limits.
     #[error("its framing was refused")]
     Refused(Refusal),
-    /// The body cannot be taken.
+    /// The body exceeds a limit or is incomplete.
     #[error(transparent)]
     Body(BodyError),
     /// The body did not arrive in time.
     #[error("it did not arrive in time")]
     TimedOut,
-    /// The server ends.
+    /// The server is shutting down.
     #[error("the server ends")]
     ShuttingDown,
 }
 
-/// The state of a connection after a response.
+/// State of a connection after a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
     /// The next request can follow.
     Reusable,
-    /// The connection closes, and the response says so.
+    /// The connection closes, as the response announces.
     Closing,
 }
 
 impl Exchange {
-    /// Begins the exchange of a request that `connection` has counted already.
+    /// Starts the exchange of a request that `connection` has already counted.
     pub fn new(version: Version, body: Option<Incoming>, connection: Arc<ConnectionState>) -> Self {
         let has_body = body.as_ref().is_some_and(|body| !body.is_end_stream());
         let number = connection.n_started();
@@ -66,7 +68,7 @@ impl Exchange {
         self.connection.client()
     }
 
-    /// The refusal of the request's framing, if it was refused on the way in.
+    /// The refusal of the request's framing, if it was refused.
     pub fn refused(&self) -> Option<Refusal> {
         if self.version >= Version::HTTP_2 {
             return None;
@@ -74,33 +76,33 @@ impl Exchange {
         self.connection.refusal(self.number)
     }
 
-    /// Whether a body was sent, be it read or not.
+    /// Whether the request has a body, read or not.
     pub fn has_body(&self) -> bool {
         self.has_body
     }
 
-    /// Asks that the connection closes after this request's response.
+    /// Closes the connection after this request's response.
     pub fn close_connection(&self) {
         self.connection.close_when_done();
     }
 
-    /// Asks that the answer is not lost to a reset when the connection closes.
+    /// Protects the response from a reset when the connection closes.
     pub fn linger(&self) {
         if self.version < Version::HTTP_2 {
             self.connection.set_linger();
         }
     }
 
-    /// Waits until the client has said that it will send no more on its connection.
+    /// Waits until the client has closed its sending side.
     pub async fn input_ended(&self) {
         self.connection.input_ended().await;
     }
 
-    /// Reads the whole body, at most `max_bytes` within `timeout` and before the server is `ending`. What has
-    /// arrived is reserved in `memory`.
+    /// Reads the whole body, at most `max_bytes`, within `timeout` and before the server is `ending`.
+    /// Reserves `memory` for the bytes that have arrived.
     ///
     /// # Errors
-    /// Returns a [`ReadError`], after which the connection is closed.
+    /// Any [`ReadError`], after which the connection is closed.
     pub async fn read_body(
         &self,
         max_bytes: usize,
@@ -127,8 +129,8 @@ impl Exchange {
         Ok(held)
     }
 
-    /// Brings the connection into a clear state before the response: the body read to its end, or the
-    /// connection about to close.
+    /// Prepares the connection for the response: reads the body to its end, or marks the connection for
+    /// closing.
     pub async fn settle_body(&self) -> Settled {
         let unread = self.stream_body();
         let is_broken = self.is_body_broken.load(Ordering::Acquire);
@@ -136,15 +138,35 @@ impl Exchange {
             None => true,
             Some(body) => drain(body).await,
         };
-        if (is_drained && !is_broken) || self.version >= Version::HTTP_2 {
+        let is_refused = self.connection.is_upgrade_refused();
+        if (is_drained && !is_broken && !is_refused) || self.version >= Version::HTTP_2 {
             return Settled::Reusable;
         }
         self.linger();
         Settled::Closing
     }
 
-    /// Takes the body, for those who read it while they answer; `None` once it has been taken. Bounds are
-    /// theirs.
+    /// Continues the connection as a WebSocket once the response to its handshake has been sent. `session`
+    /// runs in the connection's place, within its limits; the server waits for its end.
+    pub fn go_on_as_websocket<F>(
+        &self,
+        upgrade: OnUpgrade,
+        settings: Settings,
+        session: impl FnOnce(WebSocket) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send,
+    {
+        let connection = self.connection.clone();
+        let continuation = async move {
+            if let Ok(socket) = WebSocket::open(upgrade, connection, settings).await {
+                session(socket).await;
+            }
+        };
+        self.connection.go_on_as(Box::pin(continuation));
+    }
+
+    /// Takes the body, for a handler that reads it while answering; `None` once it has been taken. The
+    /// handler applies the limits.
     pub fn stream_body(&self) -> Option<Incoming> {
         self.body.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

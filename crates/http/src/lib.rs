@@ -1,4 +1,4 @@
-//! The HTTP server below the gateway: what knows sockets and HTTP, and bounds what clients can make it hold.
+//! The HTTP server below the gateway: sockets and HTTP, with limits on the memory that clients can occupy.
 //! Does not know models, keys, or the formats of any API.
 #![forbid(unsafe_code)]
 
@@ -12,6 +12,7 @@ mod phase;
 mod refusal;
 mod server;
 pub mod tls_roots;
+pub mod websocket;
 
 pub use connection::{
     ConnectionState, HALF_CLOSED_PING_INTERVAL, HALF_SENT_GRACE, InFlight, MAX_FRAME_BYTES,

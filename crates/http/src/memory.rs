@@ -1,24 +1,24 @@
-//! The bound on what requests hold in memory: bodies, prompts, answers, sockets. A part of the server that is
-//! about to hold bytes for a request reserves them here first; what does not fit is refused at once, and
-//! nothing waits for room. Does not allocate anything itself and does not know HTTP.
+//! The limit on memory held for requests: bodies, prompts, answers, sockets. Every part of the server
+//! reserves bytes here before it holds them for a request. Reservations that do not fit are refused at once
+//! and never wait. Allocates nothing itself, and does not know HTTP.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Reservations up to this size may use the whole bound, larger ones three quarters of it: so a crowd of
-/// large requests leaves room for ordinary ones.
+/// Maximum bytes of a small reservation. Small ones may use the whole limit, larger ones three quarters of
+/// it, so that many large requests leave room for ordinary ones.
 const SMALL_BYTES: usize = 256 << 10;
 
-/// Purpose for which bytes are held.
+/// Purpose of held bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Request bodies, and what parsing, rendering and tokenizing them needs meanwhile.
+    /// Request bodies, and memory for parsing, rendering and tokenizing them.
     Bodies,
-    /// Prompts as tokens and how they are to be continued, from admission to the end of the request.
+    /// Tokens of prompts and generation parameters, from admission to the end of the request.
     Prompts,
-    /// Answers until they are given to be sent.
+    /// Answers until they are passed on for sending.
     Answers,
-    /// Connections with their fixed buffers, and what was given to be sent until it is written.
+    /// Connections with their fixed buffers, and bytes passed on for sending until they are written.
     Sockets,
 }
 
@@ -37,7 +37,7 @@ impl Part {
     }
 }
 
-/// The bytes held for all requests, against a bound.
+/// Bytes held for all requests, with their limit.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit: usize,
@@ -48,37 +48,37 @@ pub struct MemoryBudget {
 /// Reason why bytes cannot be reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryFull {
-    /// Others hold too much at present.
+    /// Other requests hold too much at present.
     Now,
-    /// Not even an idle server would hold them.
+    /// The reservation exceeds the limit even on an idle server.
     Never {
-        /// Most bytes one reservation may have.
+        /// Maximum bytes of a reservation.
         limit: usize,
     },
 }
 
 impl MemoryBudget {
-    /// A bound of `limit` bytes of which none are held.
+    /// Creates a budget of `limit` bytes.
     pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, total: AtomicUsize::new(0), parts: Default::default() })
     }
 
-    /// The bound in bytes.
+    /// Limit in bytes.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Bytes held for `part`.
+    /// Number of bytes held for `part`.
     pub fn held(&self, part: Part) -> usize {
         self.parts[part as usize].load(Ordering::Relaxed)
     }
 
-    /// Whether more than half of the bound is held.
+    /// Whether more than half of the limit is held.
     pub fn is_pressed(&self) -> bool {
         self.total.load(Ordering::Relaxed) > self.limit / 2
     }
 
-    /// A reservation of no bytes, to be grown.
+    /// Creates an empty reservation, which can grow.
     pub fn reservation(self: &Arc<Self>, part: Part) -> Reservation {
         Reservation { budget: self.clone(), part, n_bytes: 0 }
     }
@@ -108,7 +108,7 @@ impl MemoryBudget {
     }
 }
 
-/// Bytes that are held for one request; given back when it is dropped.
+/// Bytes held for one request; released on drop.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<MemoryBudget>,
@@ -122,10 +122,10 @@ impl Reservation {
         self.n_bytes
     }
 
-    /// Makes it `n_bytes`, more or fewer than before.
+    /// Changes the reservation to `n_bytes`.
     ///
     /// # Errors
-    /// When they do not fit; it is then as before.
+    /// When they do not fit; the reservation is then unchanged.
     pub fn set(&mut self, n_bytes: usize) -> Result<(), MemoryFull> {
         if n_bytes > self.n_bytes {
             let all = self.budget.limit;
@@ -143,7 +143,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Makes it at least `n_bytes`, and where it has to grow and there is room some more, so that it need not
+    /// Grows the reservation to at least `n_bytes`, with some reserve if there is room, so that it need not
     /// grow for every byte.
     ///
     /// # Errors
@@ -155,14 +155,14 @@ impl Reservation {
         self.set(n_bytes)
     }
 
-    /// Adds bytes past the bound if need be: for what another limit bounds and what must not be refused any
-    /// more.
+    /// Adds bytes even beyond the limit: for bytes with a limit of their own, and for work that must not be
+    /// refused any more.
     pub fn add_always(&mut self, more: usize) {
         self.budget.add(self.part, more, usize::MAX);
         self.n_bytes += more;
     }
 
-    /// Gives bytes back.
+    /// Releases bytes.
     pub fn give_back(&mut self, n_bytes: usize) {
         let n_bytes = n_bytes.min(self.n_bytes);
         self.budget.give_back(self.part, n_bytes);

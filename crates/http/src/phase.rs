@@ -1,11 +1,11 @@
-//! How far a server is on its way to its end. Does not know what brings it there.
+//! Phases of a server's shutdown. Does not know its cause.
 
-/// End of a server.
+/// Kind of shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shutdown {
-    /// New requests are refused, and the running ones may finish.
+    /// New requests are refused, and running ones may finish.
     Drain,
-    /// Another process listens on the same socket: nothing is accepted any more, and nothing is refused.
+    /// Another process listens on the same socket: no connections are accepted, and no requests refused.
     HandOver,
 }
 
@@ -15,15 +15,15 @@ impl From<()> for Shutdown {
     }
 }
 
-/// Phase of a server on its way to its end.
+/// Phase of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Requests are welcome.
+    /// Normal operation.
     Serving,
-    /// Another process accepts connections; requests on the open ones are still welcome.
+    /// Another process accepts connections; requests on open ones are still served.
     HandedOver,
-    /// No new requests; the running ones may finish.
+    /// New requests are refused; running ones may finish.
     Draining,
-    /// Running requests end now.
+    /// Running requests are ended now.
     Cut,
 }

@@ -1,26 +1,26 @@
-//! Why the server refuses a request before anything reads its content. Does not know how clients are told.
+//! Reasons to refuse a request before its content is read. Does not write responses.
 
-/// Reason why the input of a connection ends with a request that must be answered with an error.
+/// Reason why the input of a connection ends with a request that gets an error response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The head or the framing of the body breaks a rule.
+    /// The head or the framing of the body violates a rule.
     #[error(transparent)]
     Violation(#[from] Violation),
     /// The head did not arrive in time.
     #[error("its head did not arrive in time")]
     HeadTimeout,
-    /// The server ends, and the rest of the head did not arrive before.
+    /// The server shut down before the rest of the head arrived.
     #[error("the server ends")]
     ShuttingDown,
 }
 
-/// Rule that the head of a request, or the framing of its body, breaks.
+/// Rule that the head of a request, or the framing of its body, violates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// The syntax or the framing; a clause that says what.
+    /// The syntax or the framing is invalid, as described by a clause.
     #[error("{0}")]
     Malformed(&'static str),
-    /// Neither HTTP/1.0 nor HTTP/1.1.
+    /// The version is neither HTTP/1.0 nor HTTP/1.1.
     #[error("neither HTTP/1.0 nor HTTP/1.1")]
     Version,
     /// The target is not a URI.
@@ -29,10 +29,10 @@ pub enum Violation {
     /// The target is too long.
     #[error("its target is too long")]
     TargetTooLong,
-    /// Too many fields, one that is too long, or all together are.
+    /// There are too many header fields, or they are too long, singly or together.
     #[error("its header fields are too large")]
     FieldsTooLarge,
-    /// The field with the credentials is too long, and the server demands credentials.
+    /// The header field with the credentials is too long, and the server requires credentials.
     #[error("its credentials are too long")]
     CredentialsTooLarge,
 }

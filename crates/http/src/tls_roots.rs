@@ -1,4 +1,4 @@
-//! Certificates of servers that a client trusts. Does not connect.
+//! Trusted certificate authorities for outgoing connections. Does not connect.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,11 +8,10 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
-/// Returns the settings of a client that trusts the certificates in the file `ca`, or the system's where
-/// there is no file.
+/// Returns client settings that trust the certificates in the file `ca`, or the system's without a file.
 ///
 /// # Errors
-/// The file cannot be read, or the system has no certificates of authorities.
+/// When the file cannot be read, or the system has no certificate authorities.
 pub fn trusting(ca: Option<&Path>) -> Result<ClientConfig, String> {
     let roots = match ca {
         Some(ca) => roots_of(ca)?,
@@ -21,7 +20,7 @@ pub fn trusting(ca: Option<&Path>) -> Result<ClientConfig, String> {
     Ok(builder().with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Returns the settings of a client that reaches its servers in clear text only: it trusts no certificate.
+/// Returns client settings that trust no certificate, for unencrypted connections only.
 pub fn trusting_nobody() -> ClientConfig {
     builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth()
 }
@@ -29,17 +28,17 @@ pub fn trusting_nobody() -> ClientConfig {
 /// Reads the certificates of a PEM file.
 ///
 /// # Errors
-/// The file cannot be read, or is not PEM.
+/// When the file cannot be read, or is not PEM.
 pub fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let fault = |error: rustls::pki_types::pem::Error| format!("{}: {error}", file.display());
     let read = CertificateDer::pem_file_iter(file).map_err(fault)?;
     read.collect::<Result<_, _>>().map_err(fault)
 }
 
-/// Reads the certificates of a PEM file as roots of trust.
+/// Reads the certificates of a PEM file as trusted roots.
 ///
 /// # Errors
-/// The file cannot be read, or has no certificate.
+/// When the file cannot be read, or contains no certificate.
 pub fn roots_of(file: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file)? {
@@ -51,7 +50,7 @@ pub fn roots_of(file: &Path) -> Result<RootCertStore, String> {
     }
 }
 
-/// Builds settings of a client with ring as the provider and the default versions of TLS.
+/// Returns a builder of client settings with ring as the provider and the default TLS versions.
 pub fn builder() -> ConfigBuilder<ClientConfig, WantsVerifier> {
     ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

@@ -87,7 +87,7 @@ impl ThreadPool {
         Self::with_isa(n_threads, Isa::best())
     }
 
-    /// The same on a chosen ISA, for tests and benchmarks.
+    /// Creates a pool with a chosen ISA, for tests and benchmarks.
     pub fn with_isa(n_threads: usize, isa: Isa) -> Self {
         let n_workers = n_threads.max(1) - 1;
         let cores = affinity::Cores::allowed().logical;

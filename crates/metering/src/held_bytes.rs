@@ -1,10 +1,10 @@
-//! The bytes that a loaded model holds. Does not know models.
+//! Memory of a loaded model. Does not know models.
 
-/// Memory that a model holds.
+/// Bytes of memory that a model holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HeldBytes {
-    /// Its weights, as they are computed with: copied or mapped from a file.
+    /// Weights in the form used for computation: copied or mapped from a file.
     pub weights: u64,
-    /// All blocks of its keys and values, used or not.
+    /// All KV blocks, used or not.
     pub kv: u64,
 }

@@ -1,5 +1,5 @@
-//! What is counted of requests: entries of the ledger and their prices, metrics, reports of finished requests
-//! for logs and `/explain`. Does not know routes and generations.
+//! Accounting for requests: ledger entries and prices, metrics, and reports of finished requests for logs
+//! and `/explain`. Does not know routes and generations.
 #![forbid(unsafe_code)]
 
 mod held_bytes;

@@ -31,8 +31,8 @@ pub struct CarriedToken {
     /// Token of this step, an index into [`BatchInput::tokens`]; the id that stands there is not read.
     pub token_idx: u32,
     /// Index among the chosen tokens, in the order of that step's wanted logits. If that is
-    /// [`NO_TOKEN`](crate::backend::NO_TOKEN), any token may stand in its place: nobody reads what comes of
-    /// it.
+    /// [`NO_TOKEN`](crate::backend::NO_TOKEN), the row may compute any token, since its result is
+    /// not read.
     pub chosen_idx: u32,
 }
 

@@ -43,18 +43,18 @@ pub(crate) struct Wanted {
 pub(crate) struct WantedRows<'a> {
     pub(crate) batch: &'a ScheduledBatch,
     pub(crate) wanted: &'a [Wanted],
-    /// Sequences that fail.
+    /// Indices of sequences that fail.
     pub(crate) unknown: &'a [usize],
-    /// Whether the device has answered; one a row.
+    /// For each row, whether the device has sampled its token.
     pub(crate) on_device: &'a [bool],
 }
 
 /// The samplers and the answers that wait to be told in order. Buffers live from step to step.
 #[derive(Debug)]
 pub(crate) struct BatchSampler {
-    /// One a thread.
+    /// Samplers, one for each thread.
     samplers: Vec<Mutex<Sampler>>,
-    /// One a row of logits.
+    /// Slots for answers, one for each row of logits.
     slots: Vec<Mutex<Slot>>,
 }
 

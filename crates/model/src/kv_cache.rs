@@ -13,7 +13,7 @@ pub use crate::shapes::{KvDtype, KvShape, UnknownKvDtype};
 pub struct KvLayout {
     /// Blocks of 16 tokens. A block is a block of every layer.
     pub n_blocks: usize,
-    /// One a layer; `None` for a layer without keys and values of its own.
+    /// Shape of each layer's keys and values; `None` for a layer without its own.
     pub layers: Vec<Option<KvShape>>,
 }
 
@@ -25,7 +25,7 @@ impl KvLayout {
         Self { n_blocks, layers: layer.collect() }
     }
 
-    /// The same cache for these layers alone.
+    /// Restricts the cache to these layers.
     #[must_use]
     pub fn of_layers(mut self, layers: &Range<usize>) -> Self {
         let others = self.layers.iter_mut().enumerate().filter(|(layer_idx, _)| !layers.contains(layer_idx));

@@ -28,7 +28,7 @@ pub(crate) fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// The same with objects in place of the words; `None` where there are none outside of texts.
+/// Replaces the words by objects; `None` if there are no such words outside of strings.
 fn spelled_out(json: &[u8]) -> Option<Vec<u8>> {
     let mut spelled = Vec::with_capacity(json.len());
     let (mut rest, mut in_text, mut n_found) = (json, false, 0);

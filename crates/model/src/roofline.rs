@@ -15,7 +15,7 @@ use crate::tensor_role::TensorRole;
 pub struct HeldTensor {
     /// Role in the forward pass.
     pub role: TensorRole,
-    /// Its format.
+    /// Format in which the tensor is held.
     pub format: Format,
     /// Elements.
     pub n_elements: usize,

@@ -11,7 +11,7 @@ pub use crate::shapes::StateLayerShape;
 pub struct StateLayout {
     /// Slots, each of which holds the state of one sequence in every layer.
     pub n_slots: usize,
-    /// One a layer; `None` for a layer without a state.
+    /// Shape of each layer's state; `None` for a layer without one.
     pub layers: Vec<Option<StateLayerShape>>,
 }
 
@@ -22,7 +22,7 @@ impl StateLayout {
         Self { n_slots: if config.is_recurrent() { n_slots } else { 0 }, layers }
     }
 
-    /// The same states for these layers alone.
+    /// Restricts the states to these layers.
     #[must_use]
     pub fn of_layers(mut self, layers: &Range<usize>) -> Self {
         let others = self.layers.iter_mut().enumerate().filter(|(layer_idx, _)| !layers.contains(layer_idx));

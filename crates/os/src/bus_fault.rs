@@ -77,7 +77,7 @@ mod unix {
 
     /// The list that the handler walks.
     static REGIONS: AtomicPtr<Region> = AtomicPtr::new(ptr::null_mut());
-    /// Lock of whoever changes the list.
+    /// Lock for changes of the list.
     static CHANGING: Mutex<()> = Mutex::new(());
     /// The handler that was there before: that of the standard library, which looks for overflown stacks.
     static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();

@@ -44,12 +44,12 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// Length and times of a file when it is opened; a file that was written to since has another stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStamp {
-    /// Its length.
+    /// Length of the file in bytes.
     pub n_bytes: u64,
     /// Time at which its content changed last, in nanoseconds since 1970. Programs that copy files may set it
     /// back.
     pub modified_ns: i128,
-    /// Time at which anything about it changed last, where the system tells: nobody can set that back.
+    /// Time of the last change of the file or its metadata, if the system has it; programs cannot set it.
     pub changed_ns: i128,
 }
 

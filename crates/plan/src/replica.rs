@@ -58,7 +58,7 @@ pub struct Batching {
     pub speculation: Option<Speculation>,
 }
 
-/// Times that must be met by 99 of 100 requests, or gaps.
+/// Times that 99 of 100 requests, or gaps between tokens, must meet.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Targets {
     /// Seconds to the first token.

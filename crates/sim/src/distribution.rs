@@ -22,19 +22,19 @@ pub enum Distribution {
     },
     /// Exponential.
     Exponential {
-        /// Its mean.
+        /// Mean of the distribution.
         mean: f64,
     },
     /// Gamma, by mean and coefficient of variation; 1 is exponential, more is burstier.
     Gamma {
-        /// Its mean.
+        /// Mean of the distribution.
         mean: f64,
         /// Standard deviation in parts of the mean.
         cv: f64,
     },
     /// Log-normal, by its median and the standard deviation of the logarithm.
     LogNormal {
-        /// Its median.
+        /// Median of the distribution.
         median: f64,
         /// Standard deviation of the natural logarithm.
         sigma: f64,

@@ -10,7 +10,7 @@ pub enum SimError {
     Setting {
         /// Name of the setting.
         field: &'static str,
-        /// Its fault.
+        /// Fault of the setting.
         problem: String,
     },
     /// A line of a trace or a recording that cannot be read.
@@ -18,7 +18,7 @@ pub enum SimError {
     Line {
         /// Number of the line, from 1.
         line: u64,
-        /// Its fault.
+        /// Fault of the line.
         problem: String,
     },
     /// A file without any request.

@@ -96,7 +96,7 @@ pub struct ReplicaSample {
     pub n_waiting: u32,
     /// KV blocks that sequences hold.
     pub used_blocks: u32,
-    /// KV blocks that nobody holds and whose content can be found.
+    /// KV blocks that no sequence holds and whose content can be found.
     pub cached_blocks: u32,
     /// KV blocks in all.
     pub total_blocks: u32,
@@ -137,7 +137,7 @@ pub struct Totals {
     pub end_ns: u64,
 }
 
-/// Receiver of what happens in a run. Each method has an empty default body.
+/// Receiver of the events of a run. Each method has an empty default body.
 pub trait Observer {
     /// A client sends a request for the first time.
     fn sent(&mut self, _number: u64, _timed: &TimedRequest) {}
@@ -149,7 +149,7 @@ pub trait Observer {
     fn gap(&mut self, _gap: Nanos) {}
     /// The gateway has let a request in: limits and gate have been charged.
     fn admitted(&mut self, _number: u64, _tenant: u32, _at: Timestamp) {}
-    /// The gateway has given back what it charged for a request.
+    /// The gateway has returned the charge of a request.
     fn released(&mut self, _number: u64, _tenant: u32, _at: Timestamp) {}
     /// A request has ended.
     fn ended(&mut self, _outcome: &RequestOutcome) {}

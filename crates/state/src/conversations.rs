@@ -1,4 +1,4 @@
-//! Conversations: items in order, to which responses add theirs. Does not know how answers are generated.
+//! Conversations: ordered items, to which responses are added. Does not know how answers are generated.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use throng_store::{
 use crate::fault::{Missing, api_error};
 use crate::now_unix_s;
 
-/// Most items of a conversation that go into a prompt.
+/// Maximum number of items of a conversation in a prompt.
 const MAX_ITEMS: usize = 10_000;
-/// Most bytes of such items.
+/// Maximum bytes of the items of a conversation in a prompt.
 const MAX_BYTES: usize = 32 << 20;
 const ITEMS_PER_PAGE: usize = 500;
 
@@ -29,11 +29,11 @@ pub struct Conversations {
 /// A kept conversation.
 #[derive(Debug, Clone)]
 pub struct Conversation {
-    /// Its id.
+    /// Id of the conversation.
     pub id: String,
     /// Time of its creation.
     pub created_unix_s: u64,
-    /// Notes of its client.
+    /// Metadata from the client.
     pub metadata: Box<RawValue>,
 }
 
@@ -47,26 +47,26 @@ struct Body {
 pub struct ItemPage {
     /// The items.
     pub items: Vec<Item>,
-    /// Whether there are more.
+    /// Whether there are more items.
     pub has_more: bool,
 }
 
-/// Range of a list.
+/// Query of a page.
 #[derive(Debug, Clone)]
 pub struct PageQuery {
-    /// The page begins behind this item.
+    /// Id of the item after which the page begins.
     pub after: Option<String>,
-    /// Most items.
+    /// Maximum number of items.
     pub limit: usize,
-    /// Whether the newest come first.
+    /// Whether the newest items come first.
     pub is_descending: bool,
 }
 
 impl ItemPage {
-    /// The page of a list that is at hand as a whole.
+    /// Selects a page of a list that is in memory.
     ///
     /// # Errors
-    /// 404 for an item to begin behind that the list does not have.
+    /// 404 if the list does not have the item after which the page begins.
     pub fn of(mut items: Vec<Item>, range: &PageQuery) -> Result<Self, ApiError> {
         if range.is_descending {
             items.reverse();
@@ -92,7 +92,7 @@ impl Conversations {
         ObjectKey::new(tenant, ObjectKind::Conversation, id)
     }
 
-    /// The write that adds items to a conversation; those that it has already stay as they are.
+    /// Write that adds items to a conversation; items that it has already stay unchanged.
     pub(crate) fn appending<'i>(
         tenant: &str,
         id: &str,
@@ -106,10 +106,10 @@ impl Conversations {
         Ok(ObjectWrite::append(Self::key(tenant, id), items?))
     }
 
-    /// Makes a conversation with these items.
+    /// Creates a conversation with these items.
     ///
     /// # Errors
-    /// 503 where the store does not answer.
+    /// 503 when the store does not answer.
     pub async fn create(
         &self,
         tenant: &str,
@@ -136,20 +136,20 @@ impl Conversations {
         readable.ok_or_else(|| ApiError::conversation_not_found(id))
     }
 
-    /// A conversation.
+    /// Reads a conversation.
     ///
     /// # Errors
-    /// 404 for one that is not kept, 503 where the store does not answer.
+    /// 404 if it is not kept, 503 when the store does not answer.
     pub async fn get(&self, tenant: &str, id: &str) -> Result<Conversation, ApiError> {
         let (object, body) = self.object(tenant, id).await?;
         let created_unix_s = object.created_unix_s;
         Ok(Conversation { id: object.key.id, created_unix_s, metadata: body.metadata })
     }
 
-    /// Replaces what a client keeps with a conversation.
+    /// Replaces the client's metadata of a conversation.
     ///
     /// # Errors
-    /// 404 for one that is not kept, 503 where the store does not answer.
+    /// 404 if it is not kept, 503 when the store does not answer.
     pub async fn update(
         &self,
         tenant: &str,
@@ -174,16 +174,16 @@ impl Conversations {
     /// Deletes a conversation with its items.
     ///
     /// # Errors
-    /// 404 for one that is not kept, 503 where the store does not answer.
+    /// 404 if it is not kept, 503 when the store does not answer.
     pub async fn delete(&self, tenant: &str, id: &str) -> Result<(), ApiError> {
         let was_there = self.store.delete_object(&Self::key(tenant, id)).await.map_err(api_error)?;
         if was_there { Ok(()) } else { Err(ApiError::conversation_not_found(id)) }
     }
 
-    /// Adds items, and gives them with their ids.
+    /// Adds items, and returns them with their ids.
     ///
     /// # Errors
-    /// 404 for a conversation that is not kept, 503 where the store does not answer.
+    /// 404 if the conversation is not kept, 503 when the store does not answer.
     pub async fn add(&self, tenant: &str, id: &str, mut items: Vec<Item>) -> Result<Vec<Item>, ApiError> {
         name(&mut items);
         let append = Self::appending(tenant, id, items.iter())?;
@@ -194,10 +194,10 @@ impl Conversations {
         Ok(items)
     }
 
-    /// A page of items.
+    /// Reads a page of items.
     ///
     /// # Errors
-    /// 404 for what is not kept, 503 where the store does not answer.
+    /// 404 if the conversation or the item is not kept, 503 when the store does not answer.
     pub async fn items(&self, tenant: &str, id: &str, range: &PageQuery) -> Result<ItemPage, ApiError> {
         self.object(tenant, id).await?;
         let query = ItemQuery {
@@ -213,11 +213,10 @@ impl Conversations {
         Ok(ItemPage { items: items.collect(), has_more })
     }
 
-    /// All items, for a prompt.
+    /// Reads all items, for a prompt.
     ///
     /// # Errors
-    /// 404 for a conversation that is not kept, 400 for one that is too long, 503 where the store does not
-    /// answer.
+    /// 404 if the conversation is not kept, 400 if it is too long, 503 when the store does not answer.
     pub async fn all_items(
         &self,
         tenant: &str,
@@ -240,10 +239,10 @@ impl Conversations {
         }
     }
 
-    /// One item.
+    /// Reads one item.
     ///
     /// # Errors
-    /// 404 for what is not kept, 503 where the store does not answer.
+    /// 404 if the conversation or the item is not kept, 503 when the store does not answer.
     pub async fn item(&self, tenant: &str, id: &str, item_id: &str) -> Result<Item, ApiError> {
         self.object(tenant, id).await?;
         let found = self.store.item(&Self::key(tenant, id), item_id).await;
@@ -255,7 +254,7 @@ impl Conversations {
     /// Deletes one item.
     ///
     /// # Errors
-    /// 404 for what is not kept, 503 where the store does not answer.
+    /// 404 if the conversation or the item is not kept, 503 when the store does not answer.
     pub async fn delete_item(&self, tenant: &str, id: &str, item_id: &str) -> Result<Conversation, ApiError> {
         let conversation = self.get(tenant, id).await?;
         let was_there = self.store.delete_item(&Self::key(tenant, id), item_id).await.map_err(api_error)?;
@@ -270,7 +269,7 @@ fn missing(error: StoreError, what: Missing<'_>) -> ApiError {
     }
 }
 
-/// Gives items ids where they have none.
+/// Gives ids to items without one.
 fn name(items: &mut [Item]) {
     for item in items.iter_mut().filter(|item| item.id().is_empty()) {
         item.set_id(format!("{}_{}", item.prefix(), uuid::Uuid::new_v4().simple()));

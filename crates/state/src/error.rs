@@ -1,23 +1,23 @@
-//! Why what is kept cannot be read or changed, and how an API says so.
+//! Errors of kept objects, and their form in an API.
 
 use throng_api::ApiError;
 use throng_store::StoreError;
 
-/// Why what is kept cannot be read or changed.
+/// Reason why a kept object cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// There is no such thing, or it is another tenant's.
+    /// There is no such object, or it is another tenant's.
     #[error("No {what} found with id '{id}'")]
     NotFound {
-        /// Its name in a sentence, like `file`.
+        /// Kind of the object in a sentence, like `file`.
         what: &'static str,
-        /// The id that was asked for.
+        /// Requested id.
         id: String,
     },
-    /// The request cannot be done as it is.
+    /// The request is invalid.
     #[error(transparent)]
     Refused(ApiError),
-    /// The body of an object is not what this version writes.
+    /// The body of an object is not in the format of this version.
     #[error("what is kept under {0} cannot be read")]
     Unreadable(String),
     /// The database refuses or fails.
@@ -32,7 +32,7 @@ impl From<ApiError> for StateError {
 }
 
 impl StateError {
-    /// The error as clients see it. What the database says of itself stays inside.
+    /// Error for the client, without the database's message.
     pub fn to_api(self, retry_after_s: u32) -> ApiError {
         match self {
             Self::NotFound { what, id } => ApiError::object_not_found(what, &id),

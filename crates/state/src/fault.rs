@@ -1,14 +1,14 @@
-//! What a client is told of a store's errors.
+//! Translates errors of a store into errors for clients.
 
 use throng_api::ApiError;
 use throng_store::StoreError;
 
 use crate::error::StateError;
 
-/// Seconds after which a store may answer again.
+/// Seconds after which a client may retry.
 const RETRY_AFTER_S: u32 = 2;
 
-/// The client's error for a store's error.
+/// Error for the client from a store's error.
 pub(crate) fn api_error(error: StoreError) -> ApiError {
     if !matches!(error, StoreError::Full) {
         tracing::warn!(%error, "the store of objects failed");
@@ -16,7 +16,7 @@ pub(crate) fn api_error(error: StoreError) -> ApiError {
     StateError::from(error).to_api(RETRY_AFTER_S)
 }
 
-/// Something that is not kept for a tenant.
+/// An object that is not kept for a tenant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Missing<'a> {
     Response(&'a str),

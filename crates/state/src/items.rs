@@ -7,9 +7,9 @@ use throng_store::{ItemAfter, ItemQuery, ObjectKey, StoredItem};
 use crate::error::StateError;
 use crate::tenant::TenantState;
 
-/// Chunks that are read at a time.
+/// Number of chunks that are read at a time.
 const N_CHUNKS: usize = 2;
-/// Results that are read at a time.
+/// Number of results that are read at a time.
 const N_RESULTS: usize = 100;
 
 /// Items of an object, in order.

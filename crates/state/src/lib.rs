@@ -1,5 +1,5 @@
-//! What a server remembers between requests, over the kept objects of `throng_store`. What has to be
-//! generated is asked for through traits that the gateway implements. Does not know HTTP and sockets.
+//! State of a server between requests, in the objects of `throng_store`. Generation is requested through
+//! traits that the gateway implements. Does not know HTTP and sockets.
 #![forbid(unsafe_code)]
 
 pub mod batches;

@@ -1,4 +1,4 @@
-//! The result of a line as it is kept, and as the lines of both APIs say it.
+//! The stored result of a line, and its form in both APIs.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -8,45 +8,45 @@ use throng_store::{ItemAfter, ItemQuery, MAX_PAGE_ENTRIES, NewItem, ObjectKind, 
 use crate::error::StateError;
 use crate::tenant::TenantState;
 
-/// Choice of the results of a batch that a file shows.
+/// Part of a batch's results that a file shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResultPart {
-    /// Answers.
+    /// Lines with an answer.
     Output,
-    /// Lines without one.
+    /// Lines without an answer.
     Errors,
 }
 
-/// The results that are a file's content.
+/// Results that are a file's content.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ResultsOf {
     /// Id of the batch.
     pub batch: String,
-    /// Choice of its results.
+    /// Part of its results.
     pub part: ResultPart,
 }
 
-/// How a line ended.
+/// Outcome of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// With an answer.
+    /// The line has an answer.
     Succeeded,
-    /// With an error.
+    /// The line has an error.
     Errored,
-    /// The batch was cancelled before.
+    /// The batch was cancelled before the line was answered.
     Cancelled,
-    /// The batch expired before.
+    /// The batch expired before the line was answered.
     Expired,
 }
 
 /// The result of a line, without its body.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ResultLine {
-    /// The client's id of the line, where it has one.
+    /// The client's id of the line, if it has one.
     pub custom_id: Option<String>,
-    /// How it ended.
+    /// Outcome of the line.
     pub outcome: Outcome,
     /// HTTP status of the answer; 0 if there was no request.
     pub status: u16,
@@ -61,7 +61,7 @@ impl ResultLine {
         Self { custom_id: Some(custom_id), outcome, status, request_id }
     }
 
-    /// The item that keeps the result of the line of this number, with the answer's body.
+    /// Item for the result of line `number`, with the answer's body.
     pub(crate) fn item(&self, number: u64, body: &[u8]) -> Result<NewItem, StateError> {
         let mut bytes =
             serde_json::to_vec(self).map_err(|_| StateError::Unreadable(self.request_id.clone()))?;
@@ -70,7 +70,7 @@ impl ResultLine {
         Ok(NewItem { id: number.to_string(), body: bytes })
     }
 
-    /// Reads an item: the result and the answer's body.
+    /// Parses an item into the result and the answer's body.
     pub(crate) fn read(item: &StoredItem) -> Option<(Self, &[u8])> {
         let end = item.body.iter().position(|&byte| byte == b'\n')?;
         let line = serde_json::from_slice(&item.body[..end]).ok()?;
@@ -151,12 +151,12 @@ fn with_end(mut line: Vec<u8>) -> Vec<u8> {
     line
 }
 
-/// Bytes of the result's line in its file, and which file that is.
+/// Bytes of the result's line in its file, and the part that it belongs to.
 pub(crate) fn openai_bytes(line: &ResultLine, body: &[u8]) -> (Option<ResultPart>, u64) {
     (line.part(), openai_result(line, body).len() as u64)
 }
 
-/// The line of a file of results; none if the item belongs to another one.
+/// Line of a file of results; `None` if the item belongs to another file.
 pub(crate) fn openai_line(results: &ResultsOf, item: &StoredItem) -> Option<Vec<u8>> {
     let (line, body) = ResultLine::read(item)?;
     (line.part() == Some(results.part)).then(|| openai_result(&line, body))

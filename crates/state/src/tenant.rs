@@ -1,4 +1,4 @@
-//! The kept objects of one tenant: every key is made here, so that no id is looked up without its tenant.
+//! Kept objects of one tenant. All keys are made here, so that no id is looked up without its tenant.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use throng_store::{
 
 use crate::error::StateError;
 
-/// Objects of a tenant in a database, and how much it may have.
+/// Objects of a tenant in a database, with its quota.
 #[derive(Debug, Clone)]
 pub struct TenantState {
     store: Arc<dyn Store>,
@@ -22,19 +22,19 @@ pub struct TenantState {
 pub struct Page<T> {
     /// Entries of the page.
     pub data: Vec<T>,
-    /// Whether there is more after it.
+    /// Whether entries follow after the page.
     pub has_more: bool,
 }
 
 impl<T> Page<T> {
-    /// Keeps what `read` makes of each entry.
+    /// Maps each entry with `read`, and drops those without a result.
     pub fn filter_map<U>(self, read: impl FnMut(T) -> Option<U>) -> Page<U> {
         Page { data: self.data.into_iter().filter_map(read).collect(), has_more: self.has_more }
     }
 }
 
 impl TenantState {
-    /// Opens the objects of `tenant`, whose name says what it is (project, key, token).
+    /// Creates the access to the objects of `tenant`, whose name contains its kind (project, key, token).
     pub fn new(store: Arc<dyn Store>, tenant: Arc<str>, quota: Quota) -> Self {
         Self { store, tenant, quota, retention_s: None }
     }
@@ -45,12 +45,12 @@ impl TenantState {
         Self { retention_s, ..self }
     }
 
-    /// How long new objects are kept.
+    /// Seconds for which new objects are kept.
     pub fn retention_s(&self) -> Option<u64> {
         self.retention_s
     }
 
-    /// When an object that is made at this time expires.
+    /// Time at which an object created at this time expires.
     pub fn expiry(&self, created_unix_s: u64) -> Option<u64> {
         self.retention_s.map(|seconds| created_unix_s.saturating_add(seconds))
     }
@@ -60,25 +60,25 @@ impl TenantState {
         &self.store
     }
 
-    /// The tenant's name.
+    /// Name of the tenant.
     pub fn tenant(&self) -> &str {
         &self.tenant
     }
 
-    /// How much the tenant may have.
+    /// Quota of the tenant.
     pub fn quota(&self) -> Quota {
         self.quota
     }
 
-    /// Names an object of the tenant.
+    /// Key of an object of the tenant.
     pub fn key(&self, kind: ObjectKind, id: &str) -> ObjectKey {
         ObjectKey::new(&*self.tenant, kind, id)
     }
 
-    /// Reads an object, which errors name as `what`.
+    /// Reads an object, which errors call `what`.
     ///
     /// # Errors
-    /// [`StateError::NotFound`], and what the database says.
+    /// [`StateError::NotFound`], and errors of the database.
     pub async fn object(
         &self,
         kind: ObjectKind,
@@ -89,10 +89,10 @@ impl TenantState {
         found.ok_or_else(|| StateError::NotFound { what, id: id.to_owned() })
     }
 
-    /// Reads a page of objects of a kind, with a parent and after an id where they are given.
+    /// Reads a page of objects of a kind, with the parent and after the id that are given.
     ///
     /// # Errors
-    /// [`StateError::NotFound`] for an unknown id, which errors name as `what`; what the database says.
+    /// [`StateError::NotFound`] for an unknown id, which errors call `what`; errors of the database.
     pub async fn page(
         &self,
         kind: ObjectKind,

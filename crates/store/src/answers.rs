@@ -1,9 +1,9 @@
-//! Answers that are kept under a key which a client has chosen (`Idempotency-Key`), so that a request which
-//! is sent again is answered with the same bytes. Does not know HTTP.
+//! Answers stored under the client's `Idempotency-Key`, so that a repeated request gets the same bytes.
+//! Does not know HTTP.
 
-/// Most answers that are kept for a tenant, those on their way included.
+/// Maximum number of stored answers of a tenant, including those still being generated.
 pub const MAX_ANSWERS: u64 = 10_000;
-/// Most bytes of a tenant's answers: past it the oldest go.
+/// Maximum bytes of a tenant's answers; beyond it, the oldest are deleted.
 pub const MAX_ANSWER_BYTES: u64 = 256 << 20;
 
 /// A claim to answer a request.
@@ -11,45 +11,45 @@ pub const MAX_ANSWER_BYTES: u64 = 256 << 20;
 pub struct AnswerClaim {
     /// Tenant of the request.
     pub tenant: String,
-    /// The client's key, unique within the tenant.
+    /// Idempotency key of the client, unique within the tenant.
     pub key: String,
-    /// A digest of the request: another request cannot have the same key.
+    /// Digest of the request: another request must not use the same key.
     pub request: String,
-    /// Name of the claim's owner, another one for each attempt.
+    /// Name of the claim's owner, unique for each attempt.
     pub owner: String,
-    /// Time at which the answer may be forgotten, in seconds since the epoch.
+    /// Expiry of the answer, in seconds since the epoch.
     pub expires_unix_s: u64,
 }
 
-/// A sign of life of whoever has a claim. It changes while the owner lives.
+/// Heartbeat of a claim's owner, which changes as long as the owner runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimBeat {
-    /// The owner.
+    /// Name of the owner.
     pub owner: String,
-    /// Goes up.
+    /// Counter that the owner increments.
     pub beat: u64,
 }
 
 /// Outcome of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claimed {
-    /// The caller has the claim, and nobody else.
+    /// The caller has the claim, exclusively.
     Granted,
-    /// Somebody else has it.
+    /// Another owner has the claim.
     Taken(ClaimBeat),
-    /// Another request has the key.
+    /// Another request has used the key.
     OtherRequest,
-    /// The request was answered.
+    /// The request has been answered before.
     Answered(KeptAnswer),
-    /// The tenant has as many claims as may be.
+    /// The tenant has the maximum number of answers, all of them still being generated.
     Full,
 }
 
-/// An answer.
+/// A stored answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptAnswer {
-    /// Its type.
+    /// Media type.
     pub content_type: String,
-    /// All of it.
+    /// Whole body.
     pub body: Vec<u8>,
 }

@@ -1,25 +1,24 @@
-//! The audit of residency rules, as data: where requests that are bound to regions went. Does not know
-//! databases.
+//! The audit of residency rules, as data: where region-bound requests were sent. Does not know databases.
 
-/// Most lines of one answer.
+/// Maximum number of lines in a query's result.
 pub const MAX_AUDIT_LINES: usize = 1_000;
 
-/// Event of a line of the audit.
+/// Event in a line of the audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuditEvent {
     /// A request was sent to a replica.
     Placed,
-    /// A request could be sent nowhere.
+    /// No replica in a permitted region accepted a request.
     Refused,
-    /// A gateway has started with this rule.
+    /// A gateway started with this rule.
     Rule,
 }
 
 impl AuditEvent {
-    /// All of them.
+    /// All events.
     pub const ALL: [Self; 3] = [Self::Placed, Self::Refused, Self::Rule];
 
-    /// Its name.
+    /// Name of the event.
     pub fn name(self) -> &'static str {
         match self {
             Self::Placed => "placed",
@@ -29,42 +28,42 @@ impl AuditEvent {
     }
 }
 
-/// A line of the audit. Names that do not exist are empty.
+/// A line of the audit. Absent names are empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditLine {
-    /// Its name, different from those of all other lines: a line that is written again changes nothing.
+    /// Unique id of the line: writing a line twice changes nothing.
     pub id: String,
     /// Time of the event, in milliseconds since the epoch.
     pub at_unix_ms: u64,
-    /// Kind of the error.
+    /// Event.
     pub event: AuditEvent,
-    /// The request's id, as its answer shows it.
+    /// Id of the request, as in its response.
     pub request_id: String,
-    /// The organisation's name; `none` for clients without one, `*` for the rule of all others.
+    /// Name of the organisation; `none` for clients without one, `*` for the rule of all others.
     pub organisation: String,
-    /// The model that it is for.
+    /// Model of the request.
     pub model: String,
-    /// The only regions that it may go to, separated by commas.
+    /// Regions that the request is restricted to, separated by commas.
     pub permitted: String,
-    /// The replica that it was sent to.
+    /// Replica that the request was sent to.
     pub replica: String,
     /// Region of that replica.
     pub region: String,
-    /// Reason why it was refused.
+    /// Reason for the refusal.
     pub reason: String,
 }
 
-/// A question about the audit: lines in the order in which they were written.
+/// A query for lines of the audit, in the order in which they were written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditQuery {
     /// First millisecond.
     pub start_unix_ms: u64,
     /// Millisecond after the last.
     pub end_unix_ms: u64,
-    /// Organisation whose lines are wanted; when absent, all.
+    /// Organisation of the lines; `None`: all.
     pub organisation: Option<String>,
-    /// Number of a line after which the wanted ones were written.
+    /// Number of the last line of the previous page; 0 for the first page.
     pub after: u64,
-    /// Most lines, up to [`MAX_AUDIT_LINES`].
+    /// Maximum number of lines, up to [`MAX_AUDIT_LINES`].
     pub limit: usize,
 }

@@ -1,15 +1,15 @@
-//! Bounds of what is written to a database, whoever says it: the longest texts, the characters that every
-//! database takes, the largest numbers. Does not know SQL.
+//! Bounds on data written to a database: lengths and characters of texts, sizes of numbers. Does not know
+//! SQL.
 
 use std::borrow::Cow;
 
-/// Longest text of an entry of the ledger or of a line of the audit in bytes; longer ones are cut.
+/// Maximum bytes of a text in a ledger entry or an audit line; longer texts are truncated.
 pub const MAX_TEXT_BYTES: usize = 512;
-/// Most tokens of each kind in one entry of the ledger: what is more cannot be.
+/// Maximum tokens of each kind in a ledger entry; larger counts cannot be real.
 pub const MAX_ENTRY_TOKENS: u64 = 1 << 40;
 
-/// The text as databases take it: without control characters, among which PostgreSQL refuses NUL, and not
-/// longer than `max_bytes`.
+/// The text in a form that all databases accept: without control characters (PostgreSQL refuses NUL), and
+/// at most `max_bytes` long.
 pub fn bounded_text(text: &str, max_bytes: usize) -> Cow<'_, str> {
     let has_control = text.chars().any(char::is_control);
     if !has_control && text.len() <= max_bytes {
@@ -26,7 +26,7 @@ pub fn bounded_text(text: &str, max_bytes: usize) -> Cow<'_, str> {
     Cow::Owned(bounded)
 }
 
-/// Converts a number to the signed type of databases; saturates.
+/// Converts a number to the signed type of databases, saturating.
 pub(crate) fn as_i64(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

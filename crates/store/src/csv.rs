@@ -1,9 +1,9 @@
-//! Comma-separated values as RFC 4180 has them.
+//! Comma-separated values as in RFC 4180.
 
 use std::borrow::Cow;
 
-/// A field: quoted where it needs to be. What a spreadsheet would take for a formula gets an apostrophe in
-/// front, because users name themselves.
+/// A field, quoted if necessary. Text that a spreadsheet would treat as a formula is prefixed with an
+/// apostrophe, because users choose their own names.
 pub fn csv_field(text: &str) -> Cow<'_, str> {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if !is_formula && !text.contains([',', '"', '\n', '\r']) {

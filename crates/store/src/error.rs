@@ -1,16 +1,16 @@
-//! Why a database cannot be used or a change is refused. No message has a secret in it.
+//! Errors of databases and refused changes. No message contains a secret.
 
 use std::path::PathBuf;
 
-/// Reason why a database cannot be used or a change is refused.
+/// Error of a database, or reason why a change is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A database of a kind that this build does not know.
+    /// The kind of database is not supported by this build.
     #[error(
         "cannot use a database at {scheme}: use PATH, sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE"
     )]
     UnsupportedDatabase {
-        /// The part of the URL before the colon.
+        /// Scheme of the URL.
         scheme: String,
     },
     /// The path of the database is empty.
@@ -22,43 +22,43 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// The file cannot be made.
+    /// The file cannot be created.
     #[error("cannot make the database {}: {source}", path.display())]
     Create {
         /// The file.
         path: PathBuf,
-        /// Error of the system.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A database of another program.
+    /// The database belongs to another program.
     #[error("{place} is a database of another program")]
     Foreign {
         /// The database.
         place: String,
     },
-    /// A newer version of Throng has written the database.
+    /// The database was written by a newer version of Throng.
     #[error("{place} has schema version {found}, but this version of Throng knows {known} at most")]
     NewerSchema {
         /// The database.
         place: String,
-        /// Its version.
+        /// Schema version of the database.
         found: i64,
-        /// The newest version that is known.
+        /// Newest schema version that this build supports.
         known: i64,
     },
-    /// The URL of a database server cannot be read.
+    /// The URL of a database server is invalid.
     #[error("the URL of the database is not like postgres://USER:PASSWORD@HOST/DATABASE")]
     BadUrl,
     /// The database does not answer.
     #[error("the database does not answer")]
     NoAnswer,
-    /// The database has backups of its own.
+    /// Backups of this kind of database are made with its own tools.
     #[error("copy a PostgreSQL database with pg_dump")]
     NoBackup,
     /// The database is damaged.
     #[error("the database is damaged: {0}")]
     Damaged(String),
-    /// The target of a backup is there already.
+    /// The target of a backup already exists.
     #[error("{} exists already; a backup does not overwrite", path.display())]
     BackupExists {
         /// The target.
@@ -73,36 +73,36 @@ pub enum StoreError {
     /// Several keys begin with this prefix.
     #[error("several API keys have the prefix {0:?}: name the key by its id")]
     AmbiguousKey(String),
-    /// A name, an expiry or a list is out of its range.
+    /// A name, an expiry or a list is invalid.
     #[error("{field} must be {expected}")]
     Invalid {
-        /// The executor.
+        /// Name of the field.
         field: &'static str,
         /// Expected value.
         expected: &'static str,
     },
-    /// There are as many keys as a server holds in memory.
+    /// The database has the maximum number of keys, which servers hold in memory.
     #[error("the database has {0} API keys, as many as it may have")]
     TooManyKeys(usize),
-    /// An answer has more rows than are read at once.
+    /// A result has more rows than a query may return.
     #[error("the answer has more than {0} rows: ask for a shorter time or for wider buckets")]
     TooManyRows(usize),
-    /// An object is there already, or has another version than the one that was to be replaced.
+    /// An object already exists, or has another version than the one to replace.
     #[error("the object has changed meanwhile")]
     Conflict,
-    /// There is no such object or item.
+    /// The object or item does not exist.
     #[error("there is no such object")]
     UnknownObject,
-    /// Another process does the work of an object.
+    /// Another process has the lease of an object.
     #[error("another process has taken the object over")]
     LeaseLost,
-    /// A tenant has as many objects or bytes as it may have.
+    /// The tenant has reached its quota of objects or bytes.
     #[error("the tenant has as many objects or bytes as it may have")]
     Full,
-    /// The system has no random numbers.
+    /// The operating system returned no random numbers.
     #[error("the system gives no random numbers: {0}")]
     Random(getrandom::Error),
-    /// The database cannot take an entry of the ledger or a line of the audit.
+    /// The database rejects a ledger entry or an audit line as invalid.
     #[error("the database refuses an entry: {0}")]
     Refused(sqlx::Error),
     /// The database failed.

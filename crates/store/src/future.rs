@@ -1,4 +1,4 @@
-//! What the methods of databases return.
+//! The return type of database methods.
 
 use futures_util::future::BoxFuture;
 

@@ -1,4 +1,4 @@
-//! API keys as data: what is stored of a key, and how a new one is made. Does not know databases.
+//! API keys as data: the stored form of a key, and the creation of keys. Does not know databases.
 
 use std::fmt;
 use std::hint::black_box;
@@ -8,12 +8,13 @@ use sha2::{Digest, Sha256};
 use crate::error::StoreError;
 use crate::limits::{LimitChange, Limits};
 
-/// The SHA-256 digest of a key. Keys have 256 random bits, so that a digest cannot be searched for its key.
+/// SHA-256 digest of a key. Keys have 256 random bits, so a key cannot be found from its digest.
 pub type KeyDigest = [u8; 32];
 
 /// Prefix of keys.
 const LABEL: &str = "sk-";
-/// Hexadecimal digits of a key that are shown, so that its owner knows it again; 224 random bits stay secret.
+/// Number of a key's hexadecimal digits that are shown, so that its owner recognizes it; 224 random bits
+/// stay secret.
 const N_SHOWN_DIGITS: usize = 8;
 
 /// The digest of a key as clients send it.
@@ -21,55 +22,55 @@ pub fn digest_of(key: &[u8]) -> KeyDigest {
     Sha256::digest(key).into()
 }
 
-/// A stored key; the key itself is not in it.
+/// A stored key, without the secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiKey {
-    /// Its name for programs: `key_…`.
+    /// Id: `key_…`.
     pub id: String,
-    /// Its first characters.
+    /// First characters of the key.
     pub prefix: String,
-    /// Its name for people; may be empty.
+    /// Name for people; may be empty.
     pub name: String,
-    /// The organisation's name.
+    /// Name of the organisation.
     pub organisation: String,
-    /// The organisation's id: `org_…`.
+    /// Id of the organisation: `org_…`.
     pub organisation_id: String,
-    /// The project's name; unique within the organisation.
+    /// Name of the project; unique within the organisation.
     pub project: String,
-    /// The project's id: `proj_…`.
+    /// Id of the project: `proj_…`.
     pub project_id: String,
-    /// The digest of the key.
+    /// Digest of the key.
     pub digest: KeyDigest,
-    /// Time at which it was made, in seconds since the epoch.
+    /// Creation time, in seconds since the epoch.
     pub created_unix_s: u64,
-    /// Time from which on it is refused.
+    /// Expiry, in seconds since the epoch.
     pub expires_unix_s: Option<u64>,
-    /// Time at which it was revoked.
+    /// Time of the revocation, in seconds since the epoch.
     pub revoked_unix_s: Option<u64>,
-    /// The models that it may use; all when absent.
+    /// Models that the key may use; `None`: all.
     pub models: Option<Vec<String>>,
-    /// Amounts that it may use.
+    /// Limits of the key.
     pub limits: Limits,
-    /// Amounts that all keys of its project may use.
+    /// Limits that all keys of the project share.
     pub project_limits: Limits,
-    /// Amounts that all projects of its organisation may use.
+    /// Limits that all projects of the organisation share.
     pub organisation_limits: Limits,
-    /// Amounts that each user of its project may use.
+    /// Limits of each user of the project.
     pub user_limits: Limits,
 }
 
 impl ApiKey {
-    /// Whether it was revoked.
+    /// Whether the key was revoked.
     pub fn is_revoked(&self) -> bool {
         self.revoked_unix_s.is_some()
     }
 
-    /// Whether it has expired at this time.
+    /// Whether the key has expired at this time.
     pub fn is_expired(&self, now_unix_s: u64) -> bool {
         self.expires_unix_s.is_some_and(|expires| now_unix_s >= expires)
     }
 
-    /// Compares digests in a time that does not tell where they differ.
+    /// Compares digests in constant time.
     pub fn has_digest(&self, digest: &KeyDigest) -> bool {
         self.digest.iter().zip(digest).fold(0, |acc, (a, b)| black_box(acc | (a ^ b))) == 0
     }
@@ -78,43 +79,43 @@ impl ApiKey {
 /// All keys at one revision of the database.
 #[derive(Debug, Clone, Default)]
 pub struct KeyTable {
-    /// Rises with each change.
+    /// Revision, which rises with each change.
     pub revision: i64,
-    /// The keys in the order in which they were made.
+    /// Keys in order of creation.
     pub keys: Vec<ApiKey>,
 }
 
 /// Properties of a new key.
 #[derive(Debug, Clone, Default)]
 pub struct NewKey {
-    /// The organisation's name; made when it is new.
+    /// Name of the organisation; created if it is new.
     pub organisation: String,
-    /// The project's name; made when it is new.
+    /// Name of the project; created if it is new.
     pub project: String,
-    /// A name for people; may be empty.
+    /// Name for people; may be empty.
     pub name: String,
-    /// Time from which on it is refused.
+    /// Expiry, in seconds since the epoch.
     pub expires_unix_s: Option<u64>,
-    /// The models that it may use; all when absent.
+    /// Models that the key may use; `None`: all.
     pub models: Option<Vec<String>>,
-    /// Amounts that it may use.
+    /// Limits of the key.
     pub limits: Limits,
 }
 
-/// Changes of a key; a property that is absent stays, and an inner `None` takes a restriction away.
+/// Changes of a key. `None` leaves a property unchanged; an inner `None` removes a restriction.
 #[derive(Debug, Clone, Default)]
 #[allow(clippy::option_option, reason = "a change to nothing differs from no change")]
 pub struct KeyChange {
-    /// Time from which on it is refused.
+    /// Expiry, in seconds since the epoch.
     pub expires_unix_s: Option<Option<u64>>,
-    /// The models that it may use.
+    /// Models that the key may use.
     pub models: Option<Option<Vec<String>>>,
-    /// Amounts that it may use.
+    /// Changes of the key's limits.
     pub limits: LimitChange,
 }
 
 impl KeyChange {
-    /// The key as it is after the change.
+    /// Applies the changes to a key.
     pub(crate) fn apply(self, key: &mut ApiKey) {
         key.expires_unix_s = self.expires_unix_s.unwrap_or(key.expires_unix_s);
         key.models = self.models.unwrap_or_else(|| key.models.take());
@@ -122,10 +123,10 @@ impl KeyChange {
     }
 }
 
-/// A new key: what is stored of it, and the key itself, which is nowhere else.
+/// A new key with its secret, which is not stored anywhere.
 #[derive(Clone)]
 pub struct CreatedKey {
-    /// Key as it is stored.
+    /// Stored form of the key.
     pub key: ApiKey,
     secret: String,
 }
@@ -147,7 +148,7 @@ impl fmt::Debug for CreatedKey {
     }
 }
 
-/// A new random key.
+/// Creates a new random key.
 ///
 /// # Errors
 /// When the system has no random numbers.
@@ -160,7 +161,7 @@ pub(crate) fn prefix_of(secret: &str) -> String {
     secret.chars().take(LABEL.len() + N_SHOWN_DIGITS).collect()
 }
 
-/// A new random id that begins with `kind`.
+/// Creates a new random id that starts with `kind`.
 ///
 /// # Errors
 /// When the system has no random numbers.

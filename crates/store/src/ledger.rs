@@ -1,32 +1,32 @@
-//! What requests used, as data: entries of the ledger, and questions about them. Does not know databases.
+//! Usage of requests, as data: entries of the ledger, and queries about them. Does not know databases.
 
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::bounded_text;
 use crate::money::{Cost, Prices};
 
-/// Most buckets of time that one question covers.
+/// Maximum number of time buckets in a query.
 pub const MAX_USAGE_ROWS: usize = 100_000;
 
-/// End of a request; worse ends come later.
+/// End of a request; worse ends have higher values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// The model ended all answers.
     #[default]
     Stop,
-    /// An answer has as many tokens as it may have.
+    /// An answer reached its output token limit.
     Length,
-    /// Its client went away, or it was cut.
+    /// The client disconnected, or the answer was cut.
     Abort,
     /// The request failed.
     Error,
-    /// The server ended while it ran.
+    /// The server ended while the request was running.
     Interrupted,
 }
 
 impl Outcome {
-    /// Its name.
+    /// Name of the outcome.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stop => "stop",
@@ -38,46 +38,46 @@ impl Outcome {
     }
 }
 
-/// Usage of one request. Names that do not exist are empty.
+/// Usage of one request. Absent names are empty.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerEntry {
-    /// Its name, different from those of all other entries: an entry that is written again changes nothing.
+    /// Unique id of the entry: writing an entry twice changes nothing.
     pub id: String,
-    /// The request's id, as its answer shows it.
+    /// Id of the request, as in its response.
     pub request_id: String,
-    /// Time of its end, in seconds since the epoch; of an interrupted one, of its beginning.
+    /// End of the request, in seconds since the epoch; for an interrupted one, its start.
     pub at_unix_s: u64,
-    /// The organisation's id.
+    /// Id of the organisation.
     pub organisation_id: String,
-    /// The project's id.
+    /// Id of the project.
     pub project_id: String,
-    /// The key's id; of a key of the configuration, the name that logs show.
+    /// Id of the key; for a key of the configuration, its name in logs.
     pub key_id: String,
-    /// The `user` of the request.
+    /// Value of `user` in the request.
     pub user: String,
-    /// The model or adapter.
+    /// Model or adapter.
     pub model: String,
-    /// Tokens of its prompts.
+    /// Prompt tokens.
     pub prompt_tokens: u64,
-    /// Number of these tokens that were found in the cache.
+    /// Prompt tokens found in the prefix cache.
     pub cached_tokens: u64,
-    /// Tokens that were generated for it.
+    /// Output tokens.
     pub generated_tokens: u64,
-    /// The prices when it began.
+    /// Prices at the start of the request.
     pub prices: Prices,
-    /// Time from its admission to the end of its last answer.
+    /// Milliseconds from the admission to the end of the last answer.
     pub latency_ms: u64,
-    /// Its end.
+    /// Outcome.
     pub outcome: Outcome,
 }
 
 impl LedgerEntry {
-    /// Its cost.
+    /// Cost of the request.
     pub fn cost(&self) -> Cost {
         self.prices.cost(self.prompt_tokens, self.cached_tokens, self.generated_tokens)
     }
 
-    /// The same entry with texts of at most so many bytes, and without control characters in them.
+    /// The entry with texts truncated to `max_bytes`, and without control characters.
     pub(crate) fn with_texts_of(&self, max_bytes: usize) -> Self {
         let text = |text: &String| bounded_text(text, max_bytes).into_owned();
         Self {
@@ -92,7 +92,7 @@ impl LedgerEntry {
         }
     }
 
-    /// All tokens, cached ones included.
+    /// All tokens, including cached ones.
     pub fn n_tokens(&self) -> u64 {
         self.prompt_tokens.saturating_add(self.generated_tokens)
     }
@@ -112,10 +112,10 @@ pub enum UsageGroup {
 }
 
 impl UsageGroup {
-    /// All of them.
+    /// All dimensions.
     pub const ALL: [Self; 4] = [Self::Project, Self::User, Self::Key, Self::Model];
 
-    /// Its name in OpenAI's usage API.
+    /// Name in OpenAI's usage API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Project => "project_id",
@@ -126,43 +126,43 @@ impl UsageGroup {
     }
 }
 
-/// A question about usage.
+/// A query about usage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageQuery {
     /// First second.
     pub start_unix_s: u64,
     /// Second after the last.
     pub end_unix_s: u64,
-    /// The width of a bucket of time; all in one bucket if 0.
+    /// Width of a time bucket in seconds; 0: all in one bucket.
     pub bucket_width_s: u64,
     /// Dimensions of the groups.
     pub group_by: Vec<UsageGroup>,
-    /// Projects, users, keys and models that are wanted; an absent list restricts nothing.
+    /// Projects, users, keys and models to include; without a list of a dimension, all.
     pub only: Vec<(UsageGroup, Vec<String>)>,
 }
 
-/// An answer to a [`UsageQuery`]: one bucket and group. What is not told apart is empty.
+/// A row of a query's result: one bucket and group. Dimensions that are not grouped by are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageRow {
-    /// Begin of the bucket.
+    /// Start of the bucket, in seconds since the epoch.
     pub start_unix_s: u64,
-    /// The project's id.
+    /// Id of the project.
     pub project_id: String,
-    /// The user.
+    /// Name of the user.
     pub user: String,
-    /// The key's id.
+    /// Id of the key.
     pub key_id: String,
-    /// The model.
+    /// Name of the model.
     pub model: String,
     /// Number of requests.
     pub n_requests: u64,
-    /// Prompt tokens, cached ones included.
+    /// Prompt tokens, including cached ones.
     pub prompt_tokens: u64,
-    /// Prompt tokens that were found in the cache.
+    /// Prompt tokens found in the prefix cache.
     pub cached_tokens: u64,
     /// Output tokens.
     pub generated_tokens: u64,
-    /// Their cost.
+    /// Cost of these requests.
     pub cost: Cost,
 }
 
@@ -171,14 +171,14 @@ pub struct UsageRow {
 pub struct DailyTotal {
     /// Days since the epoch.
     pub day: u64,
-    /// The organisation's id.
+    /// Id of the organisation.
     pub organisation_id: String,
-    /// The project's id.
+    /// Id of the project.
     pub project_id: String,
-    /// The key's id.
+    /// Id of the key.
     pub key_id: String,
-    /// Tokens, cached ones included.
+    /// Tokens, including cached ones.
     pub n_tokens: u64,
-    /// Their cost.
+    /// Cost of these tokens.
     pub cost: Cost,
 }

@@ -1,10 +1,9 @@
-//! What outlives the process: organisations, projects and API keys with their limits, the ledger of what
-//! requests used, the audit of residency rules, answers that are kept for requests which are sent again, and
-//! objects that tenants keep between requests.
-//! Does not know HTTP, requests or models.
+//! Persistent state: organisations, projects and API keys with their limits, the ledger of usage, the audit
+//! of residency rules, answers for repeated requests, and objects that tenants keep between requests. Does
+//! not know HTTP, requests or models.
 //!
-//! [`open`] gives a [`Store`]. All databases answer the same trait, and one suite of tests is run against
-//! each. A [`Journal`] has the entries of the ledger that are not in the database yet.
+//! [`open`] returns a [`Store`]. All databases implement the same trait and pass the same test suite. A
+//! [`Journal`] holds the ledger entries that are not in the database yet.
 #![forbid(unsafe_code)]
 
 mod answers;

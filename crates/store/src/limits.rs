@@ -1,22 +1,21 @@
-//! How much a key, a project, an organisation or a project's users may use, as data. Does not know who counts
-//! it.
+//! Usage limits of keys, projects, organisations and users, as data. Does not count usage.
 
-/// Kind of a limit. Absent limits do not restrict.
+/// Kind of a limit. A limit that is not set does not restrict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LimitKind {
-    /// Requests in a minute.
+    /// Requests a minute.
     RequestsPerMinute,
-    /// Tokens in a minute, of prompts and outputs together.
+    /// Tokens a minute, of prompts and outputs together.
     TokensPerMinute,
-    /// Requests at a time.
+    /// Concurrent requests.
     ConcurrentRequests,
-    /// Tokens in a calendar day (UTC).
+    /// Tokens a calendar day (UTC).
     TokensPerDay,
-    /// Tokens in a calendar month (UTC).
+    /// Tokens a calendar month (UTC).
     TokensPerMonth,
-    /// Money in a calendar day (UTC), in micro-dollars.
+    /// Micro-dollars a calendar day (UTC).
     CostPerDay,
-    /// Money in a calendar month (UTC), in micro-dollars.
+    /// Micro-dollars a calendar month (UTC).
     CostPerMonth,
 }
 
@@ -32,7 +31,7 @@ impl LimitKind {
         Self::CostPerMonth,
     ];
 
-    /// Its name in databases and in JSON.
+    /// Name in databases and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::RequestsPerMinute => "requests_per_minute",
@@ -45,12 +44,12 @@ impl LimitKind {
         }
     }
 
-    /// The kind of this name.
+    /// The kind with this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Whether it is an amount of money.
+    /// Whether the limit is an amount of money.
     pub const fn is_money(self) -> bool {
         matches!(self, Self::CostPerDay | Self::CostPerMonth)
     }
@@ -61,49 +60,49 @@ impl LimitKind {
 pub struct Limits([Option<u64>; LimitKind::ALL.len()]);
 
 impl Limits {
-    /// Makes limits of these kinds; the others are not limited.
+    /// Creates limits of these kinds; the others are not set.
     pub fn of(limits: impl IntoIterator<Item = (LimitKind, u64)>) -> Self {
         let mut all = Self::default();
         limits.into_iter().for_each(|(kind, limit)| all.set(kind, Some(limit)));
         all
     }
 
-    /// The limit of this kind.
+    /// The limit of this kind; `None` if it is not set.
     pub fn get(&self, kind: LimitKind) -> Option<u64> {
         self.0[kind as usize]
     }
 
-    /// Sets or takes away one limit.
+    /// Sets or removes a limit.
     pub fn set(&mut self, kind: LimitKind, limit: Option<u64>) {
         self.0[kind as usize] = limit;
     }
 
-    /// Whether nothing is restricted.
+    /// Whether no limit is set.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
     }
 }
 
-/// Changes of limits: one that is not named stays, `None` takes it away.
+/// Changes of limits: kinds that are not listed stay unchanged; `None` removes a limit.
 pub type LimitChange = Vec<(LimitKind, Option<u64>)>;
 
-/// Holder of limits, by the names that people use.
+/// Owner of limits, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitScope {
     /// An organisation.
     Organisation(String),
     /// A project of an organisation.
     Project {
-        /// The organisation's name.
+        /// Name of the organisation.
         organisation: String,
-        /// The project's name.
+        /// Name of the project.
         project: String,
     },
-    /// Each user of a project, as requests name them with `user`.
+    /// Each user of a project, as named by `user` in requests.
     EachUser {
-        /// The organisation's name.
+        /// Name of the organisation.
         organisation: String,
-        /// The project's name.
+        /// Name of the project.
         project: String,
     },
 }

@@ -1,49 +1,49 @@
-//! Prices and amounts of money in exact integers. Does not know what is paid for.
+//! Prices and amounts of money as exact integers. Does not know what is paid for.
 //!
-//! One US dollar for a million tokens is 10⁻⁶ dollars a token: a price with up to six decimals is a whole
-//! number of pico-dollars (10⁻¹² dollars) a token.
+//! One US dollar per million tokens is 10⁻⁶ dollars per token: a price with up to six decimals is a whole
+//! number of pico-dollars (10⁻¹² dollars) per token.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Decimals of a price for a million tokens, and of an amount in micro-dollars.
+/// Number of decimals of a price per million tokens, and of an amount in micro-dollars.
 const N_DECIMALS: usize = 6;
-/// The highest price of a token in pico-dollars: 1,000 dollars for a million tokens.
+/// Maximum price of a token in pico-dollars: 1,000 dollars per million tokens.
 pub const MAX_PRICE: u64 = 1_000_000_000;
 const PICODOLLARS_PER_DOLLAR: u128 = 1_000_000_000_000;
 
-/// Prices of a token, in pico-dollars.
+/// Prices per token, in pico-dollars.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prices {
-    /// A prompt token that was computed.
+    /// Price of a computed prompt token.
     pub prompt: u64,
-    /// A prompt token that was found in the cache.
+    /// Price of a prompt token from the prefix cache.
     pub cached: u64,
-    /// An output token.
+    /// Price of an output token.
     pub generated: u64,
 }
 
 impl Prices {
-    /// Cost of these tokens; `cached` ones are among those of the prompt.
+    /// Cost of these tokens; `cached` is part of `prompt`.
     pub fn cost(&self, prompt: u64, cached: u64, generated: u64) -> Cost {
         let part = |n_tokens: u64, price: u64| u128::from(n_tokens) * u128::from(price);
         let computed = prompt.saturating_sub(cached);
         Cost(part(computed, self.prompt) + part(cached, self.cached) + part(generated, self.generated))
     }
 
-    /// The most that these tokens can cost, whatever is found in the cache.
+    /// Maximum cost of these tokens, without any prefix cache hit.
     pub fn most(&self, prompt: u64, generated: u64) -> Cost {
         self.cost(prompt, 0, generated).max(self.cost(prompt, prompt, generated))
     }
 }
 
-/// An amount of money in pico-dollars. Shown in dollars, with as many decimals as it needs.
+/// An amount of money in pico-dollars, displayed in dollars with as many decimals as necessary.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost(pub u128);
 
 impl Cost {
-    /// Converts this many micro-dollars.
+    /// Converts micro-dollars.
     pub fn from_microdollars(amount: u64) -> Self {
         Self(u128::from(amount) * 1_000_000)
     }
@@ -58,8 +58,8 @@ impl fmt::Display for Cost {
     }
 }
 
-/// Reads a decimal number with up to six decimals as millionths: a price in dollars for a million tokens as
-/// pico-dollars a token, an amount in dollars as micro-dollars.
+/// Parses a decimal number with up to six decimals into millionths: a price in dollars per million tokens
+/// becomes pico-dollars per token, an amount in dollars becomes micro-dollars.
 pub fn parse_millionths(text: &str) -> Option<u64> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());

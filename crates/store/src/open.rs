@@ -1,4 +1,4 @@
-//! The choice of a database by its URL. Does not know SQL.
+//! Opens a database by its URL. Does not know SQL.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use crate::error::StoreError;
 use crate::sql::SqlStore;
 use crate::store::Store;
 
-/// Place of a database.
+/// Location of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place<'a> {
     File(&'a Path),
     Postgres(&'a str),
 }
 
-/// Opens a database and brings its schema to the newest version: a SQLite file, `PATH` or `sqlite:PATH`,
-/// which is made when it is not there, or a PostgreSQL server, `postgres://USER:PASSWORD@HOST/DATABASE`.
+/// Opens a database and updates its schema: a SQLite file, `PATH` or `sqlite:PATH`, which is created if it
+/// does not exist, or a PostgreSQL server, `postgres://USER:PASSWORD@HOST/DATABASE`.
 ///
 /// # Errors
-/// [`StoreError`], among others when a newer version of Throng has written it.
+/// [`StoreError`], for example when a newer version of Throng has written it.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(match place_of(url)? {
         Place::File(path) => SqlStore::open_file(path).await?,
@@ -26,8 +26,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     }))
 }
 
-/// Like [`open`], but refuses a file that is not there, so that a mistyped path is not taken for an empty
-/// database.
+/// Opens a database like [`open`], but refuses a file that does not exist, so that a mistyped path does not
+/// create an empty database.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -38,10 +38,10 @@ pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     }
 }
 
-/// The file of a SQLite database.
+/// The file of a SQLite database; `None` for a server.
 ///
 /// # Errors
-/// For a URL of no known database.
+/// When the URL is not that of a supported database.
 pub fn file_of(url: &str) -> Result<Option<&Path>, StoreError> {
     Ok(match place_of(url)? {
         Place::File(path) => Some(path),
@@ -53,7 +53,7 @@ fn place_of(url: &str) -> Result<Place<'_>, StoreError> {
     let path = match url.split_once(':') {
         Some(("sqlite", path)) => path.strip_prefix("//").unwrap_or(path),
         Some(("postgres" | "postgresql", _)) => return Ok(Place::Postgres(url)),
-        // A single letter is a drive.
+        // A single letter is a Windows drive.
         Some((scheme, _)) if scheme.len() > 1 && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
             return Err(StoreError::UnsupportedDatabase { scheme: scheme.to_owned() });
         }

@@ -1,4 +1,4 @@
-//! The trait that all databases answer. Does not know SQL.
+//! The trait of all databases. Does not know SQL.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -14,72 +14,73 @@ use crate::ledger::{DailyTotal, LedgerEntry, UsageQuery, UsageRow};
 use crate::limits::{LimitChange, LimitScope, Limits};
 use crate::objects::ObjectStore;
 
-/// Most keys of a database, revoked ones included: a server holds all of them in memory.
+/// Maximum number of keys of a database, including revoked ones: a server holds all of them in memory.
 pub const MAX_KEYS: usize = 100_000;
-/// Longest name of an organisation, a project, a key or a model in bytes.
+/// Maximum bytes of the name of an organisation, a project, a key or a model.
 pub const MAX_NAME_BYTES: usize = 256;
 
 /// A database. Its work runs on other threads than the caller's. Each change is durable when its future is
-/// ready, and is seen by all processes that have the database open.
+/// ready, and is visible to all processes that have the database open.
 pub trait Store: ObjectStore + Debug + Send + Sync {
-    /// Rises with each change of a key or a limit.
+    /// Revision of keys and limits, which rises with each change.
     fn revision(&self) -> StoreFuture<'_, i64>;
-    /// All keys, with the revision that they have.
+    /// All keys, with their revision.
     fn keys(&self) -> StoreFuture<'_, KeyTable>;
-    /// The keys that have changed, or whose limits of any scope have, after this revision, with the revision
-    /// that they have.
+    /// The keys that have changed after this revision, or whose limits of any scope have, with the current
+    /// revision.
     fn changed_keys(&self, since: i64) -> StoreFuture<'_, KeyTable>;
-    /// Makes a key, and its organisation and project where they are new.
+    /// Creates a key, and its organisation and project if they are new.
     fn create_key(&self, key: NewKey) -> StoreFuture<'_, CreatedKey>;
-    /// Revokes a key, named by id or prefix. Revoking it again changes nothing.
+    /// Revokes a key, given by id or prefix. Revoking it again changes nothing.
     fn revoke_key<'a>(&'a self, key: &'a str) -> StoreFuture<'a, ApiKey>;
-    /// Changes what a key may use.
+    /// Changes a key's restrictions.
     fn change_key<'a>(&'a self, key: &'a str, change: KeyChange) -> StoreFuture<'a, ApiKey>;
-    /// Changes how much an organisation, a project or each of its users may use.
+    /// Changes the limits of an organisation, a project or each of its users.
     fn limit<'a>(&'a self, scope: &'a LimitScope, change: LimitChange) -> StoreFuture<'a, Limits>;
-    /// Appends entries to the ledger, all or none. One whose id is there already changes nothing.
-    /// [`StoreError::Refused`] when one of them is what the database cannot take.
+    /// Appends entries to the ledger, all or none. An entry whose id already exists changes nothing.
+    /// [`StoreError::Refused`] if the database rejects one of them.
     fn append<'a>(&'a self, entries: &'a [LedgerEntry]) -> StoreFuture<'a, ()>;
-    /// Sums of the entries of a span of time, ordered by bucket and group.
+    /// Sums of entries in a time range, ordered by bucket and group.
     fn usage<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>>;
-    /// The usage of [`Self::usage`], without a bound on the time that it takes in this process.
+    /// Usage like [`Self::usage`], without this process's timeout.
     fn usage_at_leisure<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>>;
-    /// Adds up an hour of the ledger that an older version has written, so that questions need not read its
-    /// rows. Whether there are more.
+    /// Computes the totals of one hour of ledger entries by an older version, so that queries need not read
+    /// its rows. Returns whether there are earlier hours.
     fn make_earlier_totals(&self) -> StoreFuture<'_, bool>;
-    /// Adds up the hour of this second again if entries are missing in its sums, as servers of an older
-    /// version on the same database leave them. Whether there were.
+    /// Computes the totals of the hour of this second again if they lack entries, as those of an older
+    /// version on the same database do. Returns whether they did.
     fn repair_totals(&self, unix_s: u64) -> StoreFuture<'_, bool>;
-    /// Usage of each key on each of these days, counted in days since the epoch.
+    /// Usage of each key on each of these days, counted since the epoch.
     fn daily_totals(&self, days: Range<u64>) -> StoreFuture<'_, Vec<DailyTotal>>;
-    /// Appends lines to the audit, all or none. One whose id is there already changes nothing.
+    /// Appends lines to the audit, all or none. A line whose id already exists changes nothing.
     fn append_audit<'a>(&'a self, lines: &'a [AuditLine]) -> StoreFuture<'a, ()>;
     /// Lines of the audit with their numbers, which rise in the order of writing.
     fn audit<'a>(&'a self, query: &'a AuditQuery) -> StoreFuture<'a, Vec<(u64, AuditLine)>>;
-    /// Claims a request, also if its owner has given no sign of life since `dead`. `now_unix_s` tells which
-    /// answers have expired.
+    /// Claims a request, even one whose owner has not sent a heartbeat since `dead`. Answers that have
+    /// expired at `now_unix_s` do not count.
     fn claim_answer<'a>(
         &'a self,
         claim: &'a AnswerClaim,
         now_unix_s: u64,
         dead: Option<&'a ClaimBeat>,
     ) -> StoreFuture<'a, Claimed>;
-    /// The owner of a claim lives. Whether it is still the owner.
+    /// Sends a heartbeat of a claim's owner. Returns whether it still has the claim.
     fn beat_answer<'a>(&'a self, claim: &'a AnswerClaim) -> StoreFuture<'a, bool>;
-    /// Keeps the answer to a claimed request. Whether the caller was still the owner; else nothing changes.
+    /// Stores the answer to a claimed request. Returns whether the caller still had the claim; if not,
+    /// nothing changes.
     fn keep_answer<'a>(&'a self, claim: &'a AnswerClaim, answer: &'a KeptAnswer) -> StoreFuture<'a, bool>;
-    /// Gives a claim up, if the caller is still its owner.
+    /// Releases a claim, if the caller still has it.
     fn release_answer<'a>(&'a self, claim: &'a AnswerClaim) -> StoreFuture<'a, ()>;
-    /// Forgets some of the answers that have expired. How many.
+    /// Deletes some expired answers. Returns their number.
     fn forget_answers(&self, now_unix_s: u64) -> StoreFuture<'_, u64>;
-    /// Writes without changing anything, to see whether the database can be written again.
+    /// Writes without a visible change, to check whether the database can be written again.
     fn probe_write(&self) -> StoreFuture<'_, ()>;
-    /// Reason why the last write failed; `None` if it did not.
+    /// Reason why the last write failed; `None` if it succeeded.
     fn write_fault(&self) -> Option<String>;
-    /// Checks that the database is whole, and that totals are those of the ledger.
+    /// Checks the integrity of the database, and that its totals equal the ledger's sums.
     fn check(&self) -> StoreFuture<'_, ()>;
-    /// Writes a copy of the database to a new file while it is in use. Only SQLite can.
+    /// Copies the database to a new file while it is in use. Only SQLite supports it.
     fn backup<'a>(&'a self, path: &'a Path) -> StoreFuture<'a, ()>;
-    /// Finishes what runs and closes the database.
+    /// Finishes running work and closes the database.
     fn close(&self) -> BoxFuture<'_, ()>;
 }

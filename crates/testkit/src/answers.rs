@@ -19,7 +19,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Adds what an event brings.
+    /// Adds the content of an event.
     ///
     /// # Panics
     /// When a request failed.

@@ -17,7 +17,7 @@ pub struct PaperToken {
 /// A beam that has finished.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReferenceBeam {
-    /// Its output.
+    /// Output tokens of the beam.
     pub tokens: Vec<PaperToken>,
     /// The sum of the log-probabilities of its tokens.
     pub logprob: f64,

@@ -16,9 +16,9 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// Direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From who connected to the server behind the proxy.
+    /// From the client to the server behind the proxy.
     ToServer,
-    /// From the server back.
+    /// From the server to the client.
     ToClient,
 }
 
@@ -60,7 +60,7 @@ struct Link {
     client: TcpStream,
     server: TcpStream,
     is_cut: AtomicBool,
-    /// The server's side is gone, and the client is not told.
+    /// Whether the server's side has ended without a notice to the client.
     is_half_open: AtomicBool,
 }
 
@@ -108,7 +108,7 @@ impl FaultProxy {
         self.set(Direction::ToClient, Flow::Held);
     }
 
-    /// Everything passes again, and what was held back arrives.
+    /// Lets everything pass again, and delivers the held-back bytes.
     pub fn heal(&self) {
         self.set(Direction::ToServer, Flow::Passes(Duration::ZERO));
         self.set(Direction::ToClient, Flow::Passes(Duration::ZERO));
@@ -151,7 +151,7 @@ impl Shared {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until what came at `came` may be delivered; `false` if it never may.
+    /// Waits until bytes received at `came` may be delivered; `false` if they never may.
     fn wait(&self, link: &Link, direction: Direction, came: Instant) -> bool {
         let mut known = self.known();
         loop {
@@ -241,7 +241,7 @@ fn read_all(mut source: &TcpStream, tell: &SyncSender<(Instant, Vec<u8>)>) {
     }
 }
 
-/// Writes what comes as soon as it may be delivered, and then the end.
+/// Writes received bytes as soon as they may be delivered, and then the end.
 fn write_all(
     shared: &Shared,
     link: &Link,
@@ -265,7 +265,7 @@ fn write_all(
 mod tests {
     use super::*;
 
-    /// A server that sends back what it gets.
+    /// A server that echoes its input.
     fn echo() -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("a bound socket");

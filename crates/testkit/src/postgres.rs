@@ -102,13 +102,13 @@ impl Postgres {
         self.signal("STOP");
     }
 
-    /// Lets them run again.
+    /// Lets the processes of a frozen server run again.
     pub fn thaw(&self) {
         self.signal("CONT");
     }
 
-    /// Each worker is in a process group of its own, so that all are named. Twice: the server may have
-    /// started one meanwhile.
+    /// Sends a signal to the server and all its workers, which have process groups of their own. Sends it
+    /// twice, since the server may start a worker meanwhile.
     fn signal(&self, signal: &str) {
         for _ in 0..2 {
             let mut pids = vec![self.server.id()];

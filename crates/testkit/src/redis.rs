@@ -70,7 +70,7 @@ impl RedisServer {
         self.signal("CONT");
     }
 
-    /// Makes it forget everything.
+    /// Deletes all keys.
     ///
     /// # Panics
     /// When it does not answer.

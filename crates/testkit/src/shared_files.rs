@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The variable that names the file in which `cargo xtask test` gathers what tests skip.
+/// Variable with the path of the file in which `cargo xtask test` gathers skipped checks.
 const SKIPPED: &str = "THRONG_SKIPPED_TESTS";
 
 /// The file or folder `../shared/{name}`. If it is absent, prints a line, notes it for the end of

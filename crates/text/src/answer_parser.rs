@@ -1,6 +1,7 @@
-//! An answer as its parts: reasoning, content, calls of tools. Chooses the formats by names or by the model's
-//! chat template, and puts their machines together. Pure over the tokens' texts: the same answer gives the
-//! same parts however it is cut. Does not know tokens beyond what is a control token, requests and the wire.
+//! Splits an answer into its parts: reasoning, content, tool calls. Chooses the formats by name or by the
+//! model's chat template, and combines their state machines. Depends on the tokens' text alone: the same
+//! answer gives the same parts however it is split. Of tokens it knows only which are control tokens; does
+//! not know requests and the wire.
 
 use std::sync::Arc;
 
@@ -11,18 +12,18 @@ use crate::tool_calls::{
     AnswerEvent, CallIds, EventSink, Harmony, Machine, Scanner, Step, ToolCallFormat, ToolSchemas,
 };
 
-/// Formats in which a model thinks and calls tools, and which of their markers are control tokens.
+/// Formats of a model's reasoning and tool calls, with the markers among them that are control tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnswerFormat {
-    /// Format of its tool calls; `None`: it makes none.
+    /// Format of tool calls; `None`: the model makes none.
     pub tool_calls: Option<ToolCallFormat>,
-    /// Format of its reasoning; `None`: it has none.
+    /// Format of reasoning; `None`: the model has none.
     pub reasoning: Option<ReasoningFormat>,
     control: Vec<(u32, &'static str)>,
 }
 
 impl AnswerFormat {
-    /// The formats of a model with this tokenizer. The order of ids is that of the markers.
+    /// Creates the formats of a model with this tokenizer. Ids are in the order of the markers.
     pub fn new(
         tool_calls: Option<ToolCallFormat>,
         reasoning: Option<ReasoningFormat>,
@@ -46,8 +47,9 @@ impl AnswerFormat {
         ReasoningFormat::of_template(&|text| template.has_in_source(text))
     }
 
-    /// The formats of a model: those named, those of its chat template where nothing is named, and where that
-    /// describes no tools in a format that is known, [`ToolCallFormat::Generic`]. `none` names no format.
+    /// Determines a model's formats: the named ones, else those of its chat template. If the template
+    /// describes no tools in a known format, that is [`ToolCallFormat::Generic`]. The name `none` means no
+    /// format.
     pub fn of_model(
         template: Option<&ChatTemplate>,
         tokenizer: &Tokenizer,
@@ -65,18 +67,18 @@ impl AnswerFormat {
         Self::new(tool_calls, reasoning, tokenizer)
     }
 
-    /// The markers that are control tokens: their ids, for [`crate::DetokenizeOptions::markers`].
+    /// Ids of the markers that are control tokens, for [`crate::DetokenizeOptions::markers`].
     pub fn control_tokens(&self) -> Vec<u32> {
         self.control.iter().map(|(id, _)| *id).collect()
     }
 
-    /// The markers that are control tokens, with their ids.
+    /// Markers that are control tokens, with their ids.
     pub fn control_markers(&self) -> &[(u32, &'static str)] {
         &self.control
     }
 
-    /// The tokens of a text, in which markers that are control tokens are these tokens; `None` where the
-    /// tokenizer cannot encode it.
+    /// The tokens of a text. Its markers become control tokens where the model has such. `None` if the
+    /// tokenizer cannot encode the text.
     pub fn tokens_of(&self, text: &str, tokenizer: &Tokenizer) -> Option<Vec<u32>> {
         let found = |(id, marker): &(u32, &'static str)| text.find(marker).map(|at| (at, *id, marker.len()));
         let Some((at, id, n_bytes)) = self.control.iter().filter_map(found).min() else {
@@ -88,41 +90,41 @@ impl AnswerFormat {
         Some([before, vec![id], after].concat())
     }
 
-    /// The first name of the format of tool calls.
+    /// First name of the tool call format.
     pub fn tool_calls_name(&self) -> &'static str {
         self.tool_calls.map_or("none", ToolCallFormat::name)
     }
 
-    /// The first name of the format of reasoning.
+    /// First name of the reasoning format.
     pub fn reasoning_name(&self) -> &'static str {
         let name = |known: &&(&str, _)| Some(known.1) == self.reasoning;
         ReasoningFormat::NAMES.iter().find(name).map_or("none", |known| known.0)
     }
 
-    /// Whether answers are given as they are: no reasoning to tell apart and, without `calls_tools`, no
+    /// Whether answers need no parsing: there is no reasoning to separate and, without `calls_tools`, no
     /// calls.
     pub fn is_plain(&self, calls_tools: bool) -> bool {
         self.reasoning.is_none() && (!calls_tools || self.tool_calls.is_none())
     }
 }
 
-/// Options for reading one answer.
+/// Options for parsing one answer.
 #[derive(Debug, Clone, Default)]
 pub struct ParseOptions {
-    /// The request's tools; `None`: calls are not looked for.
+    /// Tools of the request; `None`: calls are not parsed.
     pub tools: Option<Arc<ToolSchemas>>,
     /// Whether only the first call counts (`parallel_tool_calls: false`).
     pub only_first_call: bool,
-    /// The prompt ends inside the reasoning.
+    /// Whether the prompt ends inside the reasoning.
     pub in_reasoning: bool,
-    /// The answer goes on with a message that the prompt leaves open.
+    /// Whether the answer continues a message of the prompt.
     pub continues_message: bool,
-    /// Calls of the conversation so far, for ids that count them.
+    /// Number of calls in the conversation so far, for formats with numbered ids.
     pub n_past_calls: usize,
 }
 
-/// Reads one answer as it comes. It holds back what could be the beginning of a marker and, of a call, what
-/// must be known before it can be announced; never more than the answer itself.
+/// Parses one answer as it arrives. Holds back text that may be the start of a marker and the start of a
+/// call until the call can be announced; never more than the answer itself.
 #[derive(Debug)]
 pub struct AnswerParser {
     scanner: Scanner,
@@ -131,7 +133,7 @@ pub struct AnswerParser {
 }
 
 impl AnswerParser {
-    /// A parser at the beginning of an answer.
+    /// Creates a parser at the start of an answer.
     pub fn new(format: &AnswerFormat, options: ParseOptions) -> Self {
         let tool_calls = format.tool_calls.filter(|_| options.tools.is_some());
         let tools = options.tools.unwrap_or_default();
@@ -155,24 +157,24 @@ impl AnswerParser {
         Self { scanner: Scanner::new(control), machine, out }
     }
 
-    /// Takes in plain text; markers that are control tokens of the model mean nothing in it.
+    /// Parses plain text, in which the model's control tokens are not markers.
     pub fn push_text(&mut self, text: &str) -> Vec<AnswerEvent> {
         self.scanner.text(text, &mut *self.machine, &mut self.out);
         self.out.take()
     }
 
-    /// Takes in a control token by its spelling.
+    /// Parses a control token, given by its spelling.
     pub fn push_control(&mut self, token: &str) -> Vec<AnswerEvent> {
         self.scanner.control(token, &mut *self.machine, &mut self.out);
         self.out.take()
     }
 
-    /// Whether what comes next is reasoning, as far as is known.
+    /// Whether the next text is reasoning, as far as is known.
     pub fn in_reasoning(&self) -> bool {
         self.machine.in_reasoning()
     }
 
-    /// Returns the events that are certain once the answer has ended.
+    /// Ends the answer and returns the remaining events.
     pub fn finish(&mut self) -> Vec<AnswerEvent> {
         self.scanner.end(&mut *self.machine, &mut self.out);
         self.out.end();
@@ -180,7 +182,7 @@ impl AnswerParser {
     }
 }
 
-/// Text in which nothing is looked for.
+/// State machine for text without calls and reasoning.
 #[derive(Debug)]
 struct Plain;
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// Largest power of ten that a number may have: beyond doubles, and small enough to be written out.
+/// Maximum power of ten of a number: beyond doubles, and small enough to write out.
 const MAX_EXPONENT: i64 = 400;
 
 /// A finite decimal number. Equal numbers have equal values, whatever their spelling was.
@@ -15,12 +15,12 @@ pub(crate) struct Decimal {
     point: i64,
 }
 
-/// Reason why a text is no [`Decimal`].
+/// Reason why a text cannot be a [`Decimal`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The text is no number of JSON.
+    /// The text is not a JSON number.
     Syntax,
-    /// The number is too large, too small or too long to be written out.
+    /// The number is too large, too small or too long to write out.
     TooLong,
 }
 
@@ -55,7 +55,7 @@ impl Decimal {
         };
         let last = all.iter().rposition(|b| *b != b'0').unwrap_or(first);
         let digits = all[first..=last].to_vec();
-        // A power that does not fit is one that is too large.
+        // An exponent that overflows is too large anyway.
         let exponent = exponent.map_or(Ok(0), str::parse::<i64>).map_err(|_| Fault::TooLong)?;
         let point = exponent.saturating_add(whole.len() as i64 - first as i64);
         let n_places = (digits.len() as i64).saturating_sub(point);
@@ -103,8 +103,8 @@ impl Decimal {
         text
     }
 
-    /// The coefficient without zeros at its end, and the power of ten it is multiplied with; `None` where
-    /// the coefficient is above 2^63. Zero is 0 times 1.
+    /// The coefficient without trailing zeros, and its power of ten; `None` if the coefficient is above
+    /// 2^63. Zero is 0 times 10^0.
     pub(crate) fn scaled(&self) -> Option<(u64, i64)> {
         if self.is_zero() {
             return Some((0, 0));
@@ -113,14 +113,14 @@ impl Decimal {
         (coefficient >> 63 == 0).then_some((coefficient, self.point - self.digits.len() as i64))
     }
 
-    /// Whether it is `coefficient` times ten to the power `exponent` times an integer. The coefficient has
-    /// no zeros at its end.
+    /// Whether it is an integer multiple of `coefficient` times ten to the power `exponent`. The
+    /// coefficient has no trailing zeros.
     pub(crate) fn is_multiple_of(&self, coefficient: u64, exponent: i64) -> bool {
         if self.is_zero() {
             return true;
         }
         let shift = self.point - self.digits.len() as i64 - exponent;
-        // The digits end in no zero, so they are no multiple of ten.
+        // The digits have no trailing zero, so they are not a multiple of ten.
         if shift < 0 || coefficient == 0 {
             return false;
         }
@@ -135,7 +135,7 @@ impl Ord for Decimal {
     fn cmp(&self, other: &Self) -> Ordering {
         let sign = |one: &Self| if one.is_zero() { 0 } else { 1 - 2 * i32::from(one.is_negative) };
         sign(self).cmp(&sign(other)).then_with(|| {
-            // Digits compare like fractions, because zeros at the end are left out.
+            // Digits compare like fractions, because trailing zeros are left out.
             let magnitudes = self.point.cmp(&other.point).then_with(|| self.digits.cmp(&other.digits));
             if self.is_negative { magnitudes.reverse() } else { magnitudes }
         })

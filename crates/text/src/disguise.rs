@@ -1,10 +1,10 @@
-//! Stand-ins for characters of users' text, so that users' text cannot spell a control token. Does not know
+//! Stand-ins for characters of users' text, so that it cannot spell a control token. Does not know
 //! templates and tokenizers.
 
 use std::borrow::Cow;
 
-/// A one-to-one replacement of characters. Lengths in characters do not change, so templates that measure,
-/// cut and trim behave as on the original text.
+/// A one-to-one replacement of characters. Lengths in characters do not change, so that templates can
+/// measure, cut and trim the text as usual.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Disguise {
     /// `(real, stand-in)`; a few at most.

@@ -1,6 +1,7 @@
-//! The errors of this crate. Does not know HTTP statuses: the gateway maps these.
+//! Errors of this crate. Does not know HTTP statuses.
 
-/// Reason why a tokenizer could not be built from its files. Always the file's fault, never a request's.
+/// Reason why a tokenizer could not be built from its files. The fault is always in the files, never in a
+/// request.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
     /// `tokenizer.json` or `tokenizer_config.json` is not JSON or lacks what the format requires.
@@ -14,18 +15,18 @@ pub enum TokenizerError {
 /// Reason why a text could not be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
-    /// Longer than any prompt that could fit the context; refused before it is tokenized.
+    /// The text is longer than any prompt that fits the context; it was not tokenized.
     #[error("the text has {n_bytes} bytes, more than the {limit_bytes} a prompt of this model can have")]
     TooLong {
-        /// Bytes of the text.
+        /// Length of the text in bytes.
         n_bytes: usize,
-        /// Bytes allowed.
+        /// Maximum length in bytes.
         limit_bytes: usize,
     },
     /// The tokenizer library returned an error.
     #[error("the text could not be tokenized: {0}")]
     Encode(String),
-    /// The caller no longer wants the tokens.
+    /// The caller no longer needs the tokens.
     #[error("the caller no longer wants the tokens")]
     Stopped,
 }
@@ -42,7 +43,7 @@ pub enum TemplateError {
     /// The template failed on the conversation: a missing field, a value of the wrong type.
     #[error("the chat template cannot render these messages: {0}")]
     Render(String),
-    /// The template used more steps, memory or output than it may.
+    /// The template exceeded a limit on steps, memory or output.
     #[error("the chat template exceeded its {limit}")]
     Exhausted {
         /// Name of the limit: `"steps"`, `"memory"` or `"depth"`.
@@ -51,10 +52,10 @@ pub enum TemplateError {
     /// `chat_template_kwargs` names a variable that the server sets itself.
     #[error("chat_template_kwargs may not set {name:?}")]
     ReservedArgument {
-        /// The offending key.
+        /// Name of the variable.
         name: String,
     },
-    /// `continue_final_message` without a final message that can be continued.
+    /// `continue_final_message` is set, but the last message cannot be continued.
     #[error("continue_final_message: {0}")]
     NothingToContinue(String),
     /// The model has no template of that name.

@@ -1,9 +1,9 @@
-//! JSON numbers that neither an `i64`, a `u64` nor a double holds exactly, in trees of values. Does not
-//! know what the numbers are for.
+//! JSON numbers in value trees that neither an `i64`, a `u64` nor a double represents exactly. Does not
+//! know their purpose.
 //!
-//! [`Value`] keeps such a number as the nearest double. [`parse`] keeps it as an object of one member,
-//! `{"$throng.number": "18446744073709551616"}`, which crosses the wire like any value. A client that
-//! writes this object writes the number.
+//! [`Value`] stores such a number as the nearest double. [`parse`] stores it as an object with one member,
+//! `{"$throng.number": "18446744073709551616"}`, which can be serialized like any value. A client that
+//! writes this object means the number.
 
 use std::borrow::Cow;
 
@@ -14,13 +14,13 @@ use crate::decimal::Decimal;
 /// The name of the member that holds the digits.
 const KEY: &str = "$throng.number";
 
-/// Longest run of digits that a double always holds.
+/// Maximum length of a run of digits that a double always represents.
 const SAFE_DIGITS: usize = 15;
 
-/// Reads JSON without changing a number.
+/// Parses JSON without changing a number.
 ///
 /// # Errors
-/// The fault in the syntax.
+/// The syntax error.
 pub fn parse(json: &str) -> serde_json::Result<Value> {
     let long = long_numbers(json);
     if long.is_empty() {
@@ -37,12 +37,12 @@ pub fn parse(json: &str) -> serde_json::Result<Value> {
     serde_json::from_str(&written)
 }
 
-/// A value as JSON, its numbers with all their digits.
+/// Formats a value as JSON, with all digits of its numbers.
 pub fn to_json(value: &Value) -> String {
     let json = value.to_string();
     let begin = format!("{{\"{KEY}\":\"");
     let (mut written, mut rest) = (String::with_capacity(json.len()), json.as_str());
-    // In a string the quotation marks have escapes, so it is nowhere else.
+    // Quotation marks inside of strings are escaped, so that this text occurs nowhere else.
     while let Some((before, after)) = rest.split_once(begin.as_str()) {
         written.push_str(before);
         let number = after.split_once("\"}").filter(|(number, _)| is_literal(number));
@@ -60,7 +60,7 @@ pub fn to_json(value: &Value) -> String {
     written + rest
 }
 
-/// The text of a number, as exact as the value holds it; `None` for what is no number.
+/// The text of a number, as exact as the value stores it; `None` if the value is not a number.
 pub fn text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::Number(number) => Some(Cow::Owned(number.to_string())),
@@ -69,7 +69,7 @@ pub fn text(value: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Whether a value is a number, or an object of [`parse`] that stands for one.
+/// Whether a value is a number, or an object of [`parse`] that represents one.
 pub fn is_number(value: &Value) -> bool {
     match value {
         Value::Object(members) => exact_text(members).is_some(),
@@ -77,7 +77,7 @@ pub fn is_number(value: &Value) -> bool {
     }
 }
 
-/// The nearest double of a number; `None` for what is no number.
+/// The nearest double of a number; `None` if the value is not a number.
 pub fn as_f64(value: &Value) -> Option<f64> {
     match value {
         Value::Object(members) => exact_text(members)?.parse().ok(),
@@ -85,7 +85,7 @@ pub fn as_f64(value: &Value) -> Option<f64> {
     }
 }
 
-/// The text of the number that an object of [`parse`] stands for.
+/// The text of the number that an object of [`parse`] represents.
 pub fn exact_text(members: &Map<String, Value>) -> Option<&str> {
     members.get(KEY)?.as_str().filter(|text| members.len() == 1 && is_literal(text))
 }
@@ -96,8 +96,8 @@ fn is_literal(text: &str) -> bool {
         && serde_json::from_str::<f64>(text).is_ok()
 }
 
-/// The numbers in a text that a [`Value`] would change, by where they begin. Reads as much of the syntax as
-/// that takes.
+/// The numbers in a text that a [`Value`] would change, with their positions. Parses only as much syntax as
+/// necessary.
 fn long_numbers(json: &str) -> Vec<(usize, &str)> {
     let bytes = json.as_bytes();
     let (mut found, mut at, mut in_string) = (Vec::new(), 0, false);
@@ -121,16 +121,16 @@ fn long_numbers(json: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Whether a number becomes another one as a [`Value`].
+/// Whether a [`Value`] would change a number.
 fn is_changed(number: &str) -> bool {
     let n_digits = number.bytes().filter(u8::is_ascii_digit).count();
     if n_digits <= SAFE_DIGITS && !number.contains(['e', 'E']) {
         return false;
     }
     match serde_json::from_str::<serde_json::Number>(number) {
-        // Doubles are written with the fewest digits that tell them apart from others.
+        // Doubles are written with the fewest digits that distinguish them.
         Ok(read) if read.is_f64() => Decimal::parse(number) != Decimal::parse(&read.to_string()),
-        // Integers that fit are kept, and the parser refuses what is no number at all.
+        // Integers that fit are kept, and the parser refuses other text.
         _ => false,
     }
 }

@@ -1,5 +1,5 @@
-//! Tools for a model whose chat template describes none: a text describes them and how to call them, and past
-//! calls and their answers become text, as [`crate::ToolCallFormat::Generic`] reads them. Does not know
+//! Tools for a model whose chat template has none: a text describes them and how to call them, and past
+//! calls and their results become text in the format [`crate::ToolCallFormat::Generic`]. Does not know
 //! templates.
 
 use std::fmt::Write;
@@ -17,12 +17,12 @@ To use a tool, answer with nothing but a call of this form, with the tool's name
 </tool_call>
 For several tools, write several calls. What a tool says is told to you in the next message, between <tool_response> and </tool_response>. When no tool is needed, answer in plain text."#;
 
-/// The conversation as text alone, with `tools` described in its system message, or at the beginning of the
-/// first message of the user where the template knows no system message.
+/// The conversation as text alone, with `tools` described in its system message, or at the start of the
+/// first user message if the template does not support system messages.
 pub fn described(messages: Value, tools: &[Value], takes_system: bool) -> Value {
     let Value::Array(messages) = messages else { return messages };
     let mut said: Vec<Value> = Vec::with_capacity(messages.len() + 1);
-    // The last message is one of tools, to which what the user says next belongs.
+    // Whether the last message contains call results; a user message that follows is merged with it.
     let mut is_reply = false;
     for message in messages {
         match message["role"].as_str() {
@@ -51,7 +51,7 @@ pub fn described(messages: Value, tools: &[Value], takes_system: bool) -> Value 
     Value::Array(said)
 }
 
-/// Description of the tools for the model.
+/// Describes the tools to the model.
 fn description(tools: &[Value]) -> String {
     let mut text = BEFORE.to_owned();
     for tool in tools {
@@ -79,7 +79,7 @@ fn describe(messages: &mut Vec<Value>, description: &str, takes_system: bool) {
     }
 }
 
-/// A message whose calls stand in its content, as the model wrote them.
+/// Moves a message's calls into its content, as the model wrote them.
 fn with_calls_as_text(mut message: Value) -> Value {
     let Some(members) = message.as_object_mut() else { return message };
     let Some(Value::Array(calls)) = members.remove("tool_calls") else { return message };
@@ -108,7 +108,7 @@ fn append(messages: &mut [Value], text: &str, separator: &str) {
     last["content"] = Value::from(joined);
 }
 
-/// A text, the texts of a list of parts, or JSON.
+/// The text of a string or of a list of parts; other content as JSON.
 fn text_of(content: &Value) -> String {
     match content {
         Value::Null => String::new(),

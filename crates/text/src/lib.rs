@@ -1,5 +1,5 @@
-//! Text outside the engine: tokenizers, chat templates, incremental detokenizing, the parts of answers,
-//! grammars. Does not know requests, HTTP and models; nothing below the gateway sees what is in here.
+//! Text processing outside of the engine: tokenizers, chat templates, incremental detokenizing, answer
+//! parsing, grammars. Does not know requests, HTTP and models.
 #![forbid(unsafe_code)]
 
 mod answer_parser;

@@ -97,7 +97,7 @@ pub struct ServerConfig {
     pub name: String,
     /// The program that speaks MCP over its standard input and output.
     pub command: Option<String>,
-    /// Its arguments.
+    /// Arguments of the program.
     pub args: Vec<String>,
     /// Its environment, beside `PATH`.
     pub env: Hidden,
@@ -126,9 +126,9 @@ pub struct ServerConfig {
 pub struct HttpToolConfig {
     /// The `server_label` under which requests name it; several tools may have the same.
     pub server: String,
-    /// Its name.
+    /// Name of the tool.
     pub name: String,
-    /// What the model is told of it.
+    /// Description of the tool for the model.
     pub description: String,
     /// The JSON schema of its arguments.
     #[serde(default)]
@@ -145,7 +145,7 @@ pub struct HttpToolConfig {
     /// Whether each call waits for the client's approval, whatever the request says.
     #[serde(default)]
     pub require_approval: bool,
-    /// Its bounds.
+    /// Bounds of its calls.
     #[serde(default)]
     pub limits: LimitsConfig,
 }

@@ -14,9 +14,9 @@ const MAX_NAME_BYTES: usize = 128;
 /// A tool as its server describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolDefinition {
-    /// Its name.
+    /// Name of the tool.
     pub name: String,
-    /// What it does.
+    /// Description of the tool for the model.
     #[serde(default)]
     pub description: Option<String>,
     /// The JSON schema of its arguments.

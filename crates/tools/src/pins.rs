@@ -16,10 +16,10 @@ pub struct Pins {
     servers: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// How a tool compares with what was approved.
+/// State of a tool compared with the approved one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PinState {
-    /// The same as was approved.
+    /// The tool equals the approved one.
     Approved,
     /// Described otherwise than was approved.
     Changed,

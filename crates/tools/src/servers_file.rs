@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::config::ServerConfig;
 use crate::error::ToolsError;
 
-/// Most bytes of the file.
+/// Maximum bytes of the file of servers.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 #[derive(Deserialize)]

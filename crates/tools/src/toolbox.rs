@@ -44,7 +44,7 @@ pub struct Toolbox {
 /// A server with its tools, for the operator.
 #[derive(Debug)]
 pub struct ListedServer {
-    /// Its name.
+    /// Name of the server.
     pub name: String,
     /// Its tools, each with how it compares with what was approved.
     pub tools: Vec<(ToolDefinition, PinState)>,

@@ -1,15 +1,14 @@
-//! What a gateway needs of a model besides its tokens, as bytes named by their digest. Does not know how they
-//! are read.
+//! Files of a model that a gateway needs, as bytes named by their digest. Does not know their formats.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Bytes that a worker gives out.
+/// A file that a worker provides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artifact {
     /// Kind of the content.
     pub kind: ArtifactKind,
-    /// Their [`digest`].
+    /// [`digest`] of the bytes.
     pub digest: String,
     /// Number of bytes.
     pub n_bytes: u64,
@@ -27,7 +26,7 @@ pub enum ArtifactKind {
     GgufVocabulary,
     /// The sources of the chat templates: a JSON list of pairs of name and source.
     ChatTemplates,
-    /// Something that a newer worker gives out.
+    /// A kind of a newer worker.
     #[serde(other)]
     Unknown,
 }

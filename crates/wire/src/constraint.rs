@@ -1,5 +1,5 @@
-//! What the outputs of a request are held to, as what it is compiled from: a compiled grammar stays where it
-//! was made. Does not know how it is compiled.
+//! The constraint of a request's outputs in source form, since a compiled grammar is not sent. Does not
+//! compile.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,13 +8,13 @@ use serde_json::Value;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Constraint {
-    /// The form of the answer; `None`: only the reasoning is bounded.
+    /// Form of the answer; `None` if only the reasoning is bounded.
     pub form: Option<Form>,
-    /// The reasoning that may stand before the answer; `None`: the whole output is the answer.
+    /// Reasoning before the answer; `None` if the whole output is the answer.
     pub reasoning: Option<Reasoning>,
 }
 
-/// The form of an answer. A kind that is not known is an error: a constraint must not be passed over.
+/// Form of an answer. An unknown kind is an error, since a constraint must not be ignored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "of", rename_all = "snake_case")]
 pub enum Form {
@@ -39,33 +39,33 @@ pub enum Form {
 /// Calls of tools that an answer may or must have.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCalls {
-    /// The name of the format.
+    /// Name of the format.
     pub format: String,
-    /// The tools, by name and the schema of their arguments.
+    /// Names of the tools with the schemas of their arguments.
     pub tools: Vec<(String, Value)>,
-    /// The answer is calls and nothing else.
+    /// Whether the answer must consist of calls only.
     #[serde(default)]
     pub must_call: bool,
-    /// Most one call.
+    /// Whether the answer may have at most one call.
     #[serde(default)]
     pub only_one: bool,
 }
 
-/// The reasoning before an answer, by the tokens around it.
+/// Reasoning before an answer, with the tokens around it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reasoning {
-    /// Tokens that open it.
+    /// Tokens that open the reasoning.
     pub open: Vec<u32>,
-    /// Tokens that close it.
+    /// Tokens that close the reasoning.
     pub close: Vec<u32>,
-    /// Tokens between it and the answer.
+    /// Tokens between the reasoning and the answer.
     pub lead: Vec<u32>,
     /// Tokens before an answer without reasoning.
     pub direct: Vec<u32>,
-    /// The prompt ends inside it.
+    /// Whether the prompt ends inside the reasoning.
     pub is_open: bool,
-    /// Its most tokens.
+    /// Maximum number of tokens of the reasoning.
     pub budget: Option<u32>,
 }
 

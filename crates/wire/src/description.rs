@@ -1,5 +1,5 @@
-//! What a worker says about itself once: versions, model, limits and artifacts. Does not know the state that
-//! it is in.
+//! Description of a worker, which does not change: versions, model, limits and artifacts. Does not know the
+//! worker's state.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use throng_core::request::{GenerationDefaults, TokenId};
 
 use crate::Artifact;
 
-/// The oldest version of the protocol that this build speaks.
+/// Oldest version of the protocol that this build supports.
 pub const OLDEST_VERSION: u32 = 1;
-/// The newest one.
+/// Newest version of the protocol that this build supports.
 pub const NEWEST_VERSION: u32 = 1;
 
-/// The versions of the protocol that a side speaks, all from the oldest to the newest.
+/// Versions of the protocol that a side supports, all from the oldest to the newest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
-    /// The oldest.
+    /// Oldest supported version.
     pub oldest: u32,
-    /// The newest.
+    /// Newest supported version.
     pub newest: u32,
 }
 
@@ -27,13 +27,13 @@ impl Versions {
     /// Versions of this build.
     pub const OWN: Self = Self { oldest: OLDEST_VERSION, newest: NEWEST_VERSION };
 
-    /// The newest version that both sides speak.
+    /// Newest version that both sides support.
     pub fn common(self, other: Self) -> Option<u32> {
         let newest = self.newest.min(other.newest);
         (newest >= self.oldest.max(other.oldest)).then_some(newest)
     }
 
-    /// Whether it is one of these.
+    /// Whether a version is supported.
     pub fn contains(self, version: u32) -> bool {
         (self.oldest..=self.newest).contains(&version)
     }
@@ -42,48 +42,48 @@ impl Versions {
 /// A worker and its model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Description {
-    /// The versions that it speaks.
+    /// Versions of the protocol that the worker supports.
     pub versions: Versions,
-    /// The names of its model, the first of them its id.
+    /// Names of the model; the first is its id.
     pub names: Vec<String>,
-    /// Equal for workers whose answers are equal to the bit.
+    /// Fingerprint, equal for workers whose answers are equal to the bit.
     pub fingerprint: String,
-    /// Most tokens of prompt and answer together.
+    /// Maximum number of tokens of prompt and answer together.
     pub max_model_len: u32,
-    /// The model's own context.
+    /// Context length of the model in tokens.
     pub context_tokens: u64,
-    /// Token ids are below this.
+    /// Size of the vocabulary; token ids are below it.
     pub vocabulary_size: u32,
     /// Tokens that end an answer.
     pub eos_token_ids: Vec<TokenId>,
-    /// Defaults where a request says nothing.
+    /// Sampling defaults for requests.
     #[serde(default)]
     pub defaults: GenerationDefaults,
-    /// Variables for the chat template where a request does not set them.
+    /// Variables of the chat template that a request does not set.
     #[serde(default)]
     pub chat_template_defaults: Map<String, Value>,
-    /// The format of its tool calls, where the operator named one.
+    /// Format of tool calls, if the operator set one.
     #[serde(default)]
     pub tool_call_parser: Option<String>,
-    /// The format of its reasoning, where the operator named one.
+    /// Format of reasoning, if the operator set one.
     #[serde(default)]
     pub reasoning_parser: Option<String>,
-    /// The names of its adapters, which requests may use.
+    /// Names of the adapters that requests may use.
     #[serde(default)]
     pub adapters: Vec<String>,
-    /// Kind of its vectors, where it answers with vectors.
+    /// Kind of the model's vectors, if it answers with vectors.
     #[serde(default)]
     pub pooling: Option<Pooling>,
-    /// Whether it reads prompts with parts that are not text.
+    /// Whether prompts may have parts that are not text.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_media: bool,
-    /// The region where it is.
+    /// Region of the worker.
     #[serde(default)]
     pub region: Option<String>,
-    /// Notice to people about the model.
+    /// Notice to users about the model.
     #[serde(default)]
     pub notice: Option<String>,
-    /// Artifacts that a gateway needs of it.
+    /// Artifacts of the model that a gateway needs.
     #[serde(default)]
     pub artifacts: Vec<Artifact>,
 }
@@ -92,10 +92,11 @@ pub struct Description {
 /// token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pooling {
-    /// The names of the labels, one a number of a vector; without them vectors are embeddings.
+    /// Names of the labels, one for each number of a vector; without labels vectors are embeddings.
     #[serde(default)]
     pub labels: Option<Vec<String>>,
-    /// Whether probabilities are of all labels together; else of each alone.
+    /// Whether probabilities are those of exclusive labels; otherwise each label has a probability of its
+    /// own.
     #[serde(default)]
     pub are_exclusive: bool,
     /// Whether logits are the scores themselves.
@@ -103,17 +104,17 @@ pub struct Pooling {
     pub are_logits: bool,
     /// Whether embeddings have length one.
     pub normalizes: bool,
-    /// Segments of tokens that it tells apart; a token of segment `s` has the id `token + s *
-    /// segment_stride`.
+    /// Number of token segments that the model distinguishes; a token of segment `s` has the id `token + s
+    /// * segment_stride`.
     #[serde(default)]
     pub n_segments: u32,
     /// See [`Self::n_segments`].
     #[serde(default)]
     pub segment_stride: u32,
-    /// Texts that may be put before others, by their names.
+    /// Named prefixes for texts.
     #[serde(default)]
     pub prompts: BTreeMap<String, String>,
-    /// The name of the one that is, where none is asked for.
+    /// Name of the default prefix, if there is one.
     #[serde(default)]
     pub default_prompt: Option<String>,
 }

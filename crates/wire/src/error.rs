@@ -1,9 +1,9 @@
-//! Why a worker has no (more) result for a request. Does not know HTTP statuses.
+//! Errors of a worker for a request. Does not know HTTP statuses.
 
 use serde::{Deserialize, Serialize};
 use throng_core::scheduling::admission::Refusal;
 
-/// Reason why there is no (more) result.
+/// Reason why a request has no further result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WireError {
     /// Kind of the error.
@@ -22,31 +22,31 @@ pub struct WireError {
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the fields are those of `Refusal`")]
 pub enum ErrorKind {
-    /// A prompt without tokens, or no continuation that runs.
+    /// The prompt has no tokens, or no continuation runs.
     Empty,
-    /// A token outside the vocabulary.
+    /// The prompt has a token outside the vocabulary.
     InvalidToken { token: u32, vocabulary_size: u32 },
-    /// More tokens than a sequence may have.
+    /// The request has more tokens than a sequence may have.
     TooLong { n_tokens: u64, limit: u64 },
-    /// The request needs more blocks than there are.
+    /// The request needs more blocks than the cache has.
     NeverFits { needed_blocks: u64, n_blocks: u64 },
-    /// Parts of the prompt that are not read.
+    /// The prompt has parts that the worker does not support.
     UnreadableMedia,
-    /// Too much waits already.
+    /// Too many requests or tokens wait already.
     QueueFull { n_requests: u64, n_tokens: u64 },
-    /// The request waited for its first step for longer than it may.
+    /// The request waited too long for its first step.
     QueuedTooLong,
-    /// No new requests are taken.
+    /// The worker takes no new requests.
     Draining,
-    /// Nothing can be computed.
+    /// The worker cannot compute.
     Unhealthy,
-    /// The worker stopped before the request was done.
+    /// The worker stopped before the request had ended.
     Stopped,
     /// Constraint and sampling parameters together left no token to choose.
     NothingAllowed,
     /// A limit of the constraint was exceeded.
     ConstraintTooComplex,
-    /// Anything else, also what a newer worker means.
+    /// Another error, also one of a newer worker.
     #[serde(other)]
     Failed,
 }

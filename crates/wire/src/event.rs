@@ -1,4 +1,4 @@
-//! What a worker reports while it generates. Does not know text.
+//! Events of a generation, from a worker to a gateway. Does not know text.
 
 use serde::{Deserialize, Serialize};
 use throng_core::fleet::replica::{Timing, TokenReport};
@@ -11,7 +11,7 @@ use crate::WireError;
 #[serde(tag = "event", rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the fields are those of the gateway's events")]
 pub enum Event {
-    /// The request was taken in: the first line unless it was refused.
+    /// The request was admitted. The first line, unless the request was refused.
     Accepted,
     /// The prompt is computed.
     Prompt {
@@ -28,9 +28,9 @@ pub enum Event {
     },
     /// A continuation ended.
     Finished { index: u32, reason: FinishReason, timing: Timing },
-    /// The request ended, or was not taken in.
+    /// The request failed or was refused.
     Failed { error: WireError },
-    /// Report of a newer worker: to be passed over.
+    /// An event of a newer worker, which is ignored.
     #[serde(other)]
     Unknown,
 }

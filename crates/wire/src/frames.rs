@@ -1,5 +1,5 @@
-//! Binary frames out of pieces of a body, each at most as long as it may be: the bytes of KV blocks, beside
-//! the lines of JSON. Does not know who sends blocks and where they go.
+//! Binary frames of bounded size in a body that comes in pieces: KV blocks, beside lines of JSON. Does not
+//! know the source and destination of blocks.
 //!
 //! A frame is the length of what follows as a 32-bit number, a byte for its kind, and its payload. Numbers
 //! are little-endian. Kinds: 1, a [`BlockLayout`] as JSON, which the blocks after it have; 2, a block: its
@@ -17,49 +17,49 @@ use crate::MAX_FRAME_BYTES;
 
 const LAYOUT: u8 = 1;
 const BLOCK: u8 = 2;
-/// Bytes of a block's frame before the block's own: its kind, two names, its tokens.
+/// Bytes of a block's frame before the block's bytes: its kind, two names, its tokens.
 const BLOCK_HEAD_BYTES: usize = 1 + 2 * 32 + 4 * BLOCK_TOKENS;
 
 /// A binary message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// Layout of the blocks after it.
+    /// Layout of the following blocks.
     Layout(BlockLayout),
     /// A block.
     Block(Box<BlockFrame>),
-    /// Frame of a newer build: to be passed over.
+    /// A frame of a newer build, which is ignored.
     Unknown,
 }
 
-/// A block with all that a prefix cache needs to find it.
+/// A block with the names by which a prefix cache finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockFrame {
-    /// Its name.
+    /// Name of the block.
     pub hash: BlockHash,
-    /// The name of the prefix before it.
+    /// Name of the prefix before the block.
     pub parent: BlockHash,
-    /// Its tokens.
+    /// Tokens of the block.
     pub tokens: BlockTokens,
-    /// Its keys and values, in the layout that was sent before.
+    /// Keys and values, in the layout that was sent before.
     pub bytes: Vec<u8>,
 }
 
-/// Reason why a frame was not written or read. A connection with such a frame has no next one.
+/// Reason why a frame was not written or read. Its connection cannot be used any more.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The frame is longer than it may be.
     #[error("a frame of {n_bytes} bytes, of at most {MAX_FRAME_BYTES}")]
     TooLong {
-        /// Its length without the four bytes that say it.
+        /// Length of the frame without its length field.
         n_bytes: usize,
     },
-    /// The frame has no kind.
+    /// The frame has no kind byte.
     #[error("an empty frame")]
     Empty,
-    /// The payload is not one of its kind.
+    /// The payload is invalid for its kind.
     #[error("a malformed frame of kind {kind}: {reason}")]
     Malformed {
-        /// The kind.
+        /// Kind of the frame.
         kind: u8,
         /// Reason of the refusal.
         reason: String,
@@ -76,10 +76,10 @@ struct LayoutMessage {
 }
 
 impl Frame {
-    /// The frame as bytes.
+    /// Encodes the frame.
     ///
     /// # Errors
-    /// When it would be too long, or is [`Self::Unknown`], which has no bytes here.
+    /// When it would be too long, or is [`Self::Unknown`].
     pub fn to_bytes(&self) -> Result<Vec<u8>, FrameError> {
         let mut frame = vec![0; 4];
         match self {
@@ -111,7 +111,7 @@ impl Frame {
         Ok(frame)
     }
 
-    /// A frame without its length.
+    /// Decodes a frame without its length field.
     fn read(frame: &[u8]) -> Result<Self, FrameError> {
         let (&kind, payload) = frame.split_first().ok_or(FrameError::Empty)?;
         match kind {
@@ -150,7 +150,7 @@ fn malformed(kind: u8, reason: impl ToString) -> FrameError {
     FrameError::Malformed { kind, reason: reason.to_string() }
 }
 
-/// Pieces of a body that have not become frames yet.
+/// Buffer of received bytes that are not decoded into frames yet.
 #[derive(Debug, Default)]
 pub struct FrameBuffer {
     bytes: Vec<u8>,
@@ -159,17 +159,17 @@ pub struct FrameBuffer {
 }
 
 impl FrameBuffer {
-    /// Adds a piece. Whole frames are to be taken before the next one comes.
+    /// Adds a piece of the body. All complete frames must be taken before the next piece.
     pub fn push(&mut self, piece: &[u8]) {
         self.bytes.drain(..self.start);
         self.start = 0;
         self.bytes.extend_from_slice(piece);
     }
 
-    /// The next whole frame.
+    /// Takes the next complete frame.
     ///
     /// # Errors
-    /// When it is too long, which its first bytes tell, or malformed.
+    /// When it is malformed, or its length field exceeds the maximum.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some((length, rest)) = self.bytes[self.start..].split_first_chunk() else { return Ok(None) };
         let n_bytes = u32::from_le_bytes(*length) as usize;
@@ -182,7 +182,7 @@ impl FrameBuffer {
         Ok(Some(frame))
     }
 
-    /// Whether a frame has begun that has not ended.
+    /// Whether the buffer ends inside a frame.
     pub fn is_inside_frame(&self) -> bool {
         self.start < self.bytes.len()
     }

@@ -1,16 +1,15 @@
-//! Lines of JSON out of pieces of a body, each line at most as long as it may be. Does not know what the
-//! lines say.
+//! Lines of JSON of bounded length in a body that comes in pieces. Does not know their content.
 
 use serde::Serialize;
 
 use crate::MAX_LINE_BYTES;
 
-/// A line is longer than it may be.
+/// Error for a line above the maximum length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a line of more than {MAX_LINE_BYTES} bytes")]
 pub struct LineTooLong;
 
-/// A value as one line.
+/// Encodes a value as one line.
 ///
 /// # Errors
 /// When the line would be too long.
@@ -21,21 +20,21 @@ pub fn line(value: &impl Serialize) -> Result<Vec<u8>, LineTooLong> {
     if line.len() > MAX_LINE_BYTES { Err(LineTooLong) } else { Ok(line) }
 }
 
-/// Pieces of a body that have not become lines yet.
+/// Buffer of received bytes that are not taken as lines yet.
 #[derive(Debug, Default)]
 pub struct LineBuffer {
     bytes: Vec<u8>,
     /// Start of the first line that was not taken.
     start: usize,
-    /// Bytes in which the end of that line was searched.
+    /// Number of bytes in which the end of that line was searched.
     searched: usize,
 }
 
 impl LineBuffer {
-    /// Adds a piece.
+    /// Adds a piece of the body.
     ///
     /// # Errors
-    /// When a line has become too long.
+    /// When a line is too long.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), LineTooLong> {
         self.bytes.drain(..self.start);
         self.searched -= self.start;
@@ -48,7 +47,7 @@ impl LineBuffer {
         Ok(())
     }
 
-    /// The next whole line, without its end.
+    /// Takes the next complete line, without its end.
     pub fn next_line(&mut self) -> Option<&[u8]> {
         let found = self.bytes[self.searched..].iter().position(|&byte| byte == b'\n');
         let Some(n) = found else {
@@ -60,7 +59,7 @@ impl LineBuffer {
         Some(&self.bytes[start..end])
     }
 
-    /// Whether a line has begun that has not ended.
+    /// Whether the buffer ends inside a line.
     pub fn is_inside_line(&self) -> bool {
         self.start < self.bytes.len()
     }

@@ -1,4 +1,4 @@
-//! What a worker is asked for: token ids and numbers. Does not know text.
+//! Requests of a gateway to a worker: token ids and numbers. Does not know text.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use throng_core::request::{Priority, SamplingParams, TenantId, TokenId};
 
 use crate::Constraint;
 
-/// A prompt to be continued: the first line of the body.
+/// Request for continuations of a prompt: the first line of the body.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Generate {
@@ -19,34 +19,34 @@ pub struct Generate {
     pub cache_salt: Option<Arc<str>>,
     /// Priority among the tenant's requests.
     pub priority: Priority,
-    /// The prompt.
+    /// Tokens of the prompt.
     pub prompt: Arc<[TokenId]>,
-    /// Parts of the prompt beside its tokens; absent: text only. Not sent to a worker whose
-    /// [`Description`](crate::Description) does not say that it reads this.
+    /// Parts of the prompt beside its tokens; absent for text only. Sent only to workers whose
+    /// [`Description`](crate::Description) permits it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub media: Option<Arc<PromptMedia>>,
-    /// Choice of tokens, and the ends of continuations.
+    /// Parameters of sampling and of the ends of continuations.
     pub sampling: Arc<SamplingParams>,
     /// Constraint on the outputs.
     pub constraint: Option<Constraint>,
-    /// The adapter to apply to the model's weights, by its name.
+    /// Name of the adapter to apply to the model's weights.
     pub adapter: Option<String>,
-    /// Number of continuations; not read for a resumed request.
+    /// Number of continuations; ignored for a resumed request.
     pub n: u32,
-    /// The continuations to go on with; none for a new request.
+    /// Continuations to resume; empty for a new request.
     pub resumed: Vec<ResumedContinuation>,
 }
 
-/// A further line of the body.
+/// A later line of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub enum Command {
     /// A continuation needs no more tokens.
     Abort {
-        /// The executor.
+        /// Index of the continuation.
         index: u32,
     },
-    /// Message of a newer gateway: to be passed over.
+    /// A command of a newer gateway, which is ignored.
     #[serde(other)]
     Unknown,
 }

@@ -1,5 +1,4 @@
-//! How a worker is at present: whether it answers, how busy it is, whether it would refuse any request. Does
-//! not know how this is shown and who decides by it.
+//! State of a worker: health, load, and whether it would refuse any request. Does not know its use.
 
 use serde::{Deserialize, Serialize};
 use throng_core::fleet::replica::{self, Load};
@@ -10,19 +9,19 @@ use crate::WireError;
 /// State of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// Whether it answers.
+    /// Whether the worker answers.
     pub health: replica::Status,
-    /// Its load.
+    /// Load of the worker.
     #[serde(default)]
     pub load: Load,
-    /// Reason why it would refuse any request now, however short.
+    /// Reason why the worker would refuse any request now, however short.
     #[serde(default)]
     pub refuses: Option<WireError>,
-    /// Changes of its prefix cache since the line before, in lines of [`WATCH`](crate::WATCH) only. Workers
-    /// that never say anything here do not tell what they have cached.
+    /// Changes of the prefix cache since the line before, only in lines of [`WATCH`](crate::WATCH). Workers
+    /// that never send it do not report their caches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheNews>,
 }
 
-/// Most names of blocks in one line; a worker with more cached blocks does not name the rest.
+/// Maximum number of block names in one line; a worker with more cached blocks does not report the rest.
 pub const MAX_CACHE_NAMES: usize = 1 << 16;

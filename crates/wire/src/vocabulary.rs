@@ -1,4 +1,4 @@
-//! The vocabulary of a GGUF file between a worker and its gateways. Does not know what its keys mean.
+//! The vocabulary of a GGUF file, sent from a worker to its gateways. Does not interpret its keys.
 
 use serde::{Deserialize, Serialize};
 use throng_core::exact;
@@ -31,7 +31,7 @@ pub struct Vocabulary {
     pub encoder: EncoderKeys,
 }
 
-/// The keys of a GGUF file that only models have that fill in the middle.
+/// Keys of GGUF files of models for infilling.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "the names are those of the text crate's keys")]
@@ -45,13 +45,13 @@ pub struct InfillKeys {
 }
 
 impl InfillKeys {
-    /// Whether the file has none of them.
+    /// Whether the file has none of these keys.
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The keys of a GGUF file that only encoders have.
+/// Keys of GGUF files of encoders.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "the names are those of the file's keys")]

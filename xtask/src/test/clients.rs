@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::{Extent, machine, rust, tests_at_once};
 use crate::shell::{cargo, run as start, run_with, workspace};
 
-/// Installs what the end-to-end tests need.
+/// Installs the clients and libraries that the end-to-end tests need.
 ///
 /// # Errors
 /// When something of it cannot be had.

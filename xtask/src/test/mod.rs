@@ -33,7 +33,7 @@ pub enum Part {
     Sanitizers,
 }
 
-/// How much the nightly run does of what the ordinary one does a few times.
+/// Numbers of repetitions in the nightly run of checks that the ordinary one runs a few times.
 const NIGHTLY: [(&str, &str); 9] = [
     ("THRONG_NIGHTLY", "1"),
     ("THRONG_KILLS", "40"),
@@ -49,9 +49,9 @@ const NIGHTLY: [(&str, &str); 9] = [
 /// How much of a part is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// What every change must pass.
+    /// Checks that every change must pass.
     Ordinary,
-    /// Also what takes long and seldom fails.
+    /// All checks, also those that take long and seldom fail.
     Nightly,
 }
 

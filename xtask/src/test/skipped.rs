@@ -8,15 +8,15 @@ use anyhow::{Context, Result};
 
 use crate::shell::workspace;
 
-/// The variable that names the file in which tests note a line for what they skip.
+/// Variable with the path of the file in which tests write a line for each skipped check.
 pub const VARIABLE: &str = "THRONG_SKIPPED_TESTS";
 
-/// The file in which tests note what they skip.
+/// File in which tests write the checks that they skip.
 pub fn file() -> PathBuf {
     workspace().join("target/skipped-tests.txt")
 }
 
-/// Forgets what an earlier run skipped.
+/// Deletes the skipped checks of an earlier run.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -35,7 +35,7 @@ pub fn note(what: &str) -> Result<()> {
     Ok(writeln!(file, "{what}")?)
 }
 
-/// Prints what was skipped, each thing once.
+/// Prints the skipped checks, each once.
 pub fn print() {
     let notes = std::fs::read_to_string(file()).unwrap_or_default();
     let notes: BTreeSet<&str> = notes.lines().filter(|line| !line.is_empty()).collect();

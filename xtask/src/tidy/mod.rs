@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell::workspace;
 
-/// One violation of a rule: where and what.
+/// A violation of a rule, with its place and description.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     place: String,

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use super::{Finding, SourceFile};
 
-/// What is not written, and what is written instead.
+/// Forbidden expressions with their replacements.
 const WORDS: &[(&str, &str)] = &[
     ("refuses to know", "does not know"),
     ("asker", "caller, client or tenant"),

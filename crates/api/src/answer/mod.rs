@@ -1,4 +1,4 @@
-//! The neutral form of an answer: what happened to a request, of which each API writes its view.
+//! The neutral form of an answer: events of a request, which each API writes in its own form.
 
 mod shape;
 mod tally;
@@ -15,41 +15,41 @@ pub use whole::{Answer, Call, Choice, PastTurn, PromptReport};
 
 use crate::error::ApiError;
 
-/// Event of a request. Choices are numbered through all prompts.
+/// Event of a request. Choices are numbered across all prompts.
 #[derive(Debug)]
 pub enum AnswerEvent {
     /// A prompt is computed.
     Prompt {
-        /// Number of the prompt.
+        /// Index of the prompt.
         prompt_idx: usize,
-        /// Its tokens that were found in the cache.
+        /// Number of its tokens that were found in the prefix cache.
         cached_tokens: u32,
-        /// Log-probabilities of its tokens but the first, when asked for.
+        /// Log-probabilities of all its tokens except the first, if requested.
         logprobs: Vec<TokenReport>,
     },
-    /// A token of a choice, or a piece of text of an upstream engine, which may have several.
+    /// A token of a choice; from an upstream engine, a piece of text with any number of tokens.
     Token {
-        /// Number of the prompt × continuations of each prompt + number of the continuation.
+        /// Index of the choice: prompt index × choices of a prompt + index within the prompt.
         choice_idx: usize,
-        /// The token; `None` where an upstream engine gives text alone.
+        /// The token; `None` if an upstream engine sends only text.
         report: Option<TokenReport>,
-        /// Whether it is part of the reasoning.
+        /// Whether the token is part of the reasoning.
         is_reasoning: bool,
-        /// What it adds to the answer, often nothing.
+        /// Additions to the answer, often none.
         deltas: Vec<Delta>,
     },
-    /// A choice ended.
+    /// A choice has ended.
     Finished {
-        /// Number of the choice.
+        /// Index of the choice.
         choice_idx: usize,
-        /// What had been held back.
+        /// Text held back until now.
         deltas: Vec<Delta>,
-        /// How it ended.
+        /// End of the choice.
         end: ChoiceEnd,
     },
-    /// Something of the tools that the server calls between turns of the model; only where the API has such.
+    /// Progress of the tools that the server calls between turns of the model; only in APIs with such tools.
     Served(ServedEvent),
-    /// The tokens of the whole request, in place of those that its events were counted to have.
+    /// Token counts of the whole request; they replace the counts taken from the events.
     Usage(TokenCounts),
     /// The request failed as a whole.
     Failed(ApiError),
@@ -64,18 +64,18 @@ pub enum Delta {
     Reasoning(String),
     /// A call of a tool begins.
     CallBegin {
-        /// Number of the call in its choice.
+        /// Index of the call in its choice.
         call_idx: u32,
-        /// What the call's result refers to.
+        /// Id that the call's result refers to.
         id: String,
         /// Name of the tool.
         name: String,
     },
-    /// A piece of a call's arguments.
+    /// A fragment of a call's arguments.
     CallArguments {
-        /// Number of the call in its choice.
+        /// Index of the call in its choice.
         call_idx: u32,
-        /// The piece.
+        /// The fragment.
         fragment: String,
     },
 }
@@ -85,16 +85,16 @@ pub enum Delta {
 pub enum ServedEvent {
     /// The model's turn ended with calls that the server runs. It goes on when these have ended.
     TurnEnded {
-        /// What had been held back.
+        /// Text and calls that were held back until the end.
         deltas: Vec<Delta>,
-        /// How the turn ended.
+        /// End of the turn.
         end: ChoiceEnd,
     },
     /// A call that the server ran has ended.
     CallEnded {
         /// Number of the call in its turn.
         call_idx: u32,
-        /// What came of it.
+        /// Result of the call.
         result: Result<String, CallFailure>,
     },
     /// The next turn of the model began.
@@ -118,7 +118,7 @@ pub enum CallFailure {
     /// The tool ran and failed.
     #[error("it failed: {content}")]
     Execution {
-        /// Its output.
+        /// Output of the tool.
         content: serde_json::Value,
     },
     /// The call has no answer.
@@ -132,7 +132,7 @@ pub enum CallFailure {
 }
 
 impl Delta {
-    /// Its text of the answer, if it is some.
+    /// The added answer text; `None` for other additions.
     pub fn content(&self) -> Option<&str> {
         match self {
             Self::Content(text) => Some(text),
@@ -141,16 +141,16 @@ impl Delta {
     }
 }
 
-/// How a choice ended.
+/// End of a choice.
 #[derive(Debug, Clone)]
 pub struct ChoiceEnd {
-    /// Why.
+    /// Finish reason.
     pub reason: FinishReason,
-    /// The stop string that ended it.
+    /// Stop string that ended the choice.
     pub stop: Option<String>,
-    /// Whether it ended before a text that must not be sent.
+    /// Whether moderation ended the choice before a text that must not be sent.
     pub is_filtered: bool,
-    /// Whether it has calls of tools.
+    /// Whether the choice has tool calls.
     pub has_calls: bool,
     /// Times of its events.
     pub timing: Timing,

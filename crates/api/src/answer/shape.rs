@@ -1,6 +1,6 @@
-//! What an answer shows, as far as its size depends on it.
+//! The parts of an answer that determine its size.
 
-/// Approximate bytes of JSON of a token's log-probability, alone and for each alternative beside it.
+/// Approximate bytes of JSON for a token's log-probability and for each alternative.
 #[derive(Debug, Clone, Copy)]
 pub struct LogprobBytes {
     /// Bytes for the token itself.
@@ -10,24 +10,24 @@ pub struct LogprobBytes {
 }
 
 impl LogprobBytes {
-    /// Bytes with this number of alternatives.
+    /// Bytes for a token with this number of alternatives.
     pub fn with(self, n_alternatives: usize) -> usize {
         self.token + self.alternative * n_alternatives
     }
 }
 
-/// What an answer shows, as far as its size depends on it.
+/// The parts of an answer that determine its size.
 #[derive(Debug, Clone)]
 pub struct AnswerShape {
-    /// How often the log-probabilities of a prompt are shown: once, or with each choice.
+    /// Number of times that the log-probabilities of a prompt are written: once, or with each choice.
     pub n_repeats: usize,
-    /// The forms in which they are shown.
+    /// Forms of the prompt's log-probabilities, each of which is written.
     pub prompt_logprobs: Vec<LogprobBytes>,
-    /// The parameter that asked for them.
+    /// Parameter that requested the prompt's log-probabilities.
     pub prompt_logprobs_param: &'static str,
-    /// The form in which those of the answer are shown, when asked for.
+    /// Form of the answer's log-probabilities, if requested.
     pub logprobs: Option<LogprobBytes>,
-    /// Whether token ids are shown.
+    /// Whether token ids are written.
     pub token_ids: bool,
 }
 

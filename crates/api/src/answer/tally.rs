@@ -1,34 +1,34 @@
-//! The usage of a request: its tokens so far, and when they came.
+//! The usage of a request: token counts so far, and times of the first and last tokens.
 
 use std::time::Duration;
 
 use super::{AnswerEvent, ServedEvent};
 
-/// Tokens of a whole request, as its engine counts them.
+/// Token counts of a whole request, as reported by its engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenCounts {
     /// Tokens of the prompts.
     pub prompt: u64,
-    /// Prompt tokens that were found in the cache.
+    /// Prompt tokens found in the prefix cache.
     pub cached: u64,
     /// Output tokens of all choices.
     pub output: u64,
-    /// Output tokens of reasoning.
+    /// Reasoning tokens, which are part of the output tokens.
     pub reasoning: u64,
 }
 
-/// Tokens of a request so far.
+/// Token counts of a request so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Tokens of the prompts.
     pub prompt: u64,
-    /// Prompt tokens that were found in the cache.
+    /// Prompt tokens found in the prefix cache.
     pub cached: u64,
-    /// Output tokens of all choices, shown or not.
+    /// Output tokens of all choices, including those that are not shown.
     pub output: u64,
-    /// Output tokens of reasoning.
+    /// Reasoning tokens, which are part of the output tokens.
     pub reasoning: u64,
-    /// Times of its steps and tokens.
+    /// Times of first step, first token and last token.
     pub moments: Moments,
 }
 
@@ -60,7 +60,7 @@ impl Tally {
     }
 }
 
-/// When what happened to the choices of a request, since it was submitted. `None` is what did not happen.
+/// Times over all choices, since the request was submitted; `None` for what has not happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moments {
     pub(crate) first_step: Option<Duration>,
@@ -70,7 +70,7 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Takes in those of a choice.
+    /// Merges the times of a choice.
     pub fn add(
         &mut self,
         first_step: Option<Duration>,

@@ -1,5 +1,4 @@
-//! The timings of an answer: where its time went, as the server measured it, under llama.cpp's names. Does
-//! not know who measures.
+//! The timings of an answer, under llama.cpp's names. Does not measure.
 
 use std::time::Duration;
 
@@ -7,10 +6,10 @@ use serde::Serialize;
 
 use super::{Moments, Tally};
 
-/// Where the time of a request went. Times are in milliseconds.
+/// Timings of a request. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Timings {
-    /// Prompt tokens found in the cache.
+    /// Prompt tokens found in the prefix cache.
     cache_n: u64,
     /// Prompt tokens computed.
     prompt_n: u64,
@@ -35,9 +34,9 @@ impl From<&Tally> for Timings {
 }
 
 impl Timings {
-    /// Creates the timings of a request with these moments; `cached_tokens` of its `prompt_tokens` were found
-    /// in the cache. The first token of each choice belongs to the time of the prompt, so the rate is that of
-    /// the others.
+    /// Creates the timings of a request. `cached_tokens` of its `prompt_tokens` were found in the prefix
+    /// cache. The first token of each choice counts towards the prompt's time, so the output rate is that
+    /// of the other tokens.
     pub fn new(moments: &Moments, prompt_tokens: u64, cached_tokens: u64, output_tokens: u64) -> Self {
         let between = |from: Option<Duration>, to: Option<Duration>| Some(to?.saturating_sub(from?));
         let prompt = between(moments.first_step, moments.first_token);

@@ -1,4 +1,4 @@
-//! A whole answer: the fold of the events of its stream.
+//! A whole answer, collected from the events of its stream.
 
 use std::mem::{size_of, size_of_val};
 
@@ -10,13 +10,13 @@ use super::{AnswerEvent, CallFailure, ChoiceEnd, Delta, ServedEvent, Tally};
 /// A whole answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// One a prompt.
+    /// Prompts in order.
     pub prompts: Vec<PromptReport>,
-    /// Choices in order of their numbers.
+    /// Choices in order.
     pub choices: Vec<Choice>,
     /// Turns of the model before the last one, where the server ran calls between them.
     pub turns: Vec<PastTurn>,
-    /// Its usage.
+    /// Token counts and times.
     pub tally: Tally,
     n_text_bytes: usize,
     n_held: usize,
@@ -25,44 +25,44 @@ pub struct Answer {
 /// A turn of the model that was not the last one.
 #[derive(Debug)]
 pub struct PastTurn {
-    /// The turn.
+    /// Choice that the model generated in the turn.
     pub choice: Choice,
-    /// What came of calls, by their numbers.
+    /// Results of calls, with the numbers of the calls.
     pub results: Vec<(u32, Result<String, CallFailure>)>,
 }
 
-/// What is known of a prompt.
+/// Report of a prompt.
 #[derive(Debug, Default)]
 pub struct PromptReport {
-    /// Its tokens that were found in the cache.
+    /// Number of its tokens that were found in the prefix cache.
     pub cached_tokens: u32,
-    /// Log-probabilities of its tokens but the first, when asked for.
+    /// Log-probabilities of all its tokens except the first, if requested.
     pub logprobs: Vec<TokenReport>,
 }
 
 /// A whole choice.
 #[derive(Debug, Default)]
 pub struct Choice {
-    /// Its content.
+    /// Answer text.
     pub content: String,
-    /// The reasoning before it.
+    /// Reasoning text.
     pub reasoning: String,
-    /// Its calls of tools, in their order.
+    /// Tool calls in order.
     pub calls: Vec<Call>,
-    /// Its tokens; none of an upstream engine, which gives text alone.
+    /// Tokens; empty for an upstream engine that sends only text.
     pub reports: Vec<TokenReport>,
-    /// Number of characters of the content before each token.
+    /// For each token, the number of characters of the answer text before it.
     pub offsets: Vec<usize>,
-    /// How it ended; `None` if that is not known.
+    /// End of the choice; `None` if unknown.
     pub end: Option<ChoiceEnd>,
-    /// Characters of the content.
+    /// Number of characters of the answer text.
     n_chars: usize,
 }
 
 /// A whole call of a tool.
 #[derive(Debug)]
 pub struct Call {
-    /// What the call's result refers to.
+    /// Id that the call's result refers to.
     pub id: String,
     /// Name of the tool.
     pub name: String,
@@ -71,7 +71,7 @@ pub struct Call {
 }
 
 impl Answer {
-    /// Creates the empty answer to prompts with `n_prompt_tokens` tokens together.
+    /// Creates an empty answer. `n_prompt_tokens` is the total over all prompts.
     pub fn new(n_prompts: usize, n_choices: usize, n_prompt_tokens: u64) -> Self {
         let (mut prompts, mut choices) = (Vec::new(), Vec::new());
         prompts.resize_with(n_prompts, PromptReport::default);
@@ -87,7 +87,7 @@ impl Answer {
         }
     }
 
-    /// Takes in an event; [`AnswerEvent::Failed`] changes nothing.
+    /// Adds an event; [`AnswerEvent::Failed`] changes nothing.
     pub fn add(&mut self, event: AnswerEvent) {
         self.tally.add(&event);
         match event {
@@ -130,8 +130,8 @@ impl Answer {
         }
     }
 
-    /// Keeps the `n` choices of each prompt whose tokens are the most likely on average, the best first: what
-    /// OpenAI's reference says of `best_of` ("the one with the highest log probability per token").
+    /// Keeps the `n` choices of each prompt with the highest mean log-probability of a token, best first,
+    /// as OpenAI's reference defines `best_of` ("the one with the highest log probability per token").
     pub fn keep_best(&mut self, n: usize) {
         let n_of_prompt = self.choices.len() / self.prompts.len().max(1);
         if n_of_prompt <= n {
@@ -146,12 +146,12 @@ impl Answer {
         }
     }
 
-    /// Bytes of memory that it holds, the reports of its prompts apart.
+    /// Bytes of memory held, without the reports of the prompts.
     pub fn held_bytes(&self) -> usize {
         self.n_held + self.n_text_bytes
     }
 
-    /// Bytes of its texts.
+    /// Total bytes of the texts.
     pub fn text_bytes(&self) -> usize {
         self.n_text_bytes
     }
@@ -179,19 +179,19 @@ impl Answer {
     }
 }
 
-/// Appends `more`; its number of bytes.
+/// Appends `more` and returns its number of bytes.
 fn append(text: &mut String, more: String) -> usize {
     text.push_str(&more);
     more.len()
 }
 
 impl Choice {
-    /// Its tokens alone.
+    /// The token ids of the choice.
     pub fn token_ids(&self) -> Vec<TokenId> {
         self.reports.iter().map(|report| report.chosen.token).collect()
     }
 
-    /// The mean of its tokens' log-probabilities; 0 without tokens.
+    /// Mean log-probability of the tokens; 0 without tokens.
     pub fn mean_logprob(&self) -> f64 {
         let sum: f64 = self.reports.iter().map(|report| f64::from(report.chosen.logprob)).sum();
         sum / self.reports.len().max(1) as f64

@@ -1,4 +1,4 @@
-//! Batches of messages: their requests and how they are shown. Does not know how they are answered.
+//! Message batches: their requests and the objects that describe them. Does not answer requests.
 
 use std::collections::HashSet;
 
@@ -11,15 +11,15 @@ use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
 use crate::json::{JsonType, Node};
 
-/// Most requests of a batch.
+/// Maximum number of requests of a batch.
 const MAX_REQUESTS: usize = 100_000;
-/// Longest id of a request, in Anthropic's API too.
+/// Maximum bytes of a request's id, as in Anthropic's API.
 const MAX_ID_BYTES: usize = 64;
 
-/// A checked request to make a batch.
+/// A checked request to create a batch.
 #[derive(Debug, Clone, Default)]
 pub struct MessageBatchRequest {
-    /// Ids with the parameters of each, at least one.
+    /// Ids and parameters of the requests, at least one.
     pub requests: Vec<(String, Box<RawValue>)>,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
@@ -57,7 +57,7 @@ fn read_requests(r: &mut MessageBatchRequest, node: &Node<'_, '_>, _: &ReadOptio
 }
 
 impl MessageBatchRequest {
-    /// Reads and checks a body. What the params say is checked when they are answered.
+    /// Reads and checks a body. The parameters of each request are checked only when it is answered.
     ///
     /// # Errors
     /// A 400 that names the parameter.
@@ -72,7 +72,7 @@ impl MessageBatchRequest {
     }
 }
 
-/// Requests of a batch by their results.
+/// Number of a batch's requests by state.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs, reason = "the names are those of Anthropic's API")]
 pub struct BatchCounts {
@@ -109,16 +109,16 @@ pub struct BatchPage {
     pub has_more: bool,
 }
 
-/// A batch that was deleted.
+/// A deleted batch.
 #[derive(Debug, Clone, Serialize)]
 pub struct DeletedBatch {
-    /// Its id.
+    /// Id of the batch.
     pub id: String,
     /// `message_batch_deleted`.
     pub r#type: &'static str,
 }
 
-/// A time as Anthropic's API writes it.
+/// Formats a time as Anthropic's API does.
 pub fn timestamp(unix_s: u64) -> String {
     let seconds = i64::try_from(unix_s).unwrap_or(i64::MAX);
     jiff::Timestamp::from_second(seconds).map_or_else(|_| String::new(), |time| time.to_string())

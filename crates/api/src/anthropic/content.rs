@@ -4,8 +4,8 @@ use crate::error::ApiError;
 use crate::json::{JsonType, Node, TreeBudget};
 use crate::spec::{ContentPart, MAX_MESSAGES, MAX_NAME_BYTES, MAX_PARTS, Message, Role, ToolCall};
 
-/// The blocks of a message. The first six are read; the others are no text, or belong to tools that run at
-/// Anthropic.
+/// Types of content blocks. The first six are read; the others contain no text, or belong to tools that run
+/// on Anthropic's servers.
 const BLOCKS: &[&str] = &[
     "text",
     "thinking",
@@ -28,10 +28,10 @@ const BLOCKS: &[&str] = &[
 ];
 const N_READ_BLOCKS: usize = 6;
 const ROLES: &[&str] = &["user", "assistant", "system"];
-/// Values of a call in a template's tree, its arguments apart.
+/// Values in a template's tree for a call without its arguments.
 const VALUES_OF_A_CALL: usize = 5;
 
-/// Reads `messages` into neutral messages; results of tools are messages of their own.
+/// Reads `messages` into neutral messages; each tool result becomes a message of its own.
 ///
 /// # Errors
 /// A 400 that names the path.
@@ -96,14 +96,14 @@ fn read_turn(
             messages.push(Message { content, ..message });
         }
         "system" => messages.push(Message::new(Role::System, text)),
-        // A message of results alone says nothing else.
+        // A message with only tool results adds no text.
         _ if text.is_empty() && messages.last().is_some_and(|last| last.role == Role::Tool) => {}
         _ => messages.push(Message::new(Role::User, text)),
     }
     Ok(())
 }
 
-/// The blocks of one message.
+/// The content blocks of a message.
 #[derive(Debug, Default)]
 struct Blocks {
     text: Vec<ContentPart>,
@@ -117,7 +117,7 @@ impl Blocks {
         self.thinking.is_empty() && self.calls.is_empty() && self.results.is_empty()
     }
 
-    /// Reads a text, or a list of blocks.
+    /// Reads a string, or a list of blocks.
     fn read(&mut self, node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<(), ApiError> {
         match node.json_type() {
             JsonType::String => {
@@ -142,7 +142,7 @@ impl Blocks {
         }
         match BLOCKS[kind] {
             "thinking" => self.thinking.push(text_of(node, "thinking")?),
-            // Only its writer can read it.
+            // Only the model that wrote it can read it.
             "redacted_thinking" => {}
             "tool_use" => {
                 budget.take(VALUES_OF_A_CALL, node)?;
@@ -163,7 +163,7 @@ impl Blocks {
     }
 }
 
-/// The text under `key` of a block.
+/// The string under `key` of a block.
 fn text_of(node: &Node<'_, '_>, key: &str) -> Result<String, ApiError> {
     let mut text = None;
     node.known_members(&["type", key, "cache_control", "citations", "signature"], |name, value| {

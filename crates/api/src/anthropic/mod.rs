@@ -35,7 +35,7 @@ impl Dialect for Messages {
     }
 }
 
-/// An error as a body and as the last event of a stream.
+/// An error, as a body or as the last event of a stream.
 #[derive(Debug, Serialize)]
 struct ErrorObject<'a> {
     r#type: &'static str,
@@ -46,7 +46,7 @@ struct ErrorObject<'a> {
 struct ErrorFields<'a> {
     r#type: &'static str,
     message: Cow<'a, str>,
-    /// Beyond Anthropic's form: the code that OpenAI's form has.
+    /// The code of OpenAI's form, an addition to Anthropic's.
     code: &'static str,
 }
 
@@ -63,7 +63,7 @@ impl<'a> ErrorObject<'a> {
             500.. => "api_error",
             _ => "invalid_request_error",
         };
-        // The words by which agents know that they must shorten the conversation.
+        // By these words agents recognize that they must shorten the conversation.
         let message = match error.code() {
             "context_length_exceeded" => format!("prompt is too long: {}", error.message()).into(),
             _ => error.message().into(),

@@ -15,15 +15,15 @@ use crate::spec::{
     ParamNames, Role, check_replies,
 };
 
-/// Most stop sequences of a request.
+/// Maximum number of stop sequences of a request.
 const MAX_STOP_SEQUENCES: usize = 64;
-/// Most bytes of a stop sequence.
+/// Maximum bytes of a stop sequence.
 const MAX_STOP_BYTES: usize = 1024;
-/// Most bytes of the id of an end user.
+/// Maximum bytes of an end user's id.
 const MAX_USER_BYTES: usize = 512;
 const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
 
-/// A request as it is read.
+/// A request while it is being read.
 #[derive(Debug, Default)]
 pub struct Body {
     options: GenerationOptions,
@@ -36,7 +36,7 @@ pub struct Body {
     budget: TreeBudget,
 }
 
-/// Whether the model thinks before it answers.
+/// The `thinking` parameter.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Thinking {
     is_on: bool,
@@ -164,7 +164,7 @@ fn read(body: &[u8], options: &ReadOptions) -> Result<(Body, IgnoredParameters),
     let mut read = Body::default();
     read.options.names = ParamNames { prompt: "messages", ..ParamNames::default() };
     read.options.thinks_if_it_can = true;
-    // Every client must send `max_tokens`, so agents send the most that their model could give.
+    // Clients must send `max_tokens`, so agents send the maximum of their model.
     read.options.may_end_with_context = true;
     let ignored = read_body(body, &mut [&mut Bound { fields: FIELDS, target: &mut read }], options)?;
     if read.options.model.is_none() {
@@ -179,9 +179,9 @@ fn read(body: &[u8], options: &ReadOptions) -> Result<(Body, IgnoredParameters),
 /// A request to count the tokens of a message.
 #[derive(Debug)]
 pub struct CountTokensRequest {
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
-    /// What its chat template is given.
+    /// Conversation for the chat template.
     pub conversation: Conversation,
     /// Parameters without effect.
     pub ignored: IgnoredParameters,

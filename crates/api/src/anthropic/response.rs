@@ -8,7 +8,7 @@ use throng_core::request::FinishReason;
 
 use crate::answer::{ChoiceEnd, Tally, Timings};
 
-/// A message, whole or at the beginning of its stream.
+/// A message, whole or at the start of its stream.
 #[derive(Debug, Serialize)]
 pub(super) struct Message<'a> {
     pub id: &'a str,
@@ -30,7 +30,7 @@ pub(super) enum Block<'a> {
     ToolUse { id: &'a str, name: &'a str, input: Cow<'a, RawValue> },
 }
 
-/// Tokens of a message. Those that were found in the cache are no input tokens.
+/// Token counts of a message. Prompt tokens found in the prefix cache do not count as input tokens.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Usage {
     input_tokens: u64,
@@ -61,13 +61,13 @@ impl From<&Tally> for Usage {
 }
 
 impl Usage {
-    /// The tokens of a whole message, and where its time went if that was asked for.
+    /// Token counts of a whole message, with timings if requested.
     pub fn of_whole(tally: &Tally, has_timings: bool) -> Self {
         Self { timings: has_timings.then(|| tally.into()), ..Self::from(tally) }
     }
 }
 
-/// An event of a stream; its name is its type.
+/// An event of a stream; its name is its `type`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Event<'a> {
@@ -109,7 +109,7 @@ pub(super) enum BlockDelta<'a> {
     InputJson { partial_json: &'a str },
 }
 
-/// How a message ended.
+/// The end of a message.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct MessageEnd<'a> {
     pub stop_reason: Option<&'static str>,
@@ -117,7 +117,7 @@ pub(super) struct MessageEnd<'a> {
 }
 
 impl<'a> MessageEnd<'a> {
-    /// The end of a choice; `at_limit` is the reason of one that had no more tokens.
+    /// The end of a choice. `at_limit` is the stop reason if the output reached its token limit.
     pub fn of(end: &'a ChoiceEnd, at_limit: &'static str) -> Self {
         let reason = match end.reason {
             _ if end.is_filtered => "refusal",
@@ -131,8 +131,8 @@ impl<'a> MessageEnd<'a> {
     }
 }
 
-/// The arguments of a call as an object. Those that are none, such as cut ones, are wrapped as Anthropic's
-/// guide to fine-grained tool streaming advises.
+/// The arguments of a call as an object. Other text, such as truncated arguments, is wrapped in an object
+/// as Anthropic's guide to fine-grained tool streaming advises.
 pub(super) fn input_of(arguments: &str) -> Cow<'_, RawValue> {
     let is_object = arguments.trim_start().starts_with('{');
     match serde_json::from_str::<&RawValue>(arguments) {
@@ -166,7 +166,7 @@ struct ModelInfo<'a> {
 }
 
 impl<'a> ModelPage<'a> {
-    /// The page of models with these names. When they were released is not known.
+    /// Creates the page of models with these names. Their release dates are unknown.
     pub fn new(names: impl Iterator<Item = &'a str>) -> Self {
         let created_at = "1970-01-01T00:00:00Z";
         let info = |id| ModelInfo { r#type: "model", id, display_name: id, created_at, lifecycle: "active" };

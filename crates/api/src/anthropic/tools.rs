@@ -1,4 +1,4 @@
-//! Tools and the choice among them.
+//! The tools of a request and `tool_choice`.
 
 use std::collections::BTreeSet;
 
@@ -21,11 +21,11 @@ const KEYS: &[&str] = &[
     "allowed_callers",
 ];
 
-/// Reads `tools` as the trees that chat templates walk.
+/// Reads `tools` into the trees that chat templates walk.
 ///
 /// # Errors
-/// A 400 that names the path; tools that run at Anthropic, or that its models know by heart, are refused by
-/// name.
+/// A 400 that names the path. Tools that run on Anthropic's servers or that only Anthropic's models support
+/// are refused by name.
 pub(super) fn read_tools(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Vec<Value>, ApiError> {
     let mut names = BTreeSet::new();
     node.elements(MAX_TOOLS, |_, tool| {
@@ -65,16 +65,16 @@ fn for_template(tool: Value) -> Value {
     ]))
 }
 
-/// Whether the model uses tools.
+/// Rules for calling tools.
 #[derive(Debug, Default)]
 pub(super) struct ToolUse {
-    /// Whether it must not.
+    /// Whether the model must not call a tool.
     pub never: bool,
-    /// Whether it must.
+    /// Whether the model must call a tool.
     pub must: bool,
-    /// The only tool that it may use.
+    /// Name of the only allowed tool.
     pub name: Option<String>,
-    /// Whether there may be one tool at most.
+    /// Whether at most one call is allowed.
     pub only_one: bool,
 }
 
@@ -108,7 +108,7 @@ pub(super) fn read_tool_choice(node: &Node<'_, '_>) -> Result<ToolUse, ApiError>
 }
 
 impl ToolUse {
-    /// Checks the choice against the tools on offer.
+    /// Checks the choice against the offered tools.
     pub fn check(&self, tools: &[Value]) -> Result<(), ApiError> {
         if self.must && tools.is_empty() {
             let reason = "'tool_choice' is only allowed when 'tools' are given.";

@@ -1,4 +1,4 @@
-//! Answers as messages, whole and as a stream of events.
+//! Writes answers as messages, whole or as a stream of events.
 
 use std::borrow::Cow;
 use std::io;
@@ -15,12 +15,12 @@ use crate::error::ApiError;
 use crate::events::Events;
 use crate::spec::GenerationSpec;
 
-/// The view of a message.
+/// The client's options for a message.
 #[derive(Debug)]
 pub(super) struct MessageView {
-    /// The most output tokens that the client asked for. The context may have had room for fewer.
+    /// Output token limit in the request; the context may have had less room.
     pub max_tokens: u64,
-    /// Whether the usage tells where the time went.
+    /// Whether the usage includes timings.
     pub has_timings: bool,
 }
 
@@ -37,14 +37,14 @@ impl AnswerView for MessageView {
     }
 }
 
-/// Writes a message.
+/// Writes one message.
 #[derive(Debug)]
 struct MessageWriter {
     id: String,
     model: String,
     view: MessageView,
     tally: Tally,
-    /// The block that is being written.
+    /// The block currently being written.
     open: Option<OpenBlock>,
     n_blocks: u32,
     has_begun: bool,
@@ -80,14 +80,14 @@ impl MessageWriter {
         }
     }
 
-    /// How an answer of so many tokens ended; nothing of one whose end is not known.
+    /// The end of an answer with the counts of `tally`; without a stop reason if the end is unknown.
     fn end_of<'a>(&self, end: Option<&'a ChoiceEnd>, tally: &Tally) -> MessageEnd<'a> {
         let at_limit =
             if tally.output < self.view.max_tokens { "model_context_window_exceeded" } else { "max_tokens" };
         end.map_or_else(MessageEnd::default, |end| MessageEnd::of(end, at_limit))
     }
 
-    /// Begins a block unless it is open already; another one that is open ends.
+    /// Starts a block unless it is already open, after closing any other open block.
     fn open(&mut self, block: OpenBlock, content_block: Block<'_>, out: &mut Events) {
         if self.open == Some(block) {
             return;
@@ -123,14 +123,14 @@ impl MessageWriter {
                 let block = Block::ToolUse { id, name, input: input_of("") };
                 return self.open(OpenBlock::Call(*call_idx), block, out);
             }
-            // The pieces of a call come one after another, before anything else.
+            // The fragments of a call follow each other without other blocks in between.
             Delta::CallArguments { fragment, .. } => BlockDelta::InputJson { partial_json: fragment },
         };
         push(&Event::ContentBlockDelta { index: self.n_blocks.saturating_sub(1), delta }, out);
     }
 }
 
-/// A mark of a block of thoughts. Clients send it back; nothing depends on it here.
+/// A signature of a thinking block. Clients send it back, and the server ignores it.
 fn signature() -> String {
     STANDARD.encode(Uuid::new_v4().as_bytes())
 }
@@ -146,7 +146,7 @@ impl AnswerWriter for MessageWriter {
 
     fn event(&mut self, event: AnswerEvent, out: &mut Events) {
         self.tally.add(&event);
-        // The beginning tells what of the prompt was cached.
+        // The first event reports the cached tokens of the prompt.
         self.begin(out);
         match &event {
             AnswerEvent::Token { deltas, .. } => deltas.iter().for_each(|delta| self.push_delta(delta, out)),

@@ -1,28 +1,28 @@
-//! A budget that does not allow a request. Does not know where budgets are counted.
+//! The error of an exhausted budget. Does not account for budgets.
 
 use http::StatusCode;
 
 use super::{ApiError, ErrorType};
 
-/// Facts about a budget for its error. Amounts are written out, with their unit.
+/// Facts about a budget for the error message. Amounts are text with a unit.
 #[derive(Debug)]
 pub struct SpentBudget<'a> {
-    /// Whose it is, as in "this API key".
+    /// Owner, as in "this API key".
     pub owner: &'a str,
-    /// How much it allows, as in "1000 tokens a day".
+    /// Limit, as in "1000 tokens a day".
     pub limit: &'a str,
-    /// How much of it is used.
+    /// Used amount.
     pub used: &'a str,
-    /// How much running requests may use of it.
+    /// Amount reserved for running requests.
     pub reserved: &'a str,
-    /// How much the request may use.
+    /// Amount that the request needs.
     pub needed: &'a str,
-    /// The date on which it begins anew, at midnight UTC.
+    /// Date of the next period, which starts at midnight UTC.
     pub resets: &'a str,
 }
 
 impl ApiError {
-    /// A quota is spent; waiting does not help soon.
+    /// A budget is exhausted; retrying soon does not help.
     pub fn insufficient_quota(budget: &SpentBudget<'_>) -> Self {
         let SpentBudget { owner, limit, used, reserved, needed, resets } = budget;
         let message = format!(

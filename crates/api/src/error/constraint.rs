@@ -1,10 +1,10 @@
-//! Faults of constraints on the form of an output. Does not know how they are enforced.
+//! Errors of constraints on outputs. Does not know how they are enforced.
 
 use throng_text::grammar::{ConstraintSpec, GrammarError};
 
 use super::{ApiError, echo};
 
-/// Where a constraint stood in a request, and its kind, for faults that show while it is evaluated.
+/// Parameter and kind of a constraint, for errors during generation.
 #[derive(Debug, Clone)]
 pub struct ConstraintParam {
     param: String,
@@ -12,13 +12,13 @@ pub struct ConstraintParam {
 }
 
 impl ConstraintParam {
-    /// A constraint that the parameter `param` gave.
+    /// Creates it for a constraint of the parameter `param`.
     pub fn new(param: &str, spec: &ConstraintSpec) -> Self {
         Self { param: param.to_owned(), codes: Codes::of(spec) }
     }
 }
 
-/// The codes of one kind of constraint.
+/// Error codes of one kind of constraint.
 #[derive(Debug, Clone)]
 struct Codes {
     invalid: &'static str,
@@ -49,8 +49,8 @@ impl Codes {
 }
 
 impl ApiError {
-    /// A constraint that cannot be used, as the parameter `param` gave it. The same request will never be
-    /// accepted, also where the fault is the server's: always 400.
+    /// A constraint of the parameter `param` cannot be used. The same request would always fail, even
+    /// because of a fault of the server, so the status is 400.
     pub fn refused_constraint(param: &str, spec: &ConstraintSpec, error: &GrammarError) -> Self {
         let codes = Codes::of(spec);
         let code = match error {
@@ -68,7 +68,7 @@ impl ApiError {
         Self::bad_request(code, format!("Invalid '{}': {reason}.", echo(param))).with_param(param)
     }
 
-    /// The constraint together with `bad_words`, `allowed_token_ids` and the like left no token to choose.
+    /// The constraint and `bad_words`, `allowed_token_ids` or similar parameters together allow no token.
     pub fn nothing_allowed(constraint: Option<&ConstraintParam>) -> Self {
         let Some(ConstraintParam { param, .. }) = constraint else {
             let message = "The sampling parameters of the request leave no token to choose.";
@@ -82,7 +82,7 @@ impl ApiError {
         Self::bad_request("no_token_allowed", message).with_param(param)
     }
 
-    /// A constraint exceeded its limits while an output was made.
+    /// A constraint exceeded its limits during generation.
     pub fn constraint_too_complex(constraint: Option<&ConstraintParam>) -> Self {
         let (param, code) = match constraint {
             Some(ConstraintParam { param, codes }) => (param.as_str(), codes.too_complex),

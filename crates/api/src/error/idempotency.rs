@@ -1,17 +1,17 @@
-//! Faults of requests that are sent again under one key. Does not know how answers are kept.
+//! Errors of repeated requests with the same `Idempotency-Key`. Does not know how answers are kept.
 
 use http::StatusCode;
 
 use super::ApiError;
 
 impl ApiError {
-    /// Refuses another request with the same `Idempotency-Key`. Sending it again does not help.
+    /// An earlier, different request had the same `Idempotency-Key`; retrying does not help.
     pub fn idempotency_mismatch() -> Self {
         let message = "This Idempotency-Key was used for another request.";
         Self::client(StatusCode::BAD_REQUEST, "idempotency_mismatch", message).with_param("Idempotency-Key")
     }
 
-    /// The request with this `Idempotency-Key` is still being answered.
+    /// The earlier request with this `Idempotency-Key` is still running.
     pub fn in_progress(retry_after_s: u32) -> Self {
         let message = "The request with this Idempotency-Key is still being answered.";
         let error = Self::client(StatusCode::CONFLICT, "in_progress", message);

@@ -1,5 +1,5 @@
-//! Every way a request can fail, as a client sees it: status, type, param, code and message. The only place
-//! where an error becomes a status. Does not know what went wrong inside: constructors take plain facts.
+//! All errors that clients can get: status, type, param, code and message. Nothing else maps an error to a
+//! status. Does not know internal causes: constructors take plain facts.
 
 mod body;
 mod budget;
@@ -12,6 +12,7 @@ mod objects;
 mod regions;
 mod residency;
 mod service;
+mod socket;
 mod tools;
 
 use std::borrow::Cow;
@@ -22,24 +23,24 @@ use serde::Serialize;
 pub use budget::SpentBudget;
 pub use constraint::ConstraintParam;
 
-/// Longest piece of client input that a message repeats, in bytes after escaping.
+/// Maximum bytes, after escaping, of client input in a message.
 const MAX_ECHO_BYTES: usize = 128;
 
 /// The `type` of an error object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorType {
-    /// The request is at fault and stays so.
+    /// The request is invalid; the same request will always fail.
     InvalidRequest,
-    /// A quota in time is used up; try again later.
+    /// A rate limit is reached; a later retry may succeed.
     RateLimit,
-    /// A quota for good is used up.
+    /// A budget is exhausted.
     InsufficientQuota,
-    /// The server is at fault or full.
+    /// The server failed or is overloaded.
     Server,
 }
 
 impl ErrorType {
-    /// The name on the wire.
+    /// The name in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InvalidRequest => "invalid_request_error",
@@ -50,7 +51,7 @@ impl ErrorType {
     }
 }
 
-/// An error answer of the API: a status and `{"error":{"message","type","param","code"}}`.
+/// An error response of the API: a status and `{"error":{"message","type","param","code"}}`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.message)]
 pub struct ApiError(Box<Fault>);
@@ -95,22 +96,22 @@ impl ApiError {
         self.0.code
     }
 
-    /// The path of the parameter at fault, like `messages[2].content`.
+    /// The path of the invalid parameter, like `messages[2].content`.
     pub fn param(&self) -> Option<&str> {
         self.0.param.as_deref()
     }
 
-    /// The sentence for people.
+    /// The message, a sentence for people.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// Seconds after which a retry makes sense.
+    /// Seconds until a retry may succeed.
     pub fn retry_after_s(&self) -> Option<u32> {
         self.0.retry_after_s
     }
 
-    /// The error object as JSON, for a body or for the one SSE frame that tells of an error.
+    /// The error object as JSON, for a body or for the last event of a stream.
     pub fn to_json(&self) -> Vec<u8> {
         let object = ErrorObject {
             error: ErrorFields {
@@ -123,7 +124,7 @@ impl ApiError {
         serde_json::to_vec(&object).expect("strings always serialise")
     }
 
-    /// The same error with another `param`.
+    /// Replaces `param`.
     pub fn with_param(mut self, param: impl Into<String>) -> Self {
         self.0.param = Some(param.into());
         self
@@ -160,7 +161,7 @@ impl ApiError {
 }
 
 impl ApiError {
-    /// The HTTP response with this error's status and header fields, and `body`. Carries the error as an
+    /// The HTTP response with this error's status and headers, and `body`. The error is attached as an
     /// extension.
     pub fn response<B>(self, body: B) -> Response<B> {
         let mut response = Response::new(body);
@@ -186,7 +187,7 @@ impl ApiError {
     }
 }
 
-/// Client input as a message may repeat it: control characters escaped, cut at [`MAX_ECHO_BYTES`].
+/// Client input for a message: control characters escaped, truncated to [`MAX_ECHO_BYTES`].
 pub fn echo(input: &str) -> Cow<'_, str> {
     let plain = |c: char| c != '\\' && c != '\'' && !c.is_control() && !is_invisible(c);
     if input.len() <= MAX_ECHO_BYTES && input.chars().all(plain) {
@@ -209,7 +210,7 @@ pub fn echo(input: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Characters that turn the reading direction or show nothing: in a log they would hide what was sent.
+/// Characters that change the text direction or are invisible; in a log they would disguise the input.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }

@@ -1,14 +1,14 @@
-//! Faults of a model's name, and the names that would do. Does not know which models there are.
+//! Errors of model names, with lists of valid names. Does not know which models there are.
 
 use http::StatusCode;
 
 use super::{ApiError, echo};
 
-/// Most names that an error lists.
+/// Maximum number of names in an error.
 const MAX_NAMES: usize = 20;
 
 impl ApiError {
-    /// No model of this name is served. A name that climbs directories is told apart, as it never can be one.
+    /// No model of this name is served. A name with `..` as a path segment is an invalid value instead.
     pub fn model_not_found(name: &str) -> Self {
         if name.split(['/', '\\']).any(|part| part == "..") {
             return Self::invalid_value("model", format!("'{}' is not a model name.", echo(name)));
@@ -17,13 +17,13 @@ impl ApiError {
         Self::client(StatusCode::NOT_FOUND, "model_not_found", message).with_param("model")
     }
 
-    /// The key does not permit the model.
+    /// The API key does not permit the model.
     pub fn model_not_permitted(name: &str) -> Self {
         let message = format!("This API key does not permit the model '{}'.", echo(name));
         Self::client(StatusCode::FORBIDDEN, "permission_denied", message)
     }
 
-    /// The same error, which names models that the client may use, some of them if there are many.
+    /// Appends the names of models that the client may use, at most [`MAX_NAMES`].
     pub fn with_models(mut self, names: &[String]) -> Self {
         let shown: Vec<String> =
             names.iter().take(MAX_NAMES).map(|name| format!("'{}'", echo(name))).collect();
@@ -37,7 +37,7 @@ impl ApiError {
         self
     }
 
-    /// Refuses to unload an adapter of a name that does not exist.
+    /// The adapter to unload does not exist.
     pub fn adapter_not_found(name: &str) -> Self {
         let message = format!("The lora adapter '{}' cannot be found.", echo(name));
         Self::client(StatusCode::NOT_FOUND, "model_not_found", message).with_param("lora_name")

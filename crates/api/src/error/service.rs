@@ -1,13 +1,13 @@
-//! Faults that the body alone does not show: models, lengths against a model, keys, limits, HTTP framing, and
-//! the server's own troubles. Does not know JSON.
+//! Errors that need more than the body: models, context lengths, keys, limits, HTTP framing, and internal
+//! failures. Does not know JSON.
 
 use http::StatusCode;
 
 use super::{ApiError, ErrorType, echo};
 
-/// What fits into the model.
+/// Errors about the model and its context.
 impl ApiError {
-    /// An adapter is broken or does not fit the model; `reason` says what of it.
+    /// An adapter is broken or does not fit the model. `reason` names the fault.
     pub fn invalid_adapter(param: &str, reason: &str) -> Self {
         let message = format!("The adapter cannot be loaded: {reason}.");
         Self::bad_request("invalid_adapter", message).with_param(param)
@@ -20,7 +20,7 @@ impl ApiError {
         Self::client(StatusCode::FORBIDDEN, "permission_denied", message)
     }
 
-    /// The prompt alone is too long; `param` is where the prompt stands (`messages`, `prompt`).
+    /// The prompt alone exceeds the context. `param` is its parameter (`messages`, `prompt`).
     pub fn prompt_too_long(param: impl Into<String>, n_tokens: usize, max_model_len: u32) -> Self {
         let message = format!(
             "This model's maximum context length is {max_model_len} tokens. However, your prompt has \
@@ -29,7 +29,7 @@ impl ApiError {
         Self::bad_request("context_length_exceeded", message).with_param(param)
     }
 
-    /// A text with more bytes than any prompt of the context can have; it was not tokenized.
+    /// A text has more bytes than any prompt that fits the context; it was not tokenized.
     pub fn text_too_long(param: impl Into<String>, n_bytes: usize, max_model_len: u32) -> Self {
         let message = format!(
             "This model's maximum context length is {max_model_len} tokens. However, your prompt has \
@@ -38,7 +38,8 @@ impl ApiError {
         Self::bad_request("context_length_exceeded", message).with_param(param)
     }
 
-    /// The prompt fits, but not with the output asked for; `param` is the parameter that asked.
+    /// The prompt and the requested output together exceed the context. `param` is the parameter of the
+    /// output.
     pub fn output_too_long(
         param: impl Into<String>,
         n_prompt_tokens: usize,
@@ -53,7 +54,7 @@ impl ApiError {
         Self::bad_request("context_length_exceeded", message).with_param(param)
     }
 
-    /// The request fits the context but never the KV pool, so that it would wait for ever.
+    /// The request fits the context but needs more KV blocks than there are, so it could never run.
     pub fn prompt_exceeds_capacity(param: impl Into<String>, needed_blocks: u64, n_blocks: u64) -> Self {
         let message = format!(
             "The request needs {needed_blocks} KV cache blocks, but this server has {n_blocks} in all. \
@@ -62,91 +63,91 @@ impl ApiError {
         Self::bad_request("prompt_exceeds_capacity", message).with_param(param)
     }
 
-    /// The chat template refused the conversation; `reason` is the template's own sentence.
+    /// The chat template refused the conversation. `reason` is the template's own message.
     pub fn template_error(reason: &str) -> Self {
         let message = format!("The model's chat template rejects these messages: {}", echo(reason));
         Self::bad_request("template_error", message).with_param("messages")
     }
 
-    /// The model has no chat template, or no tokenizer to take text with; `reason` is a whole sentence.
+    /// The model lacks a chat template or a tokenizer for the request. `reason` is a whole sentence.
     pub fn unsupported_by_model(param: impl Into<String>, reason: &str) -> Self {
         Self::unsupported_parameter(param, reason)
     }
 }
 
-/// Faults of the caller: keys, permissions, limits.
+/// Errors about keys, permissions and limits.
 impl ApiError {
-    /// No key at all.
+    /// The request has no API key.
     pub fn missing_api_key() -> Self {
         let message = "Missing API key: send 'Authorization: Bearer KEY'.";
         Self::client(StatusCode::UNAUTHORIZED, "missing_api_key", message)
     }
 
-    /// A key that is not accepted. The message never repeats what was sent.
+    /// The API key is invalid. The message never repeats it.
     pub fn invalid_api_key() -> Self {
         let message = "Incorrect API key: send 'Authorization: Bearer KEY' with a valid key.";
         Self::client(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
     }
 
-    /// The key was valid once.
+    /// The API key was revoked.
     pub fn api_key_revoked() -> Self {
         Self::client(StatusCode::UNAUTHORIZED, "api_key_revoked", "This API key is no longer valid.")
     }
 
-    /// A token that is not accepted, and why; the message never repeats what was sent.
+    /// The token is invalid, for `reason`. The message never repeats it.
     pub fn refused_token(reason: &str) -> Self {
         let message = format!("The bearer token is not accepted: {reason}.");
         Self::client(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
     }
 
-    /// The token was valid until now.
+    /// The token has expired.
     pub fn token_expired() -> Self {
         let message = "The bearer token has expired: ask for a new one.";
         Self::client(StatusCode::UNAUTHORIZED, "token_expired", message)
     }
 
-    /// The key is valid but not for this.
+    /// The key is valid but lacks the permission.
     pub fn permission_denied() -> Self {
         let message = "This API key does not permit this request.";
         Self::client(StatusCode::FORBIDDEN, "permission_denied", message)
     }
 
-    /// A client's key where only the operator's opens.
+    /// A client's key was used where only the operator's is accepted.
     pub fn only_for_the_operator() -> Self {
         let message = "Only the operator's key (--admin-key) permits this request.";
         Self::client(StatusCode::FORBIDDEN, "permission_denied", message)
     }
 
-    /// The operator's key where a client's belongs.
+    /// The operator's key was used where a client's is required.
     pub fn not_for_the_operator() -> Self {
         let message = "The operator's key does not permit this request: use an API key.";
         Self::client(StatusCode::FORBIDDEN, "permission_denied", message)
     }
 
-    /// What the operator names is not there.
+    /// The object that the operator names does not exist.
     pub fn not_found(reason: &str) -> Self {
         Self::client(StatusCode::NOT_FOUND, "not_found", format!("{}.", echo(reason)))
     }
 
-    /// What the operator asks for cannot be done; `reason` is a sentence without its full stop.
+    /// The operator's change is not possible. `reason` is a sentence without its full stop.
     pub fn refused_change(reason: String) -> Self {
         Self::bad_request("invalid_value", format!("Invalid request: {}.", echo(&reason)))
     }
 
-    /// Refuses changes where there are no keys.
+    /// Keys cannot be changed because the server has no database.
     pub fn no_database() -> Self {
         let message = "This server has no database of keys: see --database.";
         Self::client(StatusCode::NOT_FOUND, "unsupported_by_server", message)
     }
 
-    /// Requests or tokens a minute are used up.
+    /// The limit of requests or tokens a minute is reached.
     pub fn rate_limit_exceeded(what: &str, retry_after_s: u32) -> Self {
         let message = format!("Rate limit reached: {what}. Please retry after {retry_after_s} s.");
         Self::new(StatusCode::TOO_MANY_REQUESTS, ErrorType::RateLimit, "rate_limit_exceeded", message)
             .retry_after(retry_after_s)
     }
 
-    /// The request alone is over a limit: waiting does not help, so that it is not 429.
+    /// The request alone exceeds a limit. The status is not 429, since waiting does not help.
     pub fn request_exceeds_rate_limit(unit: &str, limit: u64, needed: u64) -> Self {
         let message = format!(
             "This API key has {limit} {unit}, but the request needs up to {needed}: its prompts and 'max_tokens' for each \
@@ -155,13 +156,13 @@ impl ApiError {
         Self::bad_request("request_exceeds_rate_limit", message)
     }
 
-    /// What was used is not written down here.
+    /// The server records no usage: it has no ledger.
     pub fn no_ledger() -> Self {
         let message = "This server has no ledger: it runs without a database.";
         Self::client(StatusCode::NOT_FOUND, "unsupported_by_server", message)
     }
 
-    /// The entry of a request with a budget could not be written down.
+    /// The ledger entry of a request with a budget cannot be written.
     pub fn ledger_unavailable(retry_after_s: u32) -> Self {
         let message = "This API key, its project or its organisation has a budget, and the server has no room to write down what the request would use: its disk is full. Try again later.";
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "ledger_unavailable", message)
@@ -169,22 +170,22 @@ impl ApiError {
     }
 }
 
-/// The way of the request over HTTP.
+/// Errors of the HTTP exchange.
 impl ApiError {
-    /// The body is over the limit.
+    /// The body exceeds the limit.
     pub fn request_too_large(max_bytes: usize) -> Self {
         let message = format!("The request body is larger than the allowed {max_bytes} bytes.");
         Self::client(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
     }
 
-    /// What the request needs while it is read is over the limit for all requests together.
+    /// Reading the request takes more memory than all requests together may use.
     pub fn request_needs_too_much_memory(max_bytes: usize) -> Self {
         let message = format!("The request needs more memory than the allowed {max_bytes} bytes.");
         Self::client(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
     }
 
-    /// The answer would be over the limit; where it is known before the end, with the parameter to lower and
-    /// why.
+    /// The answer exceeds the limit. If that is known before the end, `asked` has the parameter to lower
+    /// and the reason.
     pub fn answer_too_large(asked: Option<(&'static str, &str)>, max_bytes: usize) -> Self {
         let Some((param, reason)) = asked else {
             let message = format!("The answer is larger than the allowed {max_bytes} bytes.");
@@ -202,40 +203,40 @@ impl ApiError {
         Self::client(StatusCode::REQUEST_TIMEOUT, "request_timeout", message)
     }
 
-    /// The client went away or broke the framing while its body was read.
+    /// The client disconnected or broke the framing while the body was read.
     pub fn incomplete_body() -> Self {
         Self::bad_request("incomplete_body", "The request body ended early.".to_owned())
     }
 
-    /// The request is not HTTP/1 as it should be, or ambiguous in where it ends; `reason` is a clause.
+    /// The request is not valid HTTP/1, or its end is ambiguous. `reason` is a clause.
     pub fn malformed_request(reason: &str) -> Self {
         Self::bad_request("malformed_request", format!("The request is not well-formed HTTP: {reason}."))
     }
 
-    /// Neither HTTP/1.0, HTTP/1.1 nor HTTP/2. Not 505, which client libraries would retry.
+    /// The HTTP version is not 1.0, 1.1 or 2. The status is not 505, which client libraries would retry.
     pub fn unsupported_http_version() -> Self {
         let message = "This server speaks HTTP/1.0, HTTP/1.1 and HTTP/2 only.".to_owned();
         Self::bad_request("unsupported_http_version", message)
     }
 
-    /// The URL cannot be understood; `reason` is a clause.
+    /// The URL cannot be parsed. `reason` is a clause.
     pub fn invalid_url(reason: &str) -> Self {
         Self::bad_request("invalid_url", format!("The request's URL is not valid: {reason}."))
     }
 
-    /// A `Content-Encoding` other than identity.
+    /// The body has a `Content-Encoding` other than identity.
     pub fn unsupported_encoding() -> Self {
         let message = "Compressed request bodies are not accepted.";
         Self::client(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_encoding", message)
     }
 
-    /// No `Content-Type`, or one that is not JSON in UTF-8.
+    /// `Content-Type` is missing or is not JSON in UTF-8.
     pub fn unsupported_media_type() -> Self {
         let message = "The request body must be JSON in UTF-8, sent as 'Content-Type: application/json'.";
         Self::client(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)
     }
 
-    /// A known route with another method; `allow` lists the right ones.
+    /// The route does not support the method. `allow` lists the supported ones.
     pub fn method_not_allowed(allow: &'static str) -> Self {
         let message = format!("This URL allows only {allow}.");
         let mut error = Self::client(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
@@ -243,19 +244,19 @@ impl ApiError {
         error
     }
 
-    /// No such route.
+    /// The route does not exist.
     pub fn unknown_url(method: &str, path: &str) -> Self {
         let message = format!("Unknown request URL: {} {}.", echo(method), echo(path));
         Self::client(StatusCode::NOT_FOUND, "unknown_url", message)
     }
 
-    /// No finished request of the caller with this id is known, or none any more.
+    /// The caller has no finished request with this id, or its record has expired.
     pub fn request_not_found(id: &str) -> Self {
         let message = format!("No finished request with the id '{}' is known to this API key.", echo(id));
         Self::client(StatusCode::NOT_FOUND, "request_not_found", message)
     }
 
-    /// Header fields are too many or too long.
+    /// The headers are too many or too long.
     pub fn headers_too_large() -> Self {
         let message = "The request's header fields are too large.";
         Self::client(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers_too_large", message)
@@ -266,17 +267,17 @@ impl ApiError {
         Self::client(StatusCode::URI_TOO_LONG, "uri_too_long", "The request's URI is too long.")
     }
 
-    /// An upgrade that is not offered.
+    /// The requested upgrade is not supported.
     pub fn unsupported_upgrade() -> Self {
         Self::bad_request("unsupported_upgrade", "This protocol upgrade is not offered.".to_owned())
     }
 
-    /// The Host header is absent, double or malformed.
+    /// The `Host` header is missing, repeated or malformed.
     pub fn bad_host() -> Self {
         Self::bad_request("bad_host", "The Host header is missing or malformed.".to_owned())
     }
 
-    /// A web page of a foreign origin.
+    /// The request comes from a web page of another origin.
     pub fn forbidden_origin(origin: &str) -> Self {
         let message = format!(
             "Requests from web pages of the origin '{}' are not allowed. The operator can allow them with \
@@ -286,8 +287,7 @@ impl ApiError {
         Self::client(StatusCode::FORBIDDEN, "forbidden_origin", message)
     }
 
-    /// A name by which this server is not known: a proxy forwards its own, or a page reaches us by DNS
-    /// rebinding.
+    /// `Host` has an unknown name: a proxy forwards its own name, or a web page uses DNS rebinding.
     pub fn forbidden_host(name: &str) -> Self {
         let message = format!(
             "Requests under the host name '{0}' are not allowed. If a proxy forwards this name, the operator can \
@@ -298,38 +298,39 @@ impl ApiError {
     }
 }
 
-/// The server's own troubles.
+/// Errors of the server's own state.
 impl ApiError {
-    /// The queue is full or a deadline cannot be met; `reason` is a whole sentence.
+    /// The queue is full or a deadline cannot be met. `reason` is a whole sentence.
     pub fn overloaded(reason: &str, retry_after_s: u32) -> Self {
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "overloaded", reason).retry_after(retry_after_s)
     }
 
-    /// The server is stopping and takes no new requests.
+    /// The server is shutting down and accepts no new requests.
     pub fn shutting_down(retry_after_s: u32) -> Self {
         let message = "The server is shutting down.";
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message).retry_after(retry_after_s)
     }
 
-    /// Whether the request is refused because the server is stopping.
+    /// Whether the request is refused because the server is shutting down.
     pub fn is_shutting_down(&self) -> bool {
         self.code() == "shutting_down"
     }
 
-    /// A stream was cut after its first byte, because the server is stopping.
+    /// A stream was cut after its first byte, because the server is shutting down.
     pub fn stream_interrupted() -> Self {
         let message =
             "The stream was cut before its end: the server is stopping. Please send the request again.";
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "stream_interrupted", message)
     }
 
-    /// Refuses a request that nothing can compute at present.
+    /// No healthy worker can compute the request at present.
     pub fn no_healthy_worker(retry_after_s: u32) -> Self {
         let message = "No worker is able to answer at present.";
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "no_healthy_worker", message).retry_after(retry_after_s)
     }
 
-    /// The client's deadline is too short for what it asks; waiting does not help, so that it is not 503.
+    /// The client's deadline is too short for the request. The status is not 503, since waiting does not
+    /// help.
     pub fn deadline_too_short(needed_ms: u64) -> Self {
         let message = format!(
             "The request needs about {needed_ms} ms, more than 'x-request-deadline-ms' allows. Raise it, shorten the prompt or \
@@ -338,26 +339,26 @@ impl ApiError {
         Self::bad_request("deadline_too_short", message).with_param("x-request-deadline-ms")
     }
 
-    /// What has to judge the prompt does not answer.
+    /// The moderation service does not answer.
     pub fn moderation_unavailable(retry_after_s: u32) -> Self {
         let message = "The prompt cannot be checked at present.";
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "moderation_unavailable", message)
             .retry_after(retry_after_s)
     }
 
-    /// A foreign engine failed, or answered what cannot be passed on.
+    /// An upstream engine failed, or its response cannot be passed on.
     pub fn upstream_error() -> Self {
         let message = "The engine that serves this model failed.";
         Self::server(StatusCode::BAD_GATEWAY, "upstream_error", message)
     }
 
-    /// A foreign engine did not answer in time.
+    /// An upstream engine did not answer in time.
     pub fn upstream_timeout() -> Self {
         let message = "The engine that serves this model did not answer in time.";
         Self::server(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", message)
     }
 
-    /// A foreign engine refuses the request and does not say why.
+    /// An upstream engine refused the request without a reason.
     pub fn upstream_rejected() -> Self {
         Self::bad_request(
             "upstream_rejected",
@@ -365,13 +366,13 @@ impl ApiError {
         )
     }
 
-    /// The generation took longer than allowed.
+    /// The generation exceeded its timeout.
     pub fn generation_timeout() -> Self {
         let message = "The generation took longer than this server allows.";
         Self::server(StatusCode::GATEWAY_TIMEOUT, "generation_timeout", message)
     }
 
-    /// A fault inside; only the request's id tells the operator which.
+    /// An internal failure. The operator finds it in the log by the request's id.
     pub fn internal_error(request_id: &str) -> Self {
         let message = format!("An internal error occurred (request {}).", echo(request_id));
         Self::server(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)

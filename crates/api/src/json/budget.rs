@@ -1,4 +1,4 @@
-//! What one request may keep as trees of values, over all its parameters together: a value in a tree takes a
+//! Bound on the values that a request may keep as trees, over all its parameters: a value in a tree takes a
 //! hundred times its bytes in the body. Does not know what the trees are for.
 
 use serde_json::Value;
@@ -8,10 +8,10 @@ use super::walk::{Extent, syntax};
 use super::{MAX_TREE_BYTES, MAX_TREE_DEPTH, Node};
 use crate::error::ApiError;
 
-/// Most values in all trees of a request together.
+/// Maximum number of values in all trees of a request together.
 pub const MAX_TREE_VALUES: usize = 50_000;
 
-/// What is left of it.
+/// The remaining part of a request's [`MAX_TREE_VALUES`].
 #[derive(Debug, Clone)]
 pub struct TreeBudget {
     n_values: usize,
@@ -24,12 +24,12 @@ impl Default for TreeBudget {
 }
 
 impl TreeBudget {
-    /// How many values were taken.
+    /// Number of values taken so far.
     pub fn n_taken(&self) -> usize {
         MAX_TREE_VALUES - self.n_values
     }
 
-    /// Takes `n_values` for the value at `node`.
+    /// Takes `n_values` from the budget for the value at `node`.
     ///
     /// # Errors
     /// `schema_too_complex` when fewer are left.
@@ -39,16 +39,17 @@ impl TreeBudget {
         Ok(())
     }
 
-    /// Takes what the value at `node` makes as a tree, and nothing where it is refused.
+    /// Takes the number of values in the tree of `node` from the budget; takes none if it is refused.
     ///
     /// # Errors
-    /// `schema_too_complex` for more values than are left, and what [`Node::check_complexity`] refuses.
+    /// `schema_too_complex` for more values than are left, and errors of [`Node::check_complexity`].
     pub fn take_tree(&mut self, node: &Node<'_, '_>) -> Result<(), ApiError> {
         self.n_values -= node.check_complexity(self.n_values)?;
         Ok(())
     }
 
-    /// Takes what `text` makes as a tree if it is a JSON object or list; the text itself stands at `node`.
+    /// Takes the number of values in `text`, the string at `node`: that of its tree if it is a JSON object
+    /// or array, else 1.
     ///
     /// # Errors
     /// `schema_too_complex` for more values than are left.
@@ -59,8 +60,8 @@ impl TreeBudget {
 }
 
 impl<'a> Node<'a, '_> {
-    /// Refuses a value that would be too much as a tree: more than `max_values` values, [`MAX_TREE_DEPTH`] or
-    /// [`MAX_TREE_BYTES`]. Gives the number of values, or one that is a little above.
+    /// Refuses a value that would be too large as a tree: more than `max_values` values, [`MAX_TREE_DEPTH`]
+    /// levels or [`MAX_TREE_BYTES`] bytes. Returns the number of values or slightly more.
     ///
     /// # Errors
     /// `schema_too_complex`.
@@ -68,7 +69,7 @@ impl<'a> Node<'a, '_> {
         self.check_complexity_of(self.text(), max_values)
     }
 
-    /// Checks the complexity of JSON that stands in the string at this place; see [`Self::check_complexity`].
+    /// Checks the complexity of JSON in the string at this node; see [`Self::check_complexity`].
     ///
     /// # Errors
     /// `schema_too_complex`.
@@ -82,15 +83,16 @@ impl<'a> Node<'a, '_> {
         Err(ApiError::schema_too_complex(self.path()))
     }
 
-    /// The value as a tree, once a [`TreeBudget`] or [`Self::check_complexity`] allowed it.
+    /// The value as a tree. Requires an earlier check by a [`TreeBudget`] or [`Self::check_complexity`].
     ///
     /// # Errors
-    /// `invalid_json`, which a body that was checked never gives.
+    /// `invalid_json`, which never occurs in a checked body.
     pub fn tree(&self) -> Result<Value, ApiError> {
         serde_json::from_str(self.text()).map_err(syntax)
     }
 
-    /// The tree of [`Self::tree`] with the digits of every number: see [`throng_text::exact_number`].
+    /// The value as a tree like [`Self::tree`], with the digits of every number: see
+    /// [`throng_text::exact_number`].
     ///
     /// # Errors
     /// The errors of [`Self::tree`].

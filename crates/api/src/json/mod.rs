@@ -1,5 +1,5 @@
-//! Strict reading of request bodies: typed values with the path at which they stand, nothing materialised but
-//! what is asked for. Does not know which parameters there are.
+//! Strict reading of request bodies: typed values with their paths; only requested values are materialised.
+//! Does not know which parameters there are.
 
 mod budget;
 mod place;
@@ -18,13 +18,13 @@ use serde_json::value::RawValue;
 use self::walk::{Walk, decode, finish};
 use crate::error::{ApiError, echo};
 
-/// Most members of an object that is read key by key.
+/// Maximum number of members of an object that is read key by key.
 pub const MAX_MEMBERS: usize = 1024;
 
-/// Deepest nesting of a value that is read as a tree.
+/// Maximum nesting of a value that is read as a tree.
 pub const MAX_TREE_DEPTH: usize = 48;
 
-/// Most bytes of a value that is read as a tree, strings included.
+/// Maximum bytes of a value that is read as a tree, strings included.
 pub const MAX_TREE_BYTES: usize = 1 << 20;
 
 /// A value in a body that [`scan::check`] accepted, still as text, with its path.
@@ -35,7 +35,7 @@ pub struct Node<'a, 'p> {
     reading: Option<&'p Reading>,
 }
 
-/// Where a value stands, as a chain back to the body; written out only for an error.
+/// Path of a value, as a chain up to the body. Formatted only for errors.
 #[derive(Debug, Clone, Copy)]
 struct Path<'p> {
     parent: Option<&'p Path<'p>>,
@@ -49,7 +49,7 @@ enum Step<'p> {
     Index(usize),
 }
 
-/// The types of JSON.
+/// JSON types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonType {
     /// `null`
@@ -67,20 +67,20 @@ pub enum JsonType {
 }
 
 impl<'a> Node<'a, 'static> {
-    /// Checks a whole body; it must hold an object.
+    /// Checks a whole body, which must be an object.
     ///
     /// # Errors
-    /// `invalid_utf8`, `invalid_json`, or `invalid_type` when it holds something else.
+    /// `invalid_utf8`, `invalid_json`, or `invalid_type` when it is not an object.
     pub fn body(body: &'a [u8]) -> Result<Self, ApiError> {
         Self::of(body, None)
     }
 }
 
 impl<'a, 'p> Node<'a, 'p> {
-    /// Reads a body like [`Self::body`], in the way that `reading` says.
+    /// Checks a body like [`Self::body`], with the strictness of `reading`.
     ///
     /// # Errors
-    /// The same.
+    /// Errors of [`Self::body`].
     pub fn body_of(body: &'a [u8], reading: &'p Reading) -> Result<Self, ApiError> {
         Self::of(body, Some(reading))
     }
@@ -107,12 +107,12 @@ impl<'a> Node<'a, '_> {
         }
     }
 
-    /// Whether it is `null`.
+    /// Whether the value is `null`.
     pub fn is_null(&self) -> bool {
         self.json_type() == JsonType::Null
     }
 
-    /// The path, like `messages[2].content`; long or odd keys are shortened and escaped.
+    /// The path, like `messages[2].content`; long or unusual keys are shortened and escaped.
     pub fn path(&self) -> String {
         let mut out = String::new();
         self.path.write(&mut out, true);
@@ -132,7 +132,7 @@ impl<'a> Node<'a, '_> {
         self.raw.get()
     }
 
-    /// A boolean.
+    /// Reads a boolean.
     pub fn boolean(&self) -> Result<bool, ApiError> {
         match self.raw.get() {
             "true" => Ok(true),
@@ -141,7 +141,7 @@ impl<'a> Node<'a, '_> {
         }
     }
 
-    /// A string of at most `max_bytes` bytes when decoded.
+    /// Reads a string of at most `max_bytes` bytes when decoded.
     pub fn string(&self, max_bytes: usize) -> Result<Cow<'a, str>, ApiError> {
         if self.json_type() != JsonType::String {
             return Err(self.wrong_type("a string"));
@@ -153,7 +153,7 @@ impl<'a> Node<'a, '_> {
         Ok(text)
     }
 
-    /// One of the listed strings, by index; anything else, of whatever type, is an `invalid_value`.
+    /// Reads one of the listed strings and returns its index; any other value is an `invalid_value`.
     pub fn one_of(&self, allowed: &[&str]) -> Result<usize, ApiError> {
         let text = match self.json_type() {
             JsonType::String => decode(self.raw)?,
@@ -164,7 +164,7 @@ impl<'a> Node<'a, '_> {
         idx.ok_or_else(|| ApiError::not_one_of(self.path(), &text, allowed))
     }
 
-    /// A finite number.
+    /// Reads a finite number.
     pub fn number(&self) -> Result<f64, ApiError> {
         if self.json_type() != JsonType::Number {
             return Err(self.wrong_type("a number"));
@@ -172,7 +172,7 @@ impl<'a> Node<'a, '_> {
         self.raw.get().parse().map_err(|_| self.wrong_type("a number"))
     }
 
-    /// An integer from `min` to `max`; a number like 1.0 or 1e3 is one too, as in JSON Schema.
+    /// Reads an integer from `min` to `max`; 1.0 or 1e3 counts as an integer, as in JSON Schema.
     pub fn integer(&self, min: i64, max: i64) -> Result<i64, ApiError> {
         if self.json_type() != JsonType::Number {
             return Err(self.wrong_type("an integer"));
@@ -193,7 +193,7 @@ impl<'a> Node<'a, '_> {
     /// Calls `each` with every element of an array, in order.
     ///
     /// # Errors
-    /// `invalid_type` where it is no array, `array_above_max_length`, or what `each` gives.
+    /// `invalid_type` if it is not an array, `array_above_max_length`, or errors of `each`.
     pub fn elements<'s>(
         &'s self,
         max: usize,
@@ -215,10 +215,10 @@ impl<'a> Node<'a, '_> {
         finish(outcome, error)
     }
 
-    /// Calls `each` with every member of an object, in order; a repeated key comes repeatedly.
+    /// Calls `each` with every member of an object, in order; a repeated key is passed each time.
     ///
     /// # Errors
-    /// `invalid_type` where it is no object, `object_above_max_properties`, or what `each` gives.
+    /// `invalid_type` if it is not an object, `object_above_max_properties`, or errors of `each`.
     pub fn members(
         &self,
         max: usize,
@@ -242,11 +242,11 @@ impl<'a> Node<'a, '_> {
         finish(outcome, error)
     }
 
-    /// Calls `each` with the members of an object that have one of the `known` keys, at most 64, each at most
-    /// once. Other keys are ignored, or refused where the reading is strict.
+    /// Calls `each` with the members of an object that have one of the `known` keys (at most 64), at most
+    /// once for each key. Other keys are ignored or, in strict mode, refused.
     ///
     /// # Errors
-    /// `invalid_type` where it is no object, `unknown_parameter`, `duplicate_key`, or what `each` gives.
+    /// `invalid_type` if it is not an object, `unknown_parameter`, `duplicate_key`, or errors of `each`.
     pub fn known_members(
         &self,
         known: &[&str],
@@ -263,11 +263,11 @@ impl<'a> Node<'a, '_> {
         })
     }
 
-    /// Reads members like [`Self::known_members`] of an object in which any other key would change the
-    /// answer: it is refused.
+    /// Reads members like [`Self::known_members`], but always refuses other keys, for an object in which
+    /// they would change the answer.
     ///
     /// # Errors
-    /// The same.
+    /// Errors of [`Self::known_members`].
     pub fn only_members(
         &self,
         known: &[&str],
@@ -276,10 +276,10 @@ impl<'a> Node<'a, '_> {
         Node { reading: None, ..*self }.known_members(known, each)
     }
 
-    /// The index of a token in a vocabulary whose size is not known here.
+    /// Reads a token id; the size of the vocabulary is not known here.
     ///
     /// # Errors
-    /// `invalid_type`, or `invalid_token` where no vocabulary could have it.
+    /// `invalid_type`, or `invalid_token` if no vocabulary could contain it.
     pub fn token_id(&self) -> Result<u32, ApiError> {
         match self.integer(i64::MIN, i64::MAX) {
             Ok(id) => u32::try_from(id).map_err(|_| ApiError::invalid_token(self.path(), None)),
@@ -288,12 +288,13 @@ impl<'a> Node<'a, '_> {
         }
     }
 
-    /// A list of such indices.
+    /// Reads a list of token ids.
     ///
     /// # Errors
-    /// Those of [`Self::elements`] and [`Self::token_id`].
+    /// Errors of [`Self::elements`] and [`Self::token_id`].
     pub fn token_ids(&self, max: usize) -> Result<Vec<u32>, ApiError> {
-        // Nearly every list is one of plain numbers; what is not is read again for the error or the value it holds.
+        // Nearly every list has plain integers only. Others are read again, for the error or for numbers
+        // like 1.0.
         if let Ok(tokens) = serde_json::from_str::<Vec<u32>>(self.raw.get())
             && tokens.len() <= max
         {
@@ -307,14 +308,14 @@ impl<'a> Node<'a, '_> {
         Ok(tokens)
     }
 
-    /// Whether it is an array or object without anything in it.
+    /// Whether it is an empty array or object.
     pub fn is_empty_container(&self) -> bool {
         let text = self.raw.get();
         matches!(self.json_type(), JsonType::Array | JsonType::Object)
             && text[1..text.len() - 1].trim().is_empty()
     }
 
-    /// Puts what was read here into `slot`, which no earlier member of this name has filled.
+    /// Stores `value` in `slot`, which must be empty.
     ///
     /// # Errors
     /// `duplicate_key`.
@@ -325,7 +326,7 @@ impl<'a> Node<'a, '_> {
         }
     }
 
-    /// `invalid_type` at this value; `expected` with article.
+    /// The error `invalid_type` for this value. `expected` has its article ("a string").
     pub fn wrong_type(&self, expected: &str) -> ApiError {
         ApiError::invalid_type(self.path(), expected, self.found())
     }
@@ -350,7 +351,7 @@ impl<'a> Node<'a, '_> {
 }
 
 impl Path<'_> {
-    /// Writes the path, with or without the indices of arrays.
+    /// Writes the path, with or without array indices.
     fn write(&self, out: &mut String, with_indices: bool) {
         if let Some(parent) = self.parent {
             parent.write(out, with_indices);

@@ -1,20 +1,20 @@
-//! Paths of bytes of a body, like `messages[2].content`. Does not know what is wrong there,
-//! nor whether the rest is JSON.
+//! Finds the path of a byte in a body, like `messages[2].content`. Does not check that the body is valid
+//! JSON.
 
 use crate::error::echo;
 
-/// Longest path that is told, in bytes.
+/// Maximum bytes of a path in an error.
 const MAX_PATH_BYTES: usize = 256;
 
-/// Object or array that is open at a byte.
+/// An object or array that contains the byte.
 enum Open<'a> {
-    /// An array, at its element of this index.
+    /// An array, at the element with this index.
     Array(usize),
-    /// An object, at the value of this key; `None` before the key has ended.
+    /// An object, at the value of this key; `None` inside of the key.
     Object(Option<&'a str>),
 }
 
-/// The path of the value in which the byte at `offset` stands; that of the object for a byte of a key. Empty
+/// The path of the value that contains the byte at `offset`; for a byte of a key, that of the object. Empty
 /// for the body itself.
 pub(super) fn path_at(text: &str, offset: usize) -> String {
     let mut open: Vec<Open<'_>> = Vec::new();
@@ -53,7 +53,7 @@ pub(super) fn path_at(text: &str, offset: usize) -> String {
     written(&open)
 }
 
-/// The place of the quote that ends the string whose text begins at `at`, or of the end of the body.
+/// The offset of the quote that closes the string whose text starts at `at`, or of the end of the body.
 fn end_of_string(bytes: &[u8], mut at: usize) -> usize {
     while at < bytes.len() && bytes[at] != b'"' {
         at += if bytes[at] == b'\\' { 2 } else { 1 };

@@ -1,5 +1,4 @@
-//! How a body is read, and what of it has no effect: shared by all values of one body. Does not know
-//! parameters.
+//! Strictness and ignored parameters of reading a body, shared by all its values. Does not know parameters.
 
 use std::cell::RefCell;
 
@@ -7,7 +6,7 @@ use super::Node;
 use crate::error::ApiError;
 use crate::ignored::IgnoredParameters;
 
-/// The state of reading one body.
+/// State of reading one body.
 #[derive(Debug, Default)]
 pub struct Reading {
     is_strict: bool,
@@ -15,7 +14,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// The beginning. A strict one refuses unknown keys, others ignore and note them.
+    /// Creates the initial state. In strict mode, unknown keys are refused; otherwise they are ignored and
+    /// recorded.
     pub fn new(is_strict: bool) -> Self {
         Self { is_strict, ignored: RefCell::default() }
     }
@@ -27,27 +27,27 @@ impl Reading {
 }
 
 impl Node<'_, '_> {
-    /// Whether unknown keys are refused; also for a body that is read without a [`Reading`].
+    /// Whether unknown keys are refused; always true for a body that is read without a [`Reading`].
     pub fn is_strict(&self) -> bool {
         self.reading.is_none_or(|reading| reading.is_strict)
     }
 
-    /// Notes that this value has no effect.
+    /// Records that this value has no effect.
     pub fn ignore(&self) {
         self.ignore_as(&self.pattern());
     }
 
-    /// Notes that the parameter `name` has no effect.
+    /// Records that the parameter `name` has no effect.
     pub fn ignore_as(&self, name: &str) {
         if let Some(reading) = self.reading {
             reading.ignored.borrow_mut().add(name);
         }
     }
 
-    /// Ignores the value of a key that is not known. One that is null asks for nothing and is not noted.
+    /// Ignores the value of an unknown key, and records it unless it is null.
     ///
     /// # Errors
-    /// `unknown_parameter` where the reading is strict.
+    /// `unknown_parameter` in strict mode.
     pub fn ignore_unknown(&self) -> Result<(), ApiError> {
         if self.is_strict() {
             return Err(ApiError::unknown_parameter(self.path()));

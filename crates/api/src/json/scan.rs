@@ -1,31 +1,31 @@
-//! The first look at a request body: is it JSON at all, and is it of a size that is worth reading? After it a
-//! reader may rely on valid UTF-8, valid syntax, bounded depth, numbers that fit a double and strings that
-//! decode. Does not know what the body says, but for the names under which schemas stand.
+//! The first check of a request body: syntax, nesting, and sizes of numbers. Afterwards readers may rely on
+//! valid UTF-8, valid syntax, bounded depth, numbers that fit a double and strings that decode. Knows no
+//! parameters except those that contain schemas.
 
 use serde_json::value::RawValue;
 
 use super::place::path_at;
 use crate::error::ApiError;
 
-/// Deepest nesting of arrays and objects in a body.
+/// Maximum nesting of arrays and objects in a body.
 pub const MAX_DEPTH: usize = 64;
 
-/// Deepest nesting inside of [`SCHEMAS`]. Nothing recurses over it: their readers refuse what is deeper than
-/// [`super::MAX_TREE_DEPTH`].
+/// Maximum nesting inside of [`SCHEMAS`]. The scan does not recurse; the readers of schemas refuse a
+/// nesting beyond [`super::MAX_TREE_DEPTH`].
 const MAX_SCHEMA_DEPTH: usize = 10_000;
 
-/// Members of a body that hold JSON schemas. Where one of them is too deep, its reader says so, with an error
+/// Members of a body that contain JSON schemas. If one is nested too deeply, its reader reports an error
 /// that names the parameter.
 const SCHEMAS: &[&str] =
     &["response_format", "structured_outputs", "guided_json", "json_schema", "structural_tag", "tools"];
 
-/// Longest number, in characters: a double in full precision has at most 25.
+/// Maximum characters of a number: a double in full precision has at most 25.
 pub const MAX_NUMBER_CHARS: usize = 64;
 
-/// Checks the whole body and gives the one value in it.
+/// Checks the whole body and returns the value in it.
 ///
 /// # Errors
-/// `invalid_utf8`, or with line and column `json_too_deep`, `invalid_unicode`, `number_too_long`,
+/// `invalid_utf8`; or, with line and column, `json_too_deep`, `invalid_unicode`, `number_too_long`,
 /// `invalid_json`.
 pub fn check(body: &[u8]) -> Result<&RawValue, ApiError> {
     if body.starts_with(b"\xef\xbb\xbf") {
@@ -40,14 +40,13 @@ pub fn check(body: &[u8]) -> Result<&RawValue, ApiError> {
     })
 }
 
-/// Finds what serde_json lets pass in values that nobody decodes: depth, long or infinite numbers, lone
-/// surrogates. Syntax is not its business, so it only has to tell strings and numbers from the rest.
+/// Finds faults that serde_json does not check in values that are skipped: depth, long or infinite numbers,
+/// lone surrogates. Only distinguishes strings and numbers from the rest; serde_json checks the syntax.
 struct Scanner<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
-    /// The last string of the body itself: while something is nested in the body, the key under which it
-    /// stands.
+    /// The last string directly in the body: inside of a nested value, the key of that value in the body.
     member: &'a str,
 }
 
@@ -117,7 +116,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The code unit of the `\uXXXX` at `start`, if there is one.
+    /// The code unit of the `\uXXXX` escape at `start`, if there is one.
     fn hex(&self, start: usize) -> Option<u32> {
         let escape = self.text.as_bytes().get(start..start + 6)?;
         if !escape.starts_with(b"\\u") || !escape[2..].iter().all(u8::is_ascii_hexdigit) {
@@ -152,7 +151,7 @@ impl<'a> Scanner<'a> {
         self.blame(ApiError::invalid_unicode(line, column), offset)
     }
 
-    /// The error with the path of the value in which it was found.
+    /// Adds the path of the value at `offset` to the error.
     fn blame(&self, error: ApiError, offset: usize) -> ApiError {
         let path = path_at(self.text, offset);
         if path.is_empty() { error } else { error.with_param(path) }
@@ -206,7 +205,7 @@ mod tests {
         refused_at(Some("x"), br#"{"x":"\udc00"}"#, "invalid_unicode", "line 1 column 7");
     }
 
-    /// A body in which the arrays under `key` make `depth` levels.
+    /// A body with an array of `depth` levels under `key`.
     fn nested(key: &str, depth: usize) -> String {
         format!("{{\"{key}\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1))
     }

@@ -1,5 +1,5 @@
-//! The serde side of reading a body: walking one array or object, decoding one string. Does not know types
-//! and paths.
+//! Serde visitors for bodies: they walk one array or object, or decode one string. Do not know types and
+//! paths.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,8 @@ use serde_json::value::RawValue;
 
 use crate::error::ApiError;
 
-/// Walks one array or object and stops at the first error, which serde itself could not carry.
+/// Walks one array or object and stops at the first error of the callback, which serde itself could not
+/// carry.
 pub(super) struct Walk<'f, 'a> {
     pub(super) each_element: &'f mut dyn FnMut(usize, &'a RawValue) -> Result<(), ApiError>,
     pub(super) each_member: &'f mut dyn FnMut(&str, &'a RawValue) -> Result<(), ApiError>,
@@ -48,7 +49,7 @@ impl<'a> Visitor<'a> for Walk<'_, 'a> {
     }
 }
 
-/// A string that is copied only where it has escapes.
+/// A string that is copied only if it contains escapes.
 struct Text;
 
 impl<'a> DeserializeSeed<'a> for Text {
@@ -90,14 +91,14 @@ pub(super) fn syntax(error: serde_json::Error) -> ApiError {
     ApiError::invalid_json("syntax error", error.line(), error.column())
 }
 
-/// How large a tree some JSON would make.
+/// Size of the tree of some JSON.
 pub(super) struct Extent {
     pub(super) n_values_at_most: usize,
     pub(super) depth: usize,
 }
 
 impl Extent {
-    /// Every value but the first follows a comma, colon or bracket.
+    /// Counts commas, colons and brackets: every value but the first follows one.
     pub(super) fn of(json: &str) -> Self {
         let (mut n_values, mut depth, mut deepest, mut in_string) = (1, 0_usize, 0, false);
         let mut bytes = json.bytes();

@@ -1,4 +1,4 @@
-//! The endpoint of llama.cpp's server by which editors fill in the middle, `POST /infill`.
+//! llama.cpp's endpoint for fill-in-the-middle completion in editors, `POST /infill`.
 
 mod request;
 mod response;
@@ -27,8 +27,8 @@ impl Dialect for InfillEndpoint {
     }
 }
 
-/// An error in llama.cpp's form, whose code is the status. The parameter, and the code of other APIs as the
-/// reason, are beyond that form.
+/// An error in llama.cpp's form, whose code is the status. The parameter, and the reason, which is the code
+/// of other APIs, are additions to that form.
 #[derive(Debug, Serialize)]
 struct ErrorObject<'a> {
     error: ErrorFields<'a>,

@@ -6,14 +6,14 @@ use crate::field::{Bound, Field, Range, ReadOptions, Shape, field, read_body};
 use crate::json::{JsonType, Node};
 use crate::spec::{GenerationOptions, GenerationSpec, Infill, Input, ParamNames, Prompt, PromptsInput};
 
-/// Most further files of a request.
+/// Maximum number of additional files of a request.
 const MAX_FILES: usize = 256;
-/// Most stop strings of a request.
+/// Maximum number of stop strings of a request.
 const MAX_STOPS: usize = 64;
-/// Most bytes of a stop string.
+/// Maximum bytes of a stop string.
 const MAX_STOP_BYTES: usize = 1024;
 
-/// A request as it is read.
+/// A request while it is being read.
 #[derive(Debug, Default)]
 pub struct Body {
     options: GenerationOptions,
@@ -40,7 +40,7 @@ pub const INFILL_FIELDS: &[Field<Body>] = &[
     field(
         "n_predict",
         Custom(Shape::Integer(-1, i32::MAX as i64), |b, node, _| {
-            // A negative number: as many as fit.
+            // A negative number means no limit but the context.
             b.options.max_tokens = Some(node.integer(-1, i32::MAX.into())?).filter(|n| *n >= 0);
             Ok(())
         }),

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::answer::Timings;
 
-/// A piece of an answer, or all of it.
+/// A piece of an answer, or a whole one.
 #[derive(Debug, Serialize)]
 pub(super) struct InfillAnswer<'a> {
     pub index: u32,
@@ -17,12 +17,12 @@ pub(super) struct InfillAnswer<'a> {
     pub end: Option<End<'a>>,
 }
 
-/// How an answer ended.
+/// The end of an answer.
 #[derive(Debug, Serialize)]
 pub(super) struct End<'a> {
     pub model: &'a str,
     pub truncated: bool,
-    /// `eos`, `limit` or `word`.
+    /// Reason of the end: `eos`, `limit` or `word`.
     pub stop_type: &'static str,
     pub stopping_word: &'a str,
     pub tokens_cached: u64,

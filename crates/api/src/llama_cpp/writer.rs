@@ -1,4 +1,4 @@
-//! Answers to `POST /infill`, whole and in pieces.
+//! Writes answers to `POST /infill`, whole or in pieces.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::error::ApiError;
 use crate::events::Events;
 use crate::spec::GenerationSpec;
 
-/// The view of an answer; the client chooses nothing of it.
+/// View of an answer. This API has no options for it.
 #[derive(Debug)]
 pub(super) struct InfillView;
 

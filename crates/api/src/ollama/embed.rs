@@ -12,21 +12,21 @@ use crate::ignored::IgnoredParameters;
 use crate::json::{JsonType, Node};
 use crate::spec::Prompt;
 
-/// Most texts of one request.
+/// Maximum number of texts of a request.
 const MAX_INPUTS: usize = 2048;
-/// Most dimensions that a client can ask for.
+/// Maximum number of dimensions that a client can request.
 const MAX_DIMENSIONS: i64 = 1 << 20;
 
 /// A checked request for embeddings.
 #[derive(Debug, Clone, Default)]
 pub struct EmbedRequest {
-    /// The model; `None`: the only one there is.
+    /// Name of the model; `None`: the only served one.
     pub model: Option<String>,
-    /// The texts, at least one and none of them empty.
+    /// Texts, at least one; none is empty.
     pub input: Vec<Prompt>,
-    /// Cuts texts that the model's context has no room for; yes unless said.
+    /// Whether to truncate texts that exceed the model's context; default true.
     pub truncate: Option<bool>,
-    /// Number of elements of each embedding that are given; all when absent.
+    /// Number of elements of each embedding in the answer; `None`: all.
     pub dimensions: Option<i64>,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
@@ -128,7 +128,7 @@ fn read_texts(node: &Node<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
     }
 }
 
-/// A text that is not empty: whether a vector of nothing exists would depend on the model.
+/// Reads a non-empty text: whether an empty text has an embedding would depend on the model.
 fn read_text(node: &Node<'_, '_>) -> Result<Prompt, ApiError> {
     let text = node.string(usize::MAX)?;
     if text.is_empty() {
@@ -148,7 +148,7 @@ pub struct EmbedAnswer<'a> {
 }
 
 impl<'a> EmbedAnswer<'a> {
-    /// The answer with these vectors, made of so many tokens in this time.
+    /// Creates the answer with these vectors, for `n_tokens` tokens in the time `took`.
     pub fn new(model: &'a str, embeddings: &'a [Vec<f32>], n_tokens: u64, took: Duration) -> Self {
         let total_duration = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         Self { model, embeddings, total_duration, load_duration: 0, prompt_eval_count: n_tokens }

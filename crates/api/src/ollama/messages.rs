@@ -1,4 +1,4 @@
-//! Messages of a chat, as neutral messages. Ollama's calls have no ids: results belong to calls by name or by
+//! Messages of a chat, as neutral messages. Ollama's calls have no ids: results match calls by name or by
 //! order.
 
 use crate::error::ApiError;
@@ -6,9 +6,9 @@ use crate::json::{JsonType, Node, TreeBudget};
 use crate::spec::{ContentPart, MAX_MESSAGES, MAX_NAME_BYTES, Message, Role, ToolCall};
 
 const ROLES: &[&str] = &["system", "user", "assistant", "tool"];
-/// Most calls of tools in one message.
+/// Maximum number of tool calls in a message.
 const MAX_CALLS: usize = 128;
-/// Values of a call in a template's tree, its arguments apart.
+/// Values in a template's tree for a call without its arguments.
 const VALUES_OF_A_CALL: usize = 5;
 
 /// Reads `messages`.
@@ -17,7 +17,7 @@ const VALUES_OF_A_CALL: usize = 5;
 /// A 400 that names the path.
 pub(super) fn read_messages(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Vec<Message>, ApiError> {
     let mut messages = Vec::new();
-    // Names and ids of calls that wait for their results.
+    // Names and ids of calls that have no result yet.
     let mut open: Vec<(String, String)> = Vec::new();
     node.elements(MAX_MESSAGES, |idx, element| {
         let mut message = read_message(&element, idx, budget)?;

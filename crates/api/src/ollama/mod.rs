@@ -1,4 +1,4 @@
-//! Ollama's API: chat and generate as lines of JSON, embeddings, models. Names are those of its Python
+//! Ollama's API: chat and generate as JSON lines, embeddings, models. Names are those of its Python
 //! library, version 0.6.
 
 mod embed;
@@ -53,7 +53,7 @@ impl Dialect for Generate {
     }
 }
 
-/// An error as a body and as the last line of a stream. The code is beyond Ollama's form.
+/// An error, as a body or as the last line of a stream. The code is an addition to Ollama's form.
 #[derive(Debug, Serialize)]
 struct ErrorObject<'a> {
     error: &'a str,

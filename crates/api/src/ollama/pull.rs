@@ -9,12 +9,12 @@ use crate::field::Kind::{Boolean, Ignored, ModelName};
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
 
-/// A checked request to bring a model into the cache.
+/// A checked request to download a model into the cache.
 #[derive(Debug, Clone, Default)]
 pub struct PullRequest {
     model: Option<String>,
     old_name: Option<String>,
-    /// Answer line by line; yes unless said.
+    /// Whether to answer line by line; default true.
     pub stream: Option<bool>,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
@@ -44,7 +44,7 @@ impl PullRequest {
         Ok(request)
     }
 
-    /// The model's name.
+    /// Name of the model.
     pub fn model(&self) -> &str {
         self.model.as_deref().or(self.old_name.as_deref()).unwrap_or_default()
     }
@@ -63,12 +63,12 @@ pub struct PullLine<'a> {
 }
 
 impl<'a> PullLine<'a> {
-    /// The list of the model's files is being asked for.
+    /// The line before the list of the model's files is fetched.
     pub fn manifest() -> Self {
         Self::of("pulling manifest".to_owned())
     }
 
-    /// Progress of a file in bytes. Clients tell files apart by the digest, which is the file's name here.
+    /// Progress of a file in bytes. Clients distinguish files by the digest, which is the file's name here.
     pub fn file(name: &'a str, completed: u64, total: u64) -> Self {
         Self {
             digest: Some(name),
@@ -78,7 +78,7 @@ impl<'a> PullLine<'a> {
         }
     }
 
-    /// The model is in the cache.
+    /// The last line: the model is in the cache.
     pub fn success() -> Self {
         Self::of("success".to_owned())
     }

@@ -14,14 +14,14 @@ use crate::spec::{
     MAX_TOOLS, Message, ParamNames, Prompt, PromptsInput, Role, check_replies, read_function,
 };
 
-/// Most stop strings of a request.
+/// Maximum number of stop strings of a request.
 const MAX_STOPS: usize = 64;
-/// Most bytes of a stop string.
+/// Maximum bytes of a stop string.
 const MAX_STOP_BYTES: usize = 1024;
 const EFFORTS: &[&str] = &["low", "medium", "high", "max"];
 const FUNCTION_KEYS: &[&str] = &["name", "description", "parameters", "strict"];
 
-/// A request as it is read.
+/// A request while it is being read.
 #[derive(Debug, Default)]
 pub struct Body {
     options: GenerationOptions,
@@ -68,7 +68,7 @@ pub const COMMON_FIELDS: &[Field<Body>] = &[
     field("top_logprobs", Refused(Shape::Integer(0, 20), |node| node.text() == "0"), "Not supported."),
 ];
 
-/// The parameters that only chats have.
+/// The parameters of `POST /api/chat` alone.
 pub const CHAT_FIELDS: &[Field<Body>] = &[
     field(
         "messages",
@@ -85,7 +85,7 @@ pub const CHAT_FIELDS: &[Field<Body>] = &[
     ),
 ];
 
-/// The parameters that only generate has.
+/// The parameters of `POST /api/generate` alone.
 pub const GENERATE_FIELDS: &[Field<Body>] = &[
     field(
         "prompt",
@@ -134,7 +134,7 @@ pub(super) fn parse_chat(body: &[u8], options: &ReadOptions) -> Result<Generatio
     Ok(body.into_spec(messages))
 }
 
-/// Reads and checks the body of generate.
+/// Reads and checks the body of `POST /api/generate`.
 ///
 /// # Errors
 /// A 400 that names the parameter.
@@ -242,7 +242,7 @@ fn read_tools(body: &mut Body, node: &Node<'_, '_>) -> Result<(), ApiError> {
     })
 }
 
-/// Reads `options`. Those that concern loading belong to the operator and have no effect.
+/// Reads `options`. Options about loading are the operator's and have no effect.
 fn read_options(options: &mut GenerationOptions, node: &Node<'_, '_>) -> Result<(), ApiError> {
     let penalty = Range::closed(-2.0, 2.0);
     node.members(64, |key, value| {
@@ -251,7 +251,7 @@ fn read_options(options: &mut GenerationOptions, node: &Node<'_, '_>) -> Result<
         }
         match key {
             "seed" => options.seed = Some(value.integer(i64::MIN, i64::MAX)?),
-            // A negative number: as many as fit.
+            // A negative number means no limit but the context.
             "num_predict" => {
                 options.max_tokens = Some(value.integer(-2, i32::MAX.into())?).filter(|n| *n > 0);
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-/// A line of an answer, or all of it.
+/// A line of an answer, or a whole answer.
 #[derive(Debug, Serialize)]
 pub(super) struct Line<'a> {
     pub model: &'a str,
@@ -17,7 +17,7 @@ pub(super) struct Line<'a> {
     pub end: Option<End>,
 }
 
-/// What a line says: a message of a chat, or the text of generate.
+/// Content of a line: a message for chat, text for generate.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum Said<'a> {
@@ -55,7 +55,7 @@ pub(super) struct Function<'a> {
 }
 
 impl<'a> ToolCall<'a> {
-    /// A call; arguments that are no object, such as cut ones, are wrapped.
+    /// Creates a call. Arguments that are not an object, such as truncated ones, are wrapped in one.
     pub fn new(name: &'a str, arguments: &str) -> Self {
         let arguments = match serde_json::from_str(arguments) {
             Ok(Value::Object(object)) => Value::Object(object),
@@ -66,7 +66,7 @@ impl<'a> ToolCall<'a> {
     }
 }
 
-/// How an answer ended. Times are in nanoseconds.
+/// The end of an answer. Times are in nanoseconds.
 #[derive(Debug, Serialize)]
 pub(super) struct End {
     pub done_reason: &'static str,
@@ -78,7 +78,7 @@ pub(super) struct End {
     pub eval_duration: u64,
 }
 
-/// The answer to a request without a prompt, which loads or unloads its model.
+/// The answer to a request without a prompt, which only loads or unloads its model.
 #[derive(Debug, Serialize)]
 pub struct LoadAnswer<'a> {
     model: &'a str,
@@ -90,7 +90,7 @@ pub struct LoadAnswer<'a> {
 }
 
 impl<'a> LoadAnswer<'a> {
-    /// The answer for a chat or for generate, after the model was loaded or unloaded.
+    /// Creates the answer for chat or generate, after the model was loaded or unloaded.
     pub fn new(model: &'a str, is_chat: bool, is_loaded: bool) -> Self {
         let message = Message { role: "assistant", content: "", thinking: "", tool_calls: Vec::new() };
         let said =
@@ -103,11 +103,11 @@ impl<'a> LoadAnswer<'a> {
 /// The models of `GET /api/tags` and `GET /api/ps`.
 #[derive(Debug, Serialize)]
 pub struct ModelList<'a> {
-    /// One for each name.
+    /// Models, one entry for each name.
     pub models: Vec<ModelEntry<'a>>,
 }
 
-/// A model in a list. What is not known is empty or 0.
+/// A model in a list. Unknown values are empty or 0.
 #[derive(Debug, Serialize)]
 pub struct ModelEntry<'a> {
     name: &'a str,
@@ -133,7 +133,7 @@ struct Details {
 }
 
 impl<'a> ModelEntry<'a> {
-    /// The entry of the name `name`, with `context_length` in tokens where it is known.
+    /// Creates an entry. `context_length` is in tokens, if known.
     pub fn new(name: &'a str, context_length: Option<u32>) -> Self {
         Self {
             name,
@@ -162,7 +162,7 @@ pub struct ModelDescription<'a> {
 }
 
 impl<'a> ModelDescription<'a> {
-    /// The description of a model with these capabilities and this many tokens of context.
+    /// Creates the description of a model. `context_length` is in tokens.
     pub fn new(capabilities: Vec<&'a str>, context_length: u32) -> Self {
         let model_info = BTreeMap::from([
             ("general.architecture", Value::from("throng")),

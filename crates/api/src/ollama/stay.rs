@@ -1,4 +1,4 @@
-//! How long a model stays in memory after a request: `keep_alive`, and requests that ask for nothing else.
+//! Time that a model stays in memory after a request: `keep_alive`, and requests that only load or unload.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use crate::field::{Range, Shape};
 use crate::json::{JsonType, MAX_MEMBERS, Node};
 use crate::model_name::MAX_MODEL_NAME_BYTES;
 
-/// Forms of `keep_alive`.
+/// JSON Schema of `keep_alive`.
 pub(super) const KEEP_ALIVE_SHAPE: Shape =
     Shape::AnyOf(&[Shape::Text(MAX_DURATION_BYTES), Shape::Number(Range::closed(f64::MIN, f64::MAX))]);
-/// Purpose of `keep_alive`.
+/// Description of `keep_alive`.
 pub(super) const KEEP_ALIVE: &str = "How long a model that comes on demand stays in memory without requests \
     (5m, 1h30m, or seconds; negative: for good; 0: not at all), where the operator unloads unused models.";
-/// Longest text of a duration.
+/// Maximum bytes of a duration.
 const MAX_DURATION_BYTES: usize = 64;
-/// Units of a duration in nanoseconds, the longer names first.
+/// Units of a duration in nanoseconds; longer names come before their prefixes.
 const UNITS: [(&str, f64); 8] =
     [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
 
-/// Time for which a model stays in memory without requests; [`Duration::MAX`]: for good.
+/// Time that a model stays in memory without requests; [`Duration::MAX`]: for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stay(pub Duration);
 
@@ -27,7 +27,7 @@ impl Stay {
     /// Reads `keep_alive`.
     ///
     /// # Errors
-    /// A 400 for what is neither a number nor a duration as Go writes them.
+    /// A 400 if it is neither a number nor a duration in Go's format.
     pub(super) fn read(node: &Node<'_, '_>) -> Result<Self, ApiError> {
         let seconds = match node.json_type() {
             JsonType::String => seconds_of(&node.string(MAX_DURATION_BYTES)?).ok_or_else(|| {
@@ -47,7 +47,7 @@ impl Stay {
     }
 }
 
-/// A duration as Go writes it: a sign, and numbers with units one after the other.
+/// Parses a duration in Go's format, an optional sign and numbers with units, into seconds.
 fn seconds_of(text: &str) -> Option<f64> {
     let (sign, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
@@ -70,19 +70,19 @@ fn seconds_of(text: &str) -> Option<f64> {
     Some(sign * ns / 1e9)
 }
 
-/// A model's stay in memory, as a request asks for it.
+/// The part of a request that determines how long its model stays in memory.
 #[derive(Debug, Default)]
 pub struct StayRequest {
-    /// The model.
+    /// Name of the model.
     pub model: Option<String>,
-    /// How long it stays after the request.
+    /// Time that the model stays after the request.
     pub stay: Option<Stay>,
-    /// Whether there is nothing to answer: the request is made to load the model, or to unload it.
+    /// Whether the request has no prompt: it only loads or unloads the model.
     pub is_empty: bool,
 }
 
 impl StayRequest {
-    /// Reads it from a body, without a check of the rest; `None` for one that is at fault.
+    /// Reads it from a body and ignores all other members; `None` if the body is invalid.
     pub fn peek(body: &[u8]) -> Option<Self> {
         let mut found = Self { is_empty: true, ..Self::default() };
         let members = |key: &str, value: Node<'_, '_>| {

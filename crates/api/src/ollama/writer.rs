@@ -1,4 +1,4 @@
-//! Answers as lines of JSON, or as one object.
+//! Writes answers as JSON lines, or as one object.
 
 use std::io;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::error::ApiError;
 use crate::events::Events;
 use crate::spec::GenerationSpec;
 
-/// The view of an answer to a chat or to generate.
+/// View of an answer to chat or generate.
 #[derive(Debug)]
 pub(super) struct View {
-    /// Whether it is a chat.
+    /// Whether the request was a chat.
     pub is_chat: bool,
 }
 
@@ -41,7 +41,7 @@ struct Writer {
     model: String,
     created_at: String,
     tally: Tally,
-    /// The call that is being read: its name, and its arguments so far. Calls are sent whole.
+    /// The call being collected: its name, and its arguments so far. Calls are sent whole.
     call: Option<(String, String)>,
     end: Option<ChoiceEnd>,
 }
@@ -134,7 +134,7 @@ impl AnswerWriter for Writer {
         out.push_line(&ErrorObject::new(error));
     }
 
-    /// An empty line is no JSON, and clients read line by line: an empty piece is what all of them take.
+    /// Writes an empty piece. An empty line would not be JSON, and clients parse every line.
     fn ping(&mut self, _: &str, out: &mut Events) {
         out.push_line(&self.line("", "", Vec::new()));
     }

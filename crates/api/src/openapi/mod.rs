@@ -1,5 +1,5 @@
-//! The OpenAPI document of all routes, made from the same tables that requests are read with, so that it
-//! lists every parameter that is accepted. Does not know how routes are served.
+//! The OpenAPI document of all routes, made from the tables that requests are read with, so that it lists
+//! every accepted parameter. Does not know how routes are served.
 
 mod answers;
 mod operations;
@@ -61,7 +61,7 @@ pub fn document() -> &'static str {
     &DOCUMENT
 }
 
-/// The paths that the document lists, each with its methods, one at a time.
+/// Paths in the document with their methods, one entry for each method.
 pub fn operations() -> impl Iterator<Item = (&'static str, Method)> {
     OPERATIONS.iter().map(|operation| (operation.path, operation.method))
 }
@@ -185,12 +185,12 @@ fn components() -> ComponentsBuilder {
         .schema("Error", object().property("error", fault.build()).required("error").build())
 }
 
-/// An error in Ollama's form.
+/// The schema of an error in Ollama's form.
 fn ollama_error() -> ObjectBuilder {
     object().property("error", of_type(Type::String)).required("error")
 }
 
-/// An error in Anthropic's form.
+/// The schema of an error in Anthropic's form.
 fn message_error() -> ObjectBuilder {
     let text = || of_type(Type::String).build();
     let fault =
@@ -199,7 +199,7 @@ fn message_error() -> ObjectBuilder {
     error.property("error", fault.build()).required("error")
 }
 
-/// The bodies of the operator's API.
+/// The schemas of the operator API's bodies.
 fn admin_components() -> ComponentsBuilder {
     let text = || of_type(Type::String).max_length(Some(256));
     let count = || of_type(Type::Integer).minimum(Some(1));
@@ -238,7 +238,8 @@ fn admin_components() -> ComponentsBuilder {
         .schema("LimitRequest", limit.build())
 }
 
-/// The object with these fields. Null stands for the absence of a field that is not required.
+/// The schema of an object with these fields. Fields that are not required may be null, which counts as
+/// absent.
 fn with_fields<T>(object: ObjectBuilder, fields: &[Field<T>], required: &[&str]) -> ObjectBuilder {
     fields.iter().fold(object, |object, field| {
         let is_required = required.contains(&field.name);
@@ -264,7 +265,7 @@ fn anything() -> Schema {
     ObjectBuilder::new().schema_type(SchemaType::any()).build().into()
 }
 
-/// The JSON Schema of a parameter, or of one that may be null. A length that is no limit is left out.
+/// The JSON Schema of a parameter, optionally nullable. Leaves out a maximum length that is no real limit.
 fn schema(shape: &Shape, about: Option<&str>, nullable: bool) -> RefOr<Schema> {
     let limit = |max: usize| (max != usize::MAX).then_some(max);
     let of_type = |kind: Type| match nullable {

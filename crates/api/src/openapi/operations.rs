@@ -1,6 +1,6 @@
 //! All routes as the OpenAPI document lists them. Does not know how they are served.
 
-/// A method that a route answers to; HEAD is answered where GET is.
+/// A method of a route; HEAD is answered like GET.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
     /// GET.
@@ -11,18 +11,18 @@ pub enum Method {
     Delete,
 }
 
-/// A route for the document, with one of its methods.
+/// A route in the document, with one of its methods.
 pub(super) struct Operation {
     pub path: &'static str,
     pub summary: &'static str,
-    /// Media type of the answer; empty where it has no body.
+    /// Media type of the answer; empty if it has no body.
     pub content_type: &'static str,
-    /// The name of the schema of its body.
+    /// Name of the request body's schema.
     pub body: Option<&'static str>,
     pub method: Method,
-    /// The status of success.
+    /// Status of a successful answer.
     pub status: &'static str,
-    /// The name of the schema of its answer; empty: any.
+    /// Name of the answer's schema; empty: any.
     pub answer: &'static str,
 }
 
@@ -56,18 +56,18 @@ const fn post(path: &'static str, body: &'static str, summary: &'static str) -> 
 }
 
 impl Operation {
-    /// The same route, whose answer has this schema.
+    /// Sets the schema of the answer.
     const fn gives(self, answer: &'static str) -> Self {
         Self { answer, ..self }
     }
 }
 
-/// A GET whose status is its answer.
+/// A GET whose answer is only a status.
 const fn empty(path: &'static str, summary: &'static str) -> Operation {
     Operation { content_type: "", ..get(path, summary) }
 }
 
-/// A POST whose path says everything.
+/// A POST without a body.
 const fn act(path: &'static str, summary: &'static str) -> Operation {
     Operation { method: Method::Post, ..get(path, summary) }
 }

@@ -15,6 +15,7 @@ mod request;
 mod response;
 mod served;
 mod slot;
+mod socket;
 mod state_parameters;
 mod tools;
 mod view;
@@ -27,6 +28,7 @@ use crate::field::ReadOptions;
 pub use compact::Compact;
 pub use conversation::{CONVERSATION_BODY_FIELDS, ConversationBody, ITEMS_BODY_FIELDS, ItemsBody};
 pub use fields::{Body, FIELDS};
+pub use history::History;
 pub use input::Entry;
 pub use item::{
     Author, CallOutput, Compaction, Content, CustomToolCall, FunctionCall, Ids, Item, ItemStatus, Logprob,
@@ -38,6 +40,7 @@ pub use mcp_item::{
 pub use mcp_tool::{Approval, McpServer, ServerTool, ToolFilter};
 pub use request::{CountedInput, CreateRequest};
 pub use slot::{ResponseSlot, WholeResponse};
+pub use socket::{ClientMessage, Framing, Lane, Lanes, error_message};
 pub use state_parameters::{ServedTools, StateParameters, TurnContext};
 
 /// `POST /v1/responses`, of a server that keeps nothing.

@@ -7,12 +7,13 @@ use super::history::messages_of;
 use super::input::{Entry, name_items};
 use super::item::{Ids, Item};
 use super::mcp_tool::{McpServer, ServerTool};
+use super::socket::{MESSAGE_FIELDS, MessageHead};
 use super::state_parameters::{ServedTools, TurnContext};
 use super::tools::Tools;
 use super::view::{Echo, ResponseView};
 use crate::dialect::Request;
 use crate::error::ApiError;
-use crate::field::{Bound, ReadOptions, read_body};
+use crate::field::{Bound, Part, ReadOptions, read_body};
 use crate::ignored::IgnoredParameters;
 use crate::spec::{
     ChatInput, ContentPart, Conversation, GenerationOptions, GenerationSpec, Input, Message, ParamNames, Role,
@@ -30,7 +31,28 @@ impl CreateRequest {
     /// # Errors
     /// A 400 that names the parameter.
     pub fn parse(bytes: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
-        let (mut body, ignored) = Self::read(bytes, options)?;
+        let (body, ignored) = Self::read(bytes, &mut [], options)?;
+        Self::check(body, ignored, options)
+    }
+
+    /// Reads and checks a message of a WebSocket connection, whose response is always told by events.
+    ///
+    /// # Errors
+    /// A 400 that names the parameter.
+    pub fn parse_message(bytes: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
+        let mut head = MessageHead::default();
+        let bound = &mut Bound { fields: MESSAGE_FIELDS, target: &mut head };
+        let (mut body, ignored) = Self::read(bytes, &mut [bound], options)?;
+        if body.background == Some(true) {
+            let reason =
+                "Background mode is for POST /v1/responses; a WebSocket connection answers by events.";
+            return Err(ApiError::unsupported_parameter("background", reason));
+        }
+        body.options.stream = Some(true);
+        Self::check(body, ignored, options)
+    }
+
+    fn check(mut body: Body, ignored: IgnoredParameters, options: &ReadOptions) -> Result<Self, ApiError> {
         if body.options.model.is_none() {
             return Err(ApiError::missing_required_parameter("model"));
         }
@@ -45,13 +67,20 @@ impl CreateRequest {
     }
 
     /// Reads the body of a request to count tokens, which needs no model here.
-    fn read(bytes: &[u8], options: &ReadOptions) -> Result<(Body, IgnoredParameters), ApiError> {
+    fn read(
+        bytes: &[u8],
+        beside: &mut [&mut dyn Part],
+        options: &ReadOptions,
+    ) -> Result<(Body, IgnoredParameters), ApiError> {
         let mut body = Body::default();
         body.options.names =
             ParamNames { prompt: "input", max_tokens: "max_output_tokens", logprobs: "top_logprobs" };
         body.options.thinks_if_it_can = true;
         body.options.may_end_with_context = true;
-        let ignored = read_body(bytes, &mut [&mut Bound { fields: FIELDS, target: &mut body }], options)?;
+        let bound = &mut Bound { fields: FIELDS, target: &mut body };
+        let mut parts: Vec<&mut dyn Part> = vec![bound];
+        parts.extend(beside.iter_mut().map(|part| &mut **part as &mut dyn Part));
+        let ignored = read_body(bytes, &mut parts, options)?;
         if body.previous_response_id.is_some() && body.conversation.is_some() {
             return Err(ApiError::mutually_exclusive("previous_response_id", "conversation"));
         }
@@ -67,7 +96,7 @@ impl CreateRequest {
     /// # Errors
     /// A 400 that names the parameter.
     pub fn parse_to_count(bytes: &[u8], options: &ReadOptions) -> Result<CountedInput, ApiError> {
-        let (mut body, ignored) = Self::read(bytes, options)?;
+        let (mut body, ignored) = Self::read(bytes, &mut [], options)?;
         let model = body.options.model.take();
         let input = Self { body }.into_parts(&TurnContext::default())?;
         Ok(CountedInput { model, conversation: input.chat.conversation, ignored })
@@ -79,7 +108,12 @@ impl CreateRequest {
     /// A 400 for items that do not belong together, and for references to items that are not kept.
     pub fn into_request(self, context: &TurnContext) -> Result<(Request, Vec<Item>), ApiError> {
         let parts = self.into_parts(context)?;
-        let spec = GenerationSpec { options: parts.options, input: Input::Chat(Box::new(parts.chat)) };
+        let mut options = parts.options;
+        if context.is_warmup {
+            // Its prompt is computed, so that its prefix is in the cache; the token that comes of it is not shown.
+            options.max_tokens = Some(1);
+        }
+        let spec = GenerationSpec { options, input: Input::Chat(Box::new(parts.chat)) };
         Ok((Request { spec, view: Box::new(parts.view) }, parts.items))
     }
 
@@ -130,8 +164,7 @@ impl CreateRequest {
             *max_tokens = max_tokens.saturating_sub_unsigned(served.n_output_tokens).max(1);
         }
         let before = context.history.iter().chain(&items);
-        let all = before.chain(&served.first).chain(&served.turns).cloned().collect();
-        let mut messages = messages_of(all)?;
+        let mut messages = messages_of(before.chain(&served.first).chain(&served.turns))?;
         if let Some(instructions) = &body.instructions {
             let text = vec![ContentPart::Text(instructions.clone())];
             messages.insert(0, Message::new(Role::System, text));
@@ -199,6 +232,8 @@ impl Body {
             shows_logprobs: self.includes_logprobs,
             slot: context.slot.clone(),
             call_ids: context.call_ids.clone(),
+            framing: context.framing.clone(),
+            is_warmup: context.is_warmup,
             first: context.served.as_ref().map_or_else(Vec::new, |served| served.first.clone()),
             served_tools: served_tools(context),
         };

@@ -4,8 +4,10 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::item::{Content, Item, Logprob, Thought};
-use crate::answer::Tally;
+use throng_core::request::FinishReason;
+
+use super::item::{Content, Item, ItemStatus, Logprob, Thought};
+use crate::answer::{ChoiceEnd, Tally};
 use crate::error::{ApiError, ErrorType};
 
 /// How far a response is.
@@ -157,12 +159,45 @@ impl From<&Tally> for Usage {
     }
 }
 
+/// How a response stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Standing<'a> {
+    pub status: Status,
+    pub reason: Option<&'static str>,
+    pub failure: Option<&'a ApiError>,
+}
+
+impl<'a> Standing<'a> {
+    pub const RUNNING: Self = Self { status: Status::InProgress, reason: None, failure: None };
+
+    pub fn at(end: Option<&ChoiceEnd>) -> Self {
+        let reason = end.and_then(|end| match end.reason {
+            _ if end.is_filtered => Some("content_filter"),
+            FinishReason::Length => Some("max_output_tokens"),
+            _ => None,
+        });
+        let status = if reason.is_some() { Status::Incomplete } else { Status::Completed };
+        Self { status, reason, failure: None }
+    }
+
+    pub fn failed(error: &'a ApiError) -> Self {
+        Self { status: Status::Failed, reason: None, failure: Some(error) }
+    }
+
+    /// The status of an item that is open at the end.
+    pub fn of_last_item(self) -> ItemStatus {
+        if self.status == Status::Completed { ItemStatus::Completed } else { ItemStatus::Incomplete }
+    }
+}
+
 /// An event with its number.
 #[derive(Debug, Serialize)]
 pub(super) struct Numbered<'e, 'a> {
     #[serde(flatten)]
     pub event: &'e Event<'a>,
     pub sequence_number: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream_id: Option<&'e str>,
 }
 
 /// Where in a response something happens.

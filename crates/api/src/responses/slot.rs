@@ -11,6 +11,8 @@ pub struct WholeResponse {
     pub json: Vec<u8>,
     /// Whether it has ended.
     pub has_ended: bool,
+    /// Whether it has failed.
+    pub has_failed: bool,
     /// Its items.
     pub output: Vec<Item>,
 }

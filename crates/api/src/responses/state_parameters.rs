@@ -4,9 +4,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::history::History;
 use super::item::{Ids, Item};
 use super::mcp_tool::ServerTool;
 use super::slot::ResponseSlot;
+use super::socket::Framing;
 use crate::error::ApiError;
 
 /// Parameters of a request about kept responses.
@@ -118,7 +120,7 @@ impl StateParameters {
 #[derive(Debug, Clone, Default)]
 pub struct TurnContext {
     /// The items before its input.
-    pub history: Vec<Item>,
+    pub history: History,
     /// The items that its input refers to.
     pub referenced: Vec<Item>,
     /// The ids of its response, where they are not new.
@@ -131,6 +133,10 @@ pub struct TurnContext {
     pub call_ids: Vec<String>,
     /// The key of the random numbers, where the request has none.
     pub seed: Option<i64>,
+    /// How its events are framed.
+    pub framing: Framing,
+    /// Whether the input is only prepared, and nothing is shown of what is generated.
+    pub is_warmup: bool,
     /// The server's own part in the response, where it calls tools.
     pub served: Option<ServedTools>,
 }

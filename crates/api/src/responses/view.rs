@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use super::item::{Ids, Item};
 use super::mcp_tool::ServerTool;
 use super::slot::ResponseSlot;
+use super::socket::Framing;
 
 /// Parameters that an answer repeats of its request.
 #[derive(Debug)]
@@ -56,6 +57,9 @@ pub(super) struct ResponseView {
     pub slot: ResponseSlot,
     /// Ids of calls that an earlier attempt has told.
     pub call_ids: Vec<String>,
+    pub framing: Framing,
+    /// Whether nothing is shown of what is generated.
+    pub is_warmup: bool,
     /// Items that the response begins with, before the model's first turn.
     pub first: Vec<Item>,
     /// The tools that the server calls, by the names by which the model does.

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use std::io;
 
 use throng_core::fleet::replica::TokenReport;
-use throng_core::request::FinishReason;
 
 use super::item::{Content, FunctionCall, Item, ItemStatus, Side, Thought};
 use super::logprobs::{logprobs_of, of_text};
 use super::open_item::OpenItem;
 use super::response::{
     Choice, Effort, Event, Failure, Format, Metadata, Named, Numbered, Part, Place, Reason, ResponseObject,
-    Status, Text, Usage,
+    Standing, Status, Text, Usage,
 };
 use super::served;
 use super::slot::WholeResponse;
+use super::socket::Framing;
 use super::view::ResponseView;
 use crate::answer::{
-    Answer, AnswerEvent, AnswerShape, CallFailure, Choice as AnswerChoice, ChoiceEnd, Delta, LogprobBytes,
-    ServedEvent, Tally,
+    Answer, AnswerEvent, AnswerShape, CallFailure, Choice as AnswerChoice, Delta, LogprobBytes, ServedEvent,
+    Tally,
 };
 use crate::dialect::{AnswerFacts, AnswerView, AnswerWriter};
 use crate::error::ApiError;
@@ -57,37 +57,6 @@ pub(super) struct ResponseWriter {
     /// Tokens whose text is held back, as the rest of a character or of a stop string may follow.
     waiting: Vec<TokenReport>,
     n_events: Cell<u64>,
-}
-
-/// How a response stands.
-#[derive(Debug, Clone, Copy)]
-struct Standing<'a> {
-    status: Status,
-    reason: Option<&'static str>,
-    failure: Option<&'a ApiError>,
-}
-
-impl<'a> Standing<'a> {
-    const RUNNING: Self = Self { status: Status::InProgress, reason: None, failure: None };
-
-    fn at(end: Option<&ChoiceEnd>) -> Self {
-        let reason = end.and_then(|end| match end.reason {
-            _ if end.is_filtered => Some("content_filter"),
-            FinishReason::Length => Some("max_output_tokens"),
-            _ => None,
-        });
-        let status = if reason.is_some() { Status::Incomplete } else { Status::Completed };
-        Self { status, reason, failure: None }
-    }
-
-    fn failed(error: &'a ApiError) -> Self {
-        Self { status: Status::Failed, reason: None, failure: Some(error) }
-    }
-
-    /// The status of an item that is open at the end.
-    fn of_last_item(self) -> ItemStatus {
-        if self.status == Status::Completed { ItemStatus::Completed } else { ItemStatus::Incomplete }
-    }
 }
 
 impl ResponseWriter {
@@ -161,7 +130,14 @@ impl ResponseWriter {
 
     fn push(&self, event: &Event<'_>, out: &mut Events) {
         let sequence_number = self.n_events.get();
-        out.push_named(event.name(), &Numbered { event, sequence_number });
+        match &self.view.framing {
+            Framing::ServerSent => {
+                out.push_named(event.name(), &Numbered { event, sequence_number, stream_id: None });
+            }
+            Framing::Messages(lane) => {
+                out.push_line(&Numbered { event, sequence_number, stream_id: lane.name() });
+            }
+        }
         self.n_events.set(sequence_number + 1);
     }
 
@@ -365,13 +341,31 @@ impl ResponseWriter {
         OpenItem::Call { call: FunctionCall { id, call_id, name, namespace, arguments, status }, is_custom }
     }
 
+    /// Whether the events are messages of a WebSocket connection.
+    fn is_message(&self) -> bool {
+        self.view.framing != Framing::ServerSent
+    }
+
+    /// Tells how a response ended, which is the last event.
+    fn finish(&mut self, standing: Standing<'_>, out: &mut Events) {
+        self.close(standing.of_last_item(), out);
+        let response = self.response(standing, &self.items, &self.tally);
+        self.leave(&response, &self.items);
+        let last = match standing.status {
+            Status::Incomplete => Event::Incomplete { response },
+            _ => Event::Completed { response },
+        };
+        self.push(&last, out);
+    }
+
     /// Leaves the response for who keeps it.
     fn leave(&self, response: &ResponseObject<'_>, output: &[Item]) {
-        if self.view.echo.store {
+        if self.view.echo.store || self.is_message() {
             let json = serde_json::to_vec(response).expect("responses are plain data with text keys");
             self.view.slot.put(WholeResponse {
                 json,
                 has_ended: response.status != Status::InProgress,
+                has_failed: response.status == Status::Failed,
                 output: output.to_vec(),
             });
         }
@@ -433,6 +427,8 @@ impl AnswerWriter for ResponseWriter {
     fn event(&mut self, event: AnswerEvent, out: &mut Events) {
         self.tally.add(&event);
         match event {
+            AnswerEvent::Token { .. } if self.view.is_warmup => {}
+            AnswerEvent::Finished { .. } if self.view.is_warmup => self.finish(Standing::at(None), out),
             AnswerEvent::Token { report, is_reasoning, deltas, .. } => {
                 if self.view.shows_logprobs && !is_reasoning {
                     self.waiting.extend(report);
@@ -447,15 +443,7 @@ impl AnswerWriter for ResponseWriter {
             }
             AnswerEvent::Finished { deltas, end, .. } => {
                 deltas.into_iter().for_each(|delta| self.push_delta(delta, out));
-                let standing = Standing::at(Some(&end));
-                self.close(standing.of_last_item(), out);
-                let response = self.response(standing, &self.items, &self.tally);
-                self.leave(&response, &self.items);
-                let last = match standing.status {
-                    Status::Incomplete => Event::Incomplete { response },
-                    _ => Event::Completed { response },
-                };
-                self.push(&last, out);
+                self.finish(Standing::at(Some(&end)), out);
             }
             AnswerEvent::Served(event) => self.push_served(event, out),
             AnswerEvent::Prompt { .. } | AnswerEvent::Usage(_) | AnswerEvent::Failed(_) => {}
@@ -463,13 +451,25 @@ impl AnswerWriter for ResponseWriter {
     }
 
     fn end(&mut self, out: &mut Events) {
-        out.push_done();
+        if !self.is_message() {
+            out.push_done();
+        }
+    }
+
+    fn ping(&mut self, comment: &str, out: &mut Events) {
+        // A connection of messages has pings of its own.
+        if !self.is_message() {
+            out.push_comment(comment);
+        }
     }
 
     fn error(&mut self, error: &ApiError, out: &mut Events) {
         self.begin(out);
-        let told = Event::Error { code: error.code(), message: error.message(), param: error.param() };
-        self.push(&told, out);
+        // Clients of a connection of messages take the first event that tells of an end for the last one.
+        if !self.is_message() {
+            let told = Event::Error { code: error.code(), message: error.message(), param: error.param() };
+            self.push(&told, out);
+        }
         let response = self.response(Standing::failed(error), &self.items, &self.tally);
         self.leave(&response, &self.items);
         self.push(&Event::Failed { response }, out);

@@ -7,53 +7,53 @@ use crate::error::ApiError;
 use crate::ignored::IgnoredParameters;
 use crate::json::TreeBudget;
 
-/// A conversation with what else its template reads.
+/// A conversation with the other inputs of its chat template.
 #[derive(Debug, Clone, Default)]
 pub struct Conversation {
-    /// What was said, at least one message where the request has `messages`.
+    /// Messages; at least one if the request has `messages`.
     pub messages: Vec<Message>,
-    /// The tools on offer, checked, as trees.
+    /// Offered tools, checked, as trees.
     pub tools: Vec<Value>,
-    /// Whether the parameter was given, if only as an empty list.
+    /// Whether the request has the parameter `tools`, even as an empty list.
     pub(crate) has_tools_parameter: bool,
-    /// The model must not call them.
+    /// Whether the model must not call tools.
     pub calls_no_tools: bool,
     /// Documents to answer from, as objects.
     pub documents: Vec<Value>,
-    /// Whether the prompt ends with the beginning of the model's turn.
+    /// Whether the prompt ends with the start of the assistant's turn.
     pub add_generation_prompt: Option<bool>,
-    /// Whether the last message is left open, so that the model goes on with it.
+    /// Whether the last message is left open for the model to continue.
     pub continue_final_message: Option<bool>,
     /// Whether the tokenizer adds special tokens to those of the template.
     pub add_special_tokens: Option<bool>,
-    /// How much to think, for templates that know it.
+    /// Reasoning effort, for templates that support it.
     pub reasoning_effort: Option<&'static str>,
-    /// Whether the model thinks before it answers, for templates that know `enable_thinking`.
+    /// Whether the model reasons before it answers, for templates that support `enable_thinking`.
     pub enable_thinking: Option<bool>,
-    /// The client's own variables for the template, none of them reserved.
+    /// The client's own template variables, none of them reserved.
     pub chat_template_kwargs: Map<String, Value>,
-    /// Whether the oldest turns may be left out of a conversation that is too long.
+    /// Whether the oldest turns of a conversation that is too long may be dropped.
     pub may_drop_turns: bool,
-    /// The parameter of the last message that leaves it open.
+    /// Path of the parameter that leaves the last message open.
     pub(crate) open_message: Option<String>,
-    /// Variables of the template that change nothing.
+    /// Template variables without effect.
     pub ignored: IgnoredParameters,
-    /// What the trees of all parameters may still take.
+    /// Remaining tree values of the request.
     pub(crate) budget: TreeBudget,
 }
 
 impl Conversation {
-    /// Whether it is only messages: no tools, documents or variables for the template.
+    /// Whether it has only messages: no tools, documents or template variables.
     pub fn is_plain(&self) -> bool {
         self.tools.is_empty() && self.documents.is_empty() && self.chat_template_kwargs.is_empty()
     }
 
-    /// Whether the prompt ends with the beginning of the model's turn.
+    /// Whether the prompt ends with the start of the assistant's turn.
     pub fn adds_generation_prompt(&self) -> bool {
         self.add_generation_prompt.unwrap_or(!self.continues_final_message())
     }
 
-    /// Whether the last message is left open.
+    /// Whether the last message is left open for the model to continue.
     pub fn continues_final_message(&self) -> bool {
         self.continue_final_message.unwrap_or(false)
     }
@@ -63,7 +63,8 @@ impl Conversation {
         self.add_special_tokens.unwrap_or(false)
     }
 
-    /// Checks what one parameter alone cannot tell. A last message that says so itself is left open.
+    /// Checks combinations of parameters. Leaves the last message open if one of its own parameters says
+    /// so.
     pub(crate) fn check_together(&mut self) -> Result<(), ApiError> {
         if let Some(open) = &self.open_message {
             for (said, other) in [
@@ -82,18 +83,18 @@ impl Conversation {
         Ok(())
     }
 
-    /// Bytes of all texts in the messages.
+    /// Total bytes of all texts in the messages.
     pub fn text_bytes(&self) -> usize {
         self.messages.iter().map(Message::text_bytes).sum()
     }
 
-    /// Values of the trees that a template is given.
+    /// Number of values in the trees for the template.
     pub fn n_values(&self) -> usize {
         self.budget.n_taken()
     }
 
-    /// Takes the messages out, as the template walks them. A template that knows no role `developer` gets
-    /// `system`.
+    /// Takes the messages, in the form of the template. The role `developer` becomes `system` for templates
+    /// that do not support it.
     pub fn take_messages_for_template(&mut self, knows_developer: bool) -> Value {
         let role = |role: Role| match role {
             Role::Developer if !knows_developer => Role::System.as_str(),
@@ -109,8 +110,8 @@ impl Conversation {
             .collect()
     }
 
-    /// Takes out the variables for the template beside those that the server sets; `defaults` hold where the
-    /// request says nothing.
+    /// Takes the template variables other than those that the server sets, with `defaults` for missing
+    /// ones.
     pub fn take_template_variables(&mut self, defaults: &Map<String, Value>) -> Map<String, Value> {
         let mut variables = std::mem::take(&mut self.chat_template_kwargs);
         if let Some(effort) = self.reasoning_effort {
@@ -125,7 +126,7 @@ impl Conversation {
         variables
     }
 
-    /// Drops the client's variables that the template does not read, and notes their names in
+    /// Drops the client's variables that the template does not read, and adds their names to
     /// [`Self::ignored`].
     pub fn ignore_unread_variables(&mut self, is_read: impl Fn(&str) -> bool) {
         let ignored = &mut self.ignored;

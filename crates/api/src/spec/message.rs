@@ -1,4 +1,4 @@
-//! Messages of a conversation, and the tree of them that a chat template walks.
+//! Messages of a conversation, and their form in chat templates.
 
 use std::borrow::Cow;
 
@@ -6,27 +6,27 @@ use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 
-/// Most parts of one message's content.
+/// Maximum number of parts of a message's content.
 pub const MAX_PARTS: usize = 10_000;
-/// Most messages of a conversation.
+/// Maximum number of messages of a conversation.
 pub const MAX_MESSAGES: usize = 10_000;
-/// Most bytes of a name or an id.
+/// Maximum bytes of a name or an id.
 pub const MAX_NAME_BYTES: usize = 512;
 
 /// Author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Instructions.
+    /// The author of instructions.
     System,
-    /// Instructions, as newer OpenAI models call them.
+    /// The author of instructions, as newer OpenAI models call it.
     Developer,
-    /// The person.
+    /// The user.
     User,
     /// The model.
     Assistant,
-    /// The result of a tool call.
+    /// The author of a tool call's result.
     Tool,
-    /// The result of a function call (the older form).
+    /// The author of a function call's result (the older form).
     Function,
 }
 
@@ -36,26 +36,26 @@ impl Role {
     pub(crate) const NAMES: [&'static str; 6] =
         ["system", "developer", "user", "assistant", "tool", "function"];
 
-    /// The name on the wire.
+    /// The name in JSON.
     pub fn as_str(self) -> &'static str {
         Self::NAMES[self as usize]
     }
 }
 
-/// One message.
+/// A message of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
     /// Author of the message.
     pub role: Role,
-    /// The parts of its content. `None` only for answers without any.
+    /// Parts of the content. `None` only for answers without content.
     pub content: Option<Vec<ContentPart>>,
-    /// The name of the speaker or function.
+    /// Name of the author or function.
     pub name: Option<String>,
-    /// The tools that the model called.
+    /// Tool calls of the model.
     pub tool_calls: Vec<ToolCall>,
-    /// Which call this answers.
+    /// Id of the call that this message is the result of.
     pub tool_call_id: Option<String>,
-    /// What the model thought before it spoke.
+    /// Reasoning before the answer.
     pub reasoning: Option<String>,
 }
 
@@ -75,16 +75,16 @@ impl From<&str> for ContentPart {
 /// A call of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
-    /// What its answer refers to.
+    /// Id that the call's result refers to.
     pub id: String,
-    /// The tool's name.
+    /// Name of the tool.
     pub name: String,
-    /// The arguments as the model wrote them: JSON, if it did well.
+    /// Arguments as the model wrote them: JSON, unless the model made a mistake.
     pub arguments: String,
 }
 
 impl Message {
-    /// A message with this content and nothing else.
+    /// Creates a message with this content and nothing else.
     pub fn new(role: Role, content: Vec<ContentPart>) -> Self {
         Self {
             role,
@@ -96,7 +96,7 @@ impl Message {
         }
     }
 
-    /// Its text: parts of text, joined by line breaks. `None` without content.
+    /// The text of the message: its text parts, joined by line breaks. `None` without content.
     pub fn text(&self) -> Option<Cow<'_, str>> {
         let parts = self.content.as_deref()?;
         if let [ContentPart::Text(text)] = parts {
@@ -116,8 +116,8 @@ impl Message {
         own + calls.sum::<usize>()
     }
 
-    /// The message as chat templates know it (the form of Hugging Face's `apply_chat_template`). `role` is
-    /// given, as templates differ in the roles that they know.
+    /// The message in the form of chat templates (Hugging Face's `apply_chat_template`). The caller passes
+    /// `role`, as templates support different roles.
     pub fn into_template_value(mut self, role: &str) -> Value {
         let mut map = Map::new();
         map.insert("role".to_owned(), role.into());
@@ -142,8 +142,8 @@ impl Message {
 }
 
 impl ToolCall {
-    /// The call as chat templates know it. Its arguments stay text, of which the template layer makes what
-    /// the template takes.
+    /// The call in the form of chat templates. Its arguments stay text; the template layer converts them
+    /// for the template.
     pub(crate) fn into_template_value(self) -> Value {
         let object = |members: [(&str, Value); 2]| members.map(|(key, value)| (key.to_owned(), value));
         let function = object([("name", self.name.into()), ("arguments", self.arguments.into())]);
@@ -156,11 +156,11 @@ impl ToolCall {
     }
 }
 
-/// Every call of a tool needs its one reply before anyone else speaks, and every reply its call: templates
-/// would lose or misplace it.
+/// Checks that every tool call has exactly one result, before any message of another role, and every result
+/// a call: templates would lose or misplace others.
 ///
 /// # Errors
-/// `invalid_value` at the path that `path_of` gives for the number of a message and one of its keys.
+/// `invalid_value` at the path that `path_of` returns for the index of a message and one of its keys.
 pub(crate) fn check_replies(
     messages: &[Message],
     path_of: impl Fn(usize, &str) -> String,

@@ -1,4 +1,4 @@
-//! The neutral form of a request: what is to be generated, whichever API asked for it.
+//! The neutral form of a request to generate text, independent of the API.
 
 mod conversation;
 mod message;
@@ -21,39 +21,39 @@ pub use tools::{MAX_DESCRIPTION_BYTES, MAX_TOOLS};
 /// A checked request for generated text.
 #[derive(Debug, Clone)]
 pub struct GenerationSpec {
-    /// How to sample, when to stop, what to report.
+    /// Options for sampling, stopping and reports.
     pub options: GenerationOptions,
-    /// What the model is given.
+    /// Input of the model.
     pub input: Input,
 }
 
-/// What the model is given.
+/// Input of the model.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// A conversation, as the model's chat template writes it.
+    /// A conversation, rendered with the model's chat template.
     Chat(Box<ChatInput>),
-    /// Prompts as they are.
+    /// Prompts without a chat template.
     Prompts(PromptsInput),
 }
 
-/// A conversation, and what its answer may consist of.
+/// A conversation with the rules for its answer.
 #[derive(Debug, Clone, Default)]
 pub struct ChatInput {
-    /// What the chat template is given.
+    /// Conversation for the chat template.
     pub conversation: Conversation,
-    /// The model may call the conversation's tools.
+    /// Whether the model may call the conversation's tools.
     pub calls_tools: bool,
-    /// The answer must be calls.
+    /// Whether the answer must consist of calls.
     pub must_call: bool,
-    /// The only function that it may call.
+    /// Name of the only allowed function.
     pub chosen_function: Option<String>,
-    /// Only the first call of an answer counts.
+    /// Whether only the first call of an answer counts.
     pub only_first_call: bool,
-    /// The reasoning is part of the answer.
+    /// Whether the reasoning is part of the answer.
     pub shows_reasoning: bool,
 }
 
-/// Prompts as they are, at least one. Their answers are numbered through.
+/// Prompts without a chat template, at least one. Their answers are numbered across all prompts.
 #[derive(Debug, Clone)]
 pub struct PromptsInput {
     /// The prompts.
@@ -64,32 +64,32 @@ pub struct PromptsInput {
     pub repeats_texts: bool,
 }
 
-/// One prompt.
+/// A prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prompt {
-    /// Text, perhaps empty: fine where the tokenizer begins every text with a token.
+    /// Text; may be empty if the tokenizer starts every text with a token.
     Text(String),
     /// Tokens, at least one; not yet checked against a vocabulary.
     Tokens(Vec<TokenId>),
-    /// Texts around a gap that the model fills.
+    /// Texts around a gap for the model to fill.
     Infill(Box<Infill>),
 }
 
-/// A gap, for models that fill in the middle.
+/// A gap in a text, for fill-in-the-middle models.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Infill {
-    /// The text before the gap.
+    /// Text before the gap.
     pub before: String,
-    /// The text behind the gap.
+    /// Text after the gap.
     pub behind: String,
-    /// Names and texts of further files that help to fill it.
+    /// Names and texts of additional files as context.
     pub files: Vec<(String, String)>,
-    /// The parameter that asks for it.
+    /// Parameter that requested it.
     pub param: &'static str,
 }
 
 impl Infill {
-    /// Bytes of all texts.
+    /// Total bytes of all texts.
     pub fn text_bytes(&self) -> usize {
         let of_files: usize = self.files.iter().map(|(name, text)| name.len() + text.len()).sum();
         self.before.len() + self.behind.len() + of_files
@@ -97,7 +97,7 @@ impl Infill {
 }
 
 impl GenerationSpec {
-    /// The conversation, where it has one.
+    /// The conversation, if the input is one.
     pub fn conversation(&self) -> Option<&Conversation> {
         match &self.input {
             Input::Chat(chat) => Some(&chat.conversation),
@@ -105,7 +105,7 @@ impl GenerationSpec {
         }
     }
 
-    /// The conversation, to take its texts out of.
+    /// The conversation, mutable so that its texts can be taken.
     pub fn conversation_mut(&mut self) -> Option<&mut Conversation> {
         match &mut self.input {
             Input::Chat(chat) => Some(&mut chat.conversation),
@@ -113,7 +113,8 @@ impl GenerationSpec {
         }
     }
 
-    /// Drops the client's template variables that are not read; they are among the ignored parameters then.
+    /// Drops the client's template variables that the template does not read; they become ignored
+    /// parameters.
     pub fn ignore_unread_variables(&mut self, is_read: impl Fn(&str) -> bool) {
         if let Input::Chat(chat) = &mut self.input {
             chat.conversation.ignore_unread_variables(is_read);
@@ -121,8 +122,8 @@ impl GenerationSpec {
         }
     }
 
-    /// Whether preparing it takes about as long as reading it: nothing in it is compiled, and a chat template
-    /// is given nothing but messages.
+    /// Whether preparing the request takes about as long as reading it: nothing must be compiled, and the
+    /// chat template gets only messages.
     pub fn is_quick(&self) -> bool {
         self.options.has_free_output() && self.conversation().is_none_or(Conversation::is_plain)
     }

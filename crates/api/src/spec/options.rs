@@ -1,5 +1,5 @@
-//! Options of a generation: how to sample, when to stop, what to report. Holds what the client said, each
-//! value checked for itself. Does not know prompts and models.
+//! Options of a generation: sampling, stopping, reports. Holds the client's values, each checked by itself.
+//! Does not know prompts and models.
 
 use throng_core::fleet::overload::ServiceClass;
 use throng_core::request::{EarlyStopping, Priority, SamplingParams, TokenId};
@@ -9,30 +9,30 @@ use crate::error::{ApiError, ConstraintParam};
 use crate::field::ReadOptions;
 use crate::ignored::IgnoredParameters;
 
-/// What a request asks of its outputs' form.
+/// A constraint that a request puts on its outputs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutputConstraint {
-    /// The parameter that says so, for errors.
+    /// Parameter of the constraint, for errors.
     pub param: String,
-    /// What it says.
+    /// Specification of the constraint.
     pub spec: ConstraintSpec,
 }
 
 impl OutputConstraint {
-    /// Where it stood, for errors that show while outputs are made.
+    /// The constraint's parameter and kind, for errors during generation.
     pub fn blamed(&self) -> ConstraintParam {
         ConstraintParam::new(&self.param, &self.spec)
     }
 }
 
-/// The names of parameters in an API, for errors.
+/// Names of parameters in an API, for errors.
 #[derive(Debug, Clone, Copy)]
 pub struct ParamNames {
-    /// The prompt or the conversation.
+    /// Name of the prompt or conversation parameter.
     pub prompt: &'static str,
-    /// The most output tokens.
+    /// Name of the output token limit.
     pub max_tokens: &'static str,
-    /// The number of alternatives reported for each output token.
+    /// Name of the number of alternatives reported for each output token.
     pub logprobs: &'static str,
 }
 
@@ -42,167 +42,168 @@ impl Default for ParamNames {
     }
 }
 
-/// Options of a generation, `None` where the client said nothing.
+/// Options of a generation; `None` where the client set nothing.
 #[derive(Debug, Clone, Default)]
 pub struct GenerationOptions {
-    /// The names of parameters in the API that the request came by.
+    /// Names of parameters in the request's API.
     pub names: ParamNames,
-    /// Most output tokens of a client that does not say; `None`: what is left of the context.
+    /// Output token limit without `max_tokens`; `None`: the rest of the context.
     pub default_max_tokens: Option<u32>,
-    /// Whether a `max_tokens` above what is left of the context means as many as fit. Others are refused.
+    /// Whether to reduce a `max_tokens` above the rest of the context instead of refusing it.
     pub may_end_with_context: bool,
-    /// The model's name, not empty, without control characters, at most 512 bytes.
+    /// Name of the model: not empty, without control characters, at most 512 bytes.
     pub model: Option<String>,
-    /// Whether to answer token by token.
+    /// Whether to stream the answer.
     pub stream: Option<bool>,
-    /// How to report usage while streaming.
+    /// Options for reporting usage in a stream.
     pub stream_options: Option<StreamOptions>,
-    /// How many continuations, 1 to 128.
+    /// Number of continuations in the answer, 1 to 128.
     pub n: Option<i64>,
-    /// How many continuations are generated, of which the `n` best are given; at least `n`, at most 128. With
-    /// beam search: how many beams.
+    /// Number of generated continuations, of which the answer has the `n` best; at least `n`, at most 128.
+    /// With beam search: number of beams.
     pub best_of: Option<i64>,
-    /// Whether to search for the most likely continuations.
+    /// Whether to search for the most likely continuations with beam search.
     pub use_beam_search: Option<bool>,
-    /// How the length of a beam counts, -100 to 100.
+    /// Exponent of a beam's length in its score, -100 to 100.
     pub length_penalty: Option<f32>,
-    /// When a beam search ends.
+    /// Condition for the end of a beam search.
     pub early_stopping: Option<EarlyStopping>,
-    /// The most output tokens; 0 computes only the prompt.
+    /// Output token limit; 0 computes only the prompt.
     pub max_tokens: Option<i64>,
-    /// No end before this many output tokens.
+    /// Minimum number of output tokens.
     pub min_tokens: Option<i64>,
-    /// The most guessed tokens verified in a step; 0: none.
+    /// Maximum number of draft tokens verified in a step; 0: none.
     pub max_draft_tokens: Option<i64>,
-    /// 0 to 2; 0 is greedy.
+    /// Sampling temperature, 0 to 2; 0 is greedy.
     pub temperature: Option<f32>,
-    /// Above 0 to 1.
+    /// Nucleus sampling threshold, above 0, at most 1.
     pub top_p: Option<f32>,
-    /// 0 and -1 keep all tokens.
+    /// Number of most likely tokens to sample from; 0 and -1: all tokens.
     pub top_k: Option<i64>,
-    /// 0 to 1.
+    /// Minimum probability relative to the likeliest token, 0 to 1.
     pub min_p: Option<f32>,
-    /// -2 to 2.
+    /// Penalty for tokens that have occurred, -2 to 2.
     pub presence_penalty: Option<f32>,
-    /// -2 to 2.
+    /// Penalty for each occurrence of a token, -2 to 2.
     pub frequency_penalty: Option<f32>,
-    /// Above 0 to 100.
+    /// Penalty that scales the logits of tokens that have occurred, above 0, at most 100.
     pub repetition_penalty: Option<f32>,
-    /// The key of the random numbers.
+    /// Seed of the random numbers.
     pub seed: Option<i64>,
-    /// Added to the logits of tokens; ids unique, values -100 to 100.
+    /// Values added to the logits of tokens; ids unique, values -100 to 100.
     pub logit_bias: Vec<(TokenId, f32)>,
-    /// The only tokens that may be chosen; sorted, unique, not empty.
+    /// Tokens that sampling is restricted to; sorted, unique, not empty.
     pub allowed_token_ids: Option<Vec<TokenId>>,
-    /// Words that must not appear, none of them empty.
+    /// Words that must not occur in the output; none is empty.
     pub bad_words: Vec<String>,
-    /// Texts that end a continuation, none of them empty.
+    /// Stop strings; none is empty.
     pub stop: Vec<String>,
-    /// Tokens that end a continuation.
+    /// Stop tokens.
     pub stop_token_ids: Vec<TokenId>,
-    /// Whether the stop text is part of the answer.
+    /// Whether the stop string is part of the answer.
     pub include_stop_str_in_output: Option<bool>,
-    /// Do not end at the model's end tokens.
+    /// Whether to continue after the model's end tokens.
     pub ignore_eos: Option<bool>,
-    /// Whether special tokens have no text; true unless said.
+    /// Whether to leave out special tokens from the text; default true.
     pub skip_special_tokens: Option<bool>,
-    /// Whether neighbouring special tokens are set apart by spaces; true unless said.
+    /// Whether to separate adjacent special tokens by spaces; default true.
     pub spaces_between_special_tokens: Option<bool>,
-    /// Keep only this many prompt tokens; -1: as many as fit.
+    /// Number of prompt tokens to keep; -1: as many as fit.
     pub truncate_prompt_tokens: Option<i64>,
-    /// Which side of the prompt truncation takes away.
+    /// Side of the prompt that truncation removes.
     pub truncation_side: TruncationSide,
-    /// How many likely tokens to report at each output token; -1: all. Each endpoint reads its own spelling.
+    /// Number of alternatives to report for each output token; -1: all. Endpoints have different names for
+    /// it.
     pub logprobs: Option<i64>,
-    /// How many likely tokens to report at each prompt token; -1: all.
+    /// Number of alternatives to report for each prompt token; -1: all.
     pub prompt_logprobs: Option<i64>,
-    /// Report token ids beside the text.
+    /// Whether to report token ids beside the text.
     pub return_token_ids: Option<bool>,
-    /// Whether a request that names no model is for the only one.
+    /// Whether a request without a model name goes to the only served model.
     pub takes_only_model: bool,
-    /// Tell where the time of the answer went.
+    /// Whether to report timings of the answer.
     pub include_timings: Option<bool>,
-    /// Name tokens in log-probabilities `token_id:ID`.
+    /// Whether to write tokens in log-probabilities as `token_id:ID`.
     pub return_tokens_as_token_ids: Option<bool>,
-    /// Smaller goes first; 0 unless said.
+    /// Priority; smaller values are served first. Default 0.
     pub priority: Option<i64>,
-    /// How urgent it is, if the body says so.
+    /// Service class, if the body has one.
     pub service_class: Option<ServiceClass>,
-    /// The client's id for the request, printable ASCII, at most 128 bytes; part of the answer's id.
+    /// The client's id of the request: printable ASCII, at most 128 bytes. Part of the answer's id.
     pub request_id: Option<String>,
-    /// Keeps cached prefixes apart; not empty.
+    /// Salt of the prefix cache, which is shared only by requests with the same salt; not empty.
     pub cache_salt: Option<String>,
-    /// The end user that the request is made for.
+    /// End user of the request.
     pub user: Option<String>,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
-    /// Most tokens of reasoning; -1: no bound.
+    /// Maximum number of reasoning tokens; -1: no limit.
     pub thinking_token_budget: Option<i64>,
-    /// Whether [`Self::thinking_token_budget`] has no effect on a model that does not think, instead of being
-    /// refused.
+    /// Whether to ignore [`Self::thinking_token_budget`] for a model without reasoning instead of refusing
+    /// it.
     pub thinks_if_it_can: bool,
-    /// What a parameter asks of the output's form: not more than one does.
+    /// Constraint on outputs; at most one parameter may set it.
     pub(crate) constraint: Option<OutputConstraint>,
 }
 
-/// How usage is reported while streaming.
+/// Options for reporting usage in a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StreamOptions {
-    /// One more chunk at the end, with the usage of the whole request.
+    /// Whether to add a last chunk with the usage of the whole request.
     pub include_usage: bool,
-    /// Usage so far in every chunk.
+    /// Whether each chunk has the usage so far.
     pub continuous_usage_stats: bool,
-    /// The answer tells where its time went, as [`GenerationOptions::include_timings`].
+    /// Whether to report timings, like [`GenerationOptions::include_timings`].
     pub include_timings: bool,
 }
 
-/// Which side of a prompt truncation takes away.
+/// Side of a prompt that truncation removes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TruncationSide {
-    /// The beginning goes.
+    /// The start is removed.
     #[default]
     Left,
-    /// The end goes.
+    /// The end is removed.
     Right,
 }
 
 impl GenerationOptions {
-    /// Whether the answer tells where its time went.
+    /// Whether the answer reports timings.
     pub fn reports_timings(&self) -> bool {
         self.include_timings.unwrap_or(self.stream_options().include_timings)
     }
 
-    /// The model's name.
+    /// Name of the model.
     pub fn model(&self) -> &str {
         self.model.as_deref().unwrap_or_default()
     }
 
-    /// Whether to answer token by token.
+    /// Whether to stream the answer.
     pub fn is_streaming(&self) -> bool {
         self.stream.unwrap_or(false)
     }
 
-    /// How usage is reported while streaming; all false when not streaming.
+    /// Options for reporting usage in a stream; all false without streaming.
     pub fn stream_options(&self) -> StreamOptions {
         self.stream_options.unwrap_or_default()
     }
 
-    /// How many continuations of each prompt.
+    /// Number of continuations of each prompt in the answer.
     pub fn n(&self) -> u32 {
         self.n.map_or(1, |n| n as u32)
     }
 
-    /// Whether the same request has the same answer: nothing is drawn, or from a seed that the client chose.
+    /// Whether repeating the request gives the same answer: sampling is greedy, or the client set a seed.
     pub fn is_deterministic(&self, sampling: &SamplingParams) -> bool {
         !sampling.draws() || self.seed.is_some()
     }
 
-    /// Which request goes first.
+    /// Priority of the request.
     pub fn priority(&self) -> Priority {
         Priority(self.priority.unwrap_or(0) as i32)
     }
 
-    /// Whether special tokens have no text.
+    /// Whether special tokens are left out from the text.
     pub fn skips_special_tokens(&self) -> bool {
         self.skip_special_tokens.unwrap_or(true)
     }
@@ -212,8 +213,8 @@ impl GenerationOptions {
         self.return_token_ids.unwrap_or(false)
     }
 
-    /// Takes in which parameters of the body were ignored. A priority that is more urgent than a client may
-    /// ask for is raised and named among them, and so are the sampling parameters of a beam search.
+    /// Sets the ignored parameters. Limits the priority to the most urgent one of clients and adds it to
+    /// the ignored parameters if that changes it; also adds the sampling parameters of a beam search.
     pub(crate) fn settle(&mut self, ignored: IgnoredParameters, options: &ReadOptions) {
         self.ignored = ignored;
         let most_urgent = i64::from(options.most_urgent_priority);
@@ -223,10 +224,10 @@ impl GenerationOptions {
         self.ignore_sampling_of_beams();
     }
 
-    /// Keeps what a parameter says about the form of the output.
+    /// Sets the constraint on outputs.
     ///
     /// # Errors
-    /// `mutually_exclusive` where another parameter says something about it too.
+    /// `mutually_exclusive` if another parameter has set one.
     pub(crate) fn constrain(&mut self, param: String, spec: ConstraintSpec) -> Result<(), ApiError> {
         match &self.constraint {
             Some(other) => Err(ApiError::mutually_exclusive(param, &other.param)),
@@ -237,22 +238,22 @@ impl GenerationOptions {
         }
     }
 
-    /// Most tokens of reasoning.
+    /// Maximum number of reasoning tokens; `None`: no limit.
     pub fn thinking_budget(&self) -> Option<u32> {
         self.thinking_token_budget.and_then(|n| u32::try_from(n).ok())
     }
 
-    /// What is asked of the form of the output.
+    /// Constraint on outputs.
     pub fn constraint(&self) -> Option<&OutputConstraint> {
         self.constraint.as_ref()
     }
 
-    /// Whether its outputs have no form that must be compiled.
+    /// Whether outputs need no compiled constraint.
     pub fn has_free_output(&self) -> bool {
         self.constraint.is_none() && self.thinking_budget().is_none()
     }
 
-    /// Checks what one parameter alone cannot tell. `may_be_prompt_only` allows no output tokens.
+    /// Checks combinations of parameters. `may_be_prompt_only` permits zero output tokens.
     ///
     /// # Errors
     /// A 400 that names the parameter.
@@ -280,7 +281,7 @@ impl GenerationOptions {
     }
 }
 
-/// The error of a minimum above the maximum.
+/// The error of `min_tokens` above `max_tokens`.
 pub(crate) fn min_tokens_above(min_tokens: i64, max_tokens: i64) -> ApiError {
     let reason = format!("'min_tokens' ({min_tokens}) must not be above 'max_tokens' ({max_tokens}).");
     ApiError::invalid_value("min_tokens", reason)

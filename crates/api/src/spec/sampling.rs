@@ -1,38 +1,38 @@
-//! From what a client said to what the engine does: options, the model's facts and the length of
-//! the prompt give sampling parameters. Does not know text: words become tokens through a closure.
+//! Converts options to the engine's sampling parameters, with the model's facts and the length of the
+//! prompt. Does not know text: words become tokens through a closure.
 
 use throng_core::request::{GenerationDefaults, SamplingParams, TokenId};
 
 use super::options::{GenerationOptions, TruncationSide, min_tokens_above};
 use crate::error::ApiError;
 
-/// What a request is checked against.
+/// Limits of the model that a request is checked against.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelLimits {
-    /// Token ids are below this.
+    /// Size of the vocabulary; token ids are below it.
     pub vocabulary_size: u32,
-    /// Most tokens of prompt and output together.
+    /// Context length in tokens, of prompt and output together.
     pub max_model_len: u32,
-    /// Most alternatives reported for a token; `None`: the whole vocabulary.
+    /// Maximum number of alternatives reported for a token; `None`: the whole vocabulary.
     pub max_logprobs: Option<u32>,
 }
 
-/// The facts of the model that serves the request.
+/// Facts about the model that serves the request.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelFacts<'a> {
-    /// What the request is checked against.
+    /// Limits that the request is checked against.
     pub limits: ModelLimits,
-    /// What holds where the client says nothing.
+    /// Default sampling settings.
     pub defaults: &'a GenerationDefaults,
-    /// The model's end tokens.
+    /// End tokens of the model.
     pub eos_token_ids: &'a [TokenId],
 }
 
-/// Makes tokens of a word, without special tokens.
+/// Tokenizes a word without special tokens.
 pub type EncodeWord<'f> = &'f mut dyn FnMut(&str) -> Result<Vec<TokenId>, ApiError>;
 
 impl GenerationOptions {
-    /// Checks what needs the model but not the prompt; cheap, so before anything is tokenized.
+    /// Checks against the model alone. Cheap, so it runs before anything is tokenized.
     ///
     /// # Errors
     /// `invalid_token`, `integer_above_max_value`.
@@ -52,7 +52,7 @@ impl GenerationOptions {
         Ok(())
     }
 
-    /// What `truncate_prompt_tokens` leaves of a prompt.
+    /// The prompt, truncated as `truncate_prompt_tokens` says.
     pub fn truncated<'p>(&self, prompt: &'p [TokenId], limits: &ModelLimits) -> &'p [TokenId] {
         let available = i64::from(limits.max_model_len) - self.max_tokens.unwrap_or(1);
         let keep = match self.truncate_prompt_tokens {
@@ -67,7 +67,7 @@ impl GenerationOptions {
         }
     }
 
-    /// The number of output tokens that a prompt of `n_prompt_tokens` may get.
+    /// The output token limit for a prompt of `n_prompt_tokens`.
     ///
     /// # Errors
     /// `context_length_exceeded`.
@@ -93,12 +93,12 @@ impl GenerationOptions {
         }
     }
 
-    /// The sampling parameters for a prompt of `n_prompt_tokens`. `seed` is a fresh random number for a
-    /// client that gives none.
+    /// The sampling parameters for a prompt of `n_prompt_tokens`. `seed` is a new random number for
+    /// requests without a seed.
     ///
     /// # Errors
-    /// What [`Self::check`] finds, `context_length_exceeded`, `invalid_value` for a `min_tokens` above
-    /// `max_tokens`, or what `encode_word` gives for one of `bad_words`.
+    /// Errors of [`Self::check`], `context_length_exceeded`, `invalid_value` for a `min_tokens` above
+    /// `max_tokens`, or errors of `encode_word` for one of `bad_words`.
     pub fn sampling_params(
         &self,
         n_prompt_tokens: usize,
@@ -141,8 +141,8 @@ impl GenerationOptions {
         Ok(params)
     }
 
-    /// Each word as it is tokenized at the start of a text and after a space (as vLLM does): the second only
-    /// where it is another sequence of the same length, not merely the first behind a token for the space.
+    /// Each word as tokenized at the start of a text and after a space, as in vLLM. The second form counts
+    /// only if it differs but has the same length: a longer one is the first after a token for the space.
     fn encode_bad_words(
         &self,
         vocabulary_size: u32,
@@ -165,9 +165,8 @@ impl GenerationOptions {
     }
 }
 
-/// Refuses parameters that could leave no token to choose, at whatever place in the answer: one that is
-/// allowed must be neither the last of a bad word nor, where there is a minimum length, one that ends the
-/// answer.
+/// Refuses parameters that could leave no token to sample at some position. One allowed token must be
+/// neither the last of a bad word nor, if there is a minimum length, a token that ends the answer.
 ///
 /// # Errors
 /// `invalid_value` that names `allowed_token_ids`, `bad_words` or `min_tokens`.
@@ -196,7 +195,7 @@ fn check_choice(params: &SamplingParams, vocabulary_size: u32) -> Result<(), Api
     Err(ApiError::invalid_value(param, reason))
 }
 
-/// Checks a prompt in tokens; `param` is where it stands.
+/// Checks the tokens of a prompt. `param` is its parameter.
 ///
 /// # Errors
 /// `empty_array`, `invalid_token`.

@@ -1,22 +1,23 @@
-//! `best_of` and beam search, vLLM's `use_beam_search`: how many outputs are generated for the answers that
-//! are given. Does not know how they are compared.
+//! Number of generated outputs with `best_of` and beam search (vLLM's `use_beam_search`). Does not compare
+//! outputs.
 
 use throng_core::request::{BeamSearch, EarlyStopping, SamplingParams};
 
 use super::options::GenerationOptions;
 use crate::error::ApiError;
 
-/// Most output tokens of all beams of a request together: they are kept until the search ends.
+/// Maximum number of output tokens of all beams of a request together: they are kept until the search ends.
 const MAX_BEAM_TOKENS: u64 = 1 << 17;
 
 impl GenerationOptions {
-    /// Outputs of each prompt that are generated or, in a beam search, kept: `best_of`, or `n` where that is
-    /// not given.
+    /// Number of outputs generated for each prompt or, in a beam search, of beams: `best_of`, or `n`
+    /// without it.
     pub fn n_generated(&self) -> u32 {
         self.best_of.map_or(self.n(), |best_of| best_of as u32)
     }
 
-    /// Continuations of each prompt: those of a beam search are the answers, the best of its beams.
+    /// Number of continuations that the engine returns for each prompt: for a beam search, the `n` best
+    /// beams.
     pub fn n_continuations(&self) -> u32 {
         if self.searches_beams() { self.n() } else { self.n_generated() }
     }
@@ -26,13 +27,12 @@ impl GenerationOptions {
         self.use_beam_search.unwrap_or(false)
     }
 
-    /// Log-probabilities that are generated: choosing the best of several answers takes those of their
-    /// tokens.
+    /// Whether log-probabilities must be generated to choose the best outputs.
     pub(crate) fn needs_logprobs(&self) -> bool {
         self.n_continuations() > self.n()
     }
 
-    /// Names the parameters of sampling, which a beam search does without, among the ignored ones.
+    /// Adds the sampling parameters, which a beam search does not use, to the ignored parameters.
     pub(crate) fn ignore_sampling_of_beams(&mut self) {
         let given = [
             ("temperature", self.temperature.is_some()),
@@ -98,7 +98,7 @@ impl GenerationOptions {
         self.constraint().map_or(Ok(()), |constraint| Err(not_with_beams(&constraint.param)))
     }
 
-    /// The beam search, where one is asked for.
+    /// The parameters of the beam search, if requested.
     ///
     /// # Errors
     /// `invalid_value` when its beams together could have too many tokens.
@@ -122,13 +122,13 @@ impl GenerationOptions {
     }
 }
 
-/// The error of a parameter that a beam search does not know.
+/// The error of a parameter that beam search does not support.
 pub fn not_with_beams(param: &str) -> ApiError {
     ApiError::unsupported_parameter(param, "It is not available with 'use_beam_search'.")
 }
 
-/// Bytes that the beams of a search hold until it ends: of each output token its place in the tree of beams,
-/// twice in a sequence or an event.
+/// Bytes that the beams of a search hold until it ends: for each output token its node in the tree of
+/// beams, and two copies in a sequence or an event.
 pub fn beam_bytes(sampling: &SamplingParams) -> usize {
     const BEAM_TOKEN_BYTES: usize = 96;
     sampling.beams.map_or(0, |search| search.width as usize * sampling.max_tokens as usize * BEAM_TOKEN_BYTES)

@@ -1,16 +1,16 @@
-//! Tools that a conversation offers: names, schemas, limits.
+//! Tools offered in a conversation: names, schemas, limits.
 
 use serde_json::Value;
 
 use crate::error::{ApiError, echo};
 use crate::json::{JsonType, MAX_TREE_VALUES, Node};
 
-/// Most tools of a request.
+/// Maximum number of tools of a request.
 pub const MAX_TOOLS: usize = 128;
-/// Most bytes of the description of a function or a schema.
+/// Maximum bytes of the description of a function or a schema.
 pub const MAX_DESCRIPTION_BYTES: usize = 64 << 10;
 
-/// Checks a function and gives its name.
+/// Checks a function and returns its name.
 pub(crate) fn read_function(node: &Node<'_, '_>, keys: &[&str]) -> Result<String, ApiError> {
     let (mut name, mut parameters) = (None, None);
     node.known_members(keys, |key, value| {
@@ -41,7 +41,8 @@ fn read_name(node: &Node<'_, '_>) -> Result<String, ApiError> {
     Ok(name.into_owned())
 }
 
-/// Parameters are the JSON Schema of an object; what is in it is the grammar's business.
+/// Checks that `parameters` is a JSON Schema of an object; its content is checked when the grammar is
+/// compiled.
 fn check_parameters(node: &Node<'_, '_>) -> Result<(), ApiError> {
     let refuse = |reason| Err(ApiError::invalid_function_parameters(node.path(), reason));
     if node.json_type() != JsonType::Object {

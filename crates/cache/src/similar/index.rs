@@ -1,20 +1,20 @@
-//! Embeddings of questions, each with what came of it, found by similarity. Does not know where embeddings
-//! come from.
+//! Embeddings of questions with the keys of their answers, found by similarity. Does not know where
+//! embeddings come from.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Most questions that are compared with a new one: a comparison is a product of two vectors, and all of them
-/// are made under a lock.
+/// Maximum number of questions that are compared with a new one: each comparison is a product of two
+/// vectors, and all are made under a lock.
 const MAX_COMPARED: usize = 1024;
 
-/// Questions by what stands around them. Only questions within one frame can mean the same; the oldest ones
-/// go first. `K` names frames and answers.
+/// Questions by frame, which is the request around the question. Only questions in one frame can mean the
+/// same; the oldest are dropped first. `K` is the type of keys of frames and answers.
 #[derive(Debug)]
 pub(super) struct Index<K> {
     max_entries: usize,
     frames: HashMap<K, VecDeque<Entry<K>>>,
-    /// The frame and number of each question, oldest first; those that have gone before their time included.
+    /// Frame and number of each question, oldest first, including those that were replaced.
     order: VecDeque<(K, u64)>,
     next: u64,
     n_entries: usize,
@@ -29,12 +29,12 @@ struct Entry<K> {
 }
 
 impl<K: Clone + Eq + Hash> Index<K> {
-    /// Remembers at most `max_entries` questions.
+    /// Creates an index of at most `max_entries` questions.
     pub fn new(max_entries: usize) -> Self {
         Self { max_entries, frames: HashMap::new(), order: VecDeque::new(), next: 0, n_entries: 0 }
     }
 
-    /// The questions that are remembered.
+    /// Number of questions.
     pub fn len(&self) -> usize {
         self.n_entries
     }
@@ -53,7 +53,7 @@ impl<K: Clone + Eq + Hash> Index<K> {
         near.into_iter().find(|(answer, _)| is_kept(answer)).map(|(answer, cosine)| (answer.clone(), cosine))
     }
 
-    /// Remembers a question; one with the same answer takes its place.
+    /// Adds a question, replacing one with the same answer.
     pub fn remember(&mut self, frame: K, embedding: Box<[f32]>, answer: K) {
         let entries = self.frames.entry(frame.clone()).or_default();
         let n_before = entries.len();
@@ -85,7 +85,7 @@ impl<K: Clone + Eq + Hash> Index<K> {
     }
 }
 
-/// The vector divided by its length; `None` for one without a direction.
+/// The vector divided by its length; `None` for a zero or non-finite one.
 pub(super) fn unit(mut vector: Vec<f32>) -> Option<Box<[f32]>> {
     let length = vector.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
     if !(length > 0.0 && length.is_finite()) {

@@ -1,6 +1,6 @@
-//! Answers for questions that mean the same as one that was answered before, by the embeddings of both.
-//! Within one tenant and one request but for the user's last text; the answers themselves are those of the
-//! cache around it. Does not know who makes embeddings.
+//! Answers to questions that mean the same as an earlier one, by the embeddings of both. Both questions
+//! have the same tenant and the same request but for the user's last text; the answers are those of the
+//! response cache. Does not make embeddings.
 
 mod index;
 
@@ -18,21 +18,21 @@ use self::index::{Index, unit};
 use super::key::CacheKey;
 use crate::config::{SemanticCacheConfig, SemanticMode};
 
-/// Outcome of looking for a similar question.
+/// Outcome of the search for a similar question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookUp {
-    /// One was found, and its answer given.
+    /// A similar question was found, and its answer given.
     Hit,
-    /// One was found, and counted only.
+    /// A similar question was found, and only counted.
     Reported,
-    /// There is none.
+    /// There is no similar question.
     Miss,
     /// The question had no embedding in time.
     Failed,
 }
 
 impl LookUp {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [Self; 4] = [Self::Hit, Self::Reported, Self::Miss, Self::Failed];
 
     /// Name in the metrics.
@@ -46,24 +46,24 @@ impl LookUp {
     }
 }
 
-/// Contents of the semantic cache, and its counts.
+/// Contents and counts of the semantic cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SemanticStats {
     /// Questions by [`LookUp`], in the order of [`LookUp::ALL`].
     pub look_ups: [u64; LookUp::ALL.len()],
-    /// Questions that are remembered.
+    /// Number of questions in the index.
     pub n_questions: usize,
 }
 
-/// A question, with all that is needed to find similar ones.
+/// A question, with the data by which similar ones are found.
 pub struct Question {
-    /// The id of its request.
+    /// Id of the request.
     pub request_id: String,
-    /// The prompt with any other question in its place.
+    /// The prompt with a placeholder for the question.
     pub frame: Arc<[TokenId]>,
-    /// Requested most output tokens; the default depends on the length of the prompt.
+    /// Requested maximum of output tokens; the default depends on the length of the prompt.
     pub max_tokens: Option<u32>,
-    /// Its embedding, which is made when this is awaited; `None` when it could not be made.
+    /// Embedding of the question, which is computed when this is awaited; `None` if that failed.
     pub embedding: BoxFuture<'static, Option<Vec<f32>>>,
 }
 
@@ -74,8 +74,7 @@ impl fmt::Debug for Question {
 }
 
 impl Question {
-    /// The request with any question in the place of this one: what two questions must share besides their
-    /// meaning.
+    /// The request with a placeholder for the question: the part that two questions must have in common.
     pub fn frame(&self, request: &ReplicaRequest) -> ReplicaRequest {
         let max_tokens = self.max_tokens.unwrap_or(u32::MAX);
         let sampling = Arc::new(SamplingParams { max_tokens, ..(*request.sampling).clone() });
@@ -83,7 +82,7 @@ impl Question {
     }
 }
 
-/// The questions of all models.
+/// Index of the questions of all models.
 #[derive(Debug)]
 pub struct SemanticCache {
     config: SemanticCacheConfig,
@@ -92,7 +91,7 @@ pub struct SemanticCache {
 }
 
 impl SemanticCache {
-    /// Remembers nothing yet.
+    /// Creates an empty cache.
     pub fn new(config: SemanticCacheConfig) -> Self {
         let index = Mutex::new(Index::new(config.max_entries));
         Self { config, index, counts: Default::default() }
@@ -103,8 +102,8 @@ impl SemanticCache {
         &self.config
     }
 
-    /// The answer to a question of the same `frame` that means the same, where one `is_kept` and may be
-    /// given. The question is remembered with its own `answer` for later ones.
+    /// The answer to a similar question of the same `frame`, if there is one, it `is_kept` and may be
+    /// given. The question is added with its own `answer` for later ones.
     pub(crate) async fn similar(
         &self,
         question: Question,
@@ -135,13 +134,13 @@ impl SemanticCache {
         is_served.then_some(key)
     }
 
-    /// Contents of the semantic cache, and its counts.
+    /// Contents and counts of the semantic cache.
     pub fn stats(&self) -> SemanticStats {
         let look_ups = [0, 1, 2, 3].map(|idx| self.counts[idx].load(Ordering::Relaxed));
         SemanticStats { look_ups, n_questions: self.index().len() }
     }
 
-    /// A question is not compared with others.
+    /// Counts and logs a question without an embedding.
     pub fn failed(&self, reason: &str) {
         self.count(LookUp::Failed);
         tracing::debug!(reason, "a question is not compared with others");

@@ -21,7 +21,7 @@ const MIN_TENSOR_BYTES: u64 = 8 + 4 + 8 + 4 + 8;
 /// Header of one file, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GgufHeader {
-    /// 2 or 3.
+    /// Version of the format, 2 or 3.
     pub version: u32,
     /// The metadata.
     pub metadata: GgufMetadata,
@@ -36,7 +36,7 @@ pub struct GgufHeader {
 /// One tensor as the header declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GgufTensor {
-    /// Its name.
+    /// Name of the tensor.
     pub name: String,
     /// Encoding of the elements.
     pub format: Format,

@@ -7,7 +7,7 @@ use super::{GgufArray, GgufValue};
 /// A tensor to write.
 #[derive(Debug, Clone)]
 pub struct TensorToWrite<'a> {
-    /// Its name.
+    /// Name of the tensor.
     pub name: &'a str,
     /// Dimensions, slowest first.
     pub shape: &'a [usize],

@@ -118,7 +118,8 @@ fn shortest(numbers: impl Iterator<Item = f32>) -> (Format, Vec<u8>) {
     (Format::F32, numbers.iter().flat_map(|x| x.to_le_bytes()).collect())
 }
 
-/// Whether rows are whole blocks of the format, each with one scale, where each `wide` columns have one.
+/// Whether rows of `cols` columns are whole blocks of the format with one scale each, if each `wide` columns
+/// have a scale.
 pub(super) fn has_whole_blocks(format: Format, cols: usize, wide: usize) -> bool {
     cols.is_multiple_of(format.block_elements())
         && (wide.is_multiple_of(format.block_elements()) || wide >= cols)

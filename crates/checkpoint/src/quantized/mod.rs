@@ -52,7 +52,7 @@ pub struct Encoding {
     pub layout: Layout,
     /// The format in which their numbers are held where it has them exactly; else F32.
     pub held: Format,
-    /// Their elements.
+    /// Number of elements of the weights.
     pub n_elements: u64,
     /// Bytes of them in the files, scales included.
     pub n_stored_bytes: u64,
@@ -63,7 +63,7 @@ pub struct Encoding {
 pub struct EncodedWeight {
     /// The format in which its numbers are held where it has them exactly; else F32.
     pub held: Format,
-    /// Its elements.
+    /// Number of elements of the weight.
     pub n_elements: u64,
     /// Bytes of it in the files, scales included.
     pub n_stored_bytes: u64,
@@ -76,7 +76,7 @@ impl EncodedWeight {
     }
 }
 
-/// Why a layer was not decoded.
+/// Reason why a layer was not decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// A tensor that belongs to it is not there.
@@ -91,7 +91,7 @@ pub enum DecodeError {
     /// A tensor that belongs to it has another type or shape than the scheme and the layer say.
     #[error("tensor {name}: expected {expected}, found {found}")]
     Tensor {
-        /// Its name.
+        /// Name of the tensor.
         name: String,
         /// Expected type and shape.
         expected: String,

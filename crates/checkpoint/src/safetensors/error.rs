@@ -66,7 +66,7 @@ impl SafetensorsError {
         }
     }
 
-    /// The same, naming the file.
+    /// Adds the name of the file to the error.
     pub(super) fn in_file(self, path: &std::path::Path) -> Self {
         Self::InFile { path: path.to_owned(), source: Box::new(self) }
     }

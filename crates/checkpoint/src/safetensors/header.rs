@@ -28,7 +28,7 @@ const MAX_INDEX_BYTES: usize = 64 << 20;
 /// One tensor as a header declares it, checked: it lies inside the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SafetensorsEntry {
-    /// Its name.
+    /// Name of the tensor.
     pub name: String,
     /// Dimensions, slowest first.
     pub shape: Vec<usize>,

@@ -22,7 +22,7 @@ pub const INDEX_FILE: &str = "model.safetensors.index.json";
 /// A stored tensor of any element type.
 #[derive(Debug, Clone, Copy)]
 pub struct RawTensor<'a> {
-    /// Its name.
+    /// Name of the tensor.
     pub name: &'a str,
     /// Dimensions, slowest first.
     pub shape: &'a [usize],
@@ -100,7 +100,7 @@ impl SafetensorsFolder {
         Self::of_one(FileBytes::Owned(bytes.to_vec()), entries).checked_floats()
     }
 
-    /// The same with tensors of any type.
+    /// Parses a file like [`Self::parse`], with tensors of any type.
     ///
     /// # Errors
     /// When `bytes` are not a consistent safetensors file.

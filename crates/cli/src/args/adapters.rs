@@ -32,11 +32,11 @@ pub struct AdapterArgs {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoraModule {
-    /// What requests call it.
+    /// Name of the adapter in requests.
     pub name: String,
-    /// Its folder.
+    /// Folder of the adapter's files.
     pub path: String,
-    /// The model it belongs to: accepted as in vLLM, and not used, since one model is served.
+    /// Base model of the adapter: accepted as in vLLM, and ignored, since one model is served.
     #[serde(default)]
     pub base_model_name: Option<String>,
 }
@@ -45,7 +45,7 @@ impl LoraModule {
     /// Checks the name and the path.
     ///
     /// # Errors
-    /// A message about the first fault.
+    /// When the name or the path is invalid: a message about the first fault.
     pub fn check(&self) -> Result<(), String> {
         bounds::model_name(&self.name).map_err(|fault| format!("the name {:?} {fault}", self.name))?;
         if self.path.is_empty() { Err(format!("the adapter {:?} has no path", self.name)) } else { Ok(()) }

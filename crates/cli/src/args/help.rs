@@ -1,17 +1,17 @@
 //! Arranges `--help`: flags in groups, each with its default, and a short page for the program itself. Does
-//! not know how flags are parsed.
+//! not parse flags.
 
 use clap::{Arg, Command};
 use throng_core::scheduling::scheduler::SchedulerConfig;
 use throng_engine::EngineConfig;
 use throng_gateway::GatewayConfig;
 
-/// A group of flags by the ids of their arguments. What is in no group stands under "Options".
+/// A group of flags by the ids of their arguments. Flags without a group stand under "Options".
 struct Group {
     heading: &'static str,
     /// The flags that most servers need; `-h` shows these alone.
     common: &'static [&'static str],
-    /// All others.
+    /// All other flags of the group.
     further: &'static [&'static str],
 }
 
@@ -128,7 +128,7 @@ const EXAMPLES: &str = "Examples:
 const MORE: &str = "--help lists all flags, those for sizes, bounds and timeouts under Expert.";
 const FILE: &str = "The file of --config has the same settings and more: docs/configuration.md lists them.";
 
-/// Puts flags into groups and says their defaults.
+/// Groups the flags and adds their defaults to the help texts.
 pub fn arranged(command: Command) -> Command {
     let defaults = defaults();
     command
@@ -138,8 +138,8 @@ pub fn arranged(command: Command) -> Command {
         .mut_subcommands(|command| in_groups(command).mut_args(|arg| with_default(arg, &defaults)))
 }
 
-/// Puts the flags of a command into groups. An argument that is changed by its id becomes the command's last,
-/// so the groups follow each other as in [`GROUPS`].
+/// Groups the flags of a command. An argument that is changed by its id becomes the command's last, so the
+/// groups follow each other as in [`GROUPS`].
 fn in_groups(mut command: Command) -> Command {
     let is_flag = |arg: &&Arg| !arg.is_positional();
     let ids: Vec<String> =
@@ -165,7 +165,7 @@ fn with_default(arg: Arg, defaults: &[(&str, String)]) -> Arg {
     }
 }
 
-/// What holds where neither a flag nor the file says anything.
+/// Defaults of flags, where the configuration file does not set the value either.
 fn defaults() -> Vec<(&'static str, String)> {
     let (scheduler, gateway) = (SchedulerConfig::default(), GatewayConfig::default());
     let (server, api) = (&gateway.server, &gateway.api);

@@ -1,4 +1,4 @@
-//! The flags of `throng models`, `throng config` and `throng handover`: what an operator does on this machine
+//! The flags of `throng models`, `throng config` and `throng handover`, the operator's local commands
 //! beside serving. Does not know models, settings and processes.
 
 use std::path::PathBuf;

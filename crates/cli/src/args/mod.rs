@@ -75,14 +75,14 @@ pub struct CommandLine {
 }
 
 impl CommandLine {
-    /// The command line with its help arranged and its version.
+    /// The command line with its version and with help in groups.
     pub fn described() -> clap::Command {
         let command = takes_negative_numbers(takes_underscores(Self::command()));
         help::arranged(command).version(version::version())
     }
 
-    /// Parses the command line of this process. If it is invalid, prints why and ends the process with status
-    /// 2.
+    /// Parses the command line of this process. Prints the error and ends the process with status 2 if the
+    /// command line is invalid.
     pub fn read() -> Self {
         let mut command = Self::described();
         let words = words_of(std::env::args_os());
@@ -155,14 +155,14 @@ pub enum Command {
     Batch(BatchArgs),
     /// Measure prefill and decode by number of users, without HTTP; or a server, by its URL
     Bench(BenchArgs),
-    /// Find the machines that a model and a load need, with times, price and power
-    Plan(Box<PlanArgs>),
-    /// Measure the steps of a model on this machine, for throng plan
-    Calibrate(Box<CalibrateArgs>),
     /// Run a recorded load again, simulated or against a server
     Replay(Box<ReplayArgs>),
     /// Look at recorded loads
     Trace(TraceArgs),
+    /// Find the machines that a model and a load need, with times, price and power
+    Plan(Box<PlanArgs>),
+    /// Measure the steps of a model on this machine, for throng plan
+    Calibrate(Box<CalibrateArgs>),
     /// Make, list, revoke and restrict the API keys of a database
     Keys(KeysArgs),
     /// Print what keys, projects or models have used

@@ -1,5 +1,5 @@
-//! The flags of `throng serve` for what is told of requests, and those of `throng explain`. Does not know who
-//! is told.
+//! The flags of `throng serve` for logs, traces and metrics of requests, and those of `throng explain`.
+//! Does not know where reports go.
 
 use std::path::PathBuf;
 

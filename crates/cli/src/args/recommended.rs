@@ -1,5 +1,5 @@
-//! Sampling settings for requests that say nothing, as an operator sets them: the keys of a model's
-//! `generation_config.json`. Does not know the model's own.
+//! Default sampling settings that an operator sets for requests without them: the keys of a model's
+//! `generation_config.json`. Does not know the model's own defaults.
 
 use clap::ValueEnum;
 use serde::Deserialize;
@@ -41,7 +41,7 @@ impl RecommendedSampling {
             let fault = value.and_then(|value| bounds::fault(&value, &range));
             fault.map_or(Ok(()), |fault| Err(format!("{name} {fault}")))
         };
-        // Above 0 in single precision.
+        // Values must be above 0 in single precision.
         let positive = f64::from(f32::MIN_POSITIVE);
         within("temperature", self.temperature.map(f64::from), 0.0..=2.0)?;
         within("min_p", self.min_p.map(f64::from), 0.0..=1.0)?;
@@ -53,7 +53,7 @@ impl RecommendedSampling {
             .map_err(|_| "top_p must be a number above 0 and at most 1".to_owned())
     }
 
-    /// The settings where the operator says something, else those of `own`.
+    /// Merges the settings with the model's: absent ones are taken from `own`.
     pub fn over(&self, own: GenerationDefaults) -> GenerationDefaults {
         GenerationDefaults {
             temperature: self.temperature.or(own.temperature),

@@ -5,7 +5,7 @@ use clap::Args;
 use super::ModelArgs;
 use crate::bounds::{self, within};
 
-/// Flags that say how a model is loaded; a server's is loaded already.
+/// Flags that determine how a model is loaded; a running server's model is already loaded.
 const OF_LOADING: [&str; 8] = [
     "revision",
     "tokenizer",
@@ -38,7 +38,7 @@ pub struct ChatArgs {
 }
 
 impl ChatArgs {
-    /// Whether flags say how the model is loaded, which a running server does not follow.
+    /// Whether a flag determines how the model is loaded, so that a running server cannot answer.
     pub fn loads_itself(&self) -> bool {
         let model = &self.model;
         model.revision.is_some()

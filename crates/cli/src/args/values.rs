@@ -26,7 +26,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     if is_allowed { Ok(n_bytes as u64) } else { Err("must be from 1 byte to 1024 TiB".to_owned()) }
 }
 
-/// A number of bytes as [`parse_bytes`] reads it, of any size.
+/// Parses a number of bytes like [`parse_bytes`], but of any size.
 pub fn bytes_of(text: &str) -> Result<u64, String> {
     let n_bytes = number_of_bytes(text)?;
     // Beyond 2^53 bytes a float is not exact, and no machine has them.
@@ -91,7 +91,7 @@ pub fn model_place(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Variables for a chat template by name.
+/// Variables for a chat template, by name.
 pub type Variables = Map<String, Value>;
 
 /// Parses the JSON object of `--default-chat-template-kwargs`.
@@ -101,7 +101,7 @@ pub fn parse_variables(text: &str) -> Result<Variables, String> {
     Ok(variables)
 }
 
-/// Checks that no variable is one that the server sets itself.
+/// Checks that no variable has a name that the server itself sets.
 pub fn check_variables(variables: &Variables) -> Result<(), String> {
     match variables.keys().find(|name| ChatTemplate::is_reserved(name)) {
         Some(name) => Err(format!("{name:?} is set by the server")),

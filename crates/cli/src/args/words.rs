@@ -1,5 +1,5 @@
-//! Looks at the words of the command line before they are parsed: short flags of vLLM and llama.cpp, and
-//! words that the parser would take for something else. Does not know what flags mean.
+//! Rewrites and checks the words of the command line before they are parsed: short flags of vLLM and
+//! llama.cpp, and words that the parser would misread. Does not know what flags mean.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -10,11 +10,11 @@ use crate::spelling::nearest;
 
 use super::foreign::{OPTIONAL_VALUES, SHORT};
 
-/// vLLM's flags of two letters. The parser would read `-pp 1` as `-p p`, a port.
+/// vLLM's two-letter flags. The parser would read `-pp 1` as `-p p`, a port.
 const TWO_LETTERS: [(&str, &str); 3] =
     [("-tp", "--tensor-parallel-size"), ("-pp", "--pipeline-parallel-size"), ("-dp", "--data-parallel-size")];
 
-/// Words that other programs have for a command, and what does the same here.
+/// Words for a command in other programs, with Throng's command for the same purpose.
 const OTHER_WORDS: [(&[&str], &str); 13] = [
     (&["start", "up", "server", "api", "llama-server"], "To serve: throng serve MODEL"),
     (&["ls"], "throng list lists the models on this machine"),
@@ -34,8 +34,8 @@ const OTHER_WORDS: [(&[&str], &str); 13] = [
     (&["version"], "throng --version prints the version"),
 ];
 
-/// Replaces short flags of other servers by long ones, and joins a flag with its value where that may be
-/// absent.
+/// Replaces other servers' short flags by long ones, and joins a flag with its value where the value is
+/// optional.
 pub fn spell_out(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut spelled: Vec<OsString> = Vec::new();
     for word in words {
@@ -67,7 +67,7 @@ fn is_server_url(word: &str) -> bool {
     })
 }
 
-/// Whether a word is the value of the flag before it that may have one.
+/// Whether a word is the optional value of the flag before it.
 fn takes(flag: Option<&OsString>, word: &str) -> bool {
     let flag = flag.and_then(|flag| flag.to_str());
     OPTIONAL_VALUES.iter().any(|(name, values)| flag == Some(name) && values.contains(&word))
@@ -87,7 +87,7 @@ fn long_form(word: OsString) -> OsString {
 /// Checks the words after the program's name. `commands` are the names of the commands.
 ///
 /// # Errors
-/// What is wrong with a word that would be taken for a model. A word that may be an API key is not repeated.
+/// When a word would be mistaken for a model. The message does not repeat a word that may be an API key.
 pub fn check(words: &[OsString], commands: &[String]) -> Result<(), String> {
     if let Some(first) = words.first().and_then(|word| word.to_str())
         && !first.starts_with('-')
@@ -113,7 +113,7 @@ pub fn check(words: &[OsString], commands: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The error about a first word that is neither a command nor a model.
+/// The error for a first word that is neither a command nor a model.
 fn unknown(word: &str, commands: &[String]) -> String {
     let lower = word.to_lowercase();
     let other = OTHER_WORDS.iter().find(|(words, _)| words.contains(&lower.as_str())).map(|(_, tip)| *tip);
@@ -128,8 +128,8 @@ fn unknown(word: &str, commands: &[String]) -> String {
     )
 }
 
-/// Whether a word has the form of a path or hub id, or names something that exists. An empty one is a model
-/// that was left out (`"$MODEL"`), and refused as such.
+/// Whether a word has the form of a path or hub id, or names an existing file. An empty word (`"$MODEL"`)
+/// counts as a model, which is refused later.
 fn may_be_model(word: &OsStr) -> bool {
     let text = word.to_string_lossy();
     text.is_empty()
@@ -138,7 +138,7 @@ fn may_be_model(word: &OsStr) -> bool {
         || BUILT_IN.iter().any(|model| model.name == text)
 }
 
-/// Whether a text is a path: it exists, or has the form of one.
+/// Whether a text is an existing path or has the form of one.
 pub fn is_path(text: &str) -> bool {
     let begins = ["/", "./", "../", "~"].iter().any(|start| text.starts_with(start));
     let ends = [".gguf", ".safetensors"].iter().any(|end| text.to_ascii_lowercase().ends_with(end));

@@ -1,5 +1,5 @@
-//! `throng config check`: reads a configuration file as a server would, and looks at the files that it names.
-//! Starts nothing.
+//! `throng config check`: reads a configuration file as a server would, and checks that the files that it
+//! names exist. Starts nothing.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub fn run(arguments: &ConfigArgs) -> Result<()> {
     let settings = Settings::of(&ServeArgs { config: Some(file.clone()), ..ServeArgs::default() })?;
     let mut faults = absent_files(&settings);
     let mut gateway = settings.gateway;
-    // It would be made.
+    // A server creates this directory itself.
     gateway.response_cache.directory = None;
     if let Err(fault) = Gateway::loading(gateway, process_facts("none".to_owned())) {
         faults.push(fault.to_string());
@@ -35,7 +35,7 @@ pub fn run(arguments: &ConfigArgs) -> Result<()> {
     }
 }
 
-/// The files that settings name and that are not there.
+/// Files that the settings name and that do not exist.
 fn absent_files(settings: &Settings) -> Vec<String> {
     let mut faults = Vec::new();
     let mut look = |setting: &str, path: Option<&Path>| {
@@ -64,7 +64,7 @@ fn absent_files(settings: &Settings) -> Vec<String> {
     faults
 }
 
-/// The path of a model that is not fetched.
+/// The path of a model on this machine; `None` for a hub id or URL.
 fn local(model: &str) -> Option<&Path> {
     let is_built_in = BUILT_IN.iter().any(|built_in| built_in.name == model);
     (is_path(model) && !is_built_in && !objects::is_url(model)).then(|| Path::new(model))

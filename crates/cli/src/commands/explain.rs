@@ -1,4 +1,4 @@
-//! `throng explain`: asks a server where the time of a request went, and shows it. Does not know how it was
+//! `throng explain`: asks a server for the timeline of a request and prints it. Does not know how it was
 //! measured.
 
 use anyhow::{Context, Result};
@@ -8,13 +8,13 @@ use super::chat::remote;
 use crate::args::ExplainArgs;
 use crate::process::output;
 
-/// Width of the bar of a phase that takes the whole time.
+/// Width in characters of the bar of a phase that takes the whole time.
 const BAR_CHARS: f64 = 40.0;
 
 /// Runs the command.
 ///
 /// # Errors
-/// When the server cannot be reached, or does not know the request.
+/// When the server cannot be reached, or has no record of the request.
 pub fn run(arguments: &ExplainArgs) -> Result<()> {
     let path = match &arguments.request {
         Some(id) => format!("/explain/{}", escaped(id)),
@@ -35,7 +35,7 @@ pub fn run(arguments: &ExplainArgs) -> Result<()> {
     Ok(output::line(lines.join("\n"))?)
 }
 
-/// The id as a part of a path.
+/// The id, escaped for a URL path.
 fn escaped(id: &str) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
     let letter = |byte: u8| {
@@ -85,7 +85,7 @@ fn explanation(request: &Value) -> Vec<String> {
     lines
 }
 
-/// What the engine says of one prompt.
+/// Lines about the engine's work on one prompt.
 fn of_engine(generation: &Value) -> Vec<String> {
     let waited = &generation["waited_for"];
     let mut lines = vec![format!(

@@ -1,23 +1,23 @@
-//! A digest of what the bits of answers depend on: the build, the weights, how they are computed. Does not
-//! know requests.
+//! A digest of everything that the bits of answers depend on: the build, the weights, how they are
+//! computed. Does not know requests.
 
 use throng_kernels::Isa;
 use throng_model::LoadedModel;
 
 use crate::running::RunningModel;
 
-/// Bytes of each tensor that are part of the digest: reading all of them would take as long as loading.
+/// Bytes of each tensor in the digest: reading all of them would take as long as loading.
 const SAMPLE_BYTES: usize = 4096;
 
-/// Equal for workers whose answers are equal to the bit. Weights are told apart by the names, formats and
-/// shapes of their tensors and by a sample of each.
+/// A digest that is equal for workers with bit-identical answers. Covers each tensor's name, format, shape
+/// and a sample of its bytes.
 pub fn fingerprint(running: &RunningModel, isa: Option<Isa>) -> String {
     let commit = option_env!("THRONG_COMMIT").unwrap_or_default();
     let isa = isa.map_or("reference", Isa::name);
     let mut bytes =
         format!("{} {commit} {isa} {}\n", env!("CARGO_PKG_VERSION"), running.kv_dtype.name()).into_bytes();
     bytes.extend(format!("{:?}\n", running.model.config).into_bytes());
-    // What is pooled, and how; nothing for models of text.
+    // The kind of pooling; nothing for generative models.
     bytes
         .extend(running.model.pooler.iter().flat_map(|pooler| format!("{:?}\n", pooler.config).into_bytes()));
     add_weights(&running.model, &mut bytes);

@@ -1,5 +1,5 @@
-//! `throng fleet status`: the workers and engines of a gateway as a table. Does not know them beyond what
-//! their gateway says.
+//! `throng fleet status`: prints a gateway's workers and engines as a table. Reads only the gateway's
+//! report.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::process::output;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Moves to the upper left corner and erases what is below.
+/// ANSI sequence that moves the cursor to the upper left corner and erases the screen below.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 #[derive(Debug, Deserialize)]
@@ -23,7 +23,7 @@ struct Workers {
 
 #[derive(Debug, Deserialize)]
 struct Worker {
-    /// Gateways of older versions do not tell it.
+    /// Name of the replica; absent in reports of older gateways.
     #[serde(default)]
     name: String,
     url: String,
@@ -42,7 +42,7 @@ struct Worker {
 /// Runs the command.
 ///
 /// # Errors
-/// When the gateway cannot be asked.
+/// When the gateway cannot be reached or refuses.
 pub async fn run(arguments: &FleetArgs) -> Result<()> {
     let FleetCommand::Status { url, api_key, once } = arguments.command.clone();
     let refreshes = !once && std::io::stdout().is_terminal();

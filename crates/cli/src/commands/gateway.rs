@@ -20,9 +20,9 @@ use crate::process::systemd;
 use crate::recording::Recording;
 use crate::usage_error::UsageError;
 
-/// How long a process that takes over waits for its workers and engines.
+/// How long a successor process waits for its workers and engines before it takes over.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
-/// How long the process waits at its end for standard output to be written.
+/// How long the process waits at exit until standard output is written.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 
 /// Runs the command.
@@ -71,7 +71,7 @@ pub async fn run(arguments: &GatewayArgs) -> Result<()> {
     out.push(&format!("Serving on {address} with {replicas} (throng fleet status)"));
     tokio::spawn(systemd::feed_watchdog(move || loading.is_live()));
     if handover::is_successor() {
-        // The process that this one takes over from answers until then.
+        // Until then, the predecessor process answers.
         fleet.settled(SETTLE_LIMIT).await;
     }
     systemd::ready(&format!("serving on {address}"));

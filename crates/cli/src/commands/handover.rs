@@ -1,5 +1,5 @@
-//! `throng handover --pid PID`: asks a server to start a new process in its place, and waits for the outcome.
-//! Sends the signal only to a process that takes it for that. Does not know what the server serves.
+//! `throng handover --pid PID`: asks a server to start a successor process, and waits for the outcome.
+//! Sends the signal only to a process that handles it. Does not know what the server serves.
 
 use anyhow::Result;
 
@@ -8,13 +8,13 @@ use crate::args::HandoverArgs;
 /// Runs the command.
 ///
 /// # Errors
-/// When the process is no server, or the new one does not get ready.
+/// When the process is not a server, or its successor does not become ready.
 #[cfg(target_os = "linux")]
 pub fn run(arguments: &HandoverArgs) -> Result<()> {
     of_linux::run(arguments)
 }
 
-/// Only Linux tells enough about processes.
+/// Fails: only Linux provides the necessary information about processes.
 ///
 /// # Errors
 /// Always.
@@ -35,12 +35,12 @@ mod of_linux {
     use crate::args::HandoverArgs;
     use crate::process::{handover, output};
 
-    /// How often the new process is looked at.
+    /// Interval of checks on the successor process.
     const POLL: Duration = Duration::from_millis(50);
-    /// Interval and limit of the search for the new process, which may end at once.
+    /// Interval and limit of the search for the successor process, which may exit at once.
     const START_POLL: Duration = Duration::from_millis(5);
     const START_LIMIT: Duration = Duration::from_secs(10);
-    /// The bit of SIGUSR2 in a mask of signals.
+    /// The bit of SIGUSR2 in a signal mask.
     const USR2_BIT: u64 = 1 << 11;
 
     pub fn run(arguments: &HandoverArgs) -> Result<()> {
@@ -60,7 +60,7 @@ mod of_linux {
             }
             std::thread::sleep(START_POLL);
         };
-        // The server removes the folder of the socket when it knows the outcome.
+        // The server removes the socket's folder when the outcome is known.
         let folder = socket.parent().unwrap_or(&socket);
         while seen_by(pid, folder).exists() && is_running(child) {
             if started.elapsed() >= Duration::from_secs(arguments.timeout) {
@@ -77,7 +77,7 @@ mod of_linux {
         }
     }
 
-    /// Whether the process is a server that hands over when it gets the signal, which would end other
+    /// Checks that the process is a Throng server that handles SIGUSR2: the signal would end other
     /// programs.
     fn check(pid: i32) -> Result<()> {
         let status = status(pid).with_context(|| format!("there is no process {pid}"))?;
@@ -91,8 +91,7 @@ mod of_linux {
         Ok(())
     }
 
-    /// The processes that this one has started to take its place, with the sockets where they say that they
-    /// are ready.
+    /// Successor processes that this process has started, with the sockets for their readiness messages.
     fn successors_of(pid: i32) -> Vec<(i32, PathBuf)> {
         let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
         let numbers = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -112,7 +111,7 @@ mod of_linux {
         Some(PathBuf::from(value))
     }
 
-    /// A path as this process sees it: a service may have a folder for temporary files of its own.
+    /// A path in the process's own root directory: a service may have a private folder for temporary files.
     fn seen_by(pid: i32, path: &Path) -> PathBuf {
         let inside = path.strip_prefix("/").unwrap_or(path);
         Path::new(&format!("/proc/{pid}/root")).join(inside)

@@ -165,14 +165,14 @@ fn feed_forward(config: &DecoderConfig) -> String {
     }
 }
 
-/// Published models, and what keeps those from loading that do not.
+/// A table of published models; for those that do not load, with the reason.
 fn known() -> String {
     let mut table = table();
     for KnownModel { repository, source, support } in known_models() {
         let found = match support {
             Support::Whole => "supported".to_owned(),
             Support::TextOnly => "text part only".to_owned(),
-            // Without the list of what is supported.
+            // The list of supported features would make the cell too long.
             Support::None(error) => {
                 error.to_string().split(" (supported: ").next().unwrap_or_default().to_owned()
             }

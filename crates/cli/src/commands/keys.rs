@@ -1,5 +1,5 @@
-//! `throng keys`: makes, lists, revokes and restricts API keys in the database, and limits projects and
-//! organisations. Does not know servers: they see the changes in the database.
+//! `throng keys`: creates, lists, revokes and restricts API keys in the database, and limits projects and
+//! organisations. Servers notice the changes in the database by themselves.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

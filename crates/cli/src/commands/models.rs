@@ -1,5 +1,5 @@
-//! `throng list`, `throng rm` and `throng models`: the models of the cache, their sizes, and how they are
-//! removed. Does not open models.
+//! `throng list`, `throng rm` and `throng models`: lists the models of the cache with their sizes, and
+//! removes them. Does not open models.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::source::BUILT_IN;
 /// Runs the command.
 ///
 /// # Errors
-/// When the cache cannot be read, or a model that is to be removed is not there.
+/// When the cache cannot be read, or has no model of a given name.
 pub fn run(arguments: &ModelsArgs) -> Result<()> {
     match &arguments.command {
         None => list(&arguments.cache),
@@ -65,7 +65,7 @@ pub fn list(arguments: &CacheArgs) -> Result<()> {
 /// Removes models from the cache.
 ///
 /// # Errors
-/// When the cache cannot be read, or does not have one of them.
+/// When the cache cannot be read, or has no model of a given name.
 pub fn remove(arguments: &RemoveArgs) -> Result<()> {
     let RemoveArgs { names, cache: arguments } = arguments;
     let cache = cache_folder(arguments);
@@ -79,7 +79,7 @@ pub fn remove(arguments: &RemoveArgs) -> Result<()> {
             format!("{name} is not in the cache {}, which has {known}", cache.display())
         })
     };
-    // Nothing is removed if one name is wrong.
+    // All names are checked first, so that a wrong one removes nothing.
     let chosen: Vec<&CachedModel> = names.iter().map(found).collect::<Result<_>>()?;
     for model in chosen {
         fs::remove_dir_all(&model.folder)

@@ -1,4 +1,4 @@
-//! `throng pull`: brings a model into the cache, and prints where it is. Does not open it.
+//! `throng pull`: downloads a model into the cache and prints its path. Does not open it.
 
 use anyhow::Result;
 
@@ -9,7 +9,7 @@ use crate::source::{HubPlace, ModelSource};
 /// Runs the command.
 ///
 /// # Errors
-/// When the model cannot be found or brought.
+/// When the model cannot be found or downloaded.
 pub fn run(arguments: &PullArgs) -> Result<()> {
     let source = ModelSource::find(&HubPlace {
         model: Some(&arguments.model),

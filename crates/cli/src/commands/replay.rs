@@ -71,6 +71,7 @@ async fn in_real_time(arguments: &ReplayArgs, url: &str) -> Result<()> {
         keeps_answers: false,
     };
     let report = drive(&client, &mut load, &options).await?;
+    report.remarks().into_iter().for_each(output::note);
     match arguments.target.json {
         true => output::line(serde_json::to_string(&report)?)?,
         false => output::line(table(&[report]))?,

@@ -1,5 +1,5 @@
-//! `throng run`: a chat with a model, or the answer to one prompt, by a server that has the model already,
-//! else by this process. Does not know how text is generated.
+//! `throng run`: a chat with a model, or the answer to one prompt. A running server that has the model
+//! answers, else this process. Does not know how text is generated.
 
 use std::io::{IsTerminal, Read};
 
@@ -11,7 +11,7 @@ use super::running_server;
 use crate::args::{ChatArgs, RunArgs};
 use crate::process::output;
 
-/// Most bytes that are read from standard input as a prompt.
+/// Maximum bytes of a prompt from standard input.
 const MAX_PROMPT_BYTES: u64 = 8 << 20;
 
 /// Runs the command.
@@ -27,8 +27,8 @@ pub async fn run(arguments: &RunArgs) -> Result<()> {
     }
 }
 
-/// A server of this machine that has the model, unless flags say how it is to be loaded; else the model
-/// itself.
+/// A server on this machine that serves the model. The model is loaded here if there is none, or if flags
+/// determine how to load it.
 fn answering(arguments: &ChatArgs) -> Result<Answering> {
     if arguments.url.is_none() && !arguments.loads_itself() {
         let key = arguments.api_key.as_deref();
@@ -46,7 +46,7 @@ fn note(server: &Server) {
     }
 }
 
-/// The prompt: what standard input has, if it is no terminal, and then what the command line says.
+/// The prompt: standard input, unless that is a terminal, followed by the text on the command line.
 fn prompt(arguments: &RunArgs) -> Result<Option<String>> {
     let mut parts = Vec::new();
     if !std::io::stdin().is_terminal() {

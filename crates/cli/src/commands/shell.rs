@@ -1,4 +1,4 @@
-//! `throng completions SHELL` and `throng man FOLDER`: what a shell and `man` read about the command line.
+//! `throng completions SHELL` and `throng man FOLDER`: the command line's completions and manual pages.
 //! Does not know where a system keeps them.
 
 use std::path::Path;

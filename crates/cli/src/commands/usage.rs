@@ -1,4 +1,4 @@
-//! `throng usage`: what keys, projects, users or models have used, from the ledger.
+//! `throng usage`: prints the usage of keys, projects, users or models from the ledger.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use crate::args::{UsageArgs, UsageBy};
 use crate::process::output;
 
 const DAY_S: u64 = 86_400;
-/// Work that takes longer is told.
+/// Time after which a progress message is printed.
 const SAY_AFTER: Duration = Duration::from_secs(2);
 const NUMBERS: [&str; 5] = ["REQUESTS", "PROMPT", "CACHED", "GENERATED", "USD"];
 
@@ -23,7 +23,7 @@ const NUMBERS: [&str; 5] = ["REQUESTS", "PROMPT", "CACHED", "GENERATED", "USD"];
 pub async fn run(arguments: &UsageArgs) -> Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let start = now.saturating_sub(arguments.since);
-    // Lines of a table add up the whole time, those of CSV each day (UTC).
+    // A table's lines cover the whole time; CSV has a line for each day (UTC).
     let (start_unix_s, bucket_width_s) =
         if arguments.csv { (start - start % DAY_S, DAY_S) } else { (start, 0) };
     let query = UsageQuery {
@@ -45,7 +45,7 @@ pub async fn run(arguments: &UsageArgs) -> Result<()> {
     })?)
 }
 
-/// Adds up what an older version has written, so that the answer does not need all rows.
+/// Computes the daily totals that older versions have not written, so that queries need not read all rows.
 async fn add_up(store: &dyn Store) -> Result<()> {
     let began = Instant::now();
     let mut has_said = false;
@@ -67,7 +67,7 @@ fn group(by: UsageBy) -> UsageGroup {
     }
 }
 
-/// What a row is about.
+/// The key, project, user or model of a row.
 fn subject(row: &UsageRow, by: UsageBy) -> &str {
     match by {
         UsageBy::Key => &row.key_id,
@@ -77,7 +77,7 @@ fn subject(row: &UsageRow, by: UsageBy) -> &str {
     }
 }
 
-/// Names for people, by id.
+/// Readable names by id.
 fn names(keys: &KeyTable, by: UsageBy) -> HashMap<&str, String> {
     let of_key = |key: &throng_store::ApiKey| format!("{} {}", key.prefix, key.name).trim().to_owned();
     match by {

@@ -23,20 +23,20 @@ use crate::running::{self, RunningModel};
 use crate::text_file;
 use crate::vocabulary;
 
-/// How long the process waits at its end for standard output to be written.
+/// How long the process waits at exit until standard output is written.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 ///
 /// # Errors
-/// When the settings are invalid, the model cannot be loaded, or others could use the worker.
+/// When the settings are invalid, the model cannot be loaded, or the worker's port would be open to anyone.
 pub async fn run(arguments: &WorkerArgs) -> Result<()> {
     let signals = Signals::listen().context("cannot receive signals")?;
     core_dumps::forbid();
     let Settings { model, engine, mut gateway, adapters: section, worker, .. } =
         Settings::of(&arguments.as_serve())?;
     let region = arguments.region.clone().or(worker.region);
-    // Keys and databases are for clients, who do not come here.
+    // Keys and databases are for clients, which never connect to a worker.
     let token = arguments.worker_token.as_ref().map(Secret::new).or(worker.token);
     gateway.access =
         throng_gateway::AccessConfig { api_keys: token.into_iter().collect(), ..Default::default() };
@@ -85,10 +85,10 @@ fn url(place: &str, arguments: &WorkerArgs) -> String {
     format!("{scheme}://{place}")
 }
 
-/// A running model with what a worker tells its gateways.
+/// A running model with the description that a worker sends to its gateways.
 ///
 /// # Errors
-/// When what it tells cannot be read from the model's files.
+/// When the description cannot be read from the model's files.
 pub fn worker_model(
     running: RunningModel,
     section: &ModelSection,
@@ -130,7 +130,7 @@ pub fn worker_model(
     })
 }
 
-/// What a gateway needs of the model's files.
+/// Files of the model that a gateway needs.
 fn artifacts(running: &RunningModel, section: &ModelSection) -> Result<Vec<(ArtifactKind, Vec<u8>)>> {
     let mut artifacts = Vec::new();
     match &running.model.vocabulary {
@@ -146,7 +146,7 @@ fn artifacts(running: &RunningModel, section: &ModelSection) -> Result<Vec<(Arti
     }
     let templates = match &section.chat_template {
         Some(path) => vec![("default".to_owned(), text_file::read(path)?)],
-        // Those that do not compile were named in the log when the model was loaded.
+        // Templates that do not compile were logged when the model was loaded.
         None => {
             let named = running.model.chat_templates.iter();
             let compiling = named.filter(|(_, source)| ChatTemplate::new(source).is_ok());

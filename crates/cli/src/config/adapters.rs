@@ -10,20 +10,20 @@ use crate::bounds;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdapterSection {
-    /// Adapters that are loaded at the start.
+    /// Adapters loaded at the start.
     pub modules: Vec<LoraModule>,
-    /// Most adapters in memory.
+    /// Maximum number of adapters in memory.
     pub max_loras: Option<usize>,
-    /// The largest rank.
+    /// Largest rank of an adapter.
     pub max_lora_rank: Option<usize>,
-    /// Most memory of all adapters.
+    /// Maximum bytes of all adapters in memory.
     pub max_lora_memory_bytes: Option<u64>,
     /// Whether clients may load and unload adapters.
     pub allow_runtime_lora_updating: bool,
 }
 
 impl AdapterSection {
-    /// Flags override the file; adapters of both are there.
+    /// Overrides the file's values with those of the flags; the lists of adapters are joined.
     pub(super) fn overlay(&mut self, flags: &AdapterArgs) {
         self.modules.extend(flags.lora_modules.iter().cloned());
         self.max_loras = flags.max_loras.or(self.max_loras);
@@ -55,7 +55,7 @@ impl AdapterSection {
         }
     }
 
-    /// The bounds, with their defaults for what is not set.
+    /// The bounds; absent settings get their defaults.
     pub fn limits(&self) -> AdapterLimits {
         let default = AdapterLimits::default();
         let bytes = self.max_lora_memory_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));

@@ -31,7 +31,7 @@ impl Faults {
     }
 }
 
-/// Checks every number and name; each fault begins with the setting's path or says what is wrong with all.
+/// Checks every number and name. Each fault begins with the setting's path or names a conflict of settings.
 pub fn check(settings: &Settings) -> Faults {
     let mut faults = Faults::default();
     model(&settings.model, &mut faults);
@@ -47,7 +47,7 @@ pub fn check(settings: &Settings) -> Faults {
     faults
 }
 
-/// The issuer of tokens is asked for its keys over encrypted connections, or on this machine.
+/// Requires encryption for the connection to the token issuer, except on this machine.
 fn tokens(section: &TokenConfig, faults: &mut Faults) {
     let is_local = |rest: &str| {
         ["127.0.0.1", "localhost", "[::1]"].iter().any(|host| {
@@ -100,7 +100,7 @@ fn model(section: &ModelSection, faults: &mut Faults) {
     }
 }
 
-/// Without a model the starter model is served, but never under another name.
+/// Refuses other names for the starter model.
 fn names_without_model(names: &[String]) -> Result<(), String> {
     let Some(other) = names.iter().find(|name| *name != BUILT_IN[0].name) else { return Ok(()) };
     Err(match names.iter().find(|name| is_path(name)) {
@@ -138,6 +138,9 @@ fn gateway(config: &GatewayConfig, faults: &mut Faults) {
     faults.number("gateway.server.body_timeout_s", server.body_timeout_s, connection.clone());
     faults.number("gateway.server.idle_timeout_s", server.idle_timeout_s, connection.clone());
     faults.number("gateway.server.slow_reader_timeout_s", server.slow_reader_timeout_s, connection.clone());
+    let (idle, age) = (server.websocket_idle_timeout_s, server.websocket_max_age_s);
+    faults.number("gateway.server.websocket_idle_timeout_s", idle, bounds::WEBSOCKET_S);
+    faults.number("gateway.server.websocket_max_age_s", age, bounds::WEBSOCKET_S);
     faults.number("gateway.server.shutdown_timeout_s", server.shutdown_timeout_s, bounds::SHUTDOWN_TIMEOUT_S);
     let state = &config.state;
     faults.number("gateway.state.retention_days", state.retention_days, bounds::RETENTION_DAYS);

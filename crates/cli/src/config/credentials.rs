@@ -1,5 +1,5 @@
-//! Settings from the credentials of a service: what neither a flag nor the file says is taken from there.
-//! Does not know where they come from.
+//! Settings from the credentials of a service, for settings that neither a flag nor the file has. Does not
+//! know where credentials come from.
 
 use throng_gateway::{AccessConfig, ClientCertificates, Secret, TlsConfig};
 
@@ -7,7 +7,7 @@ use super::Settings;
 use crate::process::credentials::{file, text};
 use crate::usage_error::UsageError;
 
-/// Adds what the credentials say: `api-keys` (one a line), `admin-key`, `database`, `redis`, `worker-token`,
+/// Adds the credentials `api-keys` (one a line), `admin-key`, `database`, `redis`, `worker-token`,
 /// `certificate.pem` with `key.pem`, and `client-ca.pem`.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! A configuration file as text: sizes with units, and every mistake at once with its line. A setting that
-//! cannot be read is taken out and the rest is read again. Does not know the settings.
+//! A configuration file as text: sizes with units, and every mistake at once with its line. An invalid
+//! setting is removed and the rest is read again. Does not know the settings.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,11 +12,11 @@ use toml::de::{DeTable, DeValue, Deserializer, Error};
 use super::tips;
 use crate::args::bytes_of;
 
-/// Most mistakes that are listed.
+/// Maximum number of mistakes in a message.
 const MAX_FAULTS: usize = 32;
-/// The place of what no file says.
+/// Span of a setting that no file contains, such as a profile's.
 pub const NOWHERE: Range<usize> = 0..0;
-/// Tables whose keys are the operator's own: a text in them is never a size.
+/// Tables whose keys the operator chooses: a string in them is never a size.
 const FREE_TABLES: [&str; 5] = [
     "model.default_chat_template_kwargs",
     "gateway.tools.server.env",
@@ -25,23 +25,23 @@ const FREE_TABLES: [&str; 5] = [
     "gateway.tools.http.parameters",
 ];
 
-/// A file that was read, with its mistakes.
+/// A parsed file with its mistakes.
 #[derive(Debug, Default)]
 pub struct Document<T> {
-    /// The settings; those with mistakes are absent.
+    /// Settings without those that have mistakes.
     pub settings: T,
-    /// The mistakes in the order of their lines.
+    /// Mistakes in the order of their lines.
     pub faults: Vec<Fault>,
-    /// Descriptions of settings that are read and should be written otherwise.
+    /// Warnings about settings that are accepted in an outdated form.
     pub warnings: Vec<Fault>,
-    /// The lines of the settings, by their paths.
+    /// Line numbers of the settings by path.
     pub lines: BTreeMap<String, usize>,
 }
 
 /// A mistake in a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
-    /// The line, from 1; 0 when it is unknown.
+    /// Line number, from 1; 0 if unknown.
     pub line: usize,
     /// Description of the mistake, with the setting's path.
     pub text: String,
@@ -50,16 +50,16 @@ pub struct Fault {
 /// A mistake or a warning about the keys of a file, found before it is deserialized.
 #[derive(Debug)]
 pub struct Remark {
-    /// The bytes of the key.
+    /// Byte range of the key.
     pub span: Range<usize>,
     /// The description, with the setting's path.
     pub text: String,
-    /// Whether it is a mistake.
+    /// Whether this is a mistake; else a warning.
     pub is_mistake: bool,
 }
 
 impl<T> Document<T> {
-    /// All faults, those of checked settings included: texts that begin with the setting's path.
+    /// All faults with their lines, including `checked`: texts that begin with a setting's path.
     pub fn with(self, checked: Vec<String>) -> Vec<Fault> {
         let placed = |text: String| {
             let end =
@@ -72,7 +72,7 @@ impl<T> Document<T> {
         faults
     }
 
-    /// The line of a setting, or of the closest table around it.
+    /// The line of a setting, or of the innermost table around it that has a line.
     fn line_of(&self, path: &str) -> Option<usize> {
         let mut path = path;
         loop {
@@ -85,7 +85,7 @@ impl<T> Document<T> {
     }
 }
 
-/// The error message with all faults of a file, or of flags where there is no file; `None` without faults.
+/// The error message with all faults of a file, or of the flags if there is no file; `None` without faults.
 pub fn told(file: Option<&Path>, faults: &[Fault]) -> Option<String> {
     let line = |fault: &Fault| match fault.line {
         0 => fault.text.clone(),
@@ -108,8 +108,8 @@ pub fn listed(place: &str, mistakes: &[String]) -> Option<String> {
     }
 }
 
-/// Reads a file. Never fails: what cannot be read is a fault. `arrange` moves and adds settings before they
-/// are deserialized; what it adds has keys at [`NOWHERE`].
+/// Parses a file. Never fails: mistakes become faults. `arrange` moves and adds settings before they are
+/// deserialized; the keys that it adds have the span [`NOWHERE`].
 pub fn read<T: DeserializeOwned + Default>(
     text: &str,
     arrange: impl FnOnce(&mut DeTable<'_>) -> Vec<Remark>,
@@ -132,7 +132,7 @@ pub fn read<T: DeserializeOwned + Default>(
                 let removed = error.span().and_then(|span| remove(root.get_mut(), &span, ""));
                 let is_known = |fault: &Fault| faults.iter().any(|other: &Fault| other.line == fault.line);
                 let fault = describe(&text, &error, removed.as_ref());
-                // A line that cannot be parsed makes no sense as a setting either.
+                // A line that does not parse also causes errors about its setting; those are left out.
                 if errors.is_empty() || !is_known(&fault) {
                     faults.push(fault);
                 }
@@ -148,11 +148,11 @@ pub fn read<T: DeserializeOwned + Default>(
     Document { settings, faults, warnings, lines }
 }
 
-/// A setting that was taken out.
+/// A setting removed because of a mistake.
 struct Removed {
     path: String,
     key: Range<usize>,
-    /// Its value, if it is a number or true or false.
+    /// Span of the value, if that may be shown.
     value: Option<Range<usize>>,
 }
 
@@ -175,7 +175,7 @@ fn line_at(text: &str, at: usize) -> usize {
     1 + text.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// Takes out the innermost setting whose key or value has the bytes of `span`.
+/// Removes the innermost setting whose key or value contains `span`.
 fn remove(table: &mut DeTable<'_>, span: &Range<usize>, path: &str) -> Option<Removed> {
     let mut found = None;
     for (key, value) in table.iter_mut() {
@@ -223,7 +223,7 @@ fn holds(outer: &Range<usize>, inner: &Range<usize>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }
 
-/// Whether a value may be shown: numbers are no secrets.
+/// Whether a value may be shown: numbers and booleans are not secrets.
 fn is_plain(value: &DeValue<'_>) -> bool {
     matches!(value, DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_))
 }
@@ -233,7 +233,7 @@ pub fn joined(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// Notes the line of each setting and table. Of tables that may come several times, the last one's.
+/// Records the line of each setting and table. An array of tables gets the line of its last one.
 fn list_lines(table: &DeTable<'_>, path: &str, text: &str, lines: &mut BTreeMap<String, usize>) {
     for (key, value) in table {
         let path = joined(path, key.get_ref());
@@ -251,7 +251,8 @@ fn list_lines(table: &DeTable<'_>, path: &str, text: &str, lines: &mut BTreeMap<
     }
 }
 
-/// The text with sizes like `"64MiB"` as numbers, where a setting counts bytes. Lines stay where they are.
+/// The text with sizes like `"64MiB"` replaced by numbers where a setting counts bytes. Line numbers do not
+/// change.
 fn with_sizes(text: &str) -> String {
     let (root, _) = DeTable::parse_recoverable(text);
     let mut sizes = Vec::new();

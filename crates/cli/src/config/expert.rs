@@ -12,7 +12,7 @@ use super::tips;
 const TABLE: &str = "expert";
 
 /// The paths of all expert settings.
-pub const KEYS: [&str; 38] = [
+pub const KEYS: [&str; 40] = [
     "engine.max_batch_tokens",
     "engine.max_batch_sequences",
     "engine.inter_token_target_ms",
@@ -28,6 +28,8 @@ pub const KEYS: [&str; 38] = [
     "gateway.server.body_timeout_s",
     "gateway.server.idle_timeout_s",
     "gateway.server.slow_reader_timeout_s",
+    "gateway.server.websocket_idle_timeout_s",
+    "gateway.server.websocket_max_age_s",
     "gateway.server.shutdown_timeout_s",
     "gateway.server.max_request_memory_bytes",
     "gateway.api.max_body_bytes",
@@ -54,7 +56,7 @@ pub const KEYS: [&str; 38] = [
 ];
 
 /// Moves the keys of `[expert]` to their places. Returns the mistakes in that table, and a warning for each
-/// expert setting that stands outside of it, where earlier releases had it.
+/// expert setting outside of it, where earlier releases had it.
 pub(super) fn unfold(root: &mut DeTable<'_>) -> Vec<Remark> {
     let expert = root.remove_entry(TABLE);
     let outside = KEYS.iter().filter_map(|path| {
@@ -104,12 +106,12 @@ fn unfold_table<'i>(
     }
 }
 
-/// Whether a setting is in a table or in one of the tables in it.
+/// Whether a path is in a table or in one of its subtables.
 fn is_below(path: &str, table: &str) -> bool {
     path.strip_prefix(table).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// The names that `[expert]` knows in the table at `path`, each in backquotes.
+/// The names of expert settings in the table at `path`, each in backquotes.
 fn names_in(path: &str) -> String {
     let inside = |known: &&'static str| match path {
         "" => Some(*known),
@@ -121,16 +123,16 @@ fn names_in(path: &str) -> String {
     names.join(", ")
 }
 
-/// The key of the setting at `path`, where the file has it.
-fn key<'a, 'i>(root: &'a DeTable<'i>, path: &str) -> Option<&'a Spanned<DeString<'i>>> {
+/// The key of the setting at `path`, if the file has it.
+pub(super) fn key<'a, 'i>(root: &'a DeTable<'i>, path: &str) -> Option<&'a Spanned<DeString<'i>>> {
     match path.split_once('.') {
         Some((table, rest)) => key(root.get(table)?.get_ref().as_table()?, rest),
         None => root.get_key_value(path).map(|(key, _)| key),
     }
 }
 
-/// Puts a setting at its path, with the tables around it. Returns false where there is one already. A section
-/// that is no table stays as it is: that is a mistake of its own.
+/// Inserts a setting at its path and creates the tables around it. Returns false if the setting exists. A
+/// section that is not a table stays as it is: that is a mistake of its own.
 fn insert<'i>(
     table: &mut DeTable<'i>,
     path: &str,

@@ -1,27 +1,27 @@
-//! The sections of a configuration file for workers and their gateways. Does not know the rest of it.
+//! The sections of a configuration file for workers and their gateways. Does not know the other sections.
 
 use serde::Deserialize;
 use throng_gateway::{KubernetesApi, ReplicaConfig, Secret};
 
 use crate::args::GatewayArgs;
 
-/// What workers and their gateways share.
+/// Settings that workers and their gateways share.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkerSection {
-    /// The token that a worker asks for, and that a gateway shows to workers without one of their own.
+    /// Token that a worker requires, and that a gateway sends to workers without a token of their own.
     pub token: Option<Secret>,
-    /// The region where this worker is.
+    /// Region of this worker.
     pub region: Option<String>,
 }
 
-/// The workers and engines of a gateway: those of the file and those of the flags, which share the flags'
-/// certificates.
+/// The workers and engines of a gateway, from the file and from the flags. The flags' certificates apply to
+/// those of the flags.
 pub fn replicas(mut of_file: Vec<ReplicaConfig>, flags: &GatewayArgs) -> Vec<ReplicaConfig> {
     of_file.extend(flags.replica.iter().map(|url| {
         let is_engine = url.starts_with("http");
         ReplicaConfig {
-            // Those that the flags name for workers are not for engines in clear text beside them.
+            // The flags' certificates for workers must not apply to engines without TLS.
             ca: flags.replica_ca.clone().filter(|_| !url.starts_with("http:")),
             certificate: flags.replica_cert.clone().filter(|_| !is_engine),
             key: flags.replica_key.clone().filter(|_| !is_engine),
@@ -35,7 +35,7 @@ pub fn replicas(mut of_file: Vec<ReplicaConfig>, flags: &GatewayArgs) -> Vec<Rep
     of_file
 }
 
-/// The API server, where this process is one of a pod.
+/// The Kubernetes API server, if this process runs in a pod.
 fn api_of_pod() -> Option<KubernetesApi> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let host = variable("KUBERNETES_SERVICE_HOST")?;

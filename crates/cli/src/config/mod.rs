@@ -9,6 +9,7 @@ pub mod expert;
 pub mod fleet;
 mod on_demand;
 pub mod profiles;
+mod renamed;
 mod tips;
 
 pub use adapters::AdapterSection;
@@ -39,7 +40,7 @@ use crate::usage_error::UsageError;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ConfigFile {
-    /// Read before the rest by [`profiles::fill`]; a name that is none is a mistake here.
+    /// Profile name, which [`profiles::fill`] has read before; here, an unknown one is reported.
     #[serde(rename = "profile")]
     _profile: Option<Profile>,
     model: ModelSection,
@@ -51,75 +52,75 @@ struct ConfigFile {
     on_demand: Vec<OnDemandSection>,
 }
 
-/// Which model to load, and how.
+/// The model to load, and its settings.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelSection {
-    /// A folder, a file or a hub id; the starter model when absent.
+    /// Folder, file or hub id; `None`: the starter model.
     pub model: Option<String>,
-    /// The branch, tag or commit of a hub id.
+    /// Branch, tag or commit of a hub id.
     pub revision: Option<String>,
-    /// The folder for models from the hub.
+    /// Folder for models from the hub.
     pub download_dir: Option<PathBuf>,
-    /// A folder or a `tokenizer.json` whose tokenizer is used instead of the model's own.
+    /// Folder or `tokenizer.json` of a tokenizer that replaces the model's own.
     pub tokenizer: Option<PathBuf>,
-    /// Names to serve the model under, instead of its own.
+    /// Names of the model in requests; they replace its own name.
     pub served_names: Vec<String>,
-    /// Most tokens of one sequence.
+    /// Maximum number of tokens of a sequence.
     pub max_model_len_tokens: Option<ModelLength>,
-    /// The format for quantization at load time.
+    /// Format for quantization at load time.
     pub quantize: Option<args::Quantization>,
-    /// A folder where the quantized weights are kept for the next start.
+    /// Folder where quantized weights are kept for the next start.
     pub quantize_cache: Option<PathBuf>,
-    /// The data type of the KV cache.
+    /// Data type of the KV cache.
     pub kv_cache_dtype: KvDtype,
-    /// Memory for keys and values.
+    /// Bytes of the KV cache.
     pub kv_cache_memory_bytes: Option<u64>,
-    /// Worker threads.
+    /// Number of worker threads.
     pub n_threads: Option<usize>,
-    /// A file whose chat template is used instead of the model's own.
+    /// File of a chat template that replaces the model's own.
     pub chat_template: Option<PathBuf>,
-    /// How the model writes tool calls; found in its chat template when absent.
+    /// Format of the model's tool calls; `None`: detected from its chat template.
     pub tool_call_parser: Option<String>,
-    /// How the model marks its reasoning; found in its chat template when absent.
+    /// Format of the model's reasoning; `None`: detected from its chat template.
     pub reasoning_parser: Option<String>,
-    /// The source of default sampling settings.
+    /// Source of default sampling settings.
     pub generation_config: GenerationConfigSource,
-    /// Sampling settings that replace those of that source one by one.
+    /// Sampling settings that override those of `generation_config` one by one.
     pub override_generation_config: RecommendedSampling,
-    /// Variables for the chat template where a request does not set them.
+    /// Chat template variables for requests that do not set them.
     pub default_chat_template_kwargs: Variables,
-    /// Whether a `config.json` with a key that nothing reads, or with the `model_type` of no family, is
-    /// refused.
+    /// Whether to refuse a `config.json` with a key that is not read, or with an unknown `model_type`.
     pub strict_config: bool,
-    /// Compute with the reference backend: plain loops, unquantized activations.
+    /// Whether to compute with the reference backend: plain loops, unquantized activations.
     pub reference: bool,
-    /// The ISA to use instead of the machine's best; can only be set by a flag.
+    /// ISA that replaces the machine's best; only a flag sets it.
     #[serde(skip)]
     pub isa: Option<Isa>,
 }
 
-/// How steps are planned.
+/// Settings of the engine's steps and queue.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineSection {
-    /// Most new tokens in one step.
+    /// Maximum number of new tokens in a step.
     pub max_batch_tokens: Option<u32>,
-    /// Most sequences in one step.
+    /// Maximum number of sequences in a step.
     pub max_batch_sequences: Option<u32>,
-    /// The time between two tokens of a stream that long prompts must not exceed.
+    /// Upper bound in milliseconds on the time between two tokens of a stream while long prompts are
+    /// computed.
     pub inter_token_target_ms: Option<u32>,
-    /// Most waiting requests.
+    /// Maximum number of waiting requests.
     pub max_queued_requests: Option<u32>,
-    /// Most prompt tokens of waiting requests.
+    /// Maximum number of prompt tokens of waiting requests.
     pub max_queued_tokens: Option<u64>,
     /// Whether prompts share the computed blocks of a common prefix.
     pub prefix_caching: Option<bool>,
-    /// The scheduling policy.
+    /// Scheduling policy.
     pub scheduling_policy: Option<args::SchedulingPolicy>,
-    /// A step that takes longer fails.
+    /// Timeout of a step in seconds; a longer step fails.
     pub step_timeout_s: Option<u64>,
-    /// A request that has waited this long for its first step is refused; 0: none.
+    /// Timeout in milliseconds of a request that waits for its first step; 0: none.
     pub queue_timeout_ms: Option<u64>,
     /// Speculative decoding.
     pub speculation: SpeculationSection,
@@ -128,29 +129,29 @@ pub struct EngineSection {
 /// All settings of `throng serve`.
 #[derive(Debug)]
 pub struct Settings {
-    /// Which model to load, and how.
+    /// The model to load, and its settings.
     pub model: ModelSection,
-    /// How steps are planned.
+    /// Settings of the engine's steps and queue.
     pub engine: EngineSection,
-    /// The gateway.
+    /// Settings of the gateway.
     pub gateway: GatewayConfig,
     /// Adapters over the model.
     pub adapters: AdapterSection,
-    /// What workers and their gateways share.
+    /// Settings that workers and their gateways share.
     pub worker: WorkerSection,
-    /// The workers that the file names for a gateway.
+    /// Workers of a gateway from the file.
     pub replicas: Vec<ReplicaConfig>,
-    /// Models that are loaded when they are asked for.
+    /// Models that are loaded on demand.
     pub on_demand: Vec<OnDemandSection>,
 }
 
 impl Settings {
-    /// Merges settings: flags (and the environment, which clap has read) override the file, which overrides
-    /// the profile and the defaults.
+    /// Merges settings. Flags and the environment, which clap has read, override the file; the file
+    /// overrides the profile; the profile overrides the defaults.
     ///
     /// # Errors
-    /// When the file cannot be read, a flag asks for a feature that Throng lacks, or with all unknown keys
-    /// and numbers out of their ranges.
+    /// When the file cannot be read, a flag asks for a feature that Throng lacks, a key is unknown or a
+    /// number is out of its range.
     pub fn of(arguments: &ServeArgs) -> Result<Self, UsageError> {
         for notice in arguments.foreign.notices()? {
             tracing::warn!("{notice}");
@@ -194,7 +195,7 @@ impl Settings {
 }
 
 impl ModelSection {
-    /// The `[engine]` section as the flags alone set it.
+    /// The `[engine]` section with the values of the flags alone.
     pub fn of(arguments: &ModelArgs) -> Self {
         let mut section = Self::default();
         section.overlay(arguments);
@@ -220,7 +221,7 @@ impl ModelSection {
 }
 
 impl EngineSection {
-    /// The `[model]` section as the flags alone set it.
+    /// The `[model]` section with the values of the flags alone.
     pub fn of(arguments: &ModelArgs) -> Self {
         Self {
             max_batch_tokens: arguments.max_num_batched_tokens,
@@ -244,7 +245,7 @@ impl EngineSection {
         self.speculation = speculation_of(std::mem::take(&mut self.speculation), &flags.model);
     }
 
-    /// The scheduler's configuration, with its defaults for what is not set.
+    /// The scheduler's configuration; absent settings get their defaults.
     pub fn scheduler(&self) -> SchedulerConfig {
         let default = SchedulerConfig::default();
         SchedulerConfig {
@@ -266,7 +267,7 @@ impl EngineSection {
     }
 }
 
-/// The section of the file with what the flags set in it.
+/// The file's section, overridden by the flags.
 fn speculation_of(of_file: SpeculationSection, flags: &ModelArgs) -> SpeculationSection {
     if flags.no_speculation {
         return SpeculationSection::off();
@@ -377,11 +378,12 @@ fn overlay_tls(tls: &mut Option<TlsConfig>, flags: &NetworkArgs) {
     });
 }
 
-/// Reads the file, if there is one, and what its profile or the flag's adds.
+/// Reads the file, if there is one, and adds the values of the profile that the flag or the file names.
 fn read_file(arguments: &ServeArgs) -> Result<Document<ConfigFile>, UsageError> {
     let text = arguments.config.as_deref().map(text_file::read).transpose()?.unwrap_or_default();
     Ok(document::read(&text, |root| {
-        let remarks = expert::unfold(root);
+        let mut remarks = expert::unfold(root);
+        remarks.extend(renamed::warnings(root));
         profiles::fill(root, arguments.profile);
         remarks
     }))

@@ -1,4 +1,4 @@
-//! The `[[on_demand]]` tables: models that come when they are asked for. Does not load them.
+//! The `[[on_demand]]` tables: models that are loaded when a request names them. Does not load them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,33 +8,33 @@ use throng_gateway::OnDemandModel;
 use super::ModelSection;
 use crate::args::{self, ModelLength};
 
-/// Most such models.
+/// Maximum number of models.
 const MAX_MODELS: usize = 256;
 
-/// A model that is loaded when it is asked for. What is not said here is as `[model]` says it.
+/// A model that is loaded when a request names it. Absent settings are as in `[model]`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OnDemandSection {
-    /// What requests call it.
+    /// Name of the model in requests.
     pub name: String,
-    /// A folder, a file or a hub id.
+    /// Folder, file or hub id.
     pub model: String,
-    /// The branch, tag or commit of a hub id.
+    /// Branch, tag or commit of a hub id.
     #[serde(default)]
     pub revision: Option<String>,
-    /// Most tokens of one sequence.
+    /// Maximum number of tokens of a sequence.
     #[serde(default)]
     pub max_model_len_tokens: Option<ModelLength>,
-    /// The format for quantization at load time.
+    /// Format for quantization at load time.
     #[serde(default)]
     pub quantize: Option<args::Quantization>,
-    /// Memory for keys and values.
+    /// Bytes of the KV cache.
     #[serde(default)]
     pub kv_cache_memory_bytes: Option<u64>,
 }
 
 impl OnDemandSection {
-    /// A model of the hub under its own name.
+    /// A hub model under its hub id.
     pub fn of_hub(id: &str) -> Self {
         let (name, model) = (id.to_owned(), id.to_owned());
         Self {
@@ -47,7 +47,7 @@ impl OnDemandSection {
         }
     }
 
-    /// All settings of the model, over those of the model that is always there.
+    /// All settings of the model; absent ones are those of `base`, the main model.
     pub fn section(&self, base: &ModelSection) -> ModelSection {
         ModelSection {
             model: Some(self.model.clone()),
@@ -56,7 +56,7 @@ impl OnDemandSection {
             max_model_len_tokens: self.max_model_len_tokens,
             quantize: self.quantize,
             kv_cache_memory_bytes: self.kv_cache_memory_bytes.or(base.kv_cache_memory_bytes),
-            // These belong to the other model's tokenizer and template.
+            // The base's tokenizer and template belong to the main model.
             tokenizer: None,
             chat_template: None,
             tool_call_parser: None,
@@ -65,15 +65,15 @@ impl OnDemandSection {
         }
     }
 
-    /// The model as the gateway knows it before it is first loaded: it will hold its files and its keys and
-    /// values.
+    /// The gateway's view of the model before its first load, with the memory that its weights and KV cache
+    /// will take.
     pub fn model(&self, base: &ModelSection) -> OnDemandModel {
         let kv = self.section(base).kv_cache_memory_bytes.unwrap_or_default();
         OnDemandModel { name: self.name.clone(), n_bytes: size_of(&PathBuf::from(&self.model)) + kv }
     }
 }
 
-/// The bytes of a file, or of the files of a folder; 0 for what is not on this machine yet.
+/// Bytes of a file or of a folder's files; 0 if it is not on this machine yet.
 fn size_of(path: &Path) -> u64 {
     let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
     match std::fs::read_dir(path) {
@@ -82,7 +82,7 @@ fn size_of(path: &Path) -> u64 {
     }
 }
 
-/// Checks the names, and that none is used twice.
+/// Checks the names, and that they are unique.
 pub(super) fn check(models: &[OnDemandSection]) -> Result<(), String> {
     if models.len() > MAX_MODELS {
         return Err(format!("on_demand: at most {MAX_MODELS} models"));

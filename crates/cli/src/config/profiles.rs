@@ -79,7 +79,7 @@ max_queued_tokenizations = 32
 max_explained_requests = 64
 ";
 
-/// Adds the values of a profile where the file sets none: those of the flag's profile, else of the file's.
+/// Adds the values of the flag's profile, or of the file's, where the file sets none.
 pub(super) fn fill(root: &mut DeTable<'_>, flag: Option<Profile>) {
     let named = root.get("profile").and_then(|name| Profile::from_str(name.get_ref().as_str()?, false).ok());
     let defaults = match flag.or(named) {

@@ -1,19 +1,19 @@
-//! Tips for mistakes in a configuration file: the setting that was probably meant. The settings and their
-//! flags are read from the tables of `docs/configuration.md`, which a test keeps complete.
+//! Tips for mistakes in a configuration file: the setting that was probably meant. Reads settings and flags
+//! from the tables of `docs/configuration.md`, which a test keeps complete.
 
 use crate::args::bytes_of;
 use crate::spelling::nearest;
 
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
-/// Settings that are gone, each with what serves in its place.
+/// Removed settings with their replacements.
 const REMOVED: [(&str, &str); 2] = [("keda_listen", METRICS_API), ("keda_tls", METRICS_API)];
 const METRICS_API: &str = "KEDA reads /metrics with its scaler metrics-api; see docs/fleet.md";
 
-/// The end of the names of settings that count bytes.
+/// Suffix of the names of settings that count bytes.
 pub const BYTES: &str = "_bytes";
 
-/// A tip for a setting whose reading failed with `message`.
+/// A tip for a setting that failed with `message`.
 pub fn tip(path: &str, message: &str) -> Option<String> {
     if message.starts_with("unknown field") {
         return meant(path, message);
@@ -31,7 +31,7 @@ pub fn tip(path: &str, message: &str) -> Option<String> {
     None
 }
 
-/// The setting that an unknown one was meant to be.
+/// The setting that was probably meant by an unknown one.
 fn meant(path: &str, message: &str) -> Option<String> {
     let (_, key) = path.rsplit_once('.').unwrap_or(("", path));
     if let Some((_, instead)) = REMOVED.iter().find(|(name, _)| *name == key) {
@@ -54,7 +54,7 @@ fn meant(path: &str, message: &str) -> Option<String> {
     known.map(|known| format!("Did you mean {known}?"))
 }
 
-/// `port in [gateway.server]` for `gateway.server.port`.
+/// Formats `gateway.server.port` as `port in [gateway.server]`.
 fn placed(setting: &str) -> String {
     match setting.rsplit_once('.') {
         Some((section, key)) => format!("{key} in [{section}]"),
@@ -62,7 +62,7 @@ fn placed(setting: &str) -> String {
     }
 }
 
-/// The words between backquotes.
+/// The words in backquotes.
 fn quoted(list: &str) -> impl Iterator<Item = &str> {
     list.split('`').skip(1).step_by(2)
 }

@@ -1,5 +1,5 @@
-//! Fetches a model's files from the hub into the cache shared with other programs, or finds them there. All
-//! files of a model are of one commit. Does not know which files are needed.
+//! Fetches a model's files from the hub into the cache that other programs share, or finds them there. All
+//! files of a model are of one commit. Does not choose the files.
 
 use std::cell::RefCell;
 use std::fs;
@@ -15,11 +15,11 @@ use indicatif::ProgressBar;
 use super::files::{INDEX_FILE, Wanted, choose, is_plain_path};
 use super::{HubError, HubId, HubSettings, Watch};
 
-/// How often an interrupted transfer is resumed, and how long to wait before.
+/// Maximum number of resumed transfers of a file; the delay before each is `RESUME_DELAY` times its number.
 const MAX_RESUMES: u32 = 4;
 const RESUME_DELAY: Duration = Duration::from_millis(250);
 
-/// Fetches what is missing and returns the folder or (first) .gguf file of the model.
+/// Fetches missing files and returns the folder or (first) .gguf file of the model.
 pub(super) fn fetch<'a>(
     id: &'a HubId,
     settings: &'a HubSettings,
@@ -64,7 +64,7 @@ fn shards(repository: &str, index: &Path) -> Result<Vec<String>, HubError> {
     Ok(shards)
 }
 
-/// One commit of a repository: its files, and their place in the cache.
+/// One commit of a repository: its files, and their folder in the cache.
 struct Snapshot<'a> {
     id: &'a HubId,
     settings: &'a HubSettings,
@@ -75,9 +75,9 @@ struct Snapshot<'a> {
 }
 
 enum Source {
-    /// Missing files are fetched.
+    /// The hub answers; missing files are fetched.
     Hub(Box<HubSource>),
-    /// Only files in the cache are available, for this reason.
+    /// Only the cache is available, for this reason.
     Cache { reason: String },
 }
 
@@ -89,7 +89,7 @@ struct HubSource {
 }
 
 impl<'a> Snapshot<'a> {
-    /// Queries the hub; if it does not answer, uses the cache.
+    /// Queries the hub. If the hub does not answer, uses the cache.
     fn find(id: &'a HubId, settings: &'a HubSettings) -> Result<Self, HubError> {
         if settings.offline {
             return Self::cached(id, settings, "HF_HUB_OFFLINE is set".to_owned());
@@ -120,7 +120,7 @@ impl<'a> Snapshot<'a> {
         Ok(Self { id, settings, folder, files, source: Source::Hub(Box::new(hub)), watch: None })
     }
 
-    /// Records in the cache that the revision's name means this commit, for when the hub is not reachable.
+    /// Records in the cache which commit the revision's name refers to, for when the hub is unreachable.
     /// Only called once all files are there, so that an older commit stays in use until then.
     fn remember(&self) -> Result<(), HubError> {
         let Source::Hub(hub) = &self.source else { return Ok(()) };
@@ -130,7 +130,7 @@ impl<'a> Snapshot<'a> {
             .map_err(|source| HubError::Io { path: self.settings.cache.clone(), source })
     }
 
-    /// The error for a failed query to the hub.
+    /// A snapshot from the cache after a failed query to the hub, or the error of that query.
     fn without_answer(id: &'a HubId, settings: &'a HubSettings, error: &ApiError) -> Result<Self, HubError> {
         let (repository, endpoint) = (id.repository.clone(), settings.endpoint.clone());
         match status(error) {
@@ -163,7 +163,7 @@ impl<'a> Snapshot<'a> {
         Ok(Self { id, settings, folder, files, source: Source::Cache { reason }, watch: None })
     }
 
-    /// The path of `file` in the cache; fetches it if it is missing.
+    /// The path of `file` in the cache; fetches the file if it is missing.
     fn get(&self, file: &str) -> Result<PathBuf, HubError> {
         let path = self.folder.join(file);
         if path.exists() {
@@ -183,7 +183,7 @@ impl<'a> Snapshot<'a> {
     fn download(&self, file: &str, hub: &HubSource) -> Result<PathBuf, HubError> {
         let metadata =
             hub.api.metadata(&hub.repository.url(file)).map_err(|error| self.failed(file, &error))?;
-        // They become parts of paths in the cache.
+        // Both become parts of paths in the cache.
         if !is_plain_name(metadata.etag()) || !is_plain_name(metadata.commit_hash()) {
             return Err(self.failed(file, &"the hub's answer has a malformed etag or commit"));
         }
@@ -211,7 +211,7 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// Counts a file against the bound of what may be brought.
+    /// Subtracts a file from the remaining bytes that may be downloaded.
     fn take_room(&self, file: &str, n_bytes: u64) -> Result<(), HubError> {
         let Some(watch) = &self.watch else { return Ok(()) };
         let mut watch = watch.borrow_mut();
@@ -238,8 +238,8 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// A server without support for ranges sends the whole file again, which must not be appended to the
-    /// partial file.
+    /// Checks the size of a file, and removes a file of the wrong size: a server without support for ranges
+    /// sends the whole file again, which is appended to the partial one.
     fn checked(&self, file: &str, path: PathBuf, blob: &Path, expected: u64) -> Result<PathBuf, HubError> {
         let found = length(&path).unwrap_or(0);
         if found == expected {
@@ -261,7 +261,7 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// Reports how many bytes of a file have come.
+/// Reports the downloaded bytes of a file.
 struct FileReport<'a, 'w> {
     watch: &'a RefCell<Watch<'w>>,
     file: &'a str,

@@ -1,8 +1,8 @@
-//! Which files of a repository a model needs. Does not know how they are fetched.
+//! Chooses the files of a repository that a model needs. Does not fetch them.
 
 use super::HubError;
 
-/// Files that are read besides safetensors weights, if the repository has them.
+/// Files to read besides safetensors weights, if the repository has them.
 pub(crate) const COMPANIONS: [&str; 8] = [
     "config.json",
     "hf_quant_config.json",
@@ -18,20 +18,20 @@ const TEMPLATES_FOLDER: &str = "additional_chat_templates/";
 pub(crate) const SINGLE_FILE: &str = "model.safetensors";
 pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
 
-/// Name that other programs give a model without a format.
+/// Tag of a model without a format in other programs.
 const LATEST: &str = "latest";
 
-/// What to fetch.
+/// Files to fetch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// A folder of these files, plus the shards that an index among them names.
+    /// Files of a folder, plus the shards in the index among them.
     Folder(Vec<String>),
     /// A GGUF file, or all parts of a split one in order.
     Gguf(Vec<String>),
 }
 
-/// Chooses from the `files` of `repository`: the GGUF file asked for by its name or by its format (`Q4_K_M`),
-/// else safetensors, else the only GGUF file.
+/// Chooses from the `files` of `repository`: the GGUF file with the given name or format (`Q4_K_M`), else
+/// safetensors, else the only GGUF file.
 pub(crate) fn choose(repository: &str, file: Option<&str>, files: &[String]) -> Result<Wanted, HubError> {
     let repository = repository.to_owned();
     let has = |name: &str| files.iter().any(|file| file == name);
@@ -59,11 +59,12 @@ pub(crate) fn choose(repository: &str, file: Option<&str>, files: &[String]) -> 
     }
 }
 
-/// The GGUF files (of a split one the first part) whose names have a format, as in `model-Q4_K_M.gguf`: those
-/// that end with it, else those that have it elsewhere, as in `Q4_K_M/model.gguf`.
+/// The GGUF files with a format in their name (of a split one, the first part): those that end with the
+/// format, as in `model-Q4_K_M.gguf`, else those that have it elsewhere, as in `Q4_K_M/model.gguf`.
 fn of_format(format: &str, files: &[String]) -> Vec<String> {
     let format = format.to_ascii_lowercase();
-    // An underscore stands inside of formats (`Q4_K_M`), and before one only where it is a whole one (`model_q4_0.gguf`).
+    // Formats contain underscores themselves (`Q4_K_M`). An underscore before a match is a separator only
+    // if the match is a whole format (`model_q4_0.gguf`).
     let is_whole =
         format.trim_start_matches(|c: char| c.is_ascii_lowercase()).starts_with(|c: char| c.is_ascii_digit())
             && format.starts_with(|c: char| c.is_ascii_lowercase());
@@ -98,12 +99,12 @@ pub(crate) fn is_plain_path(path: &str) -> bool {
         && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
 }
 
-/// The GGUF files that are models, sorted; of a split model only the first part.
+/// The GGUF files of models, sorted; of a split model only the first part.
 fn first_parts(files: &[String]) -> Vec<String> {
     let is_first = |file: &String| split_name(file).is_none_or(|(_, number, _)| number == "00001");
     let is_model = |file: &String| {
         let name = file.rsplit('/').next().unwrap_or(file);
-        // Image encoders and statistics for quantizing lie beside the models.
+        // Image encoders and importance matrices are GGUF files too, but not models.
         name.ends_with(".gguf") && !name.starts_with("mmproj") && !name.contains("imatrix")
     };
     let mut ggufs: Vec<_> = files.iter().filter(|f| is_model(f) && is_first(f)).cloned().collect();
@@ -111,7 +112,7 @@ fn first_parts(files: &[String]) -> Vec<String> {
     ggufs
 }
 
-/// `file`, or all parts of the split model that it belongs to, in order.
+/// All parts of the split model of `file`, in order; for an unsplit model `file` alone.
 fn parts(file: &str, files: &[String]) -> Vec<String> {
     let Some((stem, _, count)) = split_name(file) else { return vec![file.to_owned()] };
     let of_same = |file: &&String| split_name(file).is_some_and(|(s, _, c)| s == stem && c == count);

@@ -1,5 +1,5 @@
 //! Finds a model named on the command line: a local path, or the Hugging Face hub and its cache on this
-//! machine. Does not know what is in the files.
+//! machine. Does not read the files.
 
 #[cfg(feature = "hub")]
 mod download;
@@ -14,33 +14,33 @@ pub(crate) use files::{COMPANIONS, INDEX_FILE, SINGLE_FILE, Wanted, choose, is_p
 
 use std::path::{Path, PathBuf};
 
-/// A model on the hub: `org/name`, with `@revision` and `:file.gguf` or `:FORMAT` where given.
+/// A model on the hub: `org/name`, optionally with `@revision` and `:file.gguf` or `:FORMAT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubId {
     /// `org/name`.
     pub repository: String,
     /// A branch, tag or commit; `main` unless given.
     pub revision: String,
-    /// One GGUF file of the repository, by its name or its format (`Q4_K_M`), where given.
+    /// Name or format (`Q4_K_M`) of a GGUF file of the repository.
     pub file: Option<String>,
 }
 
-/// Where the hub is and where its files are kept.
+/// Address of the hub and folder of its cache.
 #[derive(Debug, Clone)]
 pub struct HubSettings {
-    /// The hub's address.
+    /// Address of the hub.
     pub endpoint: String,
-    /// The folder of the cache, which other programs share.
+    /// Folder of the cache, which other programs share.
     pub cache: PathBuf,
-    /// The key for private and gated models.
+    /// Key for private and gated models.
     pub token: Option<String>,
-    /// Use the cache only.
+    /// Whether to use the cache only.
     pub offline: bool,
-    /// Show a progress bar for each file, if standard error is a terminal.
+    /// Whether to show a progress bar for each file; shown only if standard error is a terminal.
     pub progress: bool,
 }
 
-/// Why a model could not be found or fetched.
+/// The reason why a model cannot be found or fetched.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the message says what each field is")]
 pub enum HubError {
@@ -99,7 +99,7 @@ fn listed(files: &[String]) -> String {
 /// Prefixes that may stand before a hub id.
 const HUB_NAMES: [&str; 2] = ["hf.co/", "huggingface.co/"];
 
-/// Converts the URL of a hub page (a model, a revision or a file) into a hub id.
+/// Converts the URL of a hub page (of a model, a revision or a file) into a hub id.
 pub fn id_of_page(url: &str) -> Option<String> {
     let page = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"))?;
     let path = HUB_NAMES.iter().find_map(|name| page.strip_prefix(name))?;
@@ -116,8 +116,8 @@ pub fn id_of_page(url: &str) -> Option<String> {
 }
 
 impl HubId {
-    /// Parses `org/name[@revision][:file.gguf]` or `org/name[@revision][:FORMAT]`, also behind the hub's name
-    /// (`hf.co/`); `None` when `text` does not have that form.
+    /// Parses `org/name[@revision][:file.gguf]` or `org/name[@revision][:FORMAT]`, with or without a prefix
+    /// such as `hf.co/`; `None` when `text` does not have that form.
     pub fn parse(text: &str) -> Option<Self> {
         let text = HUB_NAMES.iter().find_map(|name| text.strip_prefix(name)).unwrap_or(text);
         let (text, file) = match text.split_once(':') {
@@ -144,7 +144,7 @@ impl HubId {
 }
 
 impl HubSettings {
-    /// From environment variables, with the names and defaults of `huggingface_hub`: `HF_ENDPOINT`,
+    /// Reads environment variables, with the names and defaults of `huggingface_hub`: `HF_ENDPOINT`,
     /// `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`. `variable` reads one.
     pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Self {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
@@ -172,7 +172,7 @@ impl HubSettings {
     }
 }
 
-/// The folder or .gguf file of `model`: a path on this machine, else from the hub or its cache.
+/// The folder or .gguf file of `model`: a path on this machine, else the files from the hub or its cache.
 ///
 /// # Errors
 /// When there is no such path or hub model, or it cannot be fetched.
@@ -181,7 +181,7 @@ pub fn locate(model: &str, settings: &HubSettings) -> Result<PathBuf, HubError> 
     if path.exists() {
         return Ok(path.to_owned());
     }
-    // A missing file of a folder that exists is not looked for on the hub.
+    // If a local folder lacks the file, the hub is not queried for it.
     let is_missing_file = path.extension().is_some_and(|extension| extension == "gguf")
         && !model.contains(':')
         && path.parent().is_some_and(Path::is_dir);
@@ -190,18 +190,18 @@ pub fn locate(model: &str, settings: &HubSettings) -> Result<PathBuf, HubError> 
     fetch(&id, model, settings)
 }
 
-/// Watch over a download: its bound, and who is told how far it is.
+/// Limit and progress report of a download.
 pub struct Watch<'a> {
-    /// Most bytes that are brought.
+    /// Maximum bytes to download.
     pub max_bytes: u64,
-    /// Told the name of a file, its bytes on this machine, and all its bytes.
+    /// Receives the name of a file, its downloaded bytes and its size in bytes.
     pub report: &'a mut dyn FnMut(&str, u64, u64),
 }
 
-/// Fetches a model like [`locate`], under watch.
+/// Fetches a model like [`locate`], with a limit and progress reports.
 ///
 /// # Errors
-/// The same, and [`HubError::NoRoom`] before a file that exceeds the bound.
+/// Errors of [`locate`], and [`HubError::NoRoom`] before a file that exceeds the limit.
 pub fn fetch_watched<'a>(
     id: &'a HubId,
     settings: &'a HubSettings,

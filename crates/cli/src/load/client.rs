@@ -70,7 +70,7 @@ pub struct Answered {
     pub gaps: Vec<Nanos>,
     /// Time of its end.
     pub end: Timestamp,
-    /// Its text.
+    /// Text of the answer.
     pub text: String,
     /// Tokens of the prompt, as the server counts them.
     pub n_prompt: Option<u64>,

@@ -16,7 +16,7 @@ use super::text::Texts;
 /// Settings of a load.
 #[derive(Debug, Clone)]
 pub struct DriveOptions {
-    /// What the report calls the load.
+    /// Name of the load in the report.
     pub name: String,
     /// Objective of good answers.
     pub objective: Objective,

@@ -27,7 +27,7 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    /// Nothing yet. Requests that are due within the warm-up do not count.
+    /// Creates the outcomes without a request. Requests that are due within the warm-up do not count.
     pub fn new(objective: Objective, warm_up: Nanos) -> Self {
         Self {
             latencies: LatencyStats::new(objective),
@@ -102,7 +102,7 @@ impl Outcomes {
 /// The report of a load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoadReport {
-    /// What was asked for.
+    /// Description of the offered load.
     pub offered: String,
     /// Time from the first request that counts to the last end.
     pub duration_s: f64,
@@ -137,6 +137,15 @@ pub struct LoadReport {
 }
 
 impl LoadReport {
+    /// Remarks about what did not succeed, one for each kind.
+    pub fn remarks(&self) -> Vec<String> {
+        let name = &self.offered;
+        let failed = self.errors.iter().map(|(kind, n)| format!("{name}: {n} requests failed: {kind}"));
+        let not_sent = (self.n_not_sent > 0).then_some(self.n_not_sent);
+        let not_sent = not_sent.map(|n| format!("{name}: {n} requests were not sent: --max-in-flight"));
+        failed.chain(not_sent).collect()
+    }
+
     /// Good answers in parts of all requests, those that were not sent included.
     pub fn good_share(&self) -> f64 {
         self.n_good as f64 / (self.n_requests + self.n_not_sent).max(1) as f64

@@ -1,6 +1,6 @@
-//! Brings one object into a file: parts in parallel, each written and synchronized before it counts, so that
-//! what was interrupted goes on where it was. Every part must be of the version that was asked for. Does not
-//! know models.
+//! Downloads an object into a file: parts in parallel, each written and synchronized before it counts, so
+//! that an interrupted download is resumed. Every part must be of the requested version. Does not know
+//! models.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -19,11 +19,11 @@ use super::store::{Place, Version};
 const PART_BYTES: u64 = 8 << 20;
 /// Number of parts that are downloaded at a time.
 const PARTS_AT_A_TIME: usize = 8;
-/// How often a part is asked for again, and how long to wait before.
+/// Maximum number of retries of a part; the delay grows with each.
 const MAX_RETRIES: u32 = 4;
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
-/// Why a file could not be brought.
+/// The reason why a file cannot be downloaded.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DownloadError {
     #[error(transparent)]
@@ -34,7 +34,7 @@ pub(super) enum DownloadError {
     Io(#[from] io::Error),
 }
 
-/// Brings the object `name` to `to`.
+/// Downloads the object `name` to `to`.
 pub(super) async fn download(
     place: &Place,
     name: &str,
@@ -122,7 +122,7 @@ async fn part(
     }
 }
 
-/// Asks for an object in one version.
+/// Requests one version of an object, or a range of it.
 async fn get(
     place: &Place,
     name: &str,
@@ -130,7 +130,8 @@ async fn get(
     range: Option<std::ops::Range<u64>>,
 ) -> Result<GetResult, DownloadError> {
     let range = range.map(GetRange::Bounded);
-    // Weak tags cannot be demanded (RFC 9110, section 13.1.1); what comes is compared in any case.
+    // `If-Match` does not allow weak tags (RFC 9110, section 13.1.1). The response's tag is compared in any
+    // case.
     let if_match = version.e_tag.clone().filter(|tag| !tag.starts_with("W/"));
     let options = GetOptions { range, if_match, ..GetOptions::default() };
     match place.store.get_opts(&place.path(name), options).await {
@@ -140,7 +141,7 @@ async fn get(
     }
 }
 
-/// Reads from a server that knows no ranges: from the beginning to the end.
+/// Downloads from start to end, for a server that does not support ranges.
 async fn whole(
     place: &Place,
     name: &str,
@@ -178,14 +179,14 @@ fn write_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A file that is not complete, and beside it a byte for each part that is.
+/// An incomplete file, and beside it a file with a byte for each complete part.
 #[derive(Debug)]
 struct Partial {
     path: PathBuf,
     file: File,
     marks_path: PathBuf,
     marks: File,
-    /// Numbers of parts.
+    /// Numbers of the missing parts.
     missing: Vec<u64>,
     size: u64,
 }

@@ -1,6 +1,6 @@
-//! Models in buckets and on web servers: `s3://`, `gs://`, `az://`, `https://` and `http://`, a folder or one
-//! .gguf file. Their files are kept in a folder of the model cache for each version, so that a model is
-//! always of one version. Does not know what is in the files.
+//! Models in buckets and on web servers: `s3://`, `gs://`, `az://`, `https://` and `http://`, a folder or
+//! one .gguf file. The model cache has a folder for each version, so that a model's files are always of one
+//! version. Does not read the files.
 
 #[cfg(feature = "object-store")]
 mod download;
@@ -19,14 +19,14 @@ use crate::hub::{HubError, HubSettings};
 
 /// The folder of the model cache for models from URLs.
 pub const FOLDER: &str = "throng-objects";
-/// The file in a model's folder that says its URL.
+/// The file in a model's folder that contains its URL.
 pub const URL_FILE: &str = "url";
-/// Timeout of a request and its answer; a part of a file is one.
+/// Timeout of a request with its response; a part of a file is one request.
 #[cfg(feature = "object-store")]
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(300);
 const SCHEMES: [&str; 5] = ["s3", "gs", "az", "https", "http"];
 
-/// Why a model could not be fetched from its URL.
+/// The reason why a model cannot be fetched from its URL.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the message says what each field is")]
 pub enum ObjectsError {
@@ -50,22 +50,23 @@ pub enum ObjectsError {
     Io { path: PathBuf, source: std::io::Error },
 }
 
-/// A model's URL, with the digest that it is pinned to.
+/// A model's URL, with the digest that pins it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(not(feature = "object-store"), allow(dead_code, reason = "only read then"))]
 struct ModelUrl {
-    /// URL without the pin and without a slash at its end.
+    /// URL without the pin and without a trailing slash.
     url: String,
-    /// `#sha256=…`: of the .gguf file, or of a folder's `SHA256SUMS`. 64 lower-case hexadecimal digits.
+    /// `#sha256=…`: digest of the .gguf file, or of a folder's `SHA256SUMS`. 64 lower-case hexadecimal
+    /// digits.
     sha256: Option<String>,
 }
 
-/// Whether a model is named by such a URL.
+/// Whether `model` is a URL of a bucket or web server.
 pub fn is_url(model: &str) -> bool {
     model.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
 }
 
-/// What the model at a URL is called: the last part of its path, without `.gguf`.
+/// The name of the model at a URL: the last part of its path, without `.gguf`.
 pub fn name(url: &str) -> &str {
     let path = url.split_once('#').map_or(url, |(path, _)| path).trim_end_matches('/');
     let last = path.rsplit('/').next().unwrap_or(path);
@@ -103,9 +104,10 @@ impl ModelUrl {
 pub fn locate(url: &str, settings: &HubSettings) -> Result<PathBuf, ObjectsError> {
     let url = ModelUrl::parse(url)?;
     let reason = |error: std::io::Error| ObjectsError::Io { path: settings.cache.clone(), source: error };
-    // The client of the object stores takes the process's provider. Another thread may have set it meanwhile.
+    // The object store client uses the process's crypto provider. Another thread may have installed it
+    // meanwhile.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // The caller may be inside of a runtime, where no other one can wait.
+    // A caller inside of a runtime could not block on another one in its own thread.
     std::thread::scope(|scope| {
         let fetching = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -115,7 +117,7 @@ pub fn locate(url: &str, settings: &HubSettings) -> Result<PathBuf, ObjectsError
     })
 }
 
-/// This build cannot.
+/// Fails: this build has no support for URLs.
 ///
 /// # Errors
 /// Always.
@@ -128,7 +130,7 @@ pub fn locate(url: &str, _settings: &HubSettings) -> Result<PathBuf, ObjectsErro
     })
 }
 
-/// Message of an error with its causes: clients print only the outermost.
+/// The messages of an error and its causes: clients print only the outermost.
 #[cfg(feature = "object-store")]
 fn causes(error: &dyn std::error::Error) -> String {
     let (mut told, mut cause) = (error.to_string(), error.source());

@@ -1,6 +1,6 @@
-//! The HTTP client of object stores and web servers, which follows redirects only where the owner of a URL
-//! could have meant them. A store could else send the server to an address of its own network, and what is
-//! sent to a bucket (signatures, session tokens) to another host. Does not know what is fetched.
+//! The HTTP client of object stores and web servers. Follows redirects only to the same origin or service:
+//! a store could otherwise redirect the server to an address of its own network, or leak a bucket's
+//! signatures and session tokens to another host. Does not know what is fetched.
 
 use object_store::ClientOptions;
 use object_store::client::{ClientConfigKey, HttpClient, HttpConnector};
@@ -9,20 +9,21 @@ use reqwest::redirect::{Attempt, Policy};
 
 use super::TIMEOUT;
 
-/// Redirects that are followed for one request.
+/// Maximum number of redirects of a request.
 const MAX_REDIRECTS: usize = 5;
-/// Services that keep their files under the names of other hosts: the host of a URL, and the domains that it
-/// may redirect to.
+/// Services that store their files on other hosts: the host of a URL, and the domains that it may redirect
+/// to.
 const SERVICES: [(&str, &[&str]); 3] = [
     ("huggingface.co", &["huggingface.co", "hf.co"]),
     ("github.com", &["github.com", "githubusercontent.com"]),
     ("modelscope.cn", &["modelscope.cn"]),
 ];
 
-/// Makes clients that follow redirects to the same origin, and without credentials to the same service.
+/// Builds clients that follow redirects to the same origin; requests without credentials also to the same
+/// service.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BoundedRedirects {
-    /// Whether requests may carry credentials: those of a bucket do.
+    /// Whether requests may carry credentials, as those for a bucket do.
     pub is_signed: bool,
 }
 
@@ -55,8 +56,8 @@ fn failed(error: reqwest::Error) -> object_store::Error {
     object_store::Error::Generic { store: "HTTP client", source: Box::new(error) }
 }
 
-/// Why a redirect is not followed; `None` if it is. `previous` are the addresses before it, the first one
-/// asked for first.
+/// The reason why a redirect is not followed; `None` if it is. `previous` are the earlier addresses, the
+/// original one first.
 fn fault(previous: &[Url], to: &Url, is_signed: bool) -> Option<String> {
     let (Some(first), Some(from)) = (previous.first(), previous.last()) else { return None };
     if previous.len() > MAX_REDIRECTS {
@@ -83,7 +84,7 @@ fn fault(previous: &[Url], to: &Url, is_signed: bool) -> Option<String> {
     Some(format!("it redirects to {shown}, which is another server; if that is meant, name its URL"))
 }
 
-/// Whether a host is the same as the first one, a host below it, or one of the same service.
+/// Whether a host is the original one, a subdomain of it, or one of the same service.
 fn is_same_service(first: &str, to: &str) -> bool {
     let is_in = |host: &str, domain: &str| {
         host == domain || host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))

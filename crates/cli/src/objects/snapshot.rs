@@ -1,5 +1,5 @@
-//! One version of a model's files in the cache: chosen, brought, compared with their digests. Another version
-//! is another folder, so that files of two are never mixed. Does not know how an object is brought.
+//! One version of a model's files in the cache: chosen, downloaded, compared with their digests. Each
+//! version has a folder of its own, so that files of two are never mixed. Does not transfer objects.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,12 +13,12 @@ use super::sums::{self, SUMS_FILE};
 use super::{FOLDER, ModelUrl, ObjectsError, URL_FILE, causes};
 use crate::hub::{HubError, HubSettings, INDEX_FILE, Wanted, choose};
 
-/// Most bytes of an index of shards, and of a list of digests.
+/// Maximum bytes of a safetensors index or of a list of digests.
 const MAX_SMALL_BYTES: u64 = 64 << 20;
-/// Most files of a model.
+/// Maximum number of files of a model.
 const MAX_FILES: usize = 2_000;
 
-/// Brings what is missing of the newest version; the folder or first .gguf file.
+/// Downloads the missing files of the newest version and returns the folder or first .gguf file.
 pub(super) async fn fetch(url: &ModelUrl, settings: &HubSettings) -> Result<PathBuf, ObjectsError> {
     let home = settings.cache.join(FOLDER).join(folder_name(&url.url));
     if settings.offline {
@@ -37,7 +37,7 @@ pub(super) async fn fetch(url: &ModelUrl, settings: &HubSettings) -> Result<Path
     let folder = home.join(&version);
     let io = |source| ObjectsError::Io { path: folder.clone(), source };
     fs::create_dir_all(&folder).map_err(io)?;
-    // Two processes that start together bring each file once.
+    // Two processes that start together download each file once.
     let lock = File::create(home.join("lock")).map_err(io)?;
     fs::write(home.join(URL_FILE), format!("{}\n", url.url)).map_err(io)?;
     let waiting = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock));
@@ -52,14 +52,14 @@ pub(super) async fn fetch(url: &ModelUrl, settings: &HubSettings) -> Result<Path
     Ok(folder.join(first))
 }
 
-/// The newest version that is complete, when there is no answer for this reason.
+/// The newest complete version in the cache, used because of `reason`.
 fn cached(url: &ModelUrl, home: &Path, reason: String) -> Result<PathBuf, ObjectsError> {
     let cache = home.parent().unwrap_or(home).to_owned();
     let none = ObjectsError::Unreachable { url: url.url.clone(), reason: reason.clone(), cache };
     let Ok(newest) = fs::read_to_string(home.join("newest")) else { return Err(none) };
     let mut lines = newest.lines();
     let (Some(version), Some(first)) = (lines.next(), lines.next()) else { return Err(none) };
-    // What was not compared with the digest then is not known to have it.
+    // The cached version counts only if it was checked against the same digest.
     if url.sha256.is_some() && lines.next() != url.sha256.as_deref() {
         return Err(none);
     }
@@ -74,8 +74,8 @@ struct Model<'a> {
 }
 
 impl Model<'_> {
-    /// The files that a model needs, and which of them is opened: a .gguf file, or with an empty name the
-    /// folder.
+    /// The needed files with their versions, and the name of the file to open: the first .gguf file, or
+    /// empty for the folder.
     async fn wanted(&self) -> Result<(BTreeMap<String, Version>, String), ObjectsError> {
         let names: Vec<String> = self.objects.keys().cloned().collect();
         let url = self.url.url.clone();
@@ -116,8 +116,7 @@ impl Model<'_> {
         Ok((versions.collect::<Result<_, _>>()?, first))
     }
 
-    /// The digests that files must have: those of a list beside them, and the one that the model is pinned
-    /// to.
+    /// The required digests of files: from `SHA256SUMS`, and the digest that pins the model.
     async fn digests(&self) -> Result<BTreeMap<String, String>, ObjectsError> {
         let has_list = self.objects.contains_key(SUMS_FILE);
         let list = if has_list { self.small(SUMS_FILE).await? } else { Default::default() };
@@ -135,7 +134,7 @@ impl Model<'_> {
         Ok(digests)
     }
 
-    /// Brings a file, unless it is there.
+    /// Downloads a file unless it is in the cache, and checks its digest.
     async fn bring(
         &self,
         name: &str,
@@ -144,7 +143,7 @@ impl Model<'_> {
         folder: &Path,
         settings: &HubSettings,
     ) -> Result<(), ObjectsError> {
-        // A pinned folder has no file without a digest.
+        // In a pinned folder every file must have a digest.
         if self.url.sha256.is_some() && self.place.file.is_none() && digest.is_none() {
             return Err(self.failed(name, &format!("{SUMS_FILE} does not list it")));
         }
@@ -186,14 +185,14 @@ impl Model<'_> {
     }
 }
 
-/// Names a version of all files by what identifies each.
+/// A name for a version of all files: a digest of their names, sizes and tags.
 fn version_of(files: &BTreeMap<String, Version>) -> String {
     let line = |(name, version): (&String, &Version)| format!("{name}\n{}\n{}\n", version.size, version.tag);
     let text: String = files.iter().map(line).collect();
     sums::of_bytes(text.as_bytes())[..32].to_owned()
 }
 
-/// A folder for a URL: its last part for people, and a digest.
+/// The folder name of a URL: its last part, for people, and a digest.
 fn folder_name(url: &str) -> String {
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
     let name: String = super::name(url).chars().filter(is_plain).take(64).collect();

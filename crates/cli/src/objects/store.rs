@@ -1,5 +1,5 @@
-//! What is at a URL: names, sizes and versions of objects. A bucket is listed; a web server, which lists
-//! nothing, is asked for each file that a model may have. Does not know which files are wanted.
+//! The objects at a URL with their sizes and versions. Lists a bucket; a web server cannot be listed, so it
+//! is asked for each file that a model may have. Does not choose files.
 
 use std::collections::BTreeMap;
 
@@ -18,29 +18,29 @@ use super::sums::SUMS_FILE;
 use super::{ModelUrl, ObjectsError, causes};
 use crate::hub::{COMPANIONS, INDEX_FILE, SINGLE_FILE, is_plain_path};
 
-/// Most objects below a URL.
+/// Maximum number of objects below a URL.
 const MAX_OBJECTS: usize = 10_000;
-/// Questions to a web server at a time.
+/// Parallel HEAD requests to a web server.
 const PROBES_AT_A_TIME: usize = 4;
 
-/// A place with objects.
+/// A folder or file in an object store.
 #[derive(Debug)]
 pub(super) struct Place {
     pub store: Box<dyn ObjectStore>,
-    /// The folder, or the folder of the file.
+    /// The folder, or the file's folder.
     pub folder: Path,
-    /// The file, if the URL names one.
+    /// The file, if the URL is that of one.
     pub file: Option<String>,
     is_listed: bool,
 }
 
-/// What identifies one version of an object.
+/// Identity of one version of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Version {
     pub size: u64,
-    /// The entity tag, or the time of the last change where there is none.
+    /// The entity tag, or the time of the last change if there is none.
     pub tag: String,
-    /// The entity tag to be demanded.
+    /// The entity tag for conditional requests.
     pub e_tag: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl From<&object_store::ObjectMeta> for Version {
     }
 }
 
-/// A builder with settings of the environment and with a client that bounds redirects.
+/// Configures a builder with the environment's settings and a client that bounds redirects.
 macro_rules! configured {
     ($builder:ty, $url:expr, $options:expr) => {{
         let builder =
@@ -64,8 +64,8 @@ macro_rules! configured {
     }};
 }
 
-/// The store of a URL, reached as the environment says (`AWS_*`, `GOOGLE_*`, `AZURE_*`) where the URL names a
-/// bucket.
+/// Opens the store of a URL. Credentials and settings of buckets come from the environment (`AWS_*`,
+/// `GOOGLE_*`, `AZURE_*`).
 fn open(scheme: &ObjectStoreScheme, url: &Url) -> Result<Box<dyn ObjectStore>, Error> {
     let is_web = url.scheme().starts_with("http");
     let options = if is_web { Vec::new() } else { variables() };
@@ -89,7 +89,7 @@ fn open(scheme: &ObjectStoreScheme, url: &Url) -> Result<Box<dyn ObjectStore>, E
     })
 }
 
-/// The variables that say how buckets are reached.
+/// Environment variables that configure access to buckets.
 fn variables() -> Vec<(String, String)> {
     let variables = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok()?.to_ascii_lowercase();
@@ -100,7 +100,8 @@ fn variables() -> Vec<(String, String)> {
 }
 
 impl Place {
-    /// The place that a URL names, reached as the environment says (`AWS_*`, `GOOGLE_*`, `AZURE_*`).
+    /// Parses a URL and opens its store, with settings from the environment (`AWS_*`, `GOOGLE_*`,
+    /// `AZURE_*`).
     pub fn of(url: &ModelUrl) -> Result<Self, ObjectsError> {
         let parsed: Url = url
             .url
@@ -120,18 +121,18 @@ impl Place {
             Some((folder, file)) => (Path::from(folder), Some(file.to_owned())),
             None => (Path::default(), Some(path.to_string())),
         };
-        // Object stores of web addresses that are known as such are listed too.
+        // Web addresses of known object stores can be listed too.
         let is_listed = !store.to_string().starts_with("HttpStore");
         Ok(Self { store, folder, file, is_listed })
     }
 
-    /// Where an object of the folder is.
+    /// The path of an object in the folder.
     pub fn path(&self, name: &str) -> Path {
         let parts = self.folder.parts().map(|part| part.as_ref().to_owned());
         Path::from_iter(parts.chain(name.split('/').map(str::to_owned)))
     }
 
-    /// The objects that there are, by their names in the folder.
+    /// The existing objects by their names in the folder.
     pub async fn objects(&self) -> Result<BTreeMap<String, Version>, Error> {
         if self.is_listed {
             return self.listed().await;
@@ -162,7 +163,7 @@ impl Place {
         Ok(found.iter().filter_map(|meta| Some((name(meta)?, Version::from(meta)))).collect())
     }
 
-    /// Finds out which of these objects exist.
+    /// Asks the store which of these objects exist.
     pub async fn probed(&self, names: Vec<String>) -> Result<BTreeMap<String, Version>, Error> {
         let probe = |name: String| async move {
             match self.store.head(&self.path(&name)).await {
@@ -176,7 +177,7 @@ impl Place {
     }
 }
 
-/// A .gguf file, or all parts of the split one whose first part it is.
+/// All parts of a split model, given its first part; another .gguf file alone.
 fn parts_of(file: &str) -> Vec<String> {
     let count = file.strip_suffix(".gguf").and_then(|stem| stem.split_once("-00001-of-"));
     match count.and_then(|(stem, count)| Some((stem, count, count.parse::<u32>().ok()?))) {

@@ -1,5 +1,5 @@
-//! Digests of files as `SHA256SUMS` lists them, the format of coreutils' `sha256sum`. Does not know where
-//! files come from.
+//! Digests of files in `SHA256SUMS`, the format of coreutils' `sha256sum`. Does not know where files come
+//! from.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,14 +8,14 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// The file beside a model's files that lists their digests.
+/// Name of the file that lists the digests of a model's files.
 pub(super) const SUMS_FILE: &str = "SHA256SUMS";
 
-/// Digests by the names of files.
+/// Parses digests, by file name.
 pub(super) fn parse(text: &str) -> BTreeMap<String, String> {
     let entry = |line: &str| {
         let (digest, name) = line.split_once(' ')?;
-        // A space for text, an asterisk for bytes: the digest is the same.
+        // A space marks text mode, an asterisk binary mode: the digest is the same.
         let name = name.strip_prefix([' ', '*']).unwrap_or(name).trim_end();
         let name = name.strip_prefix("./").unwrap_or(name);
         (digest.len() == 64).then(|| (name.to_owned(), digest.to_ascii_lowercase()))

@@ -1,5 +1,5 @@
-//! The access log: a line of JSON for each request, refused ones included. Writing never stops the server:
-//! lines that cannot be written are dropped. Has no text of prompts and answers unless the operator asked for
+//! The access log: a line of JSON for each request, refused ones included. Never blocks the server: lines
+//! that cannot be written are dropped. Contains no text of prompts and answers unless the operator enables
 //! bodies.
 
 use std::io;
@@ -13,13 +13,13 @@ use super::following_file::FollowingFile;
 use crate::process::line_queue::{LineFormat, LineQueue};
 use crate::process::output;
 
-/// Lines on their way to a file or to standard output.
+/// Queue of lines for a file or standard output.
 #[derive(Debug)]
 pub struct AccessLog {
     lines: LineQueue,
 }
 
-/// One line.
+/// One line of the log.
 #[derive(Serialize)]
 struct Line<'a> {
     time: String,
@@ -42,7 +42,7 @@ struct Line<'a> {
     body: Option<&'a str>,
 }
 
-/// What a model did for it.
+/// Figures of the generation.
 #[derive(Serialize)]
 struct Generation<'a> {
     model: &'a str,
@@ -56,7 +56,7 @@ struct Generation<'a> {
 }
 
 impl AccessLog {
-    /// A log at the end of this file; `-` is standard output.
+    /// Opens a log that appends to this file; `-` is standard output.
     ///
     /// # Errors
     /// When the file cannot be opened or no thread can be started.
@@ -108,7 +108,7 @@ impl<'a> Generation<'a> {
     }
 }
 
-/// Converts to milliseconds, to the microsecond.
+/// Converts to milliseconds with a resolution of 1 µs.
 fn ms(time: std::time::Duration) -> f64 {
     time.as_micros() as f64 / 1e3
 }

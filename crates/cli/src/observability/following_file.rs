@@ -1,11 +1,11 @@
-//! A file that is appended to, and opened anew when another one has taken its name or it was removed: so that
-//! tools that rotate logs need not tell the process. Does not know what is written.
+//! A file for appending that is reopened when it was renamed or removed, so that log rotation needs no
+//! signal to the process. Does not know what is written.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The file with this name, whichever it is.
+/// The file that currently has this name.
 #[derive(Debug)]
 pub struct FollowingFile {
     path: PathBuf,
@@ -13,15 +13,15 @@ pub struct FollowingFile {
 }
 
 impl FollowingFile {
-    /// Opens the file, or makes one that its owner and group can read.
+    /// Opens the file, or creates one that its owner and group can read.
     ///
     /// # Errors
-    /// When that fails.
+    /// When the file cannot be opened or created.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), file: append_to(path)? })
     }
 
-    /// Whether the open file still has the name.
+    /// Whether the open file still has its name.
     #[cfg(unix)]
     fn is_current(&self) -> bool {
         use std::os::unix::fs::MetadataExt;

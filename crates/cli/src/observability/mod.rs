@@ -1,4 +1,4 @@
-//! Who is told of finished requests: the access log and a collector of traces, as far as they are configured.
+//! Observers of finished requests: the access log and a trace collector, as far as they are configured.
 
 mod access_log;
 mod following_file;
@@ -13,7 +13,7 @@ use throng_gateway::{ObservabilityConfig, RequestObserver};
 use access_log::AccessLog;
 use otlp::OtlpExporter;
 
-/// Makes the observers that the configuration names.
+/// Creates the configured observers.
 ///
 /// # Errors
 /// When the access log cannot be opened, the collector's address is not valid, or no thread can be started.

@@ -1,5 +1,5 @@
-//! Sends spans to an OpenTelemetry collector: OTLP over HTTP in its JSON form, in batches, from a thread of
-//! its own. What the collector does not take is dropped and counted. Does not know what the spans say.
+//! Sends spans to an OpenTelemetry collector: OTLP over HTTP as JSON, in batches, from a thread of its own.
+//! Spans that the collector does not accept are dropped and counted. Does not know what the spans say.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,18 +13,18 @@ use throng_gateway::{RequestObserver, RequestReport};
 use super::spans::spans_of;
 use crate::usage_error::UsageError;
 
-/// Requests that wait to be sent.
+/// Maximum number of requests in the queue.
 const MAX_QUEUED_REQUESTS: usize = 1024;
-/// Requests in one batch.
+/// Maximum number of requests in a batch.
 const MAX_BATCH_REQUESTS: usize = 128;
-/// A batch waits this long for more.
+/// Maximum time that a batch waits for more requests.
 const BATCH_TIME: Duration = Duration::from_secs(1);
-/// A collector that has not answered by then has not taken the batch.
+/// Timeout of the collector; the batch is then dropped.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The log says at most this often that spans are dropped.
+/// Minimum interval between warnings about dropped spans.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The way to the thread that sends.
+/// Queue of the sending thread.
 #[derive(Debug)]
 pub struct OtlpExporter {
     queue: SyncSender<Vec<Value>>,
@@ -35,7 +35,7 @@ impl OtlpExporter {
     /// Starts the thread that sends to `endpoint`; `/v1/traces` is appended to an address without a path.
     ///
     /// # Errors
-    /// When the address is none of plain HTTP, or no thread can be started.
+    /// When the address is not plain HTTP, or no thread can be started.
     pub fn start(endpoint: &str) -> Result<Self> {
         let Some(rest) = endpoint.strip_prefix("http://").filter(|rest| !rest.is_empty()) else {
             return Err(UsageError(format!(
@@ -68,7 +68,7 @@ impl RequestObserver for OtlpExporter {
     }
 }
 
-/// The thread that sends.
+/// The sending thread.
 struct Sender {
     agent: ureq::Agent,
     url: String,

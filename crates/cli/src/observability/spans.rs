@@ -1,5 +1,6 @@
-//! A finished request as spans: one for the exchange, one below it for each phase, in the JSON form of OTLP
-//! (<https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>). Does not know where they are sent.
+//! Converts a finished request into spans: one for the exchange and a child for each phase, in the JSON
+//! form of OTLP (<https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>). Does not know where
+//! they are sent.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -13,7 +14,7 @@ const SERVER: u32 = 2;
 /// `STATUS_CODE_ERROR`.
 const ERROR: u32 = 2;
 
-/// The spans of a request; none if its caller does not keep the trace.
+/// The spans of a request; empty if the caller's trace is not sampled.
 pub fn spans_of(report: &RequestReport) -> Vec<Value> {
     let fresh = || TraceParent { trace_id: fastrand::u128(1..), span_id: 0, sampled: true };
     let parent = report.trace_parent.unwrap_or_else(fresh);
@@ -54,7 +55,7 @@ pub fn spans_of(report: &RequestReport) -> Vec<Value> {
     std::iter::once(span).chain(report.phases().into_iter().map(phase)).collect()
 }
 
-/// Names of the semantic conventions for HTTP and generative models where there are some.
+/// Attributes, with names of the semantic conventions for HTTP and generative models if these define some.
 fn attributes(report: &RequestReport) -> Vec<Value> {
     let mut all = vec![
         text("http.request.method", report.method.as_str()),
@@ -76,7 +77,7 @@ fn attributes(report: &RequestReport) -> Vec<Value> {
     all
 }
 
-/// What the engine knows of a phase, for the first prompt.
+/// The engine's attributes of a phase, for the first prompt.
 fn phase_attributes(report: &RequestReport, phase: &str) -> Vec<Value> {
     let Some(trace) = report.generation.as_ref().and_then(|generation| generation.traces().next()) else {
         return Vec::new();
@@ -107,7 +108,7 @@ fn text(key: &str, value: &str) -> Value {
     json!({"key": key, "value": {"stringValue": value}})
 }
 
-/// Integers of 64 bits are decimal text in protobuf's JSON.
+/// An attribute with a 64-bit integer, which protobuf's JSON writes as a decimal string.
 fn number(key: &str, value: u64) -> Value {
     json!({"key": key, "value": {"intValue": value.to_string()}})
 }

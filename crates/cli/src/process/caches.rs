@@ -1,20 +1,20 @@
-//! The sizes of this machine's caches, as the system reports them. Does not know what the caches are used
+//! Sizes of this machine's CPU caches, as the system reports them. Does not know what the caches are used
 //! for.
 
 use std::fs;
 use std::path::Path;
 
-/// Assumed where the system reports nothing.
+/// Assumed sizes if the system reports nothing.
 const USUAL: Caches = Caches { second_level: 1 << 20, last_level_share: 4 << 20, last_level: 32 << 20 };
 
-/// Sizes in bytes.
+/// Cache sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caches {
-    /// L2 of one core.
+    /// L2 cache of one core.
     pub second_level: usize,
-    /// The last level, divided by the number of cores that share it.
+    /// Last-level cache, divided by the number of cores that share it.
     pub last_level_share: usize,
-    /// The last level.
+    /// Last-level cache.
     pub last_level: usize,
 }
 
@@ -29,7 +29,7 @@ impl Caches {
         for index in fs::read_dir(folder).ok()? {
             let index = index.ok()?.path();
             let field = |name: &str| Some(fs::read_to_string(index.join(name)).ok()?.trim().to_owned());
-            // The folder also has other entries.
+            // The folder also contains other entries.
             let (Some(level), Some(kind), Some(size)) = (field("level"), field("type"), field("size")) else {
                 continue;
             };
@@ -49,7 +49,7 @@ impl Caches {
     }
 }
 
-/// `48K`, `2M`.
+/// Parses a size such as `48K` or `2M`.
 fn bytes(size: &str) -> Option<usize> {
     let (number, shift) = match size.split_at_checked(size.len().checked_sub(1)?)? {
         (number, "K") => (number, 10),
@@ -59,7 +59,7 @@ fn bytes(size: &str) -> Option<usize> {
     number.parse::<usize>().ok()?.checked_mul(1 << shift)
 }
 
-/// The number of items in a list such as `0-3,8`; at least one.
+/// Number of items in a list such as `0-3,8`; at least one.
 fn n_listed(list: &str) -> usize {
     let n = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

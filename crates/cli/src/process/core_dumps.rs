@@ -1,12 +1,12 @@
-//! No core file of a server: it would hold keys and what users wrote. Does not know signals.
+//! Prevents core dumps of a server: they would contain keys and users' text. Does not know signals.
 
-/// Which mappings a core file has, of this process and those that it starts.
+/// Filter of the mappings in core dumps of this process and its children.
 #[cfg(target_os = "linux")]
 const FILTER: &str = "/proc/self/coredump_filter";
 
-/// Lowers the soft limit of core files to 0, and on Linux leaves all memory out of what programs get that
-/// collect core files (these do not heed the limit). The hard limit stays, so that an operator who has to can
-/// allow them again: `prlimit --core=unlimited --pid PID` and `echo 0x33 > /proc/PID/coredump_filter`.
+/// Lowers the soft limit of core files to 0. On Linux also excludes all memory from core dumps, since
+/// programs that collect them ignore the limit. The hard limit stays, so that an operator can allow core
+/// dumps again: `prlimit --core=unlimited --pid PID` and `echo 0x33 > /proc/PID/coredump_filter`.
 pub fn forbid() {
     #[cfg(unix)]
     {

@@ -1,12 +1,12 @@
-//! Secrets that systemd passes to a service (`LoadCredential=`, systemd.exec(5)): files that only the service
-//! can read, in the folder that `CREDENTIALS_DIRECTORY` names. Does not know what they are for.
+//! Secrets that systemd passes to a service (`LoadCredential=`, systemd.exec(5)): files in the folder
+//! `CREDENTIALS_DIRECTORY` that only the service can read. Does not know what they are for.
 
 use std::path::PathBuf;
 
 use crate::text_file;
 use crate::usage_error::UsageError;
 
-/// The variable with the folder.
+/// Environment variable with the folder.
 const VARIABLE: &str = "CREDENTIALS_DIRECTORY";
 /// Prefix that systemd gives the files of a folder that is loaded as `throng`.
 const PREFIX: &str = "throng_";
@@ -20,7 +20,7 @@ pub fn file(name: &str) -> Option<PathBuf> {
         .find(|file| file.exists())
 }
 
-/// The text of a credential without spaces around it, if it was passed.
+/// The text of a credential without surrounding whitespace, if it was passed.
 ///
 /// # Errors
 /// When it cannot be read or is empty.

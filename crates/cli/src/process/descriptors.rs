@@ -1,10 +1,10 @@
 //! Raises the process's limit of open descriptors, and computes how many connections it allows. Does not know
 //! sockets.
 
-/// Reserved for the model's files, the listener, logs and descriptors that the system opens: at least this
-/// many.
+/// Minimum number of descriptors reserved for the model's files, the listener, logs and the system
+/// libraries.
 const MIN_RESERVE: u64 = 64;
-/// One descriptor in this many is reserved, if that is more.
+/// Divisor of the limit that gives the reserved descriptors, if that is more.
 const RESERVE_PART: u64 = 16;
 
 /// Raises the soft limit to the hard one and returns it; `None` if there is no limit.
@@ -25,10 +25,10 @@ pub fn raise_limit() -> Option<u64> {
     None
 }
 
-/// How many of `wanted` connections a limit of descriptors allows.
+/// The number of connections, at most `wanted`, that a limit of descriptors allows.
 pub fn connections_within(limit: Option<u64>, wanted: usize) -> usize {
     let Some(limit) = limit else { return wanted };
-    // If the reserve is more than half of them, half are left for connections.
+    // If the reserve is more than half of the descriptors, half are left for connections.
     let reserve = MIN_RESERVE.max(limit / RESERVE_PART).min(limit / 2);
     wanted.min(usize::try_from(limit - reserve).unwrap_or(usize::MAX)).max(1)
 }

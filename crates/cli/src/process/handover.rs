@@ -1,6 +1,6 @@
-//! Hands the listening sockets of a server over to a new process of the same command line, which may be a
-//! newer binary (SIGUSR2). The new process gets them as systemd passes sockets and says on a socket of its
-//! own when it can answer. Does not know what is served.
+//! Hands the listening sockets of a server over to a successor process with the same command line, which
+//! may be a newer binary (SIGUSR2). The successor gets them as systemd passes sockets, and reports on a
+//! separate socket when it is ready. Does not know what is served.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ pub use elsewhere::{Sockets, is_successor, ready, start_successor};
 
 #[cfg(not(unix))]
 mod elsewhere {
-    /// None.
+    /// No sockets: this system does not support a handover.
     #[derive(Debug, Default)]
     pub struct Sockets;
 
-    /// This system has no signal for it.
+    /// Fails: this system has no signal for a handover.
     ///
     /// # Errors
     /// Always.
@@ -24,16 +24,16 @@ mod elsewhere {
         Err("not supported on this system".to_owned())
     }
 
-    /// Never.
+    /// Returns false: this system does not support a handover.
     pub fn is_successor() -> bool {
         false
     }
 
-    /// Tells nobody.
+    /// Does nothing: this process has no predecessor.
     pub fn ready() {}
 }
 
-/// The new process may take so long until it can answer: it loads the model.
+/// Time limit until the successor is ready: it loads the model.
 #[cfg(unix)]
 const STARTUP_LIMIT: Duration = Duration::from_secs(600);
 
@@ -53,12 +53,13 @@ mod of_unix {
 
     use super::STARTUP_LIMIT;
 
-    /// The variable with the socket where a new process says that it is ready.
+    /// Environment variable with the socket for the successor's readiness message.
     pub const VARIABLE: &str = "THRONG_HANDOVER_SOCKET";
     const READY: &[u8] = b"ready";
-    /// The first descriptor that systemd passes.
+    /// First descriptor of the passed sockets, as defined by systemd.
     const FIRST_FD: i32 = 3;
-    /// `LISTEN_PID` must be the new process, whose number is known once it runs. So is that of the watchdog.
+    /// Script that sets `LISTEN_PID` and `WATCHDOG_PID` to the successor's process id, which is known only
+    /// once it runs.
     const SCRIPT: &str = r#"LISTEN_PID=$$; export LISTEN_PID
 [ -z "$WATCHDOG_PID" ] || { WATCHDOG_PID=$$; export WATCHDOG_PID; }
 exec "$0" "$@""#;
@@ -68,7 +69,7 @@ exec "$0" "$@""#;
     pub struct Sockets(Vec<OwnedFd>);
 
     impl Sockets {
-        /// Keeps another handle of a socket.
+        /// Adds a duplicate of a socket.
         ///
         /// # Errors
         /// When there are no more descriptors.
@@ -78,7 +79,7 @@ exec "$0" "$@""#;
         }
     }
 
-    /// A folder that only this user can enter; removed when dropped.
+    /// A folder that only this user can enter; removed on drop.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -96,7 +97,7 @@ exec "$0" "$@""#;
         }
     }
 
-    /// A new process, which is ended unless it got ready.
+    /// A successor process; killed on drop unless it became ready.
     struct Successor(Option<Child>);
 
     impl Drop for Successor {
@@ -107,10 +108,10 @@ exec "$0" "$@""#;
         }
     }
 
-    /// Starts a new process with these sockets and waits until it is ready; its number.
+    /// Starts a successor with these sockets and waits until it is ready. Returns its process id.
     ///
     /// # Errors
-    /// Why it did not get ready, for operators; it has been ended.
+    /// When the successor does not become ready; it has then been killed. The message is the reason.
     pub async fn start_successor(sockets: &Sockets) -> Result<u32, String> {
         let said = |error: io::Error| error.to_string();
         if sockets.0.is_empty() {
@@ -150,13 +151,12 @@ exec "$0" "$@""#;
         Ok(pid)
     }
 
-    /// Whether this process was started to take over from another one, which goes on until it is told that
-    /// this one is ready.
+    /// Whether this process is a successor, whose predecessor goes on until it calls [`ready`].
     pub fn is_successor() -> bool {
         std::env::var_os(VARIABLE).is_some()
     }
 
-    /// Tells the process that this one takes over from that it is ready.
+    /// Tells the predecessor process that this one is ready.
     pub fn ready() {
         let Some(place) = std::env::var_os(VARIABLE) else { return };
         let told = UnixStream::connect(place).and_then(|mut stream| stream.write_all(READY));

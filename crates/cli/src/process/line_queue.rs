@@ -1,6 +1,6 @@
-//! Lines for a file descriptor that may be slow, full or closed: a bounded queue and one thread that writes.
-//! Queuing a line never waits for the descriptor and never fails. Does not know what the lines say, but keeps
-//! a line of JSON one.
+//! Lines for a file descriptor that may be slow, full or closed: a bounded queue and one thread that
+//! writes. Queuing a line never blocks and never fails. Lines stay valid JSON if they were. Does not know
+//! what they say.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,15 +9,15 @@ use std::time::Duration;
 use tracing_subscriber::fmt::format;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-/// Capacity of the queue in bytes; a line that does not fit is dropped and counted. While the thread writes,
-/// it holds up to as many bytes again.
+/// Capacity of the queue in bytes; a line that does not fit is dropped and counted. While the thread
+/// writes, it holds up to as many bytes again.
 const MAX_QUEUED_BYTES: usize = 1 << 20;
-/// A longer line is truncated.
+/// Maximum bytes of a line; a longer one is truncated.
 const MAX_LINE_BYTES: usize = 16 << 10;
-/// Time between retries if another process made the descriptor non-blocking.
+/// Interval between retries if another process made the descriptor non-blocking.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// What a line is.
+/// Format of a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LineFormat {
     /// Plain text.
@@ -68,8 +68,8 @@ impl LineQueue {
         }
     }
 
-    /// Queues one line, which is in the queue's format. Control characters in it, including line breaks, are
-    /// written as escapes, so that text of clients can neither forge a line nor control a terminal.
+    /// Queues one line, which must be in the queue's format. Escapes control characters, including line
+    /// breaks, so that clients' text can neither forge a line nor control a terminal.
     pub fn push(&self, line: &str) {
         let mut state = self.shared.lock();
         if state.text.len() + line.len().min(MAX_LINE_BYTES) > MAX_QUEUED_BYTES {
@@ -85,12 +85,12 @@ impl LineQueue {
         self.shared.changed.notify_all();
     }
 
-    /// The number of lines that were dropped because the queue was full or writing failed.
+    /// Number of lines dropped because the queue was full or writing failed.
     pub fn n_dropped(&self) -> u64 {
         self.shared.lock().n_dropped
     }
 
-    /// Waits until all queued lines are written or dropped, but no longer than `limit`.
+    /// Waits at most `limit` until all queued lines are written or dropped.
     pub fn flush(&self, limit: Duration) {
         let is_pending = |state: &mut State| state.is_writing || !state.text.is_empty();
         let _ = self.shared.changed.wait_timeout_while(self.shared.lock(), limit, is_pending);
@@ -126,7 +126,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Waits for text and takes all of it. Returns how many lines have been dropped so far.
+    /// Waits for text and takes all of it. Returns the number of lines dropped so far.
     fn take(&self, text: &mut String) -> u64 {
         let mut state = self.shared.lock();
         state.is_writing = false;
@@ -138,7 +138,7 @@ impl<W: Write> Writer<W> {
         state.n_dropped
     }
 
-    /// Reports how many lines are missing, once lines can be written again.
+    /// Reports the number of dropped lines once writing succeeds again.
     fn report(&mut self, n_dropped: u64) {
         if n_dropped > self.n_reported {
             let n_lost = n_dropped - self.n_reported;
@@ -169,8 +169,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Appends `line`, truncated if it is too long, with control characters and characters that break or reorder
-/// lines as escapes.
+/// Appends `line`, truncated if it is too long. Escapes control characters and characters that break or
+/// reorder lines.
 fn escape(text: &mut String, line: &str) {
     let kept = &line[..line.floor_char_boundary(MAX_LINE_BYTES)];
     for c in kept.chars() {
@@ -185,8 +185,8 @@ fn escape(text: &mut String, line: &str) {
     }
 }
 
-/// Appends a line of JSON with the same characters as JSON's escapes. They can only be inside of strings. A
-/// line that is too long is replaced, because what is left of a truncated one cannot be parsed.
+/// Appends a line of JSON and escapes the same characters, which occur only inside of strings, as JSON
+/// does. A line that is too long is replaced, because a truncated one does not parse.
 fn escape_json(text: &mut String, line: &str) {
     if line.len() > MAX_LINE_BYTES {
         text.push_str(&json_line("WARN", &format!("a log line of {} bytes was too long", line.len())));
@@ -194,7 +194,7 @@ fn escape_json(text: &mut String, line: &str) {
     }
     for c in line.chars() {
         if is_escaped(c) {
-            // All of them are in the basic plane: one UTF-16 unit.
+            // All these characters are in the basic multilingual plane: one UTF-16 unit.
             text.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
             text.push(c);
@@ -208,10 +208,10 @@ fn is_escaped(c: char) -> bool {
     reorders || (c.is_control() && c != '\t')
 }
 
-/// A line with the members that the log's events have.
+/// A JSON line with the members of the log's events.
 fn json_line(level: &str, message: &str) -> String {
     let mut timestamp = String::new();
-    // Writing to a text does not fail.
+    // Writing to a string does not fail.
     let _ = SystemTime.format_time(&mut format::Writer::new(&mut timestamp));
     serde_json::json!({ "timestamp": timestamp, "level": level, "message": message }).to_string()
 }

@@ -18,14 +18,14 @@ use crate::usage_error::UsageError;
 
 /// The environment variable with the filter, in the syntax of tracing's `EnvFilter`.
 const VARIABLE: &str = "THRONG_LOG";
-/// How long the process waits at its end for the last lines to be written.
+/// How long the process waits at exit until the last lines are written.
 const EXIT_LIMIT: Duration = Duration::from_secs(1);
-/// How long a panicking thread waits for its message to be written, in case the process is about to abort.
+/// How long a panicking thread waits until its message is written, in case the process is about to abort.
 const PANIC_LIMIT: Duration = Duration::from_millis(100);
 
 static QUEUE: OnceLock<LineQueue> = OnceLock::new();
 
-/// Starts the log in that format with the filter `THRONG_LOG`, else `default`, and logs panics. Called once.
+/// Starts the log with the filter `THRONG_LOG`, else `default`, and logs panics. Called once.
 ///
 /// # Errors
 /// When `THRONG_LOG` is not a valid filter, or no thread can be started.
@@ -51,12 +51,13 @@ pub fn start(default: &str, format: LineFormat) -> Result<()> {
     Ok(())
 }
 
-/// How many lines could not be written.
+/// Number of log lines that could not be written.
 pub fn n_dropped() -> u64 {
     QUEUE.get().map_or(0, LineQueue::n_dropped)
 }
 
-/// Logs why the process ends, one line for each line of `text`, and waits a moment for the log to be written.
+/// Logs the reason for exiting, one line for each line of `text`, and waits briefly until the log is
+/// written.
 pub fn last_words(text: &str) {
     match QUEUE.get() {
         Some(queue) => {
@@ -68,7 +69,7 @@ pub fn last_words(text: &str) {
     finish();
 }
 
-/// Waits a moment for the log to be written.
+/// Waits briefly until the log is written.
 pub fn finish() {
     if let Some(queue) = QUEUE.get() {
         queue.flush(EXIT_LIMIT);

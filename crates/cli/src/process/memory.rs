@@ -1,9 +1,8 @@
-//! How much memory this process may still allocate, and its peak so far. Does not know what the memory is
-//! for.
+//! Available memory of this process, and its peak so far. Does not know what the memory is for.
 
 use std::fs;
 
-/// Bytes that can be allocated without swapping: the kernel's `MemAvailable`, and no more than the control
+/// Bytes that can be allocated without swapping: the kernel's `MemAvailable`, at most what the control
 /// group allows. `None` if neither can be read.
 pub fn available_bytes() -> Option<u64> {
     let machine =
@@ -23,7 +22,7 @@ fn meminfo_field(text: &str, name: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// What is left under the limit of a version 2 control group (containers).
+/// Bytes left below the limit of a version 2 control group (containers).
 fn group_bytes() -> Option<u64> {
     let read = |name: &str| fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok();
     let limit: u64 = read("memory.max")?.trim().parse().ok()?;

@@ -1,5 +1,5 @@
-//! The process and its machine: memory, caches, descriptors, signals, systemd, and what is written to its
-//! standard streams. Does not know models.
+//! The process and its machine: memory, caches, descriptors, signals, systemd and standard streams. Does
+//! not know models.
 
 pub mod caches;
 pub mod core_dumps;

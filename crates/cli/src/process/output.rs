@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use crate::process::wrapping::{terminal_width, wrapped};
 
-/// A result could not be written.
+/// Error of writing a result.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to standard output: {0}")]
 pub struct OutputError(#[from] io::Error);
@@ -49,7 +49,7 @@ pub fn prompt(question: &str) {
     let _ = io::stderr().write_all(question.as_bytes());
 }
 
-/// Prints a piece of what is not the result, such as a model's reasoning, to standard error if that is a
+/// Prints text that is not part of the result, such as a model's reasoning, to standard error if that is a
 /// terminal.
 pub fn aside(piece: &str) {
     let mut err = io::stderr().lock();
@@ -64,18 +64,18 @@ pub fn is_plain() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
-/// A text that terminals show faintly.
+/// Formats a text in the terminal's faint style.
 pub fn faint(text: &str) -> String {
     format!("\u{1b}[2m{text}\u{1b}[0m")
 }
 
-/// Standard output without the lock of [`std::io::stdout`], so that a thread that blocks on writing does not
+/// Standard output without the lock of [`std::io::stdout`], so that a thread blocked on writing does not
 /// block others.
 pub fn unlocked_stdout() -> Box<dyn Write + Send> {
     unlocked(io::stdout())
 }
 
-/// Standard error likewise.
+/// Standard error without a lock, for the same reason.
 pub fn unlocked_stderr() -> Box<dyn Write + Send> {
     unlocked(io::stderr())
 }

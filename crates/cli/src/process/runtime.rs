@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// Threads that serve connections.
+/// Number of threads that serve connections.
 const N_TALKING: usize = 2;
-/// Threads for blocking work, at least as many as processors: the allocator keeps some megabytes for each.
+/// Minimum number of threads for blocking work; at least one per core. The allocator keeps a few megabytes
+/// for each.
 const N_WORKING: usize = 8;
-/// Such a thread ends after this time without work.
+/// Time until an idle thread for blocking work exits.
 const WORKING_KEEP_ALIVE: Duration = Duration::from_secs(1);
 
-/// Two threads serve all connections: a token takes them microseconds, and they get the processor soon.
-/// Longer work runs on other threads, at a lower priority than the compute threads.
+/// Starts the runtime. Two threads serve all connections: a token takes them microseconds, and their
+/// priority is high. Longer work runs on other threads, at a lower priority than the compute threads.
 ///
 /// # Errors
 /// When a thread cannot be started.

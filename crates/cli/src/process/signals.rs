@@ -1,6 +1,6 @@
 //! Signals to a server: the first SIGTERM or SIGINT starts a graceful shutdown, the second ends the process
-//! at once; SIGUSR2 asks for a new process in the place of this one; SIGHUP is ignored. A thread of its own
-//! receives them, so that they work whatever the other threads do. Does not know what a shutdown does.
+//! at once; SIGUSR2 starts a successor process; SIGHUP is ignored. A dedicated thread receives them, so
+//! that a blocked runtime does not delay them. Does not know what a shutdown does.
 
 use std::fmt;
 use std::io;
@@ -39,8 +39,8 @@ impl fmt::Display for Ending {
     }
 }
 
-/// Receives signals. The first one that ends the server completes [`Signals::told_to_end`]; the second ends
-/// the process.
+/// Receiver of signals. The first signal to end completes [`Signals::told_to_end`]; the second one ends the
+/// process.
 #[derive(Debug, Clone)]
 pub struct Signals {
     told: watch::Receiver<Option<Ending>>,
@@ -48,7 +48,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Receives signals from now on.
+    /// Starts receiving signals.
     ///
     /// # Errors
     /// When signals cannot be received, or no thread can be started.
@@ -71,7 +71,7 @@ impl Signals {
         Ok(Self { told, hand_over })
     }
 
-    /// Completes when a new process is asked for, once for each time.
+    /// Completes on each SIGUSR2, which asks for a successor process.
     pub async fn told_to_hand_over(&self) {
         self.hand_over.notified().await;
     }
@@ -88,8 +88,8 @@ impl Signals {
     }
 }
 
-/// A file that grows past the process's limit (`ulimit -f`, `LimitFSIZE=`) is an error of the write, and not
-/// the end of the process, which SIGXFSZ is by default. To be called inside of a runtime.
+/// Turns a file that exceeds the process's size limit (`ulimit -f`, `LimitFSIZE=`) into an error of the
+/// write; SIGXFSZ would end the process by default. Must be called inside of a runtime.
 pub fn outlive_file_size_limit() {
     #[cfg(unix)]
     {

@@ -1,5 +1,5 @@
-//! systemd's side of a service: reports of its state, the watchdog, and a listening socket that systemd
-//! opened. Does nothing where there is no systemd. Does not know what the service does.
+//! systemd's service protocol: status reports, the watchdog, and listening sockets that systemd opened.
+//! Does nothing without systemd. Does not know what the service does.
 
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use listenfd::ListenFd;
 
 /// Most bytes of a status line.
 const MAX_STATUS_BYTES: usize = 256;
-/// Most listening sockets that are passed: for clients, for the operator, for Ollama's clients.
+/// Maximum number of passed sockets: for clients, for the operator, for Ollama's clients.
 const MAX_SOCKETS: usize = 3;
 
 /// Tells systemd that the service answers requests.
@@ -17,23 +17,23 @@ pub fn ready(status: &str) {
     notify(&format!("READY=1\nSTATUS={}", line(status)));
 }
 
-/// Tells systemd that the service is ending.
+/// Tells systemd that the service is shutting down.
 pub fn stopping(status: &str) {
     notify(&format!("STOPPING=1\nSTATUS={}", line(status)));
 }
 
-/// Tells systemd what the service is doing, and that this may take `time` from now on.
+/// Tells systemd the service's status, and that start-up may take `time` from now on.
 pub fn busy(status: &str, time: Duration) {
     notify(&format!("STATUS={}\nEXTEND_TIMEOUT_USEC={}", line(status), time.as_micros()));
 }
 
-/// Tells systemd that this process of the service is followed by another one.
+/// Tells systemd that another process is now the main process of the service.
 pub fn followed_by(pid: u32) {
     notify(&format!("MAINPID={pid}"));
 }
 
-/// Sends systemd's watchdog a sign of life at half of its interval for as long as `is_live` says so. Never
-/// returns where there is a watchdog; returns at once where there is none.
+/// Notifies systemd's watchdog at half of its interval as long as `is_live` returns true. Never returns if
+/// there is a watchdog; returns at once if there is none.
 pub async fn feed_watchdog(is_live: impl Fn() -> bool) {
     let Some(interval) = watchdog_interval() else { return };
     let mut ticks = tokio::time::interval((interval / 2).max(Duration::from_millis(1)));
@@ -65,7 +65,7 @@ fn watchdog_interval() -> Option<Duration> {
     None
 }
 
-/// One line of at most [`MAX_STATUS_BYTES`].
+/// The first line of `status`, at most [`MAX_STATUS_BYTES`] long.
 fn line(status: &str) -> &str {
     let first = status.lines().next().unwrap_or_default();
     &first[..first.floor_char_boundary(MAX_STATUS_BYTES)]
@@ -74,21 +74,21 @@ fn line(status: &str) -> &str {
 /// A listening socket that systemd opened.
 #[derive(Debug)]
 pub enum PassedListener {
-    /// A socket of a network.
+    /// A TCP socket.
     Tcp(std::net::TcpListener),
-    /// A socket in this machine's file system.
+    /// A Unix domain socket.
     #[cfg(unix)]
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// The sockets of this process. They are read once, since reading them removes them from the environment.
+/// Passed sockets. Read once, since reading removes them from the environment.
 static PASSED: LazyLock<Mutex<ListenFd>> = LazyLock::new(|| Mutex::new(ListenFd::from_env()));
 
-/// A listening socket that was opened for this process (`LISTEN_FDS`), if there is one: the first is for
-/// clients, the next ones for the operator and for Ollama's clients, where those have one.
+/// A listening socket passed to this process (`LISTEN_FDS`), if there is one: the first is for clients, the
+/// next ones for the operator and for Ollama's clients, if those are configured.
 ///
 /// # Errors
-/// When it does not listen for streams, or there are more.
+/// When it is not a stream socket, or there are too many.
 pub fn passed_listener(number: usize) -> Result<Option<PassedListener>> {
     let mut passed = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
     if passed.len() > MAX_SOCKETS {

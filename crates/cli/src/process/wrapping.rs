@@ -1,25 +1,25 @@
-//! Text for a terminal, broken between words: whole messages, and answers that come piece by piece. Does not
+//! Wraps text for a terminal between words: whole messages, and answers that arrive in pieces. Does not
 //! know where the text comes from.
 
 /// Columns between tab stops.
 const TAB: usize = 8;
-/// Narrower terminals get the text as it is.
+/// Minimum width in columns; text for narrower terminals is not wrapped.
 const MIN_WIDTH: usize = 20;
 
-/// Breaks lines between words. A word is held back until it is known to fit.
+/// Wraps lines between words. Holds a word back until it is known to fit.
 #[derive(Debug, Default)]
 pub struct Wrapper {
-    /// Columns of the terminal; none: nothing is broken.
+    /// Width of the terminal in columns; `None`: no wrapping.
     width: Option<usize>,
-    /// Columns in use, without the word that is held back.
+    /// Used columns, without the word that is held back.
     column: usize,
-    /// Spaces that are printed before the word, unless a line break takes their place.
+    /// Spaces before the word; a line break replaces them.
     spaces: String,
     word: String,
 }
 
 impl Wrapper {
-    /// Creates a wrapper for a terminal of this width, or one that wraps nothing.
+    /// Creates a wrapper for a terminal of this width; for `None` one that wraps nothing.
     pub fn new(width: Option<usize>) -> Self {
         Self { width: width.filter(|width| *width >= MIN_WIDTH), ..Self::default() }
     }
@@ -42,7 +42,7 @@ impl Wrapper {
                     self.end_word(&mut out);
                     self.spaces.push(c);
                 }
-                // Scripts without spaces are broken anywhere.
+                // Scripts without spaces may be broken anywhere.
                 c if is_wide(c) => {
                     self.end_word(&mut out);
                     self.word.push(c);
@@ -50,7 +50,7 @@ impl Wrapper {
                 }
                 c => {
                     self.word.push(c);
-                    // What is longer than a line cannot be kept in one piece.
+                    // A word longer than a line must be broken.
                     if self.width.is_some_and(|width| columns(&self.word) >= width) {
                         self.end_word(&mut out);
                     }
@@ -60,7 +60,7 @@ impl Wrapper {
         out
     }
 
-    /// Returns the text that is still held back.
+    /// Returns the held-back text.
     pub fn finish(&mut self) -> String {
         let mut out = String::new();
         self.end_word(&mut out);
@@ -69,7 +69,7 @@ impl Wrapper {
         out
     }
 
-    /// Prints the word, on a new line if it does not fit behind the spaces before it.
+    /// Emits the word, on a new line if it does not fit after the spaces before it.
     fn end_word(&mut self, out: &mut String) {
         if self.word.is_empty() {
             return;
@@ -89,14 +89,14 @@ impl Wrapper {
     }
 }
 
-/// A whole message.
+/// Wraps a whole message.
 pub fn wrapped(text: &str, width: Option<usize>) -> String {
     let mut wrapper = Wrapper::new(width);
     let shown = wrapper.push(text);
     shown + &wrapper.finish()
 }
 
-/// Columns that a text takes, without the sequences that choose colours.
+/// Columns of a text, without escape sequences for colours.
 fn columns(text: &str) -> usize {
     let (mut n, mut in_sequence) = (0, false);
     for c in text.chars() {
@@ -118,14 +118,14 @@ fn is_wide(c: char) -> bool {
         | 0xFF00..=0xFF60 | 0xFFE0..=0xFFE6 | 0x1F300..=0x1FAFF | 0x20000..=0x3FFFD)
 }
 
-/// Columns of a stream that is a terminal.
+/// Columns of a stream's terminal; `None` if it is not a terminal.
 #[cfg(unix)]
 pub fn terminal_width(stream: &(impl std::os::fd::AsFd + std::io::IsTerminal)) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(stream).ok().filter(|_| stream.is_terminal())?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// Elsewhere the terminal breaks lines.
+/// Returns `None`: on other systems the terminal wraps lines.
 #[cfg(not(unix))]
 pub fn terminal_width(_: &impl std::io::IsTerminal) -> Option<usize> {
     None

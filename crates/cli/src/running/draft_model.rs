@@ -1,5 +1,5 @@
-//! The draft model of a model, or its EAGLE-3 head: found and loaded beside it; a draft model's vocabulary
-//! must be the same. Does not know how drafts are verified.
+//! The draft model of a model, or its EAGLE-3 head: found and loaded beside it. A draft model must have the
+//! same vocabulary. Does not know how drafts are verified.
 
 use std::sync::Arc;
 
@@ -20,15 +20,16 @@ use crate::vocabulary;
 use super::sizes::kv_block_bytes;
 use super::{kv_dtype, open, prepare};
 
-/// Vocabularies of one tokenizer may differ by so many unused tokens at their ends (as in llama.cpp).
+/// Maximum difference in size between vocabularies of one tokenizer, due to unused tokens at the end (as in
+/// llama.cpp).
 const MOST_UNSHARED_TOKENS: usize = 128;
 
-/// A draft model or a head that fits the model.
+/// A draft model or EAGLE-3 head that fits the model.
 #[derive(Clone)]
 pub struct DraftModel {
     drafter: Drafter,
     kv_dtype: KvDtype,
-    /// Bytes of one KV block of it.
+    /// Bytes of one of its KV blocks.
     pub block_bytes: u64,
 }
 
@@ -38,12 +39,12 @@ enum Drafter {
     Head(Arc<EagleHead>),
 }
 
-/// What may stand in the place of the draft model's executor, which is given if there is one.
+/// Replaces or wraps the draft model's executor, which is passed if there is one.
 pub type WrapDraft = dyn Fn(Option<Box<dyn Executor>>) -> Option<Box<dyn Executor>> + Send;
 
 impl DraftModel {
-    /// Finds and loads the draft model `name` of `model`, or the head where its files are one, as they must
-    /// be if `asks_head`.
+    /// Finds and loads the draft model `name` of `model`, or the EAGLE-3 head if its files are one. With
+    /// `asks_head` they must be.
     ///
     /// # Errors
     /// When it cannot be loaded or has another vocabulary.
@@ -85,7 +86,7 @@ impl DraftModel {
         load().with_context(|| format!("the draft model {name}"))
     }
 
-    /// The head that these files are, if they are one.
+    /// The EAGLE-3 head in these files; `None` if they are another kind of model.
     fn head(own: &ModelSection, model: &LoadedModel) -> Result<Option<Self>> {
         let place =
             HubPlace { model: own.model.as_deref(), revision: None, folder: own.download_dir.as_deref() };
@@ -102,7 +103,7 @@ impl DraftModel {
     }
 }
 
-/// An executor of `model` with a draft model, if there is one, that `wrap` may replace.
+/// An executor of `model` with its draft model, if any; `wrap` may replace the draft model's executor.
 ///
 /// # Errors
 /// When memory does not suffice.
@@ -134,7 +135,7 @@ pub fn executor(
     })
 }
 
-/// Refuses a draft model whose tokens are not those of the model.
+/// Refuses a draft model whose tokens differ from those of the model.
 fn check_vocabulary(
     (model, tokenizer): (&LoadedModel, Option<&Tokenizer>),
     (draft_model, draft_tokenizer): (&LoadedModel, Option<&Tokenizer>),

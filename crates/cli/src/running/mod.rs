@@ -39,36 +39,36 @@ use sizes::sizes;
 
 /// A running model.
 pub struct RunningModel {
-    /// Its weights, configuration and other metadata.
+    /// Weights, configuration and other metadata.
     pub model: Arc<LoadedModel>,
-    /// The names it is served under; the first is its id.
+    /// Names of the model in requests; the first is its id.
     pub names: Vec<String>,
-    /// Its tokenizer, if it has one.
+    /// Tokenizer, if the model has one.
     pub tokenizer: Option<Arc<Tokenizer>>,
-    /// Its chat template, if it has one.
+    /// Chat template, if the model has one.
     pub chat_template: Option<Arc<ChatTemplate>>,
     /// The engine.
     pub engine: EngineHandle,
-    /// A notice for users.
+    /// Notice for users.
     pub notice: Option<&'static str>,
-    /// The data type of the KV cache.
+    /// Data type of the KV cache.
     pub kv_dtype: KvDtype,
     /// Bytes of all KV blocks.
     pub kv_bytes: u64,
-    /// What computes it.
+    /// Kind of backend.
     pub backend: BackendKind,
     /// Settings of the engine, for a recording.
     pub recorded_engine: RecordedEngine,
-    /// How long it took to be ready.
+    /// Start-up times.
     pub start_up: StartUp,
 }
 
-/// How long a model took to be ready.
+/// Start-up times of a model.
 #[derive(Debug, Clone, Copy)]
 pub struct StartUp {
-    /// Time to find it and prepare its weights.
+    /// Time to find the model and prepare its weights.
     pub load: Duration,
-    /// Time until it could accept requests.
+    /// Time until the model could accept requests.
     pub ready: Duration,
 }
 
@@ -103,7 +103,7 @@ pub fn open(section: &ModelSection) -> Result<(ModelSource, LoadedModel)> {
     Ok((source, model))
 }
 
-/// Refuses a model of which `--strict-config` wants all keys to be read.
+/// Refuses a model with unread configuration keys if `--strict-config` is set.
 fn strict(model: &LoadedModel) -> Result<()> {
     if !model.has_named_family() {
         bail!("--strict-config: the model_type of {} is that of no known family", model.path.display());
@@ -136,7 +136,7 @@ pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningMo
     start_reporting(section, engine, &mut |_| {})
 }
 
-/// The same, and says how far loading is.
+/// Starts a model like [`start`], and reports the progress of loading.
 ///
 /// # Errors
 /// Errors of [`start`].
@@ -148,7 +148,7 @@ pub fn start_reporting(
     start_with(section, engine, Box::new(|draft_model| draft_model), report)
 }
 
-/// The same with something in the place of the draft model's executor.
+/// Starts a model like [`start_reporting`], with the draft model's executor replaced by `wrap`.
 ///
 /// # Errors
 /// Errors of [`start`].
@@ -159,10 +159,10 @@ pub fn start_with(
     report: &mut dyn FnMut(LoadProgress),
 ) -> Result<RunningModel> {
     let started = Instant::now();
-    // Read before the model is loaded, so that an error is reported at once.
+    // An early read, so that an error is reported before the model is loaded.
     let chosen_template = chosen_chat_template(section)?;
     let (source, model) = open(section)?;
-    // On one thread, a large vocabulary takes about as long as the weights of a small model on all threads.
+    // On one thread, a large vocabulary takes about as long as a small model's weights take on all threads.
     let (loaded, tokenizer) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("throng-vocabulary".into());
         let tokenizer =
@@ -213,7 +213,7 @@ pub fn start_with(
 }
 
 impl RunningModel {
-    /// Begins a recording of what the engine does, where one is asked for.
+    /// Starts a recording of the engine at `path`, if that is given.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -224,7 +224,7 @@ impl RunningModel {
         Ok(())
     }
 
-    /// Tokens that end an answer: those named in the model's files and those known by their spelling in its
+    /// Tokens that end an answer: those in the model's files, and those with a known spelling in its
     /// vocabulary.
     pub fn eos_token_ids(&self) -> Vec<u32> {
         let spelled = self.tokenizer.iter().flat_map(|t| t.end_of_generation_token_ids());
@@ -295,7 +295,7 @@ fn tokenizer(section: &ModelSection, model: &LoadedModel) -> Result<Option<Token
     }
 }
 
-/// The chat template that the operator chose.
+/// The chat template that the operator configured.
 ///
 /// # Errors
 /// When its file cannot be read or is no template.
@@ -318,7 +318,7 @@ fn own_chat_template(model: &LoadedModel) -> Result<Option<ChatTemplate>> {
     Ok(if named.is_empty() { None } else { Some(ChatTemplate::from_named(named)?) })
 }
 
-/// The backend.
+/// The configured backend.
 fn backend(section: &ModelSection) -> BackendKind {
     match section.isa {
         _ if section.reference => BackendKind::Reference,
@@ -327,7 +327,7 @@ fn backend(section: &ModelSection) -> BackendKind {
     }
 }
 
-/// The instruction set of the kernels under these settings; none with `--reference`.
+/// The instruction set of the kernels under these settings; `None` with `--reference`.
 pub fn isa(section: &ModelSection) -> Option<Isa> {
     if section.reference { None } else { Some(section.isa.unwrap_or_else(Isa::best)) }
 }
@@ -367,8 +367,8 @@ fn engine_config(section: &EngineSection, scheduler: SchedulerConfig) -> EngineC
     }
 }
 
-/// Starts an engine whose threads get the processor soon after they were woken: they hand tokens on within
-/// microseconds, while others compute.
+/// Starts an engine whose threads get the CPU soon after they are woken: they pass tokens on within
+/// microseconds, while other threads compute.
 ///
 /// # Errors
 /// Errors of [`Engine::start`].
@@ -376,7 +376,8 @@ pub fn start_engine(
     config: EngineConfig,
     mut make_executor: impl FnMut() -> Result<Box<dyn Executor>, ExecutorError> + Send + 'static,
 ) -> Result<EngineHandle, EngineError> {
-    // On a thread of its own, from which the engine's inherit this. Set last, as the executor's first computations undo it.
+    // The engine's threads inherit the setting from this thread. It is set last, as the executor's first
+    // computations undo it.
     let make_executor = move || {
         let made = make_executor();
         throng_os::priority::set_latency_slice();

@@ -1,4 +1,4 @@
-//! How large a model's runner and its steps are. Does not know how memory is measured.
+//! Sizes of a model's runner and its steps. Does not know how memory is measured.
 
 use anyhow::{Context, Result, bail};
 use throng_core::scheduling::batch::BLOCK_TOKENS;
@@ -27,16 +27,15 @@ pub(super) fn kv_block_bytes(model: &LoadedModel, dtype: KvDtype) -> Result<u64>
     Ok(bytes as u64)
 }
 
-/// Most tokens of a step of a model that takes prompts whole, unless the operator says otherwise: longer
-/// texts are refused.
+/// Default maximum of tokens in a step of a model that computes prompts whole; longer texts are refused.
 const MOST_WHOLE_TOKENS: u32 = 8192;
-/// Texts of a step of a pooling model, and texts that wait for one.
+/// Defaults for a pooling model: sequences in a step, and requests in the queue.
 const POOLED_SEQUENCES: u32 = 256;
 const POOLED_QUEUE: u32 = 16_384;
 
 impl EngineSection {
-    /// How steps of this model are planned. Texts for vectors are short and many, and most models take them
-    /// whole.
+    /// The scheduler's configuration for this model. A pooling model has many short texts, which most such
+    /// models compute whole.
     pub(super) fn scheduler_of(&self, model: &LoadedModel) -> SchedulerConfig {
         let scheduler = self.scheduler();
         if model.pooler.is_none() {
@@ -54,7 +53,7 @@ impl EngineSection {
     }
 }
 
-/// How large a runner is.
+/// Size of a runner.
 pub(super) struct Sizes {
     pub(super) limits: RunnerLimits,
     pub(super) kv_bytes: u64,
@@ -67,7 +66,7 @@ pub(super) fn sizes(
     available_bytes: Option<u64>,
 ) -> Result<Sizes> {
     let kv_dtype = kv_dtype(section, model);
-    // A block holds the same tokens for both models.
+    // A block has as many tokens in the draft model as in the model.
     let block_bytes = kv_block_bytes(model, kv_dtype)? + draft_block_bytes;
     let budget = KvBudget {
         asked_bytes: section.kv_cache_memory_bytes,
@@ -79,7 +78,7 @@ pub(super) fn sizes(
         max_rows: scheduler.max_batch_sequences,
     };
     let n_blocks = match &model.pooler {
-        // Nothing is kept of a text after its step.
+        // Keys and values of a text are needed only until its step has ended.
         Some(pooler) if pooler.takes_whole_prompts(&model.config) => {
             let of_step = scheduler.max_batch_tokens.div_ceil(BLOCK_TOKENS as u32);
             budget.n_blocks()?.min(of_step + scheduler.max_batch_sequences)
@@ -101,7 +100,7 @@ pub(super) fn sizes(
     Ok(Sizes { limits, kv_bytes: block_bytes * u64::from(n_blocks) })
 }
 
-/// Bound before it is known how many tokens the KV cache holds.
+/// Upper bound on tokens of a sequence, before the size of the KV cache is known.
 fn max_sequence_tokens(section: &ModelSection, model: &LoadedModel) -> Result<u32> {
     let own = u32::try_from(model.config.max_sequence_tokens).unwrap_or(u32::MAX);
     match section.max_model_len_tokens {

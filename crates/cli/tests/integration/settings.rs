@@ -98,6 +98,12 @@ fn an_old_key_works_and_warns_with_the_new_one() {
     let given =
         settings("[gateway.server]\nidle_timeout_s = 9\n[expert.gateway.api]\nmax_choices = 2\n", &[]);
     assert_eq!((given.gateway.server.idle_timeout_s, given.gateway.api.max_choices), (9, 2));
+    let file = "[gateway.api]\nresponse_retention_s = 90\n";
+    let (output, told) = check(file);
+    assert!(output.status.success(), "{told}");
+    let words = "line 2: gateway.api.response_retention_s is now gateway.state.retention_days";
+    assert!(told.contains(words), "{told}");
+    assert_eq!(settings(file, &[]).gateway.api.response_retention_s, Some(90));
 }
 
 #[test]

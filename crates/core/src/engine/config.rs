@@ -1,4 +1,4 @@
-//! What an operator may choose about the engine. Does not know files and flags.
+//! Settings of the engine. Does not know files and flags.
 
 use crate::scheduling::scheduler::SchedulerConfig;
 
@@ -7,33 +7,37 @@ use crate::scheduling::scheduler::SchedulerConfig;
 pub struct EngineConfig {
     /// Settings of planning, and bounds on waiting requests.
     pub scheduler: SchedulerConfig,
-    /// A step that takes longer is given up: its requests fail, and the engine goes on with a new executor.
+    /// Time limit of a step in ms: beyond it the step's requests fail, and the engine continues with a new
+    /// executor.
     pub step_timeout_ms: u64,
-    /// A request that has waited this long for its first step fails; 0: it waits as long as it takes.
+    /// Longest wait of a request for its first step in ms, beyond which it fails; 0 for no limit.
     pub queue_timeout_ms: u64,
-    /// A request whose masks do not come for this long, because its constraint is too complex, fails.
+    /// Longest wait of a request for its masks in ms, beyond which it fails because its constraint is too
+    /// complex.
     pub mask_timeout_ms: u64,
-    /// Most threads that evaluate masks, for quick and for slow ones each; 0: a number for this machine.
+    /// Maximum number of threads that evaluate masks, for quick and for slow ones each; 0 for a number that
+    /// depends on the machine.
     pub max_mask_threads: u32,
-    /// Called by each thread that evaluates masks when it starts, once for quick and twice for slow masks:
-    /// lowers its priority.
+    /// Function that lowers the priority of the calling thread. Each thread that evaluates masks calls it
+    /// at its start, once for quick and twice for slow masks.
     pub lower_priority: Option<fn()>,
-    /// Most threads of steps that were given up and still hang. With one more the engine is unhealthy.
+    /// Maximum number of threads with given-up steps that still hang. With one more the engine is
+    /// unhealthy.
     pub max_abandoned_threads: u32,
-    /// With this many events waiting for the reader of one stream (at least eight for each of its
-    /// continuations) the request is paused; it goes on once the reader has taken half of them. An event
-    /// counts once more for every 8 log-probabilities it carries. At least 2.
+    /// Number of events waiting for the reader of one stream at which the request is paused (at least eight
+    /// for each of its continuations); it continues once the reader has taken half of them. An event counts
+    /// once more for every 8 log-probabilities it carries. At least 2.
     pub max_buffered_events: u32,
-    /// Most requests that are paused at a time. With one more, the one that was paused first among those of
-    /// the tenant with the most of them fails.
+    /// Maximum number of paused requests. With one more, the request that was paused first of the tenant
+    /// with the most paused ones fails.
     pub max_paused_requests: u32,
-    /// A request that was paused this long without a break fails.
+    /// Longest time in ms that a request may be paused without a break, beyond which it fails.
     pub pause_timeout_ms: u64,
-    /// Number of latest steps that the step log keeps.
+    /// Maximum number of latest steps in the step log.
     pub max_logged_steps: u32,
-    /// Number of latest inputs that the input log keeps. At least 1.
+    /// Maximum number of latest inputs in the input log, at least 1.
     pub max_logged_inputs: u32,
-    /// Bytes of prompts and outputs that the input log keeps; the latest input is kept whatever its size.
+    /// Maximum bytes of prompts and outputs in the input log; the latest input is kept whatever its size.
     pub max_logged_input_bytes: u64,
 }
 

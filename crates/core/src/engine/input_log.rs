@@ -1,5 +1,5 @@
-//! The latest inputs with their times, as the core was given them: a log that has forgotten none can be run
-//! again and gives the same effects. Bounded in number and bytes. Does not know what an input does.
+//! The latest inputs of the core with their times: a log without dropped inputs can be replayed and gives
+//! the same effects. Bounded in number and bytes. Does not interpret inputs.
 
 use std::collections::VecDeque;
 
@@ -9,14 +9,14 @@ use crate::time::Timestamp;
 
 use crate::engine::engine_core::{Input, StepDone};
 
-/// The buffers of an output with more entries are not used again: the log would come to hold such buffers
-/// only.
+/// Maximum number of entries of an output whose buffers are reused; otherwise the log would come to hold
+/// only large buffers.
 const MAX_REUSED_ENTRIES: usize = 1024;
 
-/// An input and when it was taken in.
+/// An input and its time.
 #[derive(Debug)]
 pub struct LoggedInput {
-    /// The time that the core was told.
+    /// Time that was passed to the core.
     pub now: Timestamp,
     /// The input.
     pub input: Input,
@@ -31,20 +31,20 @@ pub struct InputLog {
     max_bytes: usize,
     n_bytes: usize,
     n_forgotten: u64,
-    /// Empty outputs whose buffers can be used again.
+    /// Empty outputs whose buffers can be reused.
     spare_outputs: Vec<StepOutput>,
 }
 
 impl InputLog {
-    /// An empty log of at most `max_inputs` inputs with `max_bytes` bytes of prompts and outputs. It always
-    /// keeps the latest.
+    /// Creates an empty log of at most `max_inputs` inputs with `max_bytes` bytes of prompts and outputs.
+    /// It always keeps the latest.
     pub fn new(max_inputs: usize, max_bytes: usize) -> Self {
         let max_inputs = max_inputs.max(1);
         let inputs = VecDeque::with_capacity(max_inputs.min(1 << 16));
         Self { inputs, max_inputs, max_bytes, n_bytes: 0, n_forgotten: 0, spare_outputs: Vec::new() }
     }
 
-    /// Adds the newest input, forgets the oldest ones past the bounds, and gives the newest back to be read.
+    /// Adds an input, drops the oldest ones beyond the bounds, and returns the added one.
     pub fn push(&mut self, now: Timestamp, input: Input) -> &Input {
         let n_bytes = bytes_of(&input);
         while !self.inputs.is_empty()
@@ -62,18 +62,17 @@ impl InputLog {
         self.inputs.iter()
     }
 
-    /// Inputs that came before the oldest that is kept. With none, the log is whole from the engine's start
-    /// on.
+    /// Number of inputs that were dropped. If it is 0, the log is complete from the engine's start.
     pub fn n_forgotten(&self) -> u64 {
         self.n_forgotten
     }
 
-    /// Bytes of prompts and outputs that it holds.
+    /// Bytes of prompts and outputs in the log.
     pub fn n_bytes(&self) -> usize {
         self.n_bytes
     }
 
-    /// Takes out what it holds; the bounds stay.
+    /// Takes the content; the bounds stay.
     pub fn take(&mut self) -> Self {
         let empty = Self::new(self.max_inputs, self.max_bytes);
         let taken = std::mem::replace(self, empty);
@@ -81,8 +80,8 @@ impl InputLog {
         taken
     }
 
-    /// An empty output for the next step, with the buffers of a forgotten one where there is one: the steady
-    /// state allocates nothing.
+    /// Returns an empty output for the next step, with the buffers of a dropped one if there is one, so
+    /// that the steady state allocates nothing.
     pub fn spare_output(&mut self) -> StepOutput {
         self.spare_outputs.pop().unwrap_or_default()
     }
@@ -101,7 +100,7 @@ impl InputLog {
     }
 }
 
-/// Bytes behind the input's pointers; what it is itself is bounded by the number of inputs.
+/// Bytes behind the input's pointers; the inputs themselves are bounded by their number.
 fn bytes_of(input: &Input) -> usize {
     match input {
         Input::Submit { request, .. } => bytes_of_request(request),
@@ -134,7 +133,7 @@ fn bytes_of_request(request: &Request) -> usize {
         + n_salt
 }
 
-/// Sequences, tokens, log-probabilities, drafts and passes of an output.
+/// Number of sequences, tokens, log-probabilities, drafts and passes of an output.
 fn n_entries(output: &StepOutput) -> usize {
     let of_sequence = |sequence_idx| {
         let tokens = output.prompt(sequence_idx).chain(output.sampled(sequence_idx));

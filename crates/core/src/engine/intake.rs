@@ -1,5 +1,5 @@
-//! What may enter the engine: the state it is in, what its executor can hold, and the one bound on what
-//! waits. Plain data, so that a simulation decides as the handle does. Does not know threads and channels.
+//! Admission to the engine: by its state, the capacity of its executor, and the bound on waiting requests.
+//! Plain data, so that a simulation decides as the handle does. Does not know threads and channels.
 
 use crate::request::Request;
 use crate::scheduling::admission::{Admission, QueueBound};
@@ -8,21 +8,21 @@ use crate::scheduling::scheduler::SchedulerConfig;
 
 use crate::engine::error::SubmitError;
 
-/// Whether the engine takes and runs requests. There is no way back to an earlier state.
+/// State of the engine. An engine never returns to an earlier state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EngineState {
-    /// Takes requests and runs them.
+    /// Takes and runs requests.
     Running,
-    /// Finishes its requests and takes none.
+    /// Finishes its requests and takes no new ones.
     Draining,
-    /// Has no executor and could not get another; takes no requests.
+    /// Has no executor and could not make another; takes no requests.
     Unhealthy,
     /// Has stopped.
     Stopped,
 }
 
 /// Decides which requests enter. A request counts from [`Intake::enter`] until [`Intake::leave_queue`], so
-/// that the bound holds for requests that are on their way to the engine as well as for those in its queue.
+/// that the bound includes requests that are on their way to the engine.
 #[derive(Debug)]
 pub struct Intake {
     admission: Admission,
@@ -31,7 +31,7 @@ pub struct Intake {
 }
 
 impl Intake {
-    /// The intake of an engine with an executor of this capacity, bounded as `config` says.
+    /// Creates the intake of an engine with an executor of this capacity, with the bounds of `config`.
     pub fn new(config: &SchedulerConfig, capacity: ExecutorCapacity) -> Self {
         let max_tokens = usize::try_from(config.max_queued_tokens).unwrap_or(usize::MAX);
         Self {
@@ -41,10 +41,10 @@ impl Intake {
         }
     }
 
-    /// Counts a request as waiting, or says why it may not enter.
+    /// Counts a request as waiting, or refuses it.
     ///
     /// # Errors
-    /// When the request can never run, the queue is full, or the engine takes nothing new.
+    /// When the request can never run, the queue is full, or the engine takes no new requests.
     pub fn enter(&mut self, request: &Request) -> Result<(), SubmitError> {
         self.admission.check(request)?;
         self.check_state()?;
@@ -60,27 +60,28 @@ impl Intake {
         Ok(self.queue.check(1)?)
     }
 
-    /// A request of `n_tokens` prompt and output tokens waits no more: it runs, or it ended before.
+    /// Removes a request of `n_tokens` prompt and output tokens from the waiting ones: it runs, or it ended
+    /// before.
     pub fn leave_queue(&mut self, n_tokens: usize) {
         self.queue.leave(n_tokens);
     }
 
-    /// The state the engine is in.
+    /// State of the engine.
     pub fn state(&self) -> EngineState {
         self.state
     }
 
-    /// Moves on to `state`; does nothing when the engine is in that state or a later one.
+    /// Advances to `state`; does nothing if the engine is in that state or a later one.
     pub fn advance_state(&mut self, state: EngineState) {
         self.state = self.state.max(state);
     }
 
-    /// Most tokens (prompt and output) of one sequence.
+    /// Maximum number of tokens (prompt and output) of one sequence.
     pub fn max_sequence_tokens(&self) -> usize {
         self.admission.max_sequence_tokens()
     }
 
-    /// Requests that wait, and their prompt tokens.
+    /// Number of waiting requests, and of their prompt tokens.
     pub fn queued(&self) -> (usize, usize) {
         (self.queue.n_requests(), self.queue.n_tokens())
     }
@@ -94,8 +95,8 @@ impl Intake {
     }
 }
 
-/// Settings of the engine's own scheduler: no bound of its own on what waits, because [`Intake`] has bounded
-/// it.
+/// Settings of the engine's own scheduler, without a bound on waiting requests, because [`Intake`] has
+/// bounded them.
 pub fn without_queue_bound(config: &SchedulerConfig) -> SchedulerConfig {
     SchedulerConfig { max_queued_requests: u32::MAX, max_queued_tokens: u64::MAX, ..config.clone() }
 }

@@ -1,5 +1,5 @@
-//! The decisions of an engine: what enters, what each input leads to, what is recorded. Does not know
-//! threads, channels and a clock.
+//! The decisions of an engine: admission, the effects of inputs, and records. Does not know threads,
+//! channels and a clock.
 //!
 //! A module imports only from modules above it:
 //!

@@ -1,7 +1,7 @@
-//! A recorded load: who asked for how much when, and what came of it, without text and token ids. Prompts and
-//! outputs are names of blocks and lengths, from which a planner makes requests that share as much as the
-//! recorded ones did. A resumed request becomes one from the beginning, a beam search plain continuations,
-//! and constraints are left out. Does not know who plans.
+//! A recorded load: sizes, times and outcomes of requests, without text and token ids. Prompts and outputs
+//! are names of blocks and lengths, from which a planner makes requests that share as much as the recorded
+//! ones did. A resumed request becomes a whole one, a beam search plain continuations, and constraints are
+//! left out. Does not plan.
 
 use std::collections::BTreeMap;
 
@@ -16,31 +16,31 @@ use crate::scheduling::batch::BLOCK_TOKENS;
 use crate::scheduling::block_hash::{BlockHash, BlockKey};
 use crate::time::Timestamp;
 
-/// The requests of an engine in the order in which they came, and what their readers did.
+/// Requests of an engine in the order of arrival, with the events of their readers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedLoad {
     /// Inputs in the order of their times.
     pub inputs: Vec<RecordedInput>,
 }
 
-/// Input that came from outside of the engine.
+/// An input from outside of the engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedInput {
     /// Nanoseconds since the engine's start.
     pub at_ns: u64,
-    /// The event.
+    /// Event at that time.
     pub event: RecordedEvent,
 }
 
-/// Events from outside, without the ends of steps: those follow from the rest.
+/// Events from outside; the ends of steps are left out, since they follow from the rest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordedEvent {
     /// A request.
     Submit(RecordedRequest),
-    /// The reader of a request is gone.
+    /// The reader of a request has gone away.
     Abort(u64),
-    /// One continuation needs no more tokens.
+    /// A continuation needs no more tokens.
     AbortSequence(u64, u32),
     /// The reader of a request is behind.
     ReaderBehind(u64),
@@ -51,37 +51,38 @@ pub enum RecordedEvent {
 /// A request without its tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedRequest {
-    /// Its number.
+    /// Number of the request.
     pub id: u64,
-    /// Number of its tenant, in the order in which tenants came.
+    /// Number of its tenant, in the order of their first requests.
     pub tenant: u32,
     /// Priority among the tenant's requests.
     pub priority: Priority,
     /// Number of its adapter in the executors.
     pub adapter: Option<u32>,
-    /// Tokens of its prompt.
+    /// Number of prompt tokens.
     pub prompt_tokens: u32,
     /// Names of the full blocks of its prompt.
     pub prompt_blocks: Vec<BlockKey>,
-    /// Most tokens of an output.
+    /// Maximum number of tokens of an output.
     pub max_tokens: u32,
-    /// Its continuations.
+    /// Continuations of the request.
     pub outputs: Vec<RecordedOutput>,
 }
 
 /// An output without its tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedOutput {
-    /// Its tokens; of one that was cut off, those until then.
+    /// Number of tokens, up to the end or the abort.
     pub n_tokens: u32,
-    /// Whether its last token ended it.
+    /// Whether the last token ended the output.
     pub stops: bool,
-    /// Names of the blocks that it filled, after those of the prompt.
+    /// Names of the blocks that the output filled, after those of the prompt.
     pub blocks: Vec<BlockKey>,
 }
 
 impl RecordedRequest {
-    /// A request of an engine with this vocabulary that shares prefixes with others as the recorded one did.
+    /// Makes a request for an engine with this vocabulary that shares prefixes with others as the recorded
+    /// one did.
     ///
     /// # Panics
     /// When the vocabulary has fewer than two tokens.
@@ -103,8 +104,8 @@ impl RecordedRequest {
         }
     }
 
-    /// The token at `position` of continuation `index` with its prompt: [`END`] where the recorded one ended.
-    /// It follows from the name of its block, so that equal names stand for equal tokens.
+    /// The token at `position` of continuation `index` with its prompt: [`END`] where the recorded output
+    /// ended. It is derived from the name of its block, so that equal names give equal tokens.
     ///
     /// # Panics
     /// When the vocabulary has fewer than two tokens.
@@ -127,7 +128,7 @@ impl RecordedRequest {
 /// The token that ends an output of a recorded request.
 pub const END: TokenId = 0;
 
-/// Tells tokens of blocks without a name from those of others.
+/// Constant that distinguishes tokens of blocks without a name.
 const UNNAMED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Mixes two words into one; the finisher is that of splitmix64.
@@ -144,7 +145,7 @@ fn mix(a: u64, b: u64) -> u64 {
 pub struct LoadRecorder {
     load: RecordedLoad,
     tenants: BTreeMap<TenantId, u32>,
-    /// Requests that have not ended, and where their entries are.
+    /// Requests that have not ended, and the indices of their entries.
     open: BTreeMap<RequestId, OpenRequest>,
 }
 
@@ -153,12 +154,12 @@ struct OpenRequest {
     input_idx: usize,
     root: BlockHash,
     request: Request,
-    /// The tokens of each continuation, and whether the last of them ended it.
+    /// The tokens of each continuation, and whether the last token ended it.
     outputs: Vec<(Vec<TokenId>, bool)>,
 }
 
 impl LoadRecorder {
-    /// Notes an input and all effects that it had.
+    /// Notes an input and its effects.
     pub fn note(&mut self, input: &Input, now: Timestamp, effects: &[Effect]) {
         let event = match input {
             Input::Submit { request, .. } => Some(RecordedEvent::Submit(self.submit(request))),
@@ -187,7 +188,7 @@ impl LoadRecorder {
         }
     }
 
-    /// The load so far.
+    /// The recorded load.
     pub fn finish(mut self) -> RecordedLoad {
         let open: Vec<RequestId> = self.open.keys().copied().collect();
         open.into_iter().for_each(|request| self.close(request));

@@ -1,36 +1,35 @@
-//! The latest steps, to look at: what each was and how long it took. Bounded. Does not know tokens.
+//! Records of the latest steps, bounded in number. Does not know tokens.
 
 use std::collections::VecDeque;
 
 use crate::time::{Nanos, Timestamp};
 
-/// One step that ended.
+/// Record of a step that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepRecord {
-    /// Steps before it.
+    /// Number of steps before it.
     pub number: u64,
     /// Time at which it was planned, since the engine's start.
     pub started: Timestamp,
-    /// Time from then, or from the end of the step before it if that was later, until its result was there.
+    /// Time from `started`, or from the end of the step before if that was later, to its result.
     pub duration: Nanos,
-    /// Time from when it was planned until the batch was built and handed to the executor.
+    /// Time from `started` until the batch was built and handed to the executor.
     pub planning: Nanos,
-    /// Time in the executor, beginning the step and waiting for its end; nothing where the step gave no
-    /// result.
+    /// Time in the executor, for beginning the step and waiting for its end; 0 if the step gave no result.
     pub executing: Nanos,
-    /// Part of the time in the executor that went into sampling.
+    /// Part of the executor's time that went into sampling.
     pub choosing: Nanos,
-    /// Requests that arrived since the step before was planned.
+    /// Number of requests that arrived since the step before was planned.
     pub n_arrivals: u32,
-    /// Sequences that had a share in it.
+    /// Number of sequences with a share in it.
     pub n_sequences: u32,
-    /// Sequences for which it chose a token.
+    /// Number of sequences for which it sampled a token.
     pub n_sampled: u32,
-    /// New tokens.
+    /// Number of new tokens.
     pub n_tokens: u32,
-    /// Positions its new tokens attended to, summed over tokens.
+    /// Number of positions that the new tokens attended to, summed over tokens.
     pub n_attended: u64,
-    /// Sequences that waited while it ran.
+    /// Number of sequences that waited while it ran.
     pub n_waiting: u32,
     /// Whether it gave a result.
     pub succeeded: bool,

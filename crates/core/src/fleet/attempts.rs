@@ -1,12 +1,12 @@
-//! Attempts of a request at engines that take text, of which nothing can be resumed: how many there are, and
-//! which of them count.
+//! Counts the attempts of a request at engines that take text, whose answers cannot be resumed elsewhere.
 
 use super::tried::Retry;
 use crate::fleet::routing::ReplicaId;
 
-/// Most engines that a request is sent to, each at most once.
+/// Maximum number of engines that a request is sent to, each at most once.
 const MAX_ATTEMPTS: usize = 3;
-/// Most gateways, besides, that cannot forward it where it may go, which costs them no work.
+/// Maximum number of gateways, besides, that turn a request away because none of their engines is in a
+/// permitted region.
 const MAX_TURNED_AWAY: usize = 16;
 
 /// The engines that a request was sent to.
@@ -17,26 +17,26 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// All of them, which are not asked again.
+    /// Engines that were asked, which are not asked again.
     pub fn tried(&self) -> &[ReplicaId] {
         &self.tried
     }
 
-    /// Notes that it is sent to this engine.
+    /// Notes that the request is sent to this engine.
     pub fn ask(&mut self, id: ReplicaId) {
         self.tried.push(id);
     }
 
-    /// Notes that the last one could not forward it where it may go; `false` where so many could not that it
-    /// counts as a failure.
+    /// Notes that the last engine, a gateway, turned the request away; `false` if that happened so often
+    /// that it counts as a failure.
     pub fn turn_away(&mut self) -> bool {
         let is_free = self.n_turned_away < MAX_TURNED_AWAY;
         self.n_turned_away += usize::from(is_free);
         is_free
     }
 
-    /// Whether another engine may be asked after the last one has failed; one that is lost with its
-    /// connection makes the next attempt no retry.
+    /// Whether another engine may be asked after the last one has failed; if its connection was lost, the
+    /// next attempt is no retry.
     pub fn retry(&self, is_lost: bool) -> Retry {
         if self.tried.len() - self.n_turned_away >= MAX_ATTEMPTS {
             Retry::Never

@@ -1,5 +1,5 @@
-//! Where the attempts of a model's requests go: the router, the board of health and the retry budget
-//! together. Does not know what a replica is nor how it is asked.
+//! Places the attempts of a model's requests, with the router, the health board and the retry budget. Does
+//! not know how a replica is reached.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,24 @@ use crate::fleet::routing::{Choice, PrefixIndex, Query, Region, ReplicaId, Route
 use crate::scheduling::block_hash::BlockKey;
 use crate::time::{Nanos, Timestamp};
 
-/// Retries that a model may make before it has seen requests, and most that it may save up.
+/// Retries that a model may make before its first request, and the most that it may save up.
 const RESERVED_RETRIES: u32 = 10;
 const MAX_SAVED_RETRIES: u32 = 100;
-/// Most block names that are kept of what one replica has cached.
+/// Maximum number of block names kept for the cache of one replica.
 const MAX_BLOCKS: usize = 1 << 16;
-/// A delay that was predicted exactly counts as this; so prompts of any length can be compared.
+/// Delay of an attempt whose prediction was exact: delays are scaled to this, so that prompts of any length
+/// can be compared.
 const PREDICTED: Nanos = Nanos::from_ms(100);
 
-/// The replicas of a model, as far as choices among them depend on it.
+/// The replicas of a model, with the state that choices among them depend on.
 #[derive(Debug)]
 pub struct Dispatch {
     /// Chooses among replicas.
     pub router: Router,
-    /// Knows which replicas are fit.
+    /// Tells which replicas are fit for requests.
     pub board: Board,
     budget: RetryBudget,
-    /// Attempts that run, by replica.
+    /// Number of running attempts of each replica.
     n_running: BTreeMap<ReplicaId, usize>,
 }
 
@@ -39,53 +40,53 @@ pub struct Demand<'a> {
     pub pinned: Option<&'a str>,
     /// The regions that a residency rule binds it to.
     pub regions: Option<&'a [Region]>,
-    /// Replicas that are no longer asked.
+    /// Replicas that were tried and are not asked again.
     pub tried: &'a [ReplicaId],
 }
 
 /// An attempt that begins, to be ended by [`Dispatch::end`].
 #[derive(Debug)]
 pub struct Attempt {
-    /// The replica, and what is expected of it.
+    /// The replica, and the predictions for it.
     pub choice: Choice,
-    /// Whether the replica is fit for requests, and not only asked because too few are.
+    /// Whether the replica was fit for requests; otherwise it was chosen because too few are.
     pub was_ready: bool,
     ticket: Ticket,
 }
 
 impl Dispatch {
-    /// No replicas yet.
+    /// Creates the dispatch without replicas.
     pub fn new(router: Router, health: HealthConfig) -> Self {
         let budget = RetryBudget::new(RESERVED_RETRIES, MAX_SAVED_RETRIES);
         Self { router, board: Board::new(health), budget, n_running: BTreeMap::new() }
     }
 
-    /// A new replica, which is starting.
+    /// Adds a replica, which is starting.
     pub fn add(&mut self, name: &str, now: Timestamp) -> ReplicaId {
         let id = self.router.add(name, PrefixIndex::Inferred, MAX_BLOCKS);
         self.board.add(id, now);
         id
     }
 
-    /// A replica that gets no further requests. What runs there gives its load back as ever.
+    /// Removes a replica. Attempts that run there still give their load back.
     pub fn remove(&mut self, id: ReplicaId) {
         self.router.remove(id);
         self.board.remove(id);
     }
 
-    /// A request has come: its first attempt is paid for.
+    /// Notes a new request, which pays for its first attempt.
     pub fn request(&mut self) {
         self.budget.request();
     }
 
-    /// Whether one more attempt may be made; it is paid for then.
+    /// Whether one more attempt may be made, which is then paid for.
     #[must_use]
     pub fn may_retry(&mut self) -> bool {
         self.budget.retry()
     }
 
-    /// Where the next attempt goes; `None` where nothing may be asked. One that is repeated goes to a replica
-    /// that is fit for requests, if there is any, also while most are not.
+    /// Chooses a replica for the next attempt; `None` if none may be asked. A repeated attempt goes to a
+    /// replica that is fit for requests, if there is any, also while most are not.
     pub fn place(&mut self, demand: &Demand<'_>, now: Timestamp) -> Option<Attempt> {
         let ready = if demand.tried.is_empty() { self.board.ready() } else { Vec::new() };
         let first = if ready.is_empty() { None } else { self.place_among(demand, &ready, now) };
@@ -95,7 +96,7 @@ impl Dispatch {
         })
     }
 
-    /// Where the next attempt goes of replicas of which `answering` answer: one that is fit for requests,
+    /// Chooses a replica for the next attempt among those in `answering`: one that is fit for requests,
     /// else any of them.
     pub fn place_answering(
         &mut self,
@@ -108,7 +109,7 @@ impl Dispatch {
         self.place_among(demand, &eligible, now).or_else(|| self.place_among(demand, answering, now))
     }
 
-    /// Where the next attempt goes of these replicas, whatever is known of their health.
+    /// Chooses a replica for the next attempt among these, whatever their health.
     pub fn place_among(
         &mut self,
         demand: &Demand<'_>,
@@ -130,8 +131,8 @@ impl Dispatch {
         Some(Attempt { choice, was_ready, ticket })
     }
 
-    /// The first token of an attempt has come, `took` after its beginning; `is_judged` where that says
-    /// something about its replica.
+    /// Notes the first token of an attempt, `took` after its beginning; the replica is judged by it if
+    /// `is_judged`.
     pub fn first_token(&mut self, attempt: &mut Attempt, took: Nanos, is_judged: bool, now: Timestamp) {
         if is_judged {
             let delay = relative(took, attempt.choice.usual_ttft);
@@ -140,7 +141,7 @@ impl Dispatch {
         self.router.first_token(&mut attempt.ticket);
     }
 
-    /// An attempt has ended: its load is given back.
+    /// Ends an attempt and takes its load off the replica.
     pub fn end(&mut self, attempt: Attempt) {
         self.router.end(attempt.ticket);
         // Nothing is kept of replicas that come and go.
@@ -157,13 +158,13 @@ impl Dispatch {
         self.n_running.get(&id).copied().unwrap_or(0)
     }
 
-    /// Whether nothing may be asked now, but a new replica may become ready in a moment.
+    /// Whether no replica may be asked now, but a new one may soon become ready.
     pub fn is_about_to_start(&self, now: Timestamp) -> bool {
         self.board.eligible().is_empty() && self.board.is_about_to_start(now)
     }
 }
 
-/// Delay in parts of the predicted one.
+/// Delay as a share of the predicted one.
 fn relative(took: Nanos, predicted: Nanos) -> Nanos {
     let scale = PREDICTED.0 as f64 / predicted.0.max(1) as f64;
     Nanos((took.0 as f64 * scale) as u64)

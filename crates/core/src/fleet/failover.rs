@@ -1,5 +1,5 @@
-//! One request over several replicas: what of its output has been passed on, whether another replica may go
-//! on after a failure, and what that one is asked for. Plain decisions over times that are given.
+//! One request over several replicas: the output that was passed on, whether another replica may continue
+//! after a failure, and the rest that it is asked for. Has no clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use crate::fleet::replica::{ResumedContinuation, StreamEvent, Timing};
 use crate::fleet::routing::ReplicaId;
 use crate::request::{SamplingParams, TokenId};
 
-/// Most replicas that may end under one request, each after a token of it: these are not among the tried
-/// ones, since processes end for reasons of their own, and a stream may live longer than many of them.
+/// Maximum number of replicas that may end under one request, each after a token of it. They do not count
+/// as tried: processes end for reasons of their own, and a stream may outlive many.
 const MAX_REPLICAS_OUTLIVED: usize = 16;
 
 /// The progress of a request over its replicas. Times are since its arrival.
 #[derive(Debug)]
 pub struct Failover {
-    /// The replicas that it was submitted to and that count.
+    /// The replicas that the request was submitted to, but for those that ended after a token.
     tried: Tried,
     n_outlived: usize,
-    /// A token has come since it was submitted last.
+    /// Whether a token has come since the request was submitted last.
     has_progressed: bool,
     is_prompt_reported: bool,
     continuations: Vec<Progress>,
-    /// When the replica that runs it now was asked.
+    /// Time at which the request was submitted to its present replica.
     submitted: Duration,
 }
 
@@ -40,14 +40,14 @@ struct Progress {
 /// The rest of a request whose prompt has been computed and reported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rest {
-    /// Choice of tokens, without reports of the prompt.
+    /// Sampling parameters, without reports of the prompt.
     pub sampling: Arc<SamplingParams>,
     /// The continuations that have not ended.
     pub continuations: Vec<ResumedContinuation>,
 }
 
 impl Failover {
-    /// A request of `n_continuations` that the last of `tried` has taken in.
+    /// Creates the progress of a request of `n_continuations` that was submitted to the last of `tried`.
     pub fn new(n_continuations: u32, tried: Tried) -> Self {
         let progress = |index| Progress {
             index,
@@ -71,9 +71,9 @@ impl Failover {
         self.continuations.iter().map(|continuation| continuation.output.len()).sum()
     }
 
-    /// Notes that `replica` has failed, because it `has_ended` or for another reason. A stream that a process
-    /// left behind is always moved; a replica that fails at requests before their first token could be one of
-    /// many, so going on elsewhere is a retry then.
+    /// Notes that `replica` has failed, because it `has_ended` or for another reason. A stream whose
+    /// replica has ended is always moved. A replica that fails before the first token may fail at many
+    /// requests, so another attempt is a retry then.
     pub fn failed(&mut self, replica: ReplicaId, has_ended: bool, now: Duration) -> Retry {
         self.submitted = now;
         let has_progressed = std::mem::take(&mut self.has_progressed);
@@ -86,25 +86,25 @@ impl Failover {
         if has_progressed || has_ended { Retry::Free } else { Retry::Paid }
     }
 
-    /// Whether a request may wait for a replica to come back after one has ended. One that is pinned to a
-    /// replica ends with it, and one that another model can answer goes there unless output has been passed
-    /// on.
+    /// Whether a request may wait for a replica to come back after one has ended. A request that is pinned
+    /// to a replica ends with it, and one that another model can answer goes to that model unless output
+    /// has been passed on.
     pub fn may_wait(&self, has_ended: bool, is_pinned: bool, is_last_resort: bool) -> bool {
         has_ended && !is_pinned && (self.n_output() > 0 || is_last_resort)
     }
 
-    /// Takes out which replicas were tried, to ask others.
+    /// Takes out the replicas that were tried, to ask others.
     pub fn take_tried(&mut self) -> Tried {
         std::mem::take(&mut self.tried)
     }
 
-    /// Puts back which replicas were tried.
+    /// Puts back the replicas that were tried.
     pub fn set_tried(&mut self, tried: Tried) {
         self.tried = tried;
     }
 
-    /// What the next replica is asked for instead of the whole request with `sampling`; `None` where nothing
-    /// of it has been reported.
+    /// The rest of the request, for the next replica; `None` if nothing has been reported and the whole
+    /// request with `sampling` is submitted again.
     pub fn rest(&self, sampling: &Arc<SamplingParams>) -> Option<Rest> {
         if !self.is_prompt_reported {
             return None;
@@ -119,8 +119,8 @@ impl Failover {
         Some(Rest { sampling, continuations: resumed.collect() })
     }
 
-    /// Notes an event that came at `now`, with the times of the whole request; `None` for what was passed on
-    /// before.
+    /// Notes an event that came at `now`, and returns it with the times of the whole request; `None` if it
+    /// was passed on before.
     pub fn note<E>(&mut self, event: StreamEvent<E>, now: Duration) -> Option<StreamEvent<E>> {
         match event {
             StreamEvent::Prompt { .. } => {
@@ -156,7 +156,7 @@ impl Failover {
         }
     }
 
-    /// Continuations that need no more tokens and have not ended, of which the next replica must be told.
+    /// Continuations that were aborted and have not ended; they are aborted on the next replica too.
     pub fn aborted(&self) -> impl Iterator<Item = u32> {
         let aborted = self.continuations.iter().filter(|c| c.is_aborted && !c.has_ended);
         aborted.map(|continuation| continuation.index)

@@ -1,48 +1,49 @@
-//! Which of the models that come and go are in memory: when one is loaded, and which one makes room for it.
-//! Plain decisions over times that are given; does not load and unload.
+//! Decides which of the models on demand are in memory: when one is loaded, and which one makes room for
+//! it. Does not load and unload; has no clock.
 
 use std::time::Duration;
 
-/// A model that was asked for so lately is not unloaded: its requests may still be on their way to it.
+/// Time after its last request in which a model is not unloaded: its requests may still be on their way to
+/// it.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Residence of a model.
+/// State of a model in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// On disk only.
     Absent,
-    /// On its way into memory.
+    /// Being loaded.
     Loading,
-    /// In memory, and takes requests.
+    /// In memory; takes requests.
     Loaded,
-    /// Draining: no new requests; unloaded when the running ones finish.
+    /// Draining: takes no new requests, and is unloaded when the running ones have ended.
     Leaving,
 }
 
 /// Next step for a request to a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing: it can be asked.
+    /// The model can be asked.
     Ask,
-    /// Loads it.
+    /// The model must be loaded.
     Load,
-    /// Unloads this one first.
+    /// This model must be unloaded first.
     Unload(usize),
-    /// Waits until something has changed.
+    /// The request must wait until a state has changed.
     Wait,
 }
 
 #[derive(Debug)]
 struct Model {
     standing: Standing,
-    /// Bytes that it holds: estimated, or known since it was first loaded.
+    /// Bytes of the model in memory: estimated until it was first loaded.
     n_bytes: u64,
     last_used: Duration,
-    /// Time without requests after which it is unloaded, where a request has set one.
+    /// Time without requests after which the model is unloaded, if a request has set one.
     stay: Option<Duration>,
 }
 
-/// The models, by their numbers, and the bound of what they hold together.
+/// The models, by their numbers, and the bound of their bytes in memory.
 #[derive(Debug)]
 pub struct Residency {
     models: Vec<Model>,
@@ -50,7 +51,7 @@ pub struct Residency {
 }
 
 impl Residency {
-    /// Creates the set without a model in memory; `n_bytes` is what each will hold, as far as is known.
+    /// Creates the set without a model in memory; `n_bytes` has the estimated bytes of each model.
     pub fn new(n_bytes: impl IntoIterator<Item = u64>, max_bytes: u64) -> Self {
         let mut residency = Self { models: Vec::new(), max_bytes };
         for n_bytes in n_bytes {
@@ -59,7 +60,7 @@ impl Residency {
         residency
     }
 
-    /// Adds a model that is on disk only; its number.
+    /// Adds a model that is on disk only; returns its number.
     pub fn add(&mut self, n_bytes: u64) -> usize {
         self.models.push(Model {
             standing: Standing::Absent,
@@ -70,19 +71,19 @@ impl Residency {
         self.models.len() - 1
     }
 
-    /// Residence of a model.
+    /// State of a model.
     pub fn standing(&self, model: usize) -> Standing {
         self.models[model].standing
     }
 
-    /// Bytes of models in memory and of those on their way there or away.
+    /// Bytes of models in memory, being loaded or draining.
     pub fn n_bytes(&self) -> u64 {
         let present = self.models.iter().filter(|model| model.standing != Standing::Absent);
         present.fold(0, |sum, model| sum.saturating_add(model.n_bytes))
     }
 
-    /// Next step for a request to `model` now. A model that is too large for the bound is loaded when it
-    /// would be alone.
+    /// Next step for a request to `model` now. A model that is larger than the bound is loaded if no other
+    /// is in memory.
     pub fn wanted(&mut self, model: usize, now: Duration, is_idle: impl Fn(usize) -> bool) -> Step {
         match self.models[model].standing {
             Standing::Loaded => {
@@ -111,14 +112,14 @@ impl Residency {
         }
     }
 
-    /// Sets how long a model stays in memory without requests; [`Duration::MAX`]: until another needs its
-    /// memory.
+    /// Sets how long a model stays in memory without requests; with [`Duration::MAX`] until another model
+    /// needs its memory.
     pub fn keep(&mut self, model: usize, stay: Duration) {
         self.models[model].stay = Some(stay);
     }
 
-    /// A model that nobody has asked for as long as it stays, `idle` unless [`Self::keep`] has set another
-    /// time, and that is to be unloaded now.
+    /// A model that is to be unloaded now because it had no requests for `idle`, or for the time that
+    /// [`Self::keep`] has set.
     pub fn idle_for(
         &mut self,
         idle: Duration,
@@ -136,7 +137,7 @@ impl Residency {
         Some(oldest)
     }
 
-    /// Begins to unload a model; `false` where it is not loaded.
+    /// Begins to unload a model; `false` if it is not loaded.
     pub fn leave(&mut self, model: usize) -> bool {
         let is_loaded = self.models[model].standing == Standing::Loaded;
         if is_loaded {
@@ -145,7 +146,7 @@ impl Residency {
         is_loaded
     }
 
-    /// A model has been loaded, and holds so much; `None`: it could not be loaded.
+    /// Notes that a model has been loaded with `n_bytes` bytes, or could not be loaded (`None`).
     pub fn loaded(&mut self, model: usize, n_bytes: Option<u64>, now: Duration) {
         let model = &mut self.models[model];
         model.standing = if n_bytes.is_some() { Standing::Loaded } else { Standing::Absent };
@@ -153,7 +154,7 @@ impl Residency {
         model.last_used = now;
     }
 
-    /// A model has left memory.
+    /// Notes that a model has been unloaded.
     pub fn left(&mut self, model: usize) {
         self.models[model].standing = Standing::Absent;
         self.models[model].stay = None;
@@ -232,8 +233,8 @@ mod tests {
         assert_eq!(models.idle_for(s(10), s(1005), |_| true), None, "the usual time holds again");
     }
 
-    /// Random requests, ends of loads and unloads: the bound holds but for a model that is alone, and no
-    /// waiting request is forgotten.
+    /// Random requests, ends of loads and unloads: the bound holds unless a larger model is alone, and
+    /// every waiting request is served.
     #[test]
     fn random_schedules_keep_the_bound_and_come_to_an_end() {
         let seed = fastrand::u64(..);

@@ -1,56 +1,58 @@
-//! Which replicas a request was submitted to, and whether they may be asked again. Does not ask.
+//! Replicas that a request was submitted to, and whether they may be asked again. Does not ask.
 
 use crate::fleet::routing::ReplicaId;
 
-/// Most replicas that one request is submitted to, those aside under which it got on. A request that makes
-/// every replica fail harms no more than these, and a failure of many replicas does not multiply the work.
+/// Maximum number of replicas that one request is submitted to, except those that ended after a token of
+/// it. A request that makes every replica fail harms no more than these, and a failure of many replicas
+/// does not multiply the work.
 const MAX_REPLICAS_TRIED: usize = 3;
 
 /// Whether another replica may be asked after one has failed or refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// Permitted without payment: what a process leaves behind when it ends multiplies nobody's load.
+    /// Permitted outside the retry budget: requests whose process has ended add no load.
     Free,
-    /// Permitted within the retry budget, since others may fail in the same way.
+    /// Permitted within the retry budget, since other requests may fail in the same way.
     Paid,
-    /// Forbidden: enough were asked.
+    /// Forbidden: the maximum number of replicas was asked.
     Never,
 }
 
 /// The replicas that a request was submitted to.
 #[derive(Debug, Default)]
 pub struct Tried {
-    /// Number of submissions.
+    /// Number of submissions that count.
     n: usize,
-    /// Replicas that run it, refused it or failed at it.
+    /// Replicas that run the request, refused it or failed at it.
     known: Vec<ReplicaId>,
-    /// Replicas whose process ended. A process that replaced one can be asked when no other replica is left.
+    /// Replicas whose process ended. A process that replaced one can be asked when no other replica is
+    /// left.
     ended: Vec<ReplicaId>,
 }
 
 impl Tried {
-    /// Whether one more may be asked.
+    /// Whether one more replica may be asked.
     pub fn may_ask(&self) -> bool {
         self.n < MAX_REPLICAS_TRIED
     }
 
-    /// All of them.
+    /// All replicas that were tried.
     pub fn all(&self) -> Vec<ReplicaId> {
         self.known.iter().chain(&self.ended).copied().collect()
     }
 
-    /// Replicas that are never asked again, with the one that ended last.
+    /// Replicas that are never asked again, and the one that ended last.
     pub fn refusing(&self) -> Vec<ReplicaId> {
         self.known.iter().chain(self.ended.last()).copied().collect()
     }
 
-    /// Replicas that run it, refused it or failed at it.
+    /// Replicas that run the request, refused it or failed at it.
     pub fn known(&self) -> &[ReplicaId] {
         &self.known
     }
 
-    /// This one did not take it in, because it `has_ended` or for another reason. `was_there`: it was
-    /// expected to answer.
+    /// Notes that a replica did not take the request, because it `has_ended` or for another reason.
+    /// `was_there`: it was expected to answer.
     pub fn refuse(&mut self, id: ReplicaId, has_ended: bool, was_there: bool) -> Retry {
         match (has_ended, was_there) {
             (true, true) => self.end(id),
@@ -61,32 +63,33 @@ impl Tried {
         Retry::Free
     }
 
-    /// This one had no room for it, and may have some later.
+    /// Notes that a replica had no room for the request, and may have some later.
     pub fn release(&mut self, id: ReplicaId) {
         self.known.retain(|known| *known != id);
         self.n = self.n.saturating_sub(1);
     }
 
-    /// This one was not there to be asked.
+    /// Notes that a replica could not be reached.
     fn miss(&mut self, id: ReplicaId) {
         self.end(id);
         self.n = self.n.saturating_sub(1);
     }
 
-    /// Notes that it is submitted to this replica.
+    /// Notes that the request is submitted to this replica.
     pub fn ask(&mut self, id: ReplicaId) {
         self.n += 1;
         self.known.push(id);
     }
 
-    /// The process of this one has ended.
+    /// Notes that the process of this replica has ended.
     pub fn end(&mut self, id: ReplicaId) {
         self.known.retain(|known| *known != id);
         self.ended.retain(|ended| *ended != id);
         self.ended.push(id);
     }
 
-    /// The process of this one has ended after the request got on there: those before do not count any more.
+    /// Notes that the process of this replica has ended after a token of the request: earlier submissions
+    /// do not count any more.
     pub fn outlive(&mut self, id: ReplicaId) {
         *self = Self { n: 1, known: Vec::new(), ended: vec![id] };
     }

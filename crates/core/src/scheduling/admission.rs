@@ -1,4 +1,4 @@
-//! What may enter: refuses at once what can never run, and bounds what waits. Does not know when things run.
+//! Refuses requests that can never run, and bounds the waiting ones. Does not know when requests run.
 
 use crate::request::{Request, TokenId};
 use crate::scheduling::batch::BLOCK_TOKENS;
@@ -16,7 +16,7 @@ pub enum Refusal {
     InvalidToken {
         /// The token.
         token: TokenId,
-        /// Token ids are below this.
+        /// Size of the vocabulary; token ids are below it.
         vocabulary_size: u32,
     },
     /// The prompt leaves no room for an output token, or for the output so far.
@@ -24,26 +24,26 @@ pub enum Refusal {
     TooLong {
         /// Prompt tokens, and one for the output if any is asked for, or the longest output so far.
         n_tokens: usize,
-        /// Most tokens of a sequence.
+        /// Maximum number of tokens of a sequence.
         limit: usize,
     },
-    /// The KV cache is too small for the prompt, whoever else leaves.
+    /// The whole KV cache is too small for the prompt.
     #[error("the prompt needs {needed_blocks} KV blocks, there are {n_blocks}")]
     NeverFits {
-        /// Blocks that these tokens need.
+        /// Number of blocks that these tokens need.
         needed_blocks: usize,
-        /// Blocks there are.
+        /// Number of blocks of the KV cache.
         n_blocks: usize,
     },
     /// The prompt has spans or positions that the executor does not read, or that do not fit it.
     #[error("the prompt has parts that the model does not read")]
     UnreadableMedia,
-    /// Too much waits already.
+    /// Too many requests or prompt tokens wait already.
     #[error("the queue is full: {n_requests} requests, {n_tokens} prompt tokens")]
     QueueFull {
-        /// Requests that wait.
+        /// Number of waiting requests.
         n_requests: usize,
-        /// Their prompt tokens.
+        /// Number of their prompt tokens.
         n_tokens: usize,
     },
 }
@@ -55,18 +55,18 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Admission to an executor of this capacity.
+    /// Creates the admission to an executor of this capacity.
     pub fn new(capacity: ExecutorCapacity) -> Self {
         Self { capacity }
     }
 
-    /// Most tokens of one sequence: what the model allows and the whole pool can hold. Every admitted
-    /// sequence can therefore run to its end, alone if need be.
+    /// Maximum number of tokens of one sequence: the smaller of what the model allows and what the whole
+    /// pool holds. So every admitted sequence can run to its end, alone if need be.
     pub fn max_sequence_tokens(&self) -> usize {
         (self.capacity.max_sequence_tokens as usize).min(self.capacity.n_blocks as usize * BLOCK_TOKENS)
     }
 
-    /// Most steps that the executor has in flight.
+    /// Maximum number of steps in flight on the executor.
     pub fn max_steps_in_flight(&self) -> usize {
         (self.capacity.max_steps_in_flight as usize).clamp(1, MAX_STEPS_IN_FLIGHT)
     }
@@ -84,7 +84,7 @@ impl Admission {
     /// Whether `request` can run on an idle engine.
     ///
     /// # Errors
-    /// Says why it never can.
+    /// The reason why it never can.
     pub fn check(&self, request: &Request) -> Result<(), Refusal> {
         if request.prompt.is_empty() || request.continuations().next().is_none() {
             return Err(Refusal::Empty);
@@ -128,7 +128,7 @@ pub struct QueueBound {
 }
 
 impl QueueBound {
-    /// An empty queue of at most `max_requests` requests with `max_tokens` prompt tokens in all.
+    /// Creates an empty queue of at most `max_requests` requests with `max_tokens` prompt tokens in all.
     pub fn new(max_requests: usize, max_tokens: usize) -> Self {
         Self { max_requests, max_tokens, n_requests: 0, n_tokens: 0 }
     }
@@ -137,7 +137,7 @@ impl QueueBound {
     /// still enters an empty queue.
     ///
     /// # Errors
-    /// [`Refusal::QueueFull`] with what waits already.
+    /// [`Refusal::QueueFull`] with the number of waiting requests and tokens.
     pub fn check(&self, prompt_tokens: usize) -> Result<(), Refusal> {
         let full = self.n_requests >= self.max_requests
             || (self.n_requests > 0 && self.n_tokens + prompt_tokens > self.max_tokens);
@@ -158,18 +158,18 @@ impl QueueBound {
         Ok(())
     }
 
-    /// A request that entered waits no more: it runs, or it ended before.
+    /// Removes a request from the queue: it runs, or it ended before.
     pub fn leave(&mut self, prompt_tokens: usize) {
         self.n_requests -= 1;
         self.n_tokens -= prompt_tokens;
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub fn n_requests(&self) -> usize {
         self.n_requests
     }
 
-    /// Their prompt tokens.
+    /// Number of their prompt tokens.
     pub fn n_tokens(&self) -> usize {
         self.n_tokens
     }

@@ -1,5 +1,5 @@
-//! The beams of one request: which continuations go on, which have finished, and when the search is over. As
-//! in `transformers` (`GenerationMixin._beam_search`). Does not know blocks, steps and time.
+//! The beams of one request: which ones continue, which have finished, and when the search is over. As in
+//! `transformers` (`GenerationMixin._beam_search`). Does not know blocks, steps and time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,34 +8,34 @@ use crate::request::{BeamSearch, EarlyStopping, FinishReason, SamplingParams, To
 use crate::scheduling::batch::TokenLogprob;
 use crate::scheduling::step_output::ChosenToken;
 
-/// The index of no token: what stands before the first.
+/// Index that stands for no token, before the first one.
 const NONE: u32 = u32::MAX;
 
-/// The beams of one request. Each beam that goes on is a sequence of the request; its tokens are here once
-/// more, as a tree, with what is reported of them.
+/// The beams of one request. Each live beam is a sequence of the request; its tokens are kept here too, as
+/// a tree, with their reports.
 #[derive(Debug)]
 pub struct Beams {
     search: BeamSearch,
     sampling: Arc<SamplingParams>,
     /// Sampling parameters of each step: the most likely tokens.
     step_sampling: Arc<SamplingParams>,
-    /// Most output tokens.
+    /// Maximum number of output tokens.
     n_most: usize,
-    /// Output tokens of each beam that goes on.
+    /// Number of output tokens of each live beam.
     n_output: usize,
-    /// Beams that go on, the most likely first.
+    /// Live beams, the most likely first.
     live: Vec<Beam>,
     /// Finished beams, the best first; at most as many as beams.
     finished: Vec<Finished>,
-    /// The tokens of all beams that there were.
+    /// Tokens of all beams, live, finished or dropped.
     tree: Vec<Node>,
     tops: Vec<TokenLogprob>,
 }
 
-/// A beam that goes on.
+/// A live beam.
 #[derive(Debug)]
 struct Beam {
-    /// Its sequence's index within the request.
+    /// Index of its sequence within the request.
     index: u32,
     /// The sum of its tokens' log-probabilities.
     logprob: f64,
@@ -62,7 +62,7 @@ struct Node {
 /// A beam and one of its next tokens.
 #[derive(Debug)]
 struct Candidate {
-    /// Its place among those that go on.
+    /// Index of the beam among the live ones.
     beam_idx: usize,
     token: TokenLogprob,
     logprob: f64,
@@ -80,8 +80,8 @@ pub struct NextBeam {
 }
 
 impl Beams {
-    /// The search at its beginning: the prompt is the only beam, with index 0. A beam has at most `n_most`
-    /// output tokens.
+    /// Begins a search: the prompt is the only beam, with index 0. A beam has at most `n_most` output
+    /// tokens.
     pub fn new(search: BeamSearch, sampling: &Arc<SamplingParams>, n_most: usize) -> Self {
         let mut ends: Vec<TokenId> =
             sampling.eos_token_ids.iter().chain(&sampling.stop_token_ids).copied().collect();
@@ -111,12 +111,12 @@ impl Beams {
         }
     }
 
-    /// The parameters of a step: it reports the most likely tokens.
+    /// Sampling parameters of a step, which reports the most likely tokens.
     pub fn step_sampling(&self) -> &Arc<SamplingParams> {
         &self.step_sampling
     }
 
-    /// Takes the most likely next tokens of the beam with this index.
+    /// Notes the most likely next tokens of the beam with this index.
     pub fn report(&mut self, index: u32, next: &[TokenLogprob]) {
         let beam = self.live.iter_mut().find(|beam| beam.index == index).expect("a beam of the search");
         beam.next = Some(next.to_vec());
@@ -132,19 +132,19 @@ impl Beams {
         self.live.iter().all(|beam| beam.next.is_some())
     }
 
-    /// Whether no beam goes on.
+    /// Whether no beam is live.
     pub fn is_done(&self) -> bool {
         self.live.is_empty()
     }
 
-    /// The indices of the beams that go on.
+    /// Indices of the live beams.
     pub fn indices(&self) -> impl Iterator<Item = u32> {
         self.live.iter().map(|beam| beam.index)
     }
 
-    /// Chooses the beams of the next step, once [`Self::is_step_complete`]; none when the search is over. The
-    /// first continuation of a beam keeps its index; the others take indices that become free, then unused
-    /// ones.
+    /// Chooses the beams of the next step, once [`Self::is_step_complete`]; none when the search is over.
+    /// The first continuation of a beam keeps its index; the others take indices that become free, then
+    /// unused ones.
     pub fn advance(&mut self) -> Vec<NextBeam> {
         self.n_output += 1;
         let candidates = self.candidates();
@@ -168,7 +168,7 @@ impl Beams {
         self.replace_live(&chosen, &tops)
     }
 
-    /// The finished beams, the best first: their tokens with what is reported of each, and why they ended.
+    /// The finished beams, the best first: their tokens with the reports, and the reason of the end.
     pub fn finished(&self) -> impl Iterator<Item = (Vec<ChosenToken<'_>>, FinishReason)> {
         self.finished.iter().map(|finished| (self.path(finished.newest), finished.reason))
     }
@@ -201,7 +201,7 @@ impl Beams {
         self.live.iter().map(keep).collect()
     }
 
-    /// Whether, and how, the newest token ends a beam.
+    /// Reason why the newest token ends a beam, if it does.
     fn ending(&self, token: TokenId) -> Option<FinishReason> {
         let by_request = self.sampling.finish_at(token, self.n_output as u32);
         by_request.or_else(|| (self.n_output >= self.n_most).then_some(FinishReason::Length))
@@ -229,7 +229,7 @@ impl Beams {
         logprob / (n_tokens as f64).powf(self.search.length_penalty)
     }
 
-    /// Whether the search ends although beams could go on, of which the best has this log-probability.
+    /// Whether the search ends although beams are live, of which the best has this log-probability.
     fn is_over(&self, best_logprob: f64) -> bool {
         if self.finished.len() < self.search.width as usize {
             return false;
@@ -243,7 +243,7 @@ impl Beams {
         self.score(best_logprob, n_tokens) <= worst
     }
 
-    /// Makes the chosen continuations the beams that go on.
+    /// Makes the chosen continuations the live beams.
     fn replace_live(&mut self, chosen: &[Candidate], tops: &[Range<usize>]) -> Vec<NextBeam> {
         let mut kept = vec![false; self.live.len()];
         let is_first: Vec<bool> =

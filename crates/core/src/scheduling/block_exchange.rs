@@ -1,13 +1,13 @@
-//! Blocks as bytes that another executor can take over: the layout that names them, and why they are refused.
-//! Does not know how they are sent and what the bytes mean.
+//! Bytes of blocks that another executor can import, with their layout, and the reasons for refusing them.
+//! Does not know how they are sent or encoded.
 
 use std::sync::Arc;
 
 use crate::scheduling::batch::BlockId;
 use crate::scheduling::block_hash::BlockNamespace;
 
-/// Layout of a block's bytes in an executor. Blocks pass between executors with equal layouts only, where
-/// they give equal bits.
+/// Layout of a block's bytes in an executor. Blocks are exchanged only between executors with equal
+/// layouts, in which they give equal bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockLayout {
     /// The fingerprint of the model: equal for models whose outputs are equal to the bit.
@@ -56,7 +56,7 @@ impl BlockLayout {
 pub struct ExportedBlocks {
     /// Layout of the bytes.
     pub layout: BlockLayout,
-    /// [`BlockLayout::n_bytes`] for each block.
+    /// Bytes of all blocks, [`BlockLayout::n_bytes`] for each.
     pub bytes: Vec<u8>,
 }
 
@@ -90,7 +90,7 @@ pub struct Mismatch {
 /// Reason why blocks were not exported or imported. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BlockExchangeError {
-    /// The executor's blocks cannot leave it, and it takes none over.
+    /// The executor neither exports nor imports blocks.
     #[error("the executor does not exchange blocks")]
     Unsupported,
     /// A step in flight may write to the blocks.
@@ -99,9 +99,9 @@ pub enum BlockExchangeError {
     /// The block does not exist.
     #[error("block {} of {n_blocks}", .block.0)]
     NoSuchBlock {
-        /// The block.
+        /// The missing block.
         block: BlockId,
-        /// Blocks that there are.
+        /// Number of blocks of the executor.
         n_blocks: u32,
     },
     /// The blocks are those of another model.
@@ -116,9 +116,9 @@ pub enum BlockExchangeError {
     /// The bytes are not those of as many blocks.
     #[error("{n_bytes} bytes of blocks, not {expected}")]
     WrongSize {
-        /// Bytes that came.
+        /// Number of bytes received.
         n_bytes: usize,
-        /// Bytes of these blocks.
+        /// Number of bytes of these blocks.
         expected: usize,
     },
     /// The device failed.
@@ -129,7 +129,7 @@ pub enum BlockExchangeError {
 /// Checks that blocks exist.
 ///
 /// # Errors
-/// The first that does not.
+/// The first block that does not exist.
 pub fn check_blocks(blocks: &[BlockId], n_blocks: u32) -> Result<(), BlockExchangeError> {
     match blocks.iter().find(|block| block.0 >= n_blocks) {
         Some(&block) => Err(BlockExchangeError::NoSuchBlock { block, n_blocks }),

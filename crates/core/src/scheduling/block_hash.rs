@@ -1,6 +1,6 @@
-//! What a full block holds, as a name: SHA-256 over its tokens and the name of the block before it, rooted in
-//! who may share it and the adapter that computes it. Equal in all processes. Does not know where blocks
-//! live.
+//! Names of full blocks: SHA-256 over a block's tokens and the name of the block before it. The first
+//! block's name begins with a root of tenant, salt and adapter. Equal in all processes. Does not know where
+//! blocks are stored.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -12,21 +12,21 @@ use crate::scheduling::batch::BLOCK_TOKENS;
 /// The tokens of one full block.
 pub type BlockTokens = [TokenId; BLOCK_TOKENS];
 
-/// The name of a prefix that ends at a block boundary: of its tokens and of who may share it.
+/// Name of a prefix that ends at a block boundary, made of its tokens and its root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockHash([u8; 32]);
 
-/// Version of the format of names: what they are made of, and how.
+/// Version of the format of names.
 const FORMAT_VERSION: u32 = 1;
 
-/// All that decides about the keys and values of a prefix beside the prefix and its adapter: the model, how
-/// keys and values are stored, and the version of the format of names. The blocks of one pool are of one
+/// All that determines the keys and values of a prefix beside its tokens and its adapter: the model, the
+/// type of keys and values, and the version of the format of names. The blocks of one pool are of one
 /// namespace, so its names leave it out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockNamespace([u8; 32]);
 
 impl BlockNamespace {
-    /// The namespace of a model with this fingerprint, whose keys and values are of this type.
+    /// Creates the namespace of a model with this fingerprint and this type of keys and values.
     pub fn new(model: &str, kv_type: &str) -> Self {
         let mut hasher = Sha256::new_with_prefix(b"throng blocks");
         hasher.update(FORMAT_VERSION.to_le_bytes());
@@ -50,7 +50,7 @@ impl BlockNamespace {
 pub struct BlockName([u8; 32]);
 
 impl BlockName {
-    /// Its bytes.
+    /// Bytes of the name.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -63,23 +63,23 @@ impl BlockName {
 pub struct BlockKey(pub u64);
 
 impl BlockHash {
-    /// A name that came as bytes.
+    /// Creates a name from bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// Bytes of the name.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The name in short.
+    /// Short form of the name.
     pub fn key(&self) -> BlockKey {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         BlockKey(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
     }
 
-    /// The names in short of the full blocks of a prompt, in its order.
+    /// Short names of a prompt's full blocks, in order.
     pub fn keys_of(root: Self, prompt: &[TokenId], media: Option<&PromptMedia>) -> Vec<BlockKey> {
         let (blocks, _) = prompt.as_chunks::<BLOCK_TOKENS>();
         let names = blocks.iter().enumerate().scan(root, |name, (block_idx, block)| {
@@ -105,7 +105,7 @@ impl BlockHash {
         Self(hasher.finalize().into())
     }
 
-    /// The empty prefix of one request alone: its continuations share, nobody else does.
+    /// Root of one request alone, whose blocks only its own continuations share.
     pub fn private_root(request: RequestId) -> Self {
         let mut hasher = Sha256::new_with_prefix(b"throng request");
         hasher.update(request.0.to_le_bytes());
@@ -142,7 +142,7 @@ fn absorb(hasher: &mut Sha256, field: &[u8]) {
     hasher.update(field);
 }
 
-/// Feeds all that the tokens of block `block_idx` stand for: nothing where that is text at the positions of
+/// Feeds the media that the tokens of block `block_idx` stand for; nothing for text at the positions of
 /// text.
 fn absorb_media(hasher: &mut Sha256, media: &PromptMedia, block_idx: usize) {
     let (start, end) = (block_idx * BLOCK_TOKENS, (block_idx + 1) * BLOCK_TOKENS);

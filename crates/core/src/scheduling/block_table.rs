@@ -42,8 +42,8 @@ impl BlockTable {
         self.blocks.is_empty()
     }
 
-    /// Gives back the first blocks, as many as `others`, and has those in their place, whose references now
-    /// belong to the table.
+    /// Releases the first blocks, as many as `others`, and puts `others` in their place, whose references
+    /// now belong to the table.
     pub fn replace_leading(&mut self, others: &[BlockId], pool: &mut BlockPool) {
         for (block, &other) in self.blocks.iter_mut().zip(others) {
             pool.release(std::mem::replace(block, other));

@@ -1,5 +1,5 @@
-//! A lower bound of the work of a forward pass, whatever computes it, as plain numbers: multiplications, and
-//! bytes that are read from memory. Does not know how a model comes to them and how fast a machine is.
+//! A lower bound of the work of a forward pass: multiplications, and bytes that are read from memory. Does
+//! not know models and the speed of machines.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 pub struct Work {
     /// Multiplications and additions of bytes, two for each weight and token.
     pub int8_operations: f64,
-    /// The same of 16-bit floats.
+    /// Multiplications and additions of 16-bit floats, two for each weight and token.
     pub bf16_operations: f64,
-    /// The same of 32-bit floats.
+    /// Multiplications and additions of 32-bit floats, two for each weight and token.
     pub f32_operations: f64,
     /// Bytes of weights, keys and values that are read.
     pub bytes: f64,
 }
 
-/// Some steps taken together.
+/// Sums over several steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steps {
-    /// Forward passes; each reads the weights once.
+    /// Number of forward passes; each reads the weights once.
     pub n_steps: u64,
-    /// Tokens that go through the layers.
+    /// Number of tokens that go through the layers.
     pub n_tokens: u64,
-    /// Forward passes in which logits of any token are wanted.
+    /// Number of forward passes that compute logits.
     pub n_logit_steps: u64,
-    /// Tokens whose logits are wanted.
+    /// Number of tokens whose logits are computed.
     pub n_logits: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct Steps {
 pub struct LayerCache {
     /// Bytes of one position.
     pub bytes_per_token: f64,
-    /// Number of positions that a token sees; none: all before it.
+    /// Number of positions that a token attends to; `None` for all before it.
     pub window: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ pub struct ForwardWork {
 }
 
 impl ForwardWork {
-    /// The work of some steps, without the keys and values that they read.
+    /// Work of these steps, without the keys and values that they read.
     pub fn of(&self, steps: Steps) -> Work {
         let sum = |of: fn(&Work) -> f64, n_layers: u64, n_output: u64| {
             of(&self.layers) * n_layers as f64 + of(&self.output) * n_output as f64

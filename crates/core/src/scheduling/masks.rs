@@ -1,5 +1,5 @@
-//! The masks that one sequence needs in one step, as a value that threads share: one of them evaluates it,
-//! others read it, wait for it or do without. Does not know which threads these are.
+//! The masks of one sequence in one step, shared by the thread that evaluates them and those that read
+//! them, wait for them or proceed without. Does not know these threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,11 +8,11 @@ use std::time::Duration;
 use crate::constraint::{ConstraintError, TokenConstraint, TokenMask};
 use crate::request::{SamplingParams, SequenceId, TokenId};
 
-/// Most tokens that are proposed as drafts because a constraint forces them.
+/// Maximum number of tokens that are proposed as drafts because a constraint forces them.
 const MAX_FORCED: usize = 32;
 
-/// The masks of one sequence: before its first draft, and after each draft that the masks before allow. What
-/// they are follows from the constraint and the output alone; when they are evaluated decides only in which
+/// The masks of one sequence: before its first draft, and after each draft that the masks before allow.
+/// They follow from the constraint and the output alone; the time of their evaluation decides only in which
 /// step they are used.
 #[derive(Debug)]
 pub struct SequenceMasks {
@@ -30,16 +30,16 @@ pub struct SequenceMasks {
 #[derive(Debug)]
 struct State {
     stage: Stage,
-    /// Whether they were handed to a thread that evaluates them.
+    /// Whether they were handed to a thread for evaluation.
     is_queued: bool,
-    /// Whoever evaluates them has to report it.
+    /// Whether the evaluating thread must report them.
     is_awaited: bool,
 }
 
 #[derive(Debug, Clone)]
 enum Stage {
     New,
-    /// A thread evaluates them.
+    /// A thread is evaluating them.
     Running,
     Evaluated(Arc<EvaluatedMasks>),
 }
@@ -59,14 +59,14 @@ pub enum MaskPace {
 #[derive(Debug, Default)]
 pub struct EvaluatedMasks {
     masks: Vec<TokenMask>,
-    /// Reason why there are no more masks.
+    /// Reason why no further mask was evaluated.
     error: Option<ConstraintError>,
     /// Tokens that the constraint forces after all drafts.
     forced: Vec<TokenId>,
 }
 
 impl SequenceMasks {
-    /// Masks to be evaluated of an output whose last `n_drafts` tokens are drafts.
+    /// Creates the masks, to be evaluated, of an output whose last `n_drafts` tokens are drafts.
     pub fn new(
         sequence: SequenceId,
         constraint: Arc<dyn TokenConstraint>,
@@ -79,19 +79,19 @@ impl SequenceMasks {
         Self { sequence, constraint, sampling, output, n_drafts, number: 0, state, evaluated }
     }
 
-    /// The same masks, of which the evaluation has to be reported.
+    /// The same masks, whose evaluation must be reported.
     #[must_use]
     pub fn awaited(self) -> Self {
         self.lock().is_awaited = true;
         self
     }
 
-    /// Gives them a number, by which a report names them; 0 without.
+    /// Sets the number by which a report refers to them; 0 if there is none.
     pub fn set_number(&mut self, number: u64) {
         self.number = number;
     }
 
-    /// Their number.
+    /// Number by which a report refers to them.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -101,23 +101,23 @@ impl SequenceMasks {
         self.sequence
     }
 
-    /// Output tokens before the first draft.
+    /// Number of output tokens before the first draft.
     pub fn n_output(&self) -> usize {
         self.output.len() - self.n_drafts
     }
 
-    /// Drafts.
+    /// Number of drafts.
     pub fn n_drafts(&self) -> usize {
         self.n_drafts
     }
 
-    /// Whether they are those of a step with `n_output` output tokens and these drafts, or fewer, as the
+    /// Whether they are the masks of a step with `n_output` output tokens and these drafts, or fewer. The
     /// output of one sequence never changes.
     pub fn fit(&self, n_output: usize, drafts: &[TokenId]) -> bool {
         self.n_output() == n_output && self.output[n_output..].starts_with(drafts)
     }
 
-    /// Notes that they are handed to a thread that evaluates them. False if they were before.
+    /// Notes that they are handed to a thread for evaluation; `false` if they were before.
     pub fn queue(&self) -> bool {
         let mut state = self.lock();
         let is_new = matches!(state.stage, Stage::New) && !state.is_queued;
@@ -125,13 +125,14 @@ impl SequenceMasks {
         is_new
     }
 
-    /// Whether they were handed to a thread that evaluates them. Else whoever needs them does.
+    /// Whether they were handed to a thread for evaluation; if not, the thread that needs them evaluates
+    /// them.
     pub fn is_queued(&self) -> bool {
         self.lock().is_queued
     }
 
-    /// Evaluates them, unless that has begun: then there is nothing to do and the answer is `None`. `pace` is
-    /// asked after each mask. Says whether the evaluation has to be reported.
+    /// Evaluates them, calling `pace` after each mask, and returns whether the evaluation must be reported;
+    /// `None` if the evaluation has begun before.
     pub fn evaluate(&self, vocabulary_size: u32, pace: impl Fn() -> MaskPace) -> Option<bool> {
         {
             let mut state = self.lock();
@@ -150,8 +151,7 @@ impl SequenceMasks {
         Some(self.publish(evaluated))
     }
 
-    /// Gives an error in place of masks, where nobody can evaluate them. Says whether that has to be
-    /// reported.
+    /// Sets an error in place of masks that cannot be evaluated, and returns whether that must be reported.
     pub fn fail(&self, error: ConstraintError) -> bool {
         self.publish(EvaluatedMasks { error: Some(error), ..EvaluatedMasks::default() })
     }
@@ -161,14 +161,14 @@ impl SequenceMasks {
         evaluated(&self.lock())
     }
 
-    /// The masks, as soon as they are evaluated; `None` if that takes longer than `patience`.
+    /// Waits for the masks; `None` if the evaluation takes longer than `patience`.
     pub fn wait(&self, patience: Duration) -> Option<Arc<EvaluatedMasks>> {
         let is_pending = |state: &mut State| evaluated(state).is_none();
         let waited = self.evaluated.wait_timeout_while(self.lock(), patience, is_pending);
         evaluated(&waited.unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// The masks, if they are evaluated. Else whoever evaluates them will report it.
+    /// The masks, if they are evaluated; otherwise the evaluating thread will report them.
     pub fn get_or_await(&self) -> Option<Arc<EvaluatedMasks>> {
         let mut state = self.lock();
         let masks = evaluated(&state);
@@ -213,7 +213,7 @@ impl SequenceMasks {
         Ok(())
     }
 
-    /// Locks it; nothing panics while it holds the lock.
+    /// Locks the state; no code panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -230,7 +230,7 @@ impl EvaluatedMasks {
     /// The mask after the first `n_accepted` drafts.
     ///
     /// # Errors
-    /// When the constraint gave none, or those drafts are not what it allows.
+    /// When the constraint gave no mask, or does not allow those drafts.
     pub fn after(&self, n_accepted: usize) -> Result<&TokenMask, ConstraintError> {
         self.masks.get(n_accepted).ok_or(self.error.unwrap_or(ConstraintError::OutputRejected))
     }

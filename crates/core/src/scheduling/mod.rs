@@ -1,5 +1,5 @@
-//! Decisions inside one engine: which tokens of which sequences a step computes, in which blocks and slots,
-//! and what the results mean. Does not know replicas and fleets.
+//! Decisions inside one engine: the tokens of each sequence in a step, their blocks and slots, and the
+//! effect of the results. Does not know replicas and fleets.
 
 pub mod admission;
 pub mod batch;

@@ -22,8 +22,8 @@ pub struct StepTime {
 }
 
 impl Default for StepTime {
-    /// Step time of a replica that reports none: only the ratios matter, since all such replicas are taken to
-    /// be alike.
+    /// Step time of a replica that reports none. Only its ratios matter, since all such replicas are
+    /// assumed to be equally fast.
     fn default() -> Self {
         Self {
             fixed: Nanos::from_ms(10),
@@ -44,13 +44,13 @@ impl StepTime {
     }
 }
 
-/// Computing resources of a model: one replica, or several that are alike. A replica reports itself alone.
+/// Speed of a model: one replica, or several equal ones. A replica reports itself alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceRate {
-    /// Duration of the steps of one.
+    /// Step time of one replica.
     #[serde(flatten)]
     pub step_time: StepTime,
-    /// The most sequences that run on one at a time.
+    /// Maximum number of running sequences on one replica.
     #[serde(default)]
     pub n_slots: u32,
     /// Number of replicas, at least one.
@@ -63,7 +63,7 @@ fn one() -> u32 {
 }
 
 impl ServiceRate {
-    /// Several of this kind and of another: as many as both are, each as fast as the slower one.
+    /// Combines both: the sum of their replicas, each as fast as the slower one.
     #[must_use]
     pub fn joined(self, other: Self) -> Self {
         let (a, b) = (self.step_time, other.step_time);

@@ -1,7 +1,7 @@
-//! Who owns a slot of an executor's memory beside KV blocks: of recurrent states, or of what an encoder made
-//! of an image. A slot is free, held (a sequence writes it) or kept: its content has a name, by which others
-//! find it. A checkpoint of a recurrent state has the name of the block at whose end it was; embeddings have
-//! the digest of their content. Does not know sequences and bytes.
+//! Ownership of slots of an executor's memory beside KV blocks: of recurrent states, or of embeddings of an
+//! encoder. A slot is free, held (a sequence writes it) or kept: its content has a name, by which lookups
+//! find it. A checkpoint of a recurrent state has the name of the block at whose end it was made;
+//! embeddings have the digest of their content. Does not know sequences and bytes.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -9,9 +9,8 @@ use std::hash::Hash;
 
 use crate::scheduling::batch::{MemorySlot, SlotCopy};
 
-/// All slots of one kind of memory of an executor; none where the model does not need it. `N` names what a
-/// slot keeps. There are about as many slots as sequences that run, so that a search over all of them is
-/// cheap.
+/// All slots of one kind of memory of an executor; empty if the model does not need it. `N` is the type of
+/// names. There are about as many slots as running sequences, so that a search over all of them is cheap.
 #[derive(Debug)]
 pub struct SlotPool<N> {
     slots: Vec<Slot<N>>,
@@ -23,7 +22,7 @@ pub struct SlotPool<N> {
 }
 
 impl<N> Default for SlotPool<N> {
-    /// A pool without slots.
+    /// Creates a pool without slots.
     fn default() -> Self {
         Self { slots: Vec::new(), by_name: HashMap::new(), n_uses: 0, copies: Vec::new() }
     }
@@ -35,7 +34,7 @@ enum Slot<N> {
     Held,
     Kept {
         name: N,
-        /// Sequences whose next or present step reads it.
+        /// Number of sequences whose next or present step reads it.
         n_readers: u32,
         last_use: u64,
     },
@@ -48,7 +47,7 @@ impl<N> Slot<N> {
 }
 
 impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
-    /// A pool of `n_slots` free slots.
+    /// Creates a pool of `n_slots` free slots.
     pub fn new(n_slots: u32) -> Self {
         Self { slots: vec![Slot::Free; n_slots as usize], ..Self::default() }
     }
@@ -58,12 +57,12 @@ impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
         self.slots.is_empty()
     }
 
-    /// Slots in all.
+    /// Number of all slots.
     pub fn n_total(&self) -> usize {
         self.slots.len()
     }
 
-    /// Slots that sequences hold.
+    /// Number of slots that sequences hold.
     pub fn n_held(&self) -> usize {
         self.slots.iter().filter(|slot| **slot == Slot::Held).count()
     }
@@ -73,15 +72,15 @@ impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
         self.slots.iter().filter(|slot| slot.is_available()).count()
     }
 
-    /// Sequences that are about to read kept contents.
+    /// Number of sequences that are about to read kept contents.
     pub fn n_readers(&self) -> usize {
         let readers =
             |slot: &Slot<N>| if let Slot::Kept { n_readers, .. } = slot { *n_readers as usize } else { 0 };
         self.slots.iter().map(readers).sum()
     }
 
-    /// A slot to hold: a free one, else that of the kept content that was not used for longest and that
-    /// nobody is about to read.
+    /// Allocates a slot: a free one, else that of the least recently used kept content that no sequence is
+    /// about to read.
     pub fn allocate(&mut self) -> Option<MemorySlot> {
         let age = |slot: &Slot<N>| if let Slot::Kept { last_use, .. } = slot { *last_use } else { 0 };
         let available = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_available());
@@ -90,7 +89,7 @@ impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
         Some(MemorySlot(i as u32))
     }
 
-    /// Gives a held slot back.
+    /// Releases a held slot.
     ///
     /// # Panics
     /// When it is not held.
@@ -100,7 +99,7 @@ impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
         *slot = Slot::Free;
     }
 
-    /// Keeps the content of a held slot under a name. Where there is one of this name, that one stays, and
+    /// Keeps the content of a held slot under a name. If there is one with this name, that one stays, and
     /// this slot becomes free.
     ///
     /// # Panics
@@ -116,12 +115,12 @@ impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
         self.by_name.insert(name, slot);
     }
 
-    /// The slot that keeps the content of this name.
+    /// Slot that keeps the content with this name.
     pub fn find(&self, name: N) -> Option<MemorySlot> {
         self.by_name.get(&name).copied()
     }
 
-    /// The slot that keeps the content of this name, which is not given away until [`Self::end_reading`].
+    /// Slot that keeps the content with this name, which is not reallocated until [`Self::end_reading`].
     pub fn begin_reading(&mut self, name: N) -> Option<MemorySlot> {
         let kept = self.find(name)?;
         self.n_uses += 1;
@@ -131,8 +130,8 @@ impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
         Some(kept)
     }
 
-    /// A slot for a sequence that goes on from the content of this name, and the slot that it reads first.
-    /// That one becomes the sequence's own slot where there is no other.
+    /// Allocates a slot for a sequence that continues from the content with this name, and returns it with
+    /// the slot to read first. If no other slot can be allocated, that one becomes the sequence's own.
     ///
     /// # Panics
     /// When there is no such content, or no slot to give.
@@ -147,7 +146,7 @@ impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
         (slot, checkpoint)
     }
 
-    /// A sequence has read a kept content.
+    /// Notes that a sequence has read a kept content.
     ///
     /// # Panics
     /// When no sequence was about to read it.
@@ -158,17 +157,17 @@ impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
         *n_readers = n_readers.checked_sub(1).expect("a slot read once more than begun");
     }
 
-    /// Has the next step copy a slot before it computes anything.
+    /// Adds a copy of a slot, which the next step makes before it computes anything.
     pub fn copy_later(&mut self, copy: SlotCopy) {
         self.copies.push(copy);
     }
 
-    /// The copies that the next step has to make; whoever takes them makes them.
+    /// Takes the copies that the next step must make.
     pub fn take_copies(&mut self) -> impl Iterator<Item = SlotCopy> {
         self.copies.drain(..)
     }
 
-    /// Forgets all kept contents and copies. For when the bytes behind the slots are lost.
+    /// Drops all kept contents and copies, for executors that have lost the bytes of the slots.
     pub fn forget(&mut self) {
         for slot in self.slots.iter_mut().filter(|slot| **slot != Slot::Held) {
             *slot = Slot::Free;
@@ -180,7 +179,7 @@ impl<N: Copy + Debug + Eq + Hash> SlotPool<N> {
     /// Checks that names and slots agree.
     ///
     /// # Errors
-    /// Says what does not hold.
+    /// The invariant that does not hold.
     pub fn check_invariants(&self) -> Result<(), String> {
         let mut n_kept = 0;
         for (i, slot) in self.slots.iter().enumerate() {
@@ -251,8 +250,8 @@ mod tests {
         pool.check_invariants().unwrap();
     }
 
-    /// Requests with images over an encoder's memory with few slots: each image is encoded when nobody has
-    /// it, and is in its slot for as long as a request reads it.
+    /// Requests with images over an encoder's memory with few slots: each image is encoded if no slot has
+    /// it, and stays in its slot while a request reads it.
     #[test]
     fn embeddings_of_images_are_shared_and_stay_while_they_are_read() {
         let seed = fastrand::get_seed();

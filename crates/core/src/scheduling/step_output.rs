@@ -1,4 +1,4 @@
-//! What an executor answers to a batch: tokens, log-probabilities, faults of single sequences and drafts for
+//! An executor's answer to a batch: tokens, log-probabilities, failures of single sequences and drafts for
 //! the next step, in flat buffers that are reused. Does not know how tokens are chosen.
 
 use std::ops::Range;
@@ -37,10 +37,10 @@ impl From<(TokenId, u32, u32)> for TokenLogprob {
 /// Results of a step: one entry a sequence, in the batch's order, over flat buffers that are reused.
 #[derive(Debug, Default)]
 pub struct StepOutput {
-    /// Part of the step that went into choosing tokens from logits, where the executor tells. For the record:
-    /// nothing may depend on it.
+    /// Time of choosing tokens from logits, if the executor reports it. For records only: no decision may
+    /// depend on it.
     pub choosing: Nanos,
-    /// The forward passes of a draft model in this step. Only the number of drafts may depend on them.
+    /// Forward passes of a draft model in this step. Only the number of drafts may depend on them.
     pub draft_passes: Vec<DraftPass>,
     sequences: Vec<SequenceRanges>,
     chosen: Vec<ChosenRange>,
@@ -49,10 +49,10 @@ pub struct StepOutput {
     own_drafts: Vec<TokenId>,
 }
 
-/// A forward pass of a draft model: its shape and how long it took.
+/// A forward pass of a draft model, with its shape and duration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DraftPass {
-    /// Its tokens, over all sequences.
+    /// Number of tokens over all sequences.
     pub n_tokens: usize,
     /// Positions that its tokens attend to, summed over tokens.
     pub n_attended: usize,
@@ -94,12 +94,12 @@ pub enum SequenceError {
     /// Choosing the token panicked.
     #[error("choosing a token failed")]
     SamplerPanicked,
-    /// The executor did not answer what the sequence asked.
+    /// The executor's answer lacks results that the sequence asked for.
     #[error("the step brought no token")]
     NoToken,
 }
 
-/// One token of the output with what was asked to be reported beside it.
+/// An output token with the log-probabilities that were asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChosenToken<'a> {
     /// The token; its `logprob` and `rank` are 0 where no log-probabilities were asked for.
@@ -130,8 +130,8 @@ impl StepOutput {
         self.sequences.push(SequenceRanges { prompt, sampled, drafts, own_drafts, error, is_left_out });
     }
 
-    /// Adds the log-probability of a prompt token (of the position after one of the sequence's new tokens)
-    /// with the most likely ones. In order of position, before anything sampled.
+    /// Adds the log-probability of a prompt token (that of the position after one of the sequence's new
+    /// tokens) with the most likely ones. In order of position, before all sampled tokens.
     pub fn push_prompt(&mut self, chosen: TokenLogprob, top: &[TokenLogprob]) {
         self.push(chosen, top);
         let end = self.chosen.len();
@@ -160,14 +160,14 @@ impl StepOutput {
         self.sequences.last_mut().expect("begin_sequence comes first").sampled.end = end;
     }
 
-    /// Proposes a token for the sequence's next step: the draft after the tokens that were added and those
-    /// drafts that were pushed before. The scheduler uses as many as there is room for.
+    /// Proposes a draft for the sequence's next step, after the tokens that were added and the drafts
+    /// pushed before. The scheduler uses as many as there is room for.
     pub fn push_draft(&mut self, token: TokenId) {
         self.drafts.push(token);
         self.sequences.last_mut().expect("begin_sequence comes first").drafts.end = self.drafts.len();
     }
 
-    /// Names the drafts that the executor made for sequence `sequence_idx` in this step and verified in it.
+    /// Sets the drafts that the executor made for sequence `sequence_idx` in this step and verified in it.
     pub fn set_own_drafts(&mut self, sequence_idx: usize, drafts: &[TokenId]) {
         self.sequences[sequence_idx].own_drafts = append(&mut self.own_drafts, drafts);
     }
@@ -177,9 +177,9 @@ impl StepOutput {
         self.sequences.last_mut().expect("begin_sequence comes first").error = Some(error);
     }
 
-    /// Marks the sequence as one whose masks were not there when its token was to be chosen, so that it has
-    /// none. Its last token is computed again once they are. Only where
-    /// [`may_be_left_out`](crate::scheduling::batch::ScheduledSequence::may_be_left_out) says so.
+    /// Marks the sequence as left out: its masks were not evaluated when its token was to be chosen, so
+    /// that it has none. Its last token is computed again once they are. Allowed only if
+    /// [`may_be_left_out`](crate::scheduling::batch::ScheduledSequence::may_be_left_out) returns true.
     pub fn leave_out_sequence(&mut self) {
         self.sequences.last_mut().expect("begin_sequence comes first").is_left_out = true;
     }
@@ -194,8 +194,8 @@ impl StepOutput {
         self.view(self.sequences[sequence_idx].prompt.clone())
     }
 
-    /// The output tokens of sequence `sequence_idx`: where the sequence sampled, one more than drafts were
-    /// accepted; else none.
+    /// The output tokens of sequence `sequence_idx`: one more than accepted drafts if the sequence sampled,
+    /// else none.
     pub fn sampled(&self, sequence_idx: usize) -> impl ExactSizeIterator<Item = ChosenToken<'_>> {
         self.view(self.sequences[sequence_idx].sampled.clone())
     }
@@ -215,7 +215,7 @@ impl StepOutput {
         self.sequences[sequence_idx].error
     }
 
-    /// Whether sequence `sequence_idx` got no token because its masks were not there.
+    /// Whether sequence `sequence_idx` got no token because its masks were not evaluated.
     pub fn is_left_out(&self, sequence_idx: usize) -> bool {
         self.sequences[sequence_idx].is_left_out
     }

@@ -1,4 +1,4 @@
-//! When things happened to a sequence, and the waits that follow from it. Does not know a clock.
+//! Times of a sequence's events, and the durations between them. Does not know a clock.
 
 pub mod latency;
 pub mod request_trace;
@@ -7,29 +7,29 @@ use std::time::Duration;
 
 use crate::time::{Nanos, Timestamp};
 
-/// The stamps of one sequence.
+/// Times of one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeline {
-    /// The request was submitted.
+    /// Time at which the request was submitted.
     pub arrived: Timestamp,
     /// Time of its first share of a step.
     pub first_scheduled: Option<Timestamp>,
-    /// Its first output token was chosen.
+    /// Time at which its first output token was chosen.
     pub first_token: Option<Timestamp>,
-    /// Its newest output token was chosen.
+    /// Time at which its newest output token was chosen.
     pub last_token: Option<Timestamp>,
     /// Time of its end.
     pub finished: Option<Timestamp>,
     /// Number of times that it lost its blocks and was computed again.
     pub n_preemptions: u32,
-    /// Prompt tokens that were found in the cache when it was first scheduled.
+    /// Number of prompt tokens that were found in the cache when it was first scheduled.
     pub cached_tokens: u32,
-    /// Output tokens so far.
+    /// Number of output tokens so far.
     pub output_tokens: u32,
 }
 
 impl Timeline {
-    /// The timeline of a sequence that arrives now.
+    /// Creates the timeline of a sequence that arrives at `arrived`.
     pub fn new(arrived: Timestamp) -> Self {
         Self {
             arrived,
@@ -70,7 +70,7 @@ impl Timeline {
         Some(self.first_token?.since(self.arrived))
     }
 
-    /// The mean gap between two tokens (ITL); none before the second token.
+    /// The mean time between two tokens (ITL); `None` before the second token.
     pub fn inter_token_latency(&self) -> Option<Nanos> {
         let decode = Duration::from_nanos(self.decode()?.0);
         latency::mean_gap(decode, self.output_tokens).map(Nanos::from)

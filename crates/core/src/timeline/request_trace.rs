@@ -1,10 +1,10 @@
-//! Where the time of one request went in an engine: why it waited, which steps computed it, and how many
-//! others they computed. All times count from the request's arrival, so that they can be sent from one
-//! process to another. Names no other request. Does not know a clock.
+//! Where an engine spent the time of one request: causes of waiting, the steps that computed it, and the
+//! number of other sequences in them. All times count from the request's arrival, so that they can be sent
+//! to other processes. Names no other request. Does not know a clock.
 
 use crate::time::{Nanos, Timestamp};
 
-/// Prompt chunks that are kept one by one; later ones are only part of the totals.
+/// Maximum number of prompt chunks that are kept singly; later ones are only part of the totals.
 pub const MAX_TRACED_CHUNKS: usize = 32;
 
 /// Cause that kept the first request of the queue from starting in a step.
@@ -12,20 +12,20 @@ pub const MAX_TRACED_CHUNKS: usize = 32;
 pub enum QueueCause {
     /// The maximum number of sequences ran.
     Sequences,
-    /// The KV cache had no free blocks for it.
+    /// The KV cache had no free blocks for the request.
     Blocks,
-    /// The tokens or the time of the step were taken.
+    /// The tokens or the time of the step were used up.
     StepTokens,
 }
 
 /// Waiting times of requests, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueWaits {
-    /// [`QueueCause::Sequences`].
+    /// Wait because of [`QueueCause::Sequences`].
     pub sequences: Nanos,
-    /// [`QueueCause::Blocks`].
+    /// Wait because of [`QueueCause::Blocks`].
     pub blocks: Nanos,
-    /// [`QueueCause::StepTokens`].
+    /// Wait because of [`QueueCause::StepTokens`].
     pub step_tokens: Nanos,
 }
 
@@ -51,26 +51,26 @@ impl QueueWaits {
     }
 }
 
-/// A part of a request in one step.
+/// Share of a request's sequence in one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepShare {
     /// Time at which the step was planned.
     pub started: Timestamp,
-    /// Its timing.
+    /// Duration of the step.
     pub duration: Nanos,
-    /// Part of that which the executor took.
+    /// Part of the duration in the executor.
     pub executing: Nanos,
-    /// The position of the first new token.
+    /// Position of the first new token.
     pub start: u32,
-    /// New tokens, drafts included.
+    /// Number of new tokens, drafts included.
     pub n_tokens: u32,
-    /// Number of them that are drafts.
+    /// Number of new tokens that are drafts.
     pub n_drafts: u32,
-    /// Whether they belong to the prompt.
+    /// Whether the new tokens belong to the prompt.
     pub is_prompt: bool,
-    /// Sequences in the step, those of the request included.
+    /// Number of sequences in the step, those of the request included.
     pub n_sequences: u32,
-    /// New tokens of the whole step.
+    /// Number of new tokens of the whole step.
     pub n_step_tokens: u32,
 }
 
@@ -79,35 +79,34 @@ pub struct StepShare {
 pub struct PromptChunk {
     /// Time at which the step was planned.
     pub at: Nanos,
-    /// Its timing.
+    /// Duration of the step.
     pub took: Nanos,
-    /// The position of the first token.
+    /// Position of the first token.
     pub start: u32,
-    /// Tokens of the prompt.
+    /// Number of prompt tokens.
     pub n_tokens: u32,
     /// Number of other sequences in the step.
     pub n_mates: u32,
-    /// New tokens of the whole step.
+    /// Number of new tokens of the whole step.
     pub n_step_tokens: u32,
 }
 
-/// The shares of several steps together. A step in which two continuations of the request had shares counts
-/// twice.
+/// Totals of several shares. A step in which two continuations of the request had shares counts twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StepTotals {
-    /// Shares.
+    /// Number of shares.
     pub n_steps: u32,
-    /// The time of their steps.
+    /// Duration of their steps.
     pub took: Nanos,
-    /// Part of it in the executor.
+    /// Part of that duration in the executor.
     pub executing: Nanos,
-    /// The longest of the steps.
+    /// Duration of the longest step.
     pub longest: Nanos,
-    /// New tokens, drafts included.
+    /// Number of new tokens, drafts included.
     pub n_tokens: u32,
-    /// Number of them that were drafts.
+    /// Number of new tokens that were drafts.
     pub n_drafts: u32,
-    /// Most other sequences in one of the steps.
+    /// Maximum number of other sequences in one of the steps.
     pub max_mates: u32,
     /// Number of other sequences, summed over the steps.
     pub sum_mates: u64,
@@ -127,19 +126,19 @@ impl StepTotals {
     }
 }
 
-/// Distribution of one request's time.
+/// Trace of one request's time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestTrace {
     /// Time until its first step, or its end if it never had one.
     pub queued: Nanos,
-    /// Causes of the waiting time, as far as steps began meanwhile: the rest was the end of the step that ran
-    /// when it arrived.
+    /// Waiting times by cause, as far as steps began meanwhile; the rest is the end of the step that ran at
+    /// the arrival.
     pub waits: QueueWaits,
-    /// The first chunks of its prompt, at most [`MAX_TRACED_CHUNKS`].
+    /// First chunks of the prompt, at most [`MAX_TRACED_CHUNKS`].
     pub chunks: Vec<PromptChunk>,
-    /// All shares that computed its prompt.
+    /// Totals of the shares that computed the prompt.
     pub prefill: StepTotals,
-    /// All shares that computed its output.
+    /// Totals of the shares that computed the output.
     pub decode: StepTotals,
     /// Number of times that one of its sequences lost its blocks and waited again.
     pub n_preemptions: u32,

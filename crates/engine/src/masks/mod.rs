@@ -1,6 +1,6 @@
-//! The threads that evaluate masks, so that no step and no engine waits for one. Few, and of low priority:
-//! they run where the executor leaves processors. One that hangs is left behind. Does not know which
-//! sequences need the masks, and when.
+//! The threads that evaluate masks, so that no step waits for one. They are few and have a low priority, so
+//! that they run on processors that the executor leaves idle. A thread that hangs is abandoned. Does not
+//! know which sequences need the masks, and when.
 
 mod queue;
 
@@ -21,16 +21,16 @@ use tracing::warn;
 use crate::message::{Inbox, Message};
 use queue::{Lane, MaskQueue};
 
-/// A mask may take this much of a processor. With more the request fails.
+/// Maximum processor time of a mask, beyond which its request fails.
 const MAX_MASK_TIME: Nanos = Nanos::from_ms(1_000);
 
-/// Threads for quick masks unless the operator says otherwise; no more than processors.
+/// Default number of threads for quick masks, unless there are fewer processors.
 const N_QUICK_THREADS: usize = 2;
 
-/// Processors for each thread for slow masks.
+/// Number of processors for each thread for slow masks.
 const PROCESSORS_PER_SLOW_THREAD: usize = 8;
 
-/// Time that threads have, when the engine stops, to finish the masks that they evaluate.
+/// Time after the engine stops for threads to finish their masks.
 const STOP_TIME: Duration = Duration::from_secs(1);
 
 /// The threads, and the masks that wait for them. Dropping it ends the threads.
@@ -39,7 +39,7 @@ pub struct MaskThreads {
     pool: Arc<Pool>,
     threads: Vec<JoinHandle<()>>,
     n_started: u64,
-    /// Threads that hang and were replaced.
+    /// Maximum number of hanging threads that are replaced.
     max_abandoned: usize,
     n_of_lane: [usize; 2],
 }
@@ -58,16 +58,16 @@ struct Pool {
 #[derive(Debug, Default)]
 struct PoolState {
     queue: MaskQueue,
-    /// Masks that each busy thread evaluates.
+    /// Request and lane of the masks that each busy thread evaluates.
     busy: HashMap<u64, (RequestId, Lane)>,
-    /// Busy threads that were replaced: they end when they get on.
+    /// Busy threads that were replaced: they end when their evaluation returns.
     abandoned: HashSet<u64>,
     n_alive: usize,
     is_closing: bool,
 }
 
 impl MaskThreads {
-    /// No thread: they start with the first masks.
+    /// Creates the pool without threads, which start with the first masks.
     pub fn new(config: &EngineConfig, vocabulary_size: u32, inbox: Inbox) -> Self {
         let n_processors = std::thread::available_parallelism().map_or(1, usize::from);
         let n_of_lane = match config.max_mask_threads as usize {
@@ -96,7 +96,7 @@ impl MaskThreads {
         self.pool.lock().queue.open(request, tenant, Instant::now());
     }
 
-    /// Forgets a request that has ended. A thread that evaluates one of its masks may hang: it is replaced.
+    /// Removes a request that has ended. A thread that evaluates one of its masks may hang and is replaced.
     pub fn close(&mut self, request: RequestId) {
         let mut left_behind = Vec::new();
         {
@@ -112,14 +112,14 @@ impl MaskThreads {
         left_behind.into_iter().for_each(|lane| self.start(lane));
     }
 
-    /// Has the masks of a batch evaluated.
+    /// Queues the masks of a batch for evaluation.
     pub fn evaluate_batch(&mut self, batch: &ScheduledBatch) {
         for masks in batch.sequences().iter().filter_map(|scheduled| scheduled.masks.as_ref()) {
             self.evaluate(masks);
         }
     }
 
-    /// Has masks evaluated, unless that was asked before.
+    /// Queues masks for evaluation, unless they were queued before.
     pub fn evaluate(&mut self, masks: &Arc<SequenceMasks>) {
         if !masks.queue() {
             return;
@@ -173,7 +173,7 @@ impl Drop for MaskThreads {
     }
 }
 
-/// Counts a thread that ends, in whatever way.
+/// Counts a thread until it ends, also by a panic.
 struct Alive<'p>(&'p Pool, u64);
 
 impl Drop for Alive<'_> {
@@ -244,13 +244,13 @@ impl Pool {
         let _ = self.inbox.send(Message::Input(Input::MasksEvaluated(report)));
     }
 
-    /// Locks it; nothing panics while it holds the lock.
+    /// Locks the state; no code panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The processor time of this thread: what masks cost, whoever shares the processor.
+/// Processor time of this thread, which is the cost of masks however busy the processor is.
 fn thread_time() -> Nanos {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)

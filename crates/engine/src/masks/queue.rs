@@ -1,5 +1,5 @@
-//! Order in which masks are evaluated: quick ones as they come, slow ones in turns of their tenants, the one
-//! that has used least time first. Does not know threads, and how masks are evaluated.
+//! Order in which masks are evaluated: quick ones as they come, slow ones by tenant, least used time first.
+//! Does not know threads, and how masks are evaluated.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use throng_core::time::Nanos;
 /// Time after a slow mask of a tenant in which masks of its requests that have had none yet count as slow.
 const REMEMBERED: Duration = Duration::from_nanos(SLOW_MASKS_REMEMBERED.0);
 
-/// Tenants without requests that are remembered for that.
+/// Maximum number of tenants without requests whose slow masks are recorded.
 const MAX_IDLE_TENANTS: usize = 1024;
 
 /// A kind of masks, which has threads of its own.
@@ -26,7 +26,7 @@ pub enum Lane {
     Slow,
 }
 
-/// Masks that wait for a thread: at most one entry for each sequence that runs.
+/// Masks that wait for a thread: at most one entry for each running sequence.
 #[derive(Debug, Default)]
 pub struct MaskQueue {
     requests: HashMap<RequestId, RequestRecord>,
@@ -37,16 +37,17 @@ pub struct MaskQueue {
 #[derive(Debug)]
 struct RequestRecord {
     tenant: TenantId,
-    /// Lane; none before its first mask.
+    /// Lane of the request; `None` before its first mask.
     lane: Option<Lane>,
-    /// Time that no report has told.
+    /// Time that was not reported yet.
     uncharged: Nanos,
 }
 
 #[derive(Debug, Default)]
 struct TenantRecord {
     n_requests: usize,
-    /// Time that its masks took; what it missed while it had no request is not made up for.
+    /// Time of its masks, raised when it returns after a time without requests, so that absence saves up
+    /// nothing.
     spent: u64,
     slow_at: Option<Instant>,
     slow: VecDeque<Arc<SequenceMasks>>,
@@ -77,7 +78,7 @@ impl MaskQueue {
         self.requests.insert(request, record);
     }
 
-    /// Forgets a request. A step in flight does not wait for its masks.
+    /// Removes a request. A step in flight does not wait for its masks.
     pub fn close(&mut self, request: RequestId) {
         let Some(record) = self.requests.remove(&request) else { return };
         let is_other = |masks: &Arc<SequenceMasks>| {
@@ -94,7 +95,7 @@ impl MaskQueue {
         }
     }
 
-    /// Adds masks. Those of a request that is not open are not evaluated: nobody reads its answer.
+    /// Adds masks. Those of a request that is not open are not evaluated, since its answer has no reader.
     pub fn push(&mut self, masks: Arc<SequenceMasks>, now: Instant) {
         let record = self.requests.get(&masks.sequence().request);
         let Some((lane, tenant)) =
@@ -110,8 +111,8 @@ impl MaskQueue {
         }
     }
 
-    /// The masks that a thread of this lane evaluates next. A thread for slow masks takes quick ones where
-    /// there is nothing else.
+    /// Takes the next masks for a thread of this lane. A thread for slow masks takes quick ones if there
+    /// are no slow ones.
     pub fn pop(&mut self, lane: Lane, now: Instant) -> Option<Arc<SequenceMasks>> {
         if lane == Lane::Slow {
             let waiting = self.tenants.values_mut().filter(|tenant| !tenant.slow.is_empty());
@@ -133,7 +134,7 @@ impl MaskQueue {
         None
     }
 
-    /// Notes how long masks of a request took. If that is to be reported, what the request has used since the
+    /// Notes the time of a request's masks. If it is to be reported, returns the request's time since the
     /// last report.
     pub fn note(
         &mut self,
@@ -160,7 +161,7 @@ impl MaskQueue {
         self.tenants.values().any(|tenant| !tenant.slow.is_empty())
     }
 
-    /// Forgets all masks that wait.
+    /// Removes all waiting masks.
     pub fn clear(&mut self) {
         *self = Self::default();
     }

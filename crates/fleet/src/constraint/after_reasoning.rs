@@ -1,5 +1,5 @@
-//! A constraint that begins after the model's reasoning, and a bound on that reasoning's tokens. Does not
-//! know formats of reasoning and what the constraint says.
+//! A constraint that starts after the model's reasoning, and a limit on the reasoning's tokens. Does not
+//! know the formats of reasoning, nor the constraint's content.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use throng_text::{AnswerFormat, ReasoningFormat, ThinkingBudget, Tokenizer};
 /// The tokens around a model's reasoning and before its answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReasoningTokens {
-    /// Tokens that open the reasoning; empty where the prompt has opened it.
+    /// Tokens that open the reasoning; empty if the prompt has opened it.
     pub open: Vec<TokenId>,
     /// Tokens that close it.
     pub close: Vec<TokenId>,
@@ -22,8 +22,8 @@ pub struct ReasoningTokens {
 }
 
 impl ReasoningTokens {
-    /// Tokens of a model whose reasoning has this format. With `calls` the constraint begins where a call
-    /// may.
+    /// The tokens of a model with this reasoning format. With `calls` the constraint starts where a tool
+    /// call may start.
     pub fn new(
         format: &AnswerFormat,
         reasoning: ReasoningFormat,
@@ -48,31 +48,31 @@ impl ReasoningTokens {
     }
 }
 
-/// Constrains what comes after the reasoning. The reasoning is free but for the tokens that end an output, so
-/// that what is constrained always comes.
+/// Constrains the output after the reasoning. During the reasoning only end tokens are forbidden, so that
+/// the constrained part is always reached.
 #[derive(Debug)]
 pub(super) struct AfterReasoning {
     /// The tokens around the reasoning.
     pub tokens: ReasoningTokens,
-    /// The prompt ends inside the reasoning.
+    /// Whether the prompt ends inside the reasoning.
     pub is_open: bool,
-    /// Most tokens of reasoning.
+    /// Maximum number of reasoning tokens.
     pub budget: Option<u32>,
-    /// The tokens that end an output.
+    /// End tokens of the model.
     pub end_tokens: Vec<TokenId>,
     /// Constraint of the answer.
     pub answer: Arc<dyn TokenConstraint>,
 }
 
-/// Part of an output that comes next.
+/// Part of the output that the next token belongs to.
 enum Place<'o> {
-    /// The beginning: it may become reasoning or the answer.
+    /// The start, which may become reasoning or the answer.
     Start,
-    /// The reasoning; this token must come next.
+    /// The reasoning; if given, this token must come next.
     Reasoning(Option<TokenId>),
-    /// Tokens between reasoning and answer: these must come next.
+    /// Tokens between reasoning and answer; these must come next.
     Lead(&'o [TokenId]),
-    /// The answer, which is this so far.
+    /// The answer; these are its tokens so far.
     Answer(&'o [TokenId]),
 }
 
@@ -100,7 +100,7 @@ impl AfterReasoning {
         }
     }
 
-    /// The beginning of an output may still become both.
+    /// At the start, the output may still become reasoning or the answer.
     fn mask_start(&self, output: &[TokenId], mask: &mut TokenMask) -> Result<(), ConstraintError> {
         let answer = match output.strip_prefix(self.tokens.direct.as_slice()) {
             Some(answer) => self.answer.mask(answer, mask),
@@ -109,7 +109,7 @@ impl AfterReasoning {
         let begun = [&self.tokens.open, &self.tokens.direct];
         let next = begun.map(|tokens| tokens.strip_prefix(output).and_then(<[TokenId]>::first));
         if next.iter().all(Option::is_none) {
-            // An output that is neither: the constraint tells why.
+            // The output is neither; the answer's constraint has the reason.
             return answer.and(if mask.is_empty() { Err(ConstraintError::OutputRejected) } else { Ok(()) });
         }
         next.into_iter().flatten().for_each(|token| mask.allow(*token));
@@ -155,7 +155,7 @@ impl TokenConstraint for AfterReasoning {
     }
 }
 
-/// Identity of lists and numbers of fixed count, each list with its length.
+/// Identity of lists and of a fixed count of numbers; each list is preceded by its length.
 fn identity(kind: &[u8], lists: &[&Vec<TokenId>], numbers: &[u32], inner: &[u8]) -> ConstraintIdentity {
     let mut digest = Sha256::new_with_prefix(kind);
     for list in lists {
@@ -167,7 +167,7 @@ fn identity(kind: &[u8], lists: &[&Vec<TokenId>], numbers: &[u32], inner: &[u8])
     ConstraintIdentity(digest.finalize().into())
 }
 
-/// Bounds the reasoning of an output that is free otherwise.
+/// Limits the reasoning of an otherwise unconstrained output.
 #[derive(Debug)]
 pub(super) struct BoundedReasoning(pub ThinkingBudget);
 
@@ -185,7 +185,7 @@ impl TokenConstraint for BoundedReasoning {
     }
 
     fn identity(&self) -> Option<ConstraintIdentity> {
-        // The budget as it is before any output: plain numbers and lists.
+        // The budget before any output: plain numbers and lists.
         let budget = format!("{:?}", self.0);
         Some(identity(b"throng bounded reasoning", &[], &[], budget.as_bytes()))
     }
@@ -205,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    /// The answer is the tokens 50, 51 and the end, 9.
+    /// A constraint that allows only the tokens 50, 51 and the end token 9.
     #[derive(Debug)]
     struct Fixed;
 
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(forced, [30, 31]);
     }
 
-    /// A tokenizer of single bytes and gpt-oss's control tokens, from 256 on.
+    /// A tokenizer with single bytes and, from 256 on, the control tokens of gpt-oss.
     fn harmony() -> Tokenizer {
         let letters = (0x21..=0x7e_u8).map(|byte| (char::from(byte).to_string(), Value::from(byte)));
         let markers = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"];

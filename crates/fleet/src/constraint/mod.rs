@@ -1,5 +1,5 @@
-//! Grammars as the engine takes them: compiles what a request asks of its outputs' form, and answers which
-//! tokens may come next. Does not know parameters' names and the engine's threads.
+//! Grammars as constraints of the engine: compiles a request's constraint, and answers which tokens may
+//! come next. Does not know parameter names and the engine's threads.
 
 mod after_reasoning;
 mod source;
@@ -18,7 +18,7 @@ use throng_text::grammar::{
 pub use after_reasoning::ReasoningTokens;
 pub use source::{ConstraintSource, OutputForm, ReasoningBefore};
 
-/// The grammars of one model. Nothing is prepared before the first request needs it.
+/// The grammars of one model. Nothing is prepared before the first request with a constraint.
 #[derive(Debug)]
 pub struct ModelGrammars {
     tokenizer: Arc<Tokenizer>,
@@ -26,28 +26,28 @@ pub struct ModelGrammars {
     cache: OnceLock<Result<GrammarCache, GrammarError>>,
 }
 
-/// The grammar of one request's outputs.
+/// The grammar for the outputs of one request.
 #[derive(Debug)]
 pub struct GrammarConstraint {
     matcher: GrammarMatcher,
     /// Identity of the source.
     identity: Option<ConstraintIdentity>,
-    /// The buffer of the last mask, for the next one.
+    /// Buffer of the last mask, reused for the next one.
     words: Mutex<Vec<u32>>,
 }
 
 impl ModelGrammars {
-    /// The grammars of a model with the tokens that end its outputs.
+    /// The grammars of a model with these end tokens.
     pub fn new(tokenizer: Arc<Tokenizer>, end_tokens: Vec<TokenId>) -> Self {
         Self { tokenizer, end_tokens, cache: OnceLock::new() }
     }
 
-    /// Compiles what a request of `n` continuations asks, unless it was compiled lately. Takes up to some 50
-    /// ms, the first time for a vocabulary of 150,000 tokens half a second more: not for a thread that others
-    /// wait for.
+    /// Compiles the constraint of a request with `n` continuations, or takes it from the cache. Takes up to
+    /// about 50 ms, and for the first constraint of a 150,000-token vocabulary another 500 ms, so it must
+    /// not run on a thread that serves other requests.
     ///
     /// # Errors
-    /// When it cannot be enforced.
+    /// When the constraint cannot be enforced.
     pub fn constraint(
         &self,
         spec: &ConstraintSpec,
@@ -71,7 +71,7 @@ impl ModelGrammars {
 }
 
 impl GrammarConstraint {
-    /// A grammar for the outputs of a request of `n` continuations.
+    /// Creates the constraint of a request with `n` continuations.
     pub fn new(grammar: Arc<CompiledGrammar>, n: u32) -> Self {
         Self { matcher: GrammarMatcher::new(grammar, n as usize), identity: None, words: Mutex::default() }
     }
@@ -80,11 +80,11 @@ impl GrammarConstraint {
 impl TokenConstraint for GrammarConstraint {
     fn mask(&self, output: &[TokenId], mask: &mut TokenMask) -> Result<(), ConstraintError> {
         let kept = || self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        // Who asks at the same time gets a buffer of its own.
+        // A concurrent caller gets a buffer of its own.
         let mut words = std::mem::take(&mut *kept());
         words.resize(self.matcher.grammar().n_tokens().div_ceil(32), 0);
         self.matcher.mask(output, &mut words).map_err(|error| {
-            // Before an answer, what begins as reasoning is no beginning of the answer: nothing is wrong then.
+            // Reasoning before an answer does not match the answer's grammar, which is not an error.
             if !matches!(error, GrammarError::Mismatch(_)) {
                 tracing::warn!(%error, n_tokens = output.len(), "a constrained output cannot go on");
             }
@@ -101,7 +101,7 @@ impl TokenConstraint for GrammarConstraint {
 
     fn forced(&self, output: &[TokenId], forced: &mut Vec<TokenId>) {
         if self.matcher.forced(output, forced).is_err() {
-            // The mask will tell why.
+            // The mask will report the reason.
             forced.clear();
         }
     }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use throng_api::ApiError;
 
-    /// A tokenizer of single bytes and an end token.
+    /// Grammars of a tokenizer with single bytes and an end token.
     fn grammars() -> ModelGrammars {
         let letters = (0x21..=0x7e_u8).map(|byte| (char::from(byte).to_string(), Value::from(byte - 0x21)));
         let json = json!({

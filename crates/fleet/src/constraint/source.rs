@@ -1,5 +1,5 @@
-//! What a request's outputs are held to, as what it is compiled from: the compiled constraint cannot leave
-//! its process, this can. Does not know how it is asked for and sent.
+//! The source that a request's constraint is compiled from. Unlike the compiled constraint it can be sent
+//! to other processes. Does not know requests and messages.
 
 use std::sync::Arc;
 
@@ -11,41 +11,41 @@ use throng_text::grammar::{ConstraintSpec, GrammarError};
 use super::ModelGrammars;
 use super::after_reasoning::{AfterReasoning, BoundedReasoning, ReasoningTokens};
 
-/// Constraint of a request's outputs, compiled and as its source.
+/// Constraint on a request's outputs, compiled and as its source.
 #[derive(Debug, Clone)]
 pub struct OutputForm {
     /// Compiled form, for replicas of this process.
     pub compiled: Arc<dyn TokenConstraint>,
-    /// Source, for replicas of other processes; `None` where there are none.
+    /// Source, for replicas in other processes; `None` if there are none.
     pub source: Option<Arc<ConstraintSource>>,
 }
 
-/// Source that a constraint is compiled from.
+/// Source of a constraint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConstraintSource {
-    /// The form of the answer; `None`: only the reasoning is bounded.
+    /// Constraint on the answer; `None`: only the reasoning is limited.
     pub form: Option<ConstraintSpec>,
-    /// The reasoning that may stand before the answer; `None`: the whole output is the answer.
+    /// Reasoning that may precede the answer; `None`: the whole output is the answer.
     pub reasoning: Option<ReasoningBefore>,
 }
 
-/// The reasoning before an answer.
+/// Reasoning before an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReasoningBefore {
-    /// The tokens around it.
+    /// Tokens around the reasoning.
     pub tokens: ReasoningTokens,
-    /// The prompt ends inside it.
+    /// Whether the prompt ends inside the reasoning.
     pub is_open: bool,
-    /// Its most tokens.
+    /// Maximum number of reasoning tokens.
     pub budget: Option<u32>,
 }
 
 impl ConstraintSource {
-    /// Compiles it for a request of `n` continuations; `None` if it restricts nothing. Takes as long as
-    /// [`ModelGrammars::constraint`].
+    /// Compiles the source for a request with `n` continuations; `None` if it restricts nothing. Takes as
+    /// long as [`ModelGrammars::constraint`].
     ///
     /// # Errors
-    /// When the form cannot be enforced.
+    /// When the constraint cannot be enforced.
     pub fn compile(
         &self,
         grammars: &ModelGrammars,
@@ -69,7 +69,7 @@ impl ConstraintSource {
         })
     }
 
-    /// Bytes that it holds, at most about: a tree of values takes some times its text.
+    /// Upper estimate of the bytes held: a tree of values takes several times the bytes of its text.
     pub fn held_bytes(&self) -> usize {
         const TREE_FACTOR: usize = 16;
         self.form.as_ref().map_or(0, |form| form.n_bytes() * TREE_FACTOR)

@@ -1,6 +1,6 @@
-//! Workers that DNS tells: each address of a name, or of the hosts of its SRV records (RFC 2782), with their
-//! ports. Asked again when the answer's time to live is over. An answer without records removes nobody: it is
-//! more often a fault of DNS than the end of all workers.
+//! Workers in DNS: each address of a name, or of the hosts in its SRV records (RFC 2782) with their ports.
+//! Queried again when the answer's time to live is over. An answer without records removes no workers: DNS
+//! failures are more common than the end of all workers.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,16 +15,16 @@ use hickory_resolver::proto::rr::RData;
 use super::{Found, Teller, Trouble};
 use crate::replica::WorkerAddress;
 
-/// The shortest and the longest time between two questions, whatever time to live the answer has.
+/// Minimum and maximum interval between two queries, whatever the answer's time to live.
 const INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// A question to DNS.
+/// A DNS query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Question {
-    /// The server to ask; those of the system without.
+    /// Name server; `None`: those of the system.
     server: Option<SocketAddr>,
     name: String,
-    /// Port of the workers; SRV records bring their own.
+    /// Port of the workers; `None` for SRV records, which contain ports.
     port: Option<u16>,
     is_encrypted: bool,
 }
@@ -46,7 +46,7 @@ impl Question {
         is_valid.then(|| Self { server, name: name.to_owned(), port, is_encrypted })
     }
 
-    /// Workers that are found, and until when that holds.
+    /// Workers in the answer, and the time until which it is valid.
     async fn ask(&self, resolver: &TokioResolver) -> Result<(Vec<Found>, Instant), NetError> {
         let found = |host: String, port, server_name: &str| Found {
             address: WorkerAddress::new(host, port, self.is_encrypted),
@@ -60,13 +60,13 @@ impl Question {
         let answer = resolver.srv_lookup(self.name.as_str()).await?;
         let (mut all, mut valid_until) = (Vec::new(), answer.valid_until());
         let records = answer.answers().iter().filter_map(|record| match &record.data {
-            // The root as target says that the service is not there.
+            // The root as target means that the service is not available.
             RData::SRV(srv) if !srv.target.is_root() && srv.port > 0 => Some(srv),
             _ => None,
         });
         for srv in records {
-            // The server that was asked may be the only one that knows the name. A name without an address is a failure of all: it must not
-            // look as if its workers had left.
+            // The queried server may be the only one with this name. A name without an address fails the
+            // whole query: it must not look as if its workers had left.
             let addresses = resolver.lookup_ip(srv.target.clone()).await?;
             let target = srv.target.to_ascii();
             let target = target.trim_end_matches('.');

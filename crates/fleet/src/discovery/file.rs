@@ -1,6 +1,6 @@
-//! Workers or engines that a file lists, an address on each line; empty lines and those that begin with `#`
-//! are passed over. Read again every second: that also sees files of other machines and those that Kubernetes
-//! exchanges under a link.
+//! Workers or engines in a file, an address on each line; empty lines and lines that start with `#` are
+//! skipped. The file is read every second: unlike file notifications, that also works for network file
+//! systems and for symbolic links that Kubernetes replaces.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use tokio::io::AsyncReadExt;
 use super::{Found, Kind, Teller, Trouble};
 use crate::replica::WorkerAddress;
 
-/// Interval between two looks at the file.
+/// Interval between two reads of the file.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Most bytes of a file that lists workers or engines.
+/// Maximum bytes of a file with workers or engines.
 const MAX_BYTES: u64 = 1 << 20;
 
 pub(super) async fn follow(path: &Path, kind: Kind, teller: Teller) {
@@ -47,8 +47,8 @@ async fn read(path: &Path, kind: Kind) -> Result<Vec<Found>, String> {
     listed(&text, kind)
 }
 
-/// The addresses of a list. An empty one is refused: rather than a fleet without replicas it is a file that
-/// is being written.
+/// Parses the addresses in a file. Refuses an empty list: the file is more likely just being written than
+/// the fleet without replicas.
 fn listed(text: &str, kind: Kind) -> Result<Vec<Found>, String> {
     let lines = (1..).zip(text.lines().map(str::trim));
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));

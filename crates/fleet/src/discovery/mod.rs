@@ -1,6 +1,6 @@
-//! Where workers and engines are found: at an address, in a file, in DNS, among the endpoints of a Kubernetes
-//! service. A source tells all that it has whenever that changes, and says nothing while it cannot be read:
-//! what was told last stays. Does not connect to what it finds.
+//! Sources of workers and engines: an address, a file, DNS, the endpoints of a Kubernetes service. A source
+//! sends its whole list whenever that changes. While it cannot be read it sends nothing, and the last list
+//! stays valid. Does not connect to workers and engines.
 
 mod dns;
 mod file;
@@ -15,12 +15,12 @@ use crate::replica::{InvalidAddress, WorkerAddress};
 
 pub use kubernetes::KubernetesApi;
 
-/// Shortest pause between two attempts to read a source that failed.
+/// Minimum pause before a source that failed is read again.
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
-/// Longest pause between two attempts to read a source that failed.
+/// Maximum pause before a source that failed is read again.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Whether workers are found, or upstream engines.
+/// Kind of replicas in a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Workers.
@@ -29,10 +29,10 @@ pub enum Kind {
     Engines,
 }
 
-/// A place that tells workers or engines.
+/// A source of workers or engines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// One worker.
+    /// The address of one worker.
     Address(WorkerAddress),
     /// `file:///PATH`: a file with an address on each line.
     File(PathBuf, Kind),
@@ -44,16 +44,16 @@ pub enum Source {
     Kubernetes(kubernetes::Service),
 }
 
-/// A worker or an engine as a source tells it.
+/// A worker or an engine in a source.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Found {
-    /// Its address.
+    /// Address of the worker or engine.
     pub address: WorkerAddress,
-    /// The name that its certificate must have, if not that of the address.
+    /// Name that its certificate must have; `None`: the host of the address.
     pub server_name: Option<String>,
 }
 
-/// The sources' side of a channel: all that one source has.
+/// Channel for the lists of sources: the index of a source, and its whole list.
 pub type Tell = mpsc::Sender<(usize, Vec<Found>)>;
 
 impl From<WorkerAddress> for Found {
@@ -63,10 +63,11 @@ impl From<WorkerAddress> for Found {
 }
 
 impl Source {
-    /// Reads a source from its URL. DNS and Kubernetes tell hosts and ports only: `is_encrypted` says whether
-    /// those are connected to over TLS. `kind` says how the lines of a file are read.
+    /// Parses the URL of a source. For DNS and Kubernetes, which list only hosts and ports, `is_encrypted`
+    /// says whether to use TLS. `kind` determines how the lines of a file are parsed.
     ///
     /// # Errors
+    /// When the URL is not that of a source.
     /// When it names no source.
     pub fn parse(url: &str, is_encrypted: bool, kind: Kind) -> Result<Self, InvalidAddress> {
         let Some((scheme, rest)) = url.split_once("://") else { return url.parse().map(Self::Address) };
@@ -80,12 +81,12 @@ impl Source {
         source.ok_or_else(|| InvalidAddress::of_source(url))
     }
 
-    /// Whether it is one address, which never changes.
+    /// Whether it is a single address, which never changes.
     pub fn is_static(&self) -> bool {
         matches!(self, Self::Address(_))
     }
 
-    /// Tells as number `idx` what is found, for ever.
+    /// Sends the list of this source with the index `idx` whenever it changes. Never returns.
     pub async fn follow(self, idx: usize, api: Option<KubernetesApi>, tell: Tell) {
         let name = self.to_string();
         let teller = Teller { idx, tell, name };
@@ -110,7 +111,7 @@ impl std::fmt::Display for Source {
     }
 }
 
-/// Tells what one source has.
+/// Sends the lists of one source.
 #[derive(Debug)]
 struct Teller {
     idx: usize,
@@ -123,7 +124,8 @@ impl Teller {
         let _ = self.tell.send((self.idx, found)).await;
     }
 
-    /// Says why the source cannot be read, if that is news; the time to wait before it is read again.
+    /// Logs that the source cannot be read, if the reason is new. Returns the pause before the next
+    /// attempt.
     fn failed(&self, trouble: &mut Trouble, reason: String) -> Duration {
         let backoff = trouble.backoff;
         trouble.backoff = (backoff * 2).min(MAX_BACKOFF);
@@ -135,7 +137,7 @@ impl Teller {
             );
             trouble.reason = Some(reason);
         }
-        // Half of the time and a random part of the other half, so that gateways do not ask together.
+        // Half of the backoff plus a random part of the other half, so that gateways do not retry in step.
         backoff.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 }

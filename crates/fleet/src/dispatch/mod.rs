@@ -1,5 +1,5 @@
-//! Where the attempts of a model's requests go: the decisions of `throng_core::fleet::Dispatch` behind a
-//! lock, with a clock. Does not know what a replica is nor how it is asked.
+//! Routing of the attempts of a model's requests: the decisions of `throng_core::fleet::Dispatch` behind a
+//! lock, with a clock. Does not know replicas and their protocols.
 
 mod health_reporter;
 mod placement;
@@ -24,7 +24,7 @@ pub use placement::Placement;
 pub use region_audit::RegionBound;
 pub use settings::RoutingSettings;
 
-/// Longest time between two looks of a request that waits for a replica.
+/// Maximum interval at which a request that waits for a replica checks again.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Distributes the attempts of one model's requests.
@@ -38,18 +38,18 @@ pub struct Dispatcher {
     probe_ended: Notify,
 }
 
-/// Facts of a request that a choice depends on.
+/// Facts about a request that its routing depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// Tokens of the prompt, with those already generated.
+    /// Number of tokens in the prompt and in the output so far.
     pub n_tokens: u32,
-    /// The names of its full blocks, in their order.
+    /// Hashes of the full blocks, in order.
     pub blocks: &'a [BlockKey],
-    /// The name of the only replica that the client wants.
+    /// Name of the only replica that the client accepts.
     pub pinned: Option<&'a str>,
-    /// The regions that a residency rule binds it to.
+    /// Regions that a residency rule binds the request to.
     pub bound: Option<&'a dyn RegionBound>,
-    /// Replicas that are no longer asked.
+    /// Replicas that must not be tried again.
     pub tried: &'a [ReplicaId],
 }
 
@@ -63,13 +63,13 @@ impl Dispatcher {
         Arc::new(Self { inner: Mutex::new(inner), residency, has_region, origin, probe_ended })
     }
 
-    /// A new replica, which is starting.
+    /// Adds a replica in the state starting.
     pub fn add(&self, name: &str) -> ReplicaId {
         let (mut inner, now) = self.lock();
         inner.add(name, now)
     }
 
-    /// A new replica that needs no probe.
+    /// Adds a replica that needs no probe.
     pub fn add_ready(&self, name: &str) -> ReplicaId {
         let id = self.add(name);
         let (mut inner, now) = self.lock();
@@ -77,12 +77,12 @@ impl Dispatcher {
         id
     }
 
-    /// Notes the region of a replica.
+    /// Records the region of a replica.
     pub fn set_region(&self, id: ReplicaId, region: Option<Region>) {
         self.lock().0.router.set_region(id, region);
     }
 
-    /// Notes a round trip to a replica, measured with a request that costs it no work.
+    /// Records a round trip to a replica, measured with a request that takes no computation.
     pub fn measured(&self, id: ReplicaId, round_trip: Duration) {
         self.lock().0.router.measured(id, round_trip.into());
     }
@@ -92,65 +92,64 @@ impl Dispatcher {
         self.lock().0.router.place(id)
     }
 
-    /// Whether this process knows in which region it is.
+    /// Whether this process has a configured region.
     pub fn has_region(&self) -> bool {
         self.has_region
     }
 
-    /// The only regions that requests of this organisation may go to, where there is a rule.
+    /// Regions that requests of this organisation are restricted to; `None` without a rule.
     pub fn permitted_regions(&self, organisation: Option<&str>) -> Option<Arc<[Region]>> {
         self.residency.regions(organisation)
     }
 
-    /// Whether none of the replicas that a request could go to, however they are, is in one of these regions.
+    /// Whether no replica that the request could go to, healthy or not, is in one of these regions.
     pub fn excludes_all(&self, regions: &[Region], pinned: Option<&str>) -> bool {
         self.lock().0.router.excludes_all(regions, pinned)
     }
 
-    /// A replica gets no further requests until it is removed.
+    /// Sends no further requests to a replica until it is removed.
     pub fn drain(&self, id: ReplicaId) {
         self.lock().0.board.drain(id);
     }
 
-    /// A replica that gets no further requests. What runs there gives its load back as ever.
+    /// Removes a replica. Attempts that still run there release their load when they end.
     pub fn remove(&self, id: ReplicaId) {
         self.lock().0.remove(id);
     }
 
-    /// Notes a replica's report of its load.
+    /// Records a replica's load report.
     pub fn report(&self, id: ReplicaId, load: LoadReport) {
         let (mut inner, now) = self.lock();
         inner.router.report(id, load, now);
     }
 
-    /// Notes a replica's report of its prefix cache.
+    /// Records changes of a replica's prefix cache.
     pub fn follow_cache(&self, id: ReplicaId, news: &CacheNews) {
         self.lock().0.router.follow_cache(id, news);
     }
 
-    /// Whether choices depend on what replicas have cached.
+    /// Whether routing depends on the replicas' prefix caches.
     pub fn uses_blocks(&self) -> bool {
         self.lock().0.router.uses_blocks()
     }
 
-    /// A request has come: its first attempt is paid for.
+    /// Counts a new request, which adds to the retry budget.
     pub fn request(&self) {
         self.lock().0.request();
     }
 
-    /// Whether one more attempt may be made; it is paid for then.
+    /// Whether the retry budget allows another attempt; if so, charges it.
     pub fn may_retry(&self) -> bool {
         self.lock().0.may_retry()
     }
 
-    /// Replica of the next attempt; `None` where nothing may be asked. One that is repeated goes to a replica
-    /// that is fit for requests, if there is any, also while most are not.
+    /// Chooses the replica for the next attempt; `None` if no replica is eligible. A repeated attempt goes
+    /// to a ready replica, if there is any, even while most are not ready.
     pub fn place(self: &Arc<Self>, wanted: &Wanted<'_>) -> Option<Placement> {
         self.begin(wanted, |dispatch, demand, now| dispatch.place(demand, now))
     }
 
-    /// Replica of the next attempt, of those of which `answering` answer: one that is fit for requests, else
-    /// any of them.
+    /// Chooses the replica for the next attempt among those in `answering`: a ready one, else any of them.
     pub fn place_answering(
         self: &Arc<Self>,
         wanted: &Wanted<'_>,
@@ -159,7 +158,7 @@ impl Dispatcher {
         self.begin(wanted, |dispatch, demand, now| dispatch.place_answering(demand, answering, now))
     }
 
-    /// Replica of the next attempt among these, whatever is known of their health.
+    /// Chooses the replica for the next attempt among `eligible`, whatever their health.
     pub fn place_among(self: &Arc<Self>, wanted: &Wanted<'_>, eligible: &[ReplicaId]) -> Option<Placement> {
         self.begin(wanted, |dispatch, demand, now| dispatch.place_among(demand, eligible, now))
     }
@@ -185,13 +184,13 @@ impl Dispatcher {
         Some(Placement::new(self.clone(), attempt))
     }
 
-    /// The probes that must be made now.
+    /// The probes that are due now.
     pub fn probes_due(&self) -> Vec<Probe> {
         let (mut inner, now) = self.lock();
         inner.board.probes_due(now)
     }
 
-    /// A probe has ended.
+    /// Records the end of a probe.
     pub fn probed(&self, probe: Probe, answered: Option<Duration>) {
         let (mut inner, now) = self.lock();
         inner.board.probed(probe, answered.map(Nanos::from), now);
@@ -199,7 +198,7 @@ impl Dispatcher {
         self.probe_ended.notify_waiters();
     }
 
-    /// Waits, for at most `patience`, while nothing may be asked but the first probe of a replica runs or is
+    /// Waits, for at most `patience`, while no replica is eligible but the first probe of one is running or
     /// due.
     pub async fn await_first_probe(&self, patience: Duration) {
         let mut limit = AwakeSleep::new(patience);
@@ -221,7 +220,7 @@ impl Dispatcher {
         let _ = tokio::time::timeout(RECHECK_INTERVAL, self.probe_ended.notified()).await;
     }
 
-    /// The replicas that are fit for requests.
+    /// The replicas that are ready for requests.
     pub fn ready(&self) -> Vec<ReplicaId> {
         self.lock().0.board.ready()
     }
@@ -232,19 +231,19 @@ impl Dispatcher {
         (inner.board.state(id).unwrap_or(State::Starting), inner.board.cause(id))
     }
 
-    /// Number of attempts that run at a replica.
+    /// Number of attempts running at a replica.
     pub fn n_running(&self, id: ReplicaId) -> usize {
         self.lock().0.n_running(id)
     }
 
-    /// Whether anything may be asked.
+    /// Whether any replica is eligible.
     pub fn is_ready(&self) -> bool {
         !self.lock().0.board.eligible().is_empty()
     }
 
     fn lock(&self) -> (MutexGuard<'_, Dispatch>, Timestamp) {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        // Read under the lock, so that the time never goes back.
+        // Read under the lock, so that time never goes backwards.
         (inner, Timestamp::from_ns(Nanos::from(self.origin.elapsed()).0))
     }
 }

@@ -1,5 +1,5 @@
-//! One attempt of a request at one replica. However it ends, its load is given back once. Does not know what
-//! was asked.
+//! One attempt of a request at one replica. It releases its load exactly once, however it ends. Does not
+//! know what was requested.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use tokio::time::Instant;
 
 use super::Dispatcher;
 
-/// One attempt; dropping it ends it. If nothing was said before, it says nothing about its replica.
+/// One attempt; dropping it ends the attempt. Without an earlier call its end does not affect the replica's
+/// health.
 #[derive(Debug)]
 pub struct Placement {
     dispatcher: Arc<Dispatcher>,
@@ -24,30 +25,30 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// An attempt that begins.
+    /// Starts an attempt.
     pub(super) fn new(dispatcher: Arc<Dispatcher>, attempt: Attempt) -> Self {
         let (replica, was_ready) = (attempt.choice.replica, attempt.was_ready);
         let (began, attempt) = (Instant::now(), Some(attempt));
         Self { dispatcher, replica, was_ready, attempt, began, has_answered: false, is_judged: true }
     }
 
-    /// Whether how it ends says something about its replica.
+    /// Sets whether the outcome counts for the replica's health.
     pub fn judged(mut self, is_judged: bool) -> Self {
         self.is_judged = is_judged;
         self
     }
 
-    /// The replica that it goes to.
+    /// The replica of the attempt.
     pub fn replica(&self) -> ReplicaId {
         self.replica
     }
 
-    /// Whether its replica was fit for requests when it began, and not only asked because too few were.
+    /// Whether the replica was ready when the attempt started, not just tried because too few were ready.
     pub fn was_ready(&self) -> bool {
         self.was_ready
     }
 
-    /// The first token has come; later ones change nothing.
+    /// Records the first token; later calls change nothing.
     pub fn token(&mut self) {
         if std::mem::replace(&mut self.has_answered, true) {
             return;
@@ -59,7 +60,7 @@ impl Placement {
         }
     }
 
-    /// Notes that it failed for a reason that is the replica's.
+    /// Records a failure of the replica.
     pub fn failed(self) {
         if self.is_judged {
             let (mut inner, now) = self.dispatcher.lock();

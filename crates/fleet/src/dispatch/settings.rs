@@ -1,4 +1,4 @@
-//! What an operator decides about routing, as dispatchers need it. Does not know where it is set.
+//! The operator's settings for routing. Does not know where they are configured.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use throng_core::fleet::routing::{Policy, Region, Residency};
 /// Settings of the routing between a gateway and the replicas of its models.
 #[derive(Debug, Clone, Default)]
 pub struct RoutingSettings {
-    /// Policy by which one of a model's replicas is chosen.
+    /// Policy for the choice of a replica.
     pub policy: Policy,
-    /// The region of this gateway, if it is set.
+    /// Region of this gateway, if configured.
     pub region: Option<Region>,
-    /// Regions that the requests of organisations are restricted to.
+    /// Regions that each organisation's requests are restricted to.
     pub residency: Residency,
-    /// Time for which a started request waits for a replica when the last one is lost.
+    /// Time that a started request waits for a new replica after the last one is lost.
     pub patience: Duration,
 }

@@ -1,5 +1,5 @@
-//! The files by which a gateway serves a worker's model: vocabulary and chat templates. What comes is bounded
-//! and compared with its digest. Does not read them.
+//! Fetches the files of a worker's model that its gateway needs: vocabulary and chat templates. Their size
+//! is bounded and their digest checked. Does not read them.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use throng_wire::{ARTIFACTS, Artifact, ArtifactKind, Description, MAX_ARTIFACT_B
 
 use crate::replica::Connection;
 
-/// Timeout of fetching one artifact.
+/// Timeout for fetching an artifact.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Asks a worker for what is needed besides its description.
+/// Fetches all artifacts from a worker.
 ///
 /// # Errors
-/// The missing artifact.
+/// When one cannot be fetched; the message names it.
 pub(super) async fn fetch_all(
     connection: &Connection,
     description: &Description,

@@ -1,5 +1,4 @@
-//! What an operator says about upstream engines: one that is named, or all that a source tells. Does not
-//! connect.
+//! Settings of upstream engines: of a named one, or of all in a source. Does not connect.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,28 +13,28 @@ use super::replica_config::{FleetError, ReplicaConfig};
 use crate::discovery::{Found, Kind, Source};
 use crate::upstream::Upstream;
 
-/// Default of the time for which an engine may say nothing.
+/// Default in seconds of the maximum silence of an engine.
 const DEFAULT_TIMEOUT_S: u64 = 120;
-/// Longest timeout that may be set.
+/// Maximum timeout in seconds that may be configured.
 const MAX_TIMEOUT_S: u64 = 3_600;
 
-/// Credentials of engines, and facts that are known before they are asked.
+/// Credentials of engines, and configured facts about them.
 #[derive(Debug, Clone)]
 pub(super) struct EngineSettings {
     authorization: Option<HeaderValue>,
     timeout: Duration,
     tls: Option<rustls::ClientConfig>,
     region: Option<Region>,
-    /// Path after host and port of those that are found.
+    /// Path after host and port of engines from a source.
     path: String,
-    /// The model as they call it; without, all models that they tell.
+    /// Name of the model at the engines; `None`: all models that they list.
     model: Option<String>,
-    /// Names by which clients ask for it, if they differ.
+    /// Names of the model in requests, if they differ.
     names: Vec<String>,
 }
 
 impl EngineSettings {
-    /// An engine that was found.
+    /// Creates an engine found in a source.
     pub fn found(&self, found: &Found) -> Upstream {
         let scheme = if found.address.is_encrypted() { "https" } else { "http" };
         let name = found.address.authority();
@@ -44,7 +43,8 @@ impl EngineSettings {
         self.upstream(name, base.into(), server_name)
     }
 
-    /// The model that they serve, as they call it, and its names; `None` where they must be asked for theirs.
+    /// The configured model: its name at the engines, and its names in requests. `None` if the engines must
+    /// be asked.
     pub fn model(&self) -> Option<(&str, Vec<String>)> {
         let model = self.model.as_deref()?;
         let names = if self.names.is_empty() { vec![model.to_owned()] } else { self.names.clone() };
@@ -58,20 +58,20 @@ impl EngineSettings {
 }
 
 impl ReplicaConfig {
-    /// Whether it is an OpenAI-compatible engine and not a worker.
+    /// Whether it is an OpenAI-compatible engine, not a worker.
     pub(super) fn is_engine(&self) -> bool {
         self.url.starts_with("http://") || self.url.starts_with("https://")
     }
 
-    /// Whether it tells of such engines.
+    /// Whether it is a source of OpenAI-compatible engines.
     pub(super) fn tells_engines(&self) -> bool {
         !self.is_engine() && self.engine_path.is_some()
     }
 
-    /// The engine, and its settings.
+    /// Creates the engine and its settings.
     ///
     /// # Errors
-    /// When something cannot be used.
+    /// When a value cannot be used.
     pub(super) fn engine(&self) -> Result<(Upstream, EngineSettings), FleetError> {
         let unusable = |reason: &str| self.unusable(reason);
         self.check_name()?;
@@ -97,11 +97,11 @@ impl ReplicaConfig {
         Ok((settings.upstream(name, Arc::from(base), None), settings))
     }
 
-    /// Source of engines, and the certificates that they must show. Those of a file may be encrypted without
-    /// certificates that are named: then theirs must come from those that the system trusts.
+    /// Parses the source of engines and their settings. A file may list encrypted engines without a
+    /// configured `ca`; their certificates must then come from authorities that the system trusts.
     ///
     /// # Errors
-    /// When something cannot be used.
+    /// When a value cannot be used.
     pub(super) fn engines(&self) -> Result<(Source, EngineSettings), FleetError> {
         let source = Source::parse(&self.url, self.ca.is_some(), Kind::Engines)?;
         if source.is_static() {
@@ -115,7 +115,7 @@ impl ReplicaConfig {
             return Err(self.unusable("engine_path must be a path such as /v1"));
         }
         let tls = |ca: &Path| self.tls(ca).map_err(|reason| self.unusable(&reason));
-        // A system that trusts nobody can still reach engines in clear text.
+        // A system without trusted authorities can still reach unencrypted engines.
         let tls = self.ca.as_deref().map(tls).transpose()?.or_else(|| trusting(None).ok());
         Ok((source, self.engine_settings(tls)?))
     }
@@ -150,7 +150,7 @@ impl ReplicaConfig {
         FleetError::Unusable { url: self.shown_url(), reason: reason.to_owned() }
     }
 
-    /// The address without what may be secret in it.
+    /// The address without parts that may be secret.
     pub(super) fn shown_url(&self) -> String {
         self.url.rsplit_once('@').map_or(self.url.as_str(), |(_, rest)| rest).to_owned()
     }

@@ -1,5 +1,5 @@
-//! An upstream engine that a source tells, while it is listed and until its last request has ended after
-//! that: it serves its models once it has told them. Does not know sources and workers.
+//! Upstream engines from sources. An engine serves its models while it is listed, and afterwards until its
+//! last request has ended. Does not know sources and workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +14,17 @@ use super::roster::{MAX_DRAIN, Serve};
 use crate::discovery::Found;
 use crate::upstream::{self, Upstream};
 
-/// Interval between two looks at whether an engine that is no longer listed still runs something.
+/// Interval of checks whether an engine that is no longer listed still has running requests.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Serves engines.
+/// Serves upstream engines.
 #[derive(Debug)]
 pub(super) struct Engines(pub Arc<dyn FleetModels>);
 
 impl Serve for Engines {
     type Settings = EngineSettings;
-    /// The same engine may serve several models, each by its own source.
+    /// Index of the source and the engine: the same engine may serve several models, each from a source of
+    /// its own.
     type Key = (usize, Found);
     const NAME: &'static str = "engines";
 
@@ -56,8 +57,8 @@ impl Serve for Engines {
     }
 }
 
-/// Lets an engine serve the model that is named, at once. Whether one is; else it must be asked for its
-/// models.
+/// Starts serving the configured model on an engine. Returns false if no model is configured, so that the
+/// engine must be asked for its models.
 pub(super) fn join_named(
     gateway: &Arc<dyn FleetModels>,
     settings: &EngineSettings,
@@ -67,7 +68,7 @@ pub(super) fn join_named(
     named.is_some()
 }
 
-/// Lets an engine serve the models that it tells.
+/// Starts serving the models that an engine lists.
 pub(super) async fn join_told(gateway: &Arc<dyn FleetModels>, upstream: &Arc<Upstream>) {
     gateway.upstreams().set_idle(upstream, true);
     for model in upstream::learn_models(upstream).await {
@@ -75,7 +76,7 @@ pub(super) async fn join_told(gateway: &Arc<dyn FleetModels>, upstream: &Arc<Ups
     }
 }
 
-/// Lets an engine serve a model, and says so if it cannot.
+/// Starts serving a model on an engine. Logs the reason if that fails.
 fn join(gateway: &Arc<dyn FleetModels>, names: Vec<String>, upstream: &Arc<Upstream>, model_there: String) {
     let name = names.first().cloned().unwrap_or_default();
     match gateway.add_upstream(names, upstream.clone(), model_there) {
@@ -83,7 +84,7 @@ fn join(gateway: &Arc<dyn FleetModels>, names: Vec<String>, upstream: &Arc<Upstr
         Err(reason) => {
             tracing::warn!(engine = upstream.url(), model = name, reason, "an engine cannot serve a model");
             upstream.trouble.begin(format!("it cannot serve {name}: {reason}"));
-            // One that serves another model is no longer idle.
+            // An engine that serves another model is not idle.
             let serves = gateway.upstreams().serves(upstream);
             gateway.upstreams().set_idle(upstream, !serves);
         }

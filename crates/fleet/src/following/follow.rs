@@ -1,5 +1,5 @@
-//! Follows one worker: connects, asks what it is, and reads how it is until it falls silent; then again. Does
-//! not know routes.
+//! Follows one worker: connects, reads its description and its status lines until they stop, then
+//! reconnects. Does not know routes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,22 +12,22 @@ use super::membership::Membership;
 use crate::body_lines::BodyLines;
 use crate::replica::{Connection, ConnectionGuard, Link};
 
-/// A worker that says nothing for so long does not get on: its requests go elsewhere.
+/// Maximum time without a status line; then the worker counts as lost and its requests go elsewhere.
 const MAX_SILENCE: Duration = Duration::from_millis(6 * HEARTBEAT_MS);
-/// A worker's heartbeats tell that it is heard, not that it hears: so it is asked for a small answer, this
-/// long after the last one.
+/// Interval between round-trip checks. Heartbeats show that the worker can send, not that it can receive,
+/// so the gateway requests a small response.
 const ROUND_TRIP_INTERVAL: Duration = Duration::from_millis(500);
-/// Timeout of that answer.
+/// Timeout of a round-trip check.
 const MAX_ROUND_TRIP: Duration = Duration::from_millis(1250);
-/// Shortest pause between two attempts to reach a worker.
+/// Minimum pause before reconnecting to a worker.
 const MIN_BACKOFF: Duration = Duration::from_millis(50);
-/// Longest pause between two attempts to reach a worker.
+/// Maximum pause before reconnecting to a worker.
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
 /// Interval between log lines about a worker that does not answer.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Follows a worker for ever.
+/// Follows a worker. Never returns.
 pub(super) async fn follow(membership: Arc<Membership>, link: Arc<Link>) {
     let worker = link.endpoint.label();
     let (mut backoff, mut logged) = (MIN_BACKOFF, Instant::now());
@@ -48,13 +48,14 @@ pub(super) async fn follow(membership: Arc<Membership>, link: Arc<Link>) {
         if was_up {
             backoff = MIN_BACKOFF;
         }
-        // Half of the time and a random part of the other half: gateways that lost a worker together do not come back together.
+        // Half of the backoff plus a random part of the other half, so that gateways do not reconnect in
+        // step.
         tokio::time::sleep(backoff.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
         backoff = (backoff * 2).min(MAX_BACKOFF);
     }
 }
 
-/// Follows a worker until it ends as foreseen.
+/// Follows a worker until it shuts down as announced.
 async fn follow_once(membership: &Membership, link: &Arc<Link>, was_up: &mut bool) -> Result<(), String> {
     let (connection, mut guard) = link.endpoint.connect().await?;
     let description: Description = connection.document(DESCRIBE, MAX_DOCUMENT_BYTES).await?;
@@ -81,8 +82,8 @@ async fn follow_once(membership: &Membership, link: &Arc<Link>, was_up: &mut boo
     }
 }
 
-/// Completes when the worker does not hear any more what is said to it; the round trips until then are noted.
-/// Other faults of the connection are noticed by who reads from it.
+/// Completes when the worker no longer receives requests. Records the round trips until then. Readers of
+/// the connection notice its other faults.
 async fn deaf(link: &Link, connection: &Connection) -> String {
     loop {
         tokio::time::sleep(ROUND_TRIP_INTERVAL).await;
@@ -96,7 +97,8 @@ async fn deaf(link: &Link, connection: &Connection) -> String {
     }
 }
 
-/// Reads how the worker is. Dropping `guard`, also by an error here, fails what runs on the connection.
+/// Reads the worker's status lines. Dropping `guard`, also by an error here, fails all requests on the
+/// connection.
 async fn watch(link: &Arc<Link>, guard: &mut ConnectionGuard, lines: &mut BodyLines) -> Result<(), String> {
     loop {
         let line = tokio::select! {
@@ -116,7 +118,7 @@ async fn watch(link: &Arc<Link>, guard: &mut ConnectionGuard, lines: &mut BodyLi
             None => return Err("it broke off".to_owned()),
         }
     }
-    // What runs may finish; the worker closes the connection after that.
+    // Running requests may finish; the worker closes the connection afterwards.
     guard.ended().await;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Which worker serves which model: workers with the same model join one route, and leave it when they are no
-//! longer listed. Does not know connections' lives.
+//! Assigns workers to models: workers with the same model join one route, and leave it when they are no
+//! longer listed. Does not manage connections.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use super::artifacts::fetch_all;
 use super::models::{FleetModels, RemoteModel};
 use crate::replica::{Connection, Identity, Link, RemoteReplica, Replica};
 
-/// Most models of a gateway's workers.
+/// Maximum number of models of a gateway's workers.
 const MAX_MODELS: usize = 256;
 
-/// The models of the workers, as they were described first.
+/// Models of the workers, each with the description of its first worker.
 #[derive(Debug)]
 pub(super) struct Membership {
     gateway: Arc<dyn FleetModels>,
@@ -49,11 +49,12 @@ impl Membership {
         Self { gateway, models: Mutex::default() }
     }
 
-    /// Lets a worker serve the model that it describes, which is learned from it if no other worker has it.
+    /// Lets a worker serve the model that it describes. If no other worker has it, its artifacts are
+    /// fetched from this worker.
     ///
     /// # Errors
-    /// Why not: the model differs from that of the same name, or cannot be learned, or the worker is in a
-    /// region that is not known.
+    /// When the model differs from that of the same name, its artifacts cannot be used, or the worker's
+    /// region is unknown.
     pub async fn join(
         &self,
         link: &Arc<Link>,
@@ -98,7 +99,7 @@ impl Membership {
         Ok(identity)
     }
 
-    /// Lets a worker get no further requests; those that it runs go on.
+    /// Stops new requests to a worker; its running requests go on.
     pub async fn leave(&self, link: &Arc<Link>) {
         link.set_leaving();
         for model in self.models.lock().await.iter_mut() {
@@ -108,7 +109,7 @@ impl Membership {
 }
 
 impl FleetModel {
-    /// A worker gets its requests, in the place of what the same worker was in another region.
+    /// Sends requests of the model to a worker, in place of the same worker's membership in another region.
     fn let_in(&mut self, link: &Arc<Link>, identity: &Identity) {
         let is_same = |member: &Member| Arc::ptr_eq(&member.link, link) && member.identity == *identity;
         if !self.members.iter().any(is_same) {
@@ -119,15 +120,15 @@ impl FleetModel {
         }
     }
 
-    /// A worker gets no further requests of it.
+    /// Stops new requests of the model to a worker.
     fn let_go(&mut self, link: &Arc<Link>) {
         let left = self.members.extract_if(.., |member| Arc::ptr_eq(&member.link, link));
         left.for_each(|member| self.served.replicas().remove(&member.replica));
     }
 }
 
-/// Checks that prompts, and the values that they are checked against, are equal for all workers of a model;
-/// the fingerprint tells whether the bits are.
+/// Checks that prompts and the limits for checking them are equal for all workers of a model. The
+/// fingerprint shows whether outputs are bit-identical.
 fn check_equal(first: &Description, other: &Description) -> Result<(), String> {
     let unequal = [
         ("names", first.names != other.names),

@@ -1,6 +1,6 @@
-//! The workers and upstream engines of a gateway. Sources tell which workers there are. A worker is followed
-//! by a task that keeps a connection to it, and joins the route of its model once it has described itself.
-//! Does not know requests.
+//! The workers and upstream engines of a gateway, as listed by sources. A task for each worker keeps a
+//! connection to it and adds it to the route of its model once the worker has described itself. Does not
+//! know requests.
 
 mod artifacts;
 mod engine_config;
@@ -31,7 +31,7 @@ use workers::Workers;
 pub use models::{FleetModels, RemoteModel};
 pub use replica_config::{FleetError, ReplicaConfig};
 
-/// Interval between two looks at whether the fleet has settled.
+/// Interval of checks whether the fleet has settled.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The workers and upstream engines of a gateway; they are followed until it is dropped.
@@ -44,8 +44,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Follows these workers and engines, whose models `gateway` serves as they come. `default_token` is for
-    /// workers without one of their own.
+    /// Follows these workers and engines; `gateway` serves their models as they appear. `default_token` is
+    /// for workers without a token of their own.
     ///
     /// # Errors
     /// When an address, a region, a token or a certificate cannot be used, or there are too many.
@@ -75,8 +75,8 @@ impl Fleet {
         Ok(Self { _following: following, gateway, n_replicas: replicas.len() - n_sources, n_sources })
     }
 
-    /// Waits until all workers and engines that are known have answered or failed once and a model is served,
-    /// at most for `limit`.
+    /// Waits, for at most `limit`, until each known worker and engine has answered or failed once and a
+    /// model is served.
     pub async fn settled(&self, limit: Duration) {
         let is_settled = || {
             let links = self.gateway.workers().now();
@@ -90,16 +90,16 @@ impl Fleet {
         let _ = tokio::time::timeout(limit, settling).await;
     }
 
-    /// Numbers of workers and engines that are named, and of sources that tell more of them.
+    /// Number of individually configured workers and engines, and number of sources.
     pub fn n_replicas(&self) -> (usize, usize) {
         (self.n_replicas, self.n_sources)
     }
 }
 
-/// A source of workers or engines, with the settings of all of them.
+/// A source of workers or engines, with the settings for all of its members.
 type Finding<'a, Settings> = (&'a ReplicaConfig, (Source, Settings));
 
-/// Whether no worker or source of workers is named twice, and no name is.
+/// Checks that no worker, source or name occurs twice.
 fn check_distinct(workers: &[Finding<'_, Credentials>]) -> Result<(), FleetError> {
     for (i, (config, (source, _))) in workers.iter().enumerate() {
         if workers[..i].iter().any(|(_, (other, _))| other == source) {
@@ -113,7 +113,7 @@ fn check_distinct(workers: &[Finding<'_, Credentials>]) -> Result<(), FleetError
     Ok(())
 }
 
-/// Follows all that sources tell.
+/// Follows all sources.
 fn follow_sources<S>(service: S, finding: Vec<Finding<'_, S::Settings>>, following: &mut JoinSet<()>)
 where
     S: Serve<Settings: Send, Key: Send + Sync> + Send + 'static,
@@ -133,7 +133,8 @@ where
     following.spawn(Roster::new(service, sources).run(told));
 }
 
-/// Engines whose model is named serve it at once; the others are asked for their models.
+/// Follows the individually configured engines. Those with a configured model serve it at once; the others
+/// are asked for their models.
 fn follow_engines(
     engines: Vec<(Upstream, EngineSettings)>,
     finding: Vec<Finding<'_, EngineSettings>>,

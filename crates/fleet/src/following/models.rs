@@ -1,5 +1,5 @@
-//! The extension point by which workers and upstream engines bring models to a gateway. Does not know how
-//! models are served.
+//! The extension point through which workers and upstream engines add models to a gateway. Does not know
+//! how models are served.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use throng_wire::{ArtifactKind, Description};
 use crate::replica::{Links, Replica, Replicas};
 use crate::upstream::{Upstream, UpstreamModels};
 
-/// The models of a fleet, as its gateway serves them.
+/// The models of a fleet, served by its gateway.
 pub trait FleetModels: Debug + Send + Sync {
-    /// The connections to workers.
+    /// Connections to workers.
     fn workers(&self) -> &Arc<Links>;
 
-    /// The models of upstream engines.
+    /// Models of upstream engines.
     fn upstreams(&self) -> &Arc<UpstreamModels>;
 
     /// Checks that a worker or an engine may be in this region.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it may not.
     fn check_region(&self, region: &str) -> Result<(), String>;
 
-    /// Serves a model that a worker describes and no other worker has, from its artifacts.
+    /// Starts serving a model with the description and the artifacts of its first worker.
     ///
-    /// The future fails when the model cannot be served; the text says why.
+    /// The future fails with the reason when the model cannot be served.
     fn add_remote(
         &self,
         description: Description,
@@ -35,10 +35,10 @@ pub trait FleetModels: Debug + Send + Sync {
         first: Arc<dyn Replica>,
     ) -> BoxFuture<'_, Result<Box<dyn RemoteModel>, String>>;
 
-    /// Lets an upstream engine serve a model, which other engines may serve too.
+    /// Adds an upstream engine to a model, which other engines may serve too.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why the engine cannot serve it.
     fn add_upstream(
         &self,
         names: Vec<String>,
@@ -46,15 +46,15 @@ pub trait FleetModels: Debug + Send + Sync {
         model_there: String,
     ) -> Result<(), String>;
 
-    /// Whether a first model is served, and all upstream engines have answered or failed.
+    /// Whether a first model is served, and each upstream engine has answered or failed.
     fn is_settled(&self) -> bool;
 }
 
-/// A model that workers compute, as its gateway serves it.
+/// A model that workers compute, served by its gateway.
 pub trait RemoteModel: Debug + Send + Sync {
-    /// The workers that answer its requests.
+    /// Workers that answer the model's requests.
     fn replicas(&self) -> &Replicas;
 
-    /// Notes that a worker joins. Answers of workers with equal fingerprints are equal to the bit.
+    /// Records that a worker joins. Workers with equal fingerprints give bit-identical outputs.
     fn worker_joined(&self, fingerprint: &str);
 }

@@ -1,5 +1,4 @@
-//! What an operator says about one worker or upstream engine, and the files that this names. Does not
-//! connect.
+//! Settings of one worker, upstream engine or source, and the files that they name. Does not connect.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,54 +13,55 @@ use crate::client_tls::client_tls;
 use crate::discovery::{Found, Kind, KubernetesApi, Source};
 use crate::replica::{Endpoint, InvalidAddress};
 
-/// Most bytes of a worker's or an engine's name.
+/// Maximum bytes of a worker's or an engine's name.
 const MAX_NAME_BYTES: usize = 128;
 
-/// A worker or an upstream engine as an operator names it.
+/// A worker, an upstream engine or a source of either in the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaConfig {
-    /// A worker: `throng://host:port`, or `throngs://host:port` for an encrypted connection. Workers that
-    /// come and go: `file:///path`, `dns://name:port`, `srv://name` or `kubernetes://namespace/service:port`.
-    /// An engine with OpenAI's API: the address before `/chat/completions`, as `https://host/v1`.
+    /// Address of a worker: `throng://host:port`, or `throngs://host:port` with TLS. Source of workers:
+    /// `file:///path`, `dns://name:port`, `srv://name` or `kubernetes://namespace/service:port`. Engine
+    /// with OpenAI's API: the address before `/chat/completions`, as `https://host/v1`.
     pub url: String,
-    /// Name in logs, metrics and the header by which clients ask for it; host and port without.
-    /// Not for workers that come and go.
+    /// Name in logs, metrics and the header that selects a replica; default: host and port. Not for
+    /// sources.
     #[serde(default)]
     pub name: Option<String>,
-    /// That a file, DNS or Kubernetes tells engines with OpenAI's API under this path, as `/v1`, and not
-    /// workers. Key, model, names and the rest hold for each of them.
+    /// Path of OpenAI's API, as `/v1`, if a source lists engines instead of workers. Key, model, names and
+    /// the other settings apply to all of them.
     #[serde(default)]
     pub engine_path: Option<String>,
-    /// The key of an engine.
+    /// API key for an engine.
     #[serde(default)]
     pub api_key: Option<Secret>,
-    /// The model of an engine, as the engine calls it; without, all models that it tells.
+    /// Name of the model at the engine; `None`: all models that it lists.
     #[serde(default)]
     pub model: Option<String>,
-    /// Names by which clients ask for that model; without, the engine's.
+    /// Names of that model in requests; empty: the engine's name.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Seconds after which an engine that says nothing has failed.
+    /// Maximum silence of an engine in seconds, after which it has failed.
     #[serde(default)]
     pub timeout_s: Option<u64>,
-    /// Its region; a worker tells its own where this is not set.
+    /// Region; `None`: the region that the worker reports.
     #[serde(default)]
     pub region: Option<String>,
-    /// The token that a worker asks for, if it is not that of all workers.
+    /// Token for the worker, if it is not that of all workers.
     #[serde(default)]
     pub token: Option<Secret>,
-    /// The certificates that its own must come from (PEM); needed with `throngs`, and for engines instead of
-    /// those that the system trusts. Workers that DNS or Kubernetes tell are reached encrypted with it.
+    /// File of certificate authorities (PEM) for the replica's certificate. Required with `throngs`; for
+    /// engines it replaces those that the system trusts. Workers from DNS or Kubernetes are reached over
+    /// TLS if it is set.
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// The certificate to show (PEM), if it asks for one.
+    /// File of the client certificate (PEM), if the worker requires one.
     #[serde(default)]
     pub certificate: Option<PathBuf>,
-    /// The key of that certificate.
+    /// File of the client certificate's key.
     #[serde(default)]
     pub key: Option<PathBuf>,
-    /// API server that tells the workers of `kubernetes://`, if not as every pod reaches it.
+    /// API server for `kubernetes://`, if it is not that of the pod's environment.
     #[serde(default)]
     pub kubernetes_api: Option<KubernetesApi>,
 }
@@ -72,13 +72,13 @@ pub(super) struct Credentials {
     authorization: Option<HeaderValue>,
     tls: Option<Arc<rustls::ClientConfig>>,
     region: Option<Region>,
-    /// Name of the only worker.
+    /// Name, for a source of one worker.
     name: Option<String>,
 }
 
 impl Credentials {
-    /// To show them to this worker. Addresses of a file may be encrypted ones without certificates: the
-    /// connection fails then.
+    /// Credentials for one worker. An encrypted address in a file without a configured `ca` fails when
+    /// connecting.
     pub fn endpoint(&self, found: &Found) -> Endpoint {
         let Self { authorization, tls, region, name } = self.clone();
         let Found { address, server_name } = found.clone();
@@ -86,34 +86,34 @@ impl Credentials {
     }
 }
 
-/// Reasons for which workers cannot be followed.
+/// Reason why workers or engines cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// An address that is none.
+    /// The address is invalid.
     #[error(transparent)]
     Address(#[from] InvalidAddress),
-    /// A worker that is named twice.
+    /// A worker occurs twice.
     #[error("the worker {url} is given twice")]
     Twice {
-        /// The executor.
+        /// URL of the worker.
         url: String,
     },
-    /// More workers than there may be.
+    /// There are too many workers.
     #[error("more than {max} workers")]
     TooMany {
-        /// Most there may be.
+        /// Maximum number.
         max: usize,
     },
-    /// A name that two workers have.
+    /// Two workers have the same name.
     #[error("the name {name} is given to two workers")]
     SameName {
-        /// The executor.
+        /// The name.
         name: String,
     },
-    /// Something else that is said about a worker cannot be used.
+    /// A setting of a worker cannot be used.
     #[error("the worker {url}: {reason}")]
     Unusable {
-        /// The worker.
+        /// URL of the worker.
         url: String,
         /// Reason.
         reason: String,
@@ -121,15 +121,15 @@ pub enum FleetError {
 }
 
 impl ReplicaConfig {
-    /// A worker of which only the address is said.
+    /// Settings with only an address.
     pub fn of_url(url: impl Into<String>) -> Self {
         Self { url: url.into(), ..Self::default() }
     }
 
-    /// The source of workers, and their credentials.
+    /// Parses the source of workers and their credentials.
     ///
     /// # Errors
-    /// When something cannot be used.
+    /// When a value cannot be used.
     pub(super) fn workers(
         &self,
         default_token: Option<&Secret>,
@@ -169,7 +169,7 @@ impl ReplicaConfig {
         Ok((source, Credentials { authorization, tls, region: self.region(), name: self.name.clone() }))
     }
 
-    /// Whether its name, if it has one, can be asked for.
+    /// Checks that the name, if any, can be used in a request's header.
     pub(super) fn check_name(&self) -> Result<(), FleetError> {
         let is_usable = |name: &String| {
             (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
@@ -183,7 +183,7 @@ impl ReplicaConfig {
         }
     }
 
-    /// Whether its region is one of those that there are.
+    /// Checks that the region, if any, is allowed.
     pub(super) fn check_region(&self, gateway: &dyn FleetModels) -> Result<(), FleetError> {
         let checked = self.region.as_deref().map_or(Ok(()), |region| gateway.check_region(region));
         checked.map_err(|fault| FleetError::Unusable {
@@ -192,12 +192,12 @@ impl ReplicaConfig {
         })
     }
 
-    /// Its region, if that is said.
+    /// The configured region, if any.
     pub(super) fn region(&self) -> Option<Region> {
         self.region.as_deref().map(Region::from)
     }
 
-    /// Trusts these certificates, and shows its own.
+    /// Builds TLS settings that trust these certificates and present the configured one.
     pub(super) fn tls(&self, ca: &Path) -> Result<rustls::ClientConfig, String> {
         let own = match (&self.certificate, &self.key) {
             (None, None) => None,

@@ -1,6 +1,5 @@
-//! What the gateway has of those that its sources tell, workers or engines. One that is listed is served by a
-//! task, which is told when it is no longer listed and ends with the last request there. Does not know how
-//! either is served.
+//! The workers or engines of a gateway that its sources list. A task serves each of them, is notified when
+//! no source lists it any more, and then ends with its last request. Does not know how they are served.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -12,24 +11,24 @@ use tokio::task::JoinSet;
 
 use crate::discovery::Found;
 
-/// Most workers and engines of a gateway.
+/// Maximum number of workers and of engines of a gateway.
 pub(super) const MAX_REPLICAS: usize = 1024;
-/// One that is no longer listed may finish its requests for so long.
+/// Maximum time that a replica has to finish its requests after it is no longer listed.
 pub(super) const MAX_DRAIN: Duration = Duration::from_secs(300);
 
-/// Keys of a roster's members, and the task that serves each.
+/// Identity of a roster's members, and the task that serves each.
 pub(super) trait Serve {
-    /// Settings of all members of one source.
+    /// Settings for all members of one source.
     type Settings;
-    /// Identity of a member, whatever source lists it.
+    /// Identity of a member across sources.
     type Key: Clone + Eq + Hash;
-    /// The members, for the log.
+    /// Name of the members in the log.
     const NAME: &'static str;
 
-    /// The key of what a source tells.
+    /// The identity of a member in a source.
     fn key(source_idx: usize, found: &Found) -> Self::Key;
 
-    /// Adds a member, and returns what serves it. `delisted` completes when no source lists it any more.
+    /// Returns the task that serves a new member. `delisted` completes when no source lists it any more.
     fn serve(
         &self,
         settings: &Self::Settings,
@@ -50,28 +49,28 @@ pub(super) struct Roster<S: Serve> {
 /// The latest list of one source.
 #[derive(Debug)]
 pub(super) struct SourceState<Settings> {
-    /// Settings of all of them.
+    /// Settings for all members of the source.
     pub settings: Settings,
-    /// Members that it lists.
+    /// Members that the source lists.
     pub found: Vec<Found>,
 }
 
 #[derive(Debug)]
 struct Member<Key> {
     key: Key,
-    /// Dropped when it is no longer listed.
+    /// Sender whose drop tells the task that the member is no longer listed.
     _listed: oneshot::Sender<()>,
 }
 
 impl<S: Serve> Roster<S> {
-    /// The members that these sources list.
+    /// Serves the members that these sources list.
     pub fn new(service: S, sources: Vec<SourceState<S::Settings>>) -> Self {
         let mut roster = Self { service, sources, members: Vec::new(), serving: JoinSet::new() };
         roster.reconcile();
         roster
     }
 
-    /// Follows what the sources tell, for ever.
+    /// Applies the lists that sources send. Never returns.
     pub async fn run(mut self, mut told: mpsc::Receiver<(usize, Vec<Found>)>) {
         loop {
             tokio::select! {

@@ -1,5 +1,5 @@
-//! A worker of a gateway while it is listed, and until its last stream has ended after that. Does not know
-//! sources.
+//! Workers of a gateway while they are listed, and afterwards until their last stream has ended. Does not
+//! know sources.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::replica::{Link, Links, WorkerAddress};
 /// Serves workers.
 #[derive(Debug)]
 pub(super) struct Workers {
-    /// Their models.
+    /// Models of the workers.
     pub membership: Arc<Membership>,
-    /// Their connections.
+    /// Connections to the workers.
     pub links: Arc<Links>,
 }
 

@@ -1,5 +1,5 @@
-//! A request on its way to a replica that takes it in: those that answer are asked one after the other, and
-//! one for which nobody is left waits for a replica to come back. Does not know what is done with the answer.
+//! Submits a request to replicas one after the other until one accepts it. A request for which no replica
+//! is left may wait for one to come back. Does not read the answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,21 +12,22 @@ use throng_http::awake::AwakeSleep;
 use super::{Continuations, Generation, ReplicaError, ReplicaErrorKind, ReplicaRequest, Replicas, Status};
 use crate::dispatch::{Placement, RegionBound, Wanted};
 
-/// Conditions of a request on its replica.
+/// Constraints on the replica for a request.
 #[derive(Debug)]
 pub struct PlacementHints {
-    /// The name of the only replica that may run it.
+    /// Name of the only replica that may run the request.
     pub pinned: Option<Box<str>>,
-    /// Regions that a residency rule binds it to.
+    /// Regions that a residency rule binds the request to.
     pub bound: Option<Arc<dyn RegionBound>>,
-    /// Whether nobody else may answer it: then it waits for a replica also before its first token.
+    /// Whether no other model or engine can answer the request, so that it may wait for a replica before
+    /// its first token too.
     pub is_last_resort: bool,
-    /// The names of the full blocks of its prompt, if a choice depends on them.
+    /// Hashes of the prompt's full blocks, if routing depends on them.
     blocks: Vec<BlockKey>,
 }
 
 impl PlacementHints {
-    /// Conditions of a request that may be pinned to a replica, and bound to regions by a residency rule.
+    /// Creates the hints of a request, with an optional replica and optional regions.
     pub fn of(
         request: &ReplicaRequest,
         replicas: &Replicas,
@@ -34,7 +35,7 @@ impl PlacementHints {
         bound: Option<Arc<dyn RegionBound>>,
         is_last_resort: bool,
     ) -> Self {
-        // Blocks are named by what an adapter is, of which a gateway of workers knows the name only.
+        // Block hashes depend on the adapter's digest; a gateway of workers knows only its name.
         let blocks = if replicas.need_blocks() && request.adapter.is_none() {
             let root = BlockHash::root(&request.tenant, request.cache_salt.as_deref(), None);
             BlockHash::keys_of(root, &request.prompt, request.media.as_deref())
@@ -45,16 +46,16 @@ impl PlacementHints {
     }
 }
 
-/// Outcome of submitting to replicas one after the other, and which were tried.
+/// Outcome of submitting a request to replicas, and the replicas tried.
 pub(super) struct SubmitOutcome {
-    /// The replica that has taken the request in, or why none has.
+    /// The replica that accepted the request, or the reason why none did.
     pub result: Taken,
-    /// Replicas that were asked.
+    /// Replicas that were tried.
     pub tried: Tried,
 }
 
-/// Asks replicas until one takes the request in or has a reason that holds for all. With `patience`, a
-/// request for which nobody is left waits for a replica to come back.
+/// Tries replicas until one accepts the request or refuses it for a reason that holds for all. With
+/// `patience`, a request for which no replica is left waits for one to come back.
 pub(super) async fn ask(
     replicas: Replicas,
     request: ReplicaRequest,
@@ -93,7 +94,7 @@ pub(super) async fn ask(
 /// Outcome of a submission: a replica that has taken the request in, or a reason that holds for all.
 type Taken = Result<(Box<dyn Generation>, Placement), ReplicaError>;
 
-/// One request on its way to a replica.
+/// One request being submitted to replicas.
 struct Round<'a> {
     replicas: &'a Replicas,
     request: &'a ReplicaRequest,
@@ -103,7 +104,7 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Asks those that were not asked yet, then one that took the place of one that has ended.
+    /// Tries replicas that were not tried yet, then ready ones that have replaced an ended one.
     async fn ask_all(&mut self) -> Option<Taken> {
         let (replicas, request, hints) = (self.replicas, self.request, self.hints);
         while self.tried.may_ask() {
@@ -129,7 +130,7 @@ impl Round<'_> {
         None
     }
 
-    /// Asks one that is ready, also if it has ended before.
+    /// Tries one ready replica, even if it had ended before.
     async fn ask_one_that_is_back(&mut self) -> Option<Taken> {
         let wanted = wanted(self.request, self.hints, self.tried.known());
         let (placement, replica) = self.replicas.place_ready(&wanted)?;
@@ -141,7 +142,8 @@ impl Round<'_> {
             Err(refusal) => {
                 match has_ended(self.note(refusal, placement)) {
                     true => self.tried.end(id),
-                    // Those that wait come back together: there may be room later.
+                    // All waiting requests arrive together when a replica comes back; it may have room
+                    // later.
                     false => self.tried.release(id),
                 }
                 None
@@ -167,12 +169,12 @@ fn wanted<'a>(request: &ReplicaRequest, hints: &'a PlacementHints, tried: &'a [R
     Wanted { n_tokens, blocks: &hints.blocks, pinned, bound, tried }
 }
 
-/// Whether a replica with this failure runs nothing any more.
+/// Whether a replica with this failure no longer runs any request.
 pub(super) fn has_ended(kind: ReplicaErrorKind) -> bool {
     matches!(kind, ReplicaErrorKind::Unhealthy | ReplicaErrorKind::Stopped | ReplicaErrorKind::Draining)
 }
 
-/// A failure is the replica's unless it has no room, or says itself that it ends.
+/// Records a failure against the replica, unless it has no room or announced its shutdown.
 pub(super) fn note_failure(placement: Placement, kind: ReplicaErrorKind) {
     if matches!(kind, ReplicaErrorKind::Failed | ReplicaErrorKind::Unhealthy) {
         placement.failed();

@@ -1,48 +1,48 @@
-//! Why a replica does not take a request in, or does not finish it. Does not know HTTP statuses.
+//! Errors of replicas that refuse a request or fail to finish it. Does not know HTTP statuses.
 
 use throng_core::scheduling::admission::Refusal;
 
-/// Reason why a replica has no (more) result for a request. Callers match `kind` and `retryable`; `message`
-/// is for the log.
+/// Error of a replica that refuses a request or fails to finish it. Callers match `kind` and `retryable`;
+/// `message` is for the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ReplicaError {
     /// Kind of failure.
     pub kind: ReplicaErrorKind,
-    /// Whether another replica may succeed with the same request, where this one failed.
+    /// Whether another replica may succeed with the same request.
     pub retryable: bool,
-    /// The replica's report, for operators.
+    /// Message for operators.
     pub message: String,
 }
 
-/// Kinds of failure of a request that has no (more) result.
+/// Kind of a replica's error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaErrorKind {
-    /// The scheduler refused it: it can never run there, or too much waits.
+    /// The scheduler refused the request: it can never run there, or the queue is full.
     Refused(Refusal),
-    /// Too much is ahead of it.
+    /// The predicted wait is too long.
     Overloaded {
-        /// Milliseconds after which it may be tried again.
+        /// Milliseconds until a retry makes sense.
         retry_after_ms: u64,
     },
-    /// Its deadline is too short for it, however little is ahead.
+    /// The request's deadline is too short even on an idle replica.
     DeadlineTooShort {
-        /// Milliseconds that it would take.
+        /// Predicted milliseconds for the request.
         needed_ms: u64,
     },
-    /// The request waited too long for its first step.
+    /// The request exceeded its time limit in the queue.
     QueuedTooLong,
-    /// The request took too long.
+    /// The request exceeded its time limit.
     TimedOut,
-    /// The replica takes no new requests: it finishes what it has and stops.
+    /// The replica accepts no new requests: it finishes the running ones and stops.
     Draining,
     /// The replica cannot compute anything.
     Unhealthy,
     /// The replica stopped before the request was done.
     Stopped,
-    /// The request's constraint and its sampling parameters together left no token to choose.
+    /// The request's constraint and sampling parameters together allow no token.
     NothingAllowed,
-    /// The request's constraint exceeded a limit while it was evaluated.
+    /// The request's constraint exceeded a limit during generation.
     ConstraintTooComplex,
     /// Computing the request failed.
     Failed,

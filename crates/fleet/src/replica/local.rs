@@ -1,5 +1,4 @@
-//! A replica in this process: translates between the gateway's types and those of an engine. The only file of
-//! the gateway, beside the wiring in `served_model`, that names the engine.
+//! A replica in this process: converts between the fleet's types and those of the engine.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -121,7 +120,7 @@ fn engine_request(request: ReplicaRequest, id: RequestId) -> Request {
     }
 }
 
-/// Number of indices up to the last continuation that runs, and the outputs at theirs.
+/// The index after that of the last continuation, and the outputs of the continuations by index.
 fn by_index(resumed: Vec<ResumedContinuation>) -> (u32, Vec<Option<Arc<[TokenId]>>>) {
     let n = resumed.iter().map(|continuation| continuation.index + 1).max().unwrap_or(0);
     let mut outputs = vec![None; n as usize];
@@ -131,7 +130,7 @@ fn by_index(resumed: Vec<ResumedContinuation>) -> (u32, Vec<Option<Arc<[TokenId]
     (n, outputs)
 }
 
-/// The stream of an engine.
+/// The event stream of a local engine.
 #[derive(Debug)]
 struct LocalGeneration(TokenStream);
 
@@ -175,7 +174,7 @@ impl From<EngineFailure> for ReplicaError {
         let message = failure.to_string();
         let (kind, retryable) = match failure {
             EngineFailure::Refused(refusal) => return refused(refusal, message),
-            // Its time is over, wherever it would go on.
+            // The time limit is exceeded, wherever the request continued.
             EngineFailure::QueueTimedOut { .. } => (ReplicaErrorKind::QueuedTooLong, false),
             EngineFailure::Stopped => (ReplicaErrorKind::Stopped, true),
             EngineFailure::Unhealthy => (ReplicaErrorKind::Unhealthy, true),
@@ -190,7 +189,7 @@ impl From<EngineFailure> for ReplicaError {
             EngineFailure::SequenceFailed(SequenceError::Constraint(ConstraintError::LimitExceeded)) => {
                 (ReplicaErrorKind::ConstraintTooComplex, false)
             }
-            // The same logits come out everywhere, and the reader stays as slow as it is.
+            // Another replica would compute the same logits, and the reader would be as slow.
             EngineFailure::SequenceFailed(_) | EngineFailure::SlowReader { .. } => {
                 (ReplicaErrorKind::Failed, false)
             }
@@ -199,7 +198,7 @@ impl From<EngineFailure> for ReplicaError {
     }
 }
 
-/// A full queue may have room elsewhere; the other refusals hold for every replica of a model.
+/// Another replica may have room in its queue; the other refusals hold for every replica of a model.
 fn refused(refusal: Refusal, message: String) -> ReplicaError {
     let retryable = matches!(refusal, Refusal::QueueFull { .. });
     ReplicaError { kind: ReplicaErrorKind::Refused(refusal), retryable, message }

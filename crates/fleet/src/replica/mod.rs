@@ -1,6 +1,6 @@
-//! The extension point `Replica`: what answers requests. Its requests, events, loads and errors are plain
-//! data of its own, so that an engine in this process ([`LocalReplica`]) and one in another process look the
-//! same. Does not know HTTP or text.
+//! The extension point `Replica`: answers requests. Its requests, events, loads and errors are plain data
+//! of its own, so that an engine in this process ([`LocalReplica`]) and one in another process have the
+//! same interface. Does not know HTTP or text.
 
 mod asking;
 mod error;
@@ -43,63 +43,63 @@ pub type ReplicaEvent = throng_core::fleet::replica::StreamEvent<ReplicaError>;
 
 /// Answers requests.
 pub trait Replica: Debug + Send + Sync {
-    /// Takes a request in. Dropping the future or the generation aborts it.
+    /// Submits a request. Dropping the future or the generation aborts it.
     ///
-    /// The future fails when the replica cannot or will not take the request in.
+    /// The future fails when the replica cannot or will not accept the request.
     fn generate(
         &self,
         request: ReplicaRequest,
     ) -> BoxFuture<'static, Result<Box<dyn Generation>, ReplicaError>>;
 
-    /// Whether it would refuse any request now, however short, as far as is known without waiting.
+    /// Checks without waiting whether the replica would now refuse any request, however short.
     ///
     /// # Errors
     /// Errors of [`Self::generate`].
     fn check_room(&self) -> Result<(), ReplicaError>;
 
-    /// Its load, as far as is known without waiting.
+    /// Load of the replica, as known without waiting.
     fn load(&self) -> Load;
 
-    /// Whether it answers, as far as is known without waiting.
+    /// Whether the replica answers, as known without waiting.
     fn status(&self) -> Status;
 
-    /// The name by which clients can ask for it; its number among the model's replicas without one.
+    /// Name by which clients can select the replica; `None`: its index among the model's replicas.
     fn name(&self) -> Option<String> {
         None
     }
 
-    /// Attaches it to a model's dispatcher. A replica that learns how it is reports it there.
+    /// Attaches the replica to a model's dispatcher. A replica that monitors its health reports it there.
     fn attach(&self, _reporter: HealthReporter) {}
 
-    /// Changes of its prefix cache since this reader asked last; `None` from one that tells it to its
-    /// reporter, or to nobody.
+    /// Changes of the prefix cache since the last call with this cursor; `None` if the replica sends them
+    /// to its reporter, or has none.
     fn cache_news(&self, _cursor: &mut CacheCursor) -> Option<CacheNews> {
         None
     }
 }
 
 /// The events of one request, in order. The stream ends after the last continuation's
-/// [`ReplicaEvent::Finished`] or after [`ReplicaEvent::Failed`]. Dropping it aborts what has not ended,
-/// within one step.
+/// [`ReplicaEvent::Finished`] or after [`ReplicaEvent::Failed`]. Dropping it aborts all running
+/// continuations within one step.
 pub trait Generation: Stream<Item = ReplicaEvent> + Unpin + Debug + Send {
-    /// Ends one continuation, which needs no more tokens. Its [`ReplicaEvent::Finished`] still comes, after
-    /// tokens that were on their way.
+    /// Ends a continuation that needs no more tokens. Its [`ReplicaEvent::Finished`] still follows, after
+    /// tokens that are already on their way.
     fn abort_continuation(&mut self, index: u32);
 
-    /// Ends one continuation whose answer is whole although the replica would go on: a stop string was found.
-    /// As aborting it, but for who shares the generation or keeps it.
+    /// Ends a continuation whose answer is complete because a stop string was found. Differs from aborting
+    /// only if the generation is shared or cached.
     fn stop_continuation(&mut self, index: u32) {
         self.abort_continuation(index);
     }
 
-    /// Source of the account of its time, if there is one.
+    /// Source of the request's timeline, if there is one.
     fn trace(&self) -> Option<Arc<dyn TraceSource>> {
         None
     }
 }
 
-/// Account of a generation's time, found once it has ended. It can be kept when the generation is gone.
+/// Timeline of a generation, available once it has ended. Outlives the generation.
 pub trait TraceSource: Debug + Send + Sync {
-    /// The account; `None` before the end.
+    /// The timeline; `None` before the end.
     fn get(&self) -> Option<&RequestTrace>;
 }

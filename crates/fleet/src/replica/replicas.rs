@@ -1,5 +1,5 @@
-//! The replicas of one model, and which of them a request goes to: the router and the health of `throng_core`
-//! decide among those that answer. Does not know what requests ask for.
+//! The replicas of one model, and the choice among them: the router and the health board of `throng_core`
+//! decide among those that answer. Does not know the content of requests.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -13,14 +13,14 @@ use super::observed::FleetRecording;
 use super::{Replica, Status};
 use crate::dispatch::{Dispatcher, HealthReporter, Placement, RoutingSettings, Wanted};
 
-/// The replicas of a model. They come and go, and all clones see it.
+/// The replicas of a model. The set changes over time, and all clones share it.
 #[derive(Debug, Clone)]
 pub struct Replicas(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     dispatcher: Arc<Dispatcher>,
-    /// Whether their failures and times are judged: those of this process know themselves how they are.
+    /// Whether failures and latencies count for their health: local replicas report their own status.
     are_judged: bool,
     patience: Duration,
     recording: OnceLock<FleetRecording>,
@@ -31,12 +31,12 @@ struct Inner {
 struct Member {
     id: ReplicaId,
     replica: Arc<dyn Replica>,
-    /// Changes of its prefix cache that are known, of a replica that does not report them.
+    /// Position in the changes of a local replica's prefix cache.
     cursor: Arc<Mutex<CacheCursor>>,
 }
 
 impl Replicas {
-    /// Replicas in this process.
+    /// Creates the set of local replicas.
     pub fn local(replicas: Vec<Arc<dyn Replica>>, routing: &RoutingSettings) -> Self {
         let health = HealthConfig { max_slowness: u32::MAX, ..HealthConfig::default() };
         let this = Self::new(routing, health, false);
@@ -47,9 +47,9 @@ impl Replicas {
         this
     }
 
-    /// Replicas in other processes, none yet.
+    /// Creates an empty set for remote replicas.
     pub fn remote(routing: &RoutingSettings) -> Self {
-        // Workers of one model may be machines of several kinds: only what is much slower than the others is a fault.
+        // Workers of one model may be different machines, so only a large difference in speed is a fault.
         let (max_slowness, probe_interval) = (5, Nanos::from_ms(5_000));
         Self::new(routing, HealthConfig { max_slowness, probe_interval, ..HealthConfig::default() }, true)
     }
@@ -65,7 +65,7 @@ impl Replicas {
         self.0.recording.get()
     }
 
-    /// The same, whose requests a recording is told of.
+    /// Sets the recording of requests.
     #[must_use]
     pub fn recorded(self, recording: Option<FleetRecording>) -> Self {
         recording.into_iter().for_each(|recording| drop(self.0.recording.set(recording)));
@@ -76,12 +76,12 @@ impl Replicas {
         self.0.members.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The present replicas.
+    /// The current replicas.
     pub fn now(&self) -> Vec<Arc<dyn Replica>> {
         self.members().iter().map(|member| member.replica.clone()).collect()
     }
 
-    /// Adds one.
+    /// Adds a replica.
     pub fn add(&self, replica: Arc<dyn Replica>) {
         let mut members = self.0.members.write().unwrap_or_else(PoisonError::into_inner);
         let name = replica.name().unwrap_or_else(|| members.len().to_string());
@@ -92,7 +92,7 @@ impl Replicas {
         *members = members.iter().cloned().chain([member]).collect();
     }
 
-    /// Takes one away. What it runs goes on.
+    /// Removes a replica. Its running requests go on.
     pub fn remove(&self, replica: &Arc<dyn Replica>) {
         let mut members = self.0.members.write().unwrap_or_else(PoisonError::into_inner);
         let (gone, stay): (Vec<Member>, Vec<Member>) =
@@ -101,18 +101,18 @@ impl Replicas {
         gone.iter().for_each(|member| self.0.dispatcher.remove(member.id));
     }
 
-    /// The dispatcher, which counts their requests and retries.
+    /// The dispatcher, which counts requests and retries.
     pub fn dispatcher(&self) -> &Arc<Dispatcher> {
         &self.0.dispatcher
     }
 
-    /// Whether a choice depends on what they have cached.
+    /// Whether routing depends on the replicas' prefix caches.
     pub fn need_blocks(&self) -> bool {
         self.members().len() > 1 && self.0.dispatcher.uses_blocks()
     }
 
-    /// Next replica for a request; `None` when those in `tried` are all there are, or all that it may go to.
-    /// Those that answer come first.
+    /// Chooses the next replica for a request, preferably one that answers. `None` when all permitted
+    /// replicas have been tried.
     pub fn place(&self, wanted: &Wanted<'_>) -> Option<(Placement, Arc<dyn Replica>)> {
         let members = self.members();
         let untried: Vec<&Member> =
@@ -126,7 +126,7 @@ impl Replicas {
         let dispatcher = &self.0.dispatcher;
         let placement = match best {
             Status::Ready => dispatcher.place_answering(wanted, &answering),
-            // None can be expected to answer: what it says is what clients are told.
+            // No replica is expected to answer; the client gets the error of one of them.
             Status::Stalled | Status::Lost => dispatcher.place_among(wanted, &answering),
         }?;
         self.placed(&members, placement)
@@ -137,8 +137,7 @@ impl Replicas {
         Some((placement.judged(self.0.are_judged), member.replica.clone()))
     }
 
-    /// Next replica of a request that waits for one: only one that answers and is known to be fit for
-    /// requests.
+    /// Chooses the next replica for a waiting request: only one that answers and is ready.
     pub fn place_ready(&self, wanted: &Wanted<'_>) -> Option<(Placement, Arc<dyn Replica>)> {
         let members = self.members();
         let dispatcher = &self.0.dispatcher;
@@ -150,18 +149,17 @@ impl Replicas {
         self.placed(&members, dispatcher.place_among(wanted, &ready)?)
     }
 
-    /// Time for which a started request waits for a replica to come back; `None` for replicas of this
-    /// process.
+    /// Time that a started request waits for a replica to come back; `None` for local replicas.
     pub fn patience(&self) -> Option<Duration> {
         self.0.are_judged.then_some(self.0.patience)
     }
 
-    /// Whether none of them answers.
+    /// Whether no replica answers.
     pub fn are_away(&self) -> bool {
         self.members().iter().all(|member| member.replica.status() != Status::Ready)
     }
 
-    /// One that would be asked next if nothing were known of the request.
+    /// The replica that an arbitrary request would go to next.
     pub fn any(&self) -> Option<Arc<dyn Replica>> {
         let members = self.members();
         let least = members
@@ -170,7 +168,7 @@ impl Replicas {
         least.map(|member| member.replica.clone())
     }
 
-    /// Replicas of this process tell nothing by themselves, but can be asked at once.
+    /// Reads the state of a local replica, which does not report by itself.
     fn look_at(&self, member: &Member, with_cache: bool) {
         self.0.dispatcher.report(member.id, member.replica.load().report());
         if with_cache {

@@ -1,5 +1,5 @@
-//! What a replica is asked for: token ids and numbers, plain enough to be sent to another process. Does not
-//! know text or HTTP.
+//! Requests to replicas: token ids and numbers, plain enough to be sent to another process. Does not know
+//! text or HTTP.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use throng_core::request::{Adapter, Priority, SamplingParams, TenantId, TokenId}
 
 use crate::constraint::OutputForm;
 
-/// A prompt to be continued. Cloning it copies no prompt.
+/// A prompt to continue. Cloning it does not copy the prompt.
 #[derive(Debug, Clone)]
 pub struct ReplicaRequest {
-    /// The tenant, for fair shares and to keep cached prefixes apart.
+    /// Tenant, for fair shares and for separate prefix caches.
     pub tenant: TenantId,
-    /// Further separates cached prefixes within the tenant.
+    /// Salt that further separates cached prefixes within the tenant.
     pub cache_salt: Option<Arc<str>>,
-    /// Order among the tenant's requests.
+    /// Priority among the tenant's requests.
     pub priority: Priority,
-    /// The prompt, at least one token.
+    /// Tokens of the prompt, at least one.
     pub prompt: Arc<[TokenId]>,
-    /// Parts of the prompt beside its tokens; none: text only.
+    /// Media in the prompt; `None`: text only.
     pub media: Option<Arc<PromptMedia>>,
-    /// Choice of tokens, and end of continuations.
+    /// Sampling parameters and stop conditions.
     pub sampling: Arc<SamplingParams>,
-    /// Constraint on the output, if any. A pure function of the output, so any replica may evaluate it;
-    /// another process compiles it again from its source.
+    /// Constraint on the output, if any. It is a pure function of the output, so any replica may evaluate
+    /// it; another process compiles it again from its source.
     pub constraint: Option<OutputForm>,
     /// The adapter to apply to the model's weights, if any.
     pub adapter: Option<RequestedAdapter>,
@@ -33,25 +33,25 @@ pub struct ReplicaRequest {
     pub continuations: Continuations,
 }
 
-/// An adapter: as this process's executors know it, and the name by which other processes know it.
+/// An adapter, as the executors of this process identify it, and its name in other processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestedAdapter {
-    /// Its number here, and its digest.
+    /// Number of the adapter in this process, and its digest.
     pub adapter: Adapter,
-    /// Its name everywhere.
+    /// Name of the adapter in all processes.
     pub name: Arc<str>,
 }
 
-/// The continuations that a replica generates.
+/// Continuations that a replica generates.
 #[derive(Debug, Clone)]
 pub enum Continuations {
-    /// Continuations of a request that has not run anywhere: indices 0 to `n` − 1, `n` at least 1.
+    /// Continuations of a new request: indices 0 to `n` − 1, `n` at least 1.
     New {
-        /// Their number.
+        /// Number of continuations.
         n: u32,
     },
-    /// Continuations of a request whose prompt another replica has computed and reported: those that have not
-    /// ended, by ascending index, at least one. Nothing is reported about the prompt again.
+    /// Unfinished continuations, at least one, by ascending index, of a request whose prompt another
+    /// replica has computed and reported. The prompt is not reported again.
     Resumed(Vec<ResumedContinuation>),
 }
 

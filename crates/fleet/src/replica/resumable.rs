@@ -1,6 +1,6 @@
-//! A generation that survives its replica: when the replica fails on the way, another one goes on from the
-//! output so far, and the reader sees one stream without a gap. Does not know why replicas fail, and decides
-//! by `retryable` alone.
+//! A generation that survives its replica: when the replica fails, another one continues from the output so
+//! far, and the reader sees one stream without a gap. Does not know why replicas fail, and decides by
+//! `retryable` alone.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,10 +17,10 @@ use super::observed::ObservedRequest;
 use super::{Continuations, Generation, ReplicaError, ReplicaEvent, ReplicaRequest, Replicas, TraceSource};
 use crate::dispatch::Placement;
 
-/// One request over several replicas, by the decisions of [`Failover`].
+/// One request across several replicas, with the decisions of [`Failover`].
 pub struct Resumable {
     replicas: Replicas,
-    /// The request that was submitted first.
+    /// The original request.
     request: ReplicaRequest,
     hints: Arc<PlacementHints>,
     failover: Failover,
@@ -32,7 +32,7 @@ pub struct Resumable {
 
 enum State {
     Running(Box<dyn Generation>, Placement),
-    /// Another replica is asked to go on after a failure.
+    /// Another replica is being asked to continue after a failure.
     Moving {
         asking: BoxFuture<'static, SubmitOutcome>,
         failure: ReplicaError,
@@ -44,8 +44,8 @@ impl Resumable {
     /// Submits a new request to one of the replicas.
     ///
     /// # Errors
-    /// When no replica takes the request in: a refusal that holds for all of them, else that of the first one
-    /// asked.
+    /// When no replica accepts the request: a refusal that holds for all of them, else that of the first
+    /// replica asked.
     pub async fn start(
         replicas: Replicas,
         request: ReplicaRequest,
@@ -69,7 +69,7 @@ impl Resumable {
         Ok(Box::new(Self { replicas, request, hints, failover, state, arrived, observed }))
     }
 
-    /// The request for what is still to be done.
+    /// The request for the remaining output.
     fn rest(&self) -> ReplicaRequest {
         match self.failover.rest(&self.request.sampling) {
             Some(Rest { sampling, continuations }) => {
@@ -80,7 +80,7 @@ impl Resumable {
         }
     }
 
-    /// Asks another replica to go on after a failure; `None` if that may not be done.
+    /// Asks another replica to continue after a failure; `None` if that is not permitted.
     fn move_on(&mut self, failure: ReplicaError) -> Option<()> {
         tracing::warn!(error = %failure, n_output = self.failover.n_output(), "a replica failed");
         let has_ended = has_ended(failure.kind);
@@ -103,7 +103,7 @@ impl Resumable {
         Some(())
     }
 
-    /// Notes what is passed on; `None` for what was passed on before.
+    /// Records an event to pass on; `None` if it was passed on before.
     fn note(&mut self, event: ReplicaEvent) -> Option<ReplicaEvent> {
         let event = self.failover.note(event, self.arrived.elapsed())?;
         self.observed.iter_mut().for_each(|observed| observed.note(&event));
@@ -164,7 +164,8 @@ impl Stream for Resumable {
 impl Generation for Resumable {
     fn abort_continuation(&mut self, index: u32) {
         self.failover.abort(index);
-        // While another replica is asked, the note is enough: it is told once it has taken the request in.
+        // During failover the recorded abort is enough: it is applied once the next replica has accepted the
+        // request.
         if let State::Running(generation, _) = &mut self.state {
             generation.abort_continuation(index);
         }

@@ -1,9 +1,8 @@
-//! Events, loads and errors as they cross between processes, in both directions. Does not know requests and
-//! sockets.
+//! Converts events, loads and errors to and from their wire form. Does not know requests and sockets.
 
 use super::{Load, ReplicaError, ReplicaErrorKind, ReplicaEvent, Status};
 
-/// An event as it is sent.
+/// Converts an event for sending.
 pub fn sent_event(event: ReplicaEvent) -> throng_wire::Event {
     match event {
         ReplicaEvent::Prompt { cached_tokens, logprobs } => {
@@ -17,7 +16,7 @@ pub fn sent_event(event: ReplicaEvent) -> throng_wire::Event {
     }
 }
 
-/// An event that was received; `None` for what is not for a reader.
+/// Converts a received event; `None` if it is not for a reader.
 pub fn received_event(event: throng_wire::Event) -> Option<ReplicaEvent> {
     Some(match event {
         throng_wire::Event::Prompt { cached_tokens, logprobs } => {
@@ -32,7 +31,7 @@ pub fn received_event(event: throng_wire::Event) -> Option<ReplicaEvent> {
     })
 }
 
-/// An error as it is sent.
+/// Converts an error for sending.
 pub fn sent_error(error: ReplicaError) -> throng_wire::WireError {
     let kind = match error.kind {
         ReplicaErrorKind::Refused(refusal) => refusal.into(),
@@ -42,7 +41,7 @@ pub fn sent_error(error: ReplicaError) -> throng_wire::WireError {
         ReplicaErrorKind::Stopped => throng_wire::ErrorKind::Stopped,
         ReplicaErrorKind::NothingAllowed => throng_wire::ErrorKind::NothingAllowed,
         ReplicaErrorKind::ConstraintTooComplex => throng_wire::ErrorKind::ConstraintTooComplex,
-        // The rest is decided in front of replicas, never by one.
+        // The other kinds are decided before a replica is reached.
         ReplicaErrorKind::Failed
         | ReplicaErrorKind::Overloaded { .. }
         | ReplicaErrorKind::DeadlineTooShort { .. }
@@ -51,7 +50,7 @@ pub fn sent_error(error: ReplicaError) -> throng_wire::WireError {
     throng_wire::WireError { kind, retryable: error.retryable, message: error.message }
 }
 
-/// An error that was received.
+/// Converts a received error.
 pub fn received_error(error: throng_wire::WireError) -> ReplicaError {
     let kind = match error.kind {
         throng_wire::ErrorKind::QueuedTooLong => ReplicaErrorKind::QueuedTooLong,
@@ -65,7 +64,7 @@ pub fn received_error(error: throng_wire::WireError) -> ReplicaError {
     ReplicaError { kind, retryable: error.retryable, message: error.message }
 }
 
-/// A status as it is sent.
+/// Converts a status for sending.
 pub fn sent_status(health: Status, load: Load, refuses: Option<ReplicaError>) -> throng_wire::Status {
     throng_wire::Status { health, load, refuses: refuses.map(sent_error), cache: None }
 }

@@ -1,4 +1,4 @@
-//! Requests as they cross between processes, in both directions. Does not know events and sockets.
+//! Converts requests to and from their wire form. Does not know events and sockets.
 
 use throng_text::AnswerFormat;
 use throng_text::ToolCallFormat;
@@ -7,7 +7,7 @@ use throng_text::grammar::{CallableTool, ConstraintSpec, ToolCallSpec};
 use super::{Continuations, ReplicaRequest};
 use crate::constraint::{ConstraintSource, ReasoningBefore, ReasoningTokens};
 
-/// A request as it is sent.
+/// Converts a request for sending.
 pub fn sent_request(request: &ReplicaRequest) -> throng_wire::Generate {
     let (n, resumed) = match &request.continuations {
         Continuations::New { n } => (*n, Vec::new()),
@@ -28,7 +28,7 @@ pub fn sent_request(request: &ReplicaRequest) -> throng_wire::Generate {
     }
 }
 
-/// A request that was received, without its constraint and its adapter, which the receiver compiles and
+/// Converts a received request without its constraint and its adapter, which the receiver compiles and
 /// loads.
 pub fn received_request(request: throng_wire::Generate) -> ReplicaRequest {
     let continuations = if request.resumed.is_empty() {
@@ -73,8 +73,8 @@ fn sent_constraint(source: &ConstraintSource) -> throng_wire::Constraint {
     throng_wire::Constraint { form, reasoning }
 }
 
-/// A constraint that was received, for a model whose answers have this format; `None` for calls of a format
-/// that is not known.
+/// Converts a received constraint for a model with this answer format; `None` for tool calls of an unknown
+/// format.
 pub fn received_constraint(
     constraint: throng_wire::Constraint,
     format: &AnswerFormat,

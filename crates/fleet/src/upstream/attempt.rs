@@ -1,6 +1,5 @@
-//! From a request to an engine that answers it: attempts at one engine after the other, until one has
-//! something to tell. Nothing of an answer has reached the client before that. Does not know how answers are
-//! shown.
+//! Submits a request to engines: attempts at one engine after the other, until one answers. Nothing has
+//! reached the client before that. Does not know the form of answers to clients.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -27,65 +26,65 @@ use super::smallest_request::answered_endpoint;
 use super::stream::UpstreamStream;
 use crate::dispatch::{Placement, RegionBound, Wanted};
 
-/// Longest wait of a request for the first probe of an engine, where no other one can answer.
+/// Maximum wait of a request for the first probe of an engine, if no other engine is eligible.
 const FIRST_PROBE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The beginning of an engine's answer.
+/// The start of an engine's answer.
 #[derive(Debug)]
 pub enum UpstreamAnswer {
     /// The whole answer.
     Whole(Bytes),
-    /// A stream of which the first event has come.
+    /// A stream whose first event has arrived.
     Stream(UpstreamStream),
     /// Rejection of the request, with status and body.
     Rejected(StatusCode, Bytes),
 }
 
-/// An engine that answers, and its part of the load.
+/// An engine that answers, and its share of the load.
 #[derive(Debug)]
 pub struct AnsweringEngine {
-    /// The beginning of its answer.
+    /// Start of the answer.
     pub answer: UpstreamAnswer,
-    /// Placement that is held as long as it answers.
+    /// Placement, held until the answer ends.
     pub placement: Placement,
 }
 
 /// A request for a model of upstream engines.
 #[derive(Debug, Clone, Copy)]
 pub struct Submission<'a> {
-    /// The model.
+    /// Model of the request.
     pub model: &'a UpstreamModel,
-    /// The endpoint that is asked.
+    /// Requested endpoint.
     pub endpoint: Endpoint,
-    /// The request's body, as far as it was read.
+    /// Parsed body of the request.
     pub request: &'a UpstreamRequest,
-    /// The request's id, for the log.
+    /// Id of the request, for the log.
     pub request_id: &'a str,
-    /// The tenant, whose prompts are kept apart from those of others.
+    /// Tenant, whose prompts are separated from those of others.
     pub tenant: &'a TenantId,
-    /// The name of the only engine that may answer.
+    /// Name of the only engine that may answer.
     pub pinned: Option<&'a str>,
-    /// The regions that it is bound to, if there are some.
+    /// Regions that the request is bound to, if any.
     pub bound: Option<&'a dyn RegionBound>,
-    /// Headers for the next gateway, should the engine be one.
+    /// Headers for the next gateway, if the engine is one.
     pub forwarding: &'a Forwarding,
-    /// Most bytes of a whole answer.
+    /// Maximum bytes of a whole answer.
     pub max_answer_bytes: usize,
 }
 
-/// Reasons for which no engine has answered.
+/// Reason why no engine has answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unanswered {
-    /// The engine does not have this endpoint; its own words.
+    /// The engine lacks the endpoint; its own message.
     Unsupported(String),
-    /// No engine could be asked.
+    /// No engine was eligible.
     NoEngine,
-    /// All engines that were asked have failed; the fault that says most.
+    /// All engines tried have failed; the most informative fault.
     Failed(Fault),
 }
 
 impl Unanswered {
-    /// A word for metrics.
+    /// Name in metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Unsupported(_) => "upstream_unsupported",
@@ -98,7 +97,7 @@ impl Unanswered {
 /// Submits a request to one engine after the other, until one answers.
 ///
 /// # Errors
-/// When none does.
+/// When no engine answers.
 pub async fn submit(submission: Submission<'_>) -> Result<AnsweringEngine, Unanswered> {
     let Submission { model, endpoint, request, request_id, pinned, bound, .. } = submission;
     let blocks = request.blocks(submission.tenant);
@@ -111,7 +110,7 @@ pub async fn submit(submission: Submission<'_>) -> Result<AnsweringEngine, Unans
         let wanted = Wanted { n_tokens, blocks: &blocks, pinned, bound, tried: attempts.tried() };
         let Some(placement) = model.dispatcher.place(&wanted) else { break };
         attempts.ask(placement.replica());
-        // It may have gone in this moment.
+        // The engine may have been removed meanwhile.
         let Some(replica) = model.replica(placement.replica()) else { continue };
         let is_lost = match attempt(&replica, &submission).await {
             Ok(answer) => return Ok(AnsweringEngine { answer, placement }),
@@ -119,7 +118,7 @@ pub async fn submit(submission: Submission<'_>) -> Result<AnsweringEngine, Unans
                 let answer = UpstreamAnswer::Rejected(status, body);
                 return Ok(AnsweringEngine { answer, placement });
             }
-            // An engine for chats is no worse for having no embeddings.
+            // A missing endpoint, such as embeddings, does not count against a chat engine.
             Err(fault) if fault.is_unknown_there() && endpoint != answered_endpoint(&replica) => {
                 return Err(Unanswered::Unsupported(fault.told()));
             }
@@ -134,7 +133,7 @@ pub async fn submit(submission: Submission<'_>) -> Result<AnsweringEngine, Unans
                 }
                 let is_lost = is_loss(&fault, &placement);
                 replica.note(Some(&fault));
-                // Where a gateway has no room in some regions, it may have some in others.
+                // A gateway without room in some regions may have room in others.
                 if bound.is_none() || !matches!(fault, Fault::Busy(_)) {
                     placement.failed();
                 }
@@ -153,11 +152,9 @@ pub async fn submit(submission: Submission<'_>) -> Result<AnsweringEngine, Unans
     Err(worst_fault.map_or(Unanswered::NoEngine, Unanswered::Failed))
 }
 
-/// Whether an attempt was lost with its engine and goes on elsewhere without being counted as a retry: such
-/// attempts multiply nobody's load. One that found no connection cost no engine anything. Of those whose
-/// connection broke, only the ones count that were sent to an engine known to be ejected: after a few losses
-/// an engine is, so that each of its ends costs what ran there, and an engine that ends under every request
-/// costs no more than the budget.
+/// Whether an attempt was lost with its engine and may be repeated without using the retry budget. A failed
+/// connection costs no engine any work. A broken connection is free only while the engine counts as ready:
+/// after a few losses it is ejected, so an engine that fails on every request cannot multiply the load.
 fn is_loss(fault: &Fault, placement: &Placement) -> bool {
     match fault {
         Fault::Unreachable(_) => true,
@@ -186,7 +183,7 @@ async fn attempt(replica: &UpstreamReplica, submission: &Submission<'_>) -> Resu
     within(upstream.timeout, reading).await.unwrap_or(Err(Fault::Silent))
 }
 
-/// Sends a request to where the engine has this endpoint.
+/// Sends a request to the URL at which the engine has this endpoint.
 pub(super) async fn post(
     upstream: &Upstream,
     endpoint: Endpoint,
@@ -205,7 +202,7 @@ pub(super) async fn post(
     Err(first_fault.unwrap_or(Fault::Nonsense("it has no such endpoint")))
 }
 
-/// The log has a failing engine once a minute, and what it costs each request at a level of its own.
+/// Logs a failing engine as a warning once a minute, and otherwise at debug level.
 fn report(replica: &UpstreamReplica, fault: &Fault, request: &str) {
     let engine = replica.upstream.url();
     if replica.upstream.trouble.is_due(fault.name()) {
@@ -215,7 +212,7 @@ fn report(replica: &UpstreamReplica, fault: &Fault, request: &str) {
     }
 }
 
-/// Members that tell a whole answer from an error.
+/// Members that distinguish a whole answer from an error.
 #[derive(Deserialize)]
 struct Shape<'a> {
     #[serde(borrow)]
@@ -228,7 +225,7 @@ struct Shape<'a> {
 
 #[derive(Deserialize)]
 struct ChoiceShape<'a> {
-    /// A service that asks others reports here what became of its own.
+    /// Error of another server that the engine itself has called.
     #[serde(borrow)]
     error: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -236,7 +233,7 @@ struct ChoiceShape<'a> {
 }
 
 impl Shape<'_> {
-    /// The error that stands where the answer `bytes` should be.
+    /// The error in place of the answer `bytes`.
     fn error(&self, bytes: &[u8]) -> Option<Fault> {
         let is_error = |error: &Option<&RawValue>| error.is_some_and(|error| error.get() != "null");
         if is_error(&self.error) || self.object.as_deref() == Some("error") {
@@ -250,7 +247,7 @@ impl Shape<'_> {
     }
 }
 
-/// The error that a whole answer is.
+/// The error in place of a whole answer.
 pub(super) fn error_in(bytes: &[u8]) -> Option<Fault> {
     serde_json::from_slice::<Shape<'_>>(bytes).ok()?.error(bytes)
 }
@@ -258,7 +255,7 @@ pub(super) fn error_in(bytes: &[u8]) -> Option<Fault> {
 async fn whole(endpoint: Endpoint, body: Incoming, max_bytes: usize) -> Result<UpstreamAnswer, Fault> {
     let bytes = read_all(body, max_bytes).await?;
     if !endpoint.generates() && bytes.trim_ascii_start().starts_with(b"[") {
-        // TEI and others answer with a bare list.
+        // Some engines, such as TEI, answer with a bare list.
         let list = serde_json::from_slice::<IgnoredAny>(&bytes);
         return list
             .map(|_| UpstreamAnswer::Whole(bytes))
@@ -279,7 +276,7 @@ async fn whole(endpoint: Endpoint, body: Incoming, max_bytes: usize) -> Result<U
     Ok(UpstreamAnswer::Whole(bytes))
 }
 
-/// The error that stands where an answer should be.
+/// The fault for an error in place of an answer.
 fn fault_in(bytes: &[u8]) -> Fault {
     match Reason::read(bytes) {
         Some(reason) => Fault::of_answer(reason, Bytes::copy_from_slice(bytes)),
@@ -297,7 +294,7 @@ async fn error_in_place_of_stream(body: Incoming) -> Fault {
     }
 }
 
-/// Reads until the first event that says something.
+/// Reads until the first event with content.
 async fn first_events(mut body: Incoming, timeout: Duration) -> Result<UpstreamAnswer, Fault> {
     let (mut splitter, mut first) = (EventSplitter::default(), Vec::new());
     loop {

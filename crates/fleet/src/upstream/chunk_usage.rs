@@ -1,5 +1,5 @@
-//! Usage in the chunks of a stream, where nobody asked for it: engines give it because the gateway asks for
-//! that of the whole request. All other members of a chunk stay as they came.
+//! Removes the usage from a stream's chunks if the client did not request it: engines send it because the
+//! gateway requests the usage of the whole request. Other members of a chunk are unchanged.
 
 use std::fmt::Write;
 
@@ -8,8 +8,8 @@ use throng_api::json::{MAX_MEMBERS, Node};
 
 use super::events::{contains, data_of};
 
-/// The event of a chunk without the usage that stands beside its choices; `None` where there is none, or the
-/// event is no chunk.
+/// The event of a chunk without the usage beside its choices; `None` if there is none, or the event is not
+/// a chunk.
 pub fn without_usage(event: &[u8]) -> Option<Bytes> {
     let data = data_of(event).filter(|data| contains(data, b"\"usage\""))?;
     let (mut members, mut has_usage) = (String::with_capacity(data.len()), false);

@@ -1,4 +1,4 @@
-//! The connections to one upstream engine, and what a request to it can come to. Does not know what is asked.
+//! The connections to one upstream engine, and the faults of requests to it. Does not know the requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,40 +22,40 @@ use super::forwarding::Forwarding;
 use super::reason::is_of_request;
 use super::trouble::Trouble;
 
-/// Timeout of the way to the engine.
+/// Timeout for connecting to the engine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time for which an idle connection is kept.
+/// Time until an idle connection is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Most idle connections.
+/// Maximum number of idle connections.
 const MAX_IDLE_CONNECTIONS: usize = 64;
-/// Most bytes of an answer that says what is wrong.
+/// Maximum bytes of an error's body.
 pub(super) const MAX_ERROR_BYTES: usize = 64 << 10;
 
 /// One upstream engine.
 #[derive(Debug)]
 pub struct Upstream {
-    /// Its name for operators.
+    /// Name for operators.
     pub name: String,
-    /// Its region.
+    /// Region of the engine.
     pub region: Option<Region>,
-    /// Address as its operator wrote it.
+    /// Configured address.
     url: Arc<str>,
     /// Base addresses to try, the likeliest first.
     bases: Vec<Arc<str>>,
     base_idx: AtomicUsize,
-    /// The engine has answered under the base of that index.
+    /// Whether the engine has answered at the current base address.
     is_base_known: AtomicBool,
     authorization: Option<HeaderValue>,
-    /// The longest that it may say nothing.
+    /// Maximum silence of the engine.
     pub timeout: Duration,
-    /// Present fault, for operators.
+    /// Current fault, for operators.
     pub trouble: Trouble,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 impl Upstream {
-    /// An engine that is reached at `url`. Its certificate must be for `server_name`, or for the host of
-    /// `url` without.
+    /// Creates an engine at `url`. Its certificate must be valid for `server_name`, or for the host of
+    /// `url` if that is `None`.
     pub fn new(
         name: String,
         region: Option<Region>,
@@ -70,7 +70,7 @@ impl Upstream {
         http.set_nodelay(true);
         http.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let mut tls = tls.unwrap_or_else(trusting_nobody);
-        // The builder demands to set them.
+        // The builder sets the protocols itself and requires an empty list.
         tls.alpn_protocols.clear();
         let mut connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
         if let Some(name) = server_name {
@@ -88,12 +88,12 @@ impl Upstream {
         Self { name, region, url, bases, base_idx, is_base_known, authorization, timeout, trouble, client }
     }
 
-    /// Its address, for operators.
+    /// Configured address, for operators.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Notes what is wrong with it, for operators.
+    /// Records and logs a fault of the engine.
     pub(super) fn complain(&self, fault: &Fault) {
         let reason = fault.told();
         if self.trouble.is_due(fault.name()) {
@@ -102,23 +102,23 @@ impl Upstream {
         self.trouble.begin(reason);
     }
 
-    /// Base address in use: the part before `/chat/completions`.
+    /// The current base address: the part before `/chat/completions`.
     pub(super) fn base(&self) -> &str {
         let idx = self.base_idx.load(Ordering::Acquire);
         self.bases.get(idx).map_or(&self.url, |base| base)
     }
 
-    /// Number of bases that are still possible.
+    /// Number of base addresses that are still possible.
     pub(super) fn n_bases(&self) -> usize {
         if self.is_base_known.load(Ordering::Acquire) { 1 } else { self.bases.len() }
     }
 
-    /// The engine answers under the present base.
+    /// Keeps the current base address, since the engine answers there.
     pub(super) fn keep_base(&self) {
         self.is_base_known.store(true, Ordering::Release);
     }
 
-    /// Tries the next base, since nothing answers under the present one.
+    /// Switches to the next base address, since nothing answers at the current one.
     pub(super) fn try_next_base(&self) {
         if self.n_bases() > 1 {
             let next = (self.base_idx.load(Ordering::Acquire) + 1) % self.bases.len();
@@ -126,11 +126,11 @@ impl Upstream {
         }
     }
 
-    /// Sends a body to `url` and waits for the head of a good answer. Dropping the future or the answer's
-    /// body ends the request there.
+    /// Sends a body to `url` and waits for the head of a successful response. Dropping the future or the
+    /// response's body ends the request at the engine.
     ///
     /// # Errors
-    /// The unexpected answer.
+    /// The fault of the response or of the connection.
     pub(super) async fn post(
         &self,
         url: String,
@@ -143,7 +143,7 @@ impl Upstream {
         self.send(forwarding.add_to(request), body, timeout).await
     }
 
-    /// A document.
+    /// Fetches a document.
     ///
     /// # Errors
     /// Errors of [`Self::post`].
@@ -174,7 +174,7 @@ impl Upstream {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Err(Fault::Busy(status)),
             _ => {
                 let body = read_error(answer, timeout).await;
-                // A status alone says enough.
+                // For other faults the status is enough, so an unreadable body does not matter.
                 let body = if is_of_request(status) { body? } else { body.unwrap_or_default() };
                 Err(Fault::of_status(status, body))
             }
@@ -182,8 +182,8 @@ impl Upstream {
     }
 }
 
-/// Base addresses that an address may mean: people write the address of a server, of its API or of one of
-/// its endpoints.
+/// Base addresses that a configured address may mean: that of a server, of its API or of one of its
+/// endpoints.
 fn bases_of(url: &str) -> Vec<Arc<str>> {
     const ENDPOINTS: [&str; 5] =
         ["/chat/completions", "/completions", "/models", "/embeddings", "/responses"];
@@ -208,7 +208,7 @@ async fn read_error(answer: Response<Incoming>, timeout: Duration) -> Result<Byt
     read.await.unwrap_or(Err(Fault::Silent))
 }
 
-/// All bytes of an answer.
+/// Reads all bytes of a response.
 pub(super) async fn read_all(body: Incoming, max_bytes: usize) -> Result<Bytes, Fault> {
     let fault = |error: Box<dyn std::error::Error + Send + Sync>| match error.is::<LengthLimitError>() {
         true => Fault::Nonsense("the answer is too large"),
@@ -217,7 +217,7 @@ pub(super) async fn read_all(body: Incoming, max_bytes: usize) -> Result<Bytes, 
     Ok(Limited::new(body, max_bytes).collect().await.map_err(fault)?.to_bytes())
 }
 
-/// Fault with the chain of causes: hyper's own sentence does not say what happened.
+/// The fault with its chain of causes: hyper's own message does not contain them.
 fn broken(error: &hyper_util::client::legacy::Error) -> Fault {
     let mut sentence = error.to_string();
     let mut source = std::error::Error::source(error);
@@ -261,7 +261,7 @@ mod tests {
         (listener, address)
     }
 
-    /// Reads a request and answers it so.
+    /// Reads a request and sends `answer`.
     async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &str) {
         let mut request = Vec::new();
         while !request.ends_with(b"\r\n\r\n") {

@@ -1,5 +1,5 @@
-//! The event stream of an upstream engine: cut into events, which are passed on as they came. Only what must
-//! be known is read: usage, the end of a choice, errors. Does not know where it goes.
+//! The event stream of an upstream engine, split into events that are passed on unchanged. Reads only what
+//! the gateway needs: usage, ends of choices, errors. Does not know where events go.
 
 use std::borrow::Cow;
 
@@ -10,29 +10,29 @@ use serde_json::value::RawValue;
 
 use super::usage::{ReportedUsage, estimated_tokens};
 
-/// Most bytes of one event.
+/// Maximum bytes of an event.
 const MAX_EVENT_BYTES: usize = 4 << 20;
 
-/// Events with more bytes may have several tokens, which are estimated.
+/// Size in bytes above which an event may have several tokens, which are then estimated.
 const LONG_EVENT_BYTES: usize = 1_024;
 
-/// Cuts a stream of bytes into events.
+/// Splits a byte stream into events.
 #[derive(Debug, Default)]
 pub struct EventSplitter {
     buffer: BytesMut,
-    /// Number of bytes up to which no event ends.
+    /// Number of bytes already searched for the end of an event.
     n_searched: usize,
 }
 
-/// An event is longer than any may be.
+/// Error of an event that exceeds [`MAX_EVENT_BYTES`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct EventTooLong;
 
 impl EventSplitter {
-    /// Adds bytes as they came.
+    /// Adds received bytes.
     ///
     /// # Errors
-    /// When an event is longer than any may be.
+    /// When an event exceeds [`MAX_EVENT_BYTES`].
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), EventTooLong> {
         if self.buffer.len() + bytes.len() > MAX_EVENT_BYTES {
             return Err(EventTooLong);
@@ -41,7 +41,7 @@ impl EventSplitter {
         Ok(())
     }
 
-    /// The next whole event, with the empty line behind it.
+    /// Returns the next complete event with the empty line after it.
     pub fn next_event(&mut self) -> Option<Bytes> {
         let bytes = &self.buffer[..];
         let mut at = self.n_searched;
@@ -54,7 +54,7 @@ impl EventSplitter {
                 return Some(self.buffer.split_to(end_of_line + empty_line).freeze());
             }
             if rest.len() < 2 && !rest.starts_with(b"\n") && rest.iter().all(|byte| *byte == b'\r') {
-                // The empty line may still come.
+                // The empty line may still arrive.
                 self.n_searched = at + found;
                 return None;
             }
@@ -64,8 +64,8 @@ impl EventSplitter {
         None
     }
 
-    /// The last event of a stream that has ended without the empty line behind it, if all of the event has
-    /// come.
+    /// Returns the last event of a stream that ended without an empty line, if the event itself is
+    /// complete.
     pub fn last(&mut self) -> Option<Bytes> {
         let rest = std::mem::take(&mut self.buffer);
         self.n_searched = 0;
@@ -74,29 +74,29 @@ impl EventSplitter {
         is_whole.then(|| [rest.trim_ascii_end(), b"\n\n"].concat().into())
     }
 
-    /// Whether an event has begun and not ended.
+    /// Whether an event has started and not ended.
     #[cfg(test)]
     fn is_inside_event(&self) -> bool {
         !self.buffer.is_empty()
     }
 }
 
-/// Kinds of events, with as much of their content as must be known.
+/// Kind of an event, with the content that the gateway needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
-    /// A comment, or a kind of event that is not known.
+    /// A comment, or an unknown kind of event.
     Nothing,
     /// A part of an answer.
     Part {
-        /// Tokens that it has at least.
+        /// Minimum number of tokens.
         n_tokens: u64,
-        /// Choices that end in it.
+        /// Number of choices that end with it.
         n_ended: u32,
-        /// One of them at its bound of tokens.
+        /// Whether one of them reached its token limit.
         at_length: bool,
-        /// Usage, if the event reports it.
+        /// Usage, if the event contains it.
         usage: Option<ReportedUsage>,
-        /// Whether it says nothing else.
+        /// Whether the event has no other content.
         is_only_usage: bool,
     },
     /// The stream ends with an error.
@@ -112,7 +112,7 @@ struct Chunk<'a> {
     usage: Option<ReportedUsage>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
-    /// `error` where vLLM before 0.10 and SGLang report one.
+    /// `error` for errors of vLLM before 0.10 and of SGLang.
     #[serde(borrow)]
     object: Option<Cow<'a, str>>,
 }
@@ -122,13 +122,13 @@ struct Choice {
     finish_reason: Option<String>,
 }
 
-/// Reads an event.
+/// Classifies an event.
 pub fn classify(event: &[u8]) -> EventKind {
     let Some(data) = data_of(event) else { return EventKind::Nothing };
     if data == b"[DONE]" {
         return EventKind::Done;
     }
-    // Most events are a few tokens of text: they are not parsed.
+    // Most events are a few tokens of text; they are not parsed.
     let is_plain = !contains(data, b"\"usage\"")
         && !contains(data, b"\"error\"")
         && !contains(data, b"\"finish_reason\":\"")
@@ -143,7 +143,7 @@ pub fn classify(event: &[u8]) -> EventKind {
         return EventKind::Error;
     }
     let ended = chunk.choices.iter().filter_map(|choice| choice.finish_reason.as_deref());
-    // One that says nothing has no token.
+    // An event without text has no token.
     let is_empty = chunk.choices.is_empty() && chunk.usage.is_none();
     EventKind::Part {
         n_tokens: if is_empty { 0 } else { n_tokens },
@@ -168,14 +168,14 @@ struct ChoiceTexts {
     text: serde_json::Value,
 }
 
-/// The tokens that the texts of an event are estimated to have.
+/// Estimated number of tokens in an event's texts.
 fn tokens_of(data: &[u8]) -> u64 {
     let texts = serde_json::from_slice(data).unwrap_or(Texts { choices: Vec::new() });
     let of_choice = |choice: &ChoiceTexts| estimated_tokens(&choice.delta) + estimated_tokens(&choice.text);
     texts.choices.iter().map(of_choice).sum()
 }
 
-/// The data of an event with one line of it, which is how all engines write.
+/// The data of an event with a single data line, the form that all engines use.
 pub fn data_of(event: &[u8]) -> Option<&[u8]> {
     let mut lines = event.split(|byte| *byte == b'\n');
     lines.find_map(|line| Some(line.strip_prefix(b"data:")?.trim_ascii()))

@@ -5,10 +5,10 @@ use http::StatusCode;
 
 use super::reason::{Reason, is_of_request};
 
-/// Longest word of an engine in a line for operators, in characters.
+/// Maximum characters of an engine's message in a line for operators.
 const MAX_WORDS_CHARS: usize = 200;
 
-/// Faults of an attempt.
+/// Fault of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// No connection to the engine.
@@ -17,13 +17,13 @@ pub enum Fault {
     Broken(String),
     /// Timeout: the engine was silent for too long.
     Silent,
-    /// Refusal of the engine: too many requests, or not now.
+    /// The engine refuses temporarily: too many requests, or unavailable.
     Busy(StatusCode),
-    /// Failure of the engine, or credentials that it does not accept; with its own words, for operators.
+    /// The engine failed, or refused the gateway's credentials; with its message, for operators.
     Failed(StatusCode, String),
-    /// Rejection of the request: status and body go to the client.
+    /// The engine rejected the request; status and body go to the client.
     Rejected(StatusCode, Bytes),
-    /// Its answer is not what it should be.
+    /// The answer does not have the expected form.
     Nonsense(&'static str),
     /// Rejection by a gateway of a request that another gateway forwarded to this one.
     Loop,
@@ -32,7 +32,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// A word for metrics.
+    /// Name in metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Unreachable(_) => "upstream_unreachable",
@@ -47,12 +47,12 @@ impl Fault {
         }
     }
 
-    /// Whether it says something about the engine; else only about this request there.
+    /// Whether the fault counts for the engine's health, and not just for this request.
     pub fn is_of_the_engine(&self) -> bool {
         !matches!(self, Self::Loop | Self::OutOfRegion)
     }
 
-    /// Whether the engine does not have what it was asked for under this path.
+    /// Whether the engine does not have the requested path.
     pub fn is_unknown_there(&self) -> bool {
         matches!(
             self,
@@ -63,21 +63,20 @@ impl Fault {
         )
     }
 
-    /// Whether the engine may answer a request of another kind: it does not know this one, or takes it to be
-    /// wrong.
+    /// Whether the engine may answer another kind of request: it lacks this kind, or considers it invalid.
     pub fn is_of_the_kind(&self) -> bool {
         match self {
             Self::Rejected(..) => true,
             Self::Failed(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => false,
-            // The model is unknown, for requests of any kind.
+            // A missing model would be missing for every kind of request.
             Self::Failed(StatusCode::NOT_FOUND, words) => !words.to_lowercase().contains("model"),
             Self::Failed(status, _) => status.is_client_error() || *status == StatusCode::NOT_IMPLEMENTED,
             _ => false,
         }
     }
 
-    /// Fault for a status other than 200. Engines answer a prompt that is too long with
-    /// several; gateways have meanings of their own for two, which engines also use.
+    /// The fault for a status other than 200. Engines use several statuses for a prompt that is too long;
+    /// two statuses have a special meaning from gateways, and other engines use these too.
     pub(super) fn of_status(status: StatusCode, body: Bytes) -> Self {
         let reason = Reason::read(&body);
         let own = reason.as_ref().map(|reason| reason.gateways_code()).unwrap_or_default();
@@ -96,7 +95,7 @@ impl Fault {
         }
     }
 
-    /// Fault for an error in place of an answer.
+    /// The fault for an error in place of an answer.
     pub(super) fn of_answer(reason: Reason, body: Bytes) -> Self {
         match (reason.clients_status(), reason.status) {
             (Some(status), _) => Self::Rejected(status, reason.body(body)),
@@ -126,7 +125,7 @@ impl Fault {
     }
 }
 
-/// The engine's words, as they follow a status.
+/// The engine's message, as a suffix to the status.
 fn words(reason: Option<Reason>) -> String {
     let words = reason.map(|reason| reason.message).unwrap_or_default();
     let words: String = words.chars().take(MAX_WORDS_CHARS).collect();

@@ -1,6 +1,6 @@
-//! Upstream engines: any server with OpenAI's API (vLLM, SGLang, llama.cpp, TensorRT-LLM). They take text, so
-//! they stand beside the replicas, which take tokens. JSON goes in and an event stream comes out; what need
-//! not be read is passed through. Does not know keys, limits and the ledger.
+//! Upstream engines: any server with OpenAI's API (vLLM, SGLang, llama.cpp, TensorRT-LLM). They take text,
+//! so they stand beside the replicas, which take tokens. Requests are JSON and answers event streams; parts
+//! that the gateway does not need pass through unread. Does not know keys, limits and the ledger.
 
 mod attempt;
 mod chunk_usage;

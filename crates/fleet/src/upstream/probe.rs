@@ -1,5 +1,5 @@
-//! Asks engines for their models, and probes those that are new or ejected with a request of one token. Does
-//! not know clients' requests.
+//! Lists the models of engines, and probes new and ejected engines with a request of one token. Does not
+//! know clients' requests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,24 +21,24 @@ use super::model::{MAX_MODELS, UpstreamModel, UpstreamModels, UpstreamReplica};
 use super::request::Endpoint;
 use super::smallest_request::smallest_request;
 
-/// Interval between two looks at which probes are due.
+/// Interval of checks which probes are due.
 const PROBE_TICK: Duration = Duration::from_millis(100);
-/// Timeout of the answer to a probe.
+/// Timeout of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause between two measurements of the round trips to all engines.
+/// Interval of round-trip measurements of all engines.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(2);
-/// Timeout of the answer of one engine in a measurement.
+/// Timeout of a round-trip measurement.
 const MEASURE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Engines that are measured at a time.
+/// Maximum number of engines measured at a time.
 const MAX_MEASURED: usize = 16;
-/// Pause between two attempts to learn the models of an engine.
+/// Pause between two requests for an engine's models.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
-/// Most bytes of a list of models, and of the answer to a probe.
+/// Maximum bytes of a list of models, and of a probe's answer.
 const MAX_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Deserialize)]
 struct ModelList {
-    /// Some engines without models have `null` here.
+    /// Some engines without models send `null`.
     data: Option<Vec<ModelCard>>,
 }
 
@@ -47,7 +47,7 @@ struct ModelCard {
     id: String,
 }
 
-/// Asks an engine for its models until it tells them. Until then its trouble says why it does not.
+/// Asks an engine for its models until it answers. Records the reason for each failure.
 pub async fn learn_models(upstream: &Upstream) -> Vec<String> {
     loop {
         match list(upstream).await {
@@ -61,7 +61,7 @@ pub async fn learn_models(upstream: &Upstream) -> Vec<String> {
     }
 }
 
-/// The models that an engine lists, under one of the addresses that it may have.
+/// Lists the models of an engine, trying each of its possible base addresses.
 async fn list(upstream: &Upstream) -> Result<Vec<String>, Fault> {
     let mut first_fault = None;
     for _ in 0..upstream.n_bases() {
@@ -89,8 +89,7 @@ fn models_of(list: &[u8]) -> Result<Vec<String>, Fault> {
     if models.is_empty() { Err(Fault::Nonsense("it lists no models")) } else { Ok(models) }
 }
 
-/// Measures the round trips to the engines that have a region, for ever: from a question for their models to
-/// the answer.
+/// Measures round trips to engines with a region, by requests for their models. Never returns.
 pub async fn measure(models: Arc<UpstreamModels>) {
     loop {
         let engines = futures_util::stream::iter(measurable(&models));
@@ -99,7 +98,7 @@ pub async fn measure(models: Arc<UpstreamModels>) {
     }
 }
 
-/// An engine and the models that it serves, with its number in each.
+/// An engine to measure, with the models it serves and its replica id in each.
 struct Measurable {
     upstream: Arc<Upstream>,
     served: Vec<(Arc<UpstreamModel>, ReplicaId)>,
@@ -115,7 +114,7 @@ impl Measurable {
     }
 }
 
-/// The engines that have a region and are ready, each once.
+/// Engines that have a region and are ready, each once.
 fn measurable(models: &UpstreamModels) -> Vec<Measurable> {
     let mut engines: Vec<Measurable> = Vec::new();
     for model in models.now().iter() {
@@ -133,7 +132,7 @@ fn measurable(models: &UpstreamModels) -> Vec<Measurable> {
     engines
 }
 
-/// Probes the engines of all models for ever.
+/// Probes the engines of all models. Never returns.
 pub async fn probe(models: Arc<UpstreamModels>) {
     let mut ticks = tokio::time::interval(PROBE_TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -143,7 +142,7 @@ pub async fn probe(models: Arc<UpstreamModels>) {
             for probe in model.dispatcher.probes_due() {
                 match model.replica(probe.replica) {
                     Some(replica) => drop(tokio::spawn(probe_one(model.clone(), replica, probe))),
-                    // It is added in the next moment.
+                    // The engine will be added in a moment.
                     None => model.dispatcher.probed(probe, None),
                 }
             }
@@ -168,8 +167,8 @@ async fn probe_one(model: Arc<UpstreamModel>, replica: Arc<UpstreamReplica>, pro
     model.dispatcher.probed(probe, answered);
 }
 
-/// The smallest request of the kind that the engine has answered before, or of each kind until it answers
-/// one.
+/// Sends the smallest request of the kind that the engine has answered before, or of each kind until it
+/// answers one.
 async fn one_token(replica: &UpstreamReplica) -> Result<(), Fault> {
     let known = replica.probe.load(Ordering::Relaxed);
     let mut first_fault = None;
@@ -191,7 +190,7 @@ async fn one_token(replica: &UpstreamReplica) -> Result<(), Fault> {
     Err(first_fault.unwrap_or(Fault::Nonsense("it answers no kind of request")))
 }
 
-/// An engine that says that it has too much to do is alive.
+/// Sends one request. An engine that refuses because of overload counts as alive.
 async fn ask(upstream: &Upstream, endpoint: Endpoint, body: String) -> Result<(), Fault> {
     let asking = async {
         match post(upstream, endpoint, &Forwarding::OWN, Bytes::from(body)).await {

@@ -1,39 +1,39 @@
-//! What an engine says is wrong with a request, in whichever of the known forms it says so, as OpenAI says
-//! it. One reason has one code whatever the engine calls it: a prompt that is too long, because agents
-//! shorten their conversation when they read it. Does not know what is done with a request.
+//! Converts an engine's error in any of the known forms into OpenAI's form. All engines' errors for a
+//! prompt that is too long get the same code, at which agents shorten their conversation. Does not know how
+//! requests are handled.
 
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-/// Longest reason that is passed on, in characters.
+/// Maximum characters of a reason that is passed on.
 const MAX_REASON_CHARS: usize = 4_000;
-/// Most faults of a list that are named.
+/// Maximum number of faults of a list that are named.
 const MAX_LISTED: usize = 8;
-/// Longest text that is no JSON and is taken for a reason.
+/// Maximum bytes of a text without JSON that counts as a reason.
 const MAX_PLAIN_BYTES: usize = 2_000;
 
-/// OpenAI's word for a prompt that is too long.
+/// OpenAI's code for a prompt that is too long.
 const TOO_LONG: &str = "context_length_exceeded";
 
-/// A reason.
+/// Reason of an engine's error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reason {
-    /// The engine's own words.
+    /// Message of the engine.
     pub message: String,
-    /// Whether the prompt, or with it the answer, does not fit into the model's context.
+    /// Whether the prompt, alone or with the answer, exceeds the model's context.
     pub is_too_long: bool,
-    /// The status that the error itself names.
+    /// Status in the error itself.
     pub status: Option<StatusCode>,
-    /// Whether the error says by its type that the request is wrong.
+    /// Whether the error's type says that the request is invalid.
     is_of_request: bool,
-    /// Error body in OpenAI's form.
+    /// Body of the error in OpenAI's form.
     body: Value,
     is_as_it_came: bool,
 }
 
 impl Reason {
-    /// Reads the body of an error.
+    /// Parses the body of an error.
     pub fn read(body: &[u8]) -> Option<Self> {
         match serde_json::from_slice::<Value>(body) {
             Ok(told) => Self::of_json(told),
@@ -46,7 +46,7 @@ impl Reason {
         }
     }
 
-    /// Reads a document that says nothing but an error.
+    /// Parses a document that contains only an error.
     pub fn of_json(mut told: Value) -> Option<Self> {
         // OpenAI, vLLM, llama.cpp, Ollama, Anthropic.
         if told["error"]["message"].is_string() {
@@ -66,7 +66,7 @@ impl Reason {
             told if told["message"].is_string() => text(&told["message"]),
             // TGI; Ollama's own API.
             told if told["error"].is_string() => text(&told["error"]),
-            // FastAPI: a sentence, or a list of what is wrong where.
+            // FastAPI: a message, or a list of faults with their locations.
             told if !told["detail"].is_null() => listed(&told["detail"])?,
             told if !told["errors"].is_null() => listed(&told["errors"])?,
             _ => return None,
@@ -95,17 +95,17 @@ impl Reason {
         Self { message, is_too_long, status, is_of_request, body, is_as_it_came: false }
     }
 
-    /// The body for the client; `came` is what was read.
+    /// Body for the client; `came` is the original body.
     pub fn body(&self, came: Bytes) -> Bytes {
         if self.is_as_it_came { came } else { self.body.to_string().into() }
     }
 
-    /// The code, where it is one of those by which gateways tell each other something.
+    /// The error's code, if it is one that gateways use among themselves.
     pub fn gateways_code(&self) -> &str {
         self.body["error"]["code"].as_str().unwrap_or_default()
     }
 
-    /// Status for the client; `None` where the fault is not the client's.
+    /// Status for the client; `None` if the fault is not the client's.
     pub fn clients_status(&self) -> Option<StatusCode> {
         if self.is_too_long {
             return Some(StatusCode::BAD_REQUEST);
@@ -117,22 +117,22 @@ impl Reason {
     }
 }
 
-/// The reason in the body of a rejection, for clients that do not get the body itself.
+/// Reason in the body of a rejection, for clients that do not get the body itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectionReason {
-    /// The engine's own words.
+    /// Message of the engine.
     pub message: String,
-    /// Whether the prompt, or with it the answer, does not fit into the model's context.
+    /// Whether the prompt, alone or with the answer, exceeds the model's context.
     pub is_too_long: bool,
 }
 
-/// The reason of a rejection with this body, if it gives one.
+/// The reason of a rejection with this body, if it contains one.
 pub fn rejection_reason(body: &[u8]) -> Option<RejectionReason> {
     let Reason { message, is_too_long, .. } = Reason::read(body)?;
     Some(RejectionReason { message, is_too_long })
 }
 
-/// Whether an engine says with this status that the request is wrong.
+/// Whether this status of an engine means that the request is invalid.
 pub(super) fn is_of_request(status: StatusCode) -> bool {
     matches!(
         status,
@@ -152,7 +152,7 @@ fn status(value: &Value) -> Option<StatusCode> {
     StatusCode::from_u16(u16::try_from(number).ok()?).ok().filter(|status| status.as_u16() >= 400)
 }
 
-/// A sentence, or each of some faults with its place.
+/// Formats a message, or some faults with their locations.
 fn listed(value: &Value) -> Option<String> {
     if let Some(sentence) = value.as_str() {
         return Some(sentence.to_owned());
@@ -171,7 +171,7 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Names of the fault in `code`, `type` or `error_type`.
+/// Codes of this fault in `code`, `type` or `error_type`.
 const NAMES: [&str; 5] = [
     TOO_LONG,
     "exceed_context_size",
@@ -179,7 +179,7 @@ const NAMES: [&str; 5] = [
     "prompt_too_long",
     "context_window_too_small",
 ];
-/// Phrases of engines, in lower case.
+/// Phrases in messages of engines, in lower case.
 const PHRASES: [&str; 22] = [
     // OpenAI, vLLM, SGLang, DeepSeek, Mistral.
     "maximum context length",
@@ -212,7 +212,7 @@ const PHRASES: [&str; 22] = [
     "when context the overflows",
     "too many tokens: ",
 ];
-/// Names of a context.
+/// Phrases for the context.
 const CONTEXTS: [&str; 6] = [
     "context length",
     "context size",
@@ -221,10 +221,10 @@ const CONTEXTS: [&str; 6] = [
     "context_length",
     "sequence length",
 ];
-/// Words after a context's name for one that is not enough.
+/// Phrases after a context's name that say it is exceeded.
 const EXCESSES: [&str; 7] =
     ["exceed", "longer than", "larger than", "greater than", "too long", "too large", "overflow"];
-/// A limit of tokens in a time is no context.
+/// Phrases of rate limits, which are not about the context.
 const RATES: [&str; 5] = ["rate limit", "rate_limit", "per min", "per day", "quota"];
 
 fn is_too_long(names: &[&str], message: &str) -> bool {
@@ -245,7 +245,7 @@ mod tests {
         Reason::read(body.as_bytes()).unwrap_or_else(|| panic!("{body}"))
     }
 
-    /// Messages as engines and services write them.
+    /// Messages of engines and services.
     const LONG: &[&str] = &[
         r#"{"object":"error","message":"This model's maximum context length is 10 tokens. However, you requested 26 tokens (10 in the messages, 16 in the completion).","type":"BadRequestError","param":null,"code":400}"#,
         r#"{"error":{"message":"This model's maximum context length is 4096 tokens. However, your request has 5000 input tokens.","type":"BadRequestError","param":"input_tokens","code":400}}"#,
@@ -285,7 +285,7 @@ mod tests {
             let words = body["error"]["message"].as_str().expect("a text");
             assert!(told.contains(&words[..words.len().min(12)]), "{told}: {words}");
         }
-        // What else the engine tells stays.
+        // Other members of the engine's error are kept.
         let body: Value = serde_json::from_slice(&read(LONG[7]).body(Bytes::new())).expect("JSON");
         assert_eq!(
             (&body["error"]["n_ctx"], &body["error"]["n_prompt_tokens"]),

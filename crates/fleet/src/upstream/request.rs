@@ -1,6 +1,6 @@
-//! What must be read of a request that goes to an upstream engine, and the body that is sent there: the
-//! client's own, but for the model's name and the wish for usage. Everything else is passed through as text.
-//! Does not know engines.
+//! The parts of a request for an upstream engine that the gateway must read, and the body sent to the
+//! engine: the client's own, except for the model's name and the request for usage. Everything else passes
+//! through as text. Does not know engines.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -16,17 +16,17 @@ use throng_core::scheduling::block_hash::{BlockHash, BlockKey};
 
 use super::usage::UsageBounds;
 
-/// Longest `user`, as for models of this gateway.
+/// Maximum bytes of `user`, as for models of this gateway.
 const MAX_USER_BYTES: usize = 512;
-/// Most choices.
+/// Maximum number of choices.
 const MAX_CHOICES: i64 = 128;
-/// Bytes of JSON that count as a token where the engine has not said how many there are.
+/// Estimated bytes of JSON for a token if the engine reports no usage.
 const BYTES_PER_TOKEN: usize = 4;
-/// A prompt is taken to have at most a token for so many bytes of its JSON.
+/// Minimum bytes of JSON for a token, for the upper estimate of a prompt's tokens.
 const MIN_BYTES_PER_TOKEN: u64 = 2;
-/// Tokens that a template is taken to add.
+/// Estimated number of tokens that a chat template adds.
 const TEMPLATE_TOKENS: u64 = 64;
-/// Output tokens of a request that does not bound them, for the limits of its key until its end.
+/// Assumed output tokens of a request without a limit, charged to the key's limits until the request ends.
 const ASSUMED_MAX_TOKENS: u64 = 1_024;
 
 /// Endpoint of a request.
@@ -64,9 +64,8 @@ impl Endpoint {
         }
     }
 
-    /// URLs at which an engine with this base address may have it, the likeliest first: endpoints that OpenAI
-    /// does not have stand under
-    /// `/v1`, beside it, or in both places.
+    /// URLs at which an engine with this base address may have the endpoint, the likeliest first. Endpoints
+    /// that OpenAI lacks are under `/v1`, beside it, or in both places.
     pub fn urls(self, base: &str) -> Vec<String> {
         let beside = base.strip_suffix("/v1").unwrap_or(base);
         let bases = match self {
@@ -78,17 +77,17 @@ impl Endpoint {
         bases[..n].iter().map(|base| format!("{base}{}", self.path())).collect()
     }
 
-    /// Whether its answer is generated.
+    /// Whether the answer is generated.
     pub fn generates(self) -> bool {
         matches!(self, Self::Chat | Self::Completions)
     }
 
-    /// Whether its answer takes a model and not only its vocabulary.
+    /// Whether the answer needs the model and not just its vocabulary.
     pub fn computes(self) -> bool {
         !matches!(self, Self::Tokenize | Self::Detokenize)
     }
 
-    /// The member that holds the prompt; where several do, all of the body counts.
+    /// Name of the member with the prompt; `None` if there are several, so that the whole body counts.
     pub fn prompt(self) -> Option<&'static str> {
         match self {
             Self::Chat => Some("messages"),
@@ -98,53 +97,52 @@ impl Endpoint {
     }
 }
 
-/// A request's body, as far as it was read.
+/// The parsed body of a request.
 #[derive(Debug)]
 pub struct UpstreamRequest {
     /// Whether the answer is an event stream.
     pub is_streaming: bool,
-    /// Whether the client wants usage in the stream.
+    /// Whether the client requests usage in the stream.
     pub wants_usage: bool,
-    /// Whether the client wants usage in each chunk.
+    /// Whether the client requests usage in each chunk.
     pub wants_chunk_usage: bool,
-    /// Number of answers that it asks for.
+    /// Number of requested answers.
     pub n: u64,
-    /// Output tokens of each, or what is assumed of them.
+    /// Output token limit of each answer, or the assumed one.
     pub max_tokens: u64,
-    /// Bounds of its usage.
+    /// Bounds of the request's usage.
     bounds: UsageBounds,
-    /// Its `user`.
+    /// Value of `user`.
     pub user: Option<String>,
-    /// Prompt tokens, by its bytes.
+    /// Estimated number of prompt tokens.
     pub n_prompt_tokens: u64,
     n_prompt_bytes: u64,
-    /// The members of the body but for `model`, each with a comma before it.
+    /// Members of the body other than `model`, each preceded by a comma.
     members: String,
-    /// The text of the prompt's JSON, in `members`.
+    /// Range of the prompt's JSON in `members`.
     prompt: Range<usize>,
-    /// The members that bound the output, in `members`, in their order.
+    /// Ranges in `members` of the members that limit the output, in order.
     output_bounds: Vec<Range<usize>>,
 }
 
-/// The one name that is looked at before anything else.
+/// The model's name, the only member that is read first.
 #[derive(Debug, Deserialize)]
 struct Named<'a> {
     #[serde(borrow)]
     model: Option<Cow<'a, str>>,
 }
 
-/// The model that a body names, if it can be read; what is wrong with it otherwise is said by who reads it
-/// all.
+/// The model named in a body; `None` if the body is invalid, which a later complete read reports.
 pub fn named_model(body: &[u8]) -> Option<Cow<'_, str>> {
     serde_json::from_slice::<Named<'_>>(body).ok()?.model
 }
 
 impl UpstreamRequest {
-    /// Reads a body.
+    /// Parses a body.
     ///
     /// # Errors
-    /// 400 for what is no JSON object, a member that is read here and stands twice, or has a type that it
-    /// cannot have.
+    /// A 400 if it is not a JSON object, or if a member that the gateway reads is repeated or has a wrong
+    /// type.
     pub fn read(endpoint: Endpoint, body: &[u8]) -> Result<Self, ApiError> {
         let mut read = Reading { generates: endpoint.generates(), ..Reading::default() };
         let mut members = String::with_capacity(body.len() + 64);
@@ -174,7 +172,7 @@ impl UpstreamRequest {
             Ok(())
         })?;
         if let Some((true, text)) = text {
-            // llama.cpp reads the text under another name, and takes one without it for empty.
+            // llama.cpp has another name for the text, and treats a missing text as empty.
             let text = members[text].to_owned();
             let _ = write!(members, ",\"content\":{text}");
         }
@@ -215,8 +213,8 @@ impl UpstreamRequest {
         })
     }
 
-    /// The same request without a bound of its output, which then ends with the model's context; `None` where
-    /// it has no bound. It is charged as it was.
+    /// The request without its output limit, so that its output ends with the model's context; `None` if it
+    /// has no limit. The charge does not change.
     pub fn without_output_bound(&self) -> Option<Self> {
         if self.output_bounds.is_empty() {
             return None;
@@ -231,8 +229,8 @@ impl UpstreamRequest {
         Some(Self { members, prompt, output_bounds: Vec::new(), user: self.user.clone(), ..*self })
     }
 
-    /// The most tokens that its prompt is taken to have: what a key's limits are charged with, of which the
-    /// rest is given back.
+    /// Upper estimate of the prompt's tokens. A key's limits are charged with it, and the excess is
+    /// returned later.
     pub fn most_prompt_tokens(&self) -> u64 {
         match self.n_prompt_bytes {
             0 => 0,
@@ -240,18 +238,18 @@ impl UpstreamRequest {
         }
     }
 
-    /// Bounds of its usage.
+    /// Bounds of the request's usage.
     pub fn usage_bounds(&self) -> UsageBounds {
         self.bounds
     }
 
-    /// The body for an engine that calls the model so.
+    /// The body for an engine where the model has this name.
     pub fn body_for(&self, model: &str) -> Bytes {
         format!("{{\"model\":{}{}}}", serde_json::Value::from(model), self.members).into()
     }
 
-    /// Names for prefixes of the prompt, one for each 64 bytes: what an upstream engine has cached is guessed
-    /// from what was sent to it.
+    /// Hashes of the prompt's prefixes, one for each 64 bytes. The gateway infers an engine's prefix cache
+    /// from the prompts sent to it.
     pub fn blocks(&self, tenant: &TenantId) -> Vec<BlockKey> {
         let (mut name, mut names) = (BlockHash::root(tenant, None, None), Vec::new());
         let bytes = &self.members.as_bytes()[self.prompt.clone()];
@@ -267,7 +265,7 @@ impl UpstreamRequest {
     }
 }
 
-/// Images, sounds and files of a prompt: no fewer than there are.
+/// Upper estimate of the number of images, sounds and files in a prompt.
 fn n_media(prompt: &str) -> u64 {
     if !prompt.contains("\"type\"") {
         return 0;
@@ -276,27 +274,27 @@ fn n_media(prompt: &str) -> u64 {
     marks.iter().map(|mark| prompt.matches(mark).count() as u64).sum()
 }
 
-/// The members that are read.
+/// State of reading the members.
 #[derive(Debug, Default)]
 struct Reading {
-    /// Whether members that say how to generate are read.
+    /// Whether generation parameters are read.
     generates: bool,
     model: Option<()>,
     prompt: Option<()>,
     stream: Option<bool>,
     wants_usage: Option<bool>,
     wants_chunk_usage: bool,
-    /// The options of the stream but for usage, each with a comma before it.
+    /// Members of `stream_options` other than usage, each preceded by a comma.
     stream_options: Option<String>,
     n: Option<i64>,
-    /// Answers that the engine generates to choose from; 0 where nothing is said.
+    /// Number of answers that the engine generates to choose from; 0 if not given.
     best_of: u64,
     max_tokens: Option<i64>,
     user: Option<String>,
 }
 
 impl Reading {
-    /// Reads a member; whether it is written anew.
+    /// Reads a member. Returns whether it is replaced in the body for the engine.
     fn member(&mut self, key: &str, value: &Node<'_, '_>) -> Result<bool, ApiError> {
         match key {
             "model" => value.put(&mut self.model, ())?,
@@ -308,11 +306,11 @@ impl Reading {
             "stream" => value.put(&mut self.stream, value.boolean()?)?,
             "stream_options" => self.options(value)?,
             "n" if !value.is_null() => value.put(&mut self.n, value.integer(1, MAX_CHOICES)?)?,
-            // What it may be is the engine's to say.
+            // The engine checks the value itself.
             "best_of" => self.best_of = value.integer(1, MAX_CHOICES).map_or(self.best_of, |n| n as u64),
             "max_tokens" | "max_completion_tokens" if !value.is_null() => {
                 let asked = value.integer(0, i64::from(u32::MAX))?;
-                // The engine decides which of the two counts: the larger one is charged.
+                // Engines differ in which of the two counts; the larger one is charged.
                 self.max_tokens = self.max_tokens.max(Some(asked));
             }
             _ => {}

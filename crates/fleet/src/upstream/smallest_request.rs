@@ -1,5 +1,4 @@
-//! The smallest request of each kind, with which engines are probed, and the kind that an engine has
-//! answered.
+//! The smallest request of each kind, for probes of engines.
 
 use std::sync::atomic::Ordering;
 
@@ -8,8 +7,8 @@ use serde_json::{Value, json};
 use super::model::UpstreamReplica;
 use super::request::Endpoint;
 
-/// The smallest requests of all kinds: what an engine answers depends on its model. Newer models of OpenAI
-/// take the number of tokens under another name, and no single one.
+/// The smallest request of a kind: which kinds an engine answers depends on its model. Newer OpenAI models
+/// have another name for the token limit, and refuse a limit of one token.
 pub(super) fn smallest_request(kind: usize, model: &str) -> Option<(Endpoint, Value)> {
     let messages = json!([{"role": "user", "content": "."}]);
     Some(match kind {
@@ -24,7 +23,7 @@ pub(super) fn smallest_request(kind: usize, model: &str) -> Option<(Endpoint, Va
     })
 }
 
-/// The endpoint where an engine has answered its probe.
+/// The endpoint of the probe that an engine has answered.
 pub(super) fn answered_endpoint(replica: &UpstreamReplica) -> Endpoint {
     let kind = replica.probe.load(Ordering::Relaxed);
     smallest_request(kind, "").map_or(Endpoint::Chat, |(endpoint, _)| endpoint)

@@ -1,5 +1,5 @@
-//! The event stream of an answer while it comes: events in their order, until the engine ends it, fails or
-//! says nothing for too long. Does not know where they go.
+//! The event stream of an answer: events in order, until the engine ends it, fails or stays silent for too
+//! long. Does not know where events go.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use throng_http::awake::AwakeSleep;
 
 use super::events::{EventKind, EventSplitter, classify};
 
-/// Longest wait for the rest of an answer after its last event: the connection can be used again then.
+/// Maximum wait for the rest of a response after its last event; afterwards the connection can be reused.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A stream of which the first event has come. Dropping it ends the request at the engine.
+/// A stream whose first event has arrived. Dropping it ends the request at the engine.
 #[derive(Debug)]
 pub struct UpstreamStream {
-    /// Events that came before anybody read them.
+    /// Events received before the stream is read.
     first: VecDeque<(Bytes, EventKind)>,
     splitter: EventSplitter,
     body: Incoming,
-    /// Completes when the engine has said nothing for too long.
+    /// Completes when the engine has been silent for too long.
     silence: AwakeSleep,
     has_ended: bool,
 }
@@ -29,7 +29,7 @@ pub struct UpstreamStream {
 /// Fault of an engine in the middle of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamFault {
-    /// An event is longer than any may be.
+    /// An event is too long.
     TooLong,
     /// The connection broke.
     BrokeOff,
@@ -49,8 +49,8 @@ impl StreamFault {
 }
 
 impl UpstreamStream {
-    /// The stream of which `first` has come, and then the bytes in `splitter`; the rest is in `body`. Fails
-    /// where the engine says nothing for `timeout`.
+    /// Creates the stream after the events in `first` and the bytes in `splitter`; the rest is in `body`.
+    /// It fails after a silence of `timeout`.
     pub(super) fn new(
         first: Vec<(Bytes, EventKind)>,
         splitter: EventSplitter,
@@ -60,7 +60,7 @@ impl UpstreamStream {
         Self { first: first.into(), splitter, body, silence: AwakeSleep::new(timeout), has_ended: false }
     }
 
-    /// The next event, or `None` after the last. Can be dropped and called again without loss.
+    /// Returns the next event, or `None` after the last. Cancel-safe.
     ///
     /// # Errors
     /// When the engine fails.
@@ -97,7 +97,7 @@ impl UpstreamStream {
         }
     }
 
-    /// Reads what follows the last event, in a task of its own, so that the connection can be used again.
+    /// Reads the rest after the last event in a separate task, so that the connection can be reused.
     pub fn finish(self) {
         let mut body = self.body;
         let rest = async move { while let Some(Ok(_)) = body.frame().await {} };

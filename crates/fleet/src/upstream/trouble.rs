@@ -1,5 +1,5 @@
-//! Present fault of an engine, for operators: shown at once, and in the log when it is news and then once a
-//! minute. Does not know what can be wrong.
+//! Current fault of an engine, for operators: shown at once, and logged when it is new and then once a
+//! minute. Does not know the kinds of faults.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Interval between log lines about one kind of trouble.
+/// Interval between log lines about one kind of fault.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The trouble with one engine.
+/// Fault of one engine.
 #[derive(Debug, Default)]
 pub struct Trouble(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     present: Option<(String, Instant)>,
-    /// Time at which each kind was in the log last.
+    /// Time of the last log line, by kind of fault.
     logged: BTreeMap<&'static str, Instant>,
 }
 
@@ -26,7 +26,7 @@ impl Trouble {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether trouble of this kind belongs into the log now, which it is taken to be in then.
+    /// Whether a fault of this kind should be logged now. If so, counts it as logged.
     pub fn is_due(&self, kind: &'static str) -> bool {
         let (mut state, now) = (self.state(), Instant::now());
         let is_due = state.logged.get(kind).is_none_or(|at| now - *at >= REPEAT_INTERVAL);
@@ -36,19 +36,19 @@ impl Trouble {
         is_due
     }
 
-    /// Notes what is wrong.
+    /// Records a fault.
     pub fn begin(&self, told: String) {
         let mut state = self.state();
         let since = state.present.take().map_or_else(Instant::now, |(_, since)| since);
         state.present = Some((told, since));
     }
 
-    /// Notes that nothing is wrong.
+    /// Records that there is no fault.
     pub fn end(&self) {
         self.state().present = None;
     }
 
-    /// Present fault, and its beginning.
+    /// Current fault, and its start.
     pub fn present(&self) -> Option<(String, Instant)> {
         self.state().present.clone()
     }

@@ -1,36 +1,37 @@
-//! What an upstream engine says that a request has used, or what is counted where it says nothing. Does not
-//! know limits and the ledger, but for their charge.
+//! Usage of a request as an upstream engine reports it, or an estimate without a report. Does not know
+//! limits and the ledger.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Tokens that a template adds to a prompt at most: instructions of the model's own and what describes tools.
+/// Maximum number of tokens that a template adds to a prompt: the model's own instructions and descriptions
+/// of tools.
 const MAX_ADDED_PROMPT_TOKENS: u64 = 4_096;
-/// Tokens of an image, a sound or a file of a prompt at most, whose bytes may be elsewhere.
+/// Maximum number of tokens of an image, a sound or a file in a prompt, whose bytes may be elsewhere.
 const MAX_MEDIUM_TOKENS: u64 = 32_768;
-/// Tokens of any prompt at most.
+/// Maximum number of tokens of any prompt.
 const MAX_PROMPT_TOKENS: u64 = 1 << 24;
-/// Tokens of one answer at most that are not shown: what marks reasoning and calls, and the end.
+/// Maximum number of unshown tokens of an answer: marks of reasoning and calls, and the end token.
 const MAX_MARK_TOKENS: u64 = 64;
-/// Tokens of one answer's hidden reasoning at most.
+/// Maximum number of hidden reasoning tokens of an answer.
 const MAX_HIDDEN_TOKENS: u64 = 1 << 17;
-/// Bytes of text that count as a token where nothing better is known.
+/// Assumed bytes of text for a token.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// Tokens of a request.
+/// Token counts of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Prompt tokens.
     pub prompt_tokens: u64,
     /// Output tokens of all answers.
     pub completion_tokens: u64,
-    /// Prompt tokens that were found in a cache.
+    /// Prompt tokens found in a prefix cache.
     pub cached_tokens: u64,
-    /// Output tokens of reasoning.
+    /// Reasoning tokens among the output tokens.
     pub reasoning_tokens: u64,
 }
 
-/// Tokens as an engine reports them; what it does not say, or says in another form than a count, is absent.
+/// Token counts reported by an engine; absent if not reported as a count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "Value")]
 pub struct ReportedUsage {
@@ -38,9 +39,9 @@ pub struct ReportedUsage {
     pub prompt_tokens: Option<u64>,
     /// Output tokens of all answers.
     pub completion_tokens: Option<u64>,
-    /// Prompt tokens that were found in a cache.
+    /// Prompt tokens found in a prefix cache.
     pub cached_tokens: Option<u64>,
-    /// Output tokens of reasoning, which may be hidden.
+    /// Reasoning tokens among the output tokens, which may be hidden.
     pub reasoning_tokens: Option<u64>,
 }
 
@@ -55,24 +56,24 @@ impl From<Value> for ReportedUsage {
     }
 }
 
-/// A count of tokens; some engines write it with a decimal point.
+/// Parses a token count; some engines write it with a decimal point.
 fn count(value: &Value) -> Option<u64> {
     let whole = |number: f64| number >= 0.0 && number <= MAX_PROMPT_TOKENS as f64 && number.fract() == 0.0;
     value.as_u64().or_else(|| value.as_f64().filter(|number| whole(*number)).map(|number| number as u64))
 }
 
-/// Bounds of a request's usage, and the assumption where its engine reports none.
+/// Bounds of a request's usage, and the estimate if its engine reports none.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UsageBounds {
-    /// Prompt tokens by the prompt's bytes.
+    /// Estimated prompt tokens.
     pub assumed_prompt_tokens: u64,
-    /// Bytes of the request: no token has less than one.
+    /// Bytes of the request: each token has at least one.
     pub n_request_bytes: u64,
-    /// Images, sounds and files of the prompt.
+    /// Number of images, sounds and files in the prompt.
     pub n_media: u64,
-    /// Answers that the engine generates.
+    /// Number of answers that the engine generates.
     pub n_sequences: u64,
-    /// Output tokens of each that the request asks for at most.
+    /// Output token limit of each answer, if the request has one.
     pub max_tokens: Option<u64>,
 }
 
@@ -83,7 +84,7 @@ impl UsageBounds {
         most.min(MAX_PROMPT_TOKENS)
     }
 
-    /// Output tokens that an answer of so many bytes can have, of which so many are said to be reasoning.
+    /// Maximum output tokens of an answer with this many bytes and this many reported reasoning tokens.
     fn most_completion_tokens(&self, n_answer_bytes: u64, reasoning_tokens: u64) -> u64 {
         let hidden = reasoning_tokens.min(self.n_sequences.saturating_mul(MAX_HIDDEN_TOKENS));
         let asked = self.max_tokens.map_or(u64::MAX, |most| most.saturating_mul(self.n_sequences));
@@ -92,12 +93,12 @@ impl UsageBounds {
     }
 }
 
-/// The tokens that the texts of a message, or of a part of one, are estimated to have.
+/// Estimated number of tokens in a message's texts.
 pub fn estimated_tokens(message: &Value) -> u64 {
     n_text_bytes(message).div_ceil(BYTES_PER_TOKEN)
 }
 
-/// Bytes of all texts that a model may have written.
+/// Total bytes of all texts that the model may have written.
 fn n_text_bytes(value: &Value) -> u64 {
     match value {
         Value::String(text) => text.len() as u64,
@@ -114,24 +115,25 @@ fn n_text_bytes(value: &Value) -> u64 {
 #[derive(Debug)]
 pub struct UsageCount {
     bounds: UsageBounds,
-    /// The engine's latest report.
+    /// Latest report of the engine.
     reported: ReportedUsage,
     /// Bytes of the answer.
     n_answer_bytes: u64,
-    /// Events with a part of an answer: each has a token at least, and in most engines one.
+    /// Number of events with a part of an answer: each has at least one token, from most engines exactly
+    /// one.
     n_parts: u64,
-    /// Output tokens, as far as events or texts tell.
+    /// Estimated output tokens, from events or texts.
     estimated_tokens: u64,
 }
 
 impl UsageCount {
-    /// A request has reached an engine.
+    /// Starts counting when a request has reached an engine.
     pub fn new(bounds: UsageBounds) -> Self {
         let reported = ReportedUsage::default();
         Self { bounds, reported, n_answer_bytes: 0, n_parts: 0, estimated_tokens: 0 }
     }
 
-    /// A part of an answer came, with so many tokens at least.
+    /// Counts an event with a part of an answer and at least `n_tokens` tokens.
     pub fn part(&mut self, n_tokens: u64) {
         self.n_parts += 1;
         self.estimated_tokens = self.estimated_tokens.saturating_add(n_tokens);
@@ -142,37 +144,37 @@ impl UsageCount {
         self.n_answer_bytes = self.n_answer_bytes.saturating_add(n as u64);
     }
 
-    /// Notes a whole answer with an estimate of its tokens.
+    /// Counts a whole answer with an estimate of its tokens.
     pub fn whole(&mut self, n_tokens: u64) {
         self.estimated_tokens = n_tokens;
     }
 
-    /// The engine said what was used.
+    /// Records a report of the engine.
     pub fn report(&mut self, usage: ReportedUsage) {
         self.reported = usage;
     }
 
-    /// Events with a part of an answer so far.
+    /// Number of events with a part of an answer so far.
     pub fn n_parts(&self) -> u64 {
         self.n_parts
     }
 
-    /// Whether the engine reports more than this request and its answer can have.
+    /// Whether the report exceeds the maximum possible for this request and its answer.
     pub fn is_absurd(&self) -> bool {
         let (most_prompt, most_completion) = self.most_tokens();
         self.reported.prompt_tokens > Some(most_prompt)
             || self.reported.completion_tokens > Some(most_completion)
     }
 
-    /// Most tokens of the prompt and of all answers that are believed.
+    /// Maximum credible tokens of the prompt and of all answers.
     fn most_tokens(&self) -> (u64, u64) {
         let reasoning = self.reported.reasoning_tokens.unwrap_or(0);
         let completion = self.bounds.most_completion_tokens(self.n_answer_bytes, reasoning);
         (self.bounds.most_prompt_tokens(), completion)
     }
 
-    /// Tokens used, as far as is known. Impossible counts are not believed: neither more tokens than there
-    /// are bytes, nor none where there is text.
+    /// Best known token counts. Impossible reports are corrected: more tokens than bytes, or no tokens
+    /// despite text.
     pub fn usage(&self) -> Usage {
         let (most_prompt, most_completion) = self.most_tokens();
         let of_text = |told: Option<u64>, most: u64, estimated: u64| {
@@ -197,7 +199,8 @@ mod tests {
 
     use super::*;
 
-    /// A request of 1,000 bytes with two answers, of which 500 bytes came with an estimate of 20 tokens.
+    /// A request of 1,000 bytes with two answers, of which 500 bytes with an estimated 20 tokens have
+    /// arrived.
     fn usage(reported: Value, max_tokens: Option<u64>) -> (Usage, bool) {
         let bounds = UsageBounds {
             assumed_prompt_tokens: 200,

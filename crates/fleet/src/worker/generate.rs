@@ -1,4 +1,4 @@
-//! A gateway's request from its first line to its running generation. Does not know how events are written.
+//! Handles a gateway's request from its first line to its running generation. Does not write events.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::replica::{
     received_constraint, received_request,
 };
 
-/// Most continuations of a request: more than a gateway accepts.
+/// Maximum number of continuations of a request: more than a gateway accepts.
 const MAX_CONTINUATIONS: u32 = 4096;
 
-/// Reads the first line of a request.
+/// Parses the first line of a request.
 ///
 /// # Errors
 /// A description of the fault.
@@ -39,8 +39,7 @@ pub fn read_request(line: &[u8]) -> Result<Generate, String> {
     Ok(request)
 }
 
-/// Refuses numbers that no gateway sends: sampling sorts and divides by them, and makes room for as many
-/// beams.
+/// Refuses values that no gateway sends: sampling sorts by them, divides by them and allocates beams.
 fn check_sampling(sampling: &SamplingParams) -> Result<(), String> {
     let SamplingParams {
         temperature,
@@ -65,17 +64,19 @@ fn check_sampling(sampling: &SamplingParams) -> Result<(), String> {
     Err("The sampling parameters are out of range".to_owned())
 }
 
-/// Whether the reasoning before a constrained answer has an end by which the answer is found.
+/// Whether the reasoning before a constrained answer has end tokens, without which the answer could not be
+/// found.
 fn is_closed(constraint: Option<&Constraint>) -> bool {
     let reasoning = constraint.and_then(|constraint| constraint.reasoning.as_ref());
     reasoning.is_none_or(|reasoning| !reasoning.close.is_empty())
 }
 
 impl WorkerService {
-    /// Runs a request. `commands` are the lines that follow its first one; `memory` is held until it ends.
+    /// Runs a request. `commands` are the lines after the first one; `memory` is held until the request
+    /// ends.
     ///
     /// # Errors
-    /// The line that says why it does not run.
+    /// The line with the error of a request that does not run.
     pub async fn generate(
         self: &Arc<Self>,
         request: Generate,
@@ -112,7 +113,7 @@ async fn begin(worker: &Arc<WorkerService>, mut request: Generate) -> Result<Beg
     Ok((generation, loaded))
 }
 
-/// Compiles the constraint and loads the adapter, apart from the threads that others wait for.
+/// Compiles the constraint and loads the adapter on a blocking thread.
 async fn prepare(
     worker: &Arc<WorkerService>,
     request: &ReplicaRequest,
@@ -154,7 +155,7 @@ fn compile(
     Ok(compiled.map(|compiled| OutputForm { compiled, source: None }))
 }
 
-/// Another worker may have an adapter that this one lacks, or room for it.
+/// The error is retryable: another worker may have the adapter, or room for it.
 fn load(worker: &WorkerService, name: &str) -> Result<LoadedAdapter, ReplicaError> {
     match worker.adapters.lease(name) {
         Ok(Some(adapter)) => Ok(adapter),

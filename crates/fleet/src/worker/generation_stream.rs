@@ -1,5 +1,5 @@
-//! A generation as the body of an answer: its events as lines, while the lines of the request say what is to
-//! be aborted. Dropping it aborts the generation. Does not know how requests begin.
+//! A generation as the body of a response: its events as lines. The request's further lines say what to
+//! abort. Dropping the body aborts the generation. Does not submit requests.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,23 +14,23 @@ use crate::adapters::LoadedAdapter;
 use crate::body_lines::BodyLines;
 use crate::replica::{Generation, ReplicaError, ReplicaErrorKind, sent_error, sent_event};
 
-/// Events that are ready together are given together, up to about this size.
+/// Approximate size in bytes up to which simultaneously ready events are sent together.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
 pub struct GenerationStream {
-    /// `None` once it has ended.
+    /// Running generation; `None` once it has ended.
     generation: Option<Box<dyn Generation>>,
-    /// `None` once no more can come.
+    /// Further lines of the request; `None` once no more can arrive.
     commands: Option<BodyLines>,
-    /// Bytes that the reader has not taken.
+    /// Bytes that the reader has not taken yet.
     chunk: Vec<u8>,
     _held: (Option<LoadedAdapter>, Reservation),
 }
 
 impl GenerationStream {
-    /// Events of a generation that has just begun; `held` is kept until it ends.
+    /// Creates the body for a new generation; `held` is kept until it ends.
     pub(super) fn new(
         generation: Box<dyn Generation>,
         commands: BodyLines,
@@ -90,7 +90,7 @@ impl Stream for GenerationStream {
     }
 }
 
-/// The line that says why there is no (more) result.
+/// The line with the error of a request that failed or was refused.
 pub(super) fn failed(error: ReplicaError) -> Vec<u8> {
     throng_wire::line(&Event::Failed { error: sent_error(error) }).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! The other end of the fleet's protocol: an engine that answers gateways. Tokens in, tokens out. Does not
-//! know sockets, tokens of gateways, or text, but for the constraints that it compiles again.
+//! The worker's side of the fleet protocol: an engine that answers gateways. Takes and returns tokens. Does
+//! not know sockets, gateways' credentials, or text except for constraints that it compiles.
 
 mod generate;
 mod generation_stream;
@@ -21,23 +21,23 @@ use crate::replica::{LocalReplica, Replica, ReplicaError, ReplicaErrorKind, Stat
 pub use generate::read_request;
 pub use generation_stream::GenerationStream;
 
-/// Constraints that are compiled and adapters that are loaded at a time.
+/// Maximum number of constraints being compiled and adapters being loaded at a time.
 const MAX_PREPARING: usize = 2;
 
 /// A model to serve to gateways.
 #[derive(Debug)]
 pub struct WorkerModel {
-    /// Description for gateways; the list of artifacts is made from `artifacts`.
+    /// Description for gateways. Its list of artifacts is computed from `artifacts`.
     pub description: Description,
-    /// Files that a gateway needs besides: vocabulary and chat templates.
+    /// Additional files for gateways: vocabulary and chat templates.
     pub artifacts: Vec<(ArtifactKind, Vec<u8>)>,
-    /// Engine that computes it.
+    /// Engine that computes the model.
     pub engine: EngineHandle,
-    /// Grammars for constraints; none are accepted without a tokenizer.
+    /// Grammars for constraints; `None` without a tokenizer, so that constraints are refused.
     pub grammars: Option<ModelGrammars>,
-    /// The formats of reasoning and tool calls in its answers.
+    /// Formats of reasoning and tool calls in the model's answers.
     pub answer_format: Arc<AnswerFormat>,
-    /// Adapters over it, and their loader.
+    /// Adapters over the model, and their loader.
     pub adapters: Option<AdapterSettings>,
 }
 
@@ -55,7 +55,7 @@ pub struct WorkerService {
 }
 
 impl WorkerService {
-    /// Serves a model until `phase` says that the process ends.
+    /// Creates the service, which serves the model until `phase` announces the shutdown.
     pub fn new(model: WorkerModel, phase: channel::Receiver<Phase>) -> Self {
         let WorkerModel { mut description, artifacts, engine, grammars, answer_format, adapters } = model;
         let artifacts: Vec<_> =
@@ -89,23 +89,23 @@ impl WorkerService {
         self.artifacts.iter().find(|(known, _)| known == digest).map(|(_, bytes)| bytes.clone())
     }
 
-    /// Whether it answers and takes new requests.
+    /// Whether the worker answers and accepts new requests.
     pub fn is_ready(&self) -> bool {
         self.replica.status() == Status::Ready && !self.is_draining()
     }
 
-    /// Whether no new requests are taken.
+    /// Whether new requests are refused because of a shutdown.
     fn is_draining(&self) -> bool {
         *self.phase.borrow() >= Phase::HandedOver
     }
 
-    /// The error for new requests then.
+    /// The error for new requests during shutdown.
     fn draining() -> ReplicaError {
         let message = "the worker takes no new requests".to_owned();
         ReplicaError { kind: ReplicaErrorKind::Draining, retryable: true, message }
     }
 
-    /// Its health and load.
+    /// Health and load of the worker.
     pub fn status(&self) -> throng_wire::Status {
         let refuses = if self.is_draining() { Err(Self::draining()) } else { self.replica.check_room() };
         sent_status(self.replica.status(), self.replica.load(), refuses.err())

@@ -1,4 +1,4 @@
-//! The lines by which a worker tells a gateway again and again how it is. Does not know who reads them.
+//! The worker's regular status lines to a gateway. Does not know the readers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use super::WorkerService;
 use crate::replica::Replica;
 
 impl WorkerService {
-    /// A line of the status at once, with each heartbeat, and when the worker begins to drain. Ends when a
-    /// draining worker has nothing left to do.
+    /// Status lines: one at once, one with each heartbeat, and one when the worker starts to drain. The
+    /// stream ends when a draining worker has no requests left.
     pub fn watch(self: Arc<Self>) -> impl Stream<Item = Bytes> + Send + 'static {
         let mut beat = tokio::time::interval(Duration::from_millis(HEARTBEAT_MS));
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -39,13 +39,13 @@ impl WorkerService {
     }
 }
 
-/// A gateway that is told again and again how a worker is.
+/// The status lines for one gateway.
 struct Watch {
     worker: Arc<WorkerService>,
     beat: Interval,
     phase: channel::Receiver<Phase>,
-    /// Whether the last line said that it drains.
+    /// Whether the last line announced draining.
     says_draining: bool,
-    /// Changes of the prefix cache that were told.
+    /// Position in the changes of the prefix cache.
     cursor: CacheCursor,
 }

@@ -1,5 +1,5 @@
-//! Model aliases while the gateway runs: which model a request for an alias goes to, by weights and by the
-//! roll-out that is on its way, and how many shadow copies of requests run. Does not know how models answer.
+//! Model aliases at run time: the model of each request, chosen by weights and by a running roll-out, and
+//! the number of running shadow copies. Does not know how models answer.
 
 mod rollout;
 
@@ -17,7 +17,7 @@ pub(crate) use rollout::{Golden, RunningRollout, Ticket};
 #[derive(Debug)]
 pub(crate) struct Aliases(Vec<Arc<Alias>>);
 
-/// One alias.
+/// An alias.
 #[derive(Debug)]
 pub(crate) struct Alias {
     /// Configuration.
@@ -26,21 +26,21 @@ pub(crate) struct Alias {
     pub metrics: AliasMetrics,
     /// The latest roll-out.
     rollout: RwLock<Option<Arc<RunningRollout>>>,
-    /// Copies that may still be made.
+    /// Permits for shadow copies.
     copies: Arc<Semaphore>,
 }
 
 /// Destination of a request for an alias.
 #[derive(Debug)]
 pub(crate) struct Choice {
-    /// The model that it goes to, then those that it may go to should that one fail.
+    /// The chosen model, then the fallback models in order.
     pub models: Vec<String>,
-    /// Report to a roll-out about its end.
+    /// Ticket by which the roll-out learns the outcome of the request.
     pub ticket: Option<Ticket>,
 }
 
 impl Aliases {
-    /// Aliases of the configuration.
+    /// Creates the aliases of the configuration.
     pub fn new(configs: &[ModelAlias], metrics: &AliasMetrics) -> Self {
         let alias = |config: &ModelAlias| {
             let copies = config.shadow.as_ref().map_or(0, |shadow| shadow.max_in_flight);
@@ -54,25 +54,25 @@ impl Aliases {
         Self(configs.iter().map(alias).collect())
     }
 
-    /// Whether there are none.
+    /// Whether there are no aliases.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The one of this name.
+    /// The alias with this name.
     pub fn find(&self, name: &str) -> Option<&Arc<Alias>> {
         self.0.iter().find(|alias| alias.config.name == name)
     }
 
-    /// All of them.
+    /// All aliases.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Alias>> {
         self.0.iter()
     }
 }
 
 impl Alias {
-    /// Destination of the request that stands at `point` of the range of all. The new version of a roll-out
-    /// has the end of the range, so that no request of the others moves while its share grows.
+    /// Chooses the models of a request at `point` in the range of `u64`. The new version of a roll-out has
+    /// the end of the range, so that its requests stay with it while its share grows.
     pub fn choose(&self, point: u64) -> Choice {
         let ticket = self.rollout().and_then(|rollout| rollout.ticket_at(point));
         let new = ticket.as_ref().and_then(Ticket::new_model).map(str::to_owned);
@@ -91,7 +91,7 @@ impl Alias {
         self.rollout.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Begins a roll-out, if none is on its way.
+    /// Begins a roll-out, unless one is running.
     pub fn begin(&self, model: String, plan: Plan, golden: Vec<Golden>) -> Option<Arc<RunningRollout>> {
         let mut latest = self.rollout.write().unwrap_or_else(PoisonError::into_inner);
         if latest.as_ref().is_some_and(|latest| latest.is_running()) {
@@ -103,16 +103,16 @@ impl Alias {
         Some(rollout)
     }
 
-    /// Draws whether this request is copied to the shadow. The permit counts the copy while it runs; there is
-    /// none where too many run already.
+    /// Decides at random whether this request is copied to the shadow model. The permit counts the copy
+    /// while it runs; `None` in its place if the maximum number of copies runs.
     pub fn copy(&self) -> Option<(&ShadowConfig, Option<OwnedSemaphorePermit>)> {
         let shadow = self.config.shadow.as_ref().filter(|shadow| fastrand::u32(..100) < shadow.percent)?;
         Some((shadow, self.copies.clone().try_acquire_owned().ok()))
     }
 }
 
-/// The target whose part of the range `point` is in. Growing the last one's weight moves no session between
-/// the others.
+/// The target whose part of the range includes `point`. Raising the weight of the last target moves no
+/// session between the others.
 fn weighted(alias: &ModelAlias, point: u64) -> Option<&str> {
     let total: u64 = alias.targets.iter().map(|target| u64::from(target.weight)).sum();
     let mut place = (u128::from(point) * u128::from(total)) >> 64;

@@ -1,5 +1,5 @@
-//! A roll-out of a new model behind an alias: the decisions of `throng_core` with a clock, and what is told
-//! of them. Does not know requests.
+//! A roll-out of a new model behind an alias: runs the decisions of `throng_core` with a clock, and logs
+//! them. Does not know requests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use tokio::time::Instant;
 use throng_metering::metrics::AliasMetrics;
 use throng_metering::observation::RequestReport;
 
-/// A prompt of which is known how the new version must continue it, by its most likely tokens.
+/// A prompt with the expected continuation at temperature 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Golden {
     /// The prompt of a text completion: a text or token ids.
     pub prompt: Value,
-    /// Most tokens.
+    /// Maximum number of output tokens.
     pub max_tokens: u32,
     /// Field of a choice that is compared: `text` or `token_ids`.
     pub field: &'static str,
@@ -25,14 +25,14 @@ pub(crate) struct Golden {
     pub expected: Value,
 }
 
-/// A roll-out, on its way or at its end.
+/// A roll-out, running or ended.
 #[derive(Debug)]
 pub(crate) struct RunningRollout {
-    /// The name that requests use.
+    /// Name of the alias.
     pub alias: String,
-    /// The new version.
+    /// The new model.
     pub model: String,
-    /// Golden answers that it must give.
+    /// Golden prompts with the expected answers.
     pub golden: Vec<Golden>,
     decided: Mutex<Rollout>,
     origin: Instant,
@@ -46,21 +46,21 @@ pub(crate) struct Ticket {
     version: Version,
 }
 
-/// State of a roll-out, for people.
+/// State of a roll-out, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RolloutStatus {
     /// `running`, `completed` or `rolled back`.
     pub state: &'static str,
-    /// Stage that runs, counted from zero.
+    /// Running stage, counted from zero.
     pub stage: Option<usize>,
-    /// The share of the new version.
+    /// Percentage of requests for the new version.
     pub percent: u32,
     /// Reason why it was rolled back.
     pub cause: Option<&'static str>,
 }
 
 impl RunningRollout {
-    /// Begins now. The plan has been checked.
+    /// Creates a roll-out that begins now, from a checked plan.
     pub fn new(
         (alias, model): (String, String),
         plan: Plan,
@@ -74,7 +74,7 @@ impl RunningRollout {
         this
     }
 
-    /// Report about a request at `point`; none once it has been rolled back.
+    /// Ticket for a request at `point`; `None` once the roll-out has been rolled back.
     pub fn ticket_at(self: &Arc<Self>, point: u64) -> Option<Ticket> {
         let mut version = None;
         self.decide(|rollout, now| {
@@ -85,22 +85,22 @@ impl RunningRollout {
         Some(Ticket { rollout: self.clone(), version: version? })
     }
 
-    /// Whether it may still change.
+    /// Whether the roll-out is still running.
     pub fn is_running(&self) -> bool {
         matches!(self.lock().progress(), Progress::Running { .. })
     }
 
-    /// The golden answers of the new version were right, or not.
+    /// Notes whether the golden answers of the new version were right.
     pub fn golden(&self, is_right: bool) {
         self.decide(|rollout, now| rollout.golden(is_right, now));
     }
 
-    /// The operator wants the old version back.
+    /// Rolls back at the operator's request.
     pub fn abort(&self) {
         self.decide(|rollout, _| rollout.abort());
     }
 
-    /// Its state.
+    /// State of the roll-out.
     pub fn status(&self) -> RolloutStatus {
         let rollout = self.lock();
         let (state, stage, cause) = match rollout.progress() {
@@ -111,7 +111,7 @@ impl RunningRollout {
         RolloutStatus { state, stage, percent: rollout.percent(), cause }
     }
 
-    /// Lets something be decided, and tells what changed.
+    /// Makes a decision and logs the changes.
     fn decide(&self, decide: impl FnOnce(&mut Rollout, Timestamp)) {
         let mut rollout = self.lock();
         let before = (rollout.progress(), rollout.percent());
@@ -144,17 +144,17 @@ impl RunningRollout {
 }
 
 impl Ticket {
-    /// The new version, if the request goes there.
+    /// The new model, if the request goes there.
     pub fn new_model(&self) -> Option<&str> {
         (self.version == Version::New).then_some(self.rollout.model.as_str())
     }
 
-    /// The version could not answer.
+    /// Notes that the version could not answer.
     pub fn failed(self) {
         self.ended(Outcome::Failed);
     }
 
-    /// The request is over. What is wrong with the request says nothing about the version.
+    /// Notes the end of the request. Errors of the request itself do not count against the version.
     pub fn over(self, report: &RequestReport) {
         let generation = report.generation.as_ref();
         let has_failed = report.status.is_some_and(|status| status >= 500)

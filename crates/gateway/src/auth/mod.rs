@@ -1,5 +1,4 @@
-//! API keys, and tokens in their place: who asks. Keeps only digests of the keys. Does not know what routes
-//! do.
+//! Authentication by API keys or tokens. Keeps only digests of the keys. Does not know routes.
 
 mod named_limits;
 mod stored;
@@ -24,11 +23,10 @@ pub(crate) use tenant::Tenant;
 use tokens::TokenVerifier;
 pub use tokens::{IssuerKeys, KeySetError};
 
-/// Longest key that is looked at.
+/// Longest accepted key; longer ones are refused without a look-up.
 const MAX_KEY_BYTES: usize = 512;
 
-/// The accepted keys as SHA-256 digests, each with its tenant: those of the configuration and those of the
-/// database.
+/// SHA-256 digests of the accepted keys, of the configuration and of the database, with their tenants.
 #[derive(Debug)]
 pub(crate) struct ApiKeys {
     keys: Vec<(KeyDigest, TenantId)>,
@@ -48,13 +46,13 @@ impl ApiKeys {
         Self { keys: keys.iter().map(entry).collect(), stored, operator: None, tokens: None }
     }
 
-    /// The same keys, and the operator's.
+    /// Adds the operator's key.
     pub fn with_operator(mut self, key: Option<&Secret>) -> Self {
         self.operator = key.map(|key| digest_of(key.reveal().as_bytes()));
         self
     }
 
-    /// The same keys, and the tokens of an identity provider.
+    /// Adds the verification of an identity provider's tokens.
     pub fn with_tokens(mut self, tokens: Option<(&TokenConfig, IssuerKeys)>) -> Self {
         self.tokens = tokens.map(|(config, keys)| TokenVerifier::new(config.clone(), keys));
         self
@@ -65,12 +63,12 @@ impl ApiKeys {
         self.operator.is_some()
     }
 
-    /// The keys of the database, where there is one.
+    /// Keys of the database, if there is one.
     pub fn stored(&self) -> Option<&StoredKeys> {
         self.stored.as_ref()
     }
 
-    /// The key of the database that has this digest.
+    /// The key of the database with this digest.
     ///
     /// # Errors
     /// 401 for one that is unknown, revoked or expired.
@@ -78,17 +76,18 @@ impl ApiKeys {
         self.stored.as_ref().ok_or_else(ApiError::invalid_api_key)?.find(digest)
     }
 
-    /// Whether a tenant without a stored key may still ask: a configured key, or anyone where none is needed.
+    /// Whether a tenant without a stored key may still send requests: a configured key, or anyone if no key
+    /// is needed.
     pub fn knows_tenant(&self, tenant: &str) -> bool {
         self.is_open() || self.keys.iter().any(|(_, known)| *known.0 == *tenant)
     }
 
-    /// Whether clients need no key. With a database they need one, also while it has none.
+    /// Whether clients need no key. With a database they need one, even if it has no keys.
     pub fn is_open(&self) -> bool {
         self.keys.is_empty() && self.stored.is_none() && self.tokens.is_none()
     }
 
-    /// Whether a client could send this as a key.
+    /// Whether a key can be sent in a header.
     pub fn is_well_formed(key: &[u8]) -> bool {
         (1..=MAX_KEY_BYTES).contains(&key.len()) && key.iter().all(u8::is_ascii_graphic)
     }
@@ -128,7 +127,7 @@ impl ApiKeys {
         }
     }
 
-    /// Compares with every configured key, in a time that does not tell which one came close.
+    /// Compares with every configured key, in constant time.
     fn find(&self, sought: &KeyDigest) -> Option<TenantId> {
         let mut found = None;
         for (digest, tenant) in &self.keys {
@@ -140,7 +139,7 @@ impl ApiKeys {
     }
 }
 
-/// Compares in a time that does not tell where the digests differ.
+/// Compares two digests in constant time.
 fn is_same(known: &KeyDigest, sought: &KeyDigest) -> bool {
     known.iter().zip(sought).fold(0, |acc, (a, b)| black_box(acc | (a ^ b))) == 0
 }

@@ -1,19 +1,19 @@
-//! Limits as JSON: an object of counts, and of dollars as texts, by the names of the limits. Does not know
-//! whose they are.
+//! Limits as a JSON object of counts and of dollars in strings, by the names of the limits. Does not know
+//! scopes.
 
 use serde_json::{Map, Value};
 use throng_store::{LimitChange, LimitKind, parse_millionths};
 
-/// Error of an object of limits.
+/// Error in an object of limits.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LimitFault {
     /// No limit has this name.
     Unknown(String),
-    /// A value is not what it must be.
+    /// A value is invalid, with the expected one.
     Invalid(String, &'static str),
 }
 
-/// Reads an object of limits; null takes a limit away.
+/// Reads an object of limits; null removes a limit.
 ///
 /// # Errors
 /// The first fault.

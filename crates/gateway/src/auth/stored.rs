@@ -1,5 +1,5 @@
-//! The keys of the database, in memory: no request waits for the database. Does not know where the database
-//! is.
+//! Keys of the database, held in memory so that no request waits for the database. Does not know which
+//! database.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -9,13 +9,13 @@ use throng_store::{ApiKey, KeyDigest, KeyTable, Store, StoreError};
 
 use throng_api::ApiError;
 
-/// Interval of asking the database whether keys have changed.
+/// Interval at which the database is asked whether keys have changed.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// Longest time for an answer.
+/// Longest time for an answer of the database.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// The keys of the database as they were at its last known revision; none before the first reading, so that
-/// every key is refused until then. Clones share the keys.
+/// Keys of the database at the last known revision. Before the first reading there are none, so that every
+/// key is refused. Clones share the keys.
 #[derive(Debug, Clone, Default)]
 pub struct StoredKeys {
     table: Arc<RwLock<Table>>,
@@ -26,11 +26,11 @@ pub(super) struct Table {
     /// Revision of the keys; `None` before they are read.
     revision: Option<i64>,
     keys: HashMap<KeyDigest, Arc<ApiKey>>,
-    /// Organisations that have keys.
+    /// Organisations and projects that have keys.
     pub(super) scopes: KnownScopes,
 }
 
-/// The organisations and projects of stored keys by their names, each as one of its keys, which has its id
+/// Organisations and projects of stored keys by name, each represented by one of its keys, which has its id
 /// and its limits.
 #[derive(Debug, Default)]
 pub(super) struct KnownScopes {
@@ -38,8 +38,7 @@ pub(super) struct KnownScopes {
 }
 
 impl Table {
-    /// Takes keys that are new or have changed; the others stay. What was read before something newer changes
-    /// nothing.
+    /// Adds keys that are new or have changed. A reading that is older than the present one is ignored.
     fn take(&mut self, changed: KeyTable) {
         if self.revision.is_some_and(|known| known > changed.revision) {
             return;
@@ -53,7 +52,7 @@ impl Table {
 }
 
 impl KnownScopes {
-    /// The key stands for its project from now on: it is as new as the project's limits.
+    /// Makes the key represent its project if it is not older than the present one.
     fn take(&mut self, key: &Arc<ApiKey>) {
         let projects = match self.organisations.get_mut(&key.organisation) {
             Some(projects) => projects,
@@ -77,7 +76,7 @@ impl KnownScopes {
 }
 
 impl StoredKeys {
-    /// Takes the keys that the database has now: all of them the first time, then those that have changed.
+    /// Reads the keys of the database: all of them the first time, then those that have changed.
     ///
     /// # Errors
     /// When the database fails; the keys stay as they were.
@@ -105,8 +104,8 @@ impl StoredKeys {
         Ok(())
     }
 
-    /// Follows the database for ever: a change is seen within a second. While the database fails, the last
-    /// known keys hold; the log says when that begins and ends.
+    /// Follows the database for ever, so that a change takes effect within a second. While the database
+    /// fails, the last known keys stay valid; the log has the beginning and the end of that time.
     pub async fn follow(self, store: Arc<dyn Store>) {
         let mut is_failing = false;
         loop {
@@ -145,7 +144,7 @@ impl StoredKeys {
         Ok(key.clone())
     }
 
-    /// The table as it is now. Whoever changes it waits meanwhile.
+    /// The present table, locked for reading.
     pub(super) fn table(&self) -> RwLockReadGuard<'_, Table> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,4 @@
-//! Who asks: the tenant of a request, with the stored key that it came with. Does not know how keys are
-//! found.
+//! The tenant of a request, with its stored key. Does not know how keys are found.
 
 use std::sync::Arc;
 
@@ -9,34 +8,34 @@ use throng_store::ApiKey;
 use crate::router::{Route, Router};
 use throng_api::ApiError;
 
-/// Tenant of a request, which travels with it.
+/// Tenant of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Tenant {
-    /// The unit of fairness: a stored key's project, a configured key, a token's user without project, or
-    /// everyone without keys. Its first letters name the kind (`proj_`, `key-`, `user_`), so that equal names
-    /// of different kinds share nothing.
+    /// Id for fairness: a stored key's project, a configured key, a token's user without project, or the
+    /// common tenant of clients without keys. Its first letters name the kind (`proj_`, `key-`, `user_`),
+    /// so that equal names of different kinds are different tenants.
     pub id: TenantId,
-    /// The stored key with its organisation, project and limits; configured keys and anonymous clients have
-    /// none.
+    /// Stored key with its organisation, project and limits; `None` for configured keys and anonymous
+    /// clients.
     pub key: Option<Arc<ApiKey>>,
-    /// The user that a token names. What the request's body says of its user does not count then.
+    /// User that a token names, which has precedence over the user in the request's body.
     pub user: Option<Arc<str>>,
-    /// Whether it came with the operator's key.
+    /// Whether the request has the operator's key.
     pub is_operator: bool,
 }
 
 impl Tenant {
-    /// Everyone where no key is needed.
+    /// The tenant of clients without keys, if no key is needed.
     pub fn anonymous() -> Self {
         Self::without_key(TenantId::anonymous())
     }
 
-    /// A tenant that may do everything.
+    /// A tenant without restrictions.
     pub fn without_key(id: TenantId) -> Self {
         Self { id, key: None, user: None, is_operator: false }
     }
 
-    /// Whether it has the operator's key.
+    /// The operator.
     pub fn operator() -> Self {
         Self { is_operator: true, ..Self::without_key(TenantId(Arc::from("operator"))) }
     }
@@ -47,7 +46,7 @@ impl Tenant {
         Self { id, key: Some(key), user: None, is_operator: false }
     }
 
-    /// The tenant of a token, which stands for a key that is named as the token's user.
+    /// The tenant of a token, represented by a key with the name of the token's user.
     pub fn of_token(key: ApiKey) -> Self {
         let user = Some(Arc::from(key.name.as_str()));
         Self { user, ..Self::of(Arc::new(key)) }
@@ -69,13 +68,13 @@ impl Tenant {
         }
     }
 
-    /// Whether the key permits the model `route` under `name`. The names of a model permit one another; an
-    /// adapter is permitted by its own name only.
+    /// Whether the key permits the model `route` under `name`. A permitted name of a model permits its
+    /// other names; an adapter is permitted only by its own name.
     pub fn permits(&self, name: &str, route: &Route) -> bool {
         self.permits_name_of(name, &route.model.served.names)
     }
 
-    /// Whether the key permits `name`, which may be one of a model's names: these permit one another.
+    /// Whether the key permits `name`, or another name of the same model, given in `served`.
     pub fn permits_name_of(&self, name: &str, served: &[String]) -> bool {
         self.names(name)
             || served.iter().any(|known| known == name) && served.iter().any(|one| self.names(one))
@@ -86,7 +85,7 @@ impl Tenant {
         self.key.as_deref().is_some_and(|key| key.models.is_some())
     }
 
-    /// Whether the key is not restricted to models, or has this name in its list.
+    /// Whether the key has no restriction of models, or lists this name.
     fn names(&self, name: &str) -> bool {
         let models = self.key.as_deref().and_then(|key| key.models.as_deref());
         models.is_none_or(|models| models.iter().any(|model| model == name))

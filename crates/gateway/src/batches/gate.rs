@@ -1,4 +1,5 @@
-//! When a line of a batch may begin: while others compute nothing, or as the only one. Does not know lines.
+//! Decides when a line of a batch may begin: while no other request is computed, or as the only one. Does
+//! not know lines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,18 +10,18 @@ use tokio::time::sleep;
 
 use crate::app::App;
 
-/// Interval of looks at what runs.
+/// Interval at which running requests are checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Lets lines begin.
+/// Gate through which lines begin.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
-    /// One after the other, so that what one begins is seen by the next.
+    /// Lock that lets lines begin one after the other, so that each sees those before it.
     turn: Mutex<()>,
     n_lines: Arc<AtomicUsize>,
 }
 
-/// A line that runs.
+/// A running line, counted until it is dropped.
 #[derive(Debug)]
 pub(super) struct RunningLine(Arc<AtomicUsize>);
 

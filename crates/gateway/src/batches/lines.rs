@@ -1,5 +1,5 @@
-//! Answers lines of batches: the same as requests of their tenant to the same endpoints, in the lowest class.
-//! Does not know batches.
+//! Answers lines of batches like requests of their tenant to the same endpoints, in the lowest class. Does
+//! not know batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::app::App;
 use crate::kept::tenant_of;
 use crate::routes::BatchEndpoint;
 
-/// Pause before a line is tried again, unless the refusal says when.
+/// Pause before a line is tried again, unless the refusal has a time.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A line that a fault of the server has ended is tried so often.
+/// Maximum number of tries of a line that fails by a fault of the server.
 const N_TRIES: usize = 3;
 
 /// Answers lines with the models of a server.
@@ -27,17 +27,17 @@ const N_TRIES: usize = 3;
 pub(crate) struct LineAnswers {
     app: Arc<App>,
     gate: Arc<Gate>,
-    /// Whether lines wait while others compute.
+    /// Whether lines wait while other requests are computed.
     is_beside_others: bool,
 }
 
 impl LineAnswers {
-    /// Answers beside the requests of a server, after them.
+    /// Answers lines after the other requests of a server.
     pub fn beside_others(app: Arc<App>) -> Self {
         Self { app, gate: Arc::default(), is_beside_others: true }
     }
 
-    /// Answers where there are no other requests.
+    /// Answers lines of a server without other requests.
     pub fn alone(app: Arc<App>) -> Self {
         Self { app, gate: Arc::default(), is_beside_others: false }
     }
@@ -101,8 +101,8 @@ fn refused(dialect: &dyn Dialect, error: &ApiError) -> LineAnswer {
     LineAnswer::Answered { status: error.status().as_u16(), body: dialect.error_body(error) }
 }
 
-/// When a line is tried again that was refused for a reason that passes: too many requests, no room, no
-/// worker. A quota that is used up stays so for longer than a batch waits.
+/// Time after which a line is tried again that was refused for a temporary reason: too many requests, no
+/// room, no worker. `None` for a used-up quota, which lasts longer than a batch waits.
 fn retry_after(error: &ApiError) -> Option<Duration> {
     let passes = match error.status().as_u16() {
         429 => error.error_type() == ErrorType::RateLimit,

@@ -1,4 +1,4 @@
-//! Batches that are answered in the background: when their lines may begin, and how each is answered.
+//! Batches that are answered in the background: when their lines begin, and how each is answered.
 
 mod gate;
 mod lines;

@@ -1,4 +1,4 @@
-//! The use of kept answers that a client's `Cache-Control` allows. Does not know the cache.
+//! Reads from `Cache-Control` whether kept answers may be used. Does not know the cache.
 
 use http::{HeaderMap, header};
 use throng_cache::CachePolicy;

@@ -1,5 +1,5 @@
-//! What a request's headers say about where it goes, and where it has been. Does not know replicas and
-//! models.
+//! Headers of a request about its destination, and the gateways that have forwarded it. Does not know
+//! replicas and models.
 
 use http::{HeaderMap, HeaderValue};
 use throng_api::ApiError;
@@ -9,9 +9,9 @@ use throng_fleet::upstream::{HOPS_HEADER, REGIONS_HEADER};
 use super::cache_policy::cache_policy;
 use throng_cache::CachePolicy;
 
-/// The only replica that a client wants, by its name.
+/// Header with the name of the only replica that may answer.
 const REPLICA_HEADER: &str = "x-throng-replica";
-/// Names a session, whose requests go to one of an alias's models.
+/// Header with the name of a session, whose requests go to one of an alias's models.
 const SESSION_HEADER: &str = "x-session-id";
 
 /// Destination that a client wants for its request.
@@ -43,7 +43,7 @@ impl Destination {
         self.replica.as_ref().map(|name| name.to_str().unwrap_or("?"))
     }
 
-    /// The session that it belongs to.
+    /// Session of the request.
     pub fn session(&self) -> Option<&str> {
         self.session.as_ref()?.to_str().ok()
     }
@@ -51,7 +51,7 @@ impl Destination {
     /// Number of gateways that have forwarded it so far.
     ///
     /// # Errors
-    /// 400 for a header that is no small number.
+    /// 400 for a header that is not a small number.
     pub fn n_hops(&self) -> Result<u8, ApiError> {
         let Some(value) = &self.hops else { return Ok(0) };
         let digits = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
@@ -62,10 +62,10 @@ impl Destination {
         })
     }
 
-    /// The only regions that it may go to, where it names some.
+    /// Regions that the request is bound to by its header, if it names some.
     ///
     /// # Errors
-    /// 400 for a header that is no list of regions.
+    /// 400 for a header that is not a list of regions.
     pub fn regions(&self) -> Result<Option<Vec<Region>>, ApiError> {
         let Some(value) = &self.regions else { return Ok(None) };
         let names = value.to_str().unwrap_or_default().split(',').map(str::trim);
@@ -81,12 +81,13 @@ impl Destination {
         }
     }
 
-    /// Whether a gateway has forwarded it, or it may go to some regions only: no copies are made of it.
+    /// Whether a gateway has forwarded the request, or it is bound to regions: then it is not copied to
+    /// shadow models.
     pub fn is_bound_or_forwarded(&self) -> bool {
         self.hops.is_some() || self.regions.is_some()
     }
 
-    /// Kept answers that may be used: none for a client that wants those of one replica or of some regions.
+    /// Use of kept answers: none for a client that asks for one replica or for some regions.
     pub fn cache_policy(&self, headers: &HeaderMap) -> CachePolicy {
         let is_choosy = self.replica.is_some() || self.regions.is_some();
         if is_choosy { CachePolicy::Bypass } else { cache_policy(headers) }

@@ -1,4 +1,4 @@
-//! The caller of one request: its id, its tenant, its wishes, and what becomes of it. Knows no connection.
+//! The caller of one request: its id, tenant, wishes and outcome. Does not know connections.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -20,45 +20,45 @@ use throng_metering::observation::{
     GenerationRecord, Observation, RequestReport, Stage, Stages, ToolReport, TraceParent,
 };
 
-/// Longest `X-Request-Id` taken over from a client.
+/// Longest `X-Request-Id` that is accepted from a client, in bytes.
 const MAX_REQUEST_ID_BYTES: usize = 128;
-/// Calls of tools that are noted of a request.
+/// Maximum number of tool calls recorded for a request.
 const MAX_TOOL_RECORDS: usize = 64;
-/// Bytes of a body that are kept for the access log, where that is asked for.
+/// Maximum bytes of a body that are kept for the access log, if it is configured to have bodies.
 const MAX_KEPT_BODY_BYTES: usize = 2000;
 
-/// The caller of one request. Dropped when neither the response nor the generation needs it, which is when
-/// the request is over.
+/// The caller of one request. Dropped at the end of the request, when neither the response nor the
+/// generation needs it.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    /// The client's `X-Request-Id` when it is usable, else a new one.
+    /// The client's `X-Request-Id` if it is valid, else a new one.
     pub id: HeaderValue,
-    /// Time at which the head had arrived.
+    /// Time at which the head had been received.
     pub arrived: Instant,
     service: ServiceHeaders,
     service_tier: OnceLock<ServiceClass>,
-    /// Whether its answer may be one that was generated before.
+    /// Whether kept answers may be used.
     pub cache_policy: CachePolicy,
-    /// Destination that its client wants.
+    /// Destination that the client asks for.
     pub destination: Destination,
-    /// The address that connected.
+    /// Address of the client.
     client: String,
     tenant: OnceLock<Tenant>,
     limits: OnceLock<Status>,
     user: OnceLock<String>,
-    /// Observers that are told when it is over; none for internal requests.
+    /// Observers of the request's end; `None` for internal requests.
     observation: Option<Arc<Observation>>,
     trace_parent: Option<TraceParent>,
-    /// Times at which it had passed the stages before its generation.
+    /// Times of the stages before its generation.
     pub stages: Stages,
-    /// The beginning of its body, where it is kept for those who are told of finished requests.
+    /// Beginning of the body, if observers need it.
     kept_body: OnceLock<String>,
     generation: Mutex<Option<GenerationRecord>>,
     tools: Mutex<Vec<ToolReport>>,
     answer: OnceLock<Answered>,
     /// Whether another model may answer it before its first token.
     is_replaceable: AtomicBool,
-    /// The roll-out that is told how it ended.
+    /// Ticket of the roll-out that learns the outcome.
     judged: Mutex<Option<Ticket>>,
 }
 
@@ -72,7 +72,7 @@ struct Answered {
 }
 
 impl Caller {
-    /// The caller of a request with these headers that came from the address `client`.
+    /// Creates the caller of a request with these headers from the address `client`.
     pub fn new(headers: &HeaderMap, client: &str) -> Self {
         let destination = Destination::of(headers);
         Self {
@@ -98,14 +98,20 @@ impl Caller {
         }
     }
 
-    /// The same request, of which these are told when it is over.
+    /// Adds the observers that are notified of the request's end.
     pub fn observed_by(mut self, observation: &Arc<Observation>) -> Self {
         self.observation = Some(observation.clone());
         self
     }
 
-    /// Makes a request of the server's own for this one, in the name of `tenant`: nobody is told of it as of
-    /// a request.
+    /// Creates the caller of a later request on the same connection, with these headers.
+    pub fn of_message(&self, headers: &HeaderMap) -> Self {
+        let mut caller = Self::new(headers, &self.client);
+        caller.observation.clone_from(&self.observation);
+        caller
+    }
+
+    /// Creates a request of the server's own for this one, in the name of `tenant`. It is not observed.
     pub fn internal_request(&self, tenant: Tenant) -> Self {
         let mut aside = Self::new(&HeaderMap::new(), &self.client);
         (aside.id, aside.arrived, aside.observation) = (self.id.clone(), self.arrived, None);
@@ -134,28 +140,28 @@ impl Caller {
         self.tenant.get().cloned().unwrap_or_else(Tenant::anonymous)
     }
 
-    /// Says who asks; the first word counts. The user that a token names is the request's.
+    /// Sets the tenant; later calls have no effect. The user that a token names becomes the request's.
     pub fn set_tenant(&self, tenant: Tenant) {
         self.set_user(tenant.user.as_deref());
         let _ = self.tenant.set(tenant);
     }
 
-    /// Says what is left of the key's limits; the first word counts.
+    /// Sets the remaining limits of the key; later calls have no effect.
     pub fn set_limits(&self, status: Status) {
         let _ = self.limits.set(status);
     }
 
-    /// Says how urgent the body says that it is; the first word counts.
+    /// Sets the class of service that the body names; later calls have no effect.
     pub fn set_service_tier(&self, class: Option<ServiceClass>) {
         let _ = class.map(|class| self.service_tier.set(class));
     }
 
-    /// Its urgency: its header goes before its body.
+    /// Class and deadline of the request: its header has precedence over its body.
     pub fn service(&self) -> ServiceHeaders {
         self.service.or_class(self.service_tier.get().copied())
     }
 
-    /// Says which user the request names; the first word counts.
+    /// Sets the user that the request names; later calls have no effect.
     pub fn set_user(&self, user: Option<&str>) {
         let _ = user.map(|user| self.user.set(user.to_owned()));
     }
@@ -165,12 +171,12 @@ impl Caller {
         self.user.get().map(String::as_str)
     }
 
-    /// Rest of the key's limits, for the response's headers.
+    /// Remaining limits of the key, for the response's headers.
     pub fn limits(&self) -> Option<&Status> {
         self.limits.get()
     }
 
-    /// Notes what a model did for the request; of several turns, what all of them did.
+    /// Adds a record of a generation for the request; records of several turns are added up.
     pub fn record_generation(&self, generation: GenerationRecord) {
         match &mut *self.generation.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(before) => before.go_on(generation),
@@ -178,7 +184,7 @@ impl Caller {
         }
     }
 
-    /// Whether a model has done something for the request, and is done.
+    /// Whether a generation for the request has ended.
     pub fn has_generated(&self) -> bool {
         self.generation.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
@@ -191,7 +197,7 @@ impl Caller {
         }
     }
 
-    /// Says whether another model may answer it before its first token.
+    /// Sets whether another model may answer it before its first token.
     pub fn set_replaceable(&self, is_replaceable: bool) {
         self.is_replaceable.store(is_replaceable, Ordering::Relaxed);
     }
@@ -201,13 +207,13 @@ impl Caller {
         self.is_replaceable.load(Ordering::Relaxed)
     }
 
-    /// A roll-out is told how it ends.
+    /// Sets the ticket by which a roll-out learns the outcome.
     pub fn judge(&self, ticket: Ticket) {
         *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
     }
 
-    /// The model that was to answer could not, and another one does it: what is known of the attempt is
-    /// forgotten. A roll-out is told only where the model has failed.
+    /// Resets the records for an attempt with another model. A roll-out learns of the attempt only if its
+    /// model has failed.
     pub fn begin_again(&self, has_failed: bool) {
         self.generation.lock().unwrap_or_else(PoisonError::into_inner).take();
         let judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -216,7 +222,7 @@ impl Caller {
         }
     }
 
-    /// Notes which route answered, and how; the first word counts.
+    /// Notes the route that answered and the answer; later calls have no effect.
     pub fn record_answer(
         &self,
         method: Method,
@@ -227,7 +233,7 @@ impl Caller {
         let _ = self.answer.set(Answered { method, route, status, error_code });
     }
 
-    /// Notes that the body has arrived; its beginning is kept where that is asked for.
+    /// Notes that the body was received; its beginning is kept if observers need it.
     pub fn received_body(&self, bytes: &[u8]) {
         self.pass(Stage::Body);
         if self.observation.as_ref().is_some_and(|observation| observation.keeps_bodies) {
@@ -236,7 +242,7 @@ impl Caller {
         }
     }
 
-    /// Report of it when it is over.
+    /// Report of the ended request.
     fn report(&mut self) -> RequestReport {
         let total = self.arrived.elapsed();
         let answer = self.answer.take();
@@ -264,7 +270,7 @@ impl Caller {
 }
 
 impl Drop for Caller {
-    /// The request is over once neither its response nor its generation needs the context.
+    /// Reports the end of the request, as soon as neither its response nor its generation needs it.
     fn drop(&mut self) {
         let Some(observation) = self.observation.take() else { return };
         let report = self.report();
@@ -275,7 +281,7 @@ impl Drop for Caller {
     }
 }
 
-/// The client's id if it is printable ASCII of a sane length and stands there once; else a new one.
+/// The client's id if the header occurs once and is short printable ASCII; else a new one.
 fn request_id(headers: &HeaderMap) -> HeaderValue {
     let mut sent = headers.get_all("x-request-id").iter();
     if let (Some(id), None) = (sent.next(), sent.next())
@@ -288,7 +294,7 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
     HeaderValue::try_from(id).expect("hexadecimal digits are a header value")
 }
 
-/// The body's announced length, if it is announced.
+/// Value of `Content-Length`, if there is one.
 pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

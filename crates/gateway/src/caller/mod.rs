@@ -1,4 +1,4 @@
-//! Who asks for what, under which id, and where it may go: everything that the policy around a request reads.
+//! The caller of a request, with its id and destination: all that policies around a request read.
 
 mod cache_policy;
 mod destination;

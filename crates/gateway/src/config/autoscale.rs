@@ -1,4 +1,4 @@
-//! What an operator can set about the number of replicas that a gateway asks for. Does not know replicas.
+//! Settings of the number of replicas that a gateway asks for. Does not know replicas.
 
 use serde::{Deserialize, Serialize};
 use throng_core::fleet::autoscale::AutoscaleConfig;
@@ -8,19 +8,19 @@ use throng_core::time::Nanos;
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AutoscaleSection {
-    /// Fewest workers; 0 lets a model without requests have none.
+    /// Minimum number of workers; with 0, a model without requests may have none.
     pub min_replicas: u32,
-    /// Most workers.
+    /// Maximum number of workers.
     pub max_replicas: u32,
-    /// Sequences that a worker should have, running and waiting.
+    /// Target number of running and waiting sequences of a worker.
     pub target_sequences: u32,
-    /// The part of the KV cache that should be in use.
+    /// Target share of the KV cache in use.
     pub target_kv_use: f64,
-    /// The wait for the first step that a request should expect.
+    /// Target wait of a request for its first step, in ms.
     pub target_wait_ms: u64,
-    /// Seconds from a change to more workers.
+    /// Seconds from a change to an increase.
     pub up_cooldown_s: u64,
-    /// Seconds from a change to fewer workers; the highest number that was wanted within them counts.
+    /// Seconds from a change to a decrease, and the window whose highest wish counts.
     pub down_cooldown_s: u64,
     /// Seconds without a request after which a model may have no worker.
     pub idle_s: u64,
@@ -44,7 +44,7 @@ impl Default for AutoscaleSection {
 }
 
 impl AutoscaleSection {
-    /// Names an unusable setting, its value and what it must be.
+    /// The first invalid setting: its name, its value and the expected value.
     pub(crate) fn check(&self) -> Result<(), (&'static str, String, &'static str)> {
         let checks = [
             ("max_replicas", self.max_replicas > 0, self.max_replicas.to_string(), "at least 1"),
@@ -67,7 +67,7 @@ impl AutoscaleSection {
         fault.map_or(Ok(()), |(name, _, value, expected)| Err((name, value, expected)))
     }
 
-    /// The same for the decision.
+    /// The settings for `core`.
     pub(crate) fn of_core(&self) -> AutoscaleConfig {
         let seconds = |s: u64| Nanos::from_ms(s.saturating_mul(1000));
         AutoscaleConfig {

@@ -1,5 +1,4 @@
-//! What an operator can set about the gateway, with good defaults. Does not know where settings come from:
-//! flags, files and the environment are read elsewhere.
+//! Settings of the gateway, with defaults. Does not read flags, files and the environment.
 
 mod autoscale;
 mod moderation;
@@ -35,7 +34,7 @@ pub use throng_tools::ToolsConfig;
 pub struct GatewayConfig {
     /// Sockets and their limits.
     pub server: ServerConfig,
-    /// Certificates; connections are encrypted if there are some.
+    /// Certificates, if connections are encrypted.
     pub tls: Option<TlsConfig>,
     /// Keys, tokens and origins.
     pub access: AccessConfig,
@@ -49,11 +48,11 @@ pub struct GatewayConfig {
     pub overload: OverloadConfig,
     /// Settings of routing.
     pub routing: RoutingConfig,
-    /// Rules about texts that are not to be sent.
+    /// Moderation rules and classifier.
     pub moderation: ModerationConfig,
-    /// Answers that are kept for equal requests.
+    /// Settings of the cache of answers to equal requests.
     pub response_cache: ResponseCacheConfig,
-    /// Answers for questions that mean the same as one that was answered before; off without it.
+    /// Settings of the cache of answers to similar questions; `None` disables it.
     pub semantic_cache: Option<SemanticCacheConfig>,
     /// Settings of models that are loaded on demand.
     pub on_demand: OnDemandConfig,
@@ -65,17 +64,17 @@ pub struct GatewayConfig {
     pub tools: ToolsConfig,
 }
 
-/// Parsing a body takes at most about this many times its bytes, the body included. Resident memory of a
-/// release build rose with bodies of 8 MB by this many times their bytes: one text 2.6, text parts 2.1, an
-/// object in the arguments of a call 3.7, a list of token ids 4.3 (a copy for the engine included), an
-/// ignored key 3.7.
+/// Memory for parsing a body, as a multiple of its bytes, the body included. Resident memory of a release
+/// build rose with bodies of 8 MB by this multiple of their bytes: one text 2.6, text parts 2.1, an object
+/// in the arguments of a call 3.7, a list of token ids 4.3 (a copy for the engine included), an ignored key
+/// 3.7.
 pub(crate) const PARSE_FACTOR: usize = 4;
-/// Rendering and tokenizing a text takes at most about this many times its bytes.
+/// Memory for rendering and tokenizing a text, as a multiple of its bytes.
 pub(crate) const RENDER_FACTOR: usize = 4;
 
 impl GatewayConfig {
-    /// Most bytes that all requests together hold: as the operator set it, but enough for one request with
-    /// the largest body and for the largest answer. A large reservation may take three quarters of it.
+    /// Maximum bytes of memory for all requests: the setting, but at least one request with the largest
+    /// body and the largest answer. A large reservation may take three quarters of it.
     pub(crate) fn memory_limit_bytes(&self) -> usize {
         let of_body = self.api.max_body_bytes.saturating_mul(PARSE_FACTOR + RENDER_FACTOR);
         let of_answer = self.api.max_answer_bytes.saturating_mul(2);
@@ -92,27 +91,31 @@ pub struct ServerConfig {
     pub host: String,
     /// TCP port; 0 lets the system choose one.
     pub port: u16,
-    /// The port on which clients that look for Ollama are answered besides; usually 11434.
+    /// Additional port for clients of Ollama; usually 11434.
     pub ollama_port: Option<u16>,
     /// A Unix domain socket to listen on instead of host and port.
     pub uds: Option<PathBuf>,
-    /// Connections open at a time; more wait in the kernel's backlog.
+    /// Maximum number of open connections; more wait in the kernel's backlog.
     pub max_connections: usize,
-    /// A request's head must arrive within this many seconds of its first byte.
+    /// Longest time in seconds from the first byte of a request to the end of its head.
     pub header_timeout_s: u64,
-    /// A request's body must arrive within this many seconds of its head.
+    /// Longest time in seconds from a request's head to the end of its body.
     pub body_timeout_s: u64,
-    /// A kept-alive connection without a request is closed after this many seconds.
+    /// Seconds without a request after which a kept-alive connection is closed.
     pub idle_timeout_s: u64,
-    /// A client that takes nothing for this many seconds while there is something to send is dropped.
+    /// Seconds without progress after which a client with data to receive is disconnected.
     pub slow_reader_timeout_s: u64,
-    /// Seconds for which running requests may go on at shutdown; then they are cut.
+    /// Seconds after which a WebSocket connection without a request is closed.
+    pub websocket_idle_timeout_s: u64,
+    /// Seconds after which a WebSocket connection is closed, once its running responses have ended.
+    pub websocket_max_age_s: u64,
+    /// Seconds for running requests to end at shutdown, after which they are aborted.
     pub shutdown_timeout_s: u64,
-    /// The path under which a proxy shows the server (`/llm`), or empty. Requests are answered with it and
-    /// without.
+    /// Path under which a proxy shows the server (`/llm`), or empty. Requests are answered with and without
+    /// it.
     pub root_path: String,
-    /// Most bytes that all requests together hold: bodies, prompts, answers, sockets. What does not fit is
-    /// answered with 503. Never less than what one request of `max_body_bytes` needs.
+    /// Maximum bytes of memory for all requests: bodies, prompts, answers, sockets. Requests beyond it are
+    /// answered with 503. Raised to what one request of `max_body_bytes` needs.
     pub max_request_memory_bytes: usize,
 }
 
@@ -128,6 +131,8 @@ impl Default for ServerConfig {
             body_timeout_s: 30,
             idle_timeout_s: 75,
             slow_reader_timeout_s: 30,
+            websocket_idle_timeout_s: 15 * 60,
+            websocket_max_age_s: 60 * 60,
             shutdown_timeout_s: 30,
             root_path: String::new(),
             max_request_memory_bytes: 144 << 20,
@@ -147,30 +152,31 @@ impl ServerConfig {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessConfig {
-    /// Accepted API keys; each is a tenant of its own. Empty: anyone who can connect may ask.
+    /// Accepted API keys; each is a tenant of its own. Without any, anyone who can connect may send
+    /// requests.
     pub api_keys: Vec<Secret>,
-    /// The database with more keys: a path, `sqlite:PATH` or `postgres://…`. With one, each request must have
-    /// a key, also while it has none.
+    /// Database of keys: a path, `sqlite:PATH` or `postgres://…`. With one, each request must have a key,
+    /// even if the database has none.
     pub database: Option<String>,
-    /// The beginning of the names of the files in which the ledger's entries wait for the database, on a
-    /// local disk. When absent, beside a SQLite database, else in the user's folder for state.
+    /// Path prefix of the files in which ledger entries wait for the database, on a local disk. By default
+    /// beside a SQLite database, else in the user's folder for state.
     pub ledger_journal: Option<PathBuf>,
-    /// The Redis through which gateways share the limits of keys: `redis://…` or `rediss://…`. Each gateway
-    /// by itself without one.
+    /// Redis through which gateways share the limits of keys: `redis://…` or `rediss://…`. Without it each
+    /// gateway has its own.
     pub redis: Option<Secret>,
-    /// The certificates (PEM) that this Redis' own must come from, for `rediss://`; the system's when absent.
+    /// PEM file of certificate authorities for `rediss://`; the system's by default.
     pub redis_ca: Option<PathBuf>,
-    /// Least number of gateways that share limits: each uses such a part of them where Redis has never
-    /// answered. One when absent.
+    /// Minimum number of gateways that share limits: each uses an equal part while Redis has never
+    /// answered. 1 by default.
     pub redis_gateways: Option<u32>,
-    /// The operator's key, which no client has. With it, and wherever clients need keys, no other key opens
-    /// operators' routes.
+    /// The operator's key. With it, and wherever clients need keys, no client's key opens operators'
+    /// routes.
     pub admin_key: Option<Secret>,
-    /// Further address of the operator's API, `ADDRESS:PORT`.
+    /// Additional address of the operator's API, `ADDRESS:PORT`.
     pub admin_listen: Option<String>,
     /// Tokens of an identity provider, which are accepted beside keys.
     pub tokens: Option<TokenConfig>,
-    /// Allows listening on an address other machines can reach without any API key.
+    /// Whether the server may listen without API keys on an address that other machines can reach.
     pub allow_unauthenticated: bool,
     /// Browser origins (`scheme://host[:port]`, or `*`) that may call the API from their pages. None by
     /// default.
@@ -201,14 +207,15 @@ impl AccessConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenConfig {
-    /// Issuer: the required `iss`.
+    /// Issuer of the tokens, which their `iss` must equal.
     pub issuer: String,
-    /// Audience that their `aud` must have.
+    /// Audience that `aud` of the tokens must contain.
     pub audience: String,
     /// URL of the issuer's keys; when absent, the one that `ISSUER/.well-known/openid-configuration` names.
     #[serde(default)]
     pub jwks_url: Option<String>,
-    /// The keys are read again after this many seconds, and when a token names an unknown one.
+    /// Interval in seconds at which the keys are read again; a token with an unknown key id also causes a
+    /// reading.
     #[serde(default = "default_refresh_s")]
     pub refresh_s: u64,
     /// Names of the claims.
@@ -216,19 +223,20 @@ pub struct TokenConfig {
     pub claims: ClaimNames,
 }
 
-/// The names of the claims that say who asks.
+/// Names of the claims that identify the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClaimNames {
-    /// The organisation; `default` when absent.
+    /// Claim of the organisation; `default` if a token lacks it.
     pub organisation: String,
-    /// The project, which is the tenant; one of the user's own when absent.
+    /// Claim of the project, which is the tenant; without it a token has a project of its own.
     pub project: String,
-    /// The user; must be there.
+    /// Claim of the user, which is required.
     pub user: String,
-    /// The models that the user may use: a list, or a text with blanks between names; all when absent.
+    /// Claim of the permitted models: a list, or a string of names separated by blanks; all if a token
+    /// lacks it.
     pub models: String,
-    /// Limits of the user: an object as in the operator's API.
+    /// Claim of the user's limits: an object as in the operator's API.
     pub limits: String,
 }
 
@@ -241,7 +249,7 @@ impl Default for ClaimNames {
 }
 
 impl TokenConfig {
-    /// Interval of reading keys where nothing is set.
+    /// Default interval in seconds of reading keys.
     pub const DEFAULT_REFRESH_S: u64 = 300;
 }
 
@@ -253,31 +261,32 @@ fn default_refresh_s() -> u64 {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApiConfig {
-    /// Answer 400 to unknown request parameters instead of ignoring them.
+    /// Whether unknown request parameters are answered with 400 instead of ignored.
     pub strict_parameters: bool,
-    /// Answer `GET /tokenizer_info`, which shows the chat template.
+    /// Whether `GET /tokenizer_info`, which shows the chat template, is answered.
     pub tokenizer_info: bool,
     /// Largest request body in bytes.
     pub max_body_bytes: usize,
-    /// Most stop strings in one request.
+    /// Maximum number of stop strings in one request.
     pub max_stop_strings: usize,
-    /// Most alternatives a token's log-probabilities may be asked with.
+    /// Maximum number of alternatives in a token's log-probabilities.
     pub max_logprobs: u32,
-    /// Most choices (prompts × `n`) in one request.
+    /// Maximum number of choices (prompts × `n`) in one request.
     pub max_choices: usize,
-    /// Bodies parsed and tokenized at a time, half of them over 64 KiB; more wait their turn.
+    /// Maximum number of bodies parsed and tokenized at a time, half of them over 64 KiB.
     pub max_concurrent_tokenizations: usize,
-    /// Most requests that wait for their turn, of bodies up to 64 KiB and over it alike; past it the answer
-    /// is 503.
+    /// Maximum number of waiting requests, for bodies up to 64 KiB and for larger ones each; beyond it the
+    /// answer is 503.
     pub max_queued_tokenizations: usize,
-    /// A request that waits longer for its turn is answered with 503.
+    /// Longest wait of a request in seconds before it is parsed and tokenized; beyond it the answer is 503.
     pub tokenization_timeout_s: u64,
-    /// Largest answer in bytes, but for streams. Requests that ask for more are answered with 400.
+    /// Maximum bytes of an answer that is not streamed. Requests that ask for more are answered with 400.
     pub max_answer_bytes: usize,
-    /// A silent stream sends the comment `: ping` every this many seconds.
+    /// Interval in seconds at which a silent stream sends the comment `: ping`.
     pub ping_interval_s: u64,
-    /// Responses are kept for this many seconds where there is a database; 0: until they are deleted.
-    pub response_retention_s: u64,
+    /// Earlier name of [`StateConfig::retention_days`] for responses, in seconds; 0: until they are deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_retention_s: Option<u64>,
 }
 
 impl Default for ApiConfig {
@@ -294,7 +303,7 @@ impl Default for ApiConfig {
             tokenization_timeout_s: 30,
             max_answer_bytes: 32 << 20,
             ping_interval_s: 15,
-            response_retention_s: 30 * 24 * 60 * 60,
+            response_retention_s: None,
         }
     }
 }
@@ -303,11 +312,11 @@ impl Default for ApiConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ObservabilityConfig {
-    /// A file that gets a line of JSON for each request; `-` is standard output.
+    /// File for a line of JSON for each request; `-` is standard output.
     pub access_log: Option<PathBuf>,
-    /// Whether those lines have the beginning of the request's body, and with it what users wrote.
+    /// Whether those lines have the beginning of the request's body, which may contain private text.
     pub access_log_bodies: bool,
-    /// A collector that gets each request as a trace, by OTLP over HTTP: `http://127.0.0.1:4318`.
+    /// Collector of traces, by OTLP over HTTP: `http://127.0.0.1:4318`.
     pub otlp_endpoint: Option<String>,
     /// A file that gets the load without its text: arrivals, lengths, salted names of prompt blocks, ends.
     pub record: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! What an operator does not want to be sent. Does not know how it is found.
+//! Settings of moderation. Does not know how matches are found.
 
 use std::path::PathBuf;
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use throng_fleet::Secret;
 
-/// Texts that are refused in prompts and cut out of answers.
+/// Rules and classifier for texts that are refused in prompts and cut from answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModerationConfig {
     /// Rules for texts.
     pub rules: Vec<ModerationRule>,
-    /// A server that judges texts.
+    /// Server that judges texts.
     pub classifier: Option<ClassifierConfig>,
 }
 
@@ -20,42 +20,42 @@ pub struct ModerationConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClassifierConfig {
-    /// Its endpoint, `http://host:port/path` or `https://…`.
+    /// URL of the endpoint, `http://host:port/path` or `https://…`.
     pub url: String,
-    /// The certificates (PEM) that its own must come from, for `https://`; the system's when absent.
+    /// PEM file of certificate authorities for `https://`; the system's by default.
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// Bearer token that it is sent.
+    /// Bearer token for the server.
     #[serde(default)]
     pub token: Option<Secret>,
-    /// The model that it is asked for.
+    /// Value of `model` in requests to the server.
     #[serde(default)]
     pub model: Option<String>,
-    /// Time within which it must have answered.
+    /// Longest time for an answer, in ms.
     #[serde(default = "one_second")]
     pub timeout_ms: u64,
-    /// Treatment of texts about which it has not answered.
+    /// Treatment of texts without an answer in time.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// Whether it judges prompts.
+    /// Whether prompts are judged.
     #[serde(default = "yes")]
     pub input: bool,
-    /// Whether it judges answers.
+    /// Whether answers are judged.
     #[serde(default = "yes")]
     pub output: bool,
-    /// An answer is held back until so many bytes of it can be judged together.
+    /// Number of bytes of an answer that are judged together; the answer is held back until then.
     #[serde(default = "window")]
     pub output_window_bytes: usize,
 }
 
-/// Treatment of texts about which a classifier has not answered.
+/// Treatment of texts without an answer of the classifier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
-    /// Refuses them (fail closed).
+    /// Texts are refused (fail closed).
     #[default]
     Refuse,
-    /// Allows them (fail open).
+    /// Texts are allowed (fail open).
     Allow,
 }
 
@@ -73,7 +73,7 @@ fn window() -> usize {
 pub struct ModerationRule {
     /// The category that texts with a match belong to.
     pub category: String,
-    /// Texts, in upper or lower case.
+    /// Literal texts, matched in upper and lower case.
     #[serde(default)]
     pub literals: Vec<String>,
     /// A regular expression whose matches have at most 1,024 bytes.
@@ -85,7 +85,7 @@ pub struct ModerationRule {
     /// Whether answers end before a match.
     #[serde(default = "yes")]
     pub output: bool,
-    /// The organisations and projects whose keys it holds for; empty: all clients.
+    /// Organisations and projects to which the rule applies; empty for all clients.
     #[serde(default)]
     pub tenants: Vec<String>,
 }

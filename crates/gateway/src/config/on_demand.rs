@@ -1,4 +1,4 @@
-//! How models come and go while the server runs. Does not know which models.
+//! Settings of models that are loaded and unloaded at run time. Does not know which models.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 pub struct OnDemandConfig {
     /// Treatment of a request for a model that is not in memory.
     pub on_request: OnRequest,
-    /// Longest wait of such a request.
+    /// Longest wait of such a request, in ms.
     pub wait_ms: u64,
-    /// Bytes that these models may hold together; no bound when absent.
+    /// Maximum bytes of these models in memory; no bound if absent.
     pub max_memory_bytes: Option<u64>,
-    /// A model without requests for so long is unloaded; 0: none.
+    /// Seconds without requests after which a model is unloaded; 0 for never.
     pub idle_unload_s: u64,
-    /// Lets the operator bring models into the cache, until the cache has so many bytes; absent: not at all.
+    /// Maximum bytes of the model cache up to which the operator may pull models; absent if pulling is
+    /// disabled.
     pub max_pulled_bytes: Option<u64>,
 }
 
@@ -22,12 +23,12 @@ pub struct OnDemandConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnRequest {
-    /// Holds the request while the model is loaded.
+    /// The request waits while the model is loaded.
     #[default]
     Wait,
-    /// Answers with 503, and loads the model.
+    /// The answer is 503, and the model is loaded.
     Refuse,
-    /// Answers with 503; only the operator loads models.
+    /// The answer is 503; only the operator loads models.
     Never,
 }
 

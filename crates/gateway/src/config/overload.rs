@@ -1,28 +1,28 @@
-//! What an operator can set about waiting. Does not know requests.
+//! Settings of overload control. Does not know requests.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use throng_core::fleet::overload::ServiceClass;
 
-/// Limits of waiting. A limit of 0 is none.
+/// Limits of waiting times; 0 disables a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OverloadConfig {
-    /// A request that is predicted to wait longer for its first step is refused with 503.
+    /// Longest predicted wait for the first step in ms; a request beyond it is refused with 503.
     pub max_queue_wait_ms: u64,
-    /// The deadline of requests that name none: their whole answers are of no use later than this after their
-    /// arrival.
+    /// Default deadline of requests in ms: the time from a request's arrival after which its answer is of
+    /// no use.
     pub default_deadline_ms: u64,
-    /// A request whose first token has not come so long after its arrival ends with an error.
+    /// Longest time in ms from a request's arrival to its first token, after which it ends with an error.
     pub first_token_timeout_ms: u64,
-    /// Longest time between two tokens of a request.
+    /// Longest time in ms between two tokens of a request.
     pub idle_timeout_ms: u64,
-    /// Longest time until the end of a request.
+    /// Longest time in ms from a request's arrival to its end.
     pub total_timeout_ms: u64,
     /// The most urgent class that a request may ask for.
     pub most_urgent_class: ClassSetting,
-    /// The same for the keys of the database of this prefix, project or organisation.
+    /// The most urgent class for keys of the database, by key prefix, project or organisation.
     pub classes: BTreeMap<String, ClassSetting>,
 }
 
@@ -40,7 +40,7 @@ impl Default for OverloadConfig {
     }
 }
 
-/// A class of service, as settings name it.
+/// Name of a class of service in settings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the names are those of `ServiceClass`")]

@@ -1,4 +1,4 @@
-//! Which model and which replica get a request. Does not choose.
+//! Settings of routing: models, replicas, regions and aliases. Does not choose.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,74 +9,73 @@ use throng_core::fleet::routing::{
 };
 use throng_fleet::dispatch::RoutingSettings;
 
-/// Distribution of requests.
+/// Settings of routing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RoutingConfig {
     /// Choice among a model's replicas.
     pub policy: RoutingPolicy,
-    /// The region of this gateway: replicas of the same region are the nearest.
+    /// Region of this gateway: replicas in it are the nearest.
     pub region: Option<String>,
-    /// The regions that there are. Without them every name of a region is accepted, and there can be no
-    /// residency rules.
+    /// Names of all regions. Without them, every name is accepted, and residency rules are refused.
     pub regions: Vec<String>,
-    /// Regions that the requests of organisations may go to.
+    /// Residency rules, which bind the requests of organisations to regions.
     pub residency: Vec<ResidencyRule>,
-    /// Names that stand for models.
+    /// Model aliases.
     pub aliases: Vec<ModelAlias>,
     /// Seconds that a request which has begun waits for a worker to come back when the last one is lost; 10
-    /// without.
+    /// by default.
     pub replica_wait_s: Option<u64>,
 }
 
-/// The regions that the requests of one organisation may go to.
+/// Regions that the requests of one organisation are bound to.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResidencyRule {
-    /// The organisation of stored keys or tokens; `*` for all that have no rule, and for clients without an
+    /// Organisation of stored keys or tokens; `*` for all without a rule, and for clients without an
     /// organisation.
     pub organisation: String,
-    /// Some of the regions that there are.
+    /// Names of the regions.
     pub regions: Vec<String>,
 }
 
-/// A name that stands for one of some models.
+/// A name that stands for one of several models.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelAlias {
-    /// The name that requests use.
+    /// Name in requests.
     pub name: String,
-    /// The models that requests are divided among.
+    /// Models among which requests are divided.
     pub targets: Vec<WeightedModel>,
-    /// Models that are used one after the other where the target of a request cannot be, or has failed before
-    /// its first token.
+    /// Models that are asked in order if the target of a request is unavailable or has failed before its
+    /// first token.
     #[serde(default)]
     pub fallback: Vec<String>,
-    /// Destination of copies of requests.
+    /// Model that gets copies of requests.
     #[serde(default)]
     pub shadow: Option<ShadowConfig>,
 }
 
-/// Copies of some requests, whose answers nobody gets.
+/// Copies of some requests, whose answers are discarded.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShadowConfig {
-    /// The model that gets them.
+    /// Model that gets the copies.
     pub model: String,
-    /// Requests that are copied, of a hundred.
+    /// Percentage of requests that are copied.
     pub percent: u32,
-    /// Copies that run at a time; no more are made then.
+    /// Maximum number of running copies.
     #[serde(default = "eight")]
     pub max_in_flight: usize,
 }
 
-/// A part of the requests.
+/// A model with its share of the requests.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct WeightedModel {
-    /// The model that gets it.
+    /// Name of the model.
     pub model: String,
-    /// Its size, in parts of the sum of all weights.
+    /// Weight of the model, as a part of the sum of all weights.
     #[serde(default = "one")]
     pub weight: u32,
 }
@@ -89,18 +88,17 @@ fn eight() -> usize {
     8
 }
 
-/// Time for which a request waits for a replica to come back, unless it is set, and the longest that may be
-/// set.
+/// Default and maximum time in seconds for which a request waits for a replica to come back.
 const DEFAULT_REPLICA_WAIT_S: u64 = 10;
 const MAX_REPLICA_WAIT_S: u64 = 600;
-/// Most aliases, and most models of each.
+/// Maximum number of aliases, and of models of each.
 const MAX_ALIASES: usize = 256;
 const MAX_MODELS: usize = 16;
-/// Most residency rules.
+/// Maximum number of residency rules.
 const MAX_RULES: usize = 1024;
 /// Description of names of regions.
 const REGION_NAME: &str = "a name of 1 to 64 letters, digits, '-', '_' and '.'";
-/// Most copies of an alias's requests at a time.
+/// Maximum number of running copies of an alias's requests.
 const MAX_COPIES: usize = 1024;
 
 impl RoutingConfig {
@@ -143,7 +141,7 @@ impl RoutingConfig {
         Ok(())
     }
 
-    /// The part that dispatchers need.
+    /// The settings for dispatchers.
     pub(crate) fn settings(&self) -> RoutingSettings {
         RoutingSettings {
             policy: self.policy.0,
@@ -167,10 +165,10 @@ impl RoutingConfig {
         checked.map_err(|fault| format!("gateway.routing.region: {fault}"))
     }
 
-    /// Whether there is a region of this name.
+    /// Checks that there is a region with this name.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why there is none.
     pub(crate) fn check_region(&self, name: &str) -> Result<(), String> {
         if !is_region_name(name) {
             return Err(format!("{name:?} is not {REGION_NAME}"));
@@ -225,7 +223,7 @@ impl RoutingConfig {
     }
 }
 
-/// A policy by its name: `least-ttft`, `least-tokens`, `power-of-two` or `round-robin`.
+/// Name of a policy: `least-ttft`, `least-tokens`, `power-of-two` or `round-robin`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RoutingPolicy(pub Policy);

@@ -1,4 +1,4 @@
-//! Checks of the settings of the semantic cache, by the names that operators give them. Does not know the
+//! Checks of the settings of the semantic cache, by their names in the configuration. Does not know the
 //! cache.
 
 use throng_cache::SemanticCacheConfig;
@@ -6,7 +6,7 @@ use throng_cache::SemanticCacheConfig;
 /// Checks the settings of the semantic cache.
 ///
 /// # Errors
-/// The setting that is wrong, its value and what it must be.
+/// The invalid setting, its value and the expected value.
 pub(crate) fn check(
     config: &SemanticCacheConfig,
     has_response_cache: bool,

@@ -1,4 +1,4 @@
-//! What an operator can set about what is kept between requests. Does not know what that is.
+//! Settings of objects that are kept between requests. Does not know these objects.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use throng_store::{ApiKey, MAX_TENANT_BYTES, MAX_TENANT_OBJECTS, Quota};
 
 const DAY_S: u64 = 24 * 60 * 60;
 
-/// Bounds of what is kept between requests, and for how long.
+/// Bounds and retention of objects that are kept between requests.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StateConfig {
-    /// Days after which files, batches, responses and conversations are deleted; 0: never.
+    /// Days after which files, batches, responses and conversations are deleted; 0 for never.
     pub retention_days: u64,
-    /// The same for the keys of the database of this prefix, project or organisation.
+    /// Days of retention for keys of the database, by key prefix, project or organisation.
     pub retention: BTreeMap<String, u64>,
-    /// Most objects of a tenant.
+    /// Maximum number of objects of a tenant.
     pub max_objects: u64,
-    /// Most bytes of a tenant's objects.
+    /// Maximum bytes of a tenant's objects.
     pub max_bytes: u64,
     /// Largest file in bytes.
     pub max_file_bytes: u64,
-    /// Batches that are answered at a time.
+    /// Maximum number of batches that are answered at a time.
     pub max_batches: usize,
-    /// Lines of a batch that are answered at a time.
+    /// Maximum number of lines of a batch that are answered at a time.
     pub max_batch_lines: usize,
 }
 
@@ -42,12 +42,12 @@ impl Default for StateConfig {
 }
 
 impl StateConfig {
-    /// How much a tenant may keep.
+    /// Quota of each tenant.
     pub(crate) fn quota(&self) -> Quota {
         Quota { max_objects: self.max_objects, max_bytes: self.max_bytes }
     }
 
-    /// Seconds for which what comes with a key is kept; `None` for ever.
+    /// Seconds for which objects of this key are kept; `None` for ever.
     pub(crate) fn retention_s(&self, key: Option<&ApiKey>) -> Option<u64> {
         let of_key = key.and_then(|key| {
             [&key.prefix, &key.project, &key.organisation]

@@ -1,4 +1,4 @@
-//! Why a gateway cannot serve.
+//! Reasons why a gateway cannot serve.
 
 use throng_http::TlsError;
 use throng_tools::ToolsError;
@@ -12,7 +12,7 @@ pub enum GatewayError {
          set one with --api-key or --database, or say --allow-unauthenticated if everyone on that network may use the models"
     )]
     Unauthenticated {
-        /// Address that it was to listen on.
+        /// Address of the listener.
         address: String,
     },
     /// Other machines could use a worker without a token.
@@ -21,16 +21,16 @@ pub enum GatewayError {
          or demand certificates of gateways with --ssl-ca-certs"
     )]
     OpenWorker {
-        /// Address that it was to listen on.
+        /// Address of the listener.
         address: String,
     },
-    /// An API key that no client could send.
+    /// An API key that cannot be sent in a header.
     #[error("API key number {number} is empty, longer than 512 bytes, or not printable ASCII without spaces")]
     InvalidApiKey {
-        /// Its number, counted from 1.
+        /// Number of the key, counted from 1.
         number: usize,
     },
-    /// A listener for the operator without a key, or a key that no client could send or that clients have.
+    /// A listener for the operator without a key, or with an invalid key or one of the clients' keys.
     #[error(
         "--admin-listen needs --admin-key: 1 to 512 printable ASCII characters without spaces, not one of --api-key"
     )]
@@ -38,15 +38,15 @@ pub enum GatewayError {
     /// A model without a name, or a name that two models have.
     #[error("every served model needs a name of its own: {name:?} is empty or taken")]
     ModelName {
-        /// The name.
+        /// Name of the model.
         name: String,
     },
-    /// A setting for proxies or web pages that cannot be used.
+    /// An invalid setting for proxies or web pages.
     #[error("{setting} = {value:?}: must be {expected}")]
     Setting {
-        /// The executor.
+        /// Name of the setting.
         setting: &'static str,
-        /// Its value.
+        /// Value of the setting.
         value: String,
         /// Expected value.
         expected: &'static str,
@@ -54,7 +54,7 @@ pub enum GatewayError {
     /// The folder of the response cache cannot be used.
     #[error("cannot use gateway.response_cache.directory: {0}")]
     Cache(std::io::Error),
-    /// Tools that the gateway is to call cannot be used.
+    /// The configured tools cannot be used.
     #[error(transparent)]
     Tools(ToolsError),
     /// A rule of moderation cannot be used.

@@ -1,4 +1,4 @@
-//! The models that workers and upstream engines bring to a gateway. Does not know how either is reached.
+//! Adds the models of workers and upstream engines to a gateway. Does not know how either is reached.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::router::Route;
 use crate::served_model::ServedModel;
 
 impl Loading {
-    /// Follows these workers and engines, and serves their models as they come. `default_token` is for
-    /// workers without one of their own.
+    /// Follows these workers and engines, and adds their models when they are known. `default_token` is for
+    /// workers without a token of their own.
     ///
     /// # Errors
     /// When an address, a region, a token or a certificate cannot be used, or there are too many.
@@ -31,7 +31,7 @@ impl Loading {
         Fleet::start(replicas, default_token, Arc::new(self.clone()))
     }
 
-    /// Serves a model beside those that are served already. The first one ends the loading.
+    /// Adds a model to the served ones. The first one ends the loading.
     fn add_route(&self, model: ServedModel, first: Arc<dyn Replica>) -> Result<Route, GatewayError> {
         let app = self.app();
         let routes = app.models.router.routes();
@@ -78,7 +78,8 @@ impl FleetModels for Loading {
         .boxed()
     }
 
-    /// Prompts and answers of upstream engines are not moderated: there are none where moderation is on.
+    /// Adds the models of an upstream engine; none if moderation is on, since it does not cover their
+    /// prompts and answers.
     fn add_upstream(
         &self,
         names: Vec<String>,

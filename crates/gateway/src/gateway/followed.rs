@@ -1,4 +1,4 @@
-//! What is kept up to date by tasks while a gateway serves: keys, the ledger, shared limits. Does not know
+//! State that tasks keep up to date while a gateway serves: keys, the ledger, shared limits. Does not know
 //! how.
 
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use crate::limits::SharedLimits;
 use throng_metering::ledger::Ledger;
 
 impl Loading {
-    /// The keys of the database, to be read from it and to follow it; `None` without a configured database.
+    /// Keys of the database, for a task that follows it; `None` without a configured database.
     pub fn stored_keys(&self) -> Option<StoredKeys> {
         self.shared.keys.clone()
     }
 
-    /// The keys of the tokens' issuer, to be read and followed; `None` without a configured one.
+    /// Keys of the token issuer, for a task that reads them; `None` without a configured one.
     pub fn issuer_keys(&self) -> Option<IssuerKeys> {
         self.shared.issuer_keys.clone()
     }
 
-    /// The ledger, to be opened over the database; `None` without a configured one.
+    /// The ledger, for a task that opens it over the database; `None` without a configured one.
     pub fn ledger(&self) -> Option<Arc<Ledger>> {
         self.shared.ledger.clone()
     }
 
-    /// Begins to share the limits of keys through the Redis of the configuration; `None` where there is none.
-    /// Redis need not be there yet.
+    /// Starts sharing the limits of keys through the configured Redis, which may be unavailable; `None`
+    /// without one.
     ///
     /// # Errors
-    /// When its URL cannot be understood, or its certificates cannot be read.
+    /// When the URL of Redis is invalid, or the certificates cannot be read.
     pub fn share_limits(&self) -> Result<Option<SharedLimits>, String> {
         let access = &self.config.access;
         let start = |url| SharedLimits::start(url, access.redis_ca.as_deref(), self.shared.limits.clone());

@@ -1,5 +1,5 @@
-//! The way in for programs: a configuration and models make a gateway, a socket makes it serve. Refuses to
-//! serve where strangers could ask without a key.
+//! The gateway's interface for programs: it is made from a configuration and models, and serves on a
+//! socket. Refuses to serve other machines without a key.
 
 mod error;
 mod fleet_models;
@@ -34,9 +34,9 @@ use throng_tools::Toolbox;
 
 pub use self::error::GatewayError;
 
-/// The last answers to the operator may take this long after the server for clients has ended.
+/// Seconds for the last answers to the operator after the server for clients has ended.
 const ADMIN_SHUTDOWN_S: u64 = 1;
-/// Most connections to the listener for Ollama's clients; they are taken from those of the other one.
+/// Maximum number of connections to the listener for Ollama's clients, taken from those of the other one.
 const MAX_OLLAMA_CONNECTIONS: usize = 1024;
 
 /// Serves models over HTTP.
@@ -48,7 +48,7 @@ pub struct Gateway {
     ollama_listener: Option<Listener>,
 }
 
-/// Brings the models to a gateway that serves already. Until then it answers requests for them with 503
+/// Adds the models to a gateway that serves already. Before that, requests for models are answered with 503
 /// `model_not_ready`. Clones belong to the same gateway.
 #[derive(Debug, Clone)]
 pub struct Loading {
@@ -70,10 +70,10 @@ impl Loading {
 }
 
 impl Gateway {
-    /// Checks the configuration and makes the models ready to serve. `process` is for the metrics.
+    /// Creates a gateway with models. `process` is for the metrics.
     ///
     /// # Errors
-    /// [`GatewayError`], but for [`GatewayError::Io`].
+    /// Errors of [`GatewayError`] except [`GatewayError::Io`].
     pub fn new(
         config: GatewayConfig,
         models: Vec<ServedModel>,
@@ -84,11 +84,11 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Checks the configuration. The gateway can serve at once, and says that its models are being loaded
-    /// until [`Loading::finish`] brings them.
+    /// Creates a gateway that can serve at once. It answers that its models are being loaded until
+    /// [`Loading::finish`] adds them.
     ///
     /// # Errors
-    /// Returns those of [`Self::new`], but for the models' names.
+    /// Errors of [`Self::new`] except those for models' names.
     pub fn loading(config: GatewayConfig, process: ProcessFacts) -> Result<(Self, Loading), GatewayError> {
         let host = config.server.host_name();
         let is_local = config.server.uds.is_some()
@@ -146,27 +146,26 @@ impl Gateway {
         Ok((gateway, loading))
     }
 
-    /// The same gateway, which tells these of each request that is over.
+    /// Adds observers that are notified of each ended request.
     pub fn observed_by(mut self, observers: Vec<Arc<dyn RequestObserver>>) -> Self {
         self.observers = observers;
         self
     }
 
-    /// The same gateway, which answers the operator on `listener`.
+    /// Adds a listener for the operator.
     pub fn with_admin_listener(mut self, listener: impl Into<Listener>) -> Self {
         self.admin_listener = Some(listener.into());
         self
     }
 
-    /// The same gateway, which also answers clients on `listener`, and tells those who ask there that
-    /// Ollama is running.
+    /// Adds a listener for clients of Ollama, whose `GET /` answers that Ollama is running.
     pub fn with_ollama_listener(mut self, listener: impl Into<Listener>) -> Self {
         self.ollama_listener = Some(listener.into());
         self
     }
 
-    /// Answers on `listener` until `shutdown` completes or the operator ends it; then finishes what runs, for
-    /// at most `shutdown_timeout_s`, and cuts the rest.
+    /// Serves on `listener` until `shutdown` completes or the operator drains the server; then waits for
+    /// running requests, for at most `shutdown_timeout_s`, and aborts the rest.
     ///
     /// # Errors
     /// [`GatewayError::Unauthenticated`] for a listener that does not match the configured host, and
@@ -250,12 +249,12 @@ impl Gateway {
 }
 
 impl Loading {
-    /// Notes how many bytes of the weights are loaded, of how many.
+    /// Sets the number of loaded bytes of the weights, and their total.
     pub fn report(&self, done_bytes: u64, total_bytes: u64) {
         self.progress.report(done_bytes, total_bytes);
     }
 
-    /// Serves these models from now on, also on the connections that are open.
+    /// Adds the models, also for open connections.
     ///
     /// # Errors
     /// [`GatewayError::ModelName`].
@@ -263,7 +262,7 @@ impl Loading {
         self.finish_with(models, None)
     }
 
-    /// The same, beside models that come and go on demand.
+    /// Adds the models, beside others that are loaded on demand.
     ///
     /// # Errors
     /// [`GatewayError::ModelName`].
@@ -302,23 +301,23 @@ impl Loading {
         self.loaded.get_or_init(new_app)
     }
 
-    /// Answers a line of a batch that is answered without a server, once the models are there.
+    /// Answers a line of a batch without a server, once there are models.
     pub async fn answer_line(&self, request: LineRequest) -> LineAnswer {
         LineAnswers::alone(self.app().clone()).answer(request).await
     }
 
-    /// Name of whoever asks where no key is needed, as a line's request has it.
+    /// Name of the anonymous caller in a line's request.
     pub fn nobody() -> serde_json::Value {
         principal_of(&Tenant::anonymous())
     }
 
-    /// Whether a model may answer without a restart of the process, now or later.
+    /// Whether a model may answer, now or later, without a restart of the process.
     pub fn is_live(&self) -> bool {
         self.loaded.get().is_none_or(|app| app.is_live())
     }
 }
 
-/// Completes when `shutdown` does, or when the operator ends the server.
+/// Waits until `shutdown` completes or the operator drains the server.
 async fn how_it_ends(
     shutdown: impl Future<Output = impl Into<Shutdown> + Send> + Send,
     ending: Arc<Notify>,
@@ -332,7 +331,7 @@ async fn how_it_ends(
     }
 }
 
-/// Completes when a server in this phase begins to end, with how it does.
+/// Waits until the server of this phase begins to end, and returns the kind of the end.
 async fn end_of(mut phase: watch::Receiver<Phase>) -> Shutdown {
     match phase.wait_for(|phase| *phase != Phase::Serving).await.as_deref() {
         Ok(Phase::HandedOver) => Shutdown::HandOver,
@@ -340,7 +339,7 @@ async fn end_of(mut phase: watch::Receiver<Phase>) -> Shutdown {
     }
 }
 
-/// Services that answer the requests of a listener.
+/// Services for the requests of a listener.
 fn served(app: &Arc<App>, audience: Audience) -> Served {
     let (metrics, router) = (app.observed.metrics.http.clone(), routes::router(app.clone(), audience));
     let tidy = match audience {
@@ -350,7 +349,7 @@ fn served(app: &Arc<App>, audience: Audience) -> Served {
     Served { metrics, router, tidy }
 }
 
-/// The rules of the operator's listener: no pages of other origins, no proxy, always a key.
+/// Configuration of the operator's listener: no pages of other origins, no proxy, always a key.
 fn operators_config(config: &GatewayConfig) -> GatewayConfig {
     let mut config = config.clone();
     config.access.allowed_origins.clear();

@@ -1,4 +1,5 @@
-//! A generation of an upstream engine: the request written in OpenAI's form, the answer read from it.
+//! Generations of upstream engines: the request is written in OpenAI's form, and the answer is read from
+//! it.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,10 +17,11 @@ use crate::generation::AnswerBound;
 use crate::rejection::memory_full;
 use crate::upstream::{self, UpstreamJob};
 
-/// The body that is written, what is read of it, and the one that is sent.
+/// Number of copies of a body in memory: the one that is written, its parsed form, and the one that is
+/// sent.
 const COPIES: usize = 3;
 
-/// A generation that is to be started.
+/// A generation before its start.
 #[derive(Debug)]
 pub(super) struct UpstreamGeneration {
     model: Arc<UpstreamModel>,
@@ -40,10 +42,10 @@ pub(super) struct UpstreamGeneration {
     memory: Reservation,
 }
 
-/// Writes a request for the engines of `model`, which its client calls `name`.
+/// Writes a request for the engines of `model`, which the client calls `name`.
 ///
 /// # Errors
-/// 400 for what engines cannot be asked for; 503 without memory for it.
+/// 400 for parameters that engines do not support; 503 without memory.
 pub(super) fn prepare_for_upstream(
     request: Request,
     mut memory: Reservation,
@@ -81,7 +83,7 @@ pub(super) fn prepare_for_upstream(
 /// Starts a generation.
 ///
 /// # Errors
-/// As for a request in OpenAI's form to the same model.
+/// Errors of a request in OpenAI's form to the same model.
 pub(super) async fn start_at_upstream(
     app: &App,
     caller: &Arc<Caller>,

@@ -1,4 +1,4 @@
-//! From a read request to a job: rendered, tokenized and checked, with nothing that its answer does not need.
+//! Turns a parsed request into a job: rendered, tokenized and checked, with only what its answer needs.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,29 +13,29 @@ use crate::caller::Caller;
 use crate::generation::{Abandoned, AnswerBound, PrepareContext, Prepared, check_room, prepare};
 use crate::router::Route;
 
-/// Parts of a request that remain once it is read: nothing that its answer does not need.
+/// Parts of a request that its answer needs.
 pub(super) struct Job {
     pub route: Route,
     pub prepared: Prepared,
     pub view: Box<dyn AnswerView>,
     pub facts: AnswerFacts,
     pub bound: AnswerBound,
-    /// Choices that are shown of each prompt.
+    /// Number of choices shown for each prompt.
     pub n_shown: usize,
     pub is_streaming: bool,
     pub ignored: IgnoredParameters,
-    /// Texts of prompts that a classifier has to judge.
+    /// Prompts that a classifier must judge.
     pub unjudged: Vec<String>,
-    /// The parameter of the prompt.
+    /// Name of the prompt's parameter, for errors.
     pub prompt_param: &'static str,
-    /// Whether another model is asked should this one fail before its first token.
+    /// Whether another model is asked if this one fails before its first token.
     pub is_replaceable: bool,
 }
 
-/// Renders and tokenizes a request, for `target` if it names an alias. The request goes when this returns.
+/// Renders and tokenizes a request, for `target` if it names an alias. Consumes the request.
 ///
 /// # Errors
-/// 4xx for what the model cannot take or the key may not use; 503 for what cannot run now.
+/// 4xx for parameters that the model does not support or the key does not permit; 503 without capacity.
 pub(super) fn prepare_job(
     app: &App,
     caller: &Arc<Caller>,
@@ -93,7 +93,7 @@ pub(super) fn prepare_job(
     })
 }
 
-/// Refuses prompts that the tenant's rules do not allow; the texts that remain to be judged.
+/// Refuses prompts that break the tenant's rules; returns the texts that the classifier must judge.
 fn check_prompts(
     app: &App,
     caller: &Caller,

@@ -1,6 +1,5 @@
-//! Generation for a caller: from a request in neutral form to a stream of neutral events, through all policy
-//! around it. Needs no HTTP: routes, and whatever else asks, give a way to read the request and write the
-//! events as they like.
+//! Generation for a caller, from a neutral request to a stream of neutral events, with all policies.
+//! Independent of HTTP: the caller provides a reader of the request and writes the events.
 
 mod by_upstream;
 mod job;
@@ -28,16 +27,16 @@ use crate::router::Route;
 /// Model that answers a request.
 #[derive(Debug)]
 pub(crate) enum Target {
-    /// The one that its body names.
+    /// The model that the body names.
     Named,
-    /// This one, and no other should it fail.
+    /// This model, without another one if it fails.
     Last(String),
-    /// This one; should it fail before its first token, another one is asked.
+    /// This model, with another one if it fails before its first token.
     Replaceable(String),
 }
 
 impl Target {
-    /// The model, if it is not the one that the body names.
+    /// The model, unless it is the one that the body names.
     pub fn model(&self) -> Option<&str> {
         match self {
             Self::Named => None,
@@ -46,40 +45,39 @@ impl Target {
     }
 }
 
-/// A request that is still to be read: by `read`, which goes over about `n_bytes`. The reservation is for
-/// what was read, and is dropped with it.
+/// A request that must still be parsed, by `read` over about `n_bytes` bytes. The reservation is for the
+/// parsed request, and is dropped with it.
 #[derive(Debug)]
 pub(crate) struct UnreadRequest<R> {
-    /// Bytes that `read` goes over.
+    /// Number of bytes that `read` parses.
     pub n_bytes: usize,
-    /// Reads the request, away from the threads that serve sockets if it is long.
+    /// Parses the request, on a blocking thread if it is long.
     pub read: R,
 }
 
 /// A request whose generation has started.
 #[derive(Debug)]
 pub(crate) struct StartedRequest {
-    /// The events of its answer.
+    /// Events of the answer.
     pub stream: AnswerStream,
-    /// Writes the answer as its client wants to see it.
+    /// Writer of the answer in its client's form.
     pub writer: Box<dyn AnswerWriter>,
-    /// Whether the client wants the answer token by token.
+    /// Whether the client asked for a stream.
     pub is_streaming: bool,
     /// Parameters without effect.
     pub ignored: IgnoredParameters,
-    /// Tokens of each prompt.
+    /// Number of tokens of each prompt.
     n_prompt_tokens: Vec<usize>,
-    /// Choices that are shown of each prompt.
+    /// Number of choices shown for each prompt.
     n_shown: usize,
     bound: AnswerBound,
     memory: Reservation,
 }
 
-/// Starts to generate the answer of `target` to a request of `caller`.
+/// Starts generating the answer of `target` to a request of `caller`.
 ///
 /// # Errors
-/// 4xx for what cannot be read, what the model cannot take and what the caller may not use; 5xx for what
-/// cannot run now.
+/// 4xx for a request that is invalid, unsupported by the model or not permitted; 5xx without capacity.
 pub(crate) async fn generate<R>(
     app: &Arc<App>,
     caller: &Arc<Caller>,
@@ -112,11 +110,11 @@ where
     }
 }
 
-/// A request that was read and prepared.
+/// A request that was parsed and prepared.
 enum Prepared {
-    /// For a model of this gateway.
+    /// Request for a model of this gateway.
     Here(Box<Job>),
-    /// For a model of upstream engines.
+    /// Request for a model of upstream engines.
     ForUpstream(Box<UpstreamGeneration>),
 }
 
@@ -143,27 +141,27 @@ async fn start(app: &App, caller: &Arc<Caller>, job: Job) -> Result<StartedReque
 }
 
 impl StartedRequest {
-    /// The same request, with what `map` makes of its events.
+    /// Replaces the events by those that `map` makes of them.
     pub fn map_stream(self, map: impl FnOnce(AnswerStream) -> AnswerStream) -> Self {
         Self { stream: map(self.stream), ..self }
     }
 
-    /// Tokens of all prompts.
+    /// Number of tokens of all prompts.
     pub fn n_prompt_tokens(&self) -> u64 {
         self.n_prompt_tokens.iter().map(|&n| n as u64).sum()
     }
 
-    /// The answer piece by piece, which keeps what is reserved.
+    /// The answer as a stream, which holds the reservations.
     pub fn into_stream(mut self) -> WrittenAnswer {
         self.stream.source().keep(self.memory);
         WrittenAnswer { answer: self.stream, writer: self.writer }
     }
 
-    /// Waits for the whole answer.
+    /// Waits for the complete answer.
     ///
     /// # Errors
-    /// 500 when it fails on the way, 503 when the server ends first or its memory is full, 400 when the
-    /// answer becomes larger than it may.
+    /// 500 when the generation fails, 503 when the server ends first or its memory is full, 400 when the
+    /// answer becomes too large.
     pub async fn collect(self, app: &App) -> Result<(Collected, Box<dyn AnswerWriter>), ApiError> {
         let phase = app.lifecycle.phase.subscribe();
         let mut collected =

@@ -1,5 +1,5 @@
-//! What of a chat can be asked in other words: the user's last text, apart from everything around it. Does
-//! not know how two questions are compared.
+//! The question of a chat for the semantic cache: the user's last text, apart from its conversation. Does
+//! not compare questions.
 
 use std::sync::Arc;
 
@@ -15,24 +15,24 @@ use throng_api::openai::pooling::PoolingOptions;
 use throng_api::spec::{ContentPart, Conversation, GenerationOptions, GenerationSpec, Input, Prompt, Role};
 use throng_cache::{CachePolicy, Question, SemanticCache};
 
-/// Longest question that is compared with others, in bytes.
+/// Longest question for the semantic cache, in bytes.
 const MAX_QUESTION_BYTES: usize = 8 << 10;
-/// Longest conversation around it.
+/// Longest conversation around it, in bytes.
 const MAX_CONVERSATION_BYTES: usize = 64 << 10;
-/// Text in the place of every question while all that is around it is named.
+/// Placeholder for the question in its frame.
 const ANY_QUESTION: &str = "?";
 
-/// A question before its request has been prepared, which takes the conversation's texts.
+/// A question before its request is prepared, which consumes the conversation's texts.
 #[derive(Debug)]
 pub(super) struct Draft {
     text: String,
-    /// Conversation with another text in the question's place.
+    /// Conversation with the placeholder for the question.
     conversation: Conversation,
     max_tokens: Option<u32>,
 }
 
 impl Draft {
-    /// The question of a chat, if similar ones may be looked for.
+    /// The question of a chat, if the semantic cache may be used.
     pub fn wanted(semantic: &SemanticCache, caller: &Caller, spec: &GenerationSpec) -> Option<Self> {
         let key_holder = caller.key_holder();
         let organisation = key_holder.key.as_deref().map(|key| key.organisation.as_str());
@@ -41,7 +41,7 @@ impl Draft {
         is_wanted.then(|| Self::of(&spec.options, &chat.conversation)).flatten()
     }
 
-    /// The question that a chat ends with, if it has one that can be asked in other words.
+    /// The question at the end of a chat, if it consists of plain text.
     fn of(generation: &GenerationOptions, conversation: &Conversation) -> Option<Self> {
         let last = conversation.messages.last().filter(|last| last.role == Role::User)?;
         let text = last.text().filter(|text| !text.trim().is_empty())?;
@@ -61,7 +61,7 @@ impl Draft {
         })
     }
 
-    /// Tokenizes the question; without a model that gives its embedding there is nothing to compare.
+    /// Tokenizes the question; `None` without a model for its embedding.
     pub fn question(
         self,
         app: &App,

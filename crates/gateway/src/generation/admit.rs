@@ -1,5 +1,5 @@
-//! From prepared requests to a running session, or to the reason why not. Does not know how answers are
-//! shown.
+//! Admission of prepared requests: returns a running session or a refusal. Does not know the form of
+//! answers.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ use throng_api::ApiError;
 use throng_cache::Sharing;
 use throng_metering::ledger::{Counted, Ledger, Meter};
 
-/// Charges the key's limits and submits all requests to the model's replicas, but for those whose answers the
-/// cache has. Either all are taken in or none; `prompt_param` is where the prompt stood.
+/// Charges the key's limits and submits all requests to the model's replicas, except those with a cached
+/// answer. Either all are admitted or none; `prompt_param` is the name of the prompt's parameter.
 ///
 /// # Errors
-/// 400 for what can never run, 403 for what may go to none of the replicas, 429 for what the key may not use
-/// now, 503 for what cannot run at present, 508 for what came through too many gateways.
+/// 400 for requests that can never run, 403 for those without a permitted replica, 429 for those beyond the
+/// key's limits, 503 without capacity, 508 after too many gateways.
 pub(crate) async fn admit(
     route: &Route,
     prepared: Prepared,
@@ -94,19 +94,19 @@ pub(crate) async fn admit(
     Ok(session.with_adapter(adapter).with_charge(charge))
 }
 
-/// Urgency of a request, and the rest of its time.
+/// Class and remaining time of a request.
 fn urgency(route: &Route, caller: &Caller) -> Result<Urgency, ApiError> {
     let tenant = caller.key_holder();
     route.model.overload.urgency(tenant.key.as_deref(), &caller.service(), caller.arrived)
 }
 
-/// Known speed of the model's replicas; none where one of them says nothing.
+/// Measured speed of the model's replicas; `None` if one of them reports none.
 fn machine(route: &Route) -> Option<ServiceRate> {
     let machines = route.loads().into_iter().map(|load| load.machine);
     machines.reduce(|all, one| Some(all?.joined(one?))).flatten()
 }
 
-/// Charges with all tokens of the prompts, and all that may be generated.
+/// Charges the tokens of the prompts and the most that may be generated.
 async fn charge(
     route: &Route,
     requests: &[ReplicaRequest],
@@ -122,7 +122,7 @@ async fn charge(
     })
 }
 
-/// Begins to count for the ledger, within the budgets.
+/// Starts counting for the ledger, within the budgets.
 pub(crate) fn count(
     route: &Route,
     requests: &[ReplicaRequest],
@@ -149,7 +149,7 @@ pub(crate) fn count(
     })
 }
 
-/// The most tokens of the prompts, and the most that may be generated.
+/// Maximum numbers of prompt tokens and of generated tokens.
 fn most(requests: &[ReplicaRequest]) -> (u64, u64) {
     let generated = |request: &ReplicaRequest| {
         u64::from(request.n_continuations()) * u64::from(request.sampling.max_tokens)
@@ -158,10 +158,10 @@ fn most(requests: &[ReplicaRequest]) -> (u64, u64) {
     (n_prompt, requests.iter().map(generated).sum())
 }
 
-/// Refuses a request that would be refused now whatever its prompt is, before any work is spent on it.
+/// Refuses a request that would be refused now whatever its prompt, before it is parsed.
 ///
 /// # Errors
-/// 503; 400 for headers that cannot be understood.
+/// 503; 400 for invalid headers.
 pub(crate) fn check_room(route: &Route, caller: &Caller) -> Result<(), ApiError> {
     let urgency = urgency(route, caller)?;
     let overload = &route.model.overload;

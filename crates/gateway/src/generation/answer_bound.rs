@@ -1,5 +1,5 @@
-//! How large an answer may become, decided before anything is computed where the request already tells, and
-//! checked while it grows where it does not. Does not know how answers are written.
+//! Bounds on the size of an answer, checked from the request if it determines the size, and otherwise while
+//! the answer grows. Does not write answers.
 
 use std::mem::size_of;
 
@@ -29,11 +29,10 @@ pub(crate) struct AnswerBound {
 }
 
 impl AnswerBound {
-    /// The bound for the answer to `prepared`, of at most `max_bytes`.
+    /// Creates the bound for the answer to `prepared`, of at most `max_bytes` bytes.
     ///
     /// # Errors
-    /// 400 `answer_too_large` when what is shown of the prompts is larger, or what the client asked for can
-    /// be.
+    /// 400 `answer_too_large` when the echoed prompts, or the output that the client asked for, exceed it.
     pub fn new(
         shape: &AnswerShape,
         spec: &GenerationSpec,
@@ -85,7 +84,7 @@ impl AnswerBound {
         Ok(Self { max_bytes, prompt_bytes, token_bytes, report_bytes, max_tokens_param })
     }
 
-    /// The bound for an answer of text alone, which `max_tokens_param` could have made shorter.
+    /// Creates the bound for an answer of text alone, which `max_tokens_param` could have shortened.
     pub fn of_text(max_bytes: usize, max_tokens_param: &'static str) -> Self {
         Self { max_bytes, prompt_bytes: 0, token_bytes: 0, report_bytes: 0, max_tokens_param }
     }
@@ -95,7 +94,7 @@ impl AnswerBound {
         self.report_bytes
     }
 
-    /// Approximate bytes of JSON of an answer of so many tokens with so much text.
+    /// Approximate bytes of JSON of an answer with `n_tokens` tokens and `n_text_bytes` bytes of text.
     pub fn json_bytes(&self, n_tokens: usize, n_text_bytes: usize) -> usize {
         self.prompt_bytes + n_tokens * self.token_bytes + n_text_bytes
     }

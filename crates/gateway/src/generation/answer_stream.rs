@@ -1,5 +1,4 @@
-//! The answer to a request as neutral events, wherever they come from: the sessions of this gateway's own
-//! models, and upstream engines.
+//! Answers as neutral events, from sessions of this gateway's own models or from upstream engines.
 
 use std::fmt::Debug;
 use std::task::{Context, Poll, ready};
@@ -13,73 +12,73 @@ use super::session::Session;
 use crate::router::Route;
 use throng_cache::CacheUse;
 
-/// Where the events of an answer come from. Dropping it ends the generation.
+/// Source of the events of an answer. Dropping it ends the generation.
 pub(crate) trait AnswerSource: Debug + Send {
-    /// The next event; `None` when everything has ended well.
+    /// Polls for the next event; `None` after the last of a complete answer.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<AnswerEvent>>;
 
-    /// How many choices there are, over all prompts.
+    /// Number of choices, over all prompts.
     fn n_choices(&self) -> usize;
 
-    /// Keeps this reserved as long as it lives.
+    /// Holds this reservation as long as the source exists.
     fn keep(&mut self, memory: Reservation);
 
-    /// Counts that its stream ended with an error.
+    /// Counts that the client's stream ended with an error.
     fn count_stream_error(&self);
 
-    /// Whether nobody computes it at present: a replica is waited for.
+    /// Whether the generation waits for a replica.
     fn is_away(&self) -> bool {
         false
     }
 
-    /// Where its tokens come from, if they may be shared.
+    /// Origin of the tokens, if they may be shared.
     fn cache_use(&self) -> Option<CacheUse> {
         None
     }
 }
 
-/// The events of an answer as they come. Dropping it ends the generation.
+/// Events of an answer. Dropping it ends the generation.
 #[derive(Debug)]
 pub(crate) struct AnswerStream(Box<dyn AnswerSource>);
 
 impl AnswerStream {
-    /// The answer of a source.
+    /// Creates the stream of a source.
     pub fn new(source: impl AnswerSource + 'static) -> Self {
         Self(Box::new(source))
     }
 
-    /// The source itself.
+    /// The source.
     pub fn source(&mut self) -> &mut dyn AnswerSource {
         &mut *self.0
     }
 
-    /// Counts that its stream ended with an error.
+    /// Counts that the client's stream ended with an error.
     pub fn count_stream_error(&self) {
         self.0.count_stream_error();
     }
 
-    /// Whether nobody computes it at present.
+    /// Whether the generation waits for a replica.
     pub fn is_away(&self) -> bool {
         self.0.is_away()
     }
 
-    /// The next event; `None` when everything has ended well. Can be dropped and called again without loss.
+    /// The next event; `None` after the last of a complete answer. Cancel-safe.
     pub async fn next(&mut self) -> Option<AnswerEvent> {
         std::future::poll_fn(|cx| self.0.poll_next(cx)).await
     }
 }
 
-/// The answer of a session: its outputs, their text read as reasoning, content and calls.
+/// Answer of a session, with its text parsed into reasoning, content and calls.
 #[derive(Debug)]
 pub(crate) struct SessionAnswer {
     session: Session,
     route: Route,
-    /// One a choice, where text is read; else it is content as it is.
+    /// Parsers, one for each choice; empty if text is content as it is.
     readers: Vec<ChoiceReader>,
 }
 
 impl SessionAnswer {
-    /// The answer of `session` over `route`, whose text is read as `reading` says.
+    /// Creates the answer of `session` over `route`, whose text is parsed with `reading`.
     pub fn new(session: Session, route: Route, reading: Option<&AnswerReading>) -> Self {
         let readers = reading
             .map_or_else(Vec::new, |reading| (0..session.n_choices()).map(|_| reading.reader()).collect());

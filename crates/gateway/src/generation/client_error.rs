@@ -1,5 +1,4 @@
-//! What a client is told of a replica's error: the only place where one becomes the other. Does not know
-//! requests.
+//! Translates errors of replicas into errors for clients; no other module does. Does not know requests.
 
 use throng_core::scheduling::admission::Refusal;
 use throng_fleet::replica::{ReplicaError, ReplicaErrorKind};
@@ -8,16 +7,16 @@ use crate::retry_after::{retry_after_at_least_s, retry_after_s};
 use crate::served_model::ModelEntry;
 use throng_api::{ApiError, ConstraintParam};
 
-/// Places in the request that an error may be about.
+/// Parameters that an error may be about.
 #[derive(Debug, Clone)]
 pub(crate) struct BlamedParams {
-    /// The prompt.
+    /// Name of the prompt's parameter.
     pub prompt: &'static str,
-    /// The constraint on the form of the output, if there is one.
+    /// Parameter of the output's constraint, if there is one.
     pub constraint: Option<ConstraintParam>,
 }
 
-/// Error for the client by a replica's error.
+/// Error for the client from a replica's error.
 pub(super) fn client_error(
     error: &ReplicaError,
     blamed: &BlamedParams,

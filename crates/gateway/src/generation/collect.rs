@@ -1,4 +1,4 @@
-//! A whole answer at once, its memory reserved as it grows.
+//! Collects a complete answer, reserving memory as it grows.
 
 use throng_api::ApiError;
 use throng_api::answer::{Answer, AnswerEvent};
@@ -11,7 +11,7 @@ use super::answer_stream::AnswerStream;
 use crate::rejection::memory_full;
 use crate::retry_after::retry_after_s;
 
-/// A whole answer, with the memory that is reserved for it.
+/// A complete answer with the memory reserved for it.
 #[derive(Debug)]
 pub(crate) struct Collected {
     /// The answer.
@@ -21,12 +21,12 @@ pub(crate) struct Collected {
     _memory: Reservation,
 }
 
-/// Waits for the whole answer to prompts with `n_prompt_tokens` tokens together. `memory` holds what `bound`
-/// says of the prompts' log-probabilities, and grows with the answer.
+/// Waits for the complete answer to prompts with `n_prompt_tokens` tokens together. `memory` has the bytes
+/// of the prompts' log-probabilities from `bound`, and grows with the answer.
 ///
 /// # Errors
-/// 500 when it fails on the way, 503 when the server ends first or its memory is full, 400 when the answer
-/// becomes larger than it may.
+/// 500 when the generation fails, 503 when the server ends first or its memory is full, 400 when the answer
+/// becomes too large.
 pub(crate) async fn collect(
     mut stream: AnswerStream,
     n_prompt_tokens: &[usize],

@@ -1,5 +1,5 @@
-//! Whole answers as JSON in frames of bounded size, which are freed as they are sent. Does not know what the
-//! answers say.
+//! Complete answers as JSON in frames of bounded size, which are freed as they are sent. Does not know the
+//! content of answers.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,13 +18,14 @@ use crate::caller::Caller;
 use crate::rejection::memory_full;
 use throng_api::ApiError;
 
-/// Most bytes of a frame: as many as are given to be sent at once, so that none is kept for the sake of its
-/// last part.
+/// Maximum bytes of a frame: the number that is handed over for sending at once, so that no frame is held
+/// for its last part.
 const FRAME_BYTES: usize = MAX_FRAME_BYTES;
-/// Answers up to about this size are written where they are asked for, larger ones on a thread of their own.
+/// Size of an answer up to which it is written on the calling thread; larger ones are written on a blocking
+/// thread.
 const INLINE_BYTES: usize = 32 << 10;
 
-/// A whole answer; the body of a response.
+/// A complete answer, as the body of a response.
 #[derive(Debug)]
 pub(crate) struct Frames {
     frames: VecDeque<Bytes>,
@@ -55,7 +56,7 @@ impl http_body::Body for Frames {
     }
 }
 
-/// Writes an answer; its memory is reserved as it grows.
+/// Writer of an answer, which reserves memory as it grows.
 #[derive(Debug)]
 pub(crate) struct FrameWriter {
     filled: VecDeque<Bytes>,
@@ -67,7 +68,7 @@ pub(crate) struct FrameWriter {
 }
 
 impl FrameWriter {
-    /// Creates a bound for an answer of at most `max_bytes`; `memory` is empty.
+    /// Creates a writer for an answer of at most `max_bytes` bytes; `memory` is empty.
     pub fn new(max_bytes: usize, memory: Reservation) -> Self {
         Self { filled: VecDeque::new(), open: Vec::new(), n_bytes: 0, max_bytes, memory, fault: None }
     }
@@ -75,15 +76,15 @@ impl FrameWriter {
     /// Writes `value` as JSON.
     ///
     /// # Errors
-    /// Returns those of [`Self::fill`].
+    /// Errors of [`Self::fill`].
     pub fn json(self, value: &impl Serialize) -> Result<Frames, ApiError> {
         self.fill(|out| Ok(serde_json::to_writer(out, value)?))
     }
 
-    /// Has `write` write an answer.
+    /// Writes an answer with `write`.
     ///
     /// # Errors
-    /// 400 for an answer that is too large, 503 where there is no memory for it.
+    /// 400 for an answer that is too large, 503 without memory.
     pub fn fill(
         mut self,
         write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
@@ -141,7 +142,7 @@ impl io::Write for FrameWriter {
 /// Settings for writing answers.
 #[derive(Debug)]
 pub(crate) struct AnswerWriting {
-    /// Bounds how many large answers are written at a time.
+    /// Bounds the number of large answers that are written at a time.
     places: Arc<Semaphore>,
     memory: Arc<MemoryBudget>,
     max_bytes: usize,
@@ -154,11 +155,11 @@ impl AnswerWriting {
         Self { places: Arc::new(Semaphore::new(n_large)), memory, max_bytes }
     }
 
-    /// Has an answer of about `n_bytes` written: where it is small, at once; else away from the threads that
-    /// serve sockets, a bounded number at a time.
+    /// Writes an answer of about `n_bytes` bytes: on this thread if it is small, else on a blocking thread,
+    /// a bounded number at a time.
     ///
     /// # Errors
-    /// Errors of `write`; 500 should it panic.
+    /// Errors of `write`; 500 if it panics.
     pub async fn write(
         &self,
         caller: &Caller,

@@ -1,5 +1,5 @@
-//! One request's way: from a checked body through template, tokenizer and engine to numbered choices of text,
-//! at once or token by token. Does not know sockets.
+//! Generation of one request: from a checked body through template, tokenizer and engine to numbered
+//! choices of text, complete or streamed. Does not know sockets.
 
 mod admit;
 mod answer_bound;

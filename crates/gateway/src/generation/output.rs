@@ -1,26 +1,25 @@
-//! What happens to a request while it runs, as text and reports of numbered choices. Does not know how it
-//! comes about.
+//! Events of a running request, as text and reports of numbered choices. Does not know their origin.
 
 use throng_core::request::FinishReason;
 use throng_fleet::replica::{ReplicaError, Timing, TokenReport};
 
-/// Event of the request.
+/// Event of a running request.
 #[derive(Debug)]
 pub(crate) enum Output {
     /// A prompt is computed.
     Prompt {
         /// Index of the prompt.
         prompt_idx: usize,
-        /// Its tokens that were found in the cache.
+        /// Number of its tokens that were found in the cache.
         cached_tokens: u32,
-        /// Its tokens' log-probabilities but the first's, when asked for.
+        /// Log-probabilities of all its tokens but the first, if asked for.
         logprobs: Vec<TokenReport>,
     },
-    /// A token of a choice, with the text that it makes certain.
+    /// A token of a choice, with the text that it completes.
     Token {
-        /// Index of the choice: the prompt's number × `n` + the continuation's.
+        /// Index of the choice: the prompt's index × `n` + the continuation's index.
         choice_idx: usize,
-        /// Often empty.
+        /// Completed text, often empty.
         text: String,
         /// The token.
         report: TokenReport,
@@ -29,15 +28,15 @@ pub(crate) enum Output {
     Finished {
         /// Index of the choice.
         choice_idx: usize,
-        /// Text that was held back.
+        /// Text that was held back until the end.
         text: String,
         /// Reason.
         reason: FinishReason,
-        /// The stop string that ended it.
+        /// Stop string that ended the choice, if one did.
         stop: Option<String>,
-        /// Whether it ended before a text that must not be sent.
+        /// Whether moderation ended the choice.
         is_filtered: bool,
-        /// Times of its events.
+        /// Times of the choice's events.
         timing: Timing,
     },
     /// The request failed as a whole.

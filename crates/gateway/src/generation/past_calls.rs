@@ -1,5 +1,5 @@
-//! Past calls and tools as the model's template takes them: with ids that the family reads, and as text where
-//! the template describes no tools. Does not know how templates are rendered.
+//! Past calls and tools in the form that the model's template takes: with ids that the family reads, and as
+//! text if the template does not describe tools. Does not render templates.
 
 use serde_json::Value;
 use throng_text::{ChatTemplate, Tokenizer, ToolCallFormat, generic_tools};
@@ -7,7 +7,7 @@ use throng_text::{ChatTemplate, Tokenizer, ToolCallFormat, generic_tools};
 use crate::served_model::ModelEntry;
 use throng_api::spec::Conversation;
 
-/// Takes out the messages and the tools for the template.
+/// Takes the messages and the tools out of the chat, for the template.
 pub(super) fn messages_and_tools(
     model: &ModelEntry,
     template: &ChatTemplate,

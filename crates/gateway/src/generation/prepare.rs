@@ -1,5 +1,5 @@
-//! From a checked request to requests a replica can take: the template, the tokenizer, the sampling
-//! parameters. What they hold is reserved. Does not know sockets and threads.
+//! Turns a checked request into requests for a replica, with the template, the tokenizer and the sampling
+//! parameters. Reserves their memory. Does not know sockets and threads.
 
 use std::borrow::Cow;
 use std::mem::size_of;
@@ -34,31 +34,31 @@ use crate::rejection::memory_full;
 use crate::served_model::ModelEntry;
 use throng_cache::Question;
 
-/// A request that a replica can take, with what its answer needs.
+/// A request for a replica, with what its answer needs.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// One a prompt.
+    /// Requests, one for each prompt.
     pub requests: Vec<ReplicaRequest>,
-    /// The texts of the prompts, where the answer repeats them.
+    /// Texts of the prompts, if the answer repeats them.
     pub echo: Option<Vec<String>>,
-    /// Options for making text of answers; `None` without a tokenizer.
+    /// Settings by which tokens become text; `None` without a tokenizer.
     pub text: Option<TextOptions>,
-    /// Parsing of an answer's text as reasoning and calls; `None`: it is given as it is.
+    /// Parser of reasoning and calls; `None` if text is content as it is.
     pub reading: Option<AnswerReading>,
-    /// The parameter that constrains the form of the outputs, for errors.
+    /// Parameter that constrains the outputs, for errors.
     pub constraint_param: Option<ConstraintParam>,
-    /// Whether the same request has the same answer: it is greedy or has a seed.
+    /// Whether equal requests have equal answers: sampling is greedy or has a seed.
     pub is_deterministic: bool,
-    /// The adapter that computes it, kept in memory until it ends.
+    /// Adapter of the request, kept in memory until its end.
     pub adapter: Option<LoadedAdapter>,
-    /// Reservation for it until it ends.
+    /// Memory reserved until the end.
     pub memory: Vec<Reservation>,
-    /// The question that it asks, where similar ones are looked for.
+    /// The question, if similar ones are searched for.
     pub question: Option<Box<Question>>,
 }
 
 impl Prepared {
-    /// Requests without text, with what is reserved for them: greedy ones of no adapter.
+    /// Creates requests without text and adapter, with deterministic answers and their reserved memory.
     pub fn new(requests: Vec<ReplicaRequest>, memory: Vec<Reservation>) -> Self {
         Self {
             requests,
@@ -73,7 +73,7 @@ impl Prepared {
         }
     }
 
-    /// The same request, computed by the adapter of this name.
+    /// Sets the adapter, with its name.
     pub fn with_adapter(mut self, name: &str, adapter: Option<LoadedAdapter>) -> Self {
         let requested =
             |adapter: &LoadedAdapter| RequestedAdapter { adapter: adapter.adapter, name: name.into() };
@@ -82,36 +82,36 @@ impl Prepared {
         Self { adapter, ..self }
     }
 
-    /// The same request, which asks this question.
+    /// Sets the question.
     pub fn with_question(self, question: Option<Question>) -> Self {
         Self { question: question.map(Box::new), ..self }
     }
 }
 
-/// Tenant, memory and abandonment of a request while it is prepared.
+/// Tenant, memory and cancellation of a request that is being prepared.
 #[derive(Debug)]
 pub(crate) struct PrepareContext<'a> {
     /// Tenant of the request.
     pub tenant: TenantId,
-    /// Budget in which memory is reserved.
+    /// Budget for reservations.
     pub memory: &'a Arc<MemoryBudget>,
-    /// Tells when nobody waits for the answer any more.
+    /// Flag that is set when the client has gone.
     pub abandoned: &'a Abandoned,
 }
 
-/// Bytes of a choice beside its tokens: its text so far, its stop strings' automata, its place in the
+/// Bytes of a choice beside its tokens: its text so far, its stop strings' automata, its entry in the
 /// scheduler.
 const CHOICE_BYTES: usize = 512;
-/// Bytes of a prompt's token: itself here and in its sequence.
+/// Bytes of a prompt's token: in the request and in its sequence.
 const PROMPT_TOKEN_BYTES: usize = 2 * size_of::<TokenId>();
 
-/// Bytes of a tree's value as the template walks it, its text apart.
+/// Bytes of a value of the template's input beside its text.
 const VALUE_BYTES: usize = 512;
 
-/// Prepares a request. Takes the texts of a conversation out of it, and notes what of it changes nothing.
+/// Prepares a request. Takes the texts out of a conversation, and records parameters without effect.
 ///
 /// # Errors
-/// 400 for what the model cannot take.
+/// 400 for a request that the model does not support.
 pub(crate) fn prepare(
     model: &ModelEntry,
     scope: &PrepareContext<'_>,
@@ -241,7 +241,7 @@ fn held_bytes(prompt: &[TokenId], sampling: &SamplingParams, n: u32) -> usize {
         + beam_bytes(sampling)
 }
 
-/// Bytes of what a constraint is compiled from, where it is kept.
+/// Bytes of the source of a constraint, if it is kept.
 fn source_bytes(constraint: Option<&OutputForm>) -> usize {
     constraint.and_then(|form| form.source.as_ref()).map_or(0, |source| source.held_bytes())
 }
@@ -255,12 +255,11 @@ pub(crate) struct EncodedConversation {
     pub in_reasoning: bool,
 }
 
-/// The tokens of a conversation as the model's template writes it. Takes its texts, so that they are held
-/// once.
+/// Encodes a conversation with the model's template. Takes its texts, so that they are in memory only once.
 ///
 /// # Errors
-/// 400 for a model without template, a conversation it refuses, a text that cannot fit; 503 without memory
-/// for it.
+/// 400 for a model without template, a conversation that it refuses, or a text that is too long; 503
+/// without memory.
 pub(crate) fn encode_conversation(
     model: &ModelEntry,
     tokenizer: &Tokenizer,
@@ -304,10 +303,10 @@ pub(crate) fn encode_conversation(
     Ok(EncodedConversation { tokens, in_reasoning })
 }
 
-/// The tokens of a text prompt.
+/// Encodes a text prompt.
 ///
 /// # Errors
-/// 400 for a text that cannot fit, 503 without memory for it.
+/// 400 for a text that is too long, 503 without memory.
 pub(crate) fn encode_text(
     model: &ModelEntry,
     tokenizer: &Tokenizer,
@@ -328,7 +327,7 @@ pub(crate) fn encode_text(
 /// The model's tokenizer.
 ///
 /// # Errors
-/// 400 that names `param` when it has none.
+/// 400 with `param` if the model has none.
 pub(crate) fn tokenizer_of<'m>(model: &'m ModelEntry, param: &str) -> Result<&'m Arc<Tokenizer>, ApiError> {
     model.served.tokenizer.as_ref().ok_or_else(|| no_tokenizer(param))
 }
@@ -356,7 +355,7 @@ fn prompt_tokens<'p>(
     }
 }
 
-/// The tokens of a prompt by which the model fills a gap.
+/// Encodes a prompt for filling in the middle.
 fn encode_infill(
     model: &ModelEntry,
     gap: &Infill,
@@ -434,7 +433,7 @@ fn template_error(error: &TemplateError) -> ApiError {
     }
 }
 
-/// Error for the client about a text that cannot be tokenized.
+/// Error for the client from a failed tokenization.
 pub(crate) fn text_error(error: &TextError, param: &str, model: &ModelEntry) -> ApiError {
     match error {
         TextError::TooLong { n_bytes, .. } => {

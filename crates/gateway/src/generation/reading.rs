@@ -1,4 +1,5 @@
-//! The text of a choice as reasoning, content and calls of tools. The formats are the text crate's.
+//! Parses the text of a choice into reasoning, content and calls of tools. The formats are the text
+//! crate's.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use throng_text::{
 
 use crate::served_model::ModelEntry;
 
-/// Parsing of all choices of an answer.
+/// Parser settings of all choices of an answer.
 #[derive(Debug, Clone)]
 pub(crate) struct AnswerReading {
     format: Arc<AnswerFormat>,
@@ -24,10 +25,10 @@ pub(crate) struct AnswerReading {
 }
 
 impl AnswerReading {
-    /// The reading of the answer to `chat`; `None`: its text is content as it is.
+    /// Creates the settings for the answer to `chat`; `None` if its text is content as it is.
     ///
     /// # Errors
-    /// 400 for tools of a model that has no known way to call them.
+    /// 400 for tools of a model without a known format of calls.
     pub fn of(model: &ModelEntry, chat: &ChatInput) -> Result<Option<Self>, ApiError> {
         let format = &model.served.answer_format;
         if chat.calls_tools && format.tool_calls.is_none() {
@@ -52,12 +53,12 @@ impl AnswerReading {
         Ok(Some(Self { format: format.clone(), tokenizer, options, shows_reasoning }))
     }
 
-    /// Says whether the prompt ends inside the reasoning.
+    /// Sets whether the prompt ends inside the reasoning.
     pub fn in_reasoning(&mut self, in_reasoning: bool) {
         self.options.in_reasoning = in_reasoning;
     }
 
-    /// A reader for one choice.
+    /// Creates a parser for one choice.
     pub fn reader(&self) -> ChoiceReader {
         ChoiceReader {
             parser: AnswerParser::new(&self.format, self.options.clone()),
@@ -71,30 +72,31 @@ impl AnswerReading {
     }
 }
 
-/// Reads a choice as it comes.
+/// Incremental parser of a choice.
 #[derive(Debug)]
 pub(crate) struct ChoiceReader {
     parser: AnswerParser,
     markers: Vec<TokenId>,
     has_short_ids: bool,
     tokenizer: Arc<Tokenizer>,
-    /// The last token, if it is a marker. One that ends the answer comes after text that is still held back.
+    /// Last token, if it is a marker. A marker that ends the answer comes after text that is still held
+    /// back.
     marker: Option<TokenId>,
     shows_reasoning: bool,
     has_calls: bool,
 }
 
-/// Addition of a token to a choice.
+/// Result of parsing a token.
 #[derive(Debug)]
 pub(crate) struct ReadToken {
-    /// Its additions.
+    /// Additions to the choice.
     pub deltas: Vec<Delta>,
-    /// Whether it stands between the tokens that open and close the reasoning.
+    /// Whether the token is inside the reasoning.
     pub is_reasoning: bool,
 }
 
 impl ChoiceReader {
-    /// The next token came and made `text` certain, which stands before it if it is a marker.
+    /// Parses the next token and the completed `text`, which is before the token if that is a marker.
     pub fn token(&mut self, text: &str, token: TokenId) -> ReadToken {
         let mut events = self.take_marker();
         let was_reasoning = self.parser.in_reasoning();
@@ -104,7 +106,7 @@ impl ChoiceReader {
         ReadToken { deltas: self.shown(events), is_reasoning }
     }
 
-    /// The choice ended with `text`.
+    /// Parses the last `text` of the choice.
     pub fn finish(&mut self, text: &str) -> Vec<Delta> {
         let mut events = self.parser.push_text(text);
         events.extend(self.take_marker());
@@ -119,7 +121,7 @@ impl ChoiceReader {
         }
     }
 
-    /// Whether tools have been called.
+    /// Whether the choice has calls.
     pub fn has_calls(&self) -> bool {
         self.has_calls
     }

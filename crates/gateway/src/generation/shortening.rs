@@ -1,24 +1,24 @@
-//! Conversations that are too long: the oldest turns are left out until the rest fits, where the request
-//! allows it. Does not know templates.
+//! Shortening of conversations that are too long: the oldest turns are dropped until the rest fits, if the
+//! request allows it. Does not know templates.
 
 use throng_api::ApiError;
 use throng_api::spec::{Conversation, GenerationOptions, Message, Role};
 
-/// Part of the context that stays free for the answer of a request that sets no limit.
+/// Divisor of the context that gives the tokens reserved for the answer of a request without a limit.
 const FREE_PART: u32 = 8;
 
-/// Most tokens of a prompt that leaves room for the answer.
+/// Maximum number of prompt tokens that leaves room for the answer.
 pub(super) fn room_for_prompt(options: &GenerationOptions, max_model_len: u32) -> usize {
     let wanted = options.max_tokens.and_then(|n| u32::try_from(n).ok());
     let n_free = wanted.unwrap_or(max_model_len / FREE_PART);
     max_model_len.saturating_sub(n_free.min(max_model_len / 2)) as usize
 }
 
-/// Encodes a conversation; of one that may be shortened, as many of its latest turns as have at most `room`
-/// tokens, which `n_tokens` counts.
+/// Encodes a conversation. If it may be shortened, keeps as many of its latest turns as have at most `room`
+/// tokens, counted by `n_tokens`.
 ///
 /// # Errors
-/// The errors of `encode`, if not even the latest turn fits.
+/// Errors of `encode`, if not even the latest turn fits.
 pub(super) fn encode_fitting<T>(
     conversation: &mut Conversation,
     room: usize,
@@ -55,8 +55,8 @@ pub(super) fn encode_fitting<T>(
     found.map_or_else(|| encode_from(starts[starts.len() - 1]), Ok)
 }
 
-/// Where turns begin that may be the first one that is left in: each message of the user, the first of which
-/// stands for leaving nothing out.
+/// Indices of the user's messages, each of which may be the first one kept; the first stands for dropping
+/// none.
 fn turn_starts(messages: &[Message]) -> Vec<usize> {
     let n_instructions = n_instructions(messages);
     let users = messages.iter().enumerate().skip(n_instructions + 1);
@@ -69,7 +69,7 @@ fn n_instructions(messages: &[Message]) -> usize {
     messages.iter().take_while(is_instruction).count()
 }
 
-/// Leaves out what stands between the instructions and `start`.
+/// Drops the messages between the instructions and `start`.
 fn drop_before(messages: &mut Vec<Message>, start: usize) {
     let n_kept = n_instructions(messages).min(start);
     messages.drain(n_kept..start);

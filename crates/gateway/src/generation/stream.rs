@@ -1,5 +1,5 @@
-//! An answer piece by piece. A task of its own writes it; when the reader has gone, or has taken nothing for
-//! too long, the task ends and the generation with it.
+//! Streaming of an answer. A task writes it; when the reader has gone or has stalled for too long, the task
+//! and the generation end.
 
 use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
@@ -24,31 +24,30 @@ use super::answer_stream::AnswerStream;
 use crate::caller::Caller;
 use crate::config::GatewayConfig;
 
-/// A silent stream looks this often whether it waits for a worker, and says so.
+/// Interval at which a silent stream checks whether it waits for a worker, and reports it.
 const WAITING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The content of a stream, as its client is shown it. Dropping it settles what was used.
+/// Content of a stream in its client's form. Dropping it settles the usage.
 pub(crate) trait StreamSource: Send + 'static {
     /// The media type.
     fn stream_type(&self) -> &'static str;
 
-    /// Writes the next piece of what is due before the next event. Returns whether there was any.
+    /// Writes the next piece that is due before the next event; `false` if there is none.
     fn more(&mut self, out: &mut Events) -> bool;
 
-    /// Waits for the next event and writes it, or the end. Returns whether more may come. Can be dropped and
-    /// called again without loss.
+    /// Waits for the next event and writes it, or the end. Returns whether more may come. Cancel-safe.
     ///
     /// # Errors
-    /// The error that the client is told at the end of a stream that broke.
+    /// The error to write at the end of a stream that broke.
     fn next(&mut self, out: &mut Events) -> impl Future<Output = Result<bool, ApiError>> + Send;
 
-    /// Writes something that clients ignore.
+    /// Writes a comment, which clients ignore.
     fn ping(&mut self, comment: &str, out: &mut Events);
 
-    /// Counts and writes the error that a stream ends with.
+    /// Counts and writes the error that ends a stream.
     fn error(&mut self, error: &ApiError, out: &mut Events);
 
-    /// Whether nobody computes it at present: a replica is waited for.
+    /// Whether the generation waits for a replica.
     fn is_away(&self) -> bool {
         false
     }
@@ -57,9 +56,9 @@ pub(crate) trait StreamSource: Send + 'static {
 /// An answer of neutral events, with the writer of its client's API.
 #[derive(Debug)]
 pub(crate) struct WrittenAnswer {
-    /// The events.
+    /// Events of the answer.
     pub answer: AnswerStream,
-    /// Writes them.
+    /// Writer in the client's form.
     pub writer: Box<dyn AnswerWriter>,
 }
 
@@ -110,27 +109,27 @@ pub(crate) struct StreamSetting {
     caller: Arc<Caller>,
     /// The request on its connection.
     exchange: Arc<Exchange>,
-    /// How far the server is on its way to its end.
+    /// Phase of the server on its way to its end.
     phase: watch::Receiver<Phase>,
-    /// A silent stream says something this often.
+    /// Interval of comments in a silent stream.
     ping_interval: Duration,
-    /// A reader that takes nothing for this long has gone.
+    /// Longest time without progress of the reader, after which the stream ends.
     slow_reader_timeout: Duration,
-    /// Where what waits to be sent counts.
+    /// Budget for bytes that wait to be sent.
     memory: Arc<MemoryBudget>,
-    /// Keeps the answer before its client sees the end.
+    /// Recorder that stores the answer before its client gets the end.
     recorder: Option<Arc<dyn AnswerRecorder>>,
 }
 
-/// Keeps an answer before its client knows how it ended.
+/// Stores an answer before its client gets the end.
 pub(crate) trait AnswerRecorder: Debug + Send + Sync {
-    /// Keeps the answer, if it has ended.
+    /// Stores the answer, if it has ended.
     fn record(&self) -> BoxFuture<'_, Result<(), ApiError>>;
 }
 
 impl StreamSetting {
-    /// The setting of a server of this configuration, which ends by `phase` and counts in `memory`, for a
-    /// request of `caller` on `exchange`.
+    /// Creates the setting of a server with this configuration, phase and memory, for a request of `caller`
+    /// on `exchange`.
     pub fn new(
         (config, phase, memory): (&GatewayConfig, watch::Receiver<Phase>, Arc<MemoryBudget>),
         caller: Arc<Caller>,
@@ -141,13 +140,13 @@ impl StreamSetting {
         Self { caller, exchange, phase, ping_interval, slow_reader_timeout, memory, recorder: None }
     }
 
-    /// The same for an answer that `recorder` keeps.
+    /// Sets the recorder of the answer.
     pub fn recorded_by(self, recorder: Option<Arc<dyn AnswerRecorder>>) -> Self {
         Self { recorder, ..self }
     }
 }
 
-/// The response that streams `source`.
+/// Creates the response that streams `source`.
 pub(crate) fn stream(source: impl StreamSource, setting: StreamSetting) -> Response {
     let (sender, body) = byte_queue(&setting.memory);
     let stream_type = HeaderValue::from_static(source.stream_type());
@@ -160,11 +159,11 @@ pub(crate) fn stream(source: impl StreamSource, setting: StreamSetting) -> Respo
     (fields, Body::new(body)).into_response()
 }
 
-/// Reason why a stream does not end well.
+/// Reason why a stream ends early.
 enum Broken {
-    /// Nobody reads it any more.
+    /// The reader has gone.
     Unread,
-    /// The reader is to be told.
+    /// The reader gets an error.
     Told(ApiError),
 }
 

@@ -1,6 +1,6 @@
-//! TokenizationQueue to work: bounds how many prompts are parsed, rendered and tokenized at a time, and what
-//! waits for it. Tenants take turns, so that one with many requests does not hold the others back. Does not
-//! know what the work is.
+//! Queue for parsing, rendering and tokenizing: bounds how many prompts are processed at a time and how
+//! many wait. Tenants take turns, so that one with many requests does not delay the others. Does not know
+//! the work.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,29 +9,29 @@ use std::time::Duration;
 use throng_core::request::TenantId;
 use tokio::sync::oneshot;
 
-/// Work on more than this many bytes of body waits in a line of its own and has half of the places, so that a
-/// crowd of long prompts does not hold back short ones.
+/// Bytes of a body above which a request waits in a queue of its own, which has half of the places, so that
+/// many long prompts do not delay short ones.
 pub(crate) const LONG_BYTES: usize = 64 << 10;
 
-/// The places to work at, in two lines: one for short bodies, one for long ones.
+/// Places for processing, in two lines: one for short bodies, one for long ones.
 #[derive(Debug)]
 pub(crate) struct TokenizationQueue {
     short: Arc<Line>,
     long: Arc<Line>,
 }
 
-/// Reason why there is no turn.
+/// Reason why a request gets no turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoTurn {
-    /// Too many wait already.
+    /// Too many requests wait already.
     Full,
     /// The turn did not come in time.
     TimedOut,
 }
 
 impl TokenizationQueue {
-    /// `n_places` to work at, at least one in each line; `max_waiting` may wait in each, for at most
-    /// `patience`.
+    /// Creates a queue with `n_places` places, at least one in each line. In each, `max_waiting` requests
+    /// may wait, for at most `patience`.
     pub fn new(n_places: usize, max_waiting: usize, patience: Duration) -> Self {
         let n_long = (n_places / 2).max(1);
         let n_short = n_places.saturating_sub(n_long).max(1);
@@ -42,10 +42,10 @@ impl TokenizationQueue {
         Self { short: line(n_short), long: line(n_long) }
     }
 
-    /// Waits for a turn to work on `n_bytes` of body.
+    /// Waits for a turn to process `n_bytes` bytes of body.
     ///
     /// # Errors
-    /// [`NoTurn`]: at once where too many wait.
+    /// [`NoTurn`], at once if too many wait.
     pub async fn take(&self, tenant: &TenantId, n_bytes: usize) -> Result<Turn, NoTurn> {
         if n_bytes > LONG_BYTES { self.long.take(tenant).await } else { self.short.take(tenant).await }
     }
@@ -65,7 +65,7 @@ struct State {
     n_waiting: usize,
     /// Waiting requests by tenant, in order of arrival. No list is empty.
     waiting: BTreeMap<TenantId, VecDeque<Waiting>>,
-    /// The tenants in `waiting`, the one whose turn is next first.
+    /// Tenants in `waiting`, in the order of their turns.
     order: VecDeque<TenantId>,
 }
 
@@ -75,7 +75,7 @@ struct Waiting {
     turn: oneshot::Sender<Turn>,
 }
 
-/// A turn: until it is dropped the place is taken. It must go where the work is done.
+/// A turn, which occupies a place until it is dropped. It must be moved to the thread that does the work.
 #[derive(Debug)]
 pub(crate) struct Turn {
     line: Arc<Line>,
@@ -119,7 +119,7 @@ impl State {
         (id, receiver)
     }
 
-    /// The one whose turn it is: the first of the tenant that has waited longest for one.
+    /// Takes the next request: the first of the tenant that has waited longest for a turn.
     fn next(&mut self) -> Option<Waiting> {
         let tenant = self.order.pop_front()?;
         let line = self.waiting.get_mut(&tenant)?;
@@ -145,7 +145,7 @@ impl State {
     }
 }
 
-/// Takes one who waits no more out of the line; one who has had a turn is not there.
+/// Removes a request that stops waiting from the line, unless it has had its turn.
 struct LeavesLine<'a> {
     line: &'a Line,
     tenant: &'a TenantId,

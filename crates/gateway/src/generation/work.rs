@@ -1,6 +1,6 @@
-//! Work that takes longer than the threads that serve sockets may be kept: parsing, rendering, tokenizing and
-//! writing large answers. It runs on threads of its own, a bounded number at a time, and stops when its
-//! client has gone; only what is short is done at once. Does not know what the work is.
+//! Work that is too long for the threads that serve sockets: parsing, rendering, tokenizing and writing
+//! large answers. It runs on blocking threads, a bounded number at a time, and stops when its client has
+//! gone; only short work runs on the calling thread. Does not know the work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,35 +11,35 @@ use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
 use throng_metering::observation::Stage;
 
-/// Largest body that may be read and prepared on a thread that serves sockets, where it takes some tens of
+/// Largest body that is parsed and prepared on a thread that serves sockets, where it takes some tens of
 /// microseconds.
 const QUICK_BYTES: usize = 4 << 10;
 
-/// Tells work that nobody waits for it any more.
+/// Flag that is set when the client of some work has gone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Abandoned(Arc<AtomicBool>);
 
 impl Abandoned {
-    /// Whether nobody waits for the work.
+    /// Whether the client has gone.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The flag itself, for work that looks by itself.
+    /// The flag itself, for work that reads it directly.
     pub fn flag(&self) -> &AtomicBool {
         &self.0
     }
 
-    /// Ends the work where nobody waits for it.
+    /// Stops the work if the client has gone.
     ///
     /// # Errors
-    /// One that nobody will read.
+    /// An error without a reader.
     pub fn check(&self) -> Result<(), ApiError> {
         if self.is_set() { Err(ApiError::incomplete_body()) } else { Ok(()) }
     }
 }
 
-/// Sets the flag when the request's own task ends, which it does when the client has gone.
+/// Sets the flag when the request's task is dropped, as it is when the client has gone.
 struct AbandonOnDrop(Abandoned);
 
 impl Drop for AbandonOnDrop {
@@ -48,11 +48,11 @@ impl Drop for AbandonOnDrop {
     }
 }
 
-/// Runs `work`, which goes over about `n_bytes`, away from the threads that serve sockets, when it is its
-/// turn. The place is taken until the work has ended, whether its client is still there or not.
+/// Runs `work`, which processes about `n_bytes` bytes, on a blocking thread in its turn. The place is
+/// occupied until the work has ended, also if its client has gone.
 ///
 /// # Errors
-/// Errors of `work`; 503 when too much waits; 500 should it panic.
+/// Errors of `work`; 503 when too many wait; 500 if it panics.
 pub(crate) async fn on_blocking_thread<T: Send + 'static>(
     turns: &TokenizationQueue,
     caller: &Caller,
@@ -73,13 +73,13 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static>(
     result
 }
 
-/// Reads a body of `n_bytes` and prepares what was read. Short bodies are read here and now, and prepared
-/// here if what was read `is_quick` to prepare: handing such work to another thread would take longer than
-/// the work, and needs no turn, since no more of it is done at a time than there are threads that serve
-/// sockets. Everything else is done [away from them](on_blocking_thread).
+/// Parses a body of `n_bytes` bytes and prepares the request. Short bodies are parsed on this thread, and
+/// prepared on it if that `is_quick`: handing such work to another thread would take longer than the work,
+/// and no turn is needed, since no more of it runs at a time than there are threads that serve sockets.
+/// Other work runs [on a blocking thread](on_blocking_thread).
 ///
 /// # Errors
-/// Errors of `read` and `prepare`; as [`on_blocking_thread`].
+/// Errors of `read` and `prepare`; those of [`on_blocking_thread`].
 pub(crate) async fn read_and_prepare<R: Send + 'static, T: Send + 'static>(
     turns: &TokenizationQueue,
     caller: &Caller,

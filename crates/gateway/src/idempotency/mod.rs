@@ -1,9 +1,9 @@
-//! Requests that are sent again under one `Idempotency-Key`: generated once, whichever gateway of those that
-//! share the database they reach, and answered with the same bytes. Does not know how answers are made.
+//! Requests with an `Idempotency-Key` that are sent again: generated once by the gateways that share a
+//! database, and answered with the same bytes. Does not generate answers.
 //!
-//! Whoever answers a request claims its key in the database and says every second that it lives. Where that
-//! stops, another gateway takes the claim over; clocks are not compared. The claim is fenced: an owner that
-//! comes back late can keep nothing.
+//! The gateway that answers a request claims its key in the database and renews the claim every second.
+//! When renewal stops, another gateway takes the claim over; clocks are not compared. The claim is fenced:
+//! a former owner can store nothing.
 
 mod recording;
 
@@ -24,25 +24,25 @@ use crate::caller::Caller;
 use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
 
-/// The header.
+/// Header with the key.
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
-/// Says that an answer is one that was generated before.
+/// Header of an answer that was generated for an earlier request.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const MAX_KEY_BYTES: usize = 255;
-/// Time for which answers are kept.
+/// Seconds for which answers are kept.
 const KEPT_FOR_S: u64 = 24 * 60 * 60;
-/// The database answers within this time, or the request is refused.
+/// Longest time for an answer of the database, after which the request is refused.
 const STORE_LIMIT: Duration = Duration::from_secs(1);
-/// A request that is being answered elsewhere is waited for so long.
+/// Longest wait for a request that is being answered elsewhere.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Interval at which it is looked at.
+/// Interval at which such a request is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// An owner without a sign of life for so long has died.
+/// Time without renewal after which the owner of a claim counts as dead.
 const DEAD_AFTER: Duration = Duration::from_secs(5);
-/// Number of claims of which one deletes expired answers.
+/// Number of claims for each deletion of expired answers.
 const CLAIMS_PER_SWEEP: u32 = 256;
 
-/// A request that is not to be generated twice.
+/// A request with a key, which is generated only once.
 #[derive(Debug)]
 pub(crate) struct Repeatable {
     store: Arc<dyn Store>,
@@ -50,10 +50,10 @@ pub(crate) struct Repeatable {
 }
 
 impl Repeatable {
-    /// The request of this head and body, if it has a key and there is a database.
+    /// Creates it from a head and body, if the request has a key and there is a database.
     ///
     /// # Errors
-    /// 400 for a key that is none.
+    /// 400 for an invalid key.
     pub fn of(
         app: &App,
         caller: &Caller,
@@ -80,12 +80,12 @@ impl Repeatable {
         Ok(Some(Self { store: store.clone(), claim }))
     }
 
-    /// The answer that was kept, or that `run` makes now: it is made and kept to its end even if the client
-    /// goes.
+    /// The kept answer, or the one that `run` generates now: it is generated and kept to its end even if
+    /// the client goes.
     ///
     /// # Errors
-    /// 400 for a key of another request, 409 where the request is still being answered, 503 where the
-    /// database does not answer, and what `run` gives.
+    /// 400 for a key of another request, 409 if the request is still being answered, 503 if the database
+    /// does not answer; the errors of `run`.
     pub async fn answer(
         self,
         app: &App,
@@ -104,7 +104,7 @@ impl Repeatable {
         answer.await.unwrap_or_else(|_| Err(ApiError::internal_error("unknown")))
     }
 
-    /// Waits until the request is the caller's, or has been answered.
+    /// Waits until this gateway has claimed the request, or it has been answered.
     async fn claim(&self) -> Result<Option<KeptAnswer>, ApiError> {
         let deadline = Instant::now() + PATIENCE;
         let (mut seen, mut dead): (Option<(ClaimBeat, Instant)>, Option<ClaimBeat>) = (None, None);

@@ -1,5 +1,5 @@
-//! Makes an answer to its end, gives it to the client while that is there, and keeps it. Does not know who
-//! else asks for it.
+//! Runs an answer to its end, sends it to the client while that is connected, and keeps it. Does not know
+//! other requests with the key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,21 +17,21 @@ use tokio::time::interval;
 
 use throng_api::ApiError;
 
-/// A longer answer is not kept.
+/// Maximum bytes of an answer that is kept.
 const MAX_KEPT_BYTES: usize = 4 << 20;
-/// Interval of the owner's signs of life.
+/// Interval at which the owner renews its claim.
 const BEAT_INTERVAL: Duration = Duration::from_secs(1);
-/// Parts of an answer that wait for a client that reads slowly.
+/// Maximum number of parts of an answer that wait for a slow client.
 const MAX_UNREAD_PARTS: usize = 64;
-/// End of a stream that has ended well.
+/// Last bytes of a complete stream.
 const END_OF_STREAM: &[u8] = b"data: [DONE]\n\n";
 
-/// An answer on its way.
+/// A running answer.
 pub(super) struct Recording {
     store: Arc<dyn Store>,
     claim: AnswerClaim,
     memory: Reservation,
-    /// All that came; nothing if it is not to be kept.
+    /// Bytes so far; `None` if the answer is not kept.
     kept: Option<Vec<u8>>,
 }
 
@@ -40,7 +40,7 @@ impl Recording {
         Self { store, claim, memory: memory.reservation(Part::Answers), kept: Some(Vec::new()) }
     }
 
-    /// Answers with what `run` makes.
+    /// Runs `run` and returns its answer.
     pub async fn record(
         mut self,
         run: impl Future<Output = Result<Response, ApiError>> + Send,

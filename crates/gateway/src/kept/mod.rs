@@ -1,4 +1,5 @@
-//! What tenants keep between requests, within the configured bounds. Does not know how objects are stored.
+//! Objects that tenants keep between requests, within the configured bounds. Does not know how objects are
+//! stored.
 
 mod principal;
 
@@ -10,10 +11,10 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::retry_after::retry_after_s;
 
-/// Kept objects of the caller.
+/// Object store of the caller.
 ///
 /// # Errors
-/// 404 where there is no database.
+/// 404 without a database.
 pub(crate) fn state_of(app: &App, caller: &Caller) -> Result<TenantState, ApiError> {
     let store = app.policy.ledger.as_ref().and_then(|ledger| ledger.store());
     let store = store.ok_or_else(ApiError::nothing_kept)?;
@@ -22,7 +23,7 @@ pub(crate) fn state_of(app: &App, caller: &Caller) -> Result<TenantState, ApiErr
     Ok(state.keeping_for(config.retention_s(key_holder.key.as_deref())))
 }
 
-/// The error as clients see it; what failed inside goes into the log.
+/// Error for the client; internal failures are logged.
 pub(crate) fn state_error(error: StateError) -> ApiError {
     if let StateError::Store(_) | StateError::Unreadable(_) = &error {
         tracing::warn!(%error, "what is kept cannot be read or changed");

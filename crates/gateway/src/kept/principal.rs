@@ -1,6 +1,6 @@
-//! In whose name the lines of a batch are answered, written down with the batch. A key is looked up again for
-//! each line, so that one that is revoked answers nothing any more; a token is taken as it was, since its
-//! batch may run for longer than it is valid.
+//! The principal of a batch, stored with it: the caller in whose name its lines are answered. A key is
+//! looked up again for each line, so that a revoked one ends the batch; a token's claims are stored, since
+//! a batch may outlast the token.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::auth::Tenant;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Principal {
-    /// A key of the database.
+    /// A key of the database, by digest.
     Stored(KeyDigest),
     /// A token.
     Token(Box<Token>),
-    /// A key of the configuration, or nobody.
+    /// A key of the configuration, or an anonymous caller.
     Tenant,
 }
 
@@ -38,7 +38,7 @@ struct Token {
     limits: [Vec<(String, u64)>; 4],
 }
 
-/// Writes down who asks.
+/// Serializes the caller.
 pub(crate) fn principal_of(tenant: &Tenant) -> Value {
     let principal = match (&tenant.key, &tenant.user) {
         (Some(key), Some(_)) => Principal::Token(Box::new(Token::of(key))),
@@ -48,7 +48,7 @@ pub(crate) fn principal_of(tenant: &Tenant) -> Value {
     serde_json::to_value(principal).unwrap_or_default()
 }
 
-/// Finds who has asked.
+/// Restores the tenant of the caller.
 ///
 /// # Errors
 /// 401 for a key that is unknown, revoked or expired by now.

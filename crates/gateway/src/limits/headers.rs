@@ -1,4 +1,4 @@
-//! What is left of limits, as headers of OpenAI's names and forms. Does not know where limits come from.
+//! Remaining limits as headers with OpenAI's names and forms. Does not know where limits come from.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use throng_core::fleet::limits::{Remaining, Status};
 use throng_core::time::Nanos;
 
-/// The names of the limit, of what remains, and of the time until all of it does.
+/// Header names of the limit, of the remaining part, and of the time until all of it is available.
 const REQUESTS: [&str; 3] =
     ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"];
 const TOKENS: [&str; 3] =
     ["x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"];
 
-/// Adds the headers of all limits that there are.
+/// Adds the headers of the limits that are set.
 pub(crate) fn insert_headers(status: &Status, headers: &mut HeaderMap) {
     for (names, left) in [(REQUESTS, status.requests), (TOKENS, status.tokens)] {
         let Some(Remaining { limit, remaining, reset }) = left else { continue };
@@ -25,7 +25,7 @@ pub(crate) fn insert_headers(status: &Status, headers: &mut HeaderMap) {
     }
 }
 
-/// A time as Go writes it, in milliseconds and rounded up: `0s`, `250ms`, `1.5s`, `1m0.25s`.
+/// A duration in Go's notation, in milliseconds and rounded up: `0s`, `250ms`, `1.5s`, `1m0.25s`.
 fn span(time: Nanos) -> String {
     let time = Duration::from_millis(time.0.div_ceil(1_000_000));
     let (minutes, rest) = (time.as_secs() / 60, Duration::from_secs(time.as_secs() % 60));

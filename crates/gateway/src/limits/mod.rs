@@ -1,6 +1,6 @@
-//! The limits of keys, users, projects and organisations, enforced: each request is charged before it runs,
-//! and what it did not use is given back at its end. Gives `throng_core::fleet::limits` the clock and the
-//! lock. Does not know how tokens are counted.
+//! Enforcement of the limits of keys, users, projects and organisations: each request is charged before it
+//! runs, and its unused part is returned at its end. Adds the clock and the lock to
+//! `throng_core::fleet::limits`. Does not count tokens.
 
 mod headers;
 mod scopes;
@@ -29,13 +29,13 @@ pub(crate) use scopes::budget_scopes;
 use shared::RedisWatch;
 pub use shared::SharedLimits;
 
-/// Most scopes that are in use at a time: all keys, and as many projects, organisations and users.
+/// Maximum number of scopes in use: all keys, and as many projects, organisations and users.
 const MAX_SCOPES: usize = 2 * MAX_KEYS;
 
-/// A request waits this long for a share of a limit that other gateways have.
+/// Longest wait of a request for a share of a limit that other gateways have.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Usage of all of them.
+/// Usage of all limits.
 #[derive(Debug)]
 pub(crate) struct RateLimits {
     state: Mutex<LimitState>,
@@ -44,40 +44,40 @@ pub(crate) struct RateLimits {
     wanted: Notify,
     /// Number of questions to Redis.
     n_asked: watch::Sender<u64>,
-    /// Whether it answers.
+    /// Whether Redis answers.
     redis: RedisWatch,
 }
 
 /// Outcome of charging a request.
 #[derive(Debug)]
 pub(crate) struct Charged {
-    /// Rest after it.
+    /// Remaining limits after the charge.
     pub status: Status,
-    /// The charge, or why the request may not begin.
+    /// The charge, or the refusal.
     pub charge: Result<Charge, LimitRefusal>,
 }
 
-/// Charge of a request; dropping it gives back what it has not used, or all if it has not begun.
+/// Charge of a request. Dropping it returns the unused part, or all of it if the request has not begun.
 #[derive(Debug, Default)]
 pub(crate) struct Charge {
-    /// Reservation; none where nothing is limited.
+    /// Reservation; `None` if no limit applies.
     reserved: Option<(Arc<RateLimits>, Reservation)>,
     n_used: Option<u64>,
-    /// Counts for the ledger; none without one.
+    /// Counter for the ledger; `None` without a ledger.
     meter: Option<Meter>,
 }
 
 impl RateLimits {
-    /// Nothing is in use. With `n_gateways`, limits are shared with other gateways, and there are so many of
-    /// them as far as is known.
+    /// Creates limits without usage. With `n_gateways`, they are shared with other gateways, of which there
+    /// are assumed to be so many.
     pub fn new(n_gateways: Option<u64>) -> Self {
         let state = Mutex::new(LimitState::new(MAX_SCOPES, n_gateways));
         let (wanted, n_asked, redis) = (Notify::new(), watch::Sender::new(0), RedisWatch::default());
         Self { state, origin: Instant::now(), wanted, n_asked, redis }
     }
 
-    /// Charges whoever asks with a request that uses at most `n_tokens` tokens. Where limits are shared, it
-    /// waits for a share that others have, for a bounded time.
+    /// Charges a caller for a request that uses at most `n_tokens` tokens. If limits are shared, waits for
+    /// a share of other gateways, for a bounded time.
     pub async fn charge(self: &Arc<Self>, tenant: &Tenant, user: Option<&str>, n_tokens: u64) -> Charged {
         let scopes = scopes::scopes(tenant, user);
         if scopes.is_empty() {
@@ -120,7 +120,7 @@ impl RateLimits {
         Timestamp::from_ns(Nanos::from(self.origin.elapsed()).0)
     }
 
-    /// Next question to Redis; `None` where limits are not shared.
+    /// Next question to Redis; `None` if limits are not shared.
     fn question(&self) -> Option<LeaseRequest> {
         self.state().shared().map(|leases| leases.ask(self.now()))
     }
@@ -130,7 +130,7 @@ impl RateLimits {
         self.state().shared().map(|leases| leases.ask_last(self.now()))
     }
 
-    /// Redis has answered, or has not.
+    /// Notes the answer of Redis, or its absence.
     fn answered(&self, ask: &LeaseRequest, told: Option<&LeaseReply>) {
         if let Some(leases) = self.state().shared() {
             match told {
@@ -141,36 +141,36 @@ impl RateLimits {
         self.n_asked.send_modify(|n| *n += 1);
     }
 
-    /// State of the sharing of limits; `None` where they are not shared.
+    /// State of the sharing of limits; `None` if they are not shared.
     pub fn sharing(&self) -> Option<SharingStats> {
         let (n_gateways, n_leases) = self.state().shared().map(|leases| leases.standing())?;
         Some(SharingStats { redis: self.redis.state(), n_gateways, n_leases })
     }
 
-    /// Waits until a request wants more than this gateway has.
+    /// Waits until a request needs a larger share.
     async fn wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// Whether the last question had no room for all.
+    /// Whether the last question was too small for all due scopes.
     fn has_more_to_say(&self) -> bool {
         self.state().shared().is_some_and(|leases| leases.has_more())
     }
 }
 
 impl Charge {
-    /// The same charge, which counts for the ledger too.
+    /// Adds the counter for the ledger.
     pub fn with_meter(mut self, meter: Option<Meter>) -> Self {
         self.meter = meter;
         self
     }
 
-    /// Whether anybody wants to know what is used.
+    /// Whether usage is counted.
     pub fn is_counted(&self) -> bool {
         self.reserved.is_some() || self.meter.is_some()
     }
 
-    /// A prompt of the request has reached an engine: it counts from now on.
+    /// Notes that a prompt of the request has reached an engine, from which on it counts.
     pub fn begin(&mut self, n_prompt_tokens: u64) {
         self.add(n_prompt_tokens);
         self.meter.iter_mut().for_each(Meter::begin);
@@ -180,23 +180,23 @@ impl Charge {
         self.n_used = Some(self.n_used.unwrap_or(0).saturating_add(n_tokens));
     }
 
-    /// A prompt was computed or found in the cache.
+    /// Notes that a prompt was computed or found in the cache.
     pub fn prompt(&mut self, n_tokens: u64, n_cached: u64) {
         self.meter.iter_mut().for_each(|meter| meter.prompt(n_tokens, n_cached));
     }
 
-    /// A token of an answer came.
+    /// Notes a token of an answer.
     pub fn token(&mut self) {
         self.meter.iter_mut().for_each(Meter::token);
     }
 
-    /// An answer of which `n_seen` tokens came has ended with this many.
+    /// Notes that an answer with `n_seen` received tokens has ended with `n_tokens`.
     pub fn answer_ended(&mut self, n_tokens: u64, n_seen: u64) {
         self.add(n_tokens);
         self.meter.iter_mut().for_each(|meter| meter.answer_ended(n_tokens, n_seen));
     }
 
-    /// The request has generated all that it will.
+    /// Notes that the request generates nothing more.
     pub fn end(&mut self, outcome: Outcome) {
         self.meter.iter_mut().for_each(|meter| meter.end(outcome));
     }
@@ -213,7 +213,7 @@ impl Drop for Charge {
     }
 }
 
-/// The name of a refusal in metrics.
+/// Name of a refusal in metrics.
 pub(crate) fn refusal_name(refusal: &LimitRefusal) -> &'static str {
     match refusal {
         LimitRefusal::Exceeded { kind, .. } | LimitRefusal::NeverFits { kind, .. } => match kind {
@@ -225,7 +225,7 @@ pub(crate) fn refusal_name(refusal: &LimitRefusal) -> &'static str {
     }
 }
 
-/// Error for the client by a refusal.
+/// Error for the client from a refusal.
 pub(crate) fn limit_error(refusal: &LimitRefusal) -> ApiError {
     let unit = |kind| match kind {
         LimitKind::Requests => "requests per minute",
@@ -248,7 +248,7 @@ pub(crate) fn limit_error(refusal: &LimitRefusal) -> ApiError {
     }
 }
 
-/// The error for a refusal because of a budget, whose scopes are those of [`budget_scopes`].
+/// Error for a refusal by a budget, whose scopes are those of [`budget_scopes`].
 fn budget_error(refusal: BudgetRefusal, resets: &str) -> ApiError {
     let amount = |amount: u128| match refusal.is_money {
         true => format!("${}", Cost(amount)),
@@ -267,7 +267,7 @@ fn budget_error(refusal: BudgetRefusal, resets: &str) -> ApiError {
     })
 }
 
-/// The name in metrics of a refusal because of a budget.
+/// Name in metrics of a refusal by a budget.
 pub(crate) fn uncounted_name(refusal: Uncounted) -> &'static str {
     let Uncounted::Budget(refusal) = refusal else { return "ledger_unavailable" };
     match (refusal.is_daily, refusal.is_money) {
@@ -278,7 +278,7 @@ pub(crate) fn uncounted_name(refusal: Uncounted) -> &'static str {
     }
 }
 
-/// The error for a request that the ledger did not begin.
+/// Error for a request that the ledger refused.
 pub(crate) fn uncounted_error(refusal: Uncounted, ledger: &Ledger) -> ApiError {
     match refusal {
         Uncounted::Budget(refusal) => budget_error(refusal, &ledger.reset_date(refusal.is_daily)),

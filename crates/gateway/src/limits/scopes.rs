@@ -1,5 +1,4 @@
-//! What the limits and budgets of a request belong to: its key, its user, its project and its organisation.
-//! Does not know what is in use.
+//! Scopes of a request's limits and budgets: its key, user, project and organisation. Does not know usage.
 
 use std::sync::Arc;
 
@@ -32,7 +31,7 @@ pub(super) fn scopes(tenant: &Tenant, user: Option<&str>) -> Vec<Scope> {
     .collect()
 }
 
-/// Scopes counted by the day and the month: all of them, with budgets or not, because one may be set later.
+/// Scopes of budgets: all of them, also without budgets, since one may be set later.
 pub(crate) fn budget_scopes(tenant: &Tenant) -> Vec<BudgetScope> {
     let Some(key) = tenant.key.as_deref() else { return Vec::new() };
     let of = |name: &str, stored: &StoredLimits| {

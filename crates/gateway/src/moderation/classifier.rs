@@ -1,5 +1,5 @@
-//! Asks another server whether texts are allowed, in the form of OpenAI's moderation endpoint. Does not know
-//! rules and streams.
+//! Client of a server that judges texts, in the form of OpenAI's moderation endpoint. Does not know rules
+//! and streams.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,11 +17,11 @@ use tokio::sync::Semaphore;
 
 use crate::config::{ClassifierConfig, OnFailure};
 
-/// Questions that are under way at a time; more wait within their time.
+/// Maximum number of running requests to the classifier.
 const MAX_CONCURRENT: usize = 256;
-/// The largest answer.
+/// Maximum bytes of an answer of the classifier.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
-/// Its connections that are kept for the next questions.
+/// Maximum number of idle connections to the classifier.
 const MAX_IDLE_CONNECTIONS: usize = 64;
 
 /// A server that judges texts.
@@ -35,10 +35,10 @@ pub(crate) struct Classifier {
     n_failures: AtomicU64,
 }
 
-/// Judgement of one text: the category that the text must not belong to, if it does to one.
+/// Judgement of one text: the forbidden category that it belongs to, if there is one.
 pub(crate) type Judgement = Option<String>;
 
-/// The classifier gave no answer in time, and unjudged texts are not allowed.
+/// Error when the classifier gave no answer in time, and unjudged texts are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unavailable;
 
@@ -55,7 +55,7 @@ struct Judged {
 }
 
 impl Classifier {
-    /// Configuration.
+    /// Creates the classifier of a configuration.
     ///
     /// # Errors
     /// A description of the unusable setting.
@@ -97,20 +97,20 @@ impl Classifier {
         self.config.input
     }
 
-    /// Whether it judges answers; then it is asked again after so many bytes.
+    /// Number of bytes of an answer that are judged together; `None` if answers are not judged.
     pub fn output_window_bytes(&self) -> Option<usize> {
         self.config.output.then_some(self.config.output_window_bytes.max(1))
     }
 
-    /// Questions that were not answered.
+    /// Number of requests without an answer.
     pub fn n_failures(&self) -> u64 {
         self.n_failures.load(Ordering::Relaxed)
     }
 
-    /// One judgement a text. Without an answer in time all are allowed, where the operator says so.
+    /// Judges texts, one judgement for each. Without an answer in time all are allowed, if so configured.
     ///
     /// # Errors
-    /// Without an answer otherwise.
+    /// When there is no answer in time, otherwise.
     pub async fn judge(&self, texts: &[String]) -> Result<Vec<Judgement>, Unavailable> {
         let asking = tokio::time::timeout(Duration::from_millis(self.config.timeout_ms), self.ask(texts));
         let failure = match asking.await {

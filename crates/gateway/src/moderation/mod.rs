@@ -1,5 +1,5 @@
-//! Which texts may be sent: the rules of each tenant, compiled once, and a classifier. Does not know how
-//! texts come and what becomes of those with a match.
+//! Moderation of texts: the rules of each tenant, compiled once, and a classifier. Does not know the
+//! consequences of a match.
 
 mod classifier;
 
@@ -22,18 +22,18 @@ pub(crate) use self::classifier::{Classifier, Judgement, Unavailable};
 /// The rules of all tenants.
 #[derive(Debug, Default)]
 pub(crate) struct Moderation {
-    /// Rules for those that no rule names.
+    /// Rules for tenants that no rule names.
     others: TenantRules,
     /// Rules by organisation or project.
     named: BTreeMap<String, TenantRules>,
     categories: BTreeSet<String>,
-    /// Judges texts beside the rules.
+    /// Classifier, if one is configured.
     classifier: Option<Arc<Classifier>>,
     n_prompts: AtomicU64,
     n_answers: AtomicU64,
 }
 
-/// The rules that hold for a tenant.
+/// Rules for one tenant.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TenantRules {
     input: Option<Arc<Rules>>,
@@ -45,7 +45,7 @@ pub(crate) struct TenantRules {
 pub(crate) struct Rules {
     /// Rules for texts.
     pub set: Arc<RuleSet>,
-    /// Counts of each rule.
+    /// Category of each rule.
     categories: Vec<String>,
 }
 
@@ -80,12 +80,12 @@ impl Moderation {
         })
     }
 
-    /// Classifier that judges texts beside the rules.
+    /// Classifier, if one is configured.
     pub fn classifier(&self) -> Option<&Arc<Classifier>> {
         self.classifier.as_ref()
     }
 
-    /// Counts of texts stopped so far.
+    /// Counts of texts refused or cut so far.
     pub fn counts(&self) -> ModerationCounts {
         ModerationCounts {
             n_prompts: self.n_prompts.load(Ordering::Relaxed),
@@ -94,13 +94,13 @@ impl Moderation {
         }
     }
 
-    /// Notes that a choice was cut.
+    /// Counts an answer that was cut.
     pub fn answer_cut(&self) {
         self.n_answers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Refuses prompts with a match of this tenant's rules; `param` is where they stood. Returns their texts
-    /// if the classifier has to judge them.
+    /// Refuses prompts with a match of this tenant's rules; `param` is their parameter. Returns their texts
+    /// if the classifier must judge them.
     ///
     /// # Errors
     /// 400 `content_filter`.
@@ -127,8 +127,8 @@ impl Moderation {
     /// Refuses prompts that the classifier does not allow.
     ///
     /// # Errors
-    /// 400 `content_filter`; 503 `moderation_unavailable` when it does not answer and prompts are refused
-    /// then.
+    /// 400 `content_filter`; 503 `moderation_unavailable` when the classifier does not answer and prompts
+    /// are then refused.
     pub async fn judge_prompts(&self, texts: &[String], param: &str) -> Result<(), ApiError> {
         let Some(classifier) = self.classifier.as_ref().filter(|_| !texts.is_empty()) else { return Ok(()) };
         let judged = classifier.judge(texts).await;
@@ -141,14 +141,14 @@ impl Moderation {
         ApiError::content_filter(param, category)
     }
 
-    /// The rules that hold for a tenant: those of its project, else of its organisation.
+    /// Rules for a tenant: those of its project, else of its organisation.
     pub fn of(&self, tenant: &Tenant) -> &TenantRules {
         let names = tenant.key.as_deref().map(|key| [&key.project, &key.organisation]);
         let named = names.into_iter().flatten().find_map(|name| self.named.get(name));
         named.unwrap_or(&self.others)
     }
 
-    /// All categories that there are rules for.
+    /// Categories of all rules.
     pub fn categories(&self) -> impl Iterator<Item = &str> {
         self.categories.iter().map(String::as_str)
     }
@@ -171,7 +171,7 @@ impl TenantRules {
         self.output.as_ref()
     }
 
-    /// The categories that a text belongs to, whether rules look for it in prompts or in answers.
+    /// Categories of a text, by the rules for prompts and for answers.
     pub fn categories_of(&self, text: &str) -> BTreeSet<&str> {
         let rules = [&self.input, &self.output].into_iter().flatten();
         rules.flat_map(|rules| rules.categories_of(text)).collect()

@@ -1,5 +1,5 @@
-//! Models of this process that come when they are asked for and go when their memory is needed, or when the
-//! operator says so. Decisions are those of [`Residency`]. Does not know how a model is loaded.
+//! Models of this process that are loaded on request and unloaded for room, by time or by the operator. The
+//! decisions are those of [`Residency`]. Does not load.
 
 mod pulls;
 
@@ -25,44 +25,44 @@ pub(crate) use self::pulls::PullState;
 use self::pulls::Pulls;
 pub use self::pulls::{FileProgress, PullFault};
 
-/// How often waiting requests look whether a model has become idle, and unused models are looked for.
+/// Interval at which waiting requests check for idle models, and unused models are searched for.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// The wait of an operator who loads a model.
+/// Longest wait of an operator's request to load a model.
 const OPERATORS_WAIT: Duration = Duration::from_secs(600);
-/// An engine that was told to end has so long.
+/// Longest time for an engine to end.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// Loads models that the operator has named.
+/// Loader of models that the operator has named.
 pub trait ModelLoader: Debug + Send + Sync {
-    /// Loads the model of this name, which it then has; the error says why it cannot be loaded.
+    /// Loads the model with this name, or returns the reason why it cannot be loaded.
     fn load(&self, name: &str) -> BoxFuture<'static, Result<ServedModel, String>>;
 
-    /// Brings a model of the hub into the cache of this machine, and tells `report` how far it is. Blocks the
-    /// thread.
+    /// Downloads a model of the hub into the cache of this machine, and passes the progress to `report`.
+    /// Blocks the thread.
     ///
     /// # Errors
-    /// [`PullFault`]; that the operator does not allow it, unless a loader can.
+    /// [`PullFault`]; by default, that the operator does not allow it.
     fn pull(&self, _name: &str, _report: &mut dyn FnMut(FileProgress)) -> Result<OnDemandModel, PullFault> {
         Err(PullFault::Forbidden)
     }
 }
 
-/// Source of served models.
+/// Interface to the served models.
 pub(crate) trait Serving: Send + Sync {
-    /// All models that can be asked now.
+    /// Router of the served models.
     fn router(&self) -> &Router;
 
-    /// Serves one more; what it holds.
+    /// Adds a model to the served ones, and returns its bytes.
     ///
     /// # Errors
-    /// When it has a name of another one.
+    /// When one of its names is another model's.
     fn add(&self, served: ServedModel) -> Result<HeldBytes, String>;
 
-    /// Longest time for the requests of a model that goes.
+    /// Longest time for running requests of a model that is unloaded.
     fn patience(&self) -> Duration;
 }
 
-/// Source by which [`OnDemandModels`] serves its models.
+/// Interface through which [`OnDemandModels`] serves its models.
 type Place = Arc<dyn Serving>;
 
 /// A model that may be loaded while the server runs.
@@ -70,11 +70,11 @@ type Place = Arc<dyn Serving>;
 pub struct OnDemandModel {
     /// Name in requests.
     pub name: String,
-    /// Bytes that it will hold in memory, as far as is known.
+    /// Bytes in memory, as far as is known.
     pub n_bytes: u64,
 }
 
-/// A model's name, and how often it could not be loaded.
+/// A model's name, and the number of failed attempts to load it.
 #[derive(Debug)]
 struct Known {
     name: String,
@@ -87,22 +87,22 @@ impl Known {
     }
 }
 
-/// All of them.
+/// All models that are loaded on demand.
 #[derive(Debug)]
 pub struct OnDemandModels {
     config: OnDemandConfig,
     loader: Arc<dyn ModelLoader>,
-    /// By their numbers; locked after [`Self::residency`] where both are.
+    /// Models by their numbers; locked after [`Self::residency`] if both are needed.
     known: RwLock<Vec<Arc<Known>>>,
     residency: Mutex<Residency>,
     pulls: Pulls,
-    /// Counts changes, for those who wait for one.
+    /// Number of changes, watched by waiting requests.
     changed: watch::Sender<u64>,
     origin: Instant,
 }
 
 impl OnDemandModels {
-    /// Creates it with no model loaded yet.
+    /// Creates the set without a loaded model.
     pub fn new(
         config: OnDemandConfig,
         models: Vec<OnDemandModel>,
@@ -116,17 +116,17 @@ impl OnDemandModels {
         Arc::new(Self { config, loader, known, residency, pulls, changed, origin })
     }
 
-    /// The names of all of them.
+    /// Names of all models.
     pub(crate) fn names(&self) -> Vec<String> {
         self.all_known().iter().map(|known| known.name.clone()).collect()
     }
 
-    /// The state of the model of this name; `None` for other names.
+    /// State of the model with this name; `None` for other names.
     pub(crate) fn state(&self, name: &str) -> Option<&'static str> {
         Some(state_name(self.residency().standing(self.number_of(name)?)))
     }
 
-    /// The same with the state of each, as clients and the operator are told it.
+    /// Names of all models with their states, as shown to clients and the operator.
     pub(crate) fn states(&self) -> Vec<(String, &'static str)> {
         let residency = self.residency();
         let state = |number| state_name(residency.standing(number));
@@ -134,8 +134,8 @@ impl OnDemandModels {
         known.iter().enumerate().map(|(number, known)| (known.name.clone(), state(number))).collect()
     }
 
-    /// Sets how long the model of this name stays in memory without requests, where the operator has set a
-    /// time at all; [`Duration::MAX`]: until another needs its memory.
+    /// Sets how long the model with this name stays in memory without requests, if the operator unloads
+    /// unused models; with [`Duration::MAX`] until another model needs its memory.
     pub(crate) fn keep(&self, name: &str, stay: Duration) {
         if self.config.idle_unload_s > 0
             && let Some(number) = self.number_of(name)
@@ -144,11 +144,11 @@ impl OnDemandModels {
         }
     }
 
-    /// Brings a model of the hub into the cache, after which it comes on demand too. One that is already
-    /// being brought is watched; `has` tells which names others have.
+    /// Downloads a model of the hub into the cache, and then adds it. A running download of the model is
+    /// watched; `has` tells whether a name belongs to another model.
     ///
     /// # Errors
-    /// 503 while another one is being brought.
+    /// 503 while another model is downloaded.
     pub(crate) fn pull(
         self: &Arc<Self>,
         name: &str,
@@ -164,17 +164,17 @@ impl OnDemandModels {
         })
     }
 
-    /// Adds a model; the loader bounds how many it brings.
+    /// Adds a model; the loader bounds their number.
     fn add(&self, model: OnDemandModel) {
         let mut residency = self.residency();
         residency.add(model.n_bytes);
         self.known.write().unwrap_or_else(PoisonError::into_inner).push(Known::new(model.name));
     }
 
-    /// Makes the model of this name ready to be asked, as the operator has set it; nothing for other names.
+    /// Loads the model with this name, as configured; does nothing for other names.
     ///
     /// # Errors
-    /// 503 where it is not in memory and does not come in time.
+    /// 503 if it is not in memory and is not loaded in time.
     pub(crate) async fn ready(self: &Arc<Self>, place: &Place, name: &str) -> Result<(), ApiError> {
         let Some(number) = self.number_of(name) else { return Ok(()) };
         let wait = match self.config.on_request {
@@ -191,7 +191,7 @@ impl OnDemandModels {
     /// Loads a model for the operator.
     ///
     /// # Errors
-    /// 404 for a name that is none of these; 503 where it does not come.
+    /// 404 for another name; 503 if it cannot be loaded.
     pub(crate) async fn load(self: &Arc<Self>, place: &Place, name: &str) -> Result<(), ApiError> {
         let number =
             self.number_of(name).ok_or_else(|| ApiError::model_not_found(name).with_models(&self.names()))?;
@@ -201,7 +201,7 @@ impl OnDemandModels {
     /// Unloads a model for the operator, once its requests have ended.
     ///
     /// # Errors
-    /// 404 for a name that is none of these; 400 for one that is being loaded.
+    /// 404 for another name; 400 for a model that is being loaded.
     pub(crate) async fn unload(self: &Arc<Self>, place: &Place, name: &str) -> Result<(), ApiError> {
         let number =
             self.number_of(name).ok_or_else(|| ApiError::model_not_found(name).with_models(&self.names()))?;
@@ -217,7 +217,7 @@ impl OnDemandModels {
         }
     }
 
-    /// Unloads models that nobody has asked for longer than the operator has set; to be run beside the
+    /// Unloads models that have had no requests for longer than the operator has set; runs beside the
     /// server.
     pub(crate) async fn unload_unused(self: Arc<Self>, place: Place) {
         let idle = Duration::from_secs(self.config.idle_unload_s);

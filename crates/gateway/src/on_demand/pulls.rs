@@ -1,5 +1,5 @@
-//! One download of a model at a time, which any number of requests watch. It goes on when they have gone,
-//! and a later one for the same model watches it again. Does not know where models come from.
+//! One download of a model at a time, watched by any number of requests. It continues when they have gone,
+//! and a later request for the same model watches it. Does not know where models come from.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,10 +8,10 @@ use tokio::sync::watch;
 use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
 
-/// How many bytes of a file have come.
+/// Progress of a file's download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileProgress {
-    /// The file's name.
+    /// Name of the file.
     pub file: Arc<str>,
     /// Bytes on this machine.
     pub done_bytes: u64,
@@ -19,7 +19,7 @@ pub struct FileProgress {
     pub total_bytes: u64,
 }
 
-/// Why a model is not brought.
+/// Reason why a model is not downloaded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PullFault {
     /// The operator does not allow it.
@@ -28,20 +28,20 @@ pub enum PullFault {
     /// The name is not that of a model of the hub.
     #[error("{0:?} is no model of the hub: name it ORG/NAME, or ORG/NAME:Q4_K_M for one of its GGUF files")]
     NotAModel(String),
-    /// Its files are larger than what is left of the operator's bound.
+    /// The files of the model exceed the rest of the operator's bound.
     #[error("{file} has {n_bytes} bytes, and --max-pulled-bytes leaves {left_bytes} for models")]
     NoRoom {
         /// The first file that does not fit.
         file: String,
-        /// Its size.
+        /// Size of the file.
         n_bytes: u64,
-        /// Bytes that are left of the bound.
+        /// Rest of the bound.
         left_bytes: u64,
     },
-    /// Too many were brought since the server began; the loader says how many it brings.
+    /// Too many models were downloaded since the server started; the number is the loader's bound.
     #[error("{0} models were brought since the server began, and it takes no more")]
     TooMany(usize),
-    /// The hub does not have it, or it could not be brought.
+    /// The hub does not have the model, or the download failed.
     #[error("{0}")]
     Failed(String),
 }
@@ -58,28 +58,28 @@ impl From<PullFault> for ApiError {
     }
 }
 
-/// How far a download is.
+/// State of a download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PullState {
-    /// The hub is asked for the list of files.
+    /// The list of files is requested.
     Listing,
-    /// A file is on its way.
+    /// A file is being downloaded.
     File(FileProgress),
     /// The download has ended.
     Ended(Result<(), PullFault>),
 }
 
-/// The download that runs, if one does.
+/// The running download, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Pulls {
     running: Mutex<Option<(String, watch::Receiver<PullState>)>>,
 }
 
 impl Pulls {
-    /// Watches the download of `name`, which `pull` does on a thread of its own unless it runs already.
+    /// Watches the download of `name`, which `pull` runs on a thread of its own unless it runs already.
     ///
     /// # Errors
-    /// 503 while another one runs.
+    /// 503 while another download runs.
     pub fn watch(
         &self,
         name: &str,

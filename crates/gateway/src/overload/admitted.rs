@@ -1,5 +1,4 @@
-//! A generation behind the gate: tells the gate when its first token comes and when it has ended. Does not
-//! know limits.
+//! A generation behind the gate: reports its first token and its end to the gate. Does not know limits.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,12 +16,12 @@ pub(super) struct Admitted {
     generation: Box<dyn Generation>,
     place: Place,
     n_output: u64,
-    /// Sequences that have not come to an end of their own.
+    /// Number of sequences that have not ended by themselves.
     n_live: u32,
 }
 
 impl Admitted {
-    /// A generation of `n` sequences that has just begun.
+    /// Creates it for a generation of `n` sequences that has just begun.
     pub fn new(generation: Box<dyn Generation>, place: Place, n: u32) -> Self {
         Self { generation, place, n_output: 0, n_live: n }
     }

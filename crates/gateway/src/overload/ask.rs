@@ -1,4 +1,4 @@
-//! What a request's headers say about its urgency and its deadline. Does not know who may say so.
+//! Headers of a request about its class of service and its deadline. Does not know permissions.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ const DEADLINE: &str = "x-request-deadline-ms";
 /// The longest deadline, a day.
 const MAX_DEADLINE_MS: u64 = 86_400_000;
 
-/// Wishes of a request for its service.
+/// Class and deadline that a request asks for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ServiceHeaders {
-    /// Class of service, which says how long it may wait.
+    /// Class of service, which bounds its wait.
     pub class: Option<ServiceClass>,
-    /// Its whole answer is of no use later than this after its arrival.
+    /// Time from its arrival after which its answer is of no use.
     pub deadline: Option<Duration>,
-    /// The header that cannot be understood.
+    /// Name of an invalid header.
     wrong: Option<&'static str>,
 }
 
 impl ServiceHeaders {
-    /// Reads the headers; the one that cannot be understood is told by [`Self::check`].
+    /// Reads the headers; [`Self::check`] returns the error of an invalid one.
     pub fn of(headers: &HeaderMap) -> Self {
         let mut ask = Self::default();
         if let Some(value) = headers.get(CLASS) {
@@ -38,13 +38,13 @@ impl ServiceHeaders {
         ask
     }
 
-    /// The same, of this class unless the headers name one.
+    /// Sets the class, unless the headers name one.
     #[must_use]
     pub fn or_class(self, class: Option<ServiceClass>) -> Self {
         Self { class: self.class.or(class), ..self }
     }
 
-    /// Whether the headers were understood.
+    /// Checks that the headers were valid.
     ///
     /// # Errors
     /// 400 that names the header.

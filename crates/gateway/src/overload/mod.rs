@@ -1,6 +1,6 @@
-//! Overload control of one model: requests enter through a gate that predicts how long they would wait, and
-//! run within limits of time. The decisions are those of `throng_core::fleet::overload`; here are their lock
-//! and clock, and what clients say. Does not know prompts and answers.
+//! Overload control of one model: requests pass a gate that predicts their wait, and run within time
+//! limits. The decisions are those of `throng_core::fleet::overload`; this module adds the lock, the clock
+//! and the requests' headers. Does not know prompts and answers.
 
 mod admitted;
 mod ask;
@@ -33,12 +33,12 @@ pub(crate) use self::urgency::Urgency;
 pub(crate) struct OverloadControl {
     config: OverloadConfig,
     origin: Instant,
-    /// `None`: everybody may enter.
+    /// `None` if every request is admitted.
     gate: Option<Mutex<Gate>>,
 }
 
 impl OverloadControl {
-    /// A gate as the operator set it.
+    /// Creates the control of a configuration.
     pub fn new(config: &OverloadConfig) -> Self {
         let gate =
             || Mutex::new(Gate::new(GateConfig { max_wait: Nanos::from_ms(config.max_queue_wait_ms) }));
@@ -49,10 +49,10 @@ impl OverloadControl {
         }
     }
 
-    /// The class that a request asks for, as far as its key may, and its deadline.
+    /// The class that a request asks for, bounded by its key's, and its deadline.
     ///
     /// # Errors
-    /// 400 for headers that cannot be understood.
+    /// 400 for invalid headers.
     pub fn urgency(
         &self,
         key: Option<&ApiKey>,
@@ -85,10 +85,10 @@ impl OverloadControl {
         }
     }
 
-    /// Whether the shortest request could enter now.
+    /// Checks whether the shortest request could enter now.
     ///
     /// # Errors
-    /// Returns those of [`Self::start`].
+    /// Errors of [`Self::start`].
     pub fn check(
         &self,
         tenant: &TenantId,
@@ -101,7 +101,7 @@ impl OverloadControl {
         gate.check(&urgency.ask(tenant, (1, 0, 1)), now).map_err(refusal)
     }
 
-    /// Predicted wait of one more request; zero where nobody is counted.
+    /// Predicted wait of one more request; zero without a gate.
     pub fn predicted_wait(&self, machine: ServiceRate) -> Nanos {
         let Some(gate) = &self.gate else { return Nanos(0) };
         let mut gate = lock(gate);
@@ -109,11 +109,11 @@ impl OverloadControl {
         gate.predicted_wait()
     }
 
-    /// Submits a request with `generate` if it may enter what computes at the speed of `machine`.
+    /// Submits a request with `generate` if the gate admits it at the speed of `machine`.
     ///
     /// # Errors
-    /// [`ReplicaErrorKind::Overloaded`] or [`ReplicaErrorKind::DeadlineTooShort`] when it may not; what
-    /// `generate` says.
+    /// [`ReplicaErrorKind::Overloaded`] or [`ReplicaErrorKind::DeadlineTooShort`] if it is refused; the
+    /// errors of `generate`.
     pub async fn start<F>(
         self: Arc<Self>,
         request: ReplicaRequest,
@@ -149,7 +149,7 @@ impl OverloadControl {
     }
 }
 
-/// A request's place behind the gate. Dropping it gives it back.
+/// A request's place behind the gate, given back when it is dropped.
 #[derive(Debug)]
 struct Place {
     control: Arc<OverloadControl>,
@@ -177,7 +177,7 @@ impl Drop for Place {
     }
 }
 
-/// A limit of 0 is none.
+/// A limit in ms; `None` for 0.
 fn limit(ms: u64) -> Option<Duration> {
     (ms > 0).then(|| Duration::from_millis(ms))
 }

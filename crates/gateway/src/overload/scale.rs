@@ -1,5 +1,5 @@
-//! How many workers a model should have, decided by `core` from what the gateway sees of them whenever
-//! somebody asks. Starts none.
+//! Number of workers that a model should have, decided by `core` from observations at each call. Starts
+//! none.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use crate::config::AutoscaleSection;
 
 use super::OverloadControl;
 
-/// The decisions about one model.
+/// The decisions for one model.
 #[derive(Debug)]
 pub(crate) struct Scale {
     origin: Instant,
@@ -22,7 +22,7 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// Creates it with these bounds and targets, which were checked.
+    /// Creates it with checked bounds and targets.
     pub fn new(section: &AutoscaleSection) -> Self {
         let autoscaler = Mutex::new(Autoscaler::new(section.of_core()));
         Self { origin: Instant::now(), autoscaler, n_unserved: AtomicU64::new(0) }
@@ -33,7 +33,8 @@ impl Scale {
         self.n_unserved.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Number of replicas that a model should have now that has these, and whose requests `overload` lets in.
+    /// Number of replicas that a model with these replicas should have; `overload` is the gate of its
+    /// requests.
     pub fn decide(&self, replicas: &[Arc<dyn Replica>], overload: &OverloadControl) -> u32 {
         let ready = replicas.iter().filter(|replica| replica.status() == Status::Ready);
         let loads: Vec<_> = ready.map(|replica| replica.load()).collect();

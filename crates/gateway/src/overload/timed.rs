@@ -1,5 +1,5 @@
-//! A generation that may take only so long: until its first token, between two tokens, and in all. Past a
-//! limit it ends with an error, and is aborted. Does not know whose limits they are.
+//! A generation with time limits: until its first token, between two tokens, and in all. Beyond a limit it
+//! ends with an error and is aborted. Does not know whose limits they are.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use throng_fleet::replica::{Generation, ReplicaError, ReplicaErrorKind, ReplicaEvent, TraceSource};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Longest time for a generation; `None`: no bound.
+/// Time limits of a generation; `None` for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TimeLimits {
     /// Time from the request's arrival to its first token.
@@ -21,7 +21,7 @@ pub(crate) struct TimeLimits {
     pub total: Option<Duration>,
 }
 
-/// The same generation within these limits, of a request that came at `arrived`.
+/// Applies these limits to a generation of a request that came at `arrived`.
 pub(crate) fn within(
     generation: Box<dyn Generation>,
     limits: TimeLimits,
@@ -37,12 +37,12 @@ pub(crate) fn within(
 
 #[derive(Debug)]
 struct Timed {
-    /// `None` once it has taken too long.
+    /// `None` once a limit was exceeded.
     generation: Option<Box<dyn Generation>>,
     limits: TimeLimits,
     arrived: Instant,
     last_token: Option<Instant>,
-    /// `None` where only a limit counts that has been kept.
+    /// `None` if no limit is pending.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 

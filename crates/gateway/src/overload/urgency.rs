@@ -1,22 +1,22 @@
-//! How urgent a request is once it is known who asks. Does not know settings and headers.
+//! Class and deadline of a request whose caller is known. Does not know settings and headers.
 
 use throng_core::fleet::overload::{AdmissionRequest, ServiceClass};
 use throng_core::request::TenantId;
 use throng_core::time::Nanos;
 use tokio::time::Instant;
 
-/// The class of a request, and when its answer is of no use any more.
+/// The class of a request, and its deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Urgency {
-    /// Class that it is granted.
+    /// Class that the request is granted.
     pub class: ServiceClass,
-    /// Nobody wants its answer later.
+    /// Time after which the answer is of no use.
     pub deadline: Option<Instant>,
 }
 
 impl Urgency {
-    /// Question to the gate about a request of this tenant with so many sequences, prompt tokens, and output
-    /// tokens of each sequence.
+    /// Creates the question to the gate for a request of this tenant, with its numbers of sequences, of
+    /// prompt tokens, and of output tokens of each sequence.
     pub fn ask(
         self,
         tenant: &TenantId,

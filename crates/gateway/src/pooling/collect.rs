@@ -1,4 +1,4 @@
-//! The vectors of a session, in the order of its texts. Does not know what they mean.
+//! Collects the vectors of a session, in the order of its texts. Does not know their meaning.
 
 use throng_http::Phase;
 use throng_http::memory::Reservation;
@@ -9,11 +9,11 @@ use crate::rejection::memory_full;
 use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
 
-/// Waits for all vectors of a session, one a text; `memory` grows with them and is to be kept until they are
-/// written.
+/// Waits for all vectors of a session, one for each text. `memory` grows with them, and must be kept until
+/// they are written.
 ///
 /// # Errors
-/// 500 when it fails on the way, 503 when the server ends first or memory is full.
+/// 500 when the computation fails, 503 when the server ends first or memory is full.
 pub(crate) async fn collect_vectors(
     mut session: Session,
     mut memory: Reservation,

@@ -1,6 +1,5 @@
-//! Work that the server does for a request beside answering it: its tokens are counted for whoever asked, but
-//! not against the limits of requests, and nobody is told of it as of a request. Does not know what it is
-//! for.
+//! Vectors that the server itself needs for a request: their tokens are counted for the caller, but not
+//! against the limits of requests, and they are not observed as requests. Does not know their purpose.
 
 use std::sync::Arc;
 
@@ -14,8 +13,8 @@ use crate::regions::check_regions;
 use crate::router::Route;
 use throng_metering::ledger::Ledger;
 
-/// The vector that a pooling model gives for one text; `None` when it gives none. Dropping the future ends
-/// the work, and what was computed until then is counted.
+/// The vector of a pooling model for one text; `None` if that fails. Dropping the future ends the
+/// computation, and its tokens so far are counted.
 pub(crate) async fn internal_vector(
     (route, prepared): (Route, Prepared),
     caller: Arc<Caller>,

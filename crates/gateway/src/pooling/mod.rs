@@ -1,6 +1,6 @@
-//! Requests for vectors: from texts to token ids that a pooling model takes, and from its answers to
-//! embeddings, scores and classes. They run as requests of one output token each, so that queues, limits, the
-//! ledger and metrics treat them as all others. Does not know sockets and how vectors are computed.
+//! Requests for vectors: texts become token ids for a pooling model, and its answers become embeddings,
+//! scores and classes. They run as requests with one output token, so that queues, limits, the ledger and
+//! metrics treat them like all others. Does not know sockets and the computation of vectors.
 
 mod collect;
 mod internal_vector;

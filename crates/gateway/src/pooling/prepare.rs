@@ -1,4 +1,5 @@
-//! Texts to token ids that fit the model, each a request of its own. Does not know what its answer means.
+//! Turns texts into token ids that fit the model, as one request each. Does not know the meaning of
+//! answers.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,27 +23,27 @@ const PROMPT_BYTES: usize = 512;
 /// Source of one vector.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PooledInput<'a> {
-    /// One text.
+    /// A single text.
     Text(&'a Prompt),
     /// Two texts, read together.
     Pair(&'a Prompt, &'a Prompt),
 }
 
-/// The texts of a request, and the parameter that a fault in them is about.
+/// Texts of a request, and their parameter for errors.
 #[derive(Debug)]
 pub(crate) struct Inputs<'a> {
-    /// One a vector.
+    /// Inputs, one for each vector.
     pub inputs: Vec<PooledInput<'a>>,
     /// Name of the parameter.
     pub param: &'static str,
-    /// Prefix of each text that has no other one; token ids stay as they are.
+    /// Prefix of each text without another one; token ids get none.
     pub before: &'a str,
 }
 
-/// Makes a request of each input.
+/// Creates a request for each input.
 ///
 /// # Errors
-/// 400 for a text that the model does not take, 503 without memory for it.
+/// 400 for a text that the model does not support, 503 without memory.
 pub(crate) fn prepare(
     model: &ModelEntry,
     pooling: &PoolingModel,
@@ -108,7 +109,7 @@ impl Reader<'_> {
         Ok(tokens)
     }
 
-    /// A pair in the model's frame. The second text is the one that may be cut.
+    /// Tokens of a pair in the model's format. Only the second text may be cut.
     fn pair(&self, first: &Prompt, second: &Prompt) -> Result<Vec<TokenId>, ApiError> {
         let frame = tokenizer_of(self.model, self.param)?.around_pair();
         let first = self.encoded(first, "")?;
@@ -138,7 +139,7 @@ impl Reader<'_> {
         tokens.map_err(|error| text_error(&error, self.param, self.model))
     }
 
-    /// The tokens, cut if that was asked for, where `n_beside` others stand around them.
+    /// The tokens, cut to the model's length beside `n_beside` others if that was asked for.
     fn fitting(&self, mut tokens: Vec<TokenId>, n_beside: usize) -> Result<Vec<TokenId>, ApiError> {
         let max_model_len = self.model.limits().max_model_len;
         let most = max_model_len as usize;

@@ -1,5 +1,5 @@
-//! A request that is bound to regions, and the audit of where it went. Does not know who binds it, nor how
-//! replicas are chosen.
+//! A request that is bound to regions, and the audit of its destinations. Does not know the rules and the
+//! choice of replicas.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use throng_store::AuditEvent;
 
 use throng_metering::ledger::{Audited, Ledger};
 
-/// The regions that one request is bound to. Each replica that it is sent to, and each refusal, is logged and
-/// counted.
+/// The regions of one request, with the audit: each replica that it is sent to, and each refusal, is logged
+/// and counted.
 #[derive(Debug)]
 pub(super) struct Bound {
-    /// The only regions that it may go to.
+    /// Regions that the request is bound to.
     pub regions: Arc<[Region]>,
     /// Organisation; `none` for a client without one.
     pub organisation: Box<str>,
-    /// The request's id.
+    /// Id of the request.
     pub request: Box<str>,
-    /// The model that it is for.
+    /// Model of the request.
     pub model: Box<str>,
-    /// Counts such requests that were sent somewhere.
+    /// Counter of bound requests that were sent to a replica.
     pub n_placed: Counter,
-    /// Counts such requests that were not.
+    /// Counter of bound requests that were refused.
     pub n_refused: Counter,
-    /// Ledger whose database has the audit, where there is one.
+    /// Ledger whose database has the audit, if there is one.
     pub ledger: Option<Arc<Ledger>>,
 }
 

@@ -1,6 +1,5 @@
-//! Which forwarded requests a gateway takes, and what it tells the next one of a request that it forwards. So
-//! a request goes through two gateways at most, and stays in its regions behind the second one. Does not know
-//! routes.
+//! Rules for forwarded requests, and the headers of requests that are forwarded: a request passes two
+//! gateways at most, and stays in its regions behind the second one. Does not know routes.
 
 use throng_core::fleet::routing::Region;
 use throng_fleet::upstream::Forwarding;
@@ -8,13 +7,13 @@ use throng_fleet::upstream::Forwarding;
 use crate::caller::Destination;
 use throng_api::ApiError;
 
-/// Most gateways that may have forwarded a request that this one takes.
+/// Maximum number of gateways that may have forwarded a request.
 const MAX_HOPS: u8 = 1;
 
-/// The headers of a client's request that this gateway forwards, bound to these regions.
+/// Headers for a client's request that this gateway forwards, with the regions that it is bound to.
 ///
 /// # Errors
-/// Returns those of [`check_hops`].
+/// Errors of [`check_hops`].
 pub(crate) fn forwarding(
     destination: &Destination,
     regions: Option<&[Region]>,
@@ -22,11 +21,10 @@ pub(crate) fn forwarding(
     Ok(Forwarding::new(check_hops(destination)? + 1, regions))
 }
 
-/// Whether a gateway takes a request that it does not compute itself; how many gateways have forwarded it.
+/// Checks that this gateway may forward a request; returns the number of gateways that have forwarded it.
 ///
 /// # Errors
-/// 508 `too_many_hops` for one that a gateway forwarded to a gateway; 400 for a header that cannot be
-/// understood.
+/// 508 `too_many_hops` for a request that was forwarded between gateways before; 400 for an invalid header.
 pub(crate) fn check_hops(destination: &Destination) -> Result<u8, ApiError> {
     let n_hops = destination.n_hops()?;
     if n_hops > MAX_HOPS { Err(ApiError::too_many_hops()) } else { Ok(n_hops) }

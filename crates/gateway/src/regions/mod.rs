@@ -1,4 +1,5 @@
-//! Where requests may go, and what is said of that to the next gateway. Does not know where replicas are.
+//! Regions that requests may go to, and their headers for the next gateway. Does not know the places of
+//! replicas.
 
 mod bound;
 mod forwarding;

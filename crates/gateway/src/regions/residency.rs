@@ -1,5 +1,5 @@
-//! Which regions a request may go to, by the residency rule of its organisation and by its header, checked
-//! before it is sent anywhere. Does not know where replicas are.
+//! Regions that a request is bound to by the residency rule of its organisation and by its header, checked
+//! before it is sent. Does not know the places of replicas.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use throng_api::ApiError;
 use throng_metering::ledger::Ledger;
 use throng_metering::metrics::ModelMetrics;
 
-/// Regions that the request is bound to; `None` where it may go anywhere. A process that computes the model
-/// itself (`is_remote` is false) and does not know its region is where the gateway that sent the request says
-/// that it is: to that one the header applied.
+/// Regions that the request is bound to; `None` if it may go anywhere. A process that computes the model
+/// itself (`is_remote` is false) and does not know its region ignores the header: the gateway that sent the
+/// request has applied it.
 ///
 /// # Errors
-/// 403 `region_not_permitted` when none of the model's replicas is in a permitted region, 400 for a header
-/// that cannot be understood.
+/// 403 `region_not_permitted` when none of the model's replicas is in a permitted region, 400 for an
+/// invalid header.
 pub(crate) fn check_regions(
     (dispatcher, is_remote): (&Dispatcher, bool),
     metrics: &ModelMetrics,
@@ -48,7 +48,7 @@ pub(crate) fn check_regions(
     Ok(Some(Arc::new(bound)))
 }
 
-/// The regions that a rule and a header permit together.
+/// Regions that a rule and a header both permit.
 fn both(rule: Option<Arc<[Region]>>, header: Option<Vec<Region>>) -> Option<Arc<[Region]>> {
     match (rule, header) {
         (Some(rule), Some(header)) => {

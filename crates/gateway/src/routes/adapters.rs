@@ -54,7 +54,7 @@ pub(super) async fn unload(State(app): AppState, body: JsonBody) -> Result<Respo
     .map_err(Rejection::from)
 }
 
-/// Reads files away from the threads that serve sockets.
+/// Runs the update on a blocking thread, since it reads files.
 async fn answer(
     app: std::sync::Arc<App>,
     body: JsonBody,

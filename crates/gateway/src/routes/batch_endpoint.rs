@@ -1,4 +1,4 @@
-//! The endpoints to which lines of batches go, each answered by the handler that answers its route.
+//! Endpoints for lines of batches, each answered by the handler of its route.
 
 use std::sync::Arc;
 
@@ -26,33 +26,35 @@ pub(crate) enum BatchEndpoint {
     Embeddings,
     /// `POST /v1/messages`.
     Messages,
+    /// `POST /v1/responses`.
+    Responses,
 }
 
 impl BatchEndpoint {
-    /// The endpoint of this path.
+    /// Endpoint with this path.
     pub fn of_path(path: &str) -> Option<Self> {
         Some(match path {
             "/v1/chat/completions" => Self::Chat,
             "/v1/completions" => Self::Completions,
             "/v1/embeddings" => Self::Embeddings,
             "/v1/messages" => Self::Messages,
+            "/v1/responses" => Self::Responses,
             _ => return None,
         })
     }
 
-    /// In whose form its errors are written.
+    /// API whose form the errors have.
     pub fn dialect(self) -> &'static dyn Dialect {
         match self {
             Self::Messages => &Messages,
-            Self::Chat | Self::Completions | Self::Embeddings => &ChatCompletions,
+            Self::Chat | Self::Completions | Self::Embeddings | Self::Responses => &ChatCompletions,
         }
     }
 
-    /// Answers a request of `tenant` that came with no connection. It is the least urgent one that there can
-    /// be.
+    /// Answers a request of `tenant` that came without a connection, with the lowest urgency.
     ///
     /// # Errors
-    /// The errors of the endpoint.
+    /// Errors of the endpoint.
     pub async fn answer(
         self,
         app: Arc<App>,
@@ -66,6 +68,7 @@ impl BatchEndpoint {
             Self::Completions => generate::completions(State(app), body).await,
             Self::Embeddings => pooling::embeddings(State(app), body).await,
             Self::Messages => generate::messages(State(app), body).await,
+            Self::Responses => generate::response_of_batch(State(app), body).await,
         };
         answered.map_err(ApiError::from)
     }

@@ -1,4 +1,5 @@
-//! Requests for models of upstream engines on the endpoints that give no text. Does not know what they ask.
+//! Requests for models of upstream engines at endpoints without generated text. Does not know their
+//! content.
 
 use std::ops::ControlFlow;
 
@@ -10,7 +11,7 @@ use crate::app::App;
 use crate::upstream;
 use throng_api::ApiError;
 
-/// The answer of the engine whose model the request names, or whose model is the only one; else the request.
+/// Answer of an engine, if the request names its model or that is the only one; else the request.
 pub(super) async fn answer_by_engine(
     app: &App,
     body: JsonBody,
@@ -29,7 +30,7 @@ pub(super) async fn answer_by_engine(
     ControlFlow::Break(upstream::pass_through(&setting, &model, endpoint, body, (caller, exchange)).await)
 }
 
-/// The request, unless it names a model of an upstream engine, which has no such API.
+/// Returns the body, unless it names a model of an upstream engine, which has no such API.
 ///
 /// # Errors
 /// 400 that names the path to use instead.

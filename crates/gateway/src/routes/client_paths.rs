@@ -1,14 +1,13 @@
-//! Paths of clients whose base address has a `/v1` too many or too few, or slashes: they become the path of
-//! the route that is meant. Only routes of clients are found so, and whoever may use a route by its own path
-//! may use it by another one, and nobody else: the path is changed before the table of routes is read. Does
-//! not know who asks.
+//! Paths of clients whose base address has a `/v1` too many or too few, or extra slashes, mapped to the
+//! route that was meant. Only clients' routes are found this way, with the same access check, since the
+//! path is changed before routing. Does not know callers.
 
 use http::Uri;
 use http::uri::PathAndQuery;
 
 use super::{Access, ROUTES, Route};
 
-/// The same URI with the path of the client's route that it means, if it has no route as it stands.
+/// The URI with the path of the client's route that it stands for, if its own path has no route.
 pub(crate) fn tidied(uri: Uri) -> Uri {
     let Some(path) = meant(uri.path()) else { return uri };
     let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
@@ -18,7 +17,7 @@ pub(crate) fn tidied(uri: Uri) -> Uri {
     Uri::from_parts(parts).unwrap_or(uri)
 }
 
-/// The path that is meant by one that has no route.
+/// Path of the route that a path without a route stands for.
 fn meant(path: &str) -> Option<String> {
     if route_at(path).is_some() {
         return None;
@@ -36,13 +35,13 @@ fn meant(path: &str) -> Option<String> {
     })
 }
 
-/// The route of a path: one that names it, or else one whose pattern it has.
+/// Route of a path: one with the literal path, else one whose pattern matches.
 fn route_at(path: &str) -> Option<&'static Route> {
     let named = ROUTES.iter().find(|route| route.path == path && !route.path.contains('{'));
     named.or_else(|| ROUTES.iter().find(|route| route.path.contains('{') && has_pattern(path, route.path)))
 }
 
-/// Whether a path has a pattern as axum writes it: `{name}` stands for a part, `{*name}` for the rest.
+/// Whether a path matches a pattern in axum's notation: `{name}` stands for a part, `{*name}` for the rest.
 fn has_pattern(path: &str, pattern: &str) -> bool {
     let (mut parts, mut rest) = (pattern.split('/'), Some(path));
     for part in &mut parts {

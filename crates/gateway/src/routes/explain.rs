@@ -1,5 +1,5 @@
-//! Where the time of a finished request went. Each caller finds its own requests only: those of the key's
-//! project, or of the key where it has none; the operator finds all. Does not know who measured.
+//! Traces of finished requests. Each caller finds only its own requests: those of the key's project, or of
+//! the key if it has none; the operator finds all. Does not measure.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::rejection::Rejection;
 use throng_api::ApiError;
 use throng_metering::observation::{Explanation, Summary};
 
-/// Requests in one list.
+/// Maximum number of requests in one list.
 const MAX_LISTED: usize = 50;
 
 #[derive(Serialize)]
 struct List<'a> {
     object: &'static str,
     data: Vec<Summary<'a>>,
-    /// Number of tenants with a request lately, the caller included: a number, no names.
+    /// Number of tenants with a recent request, the caller included.
     active_tenants: usize,
 }
 
@@ -38,7 +38,7 @@ pub(super) async fn latest(
         .into_response()
 }
 
-/// Holder of the requests that are shown; `None`: everyone's.
+/// Tenant whose requests are shown; `None` for all.
 fn visible_to(key_holder: &Tenant) -> Option<&str> {
     (!key_holder.is_operator).then_some(&*key_holder.id.0)
 }

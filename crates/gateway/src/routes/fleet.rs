@@ -1,4 +1,4 @@
-//! How the fleet's workers and engines are, for operators. Does not know how this is found out.
+//! States of the fleet's workers and engines, for operators. Does not observe them.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ struct Workers {
 
 #[derive(Serialize)]
 struct Worker {
-    /// Name by which `x-throng-replica` asks for it.
+    /// Name of the member for `x-throng-replica`.
     name: String,
     url: String,
     state: &'static str,
     reason: Option<String>,
-    /// Seconds in this state, where that is known.
+    /// Seconds in this state, if known.
     seconds: Option<u64>,
     models: Vec<String>,
     fingerprint: String,
@@ -34,14 +34,14 @@ struct Worker {
     waiting: usize,
     used_blocks: usize,
     total_blocks: usize,
-    /// Blocks that this gateway knows to be in its prefix cache.
+    /// Number of blocks that this gateway knows to be in the member's prefix cache.
     known_blocks: usize,
     region: Option<String>,
-    /// The shortest of the latest round trips to it.
+    /// Shortest of the latest round trips to the member.
     round_trip_ms: Option<f64>,
 }
 
-/// All workers in the order in which they came, and the upstream engines of each model.
+/// All workers in the order of their arrival, and the upstream engines of each model.
 pub(super) async fn workers(State(app): State<Arc<App>>) -> Response {
     let links = app.models.workers.now();
     let models = app.models.upstreams.now();
@@ -53,7 +53,7 @@ pub(super) async fn workers(State(app): State<Arc<App>>) -> Response {
     Json(Workers { workers: links.iter().map(worker).chain(engines).chain(idle).collect() }).into_response()
 }
 
-/// An engine that serves nothing: it has not told its models, or cannot serve them.
+/// Entry of an engine without served models: it has not reported them, or cannot serve them.
 fn idle_engine(upstream: &Upstream) -> Worker {
     let trouble = upstream.trouble.present();
     let (reason, since) = trouble.unzip();

@@ -1,5 +1,4 @@
-//! Whether the server lives and whether it can answer, as its replicas report it. Does not know what they
-//! compute.
+//! Health of the server, from the states of its replicas. Does not know their work.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use crate::rejection::reject;
 use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
 
-/// The process answers, and at least one model may answer again without a restart.
+/// Succeeds if the process answers and at least one model may answer again without a restart.
 pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
     if !app.is_live() {
         return reject(ApiError::no_healthy_worker(retry_after_s()));
@@ -23,7 +22,7 @@ pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
     ok(&app)
 }
 
-/// Every model can answer, and new requests are welcome.
+/// Succeeds if every model can answer and new requests are admitted.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     if app.is_draining() {
         return reject(ApiError::shutting_down(retry_after_s()));
@@ -39,8 +38,8 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     ok(&app)
 }
 
-/// Requests are answered. What else of the server does not work is in the body, which is empty where
-/// everything does: a database that cannot be written stops no request, so that the server stays in service.
+/// Success. The body lists parts of the server that fail, and is empty if none does: a database that cannot
+/// be written stops no request, so that the server stays in service.
 fn ok(app: &App) -> Response {
     let fault = app.policy.ledger.as_ref().and_then(|ledger| ledger.write_fault());
     let Some(fault) = fault else { return StatusCode::OK.into_response() };

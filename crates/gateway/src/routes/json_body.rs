@@ -1,4 +1,4 @@
-//! The bytes of a JSON body, and what the answer to one carries. Refuses to read the JSON itself.
+//! Bytes of a JSON body with its request. Does not parse the JSON itself.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,35 +23,36 @@ use crate::config::{GatewayConfig, PARSE_FACTOR};
 use crate::idempotency::Repeatable;
 use crate::on_demand::Serving;
 use crate::rejection::{Rejection, body_not_read, memory_full};
-use crate::turns::{ToolRun, Turn};
+use crate::turns::{MessageTurn, ToolRun, Turn};
 use throng_api::{ApiError, IgnoredParameters, ReadOptions};
 
 /// Priority of the lines of batches.
 const LEAST_URGENT: i32 = i32::MAX;
 
-/// The body of a request that is said to be JSON.
+/// Body of a request with a JSON content type.
 #[derive(Debug)]
 pub(super) struct JsonBody {
-    /// All of it.
+    /// Bytes of the body.
     body: HeldBody,
-    /// Options for reading them.
+    /// Options for parsing the body.
     options: ReadOptions,
     /// The caller of the request.
     pub caller: Arc<Caller>,
     /// The request on its connection.
     pub exchange: Arc<Exchange>,
-    /// Key and place under which it is not generated twice.
+    /// Key and slot under which the answer is generated only once.
     repeatable: Option<Repeatable>,
-    /// The turn of a kept conversation that it is.
+    /// Turn of a kept conversation, if the request is one.
     turn: Option<Arc<Turn>>,
-    /// Its tools that are called here, where its API has such; listed once, however many models are asked.
+    /// Tools that the gateway calls for the request, if its API has such; listed once, however many models
+    /// are asked.
     tools: Option<Arc<OnceCell<Option<Arc<ToolRun>>>>>,
 }
 
-/// A body that was received and not read, with its request.
+/// A received body that was not parsed, with its request.
 #[derive(Debug)]
 pub(super) struct Received {
-    /// All of it.
+    /// Bytes of the body.
     pub body: HeldBody,
     /// The caller of the request.
     pub caller: Arc<Caller>,
@@ -60,41 +61,41 @@ pub(super) struct Received {
 }
 
 impl JsonBody {
-    /// Number of its bytes.
+    /// Number of bytes.
     pub fn n_bytes(&self) -> usize {
         self.body.bytes.len()
     }
 
-    /// All of it.
+    /// Bytes of the body.
     pub fn bytes(&self) -> &[u8] {
         &self.body.bytes
     }
 
-    /// Whether it may be sent again under a key, and its answer is kept.
+    /// Whether the request has an idempotency key, so that its answer is kept.
     pub fn is_repeatable(&self) -> bool {
         self.repeatable.is_some()
     }
 
-    /// Takes the key under which it may be sent again.
+    /// Takes the idempotency key.
     pub fn take_repeatable(&mut self) -> Option<Repeatable> {
         self.repeatable.take()
     }
 
-    /// Gathers what is kept of the conversation that it goes on with.
+    /// Reads the kept conversation that the request continues.
     ///
     /// # Errors
-    /// 4xx for what is not kept for its tenant, 503 where the store does not answer.
+    /// 4xx for objects that are not kept for its tenant, 503 when the store does not answer.
     pub async fn gather_turn(&mut self, app: &App) -> Result<(), ApiError> {
         self.turn = Turn::of(app, &self.caller, &self.body.bytes).await?;
         Ok(())
     }
 
-    /// The same body of an API whose tools the gateway may call.
+    /// Enables tools that the gateway calls.
     pub fn with_tools(self) -> Self {
         Self { tools: Some(Arc::default()), ..self }
     }
 
-    /// Lists its tools that are called here; `None` without any.
+    /// Lists the tools that the gateway calls for the request; `None` without any.
     ///
     /// # Errors
     /// 4xx for tools that may not be used or do not answer.
@@ -105,20 +106,20 @@ impl JsonBody {
         tools.get_or_try_init(begin).await.cloned()
     }
 
-    /// The turn of a kept conversation that it is.
+    /// Turn of a kept conversation, if the request is one.
     pub fn turn(&self) -> Option<&Arc<Turn>> {
         self.turn.as_ref()
     }
 
-    /// The body and its request, for those who do not read it here.
+    /// The body with its request, for handlers that do not parse it.
     pub fn into_received(self) -> Received {
         Received { body: self.body, caller: self.caller, exchange: self.exchange }
     }
 
-    /// A body that the gateway itself asks with, in the name of `tenant` and with these headers.
+    /// Creates the body of a request of the gateway's own, in the name of `tenant` and with these headers.
     ///
     /// # Errors
-    /// 503 when there is no memory for it.
+    /// 503 without memory.
     pub fn internal(app: &App, tenant: &str, headers: &HeaderMap, bytes: Bytes) -> Result<Self, ApiError> {
         let memory = app.work.memory.reserve(Part::Bodies, bytes.len()).map_err(memory_full)?;
         let caller = Caller::new(headers, "");
@@ -136,10 +137,10 @@ impl JsonBody {
         })
     }
 
-    /// The body of a line of a batch of `tenant`, whose request is less urgent than any other.
+    /// Creates the body of a line of a batch of `tenant`, with the lowest urgency.
     ///
     /// # Errors
-    /// 503 when there is no memory for it.
+    /// 503 without memory.
     pub fn of_batch(app: &App, tenant: Tenant, headers: &HeaderMap, bytes: Bytes) -> Result<Self, ApiError> {
         let memory = app.work.memory.reserve(Part::Bodies, bytes.len()).map_err(memory_full)?;
         let caller = Caller::new(headers, "batch");
@@ -158,18 +159,35 @@ impl JsonBody {
         })
     }
 
-    /// The same bytes in the name of `tenant`, as [`Self::internal`].
+    /// Creates the body of a WebSocket message, which begins a turn.
     ///
     /// # Errors
-    /// The same.
+    /// 4xx for objects that are not kept for its tenant, 503 when the store does not answer.
+    pub async fn of_message(
+        app: &App,
+        caller: Arc<Caller>,
+        body: HeldBody,
+        message: MessageTurn,
+    ) -> Result<Self, ApiError> {
+        caller.received_body(&body.bytes);
+        let turn = Some(Turn::of_message(app, &caller, &body.bytes, message).await?);
+        let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
+        let options = read_options(&app.config);
+        Ok(Self { body, options, caller, exchange, repeatable: None, turn, tools: None })
+    }
+
+    /// Copies the bytes into a request in the name of `tenant`, as [`Self::internal`].
+    ///
+    /// # Errors
+    /// Errors of [`Self::internal`].
     pub fn of_nobody(&self, app: &App, tenant: &str, headers: &HeaderMap) -> Result<Self, ApiError> {
         Self::internal(app, tenant, headers, self.body.bytes.clone())
     }
 
-    /// The same body of the same request, once more.
+    /// Copies the body with its request.
     ///
     /// # Errors
-    /// 503 when there is no memory for it.
+    /// 503 without memory.
     pub fn copy(&self, memory: &Arc<MemoryBudget>) -> Result<Self, ApiError> {
         let memory = memory.reserve(Part::Bodies, self.n_bytes()).map_err(memory_full)?;
         let body = HeldBody { bytes: self.body.bytes.clone(), memory };
@@ -178,11 +196,11 @@ impl JsonBody {
         Ok(Self { body, options, caller, exchange, repeatable: None, turn, tools })
     }
 
-    /// Brings the model into memory that the request is for: `target`, or the one that its body names. Only
-    /// what the key permits is loaded; anything else is refused by who finds the model.
+    /// Loads the model of the request: `target`, or the one that the body names. Only permitted models are
+    /// loaded; others are refused later, when the model is looked up.
     ///
     /// # Errors
-    /// 503 where it does not come in time.
+    /// 503 if it is not loaded in time.
     pub async fn bring_model(&self, app: &Arc<App>, target: Option<&str>) -> Result<(), ApiError> {
         let Some(models) = app.models.on_demand.as_ref().filter(|_| !app.is_draining()) else {
             return Ok(());
@@ -195,11 +213,11 @@ impl JsonBody {
         }
     }
 
-    /// Reads it with `parse`, and drops the bytes. Until the returned reservation is dropped, memory is
-    /// reserved for what was read.
+    /// Parses the body with `parse`, and drops the bytes. The returned reservation holds memory for the
+    /// parsed request.
     ///
     /// # Errors
-    /// Errors of `parse`; 503 when there is no memory for it.
+    /// Errors of `parse`; 503 without memory.
     pub fn read<T>(
         self,
         parse: impl FnOnce(&[u8], &ReadOptions) -> Result<T, ApiError>,
@@ -230,13 +248,12 @@ impl FromRequestParts<Arc<App>> for JsonBody {
     }
 }
 
-/// Extension that the server put beside every request.
+/// Extension that the server added to every request.
 fn extension<T: Send + Sync + 'static>(parts: &Parts) -> Result<Arc<T>, ApiError> {
     parts.extensions.get::<Arc<T>>().cloned().ok_or_else(|| ApiError::internal_error("unknown"))
 }
 
-/// Completes when a request that is still being sent can no longer be answered otherwise than that the server
-/// ends.
+/// Waits until the server ends and a request that is still being received can only be refused.
 async fn ending(app: &App) {
     let mut phase = app.lifecycle.phase.subscribe();
     let _ = phase.wait_for(|phase| *phase >= Phase::Draining).await;
@@ -251,7 +268,7 @@ fn read_options(config: &GatewayConfig) -> ReadOptions {
     }
 }
 
-/// The app's state, as handlers name it.
+/// State of handlers.
 pub(super) type AppState = State<Arc<App>>;
 
 fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
@@ -262,8 +279,8 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Exactly one type, `application/json` or `application/*+json`, in UTF-8. A web page cannot send these to
-/// another origin without asking first, which it can with no type at all.
+/// Accepts exactly one type, `application/json` or `application/*+json`, in UTF-8. A web page cannot send
+/// these to another origin without a preflight, which it can without a type.
 fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let mut sent = headers.get_all(header::CONTENT_TYPE).iter();
     let (Some(value), None) = (sent.next(), sent.next()) else {
@@ -280,7 +297,7 @@ fn is_subtype_byte(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b"+-._".contains(byte)
 }
 
-/// Whether a parameter of a media type is any but a character set other than UTF-8.
+/// Whether a parameter of a media type is none, or not a character set other than UTF-8.
 fn is_utf8_or_other(parameter: &[u8]) -> bool {
     let mut sides = parameter.splitn(2, |&byte| byte == b'=');
     if !sides.next().unwrap_or_default().trim_ascii().eq_ignore_ascii_case(b"charset") {
@@ -291,7 +308,7 @@ fn is_utf8_or_other(parameter: &[u8]) -> bool {
     value.eq_ignore_ascii_case(b"utf-8") || value.eq_ignore_ascii_case(b"utf8")
 }
 
-/// Names in a header, and now and then in the log, what had no effect.
+/// Adds the header with parameters without effect, and logs them occasionally.
 pub(super) fn with_ignored(app: &App, response: impl IntoResponse, ignored: &IgnoredParameters) -> Response {
     let mut response = response.into_response();
     if let Some(value) = ignored.header_value().and_then(|names| HeaderValue::try_from(names).ok()) {

@@ -1,5 +1,5 @@
-//! The table of routes: path, methods, who may ask. Everything that holds for all routes is made from it.
-//! Does not know what the routes do.
+//! The table of routes with path, methods and access, from which checks and services are made. Does not
+//! know the handlers' work.
 
 mod adapters;
 mod admin;
@@ -49,13 +49,13 @@ use throng_api::{ApiError, Dialect};
 /// Permission that a route needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Anyone.
+    /// Everyone.
     Open,
-    /// Clients: holders of a key, when there are keys. Not the operator, whose key belongs in no client.
+    /// Clients: holders of a key, if there are keys. Not the operator, whose key no client should have.
     Key,
-    /// Clients for what is theirs, and the operator for all.
+    /// Clients for their own data, and the operator for all.
     Shared,
-    /// The operator; on a server without any keys, anyone who can connect.
+    /// The operator; on a server without keys, anyone who can connect.
     Operator,
     /// The operator, on the operator's listener only.
     Admin,
@@ -64,22 +64,22 @@ pub(crate) enum Access {
 /// Audience of the listener that a request came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Audience {
-    /// Clients'.
+    /// Clients.
     Clients,
-    /// That of clients who look for Ollama.
+    /// Clients of Ollama.
     OllamaClients,
-    /// The operator's.
+    /// The operator.
     Operator,
 }
 
-/// One route.
+/// A route of the gateway.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route {
-    /// Its path, as axum writes patterns.
+    /// Path in axum's notation of patterns.
     pub path: &'static str,
-    /// The methods it answers to, as the `Allow` header says them.
+    /// Methods in the form of the `Allow` header.
     pub allow: &'static str,
-    /// Permission that it needs.
+    /// Access to the route.
     pub access: Access,
     /// The API whose form its errors have.
     dialect: &'static dyn Dialect,
@@ -87,18 +87,18 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// The same route, whose errors have the form of this API.
+    /// Sets the API whose form the route's errors have.
     const fn in_form_of(self, dialect: &'static dyn Dialect) -> Self {
         Self { dialect, ..self }
     }
 
-    /// Whether it has no answer while no model is loaded.
+    /// Whether the route cannot answer without a loaded model.
     fn needs_models(&self) -> bool {
         matches!(self.access, Access::Key | Access::Operator)
             && !matches!(self.path, "/metrics" | "/fleet" | "/v1/moderations")
     }
 
-    /// Whether this listener has it.
+    /// Whether a listener for this audience has the route.
     fn is_for(&self, audience: Audience) -> bool {
         match audience {
             Audience::Clients | Audience::OllamaClients => self.access != Access::Admin,
@@ -147,7 +147,7 @@ pub(crate) const ROUTES: &[Route] = &[
     of(Operator, "/fleet", GET, || get(fleet::workers)),
     keyed("/v1/chat/completions", "POST", || post(generate::chat)),
     keyed("/v1/completions", "POST", || post(generate::completions)),
-    keyed("/v1/responses", "POST", || post(generate::responses)),
+    keyed("/v1/responses", "POST", || post(generate::responses).get(responses::connect)),
     keyed("/v1/responses/compact", "POST", || post(generate::compact)),
     keyed("/v1/responses/{id}", "GET, HEAD, DELETE", || get(responses::get).delete(responses::delete)),
     keyed("/v1/responses/{id}/cancel", "POST", || post(responses::cancel)),
@@ -228,8 +228,7 @@ pub(crate) const ROUTES: &[Route] = &[
     of(Admin, "/admin/drain", "POST", || post(admin::drain)),
 ];
 
-/// The routes of a listener as a service. A request brings its [`Caller`] as an extension; its response
-/// brings its
+/// Service for the routes of a listener. A request has its [`Caller`] as an extension; its response has its
 /// [`MatchedPath`].
 pub(crate) fn router(app: Arc<App>, audience: Audience) -> axum::Router {
     let mut router = axum::Router::new();
@@ -281,7 +280,7 @@ async fn authorize(
     response
 }
 
-/// The same tenant, if this listener lets it use such a route.
+/// The tenant, if this listener permits it such a route.
 fn permit(app: &App, audience: Audience, access: Access, tenant: Tenant) -> Result<Tenant, ApiError> {
     let needs_no_key = app.policy.keys.is_open();
     let is_of_clients = audience != Audience::Operator;
@@ -314,7 +313,7 @@ mod tests {
 
     use super::*;
 
-    /// The routes that the documentation lists as open. Who may use the others is tested over sockets, in
+    /// Routes that the documentation lists as open. Access to the others is tested over sockets, in
     /// `tests/route_access.rs`.
     const OPEN: &[&str] = &[
         "/",

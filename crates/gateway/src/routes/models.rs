@@ -1,4 +1,4 @@
-//! Which models there are. Does not know how they are computed.
+//! Lists and cards of models. Does not know how they are computed.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use http::HeaderMap;
 use throng_api::anthropic::ModelPage;
 use throng_api::openai::models::{ModelCard, ModelList};
 
-/// All names of all models and their adapters that the key permits.
+/// Names of all models and adapters that the key permits.
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Arc<Caller>>,
@@ -53,7 +53,7 @@ pub(super) async fn list(
     Json(ModelList::new(cards.collect())).into_response()
 }
 
-/// One name, which may have slashes in it.
+/// Card of one name, which may contain slashes.
 pub(super) async fn card(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Arc<Caller>>,
@@ -87,18 +87,18 @@ fn card_of<'a>(app: &App, route: &'a Route, name: &'a str) -> ModelCard<'a> {
         .with_state(app.models.on_demand.as_ref().and_then(|models| models.state(served.id())))
 }
 
-/// A model that is not in memory. What it is made of is known when it has been loaded.
+/// Card of a model that is not in memory; its details are known only once it was loaded.
 fn on_demand_card<'a>(app: &App, name: &'a str, state: &'static str) -> ModelCard<'a> {
     ModelCard::new(name, name, None, app.lifecycle.started_unix_s, None).with_state(Some(state))
 }
 
-/// An alias stands for its first target, as far as is told.
+/// Card of an alias, with the details of its first target.
 fn alias_card<'a>(app: &App, alias: &'a ModelAlias) -> ModelCard<'a> {
     let root = alias.targets.first().map_or("", |target| &target.model);
     ModelCard::new(&alias.name, root, Some(root), app.lifecycle.started_unix_s, None)
 }
 
-/// Card of a model of upstream engines: what they loaded is not known here.
+/// Card of a model of upstream engines, without the details of their files.
 fn upstream_card<'a>(app: &App, model: &'a UpstreamModel, name: &'a str) -> ModelCard<'a> {
     let parent = (name != model.id()).then(|| model.id());
     ModelCard::new(name, model.id(), parent, app.lifecycle.started_unix_s, None)

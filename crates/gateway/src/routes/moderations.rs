@@ -1,4 +1,5 @@
-//! `POST /v1/moderations`: what the operator's rules and classifier say of texts. Does not know rules.
+//! `POST /v1/moderations`: categories of texts by the operator's rules and classifier. Does not judge
+//! texts.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +48,7 @@ pub(super) async fn moderations(State(app): AppState, body: JsonBody) -> Result<
     Ok(with_ignored(&app, axum::Json(response).into_response(), &request.ignored))
 }
 
-/// Results of all categories that there are rules for, and those of the classifier that were found.
+/// Result with the categories of all rules, and those that the classifier found.
 fn result<'a>(all: impl Iterator<Item = &'a str>, found: &'a BTreeSet<String>) -> ModerationResult<'a> {
     let names: BTreeSet<&str> = all.chain(found.iter().map(String::as_str)).collect();
     ModerationResult {

@@ -1,4 +1,4 @@
-//! What operators and routers ask: version, load, metrics. Refuses to change anything.
+//! Version, load and metrics, for operators and routers. Changes nothing.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) struct Version {
     version: &'static str,
 }
 
-/// The version of this program.
+/// Version of this program.
 pub(super) async fn version() -> Json<Version> {
     Json(Version { version: env!("CARGO_PKG_VERSION") })
 }
@@ -35,7 +35,7 @@ pub(super) struct Load {
     server_load: usize,
 }
 
-/// Sequences that run or wait, over all models.
+/// Number of sequences that run or wait, over all models.
 pub(super) async fn load(State(app): State<Arc<App>>) -> Json<Load> {
     let routes = app.models.router.routes();
     let loads = routes.iter().flat_map(|route| route.loads());
@@ -43,7 +43,7 @@ pub(super) async fn load(State(app): State<Arc<App>>) -> Json<Load> {
     Json(Load { server_load })
 }
 
-/// Everything that is counted, in the format that the scraper prefers.
+/// All metrics, in the format that the scraper prefers.
 pub(super) async fn metrics(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Arc<Caller>>,

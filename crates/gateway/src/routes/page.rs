@@ -1,4 +1,4 @@
-//! The chat page, the dashboard and their few files, compiled in. Refuses to fetch anything from anywhere.
+//! The chat page, the dashboard and their files, compiled in. Fetches nothing from other servers.
 
 use std::sync::LazyLock;
 
@@ -10,8 +10,8 @@ use super::path_text::PathText;
 use crate::rejection::Rejection;
 use throng_api::ApiError;
 
-/// Scripts, styles, fonts and requests of this server only; nothing inline, nothing framed, and HTML of text
-/// only through the sanitizer (`web/sanitizer.js`).
+/// Policy that permits scripts, styles, fonts and requests of this server only, nothing inline and no
+/// frames. HTML from text passes the sanitizer (`web/sanitizer.js`).
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                                        font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
                                        frame-ancestors 'none'; require-trusted-types-for 'script'; \
@@ -24,12 +24,12 @@ struct Asset {
     etag: String,
 }
 
-/// Files of `web/`, each under the name behind its last slash.
+/// Files of `web/`, each with the name after its last slash.
 macro_rules! assets {
     ($($path:literal),* $(,)?) => { vec![$(asset($path, include_bytes!(concat!("../web/", $path)))),*] };
 }
 
-/// The two pages, then their files.
+/// Both pages and their files.
 static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
     assets![
         "index.html",
@@ -93,7 +93,7 @@ fn asset(path: &'static str, bytes: &'static [u8]) -> Asset {
     Asset { name, media_type, bytes, etag: format!("\"{hex}\"") }
 }
 
-/// The page that shows the server at work.
+/// The dashboard.
 pub(super) async fn dashboard(headers: HeaderMap) -> Response {
     answer(&ASSETS[1], &headers)
 }
@@ -103,7 +103,7 @@ pub(super) async fn index(headers: HeaderMap) -> Response {
     answer(&ASSETS[0], &headers)
 }
 
-/// One of its files.
+/// A file of the pages.
 pub(super) async fn file(
     PathText(name): PathText,
     method: Method,

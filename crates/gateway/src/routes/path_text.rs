@@ -1,4 +1,4 @@
-//! The part of a path that a route leaves open, as text. Does not know what it names.
+//! The variable part of a route's path as text. Does not know what it names.
 
 use axum::extract::{FromRequestParts, Path};
 use http::request::Parts;
@@ -6,7 +6,7 @@ use http::request::Parts;
 use crate::rejection::Rejection;
 use throng_api::ApiError;
 
-/// The one open part of a route's path, percent-decoded.
+/// The variable part of a route's path, percent-decoded.
 #[derive(Debug)]
 pub(super) struct PathText(pub String);
 

@@ -35,12 +35,12 @@ use throng_api::spec::Prompt;
 use throng_api::{ApiError, IgnoredParameters, ReadOptions};
 use tokio::time::Instant;
 
-/// A request that was read, and what its answer needs.
+/// A parsed request, with what its answer needs.
 struct Job {
     route: Route,
     prepared: Prepared,
     param: &'static str,
-    /// The name under which the model was asked for.
+    /// Name by which the client asked for the model.
     model: String,
     pooling: PoolingModel,
     form: Form,
@@ -60,18 +60,18 @@ enum Form {
     Scores {
         n_first: usize,
     },
-    /// With the documents, where they are given back.
+    /// Ranks, with the documents if they are returned.
     Ranks {
         top_n: usize,
         documents: Option<Vec<Prompt>>,
     },
 }
 
-/// How embeddings are written.
+/// Form of embeddings in the answer.
 enum EmbeddingView {
     OpenAi(EncodingFormat),
     Ollama,
-    /// The only one, as Ollama's older endpoint writes it.
+    /// The only embedding, in the form of Ollama's older endpoint.
     OllamaSingle,
 }
 
@@ -155,7 +155,7 @@ fn texts(input: &[Prompt]) -> Vec<PooledInput<'_>> {
     input.iter().map(PooledInput::Text).collect()
 }
 
-/// Parts of the server that reading a body needs.
+/// Parts of the server that parsing a body needs.
 struct Reading<'a> {
     app: &'a App,
     caller: &'a Arc<Caller>,
@@ -163,7 +163,8 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Pairs are read together by a model with a classifier; of others each text has an embedding.
+    /// Parses pairs: a model with a classifier reads both texts together, others compute an embedding of
+    /// each.
     fn pairs(&self, request: PairsRequest, param: &'static str, form: Form) -> Result<Job, ApiError> {
         let PairsRequest { options, first, second, ignored, .. } = request;
         let route = self.route(&options)?;
@@ -224,7 +225,7 @@ fn pooling_of(route: &Route) -> Result<&PoolingModel, ApiError> {
 }
 
 impl Form {
-    /// Refuses what the model's vectors are not.
+    /// Refuses a request that the model's kind of vectors cannot answer.
     fn check(&self, pooling: &PoolingModel) -> Result<(), ApiError> {
         let refused = |reason: &str| Err(ApiError::unsupported_by_model("model", reason));
         match (self, &pooling.output) {
@@ -243,7 +244,7 @@ impl Form {
         }
     }
 
-    /// Texts before those whose vectors are compared with theirs, where the model gives embeddings.
+    /// Number of texts whose embeddings are compared with the following ones, for models with embeddings.
     fn n_first(&self) -> usize {
         match self {
             Self::Scores { n_first } => *n_first,
@@ -353,13 +354,13 @@ fn write(
     }
 }
 
-/// Text number `i` with the label of its largest number.
+/// Classification of text number `i`: the label with its largest number.
 fn classified<'a>(names: &'a [String], i: usize, numbers: &'a [f32]) -> Classification<'a> {
     let best = numbers.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(best, _)| best);
     Classification::new(i, names.get(best).map_or("", String::as_str), numbers)
 }
 
-/// One score a pair: of a classifier its only output, of embeddings their cosine.
+/// Scores, one for each pair: the classifier's only output, or the cosine of the embeddings.
 fn scores(pooling: &PoolingModel, vectors: &[Vec<f32>], n_first: usize) -> Vec<f32> {
     match pooling.output {
         PoolingOutput::Labels { .. } => vectors.iter().map(|vector| vector[0]).collect(),

@@ -1,4 +1,4 @@
-//! Text to tokens and back, without a model's arithmetic. Does not know engines.
+//! Tokenization of text and its inverse, without computing the model. Does not know engines.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -114,7 +114,8 @@ pub(super) async fn detokenize(State(app): AppState, body: JsonBody) -> Result<R
     .map_err(Rejection::from)
 }
 
-/// Number of tokens of a conversation as the model's chat template writes it; `param` holds its messages.
+/// Number of tokens of a conversation in the model's chat template; `param` is the parameter with its
+/// messages.
 fn n_tokens_of(
     app: &App,
     model: &ModelEntry,
@@ -147,7 +148,7 @@ pub(super) async fn info(
     Ok(([(header::CONTENT_TYPE, "application/json")], config.to_owned()).into_response())
 }
 
-/// Does `work` for a model of this gateway. One of upstream engines is asked for at its `endpoint` there.
+/// Runs `work` for a model of this gateway. For a model of upstream engines, asks their `endpoint`.
 async fn answer(
     app: Arc<App>,
     body: JsonBody,

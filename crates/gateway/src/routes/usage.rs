@@ -1,4 +1,4 @@
-//! What was used and what it costs, from the ledger, to those whom it belongs to and to the operator.
+//! Usage and costs from the ledger, for their tenants and the operator.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -77,8 +77,8 @@ async fn answer(
     Ok((fields, usage_report::json(kind, &question, &rows)).into_response())
 }
 
-/// Part of the ledger that is shown: to the operator all, to a stored key what its project used, to a key of
-/// the configuration what was used with it.
+/// Part of the ledger that is shown: everything to the operator, the project's usage to a stored key, the
+/// key's own usage to a key of the configuration.
 fn visible_to(tenant: &Tenant) -> Option<(UsageGroup, Vec<String>)> {
     match tenant.key.as_deref() {
         _ if tenant.is_operator => None,

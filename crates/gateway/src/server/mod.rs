@@ -1,5 +1,5 @@
-//! What the gateway adds to `throng_http`'s server: the checks of each request's head, routing, the headers
-//! of every response, and the log of refusals. Does not know what the routes do.
+//! Gateway's part of the server beside `throng_http`: checks of each request's head, routing, headers of
+//! every response, and the log of refusals. Does not know the handlers' work.
 
 mod guard;
 mod raw_responses;
@@ -21,23 +21,23 @@ use crate::config::GatewayConfig;
 use throng_metering::metrics::HttpMetrics;
 use throng_metering::observation::Observation;
 
-/// Streams of an HTTP/2 client at a time.
+/// Maximum number of concurrent streams of an HTTP/2 client.
 pub(crate) const MAX_CLIENT_STREAMS: u32 = 128;
 
 /// Services of a server, and the state shared with them.
 #[derive(Debug)]
 pub(crate) struct Service {
-    /// Services that answer requests at present.
+    /// Present services for requests.
     pub served: watch::Receiver<Served>,
     /// Configuration.
     pub config: GatewayConfig,
     /// Phase of the server on its way to its end.
     pub phase: watch::Sender<Phase>,
-    /// Bounds what all requests hold.
+    /// Budget of memory held by all requests.
     pub memory: Arc<MemoryBudget>,
-    /// Encrypts the connections.
+    /// TLS settings, if connections are encrypted.
     pub tls: Option<Arc<Tls>>,
-    /// Streams of an HTTP/2 connection at a time.
+    /// Maximum number of concurrent streams of an HTTP/2 connection.
     pub max_streams: u32,
     /// Observers of finished requests.
     pub observation: Arc<Observation>,
@@ -46,12 +46,12 @@ pub(crate) struct Service {
 /// Router, path rewriting and counters for requests that arrive now.
 #[derive(Debug, Clone)]
 pub(crate) struct Served {
-    /// Takes a request, which brings its [`Caller`] as an extension; its response brings the
+    /// Router. A request has its [`Caller`] as an extension; its response has the
     /// [`axum::extract::MatchedPath`] of its route.
     ///
     /// [`Caller`]: crate::caller::Caller
     pub router: axum::Router,
-    /// Gives a request for a route that is written in another way the path that the route has.
+    /// Function that maps a misspelt path of a client to the path of its route.
     pub tidy: fn(http::Uri) -> http::Uri,
     /// Counts HTTP exchanges.
     pub metrics: HttpMetrics,
@@ -60,14 +60,14 @@ pub(crate) struct Served {
 /// Checks the settings for proxies and web pages.
 ///
 /// # Errors
-/// The setting, its value, and what it must be.
+/// The setting, its value, and the expected value.
 pub(crate) fn check(config: &GatewayConfig) -> Result<(), cors::Fault> {
     root_path::check(&config.server.root_path)?;
     cors::check_origins(&config.access.allowed_origins)?;
     cors::layer(&config.access).map(drop)
 }
 
-/// Serves until `shutdown` completes and the running requests have ended or been cut.
+/// Serves until `shutdown` completes and the running requests have ended or were aborted.
 pub(crate) async fn serve(
     service: Service,
     listener: Listener,

@@ -1,4 +1,4 @@
-//! Responses in the API's format where there is no request to answer. Does not know when they are sent.
+//! Responses in the API's format for connections without a request. Does not know when they are sent.
 
 use throng_http::RawResponses;
 

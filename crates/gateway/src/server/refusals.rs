@@ -1,5 +1,5 @@
-//! Requests answered with an error, in the log: a few lines of each kind in a while, so that a flood of them
-//! cannot flood the log. Does not know why requests are refused.
+//! Log of refused requests: a few lines of each error code in a window, so that many refusals cannot flood
+//! the log. Does not know the reasons of refusals.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,13 +9,13 @@ use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use tokio::time::Instant;
 
-/// Lines of one code in one window.
+/// Maximum number of lines of one code in one window.
 const LINES_A_WINDOW: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Longest value of a header field in a line, in characters.
 const MAX_VALUE_CHARS: usize = 200;
 
-/// The refusals of one server. Holds one small entry for each code there is.
+/// Log of one server's refusals, with one small entry for each code.
 #[derive(Debug, Default)]
 pub(super) struct RefusalLog {
     windows: Mutex<BTreeMap<&'static str, Window>>,
@@ -50,8 +50,8 @@ fn shown(value: Option<&HeaderValue>) -> Option<String> {
 }
 
 impl RefusalLog {
-    /// Logs an answer with this status and code if its kind has a line left. Refusals by key, host or limit
-    /// are warnings: the operator can change them.
+    /// Logs an answer with this status and code, if its code has a line left. Refusals by key, host or
+    /// limit are warnings, since the operator can change them.
     pub fn note(&self, status: StatusCode, code: &'static str, request: &str, path: &str, sender: &Sender) {
         let Some(n_unlogged) = self.admit(code, Instant::now()) else { return };
         let (host, origin) = (shown(sender.host.as_ref()), shown(sender.origin.as_ref()));
@@ -65,7 +65,8 @@ impl RefusalLog {
         }
     }
 
-    /// Whether a refusal at `now` may have a line; if so, how many of its code had none since the last one.
+    /// Whether a refusal at `now` may have a line, and the number of its code's refusals without one since
+    /// the last line.
     fn admit(&self, code: &'static str, now: Instant) -> Option<u64> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         let window = windows.entry(code).or_insert(Window { began: now, n_lines: 0, n_unlogged: 0 });
@@ -81,8 +82,8 @@ impl RefusalLog {
     }
 }
 
-/// Whether the operator's settings or the server's state, and not the request's content, are why it was
-/// refused.
+/// Whether the reason of a refusal is the operator's settings or the server's state, and not the request's
+/// content.
 fn is_operators(status: StatusCode, code: &'static str) -> bool {
     let statuses = [
         StatusCode::UNAUTHORIZED,

@@ -1,5 +1,5 @@
-//! One request from its head to its response: guard, route, and the headers that every response has. A panic
-//! on the way becomes an answer too. Does not know what the routes do.
+//! One request from its head to its response: guard, route, and the headers of every response. A panic
+//! becomes an answer too. Does not know the handlers' work.
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -71,7 +71,7 @@ impl Responder {
         response
     }
 
-    /// A refusal with the headers without which a browser hides it from the page that asked.
+    /// Adds to a refusal the headers that let the page read it.
     async fn for_page(&self, parts: Parts, refusal: Response<Body>) -> Response<Body> {
         let mut refusal = Some(refusal);
         let refuse = move |_| std::future::ready(Ok(refusal.take().unwrap_or_default()));
@@ -136,7 +136,7 @@ impl Respond for Responder {
     }
 }
 
-/// A refusal of the request's head ends the connection: what follows on it cannot be trusted.
+/// Closes the connection after a refusal of the head, since later bytes cannot be trusted.
 fn close_after(version: Version, mut response: Response<Body>) -> Response<Body> {
     if version < Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -153,7 +153,7 @@ fn finish_head(response: &mut Response<Body>, caller: &Caller) {
     }
 }
 
-/// Counts and log line of a response that has been sent or given up.
+/// Counts and logs a response that was sent or abandoned.
 #[derive(Debug)]
 pub(super) struct Observed {
     service: Arc<Service>,

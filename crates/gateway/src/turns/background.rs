@@ -1,5 +1,5 @@
-//! Responses that are answered without their clients: a task generates them and keeps their events as they
-//! come, so that any gateway of the store can tell them. Does not know who reads them.
+//! Responses that are generated without their clients: a task stores their events as they come, so that any
+//! gateway of the store can stream them. Does not know readers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use throng_api::answer::AnswerEvent;
 use throng_api::{AnswerWriter, ApiError, Events};
 use throng_http::Phase;
-use throng_state::responses::BackgroundResponse;
+use throng_state::responses::{BackgroundResponse, Responses};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -18,17 +18,17 @@ use crate::caller::Caller;
 use crate::generate::StartedRequest;
 use crate::generation::{AnswerStream, WrittenAnswer};
 
-/// Interval at which events are kept that have come meanwhile.
+/// Interval at which new events are stored.
 const KEEP_INTERVAL: Duration = Duration::from_millis(50);
-/// Interval of signs of life.
+/// Interval at which the claim of a response is renewed.
 const BEAT_INTERVAL: Duration = Duration::from_secs(1);
-/// Most events that wait for a store that does not answer; beyond it the response is left to another gateway.
+/// Maximum number of events that wait for the store; beyond it the response is left to another gateway.
 const MAX_WAITING_EVENTS: usize = 4_096;
 
-/// Starts to answer a request without its client. Gives the response as it begins.
+/// Starts answering a request without its client, and returns the initial response.
 ///
 /// # Errors
-/// 503 where the store does not answer.
+/// 503 when the store does not answer.
 pub(crate) async fn answer_in_background(
     app: &Arc<App>,
     caller: Arc<Caller>,
@@ -41,39 +41,40 @@ pub(crate) async fn answer_in_background(
     let internal = || ApiError::internal_error(caller.id_text());
     let begun = turn.context.slot.take().ok_or_else(internal)?;
     let json = Bytes::from(begun.json.clone());
-    let mut record = turn.record(begun)?;
-    record.request = turn.kept_request();
-    let response = turn.responses.begin(&turn.tenant, turn.id(), &record).await?;
+    let mut record = turn.record(&begun)?;
+    record.request.clone_from(&turn.request);
+    let responses = turn.responses()?.clone();
+    let response = responses.begin(&turn.tenant, turn.id(), &record).await?;
     let waiting = frames_of(events.take());
     let phase = app.lifecycle.phase.subscribe();
-    let events = KeptEvents { turn, response, waiting, n_kept: 0 };
+    let events = KeptEvents { turn, responses, response, waiting, n_kept: 0 };
     tokio::spawn(run(answer, writer, events, phase, caller));
     Ok(json)
 }
 
-/// Goes on with a response whose process has died: all of it again, of which its client may have seen some.
+/// Generates a response again whose process has died; its client may have seen a part of it.
 pub(super) fn go_on(
     app: &App,
     caller: Arc<Caller>,
     started: StartedRequest,
     turn: Arc<Turn>,
-    response: BackgroundResponse,
+    (responses, response): (Responses, BackgroundResponse),
 ) {
     let WrittenAnswer { answer, mut writer } = started.into_stream();
     let mut events = Events::default();
     while writer.more(&mut events) {}
-    let kept = KeptEvents { turn, response, waiting: frames_of(events.take()), n_kept: 0 };
+    let kept = KeptEvents { turn, responses, response, waiting: frames_of(events.take()), n_kept: 0 };
     tokio::spawn(run(answer, writer, kept, app.lifecycle.phase.subscribe(), caller));
 }
 
-/// The events of a stream one by one, as they are sent; without the mark of its end.
+/// Splits a stream's bytes into events, without the mark of its end.
 fn frames_of(bytes: Bytes) -> Vec<Vec<u8>> {
     let text = String::from_utf8_lossy(&bytes);
     let frames = text.split_inclusive("\n\n").filter(|frame| frame.starts_with("event: "));
     frames.map(|frame| frame.as_bytes().to_vec()).collect()
 }
 
-/// Answers a request to its end. The request is over when `_caller` goes.
+/// Answers a request to its end. The request ends when `_caller` is dropped.
 async fn run(
     mut answer: AnswerStream,
     mut writer: Box<dyn AnswerWriter>,
@@ -118,28 +119,29 @@ async fn run(
     }
 }
 
-/// Completes when running requests are cut.
+/// Waits until running requests are aborted.
 async fn cut(phase: &mut watch::Receiver<Phase>) {
     let _ = phase.wait_for(|phase| *phase == Phase::Cut).await;
 }
 
-/// The events of a response that is being answered.
+/// Events of a response that is being generated.
 #[derive(Debug)]
 struct KeptEvents {
     turn: Arc<Turn>,
+    responses: Responses,
     response: BackgroundResponse,
-    /// Events that are not kept yet.
+    /// Events that are not stored yet.
     waiting: Vec<Vec<u8>>,
     n_kept: u64,
 }
 
 impl KeptEvents {
-    /// Keeps the events that have come. Whether the response still is to be answered here.
+    /// Stores the new events. Returns whether the response must still be answered here.
     async fn keep_waiting(&mut self) -> bool {
         if self.waiting.is_empty() {
             return true;
         }
-        let appending = self.turn.responses.append_events(&self.response, self.n_kept, self.waiting.clone());
+        let appending = self.responses.append_events(&self.response, self.n_kept, self.waiting.clone());
         match appending.await {
             Ok(true) => {
                 self.n_kept += self.waiting.len() as u64;
@@ -151,19 +153,19 @@ impl KeptEvents {
         }
     }
 
-    /// Gives a sign of life. Whether the response still is to be answered here: nobody has taken it over,
-    /// cancelled or deleted it.
+    /// Renews the claim. Returns whether the response must still be answered here: no other gateway has
+    /// claimed it, and it was not cancelled or deleted.
     async fn beat(&self) -> bool {
-        let responses = &self.turn.responses;
+        let responses = &self.responses;
         responses.beat(&self.response).await.unwrap_or(true)
             && responses.is_pending(&self.response).await.unwrap_or(true)
     }
 
     async fn finish(mut self) {
         let Some(whole) = self.turn.context.slot.take_finished() else { return };
-        let Ok(record) = self.turn.record(whole) else { return };
+        let Ok(record) = self.turn.record(&whole) else { return };
         let events = std::mem::take(&mut self.waiting);
-        let finished = self.turn.responses.finish(&self.response, self.n_kept, events, &record).await;
+        let finished = self.responses.finish(&self.response, self.n_kept, events, &record).await;
         if let Err(error) = finished {
             let response = self.turn.id();
             tracing::warn!(%error, response, "a response that was answered in the background is not kept");

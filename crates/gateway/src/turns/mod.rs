@@ -1,7 +1,8 @@
-//! Turns of kept conversations: what a request goes on with is gathered before it is read, and its response
-//! is kept before its client knows how it ended. Does not know routes.
+//! Turns of kept conversations: their history is read before the request is parsed, and the response is
+//! stored before its client gets the end. Does not know routes.
 
 mod background;
+mod lane_pasts;
 mod orphans;
 mod tail;
 mod tool_entry;
@@ -14,124 +15,190 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
-use throng_api::responses::{CreateRequest, Ids, Item, StateParameters, TurnContext, WholeResponse};
+use throng_api::responses::{
+    CreateRequest, Framing, Ids, Item, Lane, StateParameters, TurnContext, WholeResponse,
+};
 use throng_api::{ApiError, ReadOptions, Request};
 use throng_http::memory::{Part, Reservation};
-use throng_state::responses::{Gathered, KeptRequest, Orphan, ResponseRecord, Responses};
+use throng_state::responses::{Gathered, KeptRequest, KeptResponse, Orphan, Past, ResponseRecord, Responses};
 
 pub(crate) use self::background::answer_in_background;
+pub(crate) use self::lane_pasts::LanePasts;
 pub(crate) use self::orphans::adopt_orphans;
 pub(crate) use self::tail::tail;
 pub(crate) use self::tools::ToolRun;
 use crate::app::App;
+use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::generation::AnswerRecorder;
+use crate::kept::principal_of;
 use crate::rejection::memory_full;
 
 /// A turn of a kept conversation.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    responses: Responses,
+    /// The kept responses, where there is a store.
+    responses: Option<Responses>,
     tenant: String,
     parameters: StateParameters,
     context: TurnContext,
-    /// The responses before the previous one.
-    ancestors: Vec<String>,
-    /// The items of its input, once it was read.
+    /// Kept responses of the whole history; `None` if a part of it is not kept.
+    kept: Option<Vec<KeptResponse>>,
+    /// Whether the history has items of a conversation.
+    has_conversation: bool,
+    /// Items of the input, once it was parsed.
     input: Mutex<Vec<Item>>,
-    /// The body of its request, where it is answered without its client.
-    request: Option<Bytes>,
+    /// Request of the turn, if it is answered without its client.
+    request: Option<KeptRequest>,
+    /// WebSocket message of the turn, if it came as one; its connection keeps the response.
+    message: Option<MessageTurn>,
+    /// Bytes of the history and of the body.
+    n_bytes: usize,
     _memory: Reservation,
 }
 
+/// A message of a connection that a turn begins with.
+#[derive(Debug)]
+pub(crate) struct MessageTurn {
+    /// Lane of the response.
+    pub lane: Lane,
+    /// Whether text is to be generated, or the input only prepared.
+    pub generates: bool,
+    /// The conversations of the connection.
+    pub pasts: Arc<LanePasts>,
+}
+
 impl Turn {
-    /// The turn that a body asks for; `None` where nothing is kept and nothing is gone on with.
+    /// The turn of a body; `None` if nothing is stored for it and it continues no conversation.
     ///
     /// # Errors
-    /// 4xx for what is not kept for this tenant or needs a store that is absent; 503 where the store does not
-    /// answer.
+    /// 4xx for objects that are not kept for this tenant, or if they need a store that is absent; 503 when
+    /// the store does not answer.
     pub async fn of(app: &App, caller: &Caller, body: &Bytes) -> Result<Option<Arc<Self>>, ApiError> {
         // What excludes each other is refused when the body is read as a whole.
         let is_one =
             |parameters: &StateParameters| parameters.previous.is_none() || parameters.conversation.is_none();
         let Some(parameters) = StateParameters::of(body).filter(is_one) else { return Ok(None) };
-        let Some(responses) = app.policy.responses() else {
+        let Some(responses) = app.responses(&caller.key_holder()) else {
             parameters.check_without_store()?;
             return Ok(None);
         };
         let tenant = caller.tenant().0.to_string();
-        let Gathered { context, ancestors, n_bytes } = responses.gather(&tenant, &parameters).await?;
-        // The items once as they are kept, and once in the messages that are made of them.
-        let memory = app.work.memory.reserve(Part::Bodies, 2 * n_bytes).map_err(memory_full)?;
-        if !context.is_storing && !parameters.goes_on() {
+        let gathered = responses.gather(&tenant, &parameters, None).await?;
+        if !gathered.context.is_storing && !parameters.goes_on() {
             return Ok(None);
         }
-        let request = match (parameters.is_background, parameters.names_servers) {
+        let kept = match (parameters.is_background, parameters.names_servers) {
             (true, true) => StateParameters::without_secrets(body).map(Bytes::from),
             (is_background, _) => is_background.then(|| body.clone()),
         };
-        Ok(Some(Arc::new(Self {
+        let keep = |body: Bytes| kept_request(&body, gathered.context.seed, &caller.key_holder());
+        let request = kept.map(keep).transpose()?;
+        let turn = Self::new(app, Some(responses), tenant, parameters, gathered, body.len())?;
+        Ok(Some(Arc::new(Self { request, ..turn })))
+    }
+
+    /// The turn that a message of a connection asks for.
+    ///
+    /// # Errors
+    /// Errors of [`Self::of`].
+    pub async fn of_message(
+        app: &App,
+        caller: &Caller,
+        body: &Bytes,
+        message: MessageTurn,
+    ) -> Result<Arc<Self>, ApiError> {
+        // What cannot be read is refused when the body is read as a whole.
+        let parameters = StateParameters::of(body).unwrap_or_default();
+        let tenant = caller.tenant().0.to_string();
+        let past = parameters.previous.as_deref().and_then(|previous| message.pasts.find(previous));
+        let responses = app.responses(&caller.key_holder());
+        let mut gathered = match &responses {
+            Some(responses) => responses.gather(&tenant, &parameters, past).await?,
+            None => Gathered::without_store(&parameters, past)?,
+        };
+        gathered.context.framing = Framing::Messages(message.lane.clone());
+        gathered.context.is_warmup = !message.generates;
+        gathered.context.ids.get_or_insert_with(Ids::new);
+        let turn = Self::new(app, responses, tenant, parameters, gathered, body.len())?;
+        Ok(Arc::new(Self { message: Some(message), ..turn }))
+    }
+
+    fn new(
+        app: &App,
+        responses: Option<Responses>,
+        tenant: String,
+        parameters: StateParameters,
+        gathered: Gathered,
+        n_body_bytes: usize,
+    ) -> Result<Self, ApiError> {
+        let Gathered { context, kept, has_conversation, n_bytes } = gathered;
+        // The items once as they are kept, and once in the messages that are made of them.
+        let memory = app.work.memory.reserve(Part::Bodies, 2 * n_bytes).map_err(memory_full)?;
+        Ok(Self {
             responses,
             tenant,
             parameters,
             context,
-            ancestors,
+            kept,
+            has_conversation,
             input: Mutex::default(),
-            request,
+            request: None,
+            message: None,
+            n_bytes: n_bytes + n_body_bytes,
             _memory: memory,
-        })))
+        })
     }
 
     /// The turn of a response whose process has died.
     ///
     /// # Errors
-    /// The errors of [`Self::of`].
-    async fn of_orphan(app: &App, orphan: &Orphan) -> Result<Option<Arc<Self>>, ApiError> {
-        let body = Bytes::from(orphan.request.body.clone());
-        let Some((parameters, responses)) = StateParameters::of(&body).zip(app.policy.responses()) else {
-            return Ok(None);
-        };
+    /// Errors of [`Self::of`].
+    async fn of_orphan(
+        app: &App,
+        responses: Responses,
+        orphan: &Orphan,
+    ) -> Result<Option<Arc<Self>>, ApiError> {
+        let body = orphan.request.body.as_bytes();
+        let Some(parameters) = StateParameters::of(body) else { return Ok(None) };
         let tenant = orphan.response.tenant().to_owned();
-        let Gathered { mut context, ancestors, n_bytes } = responses.gather(&tenant, &parameters).await?;
-        context.ids = Some(Ids::of(orphan.response.id()));
-        context.seed = orphan.request.seed;
-        context.call_ids.clone_from(&orphan.call_ids);
-        let memory = app.work.memory.reserve(Part::Bodies, 2 * n_bytes).map_err(memory_full)?;
-        let (input, request) = (Mutex::default(), Some(body));
-        Ok(Some(Arc::new(Self {
-            responses,
-            tenant,
-            parameters,
-            context,
-            ancestors,
-            input,
-            request,
-            _memory: memory,
-        })))
+        let mut gathered = responses.gather(&tenant, &parameters, None).await?;
+        gathered.context.ids = Some(Ids::of(orphan.response.id()));
+        gathered.context.seed = orphan.request.seed;
+        gathered.context.call_ids.clone_from(&orphan.call_ids);
+        let turn = Self::new(app, Some(responses), tenant, parameters, gathered, body.len())?;
+        Ok(Some(Arc::new(turn)))
     }
 
-    /// The request, to be answered by any process.
-    fn kept_request(&self) -> Option<KeptRequest> {
-        let body = String::from_utf8(self.request.as_ref()?.to_vec()).ok()?;
-        Some(KeptRequest { body, seed: self.context.seed })
+    /// The kept responses.
+    ///
+    /// # Errors
+    /// 404 on a server without a store.
+    fn responses(&self) -> Result<&Responses, ApiError> {
+        self.responses.as_ref().ok_or_else(ApiError::nothing_kept)
     }
 
-    /// Reads the request of the turn.
+    /// Parses the request of the turn.
     ///
     /// # Errors
     /// A 400 that names the parameter.
     pub fn parse(&self, body: &[u8], options: &ReadOptions) -> Result<Request, ApiError> {
-        let read = CreateRequest::parse(body, options)?.into_request(&self.context)?;
+        let read = self.reader()(body, options)?.into_request(&self.context)?;
         Ok(self.keep_input(read))
     }
 
-    /// Notes the items of a request that was read. Returns the request.
+    /// Keeps the items of a parsed request, and returns the request.
     pub fn keep_input(&self, (request, items): (Request, Vec<Item>)) -> Request {
         *self.input.lock().unwrap_or_else(PoisonError::into_inner) = items;
         request
     }
 
-    /// Reads the request to make the conversation short.
+    /// Parser of the request.
+    pub fn reader(&self) -> fn(&[u8], &ReadOptions) -> Result<CreateRequest, ApiError> {
+        if self.message.is_some() { CreateRequest::parse_message } else { CreateRequest::parse }
+    }
+
+    /// Parses a request for the compaction of the conversation.
     ///
     /// # Errors
     /// The same.
@@ -139,54 +206,102 @@ impl Turn {
         CreateRequest::parse(body, options)?.into_compaction(&self.context)
     }
 
-    /// Whether it is answered without its client.
+    /// Whether the turn is answered without its client.
     pub fn is_background(&self) -> bool {
         self.parameters.is_background
     }
 
-    /// Keeps the response if it has ended.
+    /// Stores the response if it has ended.
     ///
     /// # Errors
-    /// 404 where its conversation was deleted meanwhile, 503 where the store does not answer.
+    /// 404 if its conversation was deleted meanwhile, 503 when the store does not answer.
     pub async fn keep(&self) -> Result<(), ApiError> {
-        match self.context.slot.take_finished() {
-            Some(response) => {
-                let record = self.record(response)?;
-                self.responses.keep(&self.tenant, self.id(), &record).await
+        let Some(response) = self.context.slot.take_finished() else { return Ok(()) };
+        if response.has_failed {
+            self.forget();
+        }
+        let kept = match self.context.is_storing {
+            true => {
+                let record = self.record(&response)?;
+                Some(self.responses()?.keep(&self.tenant, self.id(), &record).await?)
             }
-            None => Ok(()),
+            false => None,
+        };
+        if !response.has_failed {
+            self.remember(kept, response);
+        }
+        Ok(())
+    }
+
+    /// Remembers the conversation up to the end of a response: for all where it is kept, else for its
+    /// connection.
+    fn remember(&self, kept: Option<KeptResponse>, response: WholeResponse) {
+        let mut history = self.context.history.clone();
+        let input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
+        history.push(input.iter().cloned().chain(response.output).collect::<Vec<_>>());
+        let n_bytes = self.n_bytes + response.json.len();
+        let has_conversation = self.has_conversation;
+        let past = |kept| Past { history, kept, has_conversation, n_bytes };
+        match (&self.responses, kept, &self.message) {
+            (Some(responses), Some(own), _) => {
+                // One behind what is not kept has all of it in its own record.
+                let all = self.kept.iter().flatten().cloned().chain([own]).collect();
+                responses.remember(&self.tenant, self.id(), past(Some(all)));
+            }
+            (_, None, Some(message)) => message.pasts.remember(&message.lane, self.id(), past(None)),
+            _ => {}
         }
     }
 
-    /// The events of its response, which is answered without its client.
-    ///
-    /// # Errors
-    /// 503 where the store does not answer.
-    pub async fn tail(&self, app: &Arc<App>) -> Result<Response, ApiError> {
-        tail(app, self.responses.clone(), self.tenant.clone(), self.id().to_owned(), None).await
+    /// Has the connection forget the response that a message went on from: it has failed.
+    pub fn forget(&self) {
+        if let (Some(message), Some(previous)) = (&self.message, &self.parameters.previous) {
+            message.pasts.forget(&message.lane, previous);
+        }
     }
 
-    /// The responses before this one, the oldest first.
+    /// Streams the events of the response, which is answered without its client.
+    ///
+    /// # Errors
+    /// 503 when the store does not answer.
+    pub async fn tail(&self, app: &Arc<App>) -> Result<Response, ApiError> {
+        tail(app, self.responses()?.clone(), self.tenant.clone(), self.id().to_owned(), None).await
+    }
+
+    /// Ids of the responses before the next one, the oldest first.
     fn ancestors_of_next(&self) -> Vec<String> {
-        self.ancestors.iter().chain(&self.parameters.previous).cloned().collect()
+        self.kept.iter().flatten().map(|kept| kept.id.clone()).collect()
     }
 
     fn id(&self) -> &str {
         self.context.ids.as_ref().map_or("", |ids| ids.response())
     }
 
-    fn record(&self, response: WholeResponse) -> Result<ResponseRecord, ApiError> {
-        let json = String::from_utf8(response.json).ok().and_then(|json| RawValue::from_string(json).ok());
+    fn record(&self, response: &WholeResponse) -> Result<ResponseRecord, ApiError> {
+        let json =
+            String::from_utf8(response.json.clone()).ok().and_then(|json| RawValue::from_string(json).ok());
+        let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if self.kept.is_none() {
+            // It must be found again with nothing but its own record.
+            input.splice(..0, self.context.history.iter().cloned());
+        }
         Ok(ResponseRecord {
             response: json.ok_or_else(|| ApiError::internal_error("unknown"))?,
-            input: self.input.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            output: response.output,
-            previous: self.parameters.previous.clone(),
+            input,
+            output: response.output.clone(),
+            previous: self.parameters.previous.clone().filter(|_| self.kept.is_some()),
             ancestors: self.ancestors_of_next(),
             conversation: self.parameters.conversation.clone(),
             request: None,
         })
     }
+}
+
+/// A request, to be answered by any process within the limits of its key.
+fn kept_request(body: &Bytes, seed: Option<i64>, key_holder: &Tenant) -> Result<KeptRequest, ApiError> {
+    let body = String::from_utf8(body.to_vec())
+        .map_err(|error| ApiError::invalid_utf8(error.utf8_error().valid_up_to()))?;
+    Ok(KeptRequest { body, seed, principal: principal_of(key_holder) })
 }
 
 impl AnswerRecorder for Turn {

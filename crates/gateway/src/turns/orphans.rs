@@ -1,11 +1,12 @@
-//! Responses whose process has died while it answered them: another one of the same store answers them. Does
-//! not know how.
+//! Responses whose process has died while generating them: another process of the same store answers them.
+//! Does not generate them itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::HeaderMap;
+use serde_json::Value;
 use throng_core::request::TenantId;
 use throng_http::memory::Part;
 use throng_state::responses::{Orphan, Responses};
@@ -19,17 +20,18 @@ use crate::auth::Tenant;
 use crate::caller::Caller;
 use crate::config::PARSE_FACTOR;
 use crate::generate::{Target, UnreadRequest, generate};
+use crate::kept::tenant_of;
 use crate::rejection::memory_full;
 use throng_api::{ApiError, ReadOptions};
 
-/// Interval at which is looked for such responses.
+/// Interval at which such responses are searched for.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-/// A process without a sign of life for this long has died.
+/// Time without renewal of the claim after which a process counts as dead.
 const DEAD_AFTER: Duration = Duration::from_secs(6);
-/// Most responses that are looked at at a time.
+/// Maximum number of responses that are checked at a time.
 const MAX_SEEN: usize = 1_000;
 
-/// When the last sign of life of a response's process was seen first, by the number of the response.
+/// For each response, the last renewal of its claim and the time at which that was first seen.
 type Seen = BTreeMap<u64, (Option<ClaimBeat>, Instant)>;
 
 /// Answers responses whose process has died, as long as the server lives.
@@ -38,7 +40,7 @@ pub(crate) async fn adopt_orphans(app: Weak<App>) {
     loop {
         sleep(LOOK_INTERVAL).await;
         let Some(app) = app.upgrade() else { return };
-        let Some(responses) = app.policy.responses().filter(|_| !app.is_draining()) else { continue };
+        let Some(responses) = app.policy.responses(None).filter(|_| !app.is_draining()) else { continue };
         // What cannot be looked at now is looked at the next time.
         let Ok(pending) = responses.pending(0, MAX_SEEN).await else { continue };
         let now = Instant::now();
@@ -70,12 +72,19 @@ async fn answer(app: Arc<App>, responses: Responses, orphan: Orphan) {
 }
 
 async fn begin(app: &Arc<App>, orphan: &Orphan) -> Result<(), ApiError> {
-    let Some(turn) = Turn::of_orphan(app, orphan).await? else { return Ok(()) };
+    let tenant = orphan.response.tenant();
+    // Servers of an older version have not written down who has asked.
+    let key_holder = match &orphan.request.principal {
+        Value::Null => Tenant::without_key(TenantId(Arc::from(tenant))),
+        principal => tenant_of(app, tenant, principal)?,
+    };
+    let Some(responses) = app.responses(&key_holder) else { return Ok(()) };
+    let Some(turn) = Turn::of_orphan(app, responses.clone(), orphan).await? else { return Ok(()) };
     if turn.parameters.names_servers {
         return Err(ApiError::tools_called_already());
     }
     let caller = Caller::new(&HeaderMap::new(), "");
-    caller.set_tenant(Tenant::without_key(TenantId(Arc::from(orphan.response.tenant()))));
+    caller.set_tenant(key_holder);
     let caller = Arc::new(caller);
     let (body, memory) = (orphan.request.body.clone(), app.work.memory.clone());
     let n_bytes = body.len();
@@ -86,6 +95,6 @@ async fn begin(app: &Arc<App>, orphan: &Orphan) -> Result<(), ApiError> {
     };
     let target = Target::Last(orphan.model.clone());
     let started = generate(app, &caller, target, UnreadRequest { n_bytes, read }).await?;
-    go_on(app, caller, started, turn, orphan.response.clone());
+    go_on(app, caller, started, turn, (responses, orphan.response.clone()));
     Ok(())
 }

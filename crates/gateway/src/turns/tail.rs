@@ -1,5 +1,5 @@
-//! The events of a kept response as a stream: those that it has, and those that come. Does not know who
-//! answers it.
+//! The events of a kept response as a stream: the stored ones, and new ones as they come. Does not know the
+//! generating process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::app::App;
 
-/// Interval at which a response is looked at whose events come from elsewhere.
+/// Interval at which the store is asked for new events of a response.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Streams the events of a response behind the one with the number `after`.
+/// Streams the events of a response after number `after`.
 ///
 /// # Errors
-/// 404 for a response that is not kept, 503 where the store does not answer.
+/// 404 for a response that is not kept, 503 when the store does not answer.
 pub(crate) async fn tail(
     app: &Arc<App>,
     responses: Responses,
@@ -85,7 +85,7 @@ impl Tail {
         }
     }
 
-    /// Whether the client took it in time.
+    /// Sends bytes; `false` if the client did not take them in time.
     async fn send(&self, sender: &ByteSender, bytes: Bytes) -> bool {
         let timeout = Duration::from_secs(self.app.config.server.slow_reader_timeout_s);
         matches!(within(timeout, sender.send(bytes)).await, Ok(Ok(())))

@@ -1,4 +1,4 @@
-//! The entry of a tool's call: its name, duration and end, and no tokens.
+//! Ledger entry of a tool's call: its name, duration and outcome, without tokens.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use throng_tools::PendingCall;
 use crate::caller::Caller;
 use throng_metering::ledger::{Counted, Ledger, Meter};
 
-/// A call that runs. Dropping it notes that it was cut.
+/// Entry of a running call, recorded as aborted if it is dropped.
 #[derive(Debug)]
 pub(super) struct ToolEntry(Meter);
 
 impl ToolEntry {
-    /// Begins the entry of a call; `None` where nothing is counted.
+    /// Begins the entry of a call; `None` if it is not counted.
     pub fn begin(ledger: &Arc<Ledger>, caller: &Caller, call: &PendingCall) -> Option<Self> {
         let (tenant, name) = (caller.key_holder(), call.ledger_name());
         let counted = Counted {

@@ -1,5 +1,5 @@
-//! Responses whose model calls tools of this gateway: a turn of the model, its calls, the next turn. Does not
-//! know how tools are called.
+//! Responses whose model calls tools of this gateway: a turn of the model, its calls, the next turn. Does
+//! not run the tools.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use crate::generate::{StartedRequest, Target, UnreadRequest, generate};
 use crate::generation::{AnswerSource, AnswerStream};
 use crate::rejection::memory_full;
 
-/// Calls of one response that run at a time.
+/// Maximum number of running calls of one response.
 const CALLS_AT_A_TIME: usize = 8;
 
-/// The tools of a request, before its model is asked first.
+/// The tools of a request, before the first turn of its model.
 #[derive(Debug)]
 pub(crate) struct ToolRun {
     session: Session,
@@ -38,11 +38,11 @@ pub(crate) struct ToolRun {
 }
 
 impl ToolRun {
-    /// Lists the tools that a request wants called here, and runs the calls that it approves. `None` without
-    /// any.
+    /// Lists the tools that the gateway must call for a request, and runs the calls that the request
+    /// approves. `None` without any.
     ///
     /// # Errors
-    /// 4xx for tools that may not be used or do not answer.
+    /// 4xx for tools that are not permitted or do not answer.
     pub async fn of(
         app: &Arc<App>,
         caller: &Arc<Caller>,
@@ -56,7 +56,8 @@ impl ToolRun {
         let n_bytes = body.len();
         let mut memory =
             app.work.memory.reserve(Part::Bodies, n_bytes * PARSE_FACTOR).map_err(memory_full)?;
-        let parse = move || CreateRequest::parse(&body, &options);
+        let reader = turn.map_or(CreateRequest::parse as _, Turn::reader);
+        let parse = move || reader(&body, &options);
         let read = tokio::task::spawn_blocking(parse).await;
         let request = read.map_err(|_| ApiError::internal_error(caller.id_text()))??;
         let before = turn.map_or_else(TurnContext::default, |turn| turn.context.clone());
@@ -78,7 +79,7 @@ impl ToolRun {
         request.into_request(&context)
     }
 
-    /// The answer whose model has begun with its first turn in `started`.
+    /// The answer whose model has begun its first turn in `started`.
     pub fn follow(
         self: Arc<Self>,
         app: &Arc<App>,
@@ -100,7 +101,7 @@ impl ToolRun {
     }
 }
 
-/// Runs calls, each with an entry in the ledger. Dropping it ends them.
+/// Runs calls, each with an entry in the ledger. Dropping the stream aborts them.
 fn run(app: Arc<App>, caller: Arc<Caller>, calls: Vec<PendingCall>) -> BoxStream<'static, Called> {
     let one = move |call: PendingCall| {
         let entry = app.policy.ledger.as_ref().and_then(|ledger| ToolEntry::begin(ledger, &caller, &call));
@@ -123,7 +124,7 @@ fn run(app: Arc<App>, caller: Arc<Caller>, calls: Vec<PendingCall>) -> BoxStream
 struct ToolLoop {
     app: Arc<App>,
     caller: Arc<Caller>,
-    /// The model, if it is not the one that the request names.
+    /// Name of the model, if it is not the one that the request names.
     model: Option<String>,
     session: Session,
     /// Memory of the items so far.
@@ -133,13 +134,13 @@ struct ToolLoop {
 }
 
 enum State {
-    /// The model answers.
+    /// The model is generating.
     Answering(AnswerStream),
-    /// Its calls run.
+    /// Calls are running.
     Calling(BoxStream<'static, Called>),
-    /// Its next turn is started.
+    /// The next turn is being started.
     Starting(BoxFuture<'static, Result<StartedRequest, ApiError>>),
-    /// Everything has ended.
+    /// All turns have ended.
     Over,
 }
 

@@ -1,5 +1,5 @@
-//! A request while an upstream engine answers it: what it uses, and what is told of it at its end, however it
-//! ends. Does not know bytes.
+//! A request that an upstream engine is answering: its usage, and its records at the end, however it ends.
+//! Does not know bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,30 +16,30 @@ use crate::limits::Charge;
 use throng_metering::metrics::ModelMetrics;
 use throng_metering::observation::GenerationRecord;
 
-/// Parts of a request that an engine begins to answer.
+/// Parts of a request that an engine has begun to answer.
 pub(super) struct StartedUpstream {
     /// The request.
     pub caller: Arc<Caller>,
-    /// The counters of its model.
+    /// Counters of the model.
     pub metrics: Arc<ModelMetrics>,
-    /// The model's id.
+    /// Id of the model.
     pub model_id: Box<str>,
-    /// Its part of the engine's load.
+    /// Part of the request in the engine's load.
     pub placement: Placement,
-    /// The limits and the ledger entry that it is charged to.
+    /// Charge of the limits and the ledger.
     pub charge: Charge,
-    /// Its tokens.
+    /// Token counts of the request.
     pub count: UsageCount,
-    /// When it was submitted.
+    /// Time of its submission.
     pub began: Instant,
 }
 
-/// A request that an engine answers. Dropping it ends it.
+/// A request that an engine is answering. Dropping it ends the request.
 #[derive(Debug)]
 pub(super) struct ActiveRequest {
     /// The request.
     pub caller: Arc<Caller>,
-    /// The counters of its model.
+    /// Counters of the model.
     pub metrics: Arc<ModelMetrics>,
     model_id: Box<str>,
     /// `None` once the engine has failed.
@@ -50,7 +50,7 @@ pub(super) struct ActiveRequest {
     n_choices: u64,
     n_ended: u64,
     at_length: bool,
-    /// From the request's arrival until it was submitted.
+    /// Time from the request's arrival to its submission.
     read: Duration,
     began: Instant,
     first_token: Option<Duration>,
@@ -58,7 +58,7 @@ pub(super) struct ActiveRequest {
 }
 
 impl ActiveRequest {
-    /// A request that has reached an engine, of which so many choices are to come.
+    /// Creates it for a request that has reached an engine, with `n_choices` choices.
     pub fn new(begun: StartedUpstream, n_choices: u64) -> Self {
         let StartedUpstream { caller, metrics, model_id, placement, mut charge, count, began } = begun;
         charge.begin(0);
@@ -81,7 +81,7 @@ impl ActiveRequest {
         }
     }
 
-    /// Notes an event of so many bytes.
+    /// Notes an event of `n_bytes` bytes.
     pub fn note_event(&mut self, kind: &EventKind, n_bytes: usize) {
         let EventKind::Part { n_tokens, n_ended, at_length, usage, is_only_usage } = *kind else { return };
         self.count.bytes(n_bytes);
@@ -101,7 +101,7 @@ impl ActiveRequest {
         usage.into_iter().for_each(|usage| self.count.report(usage));
     }
 
-    /// Notes a whole answer of so many bytes, which is estimated to have so many tokens.
+    /// Notes a complete answer of `n_bytes` bytes with an estimated number of tokens.
     pub fn whole(&mut self, n_bytes: usize, n_tokens: u64, usage: Option<ReportedUsage>, at_length: bool) {
         self.count.bytes(n_bytes);
         self.count.whole(n_tokens);
@@ -117,35 +117,35 @@ impl ActiveRequest {
         self.n_ended >= self.n_choices
     }
 
-    /// Notes that it has ended well.
+    /// Notes a successful end.
     pub fn end(&mut self) {
         self.outcome = if self.at_length { Outcome::Length } else { Outcome::Stop };
     }
 
-    /// The engine has failed in the middle of its answer, for this reason.
+    /// Notes that the engine has failed within its answer, for this reason.
     pub fn fail_within(&mut self, reason: &'static str) {
         let request = self.caller.id_text();
         tracing::warn!(request, reason, "an engine failed in the middle of an answer");
         self.fail();
     }
 
-    /// The engine has failed.
+    /// Notes that the engine has failed.
     pub fn fail(&mut self) {
         self.outcome = Outcome::Error;
         self.placement.take().into_iter().for_each(Placement::failed);
     }
 
-    /// Counts that its stream ended with an error.
+    /// Counts that the client's stream ended with an error.
     pub fn count_stream_error(&self) {
         self.metrics.stream_error();
     }
 
-    /// Tokens used so far, as they are charged at its end.
+    /// Usage so far, as it is charged at the end.
     pub fn usage(&self) -> Usage {
         self.count.usage()
     }
 
-    /// When its tokens came.
+    /// Times of the tokens.
     pub fn timing(&self) -> Timing {
         Timing {
             first_step: None,
@@ -156,7 +156,7 @@ impl ActiveRequest {
         }
     }
 
-    /// Charges what was used.
+    /// Charges the usage.
     fn settle(&mut self, usage: Usage) {
         self.charge.begin(usage.prompt_tokens);
         self.charge.prompt(usage.prompt_tokens, usage.cached_tokens);

@@ -1,4 +1,4 @@
-//! The answer of an upstream engine as neutral events, for clients of any API. Does not know connections to
+//! Answers of upstream engines as neutral events, for clients of any API. Does not know connections to
 //! engines.
 
 use std::collections::VecDeque;
@@ -22,10 +22,10 @@ use crate::caller::Caller;
 use crate::generation::{AnswerSource, AnswerStream};
 use throng_metering::metrics::ModelMetrics;
 
-/// Starts the answer to a request, which `reader` reads.
+/// Starts the answer to a request, which `reader` parses.
 ///
 /// # Errors
-/// The errors of [`begin`]; the reason of an engine that rejects the request.
+/// Errors of [`begin`]; the reason of an engine that rejects the request.
 pub(crate) async fn answer(
     setting: &Setting<'_>,
     job: &UpstreamJob<'_>,
@@ -64,14 +64,14 @@ fn counts(usage: Usage) -> TokenCounts {
     }
 }
 
-/// An answer that comes in events.
+/// An answer as a stream of events.
 #[derive(Debug)]
 struct StreamedAnswer {
     active: ActiveRequest,
     /// `None` after the last event.
     rest: Option<UpstreamStream>,
     reader: AnswerReader,
-    /// Events that were read and not given yet.
+    /// Events that were parsed and not returned yet.
     events: VecDeque<AnswerEvent>,
 }
 
@@ -127,7 +127,7 @@ impl StreamedAnswer {
     }
 }
 
-/// The events of an upstream engine's answer.
+/// Events of an upstream engine's answer.
 struct UpstreamSource {
     events: BoxStream<'static, AnswerEvent>,
     n_choices: usize,

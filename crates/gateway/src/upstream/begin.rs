@@ -1,5 +1,5 @@
-//! From a request for a model of upstream engines to the beginning of its answer: permission, regions, limits
-//! and ledger, then one engine after the other. Does not know how answers are shown.
+//! Start of a request for a model of upstream engines: permission, regions, limits and ledger, then one
+//! engine after the other. Does not know the form of answers.
 
 use std::sync::Arc;
 
@@ -22,37 +22,37 @@ use crate::retry_after::retry_after_s;
 use throng_metering::ledger::{Counted, Ledger};
 use throng_metering::metrics::ModelMetrics;
 
-/// A request that has been read.
+/// A parsed request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UpstreamJob<'a> {
-    /// The model.
+    /// Model of the request.
     pub model: &'a UpstreamModel,
-    /// The endpoint of its engines.
+    /// Endpoint of the engines.
     pub endpoint: Endpoint,
-    /// The body for them.
+    /// Body for the engines.
     pub request: &'a UpstreamRequest,
-    /// The name by which the client asked for the model.
+    /// Name by which the client asked for the model.
     pub name: &'a str,
-    /// Whether a bound of its output above what is left of the context means as much as fits.
+    /// Whether a limit of its output that exceeds the rest of the context stands for that rest.
     pub may_end_with_context: bool,
 }
 
 /// The beginning of an answer.
 #[derive(Debug)]
 pub(super) enum Begun {
-    /// The whole answer.
+    /// The complete answer.
     Whole(ActiveRequest, Bytes),
-    /// A stream of which the first event has come.
+    /// A stream whose first event was received.
     Stream(ActiveRequest, UpstreamStream),
-    /// Rejection of the request by an engine, with status and body in OpenAI's form; maybe no body.
+    /// Rejection of the request by an engine, with status and body in OpenAI's form; the body may be empty.
     Rejected(StatusCode, Bytes),
 }
 
 /// Charges a request and submits it to the engines of its model until one answers.
 ///
 /// # Errors
-/// 403 for a model that the key, or regions that the organisation does not permit, 429 for what the key may
-/// not use now, 508 for what came through too many gateways, and 502, 503 and 504 where no engine answers.
+/// 403 for a model or regions that are not permitted, 429 beyond the key's limits, 508 after too many
+/// gateways, and 502, 503 and 504 when no engine answers.
 pub(super) async fn begin(
     setting: &Setting<'_>,
     job: &UpstreamJob<'_>,
@@ -105,8 +105,8 @@ pub(super) async fn begin(
     })
 }
 
-/// Submits a request; where its output may end with the context and does not fit, once more without its
-/// bound, by which engines let it end there.
+/// Submits a request. If its output may end with the context and does not fit, submits it again without its
+/// limit, so that the engine ends it there.
 async fn submit_within(
     submission: Submission<'_>,
     job: &UpstreamJob<'_>,
@@ -121,7 +121,7 @@ async fn submit_within(
     }
 }
 
-/// The error of a rejection, for clients that do not get its body.
+/// Error for a rejection, for clients that do not get its body.
 pub(super) fn rejection_error(status: StatusCode, body: &[u8]) -> ApiError {
     match rejection_reason(body) {
         Some(reason) => ApiError::rejected_by_engine(status, reason.message, reason.is_too_long),
@@ -129,7 +129,7 @@ pub(super) fn rejection_error(status: StatusCode, body: &[u8]) -> ApiError {
     }
 }
 
-/// The error for a client whom no engine has answered.
+/// Error for a client when no engine has answered.
 fn unanswered(failure: &Unanswered, metrics: &ModelMetrics) -> ApiError {
     metrics.rejected(failure.name());
     match failure {
@@ -147,7 +147,7 @@ fn unanswered(failure: &Unanswered, metrics: &ModelMetrics) -> ApiError {
     }
 }
 
-/// Charges with the most that the prompt has by its bytes, and all that may be generated.
+/// Charges the maximum number of prompt tokens by its bytes, and of generated tokens.
 async fn charge(
     setting: &Setting<'_>,
     metrics: &ModelMetrics,

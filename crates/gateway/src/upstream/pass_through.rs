@@ -1,6 +1,6 @@
-//! Requests in OpenAI's form for a model of upstream engines, whose bodies and answers are passed on as they
-//! came: parameters that are not known here reach the engine, and what it answers to them its client. Does
-//! not know connections to engines.
+//! Requests in OpenAI's form for a model of upstream engines, whose bodies and answers are passed on
+//! unchanged: the engine gets parameters that are unknown here, and the client its reaction. Does not know
+//! connections to engines.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ use crate::caller::Caller;
 use crate::generation::{StreamSetting, StreamSource, on_blocking_thread, stream};
 use crate::rejection::{memory_full, reject};
 
-/// The body that was sent, and the one that is sent on.
+/// Number of copies of a body in memory: the received one, and the one that is sent.
 const COPIES: usize = 2;
 
 /// Answers a request for the model.
 ///
 /// # Errors
-/// The errors of [`begin`], and 400 for what cannot be read.
+/// Errors of [`begin`], and 400 for an invalid body.
 pub(crate) async fn pass_through(
     setting: &Setting<'_>,
     model: &UpstreamModel,
@@ -66,13 +66,13 @@ pub(crate) async fn pass_through(
     }
 }
 
-/// A stream whose events go through as they came, but for usage that nobody asked for.
+/// A stream whose events are passed on unchanged, except for usage that the client did not ask for.
 #[derive(Debug)]
 struct PassedStream {
     active: ActiveRequest,
-    /// Whether the client wants the usage of the whole request.
+    /// Whether the client asked for the usage of the whole request.
     wants_usage: bool,
-    /// Whether the client wants usage in each chunk.
+    /// Whether the client asked for usage in each chunk.
     wants_chunk_usage: bool,
     /// `None` after the last event.
     events: Option<UpstreamStream>,
@@ -151,7 +151,7 @@ struct PooledUsage {
     total_tokens: Option<u64>,
 }
 
-/// An answer without a token of output: embeddings, scores, tokens of a text.
+/// Answer without output tokens: embeddings, scores, tokens of a text.
 fn vectors(mut active: ActiveRequest, bytes: Bytes, n_assumed: u64) -> Response {
     let read: PooledAnswer = serde_json::from_slice(&bytes).unwrap_or_default();
     let told = read.usage.and_then(|usage| usage.prompt_tokens.or(usage.total_tokens));
@@ -161,7 +161,7 @@ fn vectors(mut active: ActiveRequest, bytes: Bytes, n_assumed: u64) -> Response 
     json(StatusCode::OK, bytes)
 }
 
-/// Answer to a request that the engine rejects, with its reason where it gives one.
+/// Answer to a request that the engine rejects, with its reason if there is one.
 fn rejected(status: StatusCode, reason: Bytes) -> Response {
     if reason.is_empty() { reject(ApiError::upstream_rejected()) } else { json(status, reason) }
 }

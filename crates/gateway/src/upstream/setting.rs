@@ -1,4 +1,4 @@
-//! What answering needs of the server. Does not know requests.
+//! Parts of the server that answers of upstream engines need. Does not know requests.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use crate::limits::RateLimits;
 use throng_metering::ledger::Ledger;
 use throng_metering::metrics::Metrics;
 
-/// What answering needs of the server.
+/// Parts of the server that answers of upstream engines need.
 #[derive(Debug, Clone)]
 pub(crate) struct Setting<'a> {
     /// Configuration.
     pub config: &'a GatewayConfig,
-    /// Bounds how many bodies are read at a time.
+    /// Queue that bounds how many bodies are parsed at a time.
     pub turns: &'a TokenizationQueue,
     /// Counters.
     pub metrics: &'a Metrics,
-    /// What of the keys' limits is in use.
+    /// Usage of the keys' limits.
     pub limits: &'a Arc<RateLimits>,
-    /// What requests use, where there is a database.
+    /// Ledger of usage, if there is a database.
     pub ledger: Option<&'a Arc<Ledger>>,
-    /// Bounds what all requests hold.
+    /// Budget of memory held by all requests.
     pub memory: &'a Arc<MemoryBudget>,
-    /// How far the server is on its way to its end.
+    /// Phase of the server on its way to its end.
     pub phase: &'a watch::Sender<Phase>,
 }

@@ -1,4 +1,4 @@
-//! What must be known of a whole answer of text: its tokens, and whether it ended at its bound.
+//! Reads the token counts and the finish reason from a complete answer.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,7 +23,7 @@ struct WholeChoice {
     text: Value,
 }
 
-/// Notes a whole answer.
+/// Notes a complete answer.
 pub(super) fn note_whole(active: &mut ActiveRequest, bytes: &[u8]) {
     let WholeAnswer { usage, choices } = serde_json::from_slice(bytes).unwrap_or_default();
     let at_length = choices.iter().any(|choice| choice.finish_reason == "length");

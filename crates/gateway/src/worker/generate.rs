@@ -1,4 +1,5 @@
-//! A gateway's request over HTTP, from its head to its first line. Does not know what it asks.
+//! A gateway's request for a generation over HTTP, from its head to its first line. Does not know its
+//! content.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::rejection::{Rejection, memory_full};
 use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
 
-/// Longer requests are read on a thread for blocking work.
+/// Maximum bytes of a request that is parsed in place; longer ones are parsed on a blocking thread.
 const MAX_READ_IN_PLACE: usize = 64 << 10;
 
 /// `POST` of [`throng_wire::GENERATE`].
@@ -59,7 +60,7 @@ pub(super) async fn generate(
     })
 }
 
-/// Whether the request is written in a version of the protocol that is spoken here.
+/// Checks that the request has a supported version of the protocol.
 fn check_protocol(headers: &HeaderMap) -> Result<(), ApiError> {
     let sent = headers.get(VERSION_HEADER).and_then(|value| value.to_str().ok()?.parse::<u32>().ok());
     if sent.is_some_and(|version| Versions::OWN.contains(version)) {

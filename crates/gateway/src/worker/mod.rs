@@ -1,5 +1,5 @@
-//! The internal listener by which gateways reach an engine of this process. The rules of the public listener
-//! hold here too (sizes, times, floods), but nothing here is for clients. Does not know requests.
+//! The internal listener by which gateways reach an engine of this process. It has the public listener's
+//! bounds (sizes, times, floods), but no routes for clients. Does not know requests.
 
 mod generate;
 mod routes;
@@ -18,8 +18,8 @@ use crate::gateway::{GatewayError, check_keys};
 use crate::server::{self, Served, Service};
 use throng_metering::metrics::HttpMetrics;
 
-/// Streams of one gateway at a time. Far more than the memory for requests allows, since the questions by
-/// which a gateway finds out whether the worker hears it are streams as well.
+/// Maximum number of concurrent streams of one gateway. Far more than the memory for requests allows, since
+/// a gateway's probes of the connection are streams as well.
 const MAX_STREAMS: u32 = 1 << 16;
 
 /// Serves a model to gateways.
@@ -41,10 +41,10 @@ struct WorkerState {
 }
 
 impl Worker {
-    /// Checks the configuration. The keys of its `access` are the tokens that gateways must have one of.
+    /// Checks the configuration. The keys of its `access` are the tokens of gateways.
     ///
     /// # Errors
-    /// [`GatewayError`], but for [`GatewayError::Io`].
+    /// Errors of [`GatewayError`] except [`GatewayError::Io`].
     pub fn new(config: GatewayConfig, model: WorkerModel) -> Result<Self, GatewayError> {
         check_keys(&config.access)?;
         let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
@@ -58,11 +58,12 @@ impl Worker {
         Ok(Self { config, state: Arc::new(state), phase, tls })
     }
 
-    /// Answers on `listener` until `shutdown` completes; then finishes what runs, for at most
-    /// `shutdown_timeout_s`, and cuts the rest.
+    /// Serves on `listener` until `shutdown` completes; then waits for running requests, for at most
+    /// `shutdown_timeout_s`, and aborts the rest.
     ///
     /// # Errors
-    /// [`GatewayError::OpenWorker`] where others could use it, and [`GatewayError::Io`].
+    /// [`GatewayError::OpenWorker`] if other machines could use it without a token, and
+    /// [`GatewayError::Io`].
     pub async fn serve(
         self,
         listener: impl Into<Listener> + Send,

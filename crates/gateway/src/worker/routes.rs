@@ -1,5 +1,5 @@
-//! The routes of a worker but for generation: what it is, how it is, what a gateway needs of its model. Each
-//! but the health check asks for a token where there is one. Does not know requests.
+//! Routes of a worker except generation: description, state, and the artifacts of its model. All but the
+//! health check ask for a token if one is set. Does not know requests.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::retry_after::retry_after_s;
 
 const HEALTH: &str = "/health";
 
-/// The routes as a service.
+/// Service for the routes.
 pub(super) fn router(state: Arc<WorkerState>) -> axum::Router {
     axum::Router::new()
         .route(HEALTH, get(health))

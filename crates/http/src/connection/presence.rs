@@ -1,7 +1,7 @@
-//! Tells a client that has sent all it wanted and waits for its answer (`shutdown(SHUT_WR)`) from one that
-//! has closed its socket: both look alike until something is sent, which a closed socket answers with a
-//! reset. What is sent are the first bytes of the response, ahead of the rest; once a stream is under way,
-//! its pings do the same. Does not know what the response says.
+//! Distinguishes a client that has closed only its sending side and waits for the answer
+//! (`shutdown(SHUT_WR)`) from one that has closed its socket. Both look alike until data is sent, which a
+//! closed socket answers with a reset. The probes are the first bytes of the response, sent ahead of the
+//! rest; in a running stream, its pings serve as probes. Does not know the response.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,60 +12,61 @@ use tokio::sync::watch;
 
 use super::socket::Socket;
 
-/// Beginning of every response to an HTTP/1 request: as many probes can be sent before it.
+/// Start of every response to an HTTP/1 request; each of its bytes can serve as one probe.
 const RESPONSE_START: &[u8] = b"HTTP/1.";
-/// A second byte is sent this long after the first, a third four times as long after the second, and so on:
-/// what is computed for a client that leaves later is a small multiple of what it has waited for.
+/// Delay of the second probe after the first; each further delay is four times as long. The computation for
+/// a client that has gone is therefore a small multiple of the time it had waited.
 const FIRST_DISTANCE: Duration = Duration::from_millis(250);
 const DISTANCE_GROWTH: u32 = 4;
-/// Maximum silence of a stream whose client sends no more: only writing shows whether the client still reads.
+/// Maximum silence of a stream whose client has closed its sending side: only writing shows whether the
+/// client still reads.
 pub const HALF_CLOSED_PING_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The readiness that includes the end of the input and, where the system has one, excludes unread input.
+/// Readiness that includes the end of input and, if the system supports it, excludes unread input.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const END_OF_INPUT: Interest = Interest::PRIORITY;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const END_OF_INPUT: Interest = Interest::READABLE;
 const END_OF_INPUT_RECHECK: Duration = Duration::from_millis(100);
 
-/// State of a connection's requests and its output that probing reads.
+/// State of a connection's requests and output for probing.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
-    /// Whether a request of HTTP/1 is under way whose response has not begun.
+    /// Whether an HTTP/1 request is running whose response has not started.
     awaits_response: AtomicBool,
     n_sent_ahead: AtomicUsize,
-    /// Whether something was written that the kernel has not taken whole.
+    /// Whether the kernel has accepted only part of the written bytes.
     is_mid_write: AtomicBool,
     requests: watch::Sender<usize>,
     input_ended: watch::Sender<bool>,
 }
 
 impl Presence {
-    /// A request of HTTP/1 has arrived.
+    /// Records the arrival of an HTTP/1 request.
     pub fn request_begins(&self) {
         self.awaits_response.store(true, Ordering::Release);
         self.requests.send_modify(|n| *n += 1);
     }
 
-    /// Its response is about to be written.
+    /// Records that the response is about to be written.
     pub fn response_begins(&self) {
         self.awaits_response.store(false, Ordering::Release);
     }
 
-    /// Notes whether part of what was written is still to be taken by the kernel.
+    /// Sets whether the kernel has accepted only part of the written bytes.
     pub fn set_mid_write(&self, mid_write: bool) {
         self.is_mid_write.store(mid_write, Ordering::Release);
     }
 
-    /// Whether part of what was written is still to be taken by the kernel.
+    /// Whether the kernel has accepted only part of the written bytes.
     pub fn is_mid_write(&self) -> bool {
         self.is_mid_write.load(Ordering::Acquire)
     }
 
-    /// Bytes of a response that begins with `first` that have been sent already.
+    /// Takes the number of bytes already sent of a response that starts with `first`.
     ///
     /// # Errors
-    /// When it begins otherwise.
+    /// When the response starts differently.
     pub fn take_sent_ahead(&self, first: &[u8]) -> io::Result<Option<usize>> {
         match self.n_sent_ahead.swap(0, Ordering::AcqRel) {
             0 => Ok(None),
@@ -74,7 +75,7 @@ impl Presence {
         }
     }
 
-    /// Waits until the client has said that it will send no more.
+    /// Waits until the client has closed its sending side.
     pub async fn input_ended(&self) {
         let mut ended = self.input_ended.subscribe();
         if ended.wait_for(|ended| *ended).await.is_err() {
@@ -95,9 +96,9 @@ impl Presence {
     }
 }
 
-/// Completes when the client is known to be unable to read an answer. Must run in the task of the connection:
-/// a response must not begin while a probe is sent. A client of an encrypted connection that sends no more
-/// has gone: a probe would break its records, and clients of HTTPS do not close one side only.
+/// Completes when the client can certainly not read a response. Must run in the connection's task, so that
+/// no response starts while a probe is sent. Over TLS, an end of input counts as gone: a probe would
+/// corrupt the records, and HTTPS clients do not close only their sending side.
 pub(crate) async fn client_gone(socket: &Socket, presence: &Presence, is_encrypted: bool) {
     tokio::select! {
         _ = socket.ready(Interest::ERROR) => {}

@@ -1,4 +1,4 @@
-//! An accepted socket of either kind, as those see it who share it. Does not know what is sent.
+//! An accepted socket of either kind, for all tasks that share it. Does not know what is sent.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -14,14 +14,14 @@ use tokio::net::UnixStream;
 /// An accepted socket.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    /// A socket of a network.
+    /// A TCP socket.
     Tcp(TcpStream),
-    /// A socket of this machine's file system.
+    /// A Unix domain socket.
     #[cfg(unix)]
     Unix(UnixStream),
 }
 
-/// Calls the same method of either kind.
+/// Calls the same method on either kind.
 macro_rules! either {
     ($socket:expr, $stream:ident => $call:expr) => {
         match $socket {
@@ -33,7 +33,7 @@ macro_rules! either {
 }
 
 impl Socket {
-    /// The other end, for the log: an IP address, or `unix` for a socket of the file system.
+    /// Client for the log: an IP address, or `unix` for a Unix domain socket.
     pub fn client(&self) -> String {
         match self {
             Self::Tcp(stream) => match stream.peer_addr() {
@@ -80,8 +80,7 @@ impl Socket {
         either!(self, stream => stream.try_write_vectored(slices))
     }
 
-    /// Whether the client is known to have closed the socket, not only its sending side. Of TCP only a probe
-    /// tells.
+    /// Whether the client has closed the whole socket, as far as known. For TCP, only a probe reveals it.
     pub fn is_closed(&self) -> bool {
         match self {
             Self::Tcp(_) => false,

@@ -1,16 +1,19 @@
-//! One client's connection from its acceptance to its end: encryption, the version of HTTP that the client
-//! speaks, when it is to close. Does not know what is asked on it.
+//! One client's connection from its acceptance to its end: encryption, HTTP version, closing. Does not know
+//! the requests.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::rt::bounds::Http2ServerConnExec;
 use hyper::server::conn::{http1, http2};
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
-use hyper_util::server::graceful::GracefulConnection;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::client_io::ClientIo;
@@ -24,27 +27,32 @@ use crate::connection::{ConnectionState, InFlight, Socket, client_gone};
 use crate::memory::{Part, Reservation};
 use crate::phase::Phase;
 
-/// hyper's buffers; must hold a request's head as large as the guard still answers politely.
+/// Bytes of hyper's buffers; at least as large as the largest head that the gate still answers with an
+/// error.
 const CONNECTION_BUFFER_BYTES: usize = 128 << 10;
-/// Bytes of a connection beside unwritten responses: hyper's first buffers, its task, the state beside it.
+/// Bytes of a connection without unwritten responses: hyper's initial buffers, its task and its state.
 const CONNECTION_BYTES: usize = 16 << 10;
 const MAX_PARSED_HEADER_FIELDS: usize = 256;
 const H2_WINDOW_BYTES: u32 = 64 << 10;
-/// Buffer of one stream, beside the frame that waits for the client's window.
+/// Bytes of a stream's buffer, in addition to the frame that waits for the client's window.
 const H2_SEND_BUFFER_BYTES: usize = 16 << 10;
 const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
-/// An open connection may be without a request for so long after another process has begun to accept.
+/// Time that an open connection may stay without a request after another process has started to accept.
 const HANDOVER_GRACE: Duration = Duration::from_secs(2);
 
-/// Events that end a connection beside its client.
+/// A client's socket in the form that hyper takes.
+type Io = TokioIo<Http1Gate<ClientIo>>;
+
+/// Server events that end a connection.
 struct Ending {
     phase: watch::Receiver<Phase>,
-    /// The connection came when the server was already draining.
+    /// Whether the connection was accepted while the server was draining.
     is_late: bool,
 }
 
-/// Serves a connection until either side ends it. One that came before the server began to drain closes then,
-/// once its request has been answered; a late one closes after its first answer. Its slot is free at its end.
+/// Serves a connection until either side ends it. When the server starts to drain, the connection closes
+/// after its current response; one that was accepted later closes after its first response. Its slot is
+/// released at the end.
 pub(super) async fn serve_connection<R: Respond>(
     server: Arc<Server<R>>,
     socket: Socket,
@@ -79,23 +87,31 @@ pub(super) async fn serve_connection<R: Respond>(
     let service = {
         let (server, state) = (server.clone(), state.clone());
         service_fn(move |request| {
-            // From here on, not from when hyper first asks for the response: it looks for more input before that.
+            // The count starts here, not when hyper first polls for the response: hyper looks for more
+            // input before that.
             let in_flight = InFlight::begin(&state, request.version());
             let server = server.clone();
-            // On the heap: hyper keeps the place of a response's future for as long as the connection lasts, long after the head of a stream
-            // has been sent.
+            // Boxed, because hyper keeps the memory of a response's future as long as the connection, long
+            // after a stream's head was sent.
             async move { Ok::<_, Infallible>(server.responder.respond(request, in_flight).await) }.boxed()
         })
     };
     match version {
         Ok(HttpVersion::Http1) => {
-            drive(pin!(http1_settings().serve_connection(io, service)), gone, &state, ending).await;
+            let connection = pin!(http1_settings().serve_connection(io, service).with_upgrades());
+            let is_gone = drive(connection, gone.as_mut(), &state, ending).await;
+            if let Some(continuation) = state.take_continuation().filter(|_| !is_gone) {
+                tokio::select! {
+                    () = continuation => {}
+                    () = gone => tracing::debug!("the client has gone"),
+                }
+            }
         }
         Ok(HttpVersion::Http2) => {
             let memory = server.memory.clone();
             let streams = StreamExecutor { state: state.clone(), memory, timeout: timeouts.write };
             let settings = http2_settings(streams, server.limits.max_streams);
-            // On the heap: it is larger than one of HTTP/1, of which there are more.
+            // Boxed, because it is larger than the HTTP/1 state, and HTTP/1 connections are more common.
             let mut connection = Box::pin(settings.serve_connection(io, service));
             drive(connection.as_mut(), gone, &state, ending).await;
         }
@@ -125,7 +141,8 @@ fn http2_settings(streams: StreamExecutor, max_streams: u32) -> http2::Builder<S
 }
 
 impl Ending {
-    /// Completes when a connection without a request ends: the server has begun to drain. A late one stays.
+    /// Completes when idle connections must close because the server drains. Never completes for a late
+    /// connection.
     async fn begun(&mut self) {
         if self.is_late {
             return std::future::pending().await;
@@ -133,8 +150,8 @@ impl Ending {
         let _ = self.phase.wait_for(|phase| *phase >= Phase::Draining).await;
     }
 
-    /// Completes when a connection is to close after its answers. One that came shortly before another
-    /// process began to accept has time to send its request, since it cannot know.
+    /// Completes when a connection must close after its responses. After a handover, a connection first
+    /// gets time for a request that its client may be sending.
     async fn told_to_close(&mut self) {
         let phase = &mut self.phase;
         let handed_over = phase
@@ -148,13 +165,45 @@ impl Ending {
     }
 }
 
-/// Runs the connection until it ends, its client has `gone`, or it is told to close and has done so.
-async fn drive<C: GracefulConnection<Error = hyper::Error>>(
+/// A connection of either version of HTTP, which ends when it is polled to its end.
+trait Drain: Future<Output = hyper::Result<()>> {
+    /// Makes the connection end once its running responses have been sent.
+    fn drain(self: Pin<&mut Self>);
+}
+
+impl<S, B> Drain for http1::UpgradeableConnection<Io, S>
+where
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
+    Self: Future<Output = hyper::Result<()>>,
+{
+    fn drain(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<S, B> Drain for http2::Connection<Io, S, StreamExecutor>
+where
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
+    StreamExecutor: Http2ServerConnExec<S::Future, B>,
+    Self: Future<Output = hyper::Result<()>>,
+{
+    fn drain(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+/// Runs the connection until it ends, its client has `gone`, or it has closed as requested. Returns whether
+/// the client has gone.
+async fn drive<C: Drain>(
     mut connection: Pin<&mut C>,
     mut gone: Pin<&mut (dyn Future<Output = ()> + Send)>,
     state: &ConnectionState,
     mut ending: Ending,
-) {
+) -> bool {
     let mut closing = false;
     loop {
         tokio::select! {
@@ -162,31 +211,32 @@ async fn drive<C: GracefulConnection<Error = hyper::Error>>(
                 if let Err(error) = result {
                     tracing::debug!(%error, "connection ended");
                 }
-                return;
+                return false;
             }
             () = gone.as_mut() => {
                 tracing::debug!("the client has gone");
-                return;
+                return true;
             }
             () = state.end_requested() => break,
             () = state.close_requested(), if !closing => {}
             () = ending.told_to_close(), if !closing && !ending.is_late && state.ending().is_none() => {
                 state.set_ending();
-                // A request of which a part has come is answered, whether the rest comes or not; its answer
-                // closes the connection.
+                // A request of which a part has arrived gets a response, even if the rest does not arrive;
+                // that response closes the connection.
                 if state.is_reading_head() && state.n_in_flight() == 0 {
                     continue;
                 }
             }
         }
         closing = true;
-        connection.as_mut().graceful_shutdown();
+        connection.as_mut().drain();
     }
-    connection.as_mut().graceful_shutdown();
+    connection.as_mut().drain();
     let _ = tokio::time::timeout(CUT_GRACE, connection).await;
+    false
 }
 
-/// Shakes hands where the server has a certificate; `None` where the client does not do so within `timeout`.
+/// Performs the TLS handshake if the server has a certificate; `None` if it fails or exceeds `timeout`.
 async fn encrypt<R>(
     server: &Server<R>,
     stream: ClientSocket,
@@ -195,7 +245,7 @@ async fn encrypt<R>(
 ) -> Option<ClientStream> {
     let Some(tls) = &server.tls else { return Some(ClientStream::Plain(stream)) };
     memory.add_always(TLS_BYTES);
-    // On the heap, since a handshake's state is larger than all that a connection holds later.
+    // Boxed, because a handshake's state is larger than all later state of a connection.
     let stream = Box::pin(tokio::time::timeout(timeout, tls.accept(stream, server.raw_responses.not_https)))
         .await
         .ok()??;

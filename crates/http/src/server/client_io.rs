@@ -1,6 +1,6 @@
-//! A client's socket with deadlines: for the first byte, for a request's head, for a silent connection, for a
-//! reader that takes nothing. Does not know what the bytes mean, but for the first three of an HTTP/2
-//! connection.
+//! A client's socket with deadlines: for the first byte, for a request's head, for idle connections and for
+//! clients that do not read. Does not know the meaning of the bytes, except for the first three of an
+//! HTTP/2 connection.
 
 use std::io;
 use std::pin::Pin;
@@ -16,15 +16,15 @@ use super::limits::Timeouts;
 use super::socket::ClientStream;
 use crate::connection::{ConnectionState, HALF_SENT_GRACE};
 
-/// Interval of looking at a held-back end of input.
+/// Interval of checks of a held-back end of input.
 const HALF_CLOSE_RECHECK: Duration = Duration::from_millis(100);
-/// A request's body may have been read whole and not yet reached its handler: an end of input that soon after
-/// is none within the body.
+/// Time after an end of input in which a request's body may be complete without its handler having read it
+/// all. Such an end is not inside of the body.
 const END_IN_BODY_GRACE: Duration = Duration::from_millis(100);
-/// Bytes that must be taken within the deadline of a write, or all there are: a reader that takes a byte now
-/// and then holds its answer as surely as one that takes nothing.
+/// Bytes, or all there are, that the client must read within a write deadline: a client that reads a single
+/// byte now and then blocks its response like one that reads nothing.
 const MIN_WRITE_PROGRESS: usize = 16 << 10;
-/// Longest time, and most bytes, for which a refused client's input is taken in before closing.
+/// Maximum time, and bytes, for reading a refused client's input before closing.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 64 << 20;
 
@@ -37,7 +37,7 @@ pub(crate) struct ClientIo {
     read_timer: Pin<Box<Sleep>>,
     write_timer: Pin<Box<Sleep>>,
     write_blocked: bool,
-    /// Bytes that the kernel had taken when it took no more.
+    /// Bytes accepted by the kernel when it last accepted no more.
     n_sent_before: usize,
     first_bytes: [u8; 3],
     n_first_bytes: usize,
@@ -47,7 +47,7 @@ pub(crate) struct ClientIo {
     was_busy: bool,
     flood: FloodGauge,
     is_flooded: bool,
-    /// When the input was found to have ended, and how many requests had come until then.
+    /// Number of requests so far, and the time, when the end of input was found.
     ended: Option<(usize, Instant)>,
     linger: Option<Linger>,
 }
@@ -94,9 +94,9 @@ impl ClientIo {
         let n = room.len().min(bytes.len());
         room[..n].copy_from_slice(&bytes[..n]);
         self.n_first_bytes += n;
-        // First, as a request that has begun since the last look clears `head_since`.
+        // Must run first: a request that has started since the last call clears `head_since`.
         self.note_started();
-        if self.state.n_in_flight() == 0 && !self.is_h2() {
+        if self.state.n_in_flight() == 0 && !self.is_h2() && !self.state.is_upgraded() {
             self.head_since.get_or_insert(now);
             self.state.set_reading_head(true);
         }
@@ -107,7 +107,7 @@ impl ClientIo {
         }
     }
 
-    /// Says why, as far as what was written before leaves the beginning of a frame; then the input has ended.
+    /// Ends the input. Sends GOAWAY, unless a partly written frame prevents that.
     fn end_flooded(&mut self) {
         self.is_flooded = true;
         self.state.set_linger();
@@ -126,10 +126,11 @@ impl ClientIo {
         }
     }
 
-    /// Time at which a read that has nothing to give becomes an error.
+    /// Deadline of a read without data.
     fn read_deadline(&mut self) -> Option<Instant> {
         self.note_started();
-        if self.state.n_in_flight() > 0 {
+        // What an upgraded connection goes on with has deadlines of its own.
+        if self.state.n_in_flight() > 0 || self.state.is_upgraded() {
             self.was_busy = true;
             return None;
         }
@@ -155,8 +156,8 @@ impl ClientIo {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Whether an end of input may mean that the client waits for its answer; whether it has gone instead is
-    /// found out elsewhere.
+    /// Whether to hold back an end of input, because the client may be waiting for its response. Probing
+    /// finds out whether the client has gone.
     fn holds_end(&mut self) -> bool {
         if self.state.n_in_flight() == 0 || self.is_h2() || self.stream.is_encrypted() {
             return false;
@@ -169,7 +170,7 @@ impl ClientIo {
 
     fn wake_after(&mut self, delay: Duration, cx: &mut Context<'_>) {
         self.read_timer.as_mut().reset(Instant::now() + delay);
-        // Polled only for its wake-up.
+        // Polled only to register the waker.
         let _ = self.read_timer.as_mut().poll(cx);
     }
 
@@ -247,7 +248,8 @@ impl AsyncWrite for ClientIo {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Asked only when everything has been written, though encrypted bytes may wait before the kernel.
+        // Flushed only when everything has been written, though encrypted bytes may still wait before the
+        // kernel.
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         if flushed.is_ready() {
             self.write_blocked = false;

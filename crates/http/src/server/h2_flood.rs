@@ -1,6 +1,5 @@
-//! Counts the frames of an HTTP/2 client that ask for work and bring nothing (PING, SETTINGS, PRIORITY,
-//! RST_STREAM, WINDOW_UPDATE, empty DATA, …) against a budget. Does not know the frames' contents, and
-//! sockets.
+//! Limits an HTTP/2 client's frames that cause work without progress (PING, SETTINGS, PRIORITY, RST_STREAM,
+//! WINDOW_UPDATE, empty DATA, …) with a budget. Does not know the frames' contents, nor sockets.
 
 use std::time::Duration;
 
@@ -12,18 +11,18 @@ const TYPE_DATA: u8 = 0;
 const TYPE_HEADERS: u8 = 1;
 const TYPE_CONTINUATION: u8 = 9;
 const FLAG_END_STREAM: u8 = 1;
-/// DATA shorter than this brings less than its header costs, unless it ends the body.
+/// Minimum bytes of DATA that count as progress, unless the frame ends the body.
 const MIN_DATA_BYTES: usize = 16;
 
-/// Most frames at once that bring nothing.
+/// Maximum budget of frames without progress.
 const BURST: f64 = 1000.0;
-/// Number of such frames that are allowed more each second.
+/// Number of frames by which the budget grows each second.
 const RATE: f64 = 100.0;
-/// Number of such frames that are allowed for each frame of an answer: clients open windows, ask for the
-/// round trip and cancel.
+/// Number of frames by which the budget grows for each frame of a response: clients open windows,
+/// measure round trips and cancel streams.
 const PER_ANSWERED_FRAME: f64 = 8.0;
 
-/// GOAWAY with ENHANCE_YOUR_CALM.
+/// Builds a GOAWAY frame with ENHANCE_YOUR_CALM.
 pub(super) fn goaway(last_stream: u32) -> [u8; 17] {
     let mut frame = [0; 17];
     frame[2] = 8;
@@ -33,10 +32,10 @@ pub(super) fn goaway(last_stream: u32) -> [u8; 17] {
     frame
 }
 
-/// Counts the frames of a client's bytes.
+/// Counts the frames in a client's bytes.
 #[derive(Debug)]
 pub(super) struct FloodGauge {
-    /// Bytes left of the preface or of a frame's payload.
+    /// Remaining bytes of the preface or of a frame's payload.
     n_skip: usize,
     header: [u8; HEADER_BYTES],
     n_header: usize,
@@ -47,7 +46,7 @@ pub(super) struct FloodGauge {
 }
 
 impl FloodGauge {
-    /// A connection that begins at `now`.
+    /// Creates the gauge of a connection that starts at `now`.
     pub fn new(now: Instant) -> Self {
         Self {
             n_skip: PREFACE_BYTES,
@@ -60,13 +59,13 @@ impl FloodGauge {
         }
     }
 
-    /// The newest stream that the client has opened.
+    /// Highest id of a stream that the client has opened.
     pub fn last_stream(&self) -> u32 {
         self.last_stream
     }
 
-    /// Counts what has been read; whether it is too much, the server having given `n_answered` frames of
-    /// answers since the connection began.
+    /// Counts the frames in read bytes. Returns whether the budget is exceeded. `n_answered`: frames of
+    /// responses since the start of the connection.
     pub fn is_flooded_by(&mut self, bytes: &[u8], n_answered: usize, now: Instant) -> bool {
         let seconds = now.saturating_duration_since(self.at).max(Duration::ZERO).as_secs_f64();
         let answered = n_answered.saturating_sub(self.n_answered_seen) as f64;
@@ -94,7 +93,7 @@ impl FloodGauge {
         }
     }
 
-    /// Whether the frame that begins brings nothing.
+    /// Whether the frame whose header is complete makes no progress.
     fn end_header(&mut self) -> bool {
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = self.header;
         self.n_skip = u32::from_be_bytes([0, l0, l1, l2]) as usize;

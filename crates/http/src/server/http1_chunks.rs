@@ -1,20 +1,19 @@
-//! A body in chunks as its bytes arrive: whether each size line, each chunk's end and the trailers are
-//! strictly what RFC 9112 allows, and whether the framing is in proportion to the data. Does not keep a byte
-//! of it.
+//! Validates a chunked body while its bytes arrive: size lines, ends of chunks and trailers must strictly
+//! follow RFC 9112, and the framing must be in proportion to the data. Keeps no bytes.
 
 use super::http1_head::MAX_HEADER_FIELDS;
 use super::http1_head::{is_text, is_token};
 use crate::refusal::Violation::{self, FieldsTooLarge, Malformed};
 
-/// A body may have this many chunks, and one more for every [`BYTES_A_CHUNK`] bytes of data.
+/// Maximum number of chunks of a body, plus one for every [`BYTES_A_CHUNK`] bytes of data.
 const MAX_SMALL_CHUNKS: u64 = 8192;
 const BYTES_A_CHUNK: u64 = 64;
-/// Digits of a chunk's size; leading zeros count.
+/// Maximum number of digits of a chunk's size, including leading zeros.
 const MAX_SIZE_DIGITS: usize = 16;
 const MAX_EXTENSION_BYTES: usize = 4096;
 const MAX_TRAILER_BYTES: usize = 4096;
 
-/// Position in a body in chunks.
+/// Position in a chunked body.
 #[derive(Debug, Default)]
 pub(super) struct ChunkScan {
     state: State,
@@ -47,22 +46,22 @@ impl Default for State {
     }
 }
 
-/// A violation, and how many bytes before it were in order.
+/// A violation, and the number of valid bytes before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BrokenAt {
-    /// Bytes of the slice that were in order.
+    /// Number of valid bytes in the slice.
     pub n_good: usize,
-    /// Violation that the next one is.
+    /// Violation by the next byte.
     pub violation: Violation,
 }
 
 impl ChunkScan {
-    /// Whether the body is over.
+    /// Whether the body is complete.
     pub fn is_over(&self) -> bool {
         self.state == State::End
     }
 
-    /// Goes through `bytes` up to the body's end; how many of them belong to the body.
+    /// Validates `bytes` up to the body's end. Returns how many belong to the body.
     pub fn advance(&mut self, bytes: &[u8]) -> Result<usize, BrokenAt> {
         let mut n = 0;
         while n < bytes.len() && !self.is_over() {

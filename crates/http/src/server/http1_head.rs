@@ -1,6 +1,6 @@
-//! The head of an HTTP/1 request as its bytes arrive: whether it is strictly what RFC 9112 allows, how large
-//! it is, and how its body is framed. Stricter than hyper's parser, so that hyper never refuses a head
-//! itself. Does not know routes, and of the fields' meaning only the framing.
+//! Validates the head of an HTTP/1 request while its bytes arrive: strict syntax of RFC 9112, size, and the
+//! framing of the body. Stricter than hyper's parser, so that hyper never refuses a head itself. Does not
+//! know routes, and of the fields interprets only those about framing.
 
 use http::{HeaderMap, Method, Uri, header};
 
@@ -16,33 +16,35 @@ pub const MAX_HEADER_FIELD_BYTES: usize = 16 << 10;
 pub const MAX_HEADER_BYTES: usize = 64 << 10;
 
 const MAX_METHOD_BYTES: usize = 32;
-/// Bytes of a request line beside its target: method, spaces, version.
+/// Bytes reserved for a request line besides its target: method, spaces, version.
 const REQUEST_LINE_ROOM: usize = MAX_METHOD_BYTES + 16;
-/// Bytes of a field line beside its name and value before it is complete: the colon and white space.
+/// Bytes reserved for an incomplete field line besides its name and value: the colon and white space.
 const FIELD_LINE_ROOM: usize = 256;
-/// Largest head in raw bytes; what [`MAX_HEADER_BYTES`] counts and the separators.
+/// Maximum bytes of a raw head: those counted by [`MAX_HEADER_BYTES`] and the separators.
 const MAX_HEAD_BYTES: usize =
     MAX_URI_BYTES + REQUEST_LINE_ROOM + MAX_HEADER_BYTES + 4 * MAX_HEADER_FIELDS + 4;
 
 /// Framing of a request's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyFraming {
-    /// This many bytes; 0 for none.
+    /// This many bytes; 0 for no body.
     Length(u64),
-    /// In chunks.
+    /// Chunked transfer coding.
     Chunked,
 }
 
 /// A complete head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HeadEnd {
-    /// Its bytes with the empty line.
+    /// Number of its bytes, including the empty line.
     pub n_bytes: usize,
     /// Framing of the body.
     pub body: BodyFraming,
+    /// Whether it asks to go on as a WebSocket connection.
+    pub asks_for_websocket: bool,
 }
 
-/// State of a head's examination. The caller keeps the bytes.
+/// State of a head's validation. The caller keeps the bytes.
 #[derive(Debug, Default)]
 pub(super) struct HeadScan {
     n_scanned: usize,
@@ -52,11 +54,12 @@ pub(super) struct HeadScan {
     n_field_bytes: usize,
     content_length: Option<u64>,
     is_chunked: bool,
+    asks_for_websocket: bool,
 }
 
 impl HeadScan {
-    /// Looks at the bytes of `head` that are new since the last call; `head` begins with the request line.
-    /// `None`: more must come.
+    /// Validates the bytes of `head` that are new since the last call; `head` starts with the request line.
+    /// `None`: the head is incomplete.
     pub fn advance(&mut self, head: &[u8]) -> Result<Option<HeadEnd>, Violation> {
         while let Some(n) = head[self.n_scanned..].iter().position(|&byte| byte == b'\n') {
             let end = self.n_scanned + n;
@@ -67,12 +70,13 @@ impl HeadScan {
             if self.is_http_11.is_none() {
                 self.take_request_line(line)?;
             } else if line.is_empty() {
-                return Ok(Some(HeadEnd { n_bytes: end + 1, body: self.body()? }));
+                let (body, asks_for_websocket) = (self.body()?, self.asks_for_websocket);
+                return Ok(Some(HeadEnd { n_bytes: end + 1, body, asks_for_websocket }));
             } else {
                 self.take_field(line)?;
             }
         }
-        // A CR at the end stays unscanned until its LF has come.
+        // A CR at the end is not scanned until its LF has arrived.
         let rest = &head[self.line_start..];
         let rest = rest.strip_suffix(b"\r").unwrap_or(rest);
         check_text(&rest[(self.n_scanned - self.line_start).min(rest.len())..])?;
@@ -80,12 +84,12 @@ impl HeadScan {
         self.check_unfinished(rest, head.len()).map(|()| None)
     }
 
-    /// Whether nothing of the head has come.
+    /// Whether no byte of the head has arrived.
     pub fn is_untouched(&self) -> bool {
         self.n_scanned == 0
     }
 
-    /// Refuses a line that cannot become an acceptable one before it is complete.
+    /// Refuses an incomplete line that cannot become valid.
     fn check_unfinished(&self, line: &[u8], n_head_bytes: usize) -> Result<(), Violation> {
         if self.is_http_11.is_none() {
             let n_method = line.iter().position(|&byte| byte == b' ').unwrap_or(line.len());
@@ -154,6 +158,9 @@ impl HeadScan {
                 return Err(Malformed("the only transfer coding is one 'chunked'"));
             }
             self.is_chunked = true;
+        } else if name.eq_ignore_ascii_case(header::UPGRADE.as_str().as_bytes()) {
+            let mut protocols = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+            self.asks_for_websocket |= protocols.any(|name| name.eq_ignore_ascii_case(b"websocket"));
         }
         Ok(())
     }
@@ -173,7 +180,7 @@ impl HeadScan {
 const NOT_A_REQUEST_LINE: Violation = Malformed("it does not begin with a request line");
 const TWO_LENGTHS: Violation = Malformed("it has more than one Content-Length");
 
-/// Checks the framing fields of a request that came over HTTP/2, where the frames say how long a body is.
+/// Checks the framing fields of an HTTP/2 request, whose frames determine the length of its body.
 ///
 /// # Errors
 /// [`Violation::Malformed`].
@@ -204,7 +211,7 @@ fn check_method(method: &[u8]) -> Result<(), Violation> {
     Err(NOT_A_REQUEST_LINE)
 }
 
-/// One or more digits, of a number that hyper's arithmetic holds.
+/// Parses one or more digits, up to a number that hyper can represent.
 fn parse_length(value: &[u8]) -> Option<u64> {
     if !value.iter().all(u8::is_ascii_digit) {
         return None;
@@ -219,12 +226,12 @@ fn check_text(line: &[u8]) -> Result<(), Violation> {
     Err(Malformed("its head has a control character"))
 }
 
-/// Whether a byte may stand in a field's value.
+/// Whether a byte is valid in a field's value.
 pub(super) fn is_text(byte: u8) -> bool {
     matches!(byte, b'\t' | 0x20..=0x7e | 0x80..=0xff)
 }
 
-/// Whether a byte may stand in a method or a field's name.
+/// Whether a byte is valid in a method or a field's name.
 pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

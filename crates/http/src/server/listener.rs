@@ -1,4 +1,4 @@
-//! A listening socket, of a network or of this machine's file system. Does not know what comes in.
+//! A listening socket, TCP or Unix domain. Does not know the data.
 
 use std::io;
 
@@ -9,15 +9,15 @@ use tokio::net::UnixListener;
 
 use crate::connection::Socket;
 
-/// Connections that wait in the kernel, which may allow fewer (`net.core.somaxconn`).
+/// Maximum number of connections that wait in the kernel, which may allow fewer (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
 /// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// A listener of a network.
+    /// A TCP listener.
     Tcp(TcpListener),
-    /// A listener of this machine's file system; who may connect is told by the permissions of its file.
+    /// A Unix domain listener; its file's permissions determine who may connect.
     #[cfg(unix)]
     Unix(UnixListener),
 }
@@ -47,7 +47,7 @@ impl Listener {
         }
     }
 
-    /// Address or path that it listens on.
+    /// Address or path of the socket.
     pub fn place(&self) -> String {
         match self {
             Self::Tcp(listener) => listener.local_addr().map_or_else(|_| "?".to_owned(), |at| at.to_string()),
@@ -60,10 +60,10 @@ impl Listener {
         }
     }
 
-    /// Makes the queue of waiting connections long.
+    /// Enlarges the queue of waiting connections.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Errors of the operating system.
     pub(super) fn lengthen_queue(&self) -> io::Result<()> {
         match self {
             Self::Tcp(listener) => SockRef::from(listener).listen(BACKLOG),
@@ -75,7 +75,7 @@ impl Listener {
     /// Waits for a connection.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Errors of the operating system.
     pub(super) async fn accept(&self) -> io::Result<Socket> {
         match self {
             Self::Tcp(listener) => listener.accept().await.map(|(stream, _)| Socket::Tcp(stream)),

@@ -1,5 +1,5 @@
-//! The listening socket: accepting, the limits of a connection, draining at shutdown. Does not know routes
-//! and models: a request goes in, a response comes out.
+//! The server: accepting, limits of connections, draining at shutdown. Does not know routes and models: it
+//! turns requests into responses.
 
 mod client_connection;
 mod client_io;
@@ -42,16 +42,16 @@ pub use self::outflow::HeldFrame;
 pub use self::response_body::ResponseBody;
 pub use self::tls::{ClientCertificates, Tls, TlsConfig, TlsError};
 
-/// Time that the last words of streams may take after they have been cut.
+/// Time for sending the last events of streams after they have been cut.
 const CUT_GRACE: Duration = Duration::from_secs(2);
-/// Connections that came while streams were finishing may take this long for what they are being sent.
+/// Time for connections accepted during the drain to receive their responses.
 const LATE_GRACE: Duration = Duration::from_millis(250);
 
-/// An application behind the server: answers its requests.
+/// An application behind the server, which answers its requests.
 pub trait Respond: Send + Sync + 'static {
-    /// The content of its responses.
+    /// Body of its responses.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static;
-    /// Dropped when a response has been sent or given up.
+    /// Guard that is dropped when a response has been sent or given up.
     type Guard: Send + Unpin + 'static;
 
     /// Answers one request of a connection. The response holds `in_flight` until it has been sent.
@@ -65,29 +65,29 @@ pub trait Respond: Send + Sync + 'static {
 /// A server without its listening socket.
 #[derive(Debug)]
 pub struct Server<R> {
-    /// The responder of all requests.
+    /// Application that answers all requests.
     pub responder: R,
     /// Limits of connections.
     pub limits: ServerLimits,
-    /// Phase of the server on its way to its end.
+    /// Phase of the server.
     pub phase: watch::Sender<Phase>,
-    /// Bound on the bytes that all requests hold.
+    /// Limit on the bytes held for all requests.
     pub memory: Arc<MemoryBudget>,
-    /// Encrypts the connections.
+    /// TLS settings; `None` without encryption.
     pub tls: Option<Arc<Tls>>,
-    /// Whether requests must bring credentials.
+    /// Whether requests must have credentials.
     pub needs_credentials: bool,
-    /// Responses where there is no request to answer.
+    /// Raw responses for connections without a readable request.
     pub raw_responses: RawResponses,
 }
 
 impl<R: Respond> Server<R> {
-    /// Serves until `shutdown` completes and the running requests have ended or been cut. While they run, new
-    /// connections are accepted, so that health checks and new requests are told why they are refused, unless
-    /// another process accepts them.
+    /// Serves until `shutdown` completes and the running requests have ended or been cut. Meanwhile new
+    /// connections are accepted, so that health checks and new requests get an error with the reason,
+    /// unless another process accepts them.
     ///
     /// # Errors
-    /// The socket cannot listen.
+    /// When the socket cannot listen.
     pub async fn serve(
         self,
         listener: Listener,
@@ -128,7 +128,7 @@ impl<R: Respond> Server<R> {
     }
 }
 
-/// Entrance of connections.
+/// Accepts connections.
 #[derive(Debug)]
 struct Door<R> {
     listener: Listener,
@@ -151,7 +151,7 @@ impl<R: Respond> Door<R> {
         }
     }
 
-    /// Serves a connection among others; `is_late` when the server is draining.
+    /// Serves a connection in a separate task. `is_late`: the server is draining.
     fn spawn(&self, accepted: Accepted, is_late: bool, connections: &mut JoinSet<()>) {
         let Some((socket, permit)) = accepted else { return };
         let phase = self.server.phase.subscribe();

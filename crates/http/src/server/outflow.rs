@@ -1,6 +1,6 @@
-//! What the protocols below hold of each response: frames of bounded size, counted until they are written. A
-//! stream of HTTP/2 of which nothing is taken for too long is reset; hyper polls no body without the peer's
-//! window, so the body itself could not notice. Does not know what the bytes say.
+//! Bytes of each response that HTTP/1 and HTTP/2 hold: frames of bounded size, counted until they are
+//! written. An HTTP/2 stream whose client reads nothing for too long is reset; hyper does not poll a body
+//! without the peer's window, so the body itself could not detect that. Does not know the content.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,17 +12,17 @@ use tokio::time::Instant;
 use crate::connection::ConnectionState;
 use crate::memory::{MemoryBudget, Part, Reservation};
 
-/// Longest time that a stream may stand still while the memory for requests is pressed.
+/// Maximum time without progress of a stream while request memory is short.
 const PRESSED_TIMEOUT: Duration = Duration::from_secs(2);
-/// Interval of looking at a stream's progress.
+/// Interval of checks of a stream's progress.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 tokio::task_local! {
-    /// The outflow of the stream whose task this is.
+    /// Outflow of the stream that the current task runs.
     static OUTFLOW: Arc<Outflow>;
 }
 
-/// Bytes held of one response.
+/// Bytes of one response held for sending.
 #[derive(Debug)]
 pub(super) struct Outflow {
     memory: Arc<MemoryBudget>,
@@ -33,7 +33,7 @@ pub(super) struct Outflow {
 #[derive(Debug)]
 struct Held {
     n_frames: usize,
-    /// Time at which the first of them came or the last one before them left.
+    /// Time when the first of the held frames was added, or when the last one was written.
     since: Instant,
 }
 
@@ -51,16 +51,16 @@ impl Outflow {
         Arc::new(Self { memory, held, drained: Notify::new() })
     }
 
-    /// That of the stream whose task this is, or one that nobody watches: the only response of an HTTP/1
-    /// connection has its socket's deadlines.
+    /// The outflow of the current task's stream. Outside of a stream, a new one without a deadline: the
+    /// only response of an HTTP/1 connection is covered by its socket's deadlines.
     pub fn of_task(memory: &Arc<MemoryBudget>) -> Arc<Self> {
         OUTFLOW.try_with(Arc::clone).unwrap_or_else(|_| Self::new(memory.clone()))
     }
 
-    /// Counts bytes of which frames are to be made.
+    /// Counts bytes that will become frames.
     pub fn count(&self, n_bytes: usize) -> Reservation {
         let mut memory = self.memory.reservation(Part::Sockets);
-        // They were counted as an answer until now, and what is sent is not refused any more.
+        // They were counted as an answer until now, and bytes to be sent are not refused any more.
         memory.add_always(n_bytes);
         memory
     }
@@ -76,7 +76,7 @@ impl Outflow {
         HeldFrame { bytes, outflow: self.clone(), _memory: memory }
     }
 
-    /// Waits until frames have been held for `timeout` and none has left.
+    /// Waits until frames have been held for `timeout` without any being written.
     async fn stalled(&self, timeout: Duration) {
         loop {
             let timeout = if self.memory.is_pressed() { timeout.min(PRESSED_TIMEOUT) } else { timeout };
@@ -91,7 +91,7 @@ impl Outflow {
         }
     }
 
-    /// Waits until nothing is held.
+    /// Waits until no frames are held.
     async fn drained(&self) {
         loop {
             let drained = self.drained.notified();
@@ -132,14 +132,14 @@ impl Buf for HeldFrame {
     }
 }
 
-/// Runs the streams of one HTTP/2 connection, each in a task of its own, under a deadline for its progress.
+/// Runs each stream of an HTTP/2 connection in a separate task, with a deadline for its progress.
 #[derive(Debug, Clone)]
 pub(super) struct StreamExecutor {
-    /// The connection.
+    /// State of the connection.
     pub state: Arc<ConnectionState>,
-    /// Budget in which held bytes count.
+    /// Budget that held bytes count against.
     pub memory: Arc<MemoryBudget>,
-    /// Time with something to send and nothing taken.
+    /// Maximum time in which the client reads none of the bytes to send.
     pub timeout: Duration,
 }
 
@@ -158,7 +158,7 @@ where
             }
             tokio::select! {
                 () = outflow.drained() => {}
-                // Its last frame lies in h2, which has no way left to take it back.
+                // h2 cannot take back the last frame, so the whole connection ends.
                 () = outflow.stalled(timeout) => state.end_now(),
             }
         });

@@ -1,5 +1,5 @@
-//! What happens to a client when the process has no descriptor left for it: it is told so, with one that was
-//! kept back, and asked to come again. Does not know what the client wanted.
+//! Refuses clients when the process has no descriptors left: a reserved descriptor accepts the connection,
+//! to send an error that asks the client to retry. Does not know the requests.
 
 use std::fs::File;
 use std::io;
@@ -12,18 +12,19 @@ use tokio::time::Instant;
 use super::listener::Listener;
 use crate::connection::Socket;
 
-/// A refused client's request is taken in for this long, so that the answer is not lost to a reset; also how
-/// long passes before another connection is tried.
+/// Time for reading a refused client's request, so that a reset does not discard the response; also the
+/// pause before the next connection.
 const TAKE_IN: Duration = Duration::from_millis(50);
 const TAKE_IN_BYTES: usize = 64 << 10;
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// Too many open files: in the system, in the process. The same numbers on all that is Unix.
+/// Error codes for too many open files: in the system (ENFILE), in the process (EMFILE). Equal on all Unix
+/// systems.
 const OUT_OF_DESCRIPTORS: [i32; 2] = [23, 24];
 
 /// Refuses connections that cannot be served.
 #[derive(Debug)]
 pub(super) struct Refuser {
-    /// Holds a descriptor.
+    /// Reserved descriptor.
     spare: Option<File>,
     /// Response to a refused client.
     response: &'static [u8],
@@ -31,12 +32,12 @@ pub(super) struct Refuser {
 }
 
 impl Refuser {
-    /// Keeps a descriptor back, to send `response` with it.
+    /// Reserves a descriptor, for sending `response`.
     pub fn new(response: &'static [u8]) -> Self {
         Self { spare: open_spare(), response, logged_at: None }
     }
 
-    /// Deals with a failure to accept; some time has passed then.
+    /// Handles a failure to accept, after a pause.
     pub async fn refuse_one(&mut self, listener: &Listener, error: &io::Error) {
         if self.logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
             self.logged_at = Some(Instant::now());
@@ -55,7 +56,7 @@ impl Refuser {
     }
 }
 
-/// Sends a client `response` whatever it asked, and takes in for a moment what it still sends.
+/// Sends a client `response`, whatever it requests, and reads its input for a moment.
 pub(super) async fn refuse(stream: &Socket, response: &[u8]) {
     let _ = tokio::time::timeout(TAKE_IN, send_last(stream, response)).await;
 }

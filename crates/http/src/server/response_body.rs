@@ -1,5 +1,5 @@
-//! The body of a response as hyper reads it: in bounded frames, counted until they are written. Does not know
-//! the content.
+//! The body of a response as hyper reads it: in bounded frames, counted until they are written. Does not
+//! know the content.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::outflow::{HeldFrame, Outflow};
 use crate::connection::{InFlight, MAX_FRAME_BYTES};
 use crate::memory::{MemoryBudget, Reservation};
 
-/// A response's body that knows when it is over and gives no more at once than the protocols below may hold.
+/// A response's body that ends its request with it, and yields frames of bounded size.
 #[derive(Debug)]
 pub struct ResponseBody<B, G> {
     body: B,
-    /// The rest of a frame too large to be given at once.
+    /// Rest of a frame that was too large to be sent at once.
     rest: Bytes,
     /// Reservation for `rest`.
     rest_memory: Reservation,
@@ -26,8 +26,8 @@ pub struct ResponseBody<B, G> {
 }
 
 impl<B, G> ResponseBody<B, G> {
-    /// Begins a response to the request `in_flight`: its frames count in `memory`, and it drops `guard` at
-    /// its end.
+    /// Creates the response to the request `in_flight`. Its frames count against `memory`; `guard` is
+    /// dropped at its end.
     pub fn new(body: B, memory: &Arc<MemoryBudget>, in_flight: InFlight, guard: G) -> Self {
         let outflow = Outflow::of_task(memory);
         in_flight.state.presence.response_begins();

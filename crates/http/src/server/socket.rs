@@ -1,4 +1,4 @@
-//! A client's socket that can be looked at by others while its owner reads and writes, encrypted or not, and
+//! A client's socket, encrypted or not, that other tasks can observe while its owner reads and writes, and
 //! its options. Does not know deadlines and protocols.
 
 use std::io;
@@ -13,20 +13,20 @@ use tokio_rustls::server::TlsStream;
 use super::limits::Timeouts;
 use crate::connection::Socket;
 
-/// Bytes that may wait unsent in the kernel: so few that a reader that has stopped is soon felt.
+/// Maximum unsent bytes in the kernel: so few that a stalled reader is noticed soon.
 const UNSENT_BYTES: u32 = 16 << 10;
-/// The send buffer (which the kernel doubles): unsent bytes and those that the other side has not yet
-/// confirmed. The latter need room, or every acknowledgement is waited for.
+/// Bytes of the send buffer (which the kernel doubles), for unsent and unacknowledged bytes. Unacknowledged
+/// bytes need room, or sending would wait for every acknowledgement.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const SEND_BUFFER_BYTES: usize = 256 << 10;
-/// Size of the whole buffer where the unsent bytes cannot be bounded alone.
+/// Bytes of the whole send buffer if unsent bytes cannot be limited separately.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const SEND_BUFFER_BYTES: usize = UNSENT_BYTES as usize;
 
-/// Sets an accepted socket's options.
+/// Sets the options of an accepted socket.
 ///
 /// # Errors
-/// Errors of the system.
+/// Errors of the operating system.
 pub(super) fn tune(socket: &Socket, timeouts: &Timeouts) -> io::Result<()> {
     let stream = match socket {
         Socket::Tcp(stream) => stream,
@@ -45,10 +45,10 @@ pub(super) fn tune(socket: &Socket, timeouts: &Timeouts) -> io::Result<()> {
     Ok(())
 }
 
-/// The socket as its owner reads and writes it.
+/// The owner's view of the socket, for reading and writing.
 #[derive(Debug)]
 pub(super) struct ClientSocket {
-    /// Shared with those who look at it.
+    /// The socket, shared with its observers.
     pub socket: Arc<Socket>,
     n_sent: usize,
 }
@@ -110,7 +110,7 @@ impl AsyncWrite for ClientSocket {
         true
     }
 
-    /// Does nothing: written bytes are with the kernel.
+    /// Does nothing: written bytes are already in the kernel.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -120,16 +120,16 @@ impl AsyncWrite for ClientSocket {
     }
 }
 
-/// A client's bytes in clear, whether they travel so or not.
+/// A client's decrypted byte stream, whether it is encrypted on the wire or not.
 #[derive(Debug)]
 pub(super) enum ClientStream {
-    /// Bytes that travel in clear.
+    /// An unencrypted stream.
     Plain(ClientSocket),
-    /// Bytes that travel encrypted.
+    /// A TLS stream.
     Tls(Box<TlsStream<ClientSocket>>),
 }
 
-/// Calls the same method of either kind.
+/// Calls the same method on either kind.
 macro_rules! either {
     ($stream:expr, $inner:ident => $call:expr) => {
         match $stream {
@@ -140,7 +140,7 @@ macro_rules! either {
 }
 
 impl ClientStream {
-    /// Bytes that the kernel has taken so far.
+    /// Number of bytes that the kernel has accepted so far.
     pub fn n_sent(&self) -> usize {
         match self {
             Self::Plain(socket) => socket.n_sent,
@@ -148,12 +148,12 @@ impl ClientStream {
         }
     }
 
-    /// Whether the bytes are encrypted on their way.
+    /// Whether the bytes are encrypted on the wire.
     pub fn is_encrypted(&self) -> bool {
         matches!(self, Self::Tls(_))
     }
 
-    /// Sends a few last bytes if the kernel takes them at once.
+    /// Sends a few last bytes if the kernel accepts them at once.
     pub fn send_now(&mut self, bytes: &[u8]) {
         let mut cx = Context::from_waker(Waker::noop());
         let _ = Pin::new(&mut *self).poll_write(&mut cx, bytes);

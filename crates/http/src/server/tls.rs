@@ -1,5 +1,5 @@
-//! Encrypted connections: the certificate and its key, read again when their files change, and the handshake.
-//! Does not know HTTP.
+//! TLS: the certificate and its key, read again when their files change, and the handshake. Does not know
+//! HTTP.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,27 +19,27 @@ use super::overflow::refuse;
 use super::socket::ClientSocket;
 use crate::connection::Socket;
 
-/// Bytes of a connection beside those of an unencrypted one: keys, and the buffers of records.
+/// Additional bytes of an encrypted connection: keys, and the buffers of records.
 pub(super) const TLS_BYTES: usize = 48 << 10;
-/// Encrypted bytes that wait for the socket.
+/// Maximum encrypted bytes that wait for the socket.
 const SEND_BUFFER_BYTES: usize = 16 << 10;
-/// Interval of looking at the files.
+/// Interval of checks whether the files have changed.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// The first byte of every handshake.
+/// First byte of a TLS handshake.
 const HANDSHAKE: u8 = 22;
 
-/// Files for encrypted connections, all in PEM.
+/// Files for TLS, all in PEM.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsConfig {
-    /// The server's certificate, followed by those that lead to its root.
+    /// Certificate of the server, followed by its intermediate certificates.
     pub certificate: PathBuf,
-    /// The certificate's private key, not encrypted.
+    /// Unencrypted private key of the certificate.
     pub key: PathBuf,
-    /// The certificates that clients' ones must come from; without it no client is asked for one.
+    /// Certificate authorities for clients' certificates; without it no client is asked for one.
     #[serde(default)]
     pub client_ca: Option<PathBuf>,
-    /// Whether a client must have one.
+    /// Whether clients must have a certificate.
     #[serde(default)]
     pub client_certificates: ClientCertificates,
 }
@@ -55,23 +55,23 @@ pub enum ClientCertificates {
     Optional,
 }
 
-/// Files of certificates or keys that cannot be used.
+/// Error of a certificate or key file.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// One of them cannot be read, or has nothing of its kind in it.
+    /// A file cannot be read, or contains no certificate or key.
     #[error("{}: {reason}", file.display())]
     File {
-        /// The executor.
+        /// The file.
         file: PathBuf,
         /// Reason.
         reason: String,
     },
-    /// Certificate and key that do not belong together, or have a form that is not supported.
+    /// The certificate and the key do not belong together, or have an unsupported format.
     #[error("the certificate {} with the key {}: {reason}", certificate.display(), key.display())]
     Unfit {
-        /// The file of the certificate.
+        /// File of the certificate.
         certificate: PathBuf,
-        /// The file of the key.
+        /// File of the key.
         key: PathBuf,
         /// Reason.
         reason: String,
@@ -88,11 +88,11 @@ pub struct Tls {
 #[derive(Debug)]
 struct Current {
     config: Arc<rustls::ServerConfig>,
-    /// The stamp of the files that were read last, usable or not.
+    /// Stamp of the files that were read last, whether valid or not.
     stamp: Stamp,
 }
 
-/// Times at which files were written, and their lengths.
+/// Modification times and lengths of the files.
 type Stamp = Vec<Option<(SystemTime, u64)>>;
 
 impl Tls {
@@ -106,7 +106,8 @@ impl Tls {
         Ok(Self { files: files.clone(), current: RwLock::new(Current { config, stamp }) })
     }
 
-    /// Reads the files again whenever they change; if they cannot be used, those read before stay in use.
+    /// Reads the files again whenever they change. If the new ones are invalid, the previous ones stay in
+    /// use.
     pub async fn follow_changes(self: Arc<Self>) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
@@ -134,14 +135,13 @@ impl Tls {
         }
     }
 
-    /// Acceptor with the certificate of now.
+    /// Acceptor with the current certificate.
     pub fn acceptor(&self) -> TlsAcceptor {
         let config = self.current.read().unwrap_or_else(PoisonError::into_inner).config.clone();
         TlsAcceptor::from(config)
     }
 
-    /// Greets a client; `None` if it does not speak TLS, or not as it must. One that does not is sent
-    /// `not_https`.
+    /// Performs the handshake; `None` if it fails. A client that does not speak TLS is sent `not_https`.
     pub(super) async fn accept(
         &self,
         socket: ClientSocket,
@@ -164,7 +164,8 @@ impl Tls {
     }
 }
 
-/// Whether the first byte is that of a handshake, as far as it can be seen without taking it.
+/// Whether the first byte is that of a handshake, without consuming it; always true for Unix domain
+/// sockets.
 async fn begins_handshake(socket: &Socket) -> bool {
     let mut first = [HANDSHAKE];
     match socket {

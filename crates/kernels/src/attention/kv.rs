@@ -58,7 +58,7 @@ impl KvShape {
         self.head_dim - self.values_in_keys.unwrap_or(0)
     }
 
-    /// The same, padded to whole vectors.
+    /// Elements of a value, padded to whole vectors.
     pub(super) fn padded_value_dim(&self) -> usize {
         self.value_dim().next_multiple_of(16)
     }
@@ -130,7 +130,7 @@ impl KvLayer {
         self.bytes.as_mut_slice()[..n_bytes].chunks_mut(SMALL_PAGE).for_each(|page| page[0] = 0);
     }
 
-    /// Its shape.
+    /// Shape of the layer's keys and values.
     pub fn shape(&self) -> &KvShape {
         &self.shape
     }
@@ -159,7 +159,7 @@ impl KvLayer {
         &self.bytes.as_slice()[block as usize * n..][..n]
     }
 
-    /// The same, to be overwritten.
+    /// The bytes of a block, to be overwritten.
     ///
     /// # Panics
     /// When the block does not exist.

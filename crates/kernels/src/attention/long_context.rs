@@ -21,8 +21,7 @@ pub(super) struct LongContext {
     tiles: Vec<LongTile>,
     /// Scores, then weights: [split][query head][SPLIT] of each tile.
     scores: Vec<f32>,
-    /// By which the sums before each split are multiplied, [query head][split], and last by which the final
-    /// ones are.
+    /// Factors on the sums before each split, [query head][split]; the last ones are those on the final sums.
     factors: Vec<f32>,
 }
 

@@ -151,7 +151,8 @@ impl SplitAttention<'_> {
         self.each_values_tile(rows, shape, tokens, |b| self.values_of(table, b), room);
     }
 
-    /// The same where values are parts of keys: each block's are transposed once for all query heads.
+    /// Adds the values of a span if they are parts of keys: those of each block are transposed once for all
+    /// query heads.
     fn values_in_keys(&self, rows: &Range<usize>, table: usize, tokens: &Range<usize>, room: &mut Room) {
         let stored = self.call.layer.shape();
         let shape =

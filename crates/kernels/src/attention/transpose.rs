@@ -50,7 +50,7 @@ impl Kernel for ValuesOfKeys<'_> {
 }
 
 impl ValuesOfKeys<'_> {
-    /// Sixteen dimensions at a time, so that each token's are stored as a vector.
+    /// Transposes sixteen dimensions at a time, so that those of each token are stored as a vector.
     #[inline(always)]
     unsafe fn transpose<S: SimdIsa>(self, key: impl Fn(usize) -> S::F) {
         let (from, dim) = (self.shape.values_in_keys.unwrap_or(0), self.shape.value_dim());

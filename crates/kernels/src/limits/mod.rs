@@ -15,7 +15,7 @@ pub use throng_os::memory::Pages;
 
 use crate::threads::ThreadPool;
 
-/// A pass takes at least this long, so that starting the threads does not count, and not much longer: a short
+/// Minimum duration of a pass, so that starting the threads does not count. Not much longer, since a short
 /// pass is more likely to run undisturbed.
 const PASS: Duration = Duration::from_millis(3);
 /// Passes are repeated for this long, and at least this often.

@@ -83,7 +83,7 @@ pub fn add_low_rank<'a>(
     });
 }
 
-/// One item.
+/// Work of one item of the job.
 struct Work<'a> {
     part: &'a Part,
     x: &'a [f32],

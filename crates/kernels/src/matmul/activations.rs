@@ -107,7 +107,8 @@ impl Activations {
         self.take(x, cols, None, forms, pool);
     }
 
-    /// The same with an RMS norm fused, with the bits of a preceding [`crate::rows::rms_norm`].
+    /// Sets the activations from `x` after an RMS norm, with the bits of a preceding
+    /// [`crate::rows::rms_norm`].
     ///
     /// # Panics
     /// When `x` is not whole rows of the norm's width, and when memory cannot be allocated.

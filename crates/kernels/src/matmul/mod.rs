@@ -381,7 +381,7 @@ impl Item<'_> {
         }
     }
 
-    /// The same for few tokens and one panel, unpacked in registers.
+    /// Multiplies few tokens with one panel, unpacked in registers.
     fn multiply_stored(
         &self,
         group: usize,

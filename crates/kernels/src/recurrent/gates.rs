@@ -83,7 +83,7 @@ pub(super) fn normalize_heads(x: &mut [f32], stride: usize, width: usize, dim: u
     });
 }
 
-/// One head.
+/// Division of one head by its length.
 struct DivideByLength<'a> {
     x: &'a mut [f32],
     scale: f32,

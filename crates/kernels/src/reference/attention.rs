@@ -19,8 +19,8 @@ pub struct AttentionShape {
     /// A query at position p sees positions `p - window + 1 ..= p` (Mistral, arXiv:2310.06825) and, in both
     /// directions, `p + window - 1` at most.
     pub window: Option<usize>,
-    /// Positions below it have no keys and values: only a query at such a position sees that one, its own (0:
-    /// all have them).
+    /// First position with stored keys and values, 0 for all. A position below it is seen only by its own
+    /// query.
     pub first_position: usize,
     /// A query at position p sees positions `p / chunk * chunk ..= p` (Llama 4).
     pub chunk: Option<usize>,

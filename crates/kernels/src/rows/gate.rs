@@ -27,7 +27,7 @@ pub fn gate_columns(
     });
 }
 
-/// One row.
+/// Gating of one row.
 struct Gate<'a> {
     x: &'a mut [f32],
     gate: &'a [f32],

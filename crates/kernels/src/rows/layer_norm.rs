@@ -20,7 +20,7 @@ pub fn layer_norm(x: &[f32], gain: &[f32], bias: &[f32], eps: f32, out: &mut [f3
     });
 }
 
-/// One row.
+/// Norm of one row.
 struct LayerNorm<'a> {
     x: &'a [f32],
     gain: &'a [f32],

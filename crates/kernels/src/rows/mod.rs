@@ -327,7 +327,7 @@ impl Kernel for Scale<'_> {
     }
 }
 
-/// One row.
+/// Activation of one row of a gated feed-forward network.
 pub(crate) struct Glu<'a> {
     pub(crate) gate: &'a [f32],
     pub(crate) up: &'a [f32],

@@ -1,5 +1,5 @@
-//! Lines of the audit on their way to the database. Nobody waits for it: lines are put into a bounded queue,
-//! and one that finds no room is counted and said in the log. Does not know requests.
+//! Audit lines on their way to the database. Requests do not wait for it: lines enter a bounded queue; a
+//! line without room is counted as lost and logged. Does not know requests.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_store::{AuditEvent, AuditLine};
 
-/// Lines that wait for the database.
+/// Maximum number of queued lines.
 const MAX_WAITING: usize = 16_384;
 
-/// The queue.
+/// Queue of audit lines.
 #[derive(Debug, Default)]
 pub(super) struct AuditQueue {
     waiting: Mutex<VecDeque<AuditLine>>,
@@ -22,24 +22,24 @@ pub(super) struct AuditQueue {
 /// Facts about a request or a rule for the audit.
 #[derive(Debug, Clone, Copy)]
 pub struct Audited<'a> {
-    /// Kind of the error.
+    /// Event.
     pub event: AuditEvent,
-    /// The request's id.
+    /// Id of the request.
     pub request_id: &'a str,
-    /// Organisation that it belongs to.
+    /// Organisation of the request.
     pub organisation: &'a str,
-    /// The model that it is for.
+    /// Model of the request.
     pub model: &'a str,
-    /// The only regions that it may go to.
+    /// Regions that the request is restricted to.
     pub permitted: &'a str,
-    /// The replica that it was sent to, and its region.
+    /// Replica that the request was sent to, and the replica's region.
     pub place: [&'a str; 2],
-    /// Reason why it was refused.
+    /// Reason for a refusal.
     pub reason: &'a str,
 }
 
 impl AuditQueue {
-    /// Takes a line in, or loses it.
+    /// Queues a line, or counts it as lost.
     pub fn push(&self, told: &Audited<'_>) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let [replica, region] = told.place.map(str::to_owned);
@@ -67,12 +67,12 @@ impl AuditQueue {
         }
     }
 
-    /// The lines that come next, at most so many, which stay until they are [forgotten](Self::forget).
+    /// The first lines, at most `n`, which stay queued until they are [removed](Self::forget).
     pub fn next(&self, n: usize) -> Vec<AuditLine> {
         self.waiting().iter().take(n).cloned().collect()
     }
 
-    /// The first lines are in the database.
+    /// Removes the first lines, which are now in the database.
     pub fn forget(&self, n: usize) {
         self.waiting().drain(..n);
         if self.is_full.swap(false, Ordering::Relaxed) {
@@ -81,7 +81,7 @@ impl AuditQueue {
         }
     }
 
-    /// Number of lines that wait, and of those that were lost.
+    /// Number of queued lines, and number of lost ones.
     pub fn n_waiting_and_lost(&self) -> (u64, u64) {
         (self.waiting().len() as u64, self.n_lost.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! What one request uses, counted while it runs. Does not know when it ends.
+//! Usage of one request, counted while it runs. Does not know when it ends.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use throng_store::{LedgerEntry, Outcome, Slot};
 
 use super::{Ledger, now_unix_s, periods, spending};
 
-/// Usage of one request. Dropping it ends it.
+/// Usage of one request. Dropping it ends the request.
 #[derive(Debug)]
 pub struct Meter {
     ledger: Arc<Ledger>,
@@ -17,12 +17,12 @@ pub struct Meter {
     began: Instant,
     has_begun: bool,
     slot: Option<Slot>,
-    /// Tokens of answers that have not ended.
+    /// Output tokens of answers that have not ended.
     n_running: u64,
 }
 
 impl Meter {
-    /// A request that may run, with its place in the journal if there is one.
+    /// Creates the meter of a request that may run, with its slot in the journal, if any.
     pub(super) fn new(
         ledger: Arc<Ledger>,
         entry: LedgerEntry,
@@ -33,18 +33,18 @@ impl Meter {
         Self { ledger, entry, reservation, began: Instant::now(), has_begun: false, slot, n_running: 0 }
     }
 
-    /// The request has reached an engine: it has an entry from now on.
+    /// Records that the request has reached an engine; from now on it gets a ledger entry.
     pub fn begin(&mut self) {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
         }
-        // One that cannot be noted now may be at its end.
+        // If this write fails, the one at the request's end may succeed.
         if let (Some(slot), Some(journal)) = (self.slot, self.ledger.journal()) {
             let _ = journal.begin(slot);
         }
     }
 
-    /// A prompt was computed or found in the cache.
+    /// Counts a prompt that was computed or found in the prefix cache.
     pub fn prompt(&mut self, n_tokens: u64, n_cached: u64) {
         let entry = &mut self.entry;
         entry.prompt_tokens = entry.prompt_tokens.saturating_add(n_tokens);
@@ -52,20 +52,20 @@ impl Meter {
         self.note();
     }
 
-    /// A token of an answer came.
+    /// Counts an output token.
     pub fn token(&mut self) {
         self.n_running += 1;
         self.note();
     }
 
-    /// An answer of which `n_seen` tokens came has ended with this many.
+    /// Records the end of an answer with `n_tokens` tokens, of which `n_seen` were counted before.
     pub fn answer_ended(&mut self, n_tokens: u64, n_seen: u64) {
         self.entry.generated_tokens = self.entry.generated_tokens.saturating_add(n_tokens);
         self.n_running = self.n_running.saturating_sub(n_seen);
         self.note();
     }
 
-    /// The request has ended: its entry waits for the database now.
+    /// Ends the request; its entry then waits for the database.
     pub fn end(&mut self, outcome: Outcome) {
         let Some(reservation) = self.reservation.take() else { return };
         let now = now_unix_s();
@@ -74,7 +74,7 @@ impl Meter {
         self.entry.at_unix_s = now;
         self.entry.outcome = outcome;
         self.entry.latency_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        // Spent before it can be written, so that it never counts twice.
+        // The spending is settled before the entry can be written, so that it never counts twice.
         self.ledger.accounts().settle(reservation, spending(&self.entry), periods::at(now));
         if !self.has_begun {
             if let (Some(slot), Some(journal)) = (self.slot.take(), self.ledger.journal()) {
@@ -93,7 +93,7 @@ impl Meter {
         let Self { entry, .. } = self;
         if let (Some(slot), Some(journal)) = (self.slot, self.ledger.journal()) {
             let generated = entry.generated_tokens.saturating_add(self.n_running);
-            // All numbers are written again at its end.
+            // All counts are written again at the request's end.
             let _ = journal.count(slot, entry.prompt_tokens, entry.cached_tokens, generated);
         }
     }

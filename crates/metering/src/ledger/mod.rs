@@ -1,9 +1,8 @@
-//! What requests use, counted and written down: into the journal while they run, into the database in batches
-//! afterwards, and against the budgets of keys, users' projects and organisations. Does not know how tokens
-//! are generated.
+//! Counts the usage of requests: in the journal while they run, in the database in batches afterwards, and
+//! against the budgets of keys, users, projects and organisations. Does not know how tokens are generated.
 //!
-//! No request waits for the database. While it fails, ended requests wait in the journal, and budgets are
-//! counted here.
+//! No request waits for the database. While it fails, ended requests stay in the journal, and budgets are
+//! counted in this process.
 
 mod audit;
 mod meter;
@@ -26,15 +25,15 @@ pub use meter::Meter;
 pub use prices::{ModelPrice, PriceTable};
 pub use writer::LedgerError;
 
-/// Usage of all requests. It counts nothing until it has been opened.
+/// Usage of all requests. Counts nothing until it has been opened.
 #[derive(Debug)]
 pub struct Ledger {
     opened: OnceLock<Opened>,
     prices: PriceTable,
     accounts: Mutex<Accounts>,
-    /// Entries that the journal could not take.
+    /// Number of entries that the journal could not store.
     n_lost: AtomicU64,
-    /// Entries and lines of the audit that the database could not take.
+    /// Number of entries and audit lines that the database rejected.
     n_refused: AtomicU64,
     audit: AuditQueue,
     writing: tokio::sync::Mutex<()>,
@@ -46,33 +45,33 @@ struct Opened {
     store: Arc<dyn Store>,
 }
 
-/// A request that is to be counted.
+/// A request to be counted.
 #[derive(Debug)]
 pub struct Counted<'a> {
-    /// The name of who asks, for keys of the configuration.
+    /// Name of the caller, for keys of the configuration.
     pub tenant: &'a str,
-    /// The stored key.
+    /// Stored key.
     pub key: Option<&'a ApiKey>,
-    /// Budgets that it is charged to.
+    /// Budgets that the request is charged to.
     pub scopes: &'a [BudgetScope],
-    /// Its id, as its answer shows it.
+    /// Id of the request, as in its response.
     pub request_id: &'a str,
-    /// Its `user`.
+    /// Value of `user`.
     pub user: &'a str,
-    /// The model or adapter that it names, and the model's own name.
+    /// Model or adapter named in the request, and the model's own name.
     pub models: [&'a str; 2],
-    /// The most tokens of its prompts.
+    /// Maximum number of prompt tokens.
     pub prompt_tokens: u64,
-    /// The most tokens that it may generate.
+    /// Maximum number of output tokens.
     pub generated_tokens: u64,
 }
 
-/// Reason why a request that is to be counted may not begin.
+/// Reason why a request must not start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Uncounted {
     /// The request could exceed a budget.
     Budget(BudgetRefusal),
-    /// The request has a budget, and its entry could not be written down.
+    /// The request has a budget, and its entry cannot be stored.
     NoRoom,
 }
 
@@ -83,7 +82,7 @@ impl From<BudgetRefusal> for Uncounted {
 }
 
 impl Ledger {
-    /// Counts nothing yet.
+    /// Creates a ledger that counts nothing yet.
     pub fn new(prices: PriceTable) -> Self {
         Self {
             opened: OnceLock::new(),
@@ -96,19 +95,19 @@ impl Ledger {
         }
     }
 
-    /// The database, once the ledger has been opened.
+    /// The database, after the ledger has been opened.
     pub fn store(&self) -> Option<&Arc<dyn Store>> {
         self.opened.get().map(|opened| &opened.store)
     }
 
-    /// Number of entries that wait for the database, and of those that were lost because the journal could
-    /// not take them.
+    /// Number of entries that wait for the database, and number of those lost because the journal could not
+    /// store them.
     pub fn n_waiting_and_lost(&self) -> (u64, u64) {
         let n_waiting = self.opened.get().map_or(0, |opened| opened.journal.n_waiting());
         (n_waiting as u64, self.n_lost.load(Ordering::Relaxed))
     }
 
-    /// Number of entries and lines of the audit that were set aside because the database could not take them.
+    /// Number of entries and audit lines set aside because the database rejected them.
     pub fn n_refused(&self) -> u64 {
         self.n_refused.load(Ordering::Relaxed)
     }
@@ -118,20 +117,20 @@ impl Ledger {
         self.store().and_then(|store| store.write_fault())
     }
 
-    /// A line of the audit is to be written. It does not wait.
+    /// Queues an audit line. Does not wait.
     pub fn audit(&self, told: &Audited<'_>) {
         self.audit.push(told);
     }
 
-    /// Number of lines of the audit that wait for the database, and of those that were lost.
+    /// Number of audit lines that wait for the database, and number of lost ones.
     pub fn audit_waiting_and_lost(&self) -> (u64, u64) {
         self.audit.n_waiting_and_lost()
     }
 
-    /// Begins to count a request, and reserves the most that it can spend. `None` where nothing is counted.
+    /// Starts counting a request, and reserves the maximum that it can spend. `None` if nothing is counted.
     ///
     /// # Errors
-    /// When it could exceed a budget, or has one and nothing could be written down of it.
+    /// When the request could exceed a budget, or has one and its entry cannot be stored.
     pub fn begin(self: &Arc<Self>, request: &Counted<'_>) -> Result<Option<Meter>, Uncounted> {
         let Some(Opened { journal, .. }) = self.opened.get() else { return Ok(None) };
         let prices = self.prices.of(&request.models);
@@ -171,7 +170,7 @@ impl Ledger {
         Ok(Some(Meter::new(self.clone(), entry, reservation, slot.ok())))
     }
 
-    /// The date on which the present day's or month's budgets begin anew.
+    /// The date on which the current day's or month's budgets are reset.
     pub fn reset_date(&self, is_daily: bool) -> String {
         periods::reset_date(now_unix_s(), is_daily)
     }
@@ -190,18 +189,18 @@ impl Ledger {
     }
 }
 
-/// Spending of an entry.
+/// The spending in an entry.
 fn spending(entry: &LedgerEntry) -> Spending {
     Spending { tokens: entry.n_tokens(), cost: entry.cost().0 }
 }
 
-/// The scopes that an entry counts for.
+/// The scopes whose budgets an entry is charged to.
 fn scopes_of(entry: &LedgerEntry) -> Vec<&str> {
     let scopes = [entry.key_id.as_str(), &entry.project_id, &entry.organisation_id];
     scopes.into_iter().filter(|scope| !scope.is_empty()).collect()
 }
 
-/// Adds up what keys, projects and organisations have spent on a day and in its month.
+/// Sums the spending of keys, projects and organisations on a day and in its month.
 fn totals_by_scope(
     totals: &[throng_store::DailyTotal],
     day: u64,

@@ -7,7 +7,7 @@ use throng_core::fleet::limits::Periods;
 
 const DAY_S: u64 = 86_400;
 
-/// The day and the month of a second since the epoch.
+/// The day and the month that contain a time in seconds since the epoch.
 pub fn at(unix_s: u64) -> Periods {
     let date = date_of(unix_s);
     let (year, month) = (date.year().unsigned_abs(), date.month().unsigned_abs());
@@ -19,14 +19,14 @@ pub fn first_of_month(day: u64) -> u64 {
     day + 1 - u64::from(date_of(day * DAY_S).day().unsigned_abs())
 }
 
-/// The date on which the day or the month of a second ends and its budgets begin anew, as `2026-12-01`.
+/// The date on which the day or month that contains a time ends and its budgets are reset, as `2026-12-01`.
 pub fn reset_date(unix_s: u64, is_daily: bool) -> String {
     let today = date_of(unix_s);
     let last = if is_daily { today } else { today.last_of_month() };
     last.tomorrow().unwrap_or(Date::MAX).to_string()
 }
 
-/// The date of a second since the epoch; the last date there is for a later one.
+/// The date of a time in seconds since the epoch, clamped to the latest representable date.
 fn date_of(unix_s: u64) -> Date {
     let time = i64::try_from(unix_s).ok().and_then(|second| Timestamp::from_second(second).ok());
     time.unwrap_or(Timestamp::MAX).to_zoned(TimeZone::UTC).date()

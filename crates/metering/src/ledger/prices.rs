@@ -1,4 +1,4 @@
-//! What tokens of each model cost, as the operator set it. Does not know who pays.
+//! The operator's prices for tokens of each model. Does not know who pays.
 
 use std::collections::HashMap;
 
@@ -6,31 +6,31 @@ use throng_store::{MAX_PRICE, Prices, parse_millionths};
 
 use serde::{Deserialize, Serialize};
 
-/// The prices of a model, `[[gateway.prices]]` of the configuration file: US dollars for a million tokens, as
-/// texts with up to six decimals.
+/// The prices of a model, `[[gateway.prices]]` in the configuration file: US dollars per million tokens, as
+/// strings with up to six decimals.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelPrice {
-    /// A name of the model, or of an adapter.
+    /// Name of the model or adapter.
     pub model: String,
     /// Price of prompt tokens.
     pub prompt: String,
-    /// Price of prompt tokens that were found in the cache; that of other prompt tokens when absent.
+    /// Price of prompt tokens found in the prefix cache; default: that of other prompt tokens.
     #[serde(default)]
     pub cached: Option<String>,
     /// Price of generated tokens.
     pub generated: String,
 }
 
-/// The prices of all models; those without one cost nothing.
+/// The prices of all models; models without prices are free.
 #[derive(Debug, Clone, Default)]
 pub struct PriceTable(HashMap<String, Prices>);
 
 impl PriceTable {
-    /// Reads the prices.
+    /// Parses the prices.
     ///
     /// # Errors
-    /// The text that is no price.
+    /// The invalid price.
     pub fn new(prices: &[ModelPrice]) -> Result<Self, String> {
         let read = |text: &String| {
             parse_millionths(text).filter(|price| *price <= MAX_PRICE).ok_or_else(|| text.clone())
@@ -46,7 +46,7 @@ impl PriceTable {
         prices.iter().map(entry).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The prices of the first of these names that has some.
+    /// The prices of the first of these names that has any.
     pub fn of(&self, names: &[&str]) -> Prices {
         names.iter().find_map(|name| self.0.get(*name)).copied().unwrap_or_default()
     }

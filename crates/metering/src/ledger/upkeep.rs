@@ -1,5 +1,6 @@
-//! Upkeep of the ledger's sums of hours and days: what an older version has written, before its upgrade or
-//! beside this one, is added up in the background, an hour at a time. Does not know requests.
+//! Upkeep of the ledger's hourly and daily totals: adds missing entries of an older version in the
+//! background, an hour at a time, both from before the upgrade and from servers that still run it. Does not
+//! know requests.
 
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ use tokio::time::Instant;
 use super::now_unix_s;
 
 const HOUR_S: u64 = 3_600;
-/// Hours that are looked at when the server has started.
+/// Number of hours checked after the start of the server.
 const N_HOURS_AT_START: u64 = 24;
-/// Hours whose totals are made again when one has passed: entries may have waited in a journal.
+/// Number of hours checked again whenever one has passed: entries may have waited in a journal.
 const N_HOURS: u64 = 2;
 /// Pause after a failure.
 const REST: Duration = Duration::from_secs(60);
@@ -19,9 +20,9 @@ const REST: Duration = Duration::from_secs(60);
 /// Progress of the upkeep.
 #[derive(Debug)]
 pub(super) struct Upkeep {
-    /// Whether hours of before the upgrade may not be added up.
+    /// Whether hours before the upgrade may lack totals.
     has_earlier: bool,
-    /// The next hour to look at, and the hour until which that is done.
+    /// Next hour to check, and the hour up to which to check.
     next_unix_s: u64,
     until_unix_s: u64,
     not_before: Instant,
@@ -34,7 +35,7 @@ impl Upkeep {
         Self { has_earlier: true, next_unix_s, until_unix_s, not_before: Instant::now() }
     }
 
-    /// Does one hour's work, if there is some.
+    /// Processes one hour, if there is one.
     pub async fn step(&mut self, store: &dyn Store) {
         if Instant::now() < self.not_before {
             return;

@@ -1,5 +1,5 @@
-//! From the journal into the database, in batches, for ever: what cannot be written now is written later, and
-//! what the database cannot take is set aside. Does not know requests.
+//! Writes the journal's entries into the database in batches. Retries entries that cannot be written now,
+//! and sets aside entries that the database rejects. Does not know requests.
 
 use std::io;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use super::{Ledger, Opened, now_unix_s, periods, scopes_of, spending, totals_by_
 
 /// Interval of writing entries.
 const WRITE_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval of reading the totals of the day, in which the entries of other servers are.
+/// Interval of reading the day's totals, which include other servers' entries.
 const DAY_INTERVAL: Duration = Duration::from_millis(400);
-/// Interval at which the totals of the month are read.
+/// Interval of reading the month's totals.
 const MONTH_INTERVAL: Duration = Duration::from_secs(5);
-/// Most of the time that reading may take.
+/// Divisor that limits the share of time spent reading totals.
 const READING_SHARE: u32 = 10;
-/// Longest interval between two of them.
+/// Maximum interval between two reads of totals.
 const MAX_INTERVAL: Duration = Duration::from_secs(30);
-/// Interval of trying a database that could not be written.
+/// Interval of retries of a database that could not be written.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// Most entries that are written at once.
+/// Maximum number of entries written at once.
 const BATCH: usize = 500;
 
-/// Reason why the ledger cannot be written.
+/// Error of opening or writing the ledger.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// The journal cannot be read or written.
@@ -39,7 +39,7 @@ pub enum LedgerError {
     Store(#[from] StoreError),
 }
 
-/// Pace of something that is done again and takes a while.
+/// Interval of a repeated, slow task.
 struct Pace {
     interval: Duration,
     next: Instant,
@@ -54,7 +54,7 @@ impl Pace {
         Instant::now() >= self.next
     }
 
-    /// Time at which it was begun.
+    /// Schedules the next run after one that started at `began`.
     fn done(&mut self, began: Instant) {
         let now = Instant::now();
         self.next = now + self.interval.max((now - began) * READING_SHARE).min(MAX_INTERVAL);
@@ -62,11 +62,11 @@ impl Pace {
 }
 
 impl Ledger {
-    /// Writes what the journal has from before and reads what has been spent; from now on requests are
-    /// counted. What cannot be written now does not keep the server from starting.
+    /// Writes the entries that the journal has from before, reads past spending, and starts counting
+    /// requests. A failed write does not keep the server from starting.
     ///
     /// # Errors
-    /// When what has been spent cannot be read.
+    /// When past spending cannot be read.
     pub async fn open(&self, journal: Journal, store: Arc<dyn Store>) -> Result<(), LedgerError> {
         let n_left = journal.n_waiting();
         let _ = self.opened.set(Opened { journal: Arc::new(journal), store });
@@ -84,7 +84,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes the ledger for ever. The log says when that begins to fail and when it works again.
+    /// Writes the ledger. Logs when writing starts to fail and when it works again. Never returns.
     pub async fn follow(self: Arc<Self>) {
         let mut is_failing = false;
         let (mut day, mut month) = (Pace::new(DAY_INTERVAL), Pace::new(MONTH_INTERVAL));
@@ -123,17 +123,18 @@ impl Ledger {
         }
     }
 
-    /// Writes all entries and lines of the audit that wait.
+    /// Writes all waiting entries and audit lines.
     ///
     /// # Errors
-    /// When the journal or the database fails; what is not written waits on.
+    /// When the journal or the database fails; unwritten entries stay queued.
     pub async fn write(&self) -> Result<(), LedgerError> {
         let entries = self.write_entries().await;
         self.write_audit().await?;
         entries
     }
 
-    /// Whether a database that could not be written can be written again: nothing else may be there to write.
+    /// Checks whether a database that could not be written can be written again, even without entries to
+    /// write.
     async fn probe(&self) -> Result<(), LedgerError> {
         match self.store() {
             Some(store) if store.write_fault().is_some() => Ok(store.probe_write().await?),
@@ -171,7 +172,7 @@ impl Ledger {
         let Some(Opened { journal, store }) = self.opened.get() else { return Ok(()) };
         let mut batch = BATCH;
         loop {
-            // Reading them takes longer than threads that serve sockets may be kept.
+            // Reading them would block threads that serve sockets for too long.
             let waiting = spawn_blocking({
                 let journal = journal.clone();
                 move || journal.waiting(batch)
@@ -183,7 +184,7 @@ impl Ledger {
             }
             match store.append(&entries).await {
                 Ok(()) => batch = BATCH,
-                // Fewer and fewer, until the one is found.
+                // Bisects the batch until the rejected entry is found.
                 Err(StoreError::Refused(_)) if entries.len() > 1 => {
                     batch = entries.len() / 2;
                     continue;
@@ -203,7 +204,8 @@ impl Ledger {
         }
     }
 
-    /// The database cannot take an entry: nobody else waits for it. It stays spent in the budgets.
+    /// Sets aside an entry that the database rejects, so that other entries need not wait. Its spending
+    /// still counts.
     fn set_aside(&self, journal: &Journal, slot: Slot, entry: &LedgerEntry, error: &str) -> io::Result<()> {
         self.n_refused.fetch_add(1, Ordering::Relaxed);
         tracing::error!(?entry, error, "an entry of the ledger is set aside: the database refuses it");
@@ -213,7 +215,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Reads what has been spent in this month.
+    /// Reads this month's spending.
     async fn read_month(&self) -> Result<(), LedgerError> {
         let _alone = self.writing.lock().await;
         let Some(Opened { store, .. }) = self.opened.get() else { return Ok(()) };
@@ -223,7 +225,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Reads what has been spent today.
+    /// Reads today's spending.
     async fn read_day(&self) -> Result<(), LedgerError> {
         let _alone = self.writing.lock().await;
         let Some(Opened { store, .. }) = self.opened.get() else { return Ok(()) };

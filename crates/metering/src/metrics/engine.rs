@@ -1,4 +1,4 @@
-//! What replicas report about themselves, read at each scrape. Keeps nothing.
+//! Metrics of replicas, read at each scrape. Keeps nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use throng_fleet::replica::{Load, Replica, StepTokens};
 use super::AtScrape;
 use super::requests::ModelLabels;
 
-/// Asks replicas at each scrape.
+/// Collector that reads the replicas' statistics at each scrape.
 #[derive(Debug)]
 pub(super) struct EngineCollector {
     replicas: AtScrape<(ModelLabels, Arc<dyn Replica>)>,

@@ -1,14 +1,14 @@
-//! The two text formats in which Prometheus reads metrics: which of them a client asks for, and the older one
-//! made from the newer one. Does not know what is counted.
+//! The two text formats of Prometheus metrics: content negotiation, and conversion of the newer format to
+//! the older one. Does not know the metrics.
 
 use std::fmt::Write;
 
 use http::{HeaderMap, header};
 
-/// A format of the answer to a scrape.
+/// Format of a scrape's response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exposition {
-    /// Prometheus's text format 0.0.4, which everything reads. What a client gets that asks for neither.
+    /// Prometheus's text format 0.0.4, supported by all scrapers. The default.
     Text,
     /// OpenMetrics 1.0.0.
     OpenMetrics,
@@ -44,8 +44,8 @@ fn range(text: &str) -> (&str, f32) {
     (name, weight.unwrap_or(1.0))
 }
 
-/// The text format of metrics in OpenMetrics. They differ in the descriptions of counters, which have the
-/// name of the sample in the text format and lack `_total` in OpenMetrics, and in the end mark.
+/// Converts OpenMetrics to the text format. The two differ in the end mark and in the names in counters'
+/// descriptions, which end with `_total` in the text format only.
 pub(super) fn text_of(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len() + open_metrics.len() / 16);
     let mut lines = open_metrics.lines().peekable();
@@ -85,7 +85,7 @@ mod tests {
             });
             Exposition::of_request(&headers)
         };
-        // Prometheus 2.42, with and without native histograms, and 3.0.
+        // `Accept` of Prometheus 2.42, with and without native histograms, and of 3.0.
         let open = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
                     text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         assert_eq!(format(&[open]), Exposition::OpenMetrics);

@@ -1,4 +1,4 @@
-//! What is counted about every HTTP exchange. Does not know models.
+//! Metrics of HTTP exchanges. Does not know models.
 
 use http::{Method, StatusCode};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -10,7 +10,8 @@ use prometheus_client::registry::Registry;
 const DURATION_BUCKETS_S: [f64; 14] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
-/// An exchange's labels: the route (never the path, which a client can vary without end), method and status.
+/// Labels of an exchange: the route (never the path, of which clients could create any number), method and
+/// status.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct HttpLabels {
     handler: String,
@@ -19,7 +20,7 @@ pub struct HttpLabels {
 }
 
 impl HttpLabels {
-    /// The labels of an exchange; `handler` is a route of the table or `none`.
+    /// Creates the labels of an exchange; `handler` is a route of the table or `none`.
     pub fn new(handler: &str, method: &Method, status: StatusCode) -> Self {
         let known = ["GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"];
         let method = known.into_iter().find(|name| *name == method.as_str()).unwrap_or("OTHER");
@@ -27,7 +28,7 @@ impl HttpLabels {
     }
 }
 
-/// Counters of HTTP exchanges; clones count together.
+/// Counters of HTTP exchanges, shared by clones.
 #[derive(Debug, Clone)]
 pub struct HttpMetrics {
     requests: Family<HttpLabels, Counter>,
@@ -35,7 +36,7 @@ pub struct HttpMetrics {
 }
 
 impl HttpMetrics {
-    /// Makes the counters known to `registry`.
+    /// Registers the counters.
     pub fn register(registry: &mut Registry) -> Self {
         let requests = Family::default();
         let duration = Family::new_with_constructor((|| Histogram::new(DURATION_BUCKETS_S)) as fn() -> _);
@@ -48,7 +49,7 @@ impl HttpMetrics {
         Self { requests, duration }
     }
 
-    /// Notes an exchange that took `seconds`.
+    /// Counts an exchange that took `seconds`.
     pub fn observe(&self, labels: &HttpLabels, seconds: f64) {
         self.requests.get_or_create(labels).inc();
         self.duration.get_or_create(labels).observe(seconds);

@@ -1,4 +1,4 @@
-//! Which program serves which models, as gauges that are always 1. Does not know what either does.
+//! Metrics about the program and the served models, as gauges that are always 1. Does not know either.
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ use super::AtScrape;
 /// Facts about the gateway's process.
 #[derive(Debug, Clone)]
 pub struct ProcessFacts {
-    /// The commit that the program was built from, or `unknown`.
+    /// Commit that the program was built from, or `unknown`.
     pub commit: String,
-    /// The instruction set that the models are computed with.
+    /// Instruction set of the kernels.
     pub isa: String,
-    /// Number of lines of the process's log that could not be written so far.
+    /// Function that returns the number of log lines that could not be written.
     pub n_log_lines_dropped: fn() -> u64,
 }
 
@@ -35,23 +35,23 @@ struct BuildLabels {
     isa: String,
 }
 
-/// Model, and the limits of its requests.
+/// Labels of a model and its limits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ModelInfoLabels {
-    /// The model's first name.
+    /// First name of the model.
     pub model_name: String,
-    /// The path or hub id that was loaded.
+    /// Path or hub id of the loaded model.
     pub root: String,
-    /// Most tokens of prompt and answer together.
+    /// Context length in tokens.
     pub max_model_len: u32,
 }
 
-/// Lists the served models at each scrape.
+/// Collector that lists the served models at each scrape.
 #[derive(Debug)]
 pub(super) struct InfoCollector(AtScrape<ModelInfoLabels>);
 
 impl InfoCollector {
-    /// Creates the collector of these models.
+    /// Creates the collector.
     pub fn new(models: AtScrape<ModelInfoLabels>) -> Self {
         Self(models)
     }
@@ -65,7 +65,7 @@ impl Collector for InfoCollector {
     }
 }
 
-/// Makes the facts known to `registry`.
+/// Registers the process's facts.
 pub(super) fn register(registry: &mut Registry, process: &ProcessFacts) {
     let ProcessFacts { commit, isa, .. } = process.clone();
     let builds = Family::<BuildLabels, Gauge>::default();

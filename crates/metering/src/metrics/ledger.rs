@@ -1,4 +1,4 @@
-//! How the ledger fares. Does not know what is in it.
+//! Metrics of the ledger's queues and losses. Does not know its content.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::ledger::Ledger;
 
-/// Asks the ledger at each scrape.
+/// Collector that reads the ledger's state at each scrape.
 #[derive(Debug)]
 pub(super) struct LedgerCollector(pub Arc<Ledger>);
 

@@ -1,4 +1,4 @@
-//! How the sharing of limits through Redis fares. Does not know limits.
+//! Metrics of sharing limits through Redis. Does not know limits.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,29 +11,29 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::AtScrape;
 
-/// State of Redis.
+/// State of the connection to Redis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RedisState {
-    /// Whether it answered the last question in time.
+    /// Whether Redis answered the last command in time.
     pub is_answering: bool,
-    /// Time of its last answer.
+    /// Time of the last answer.
     pub last_answer: Option<SystemTime>,
-    /// Questions that were not answered.
+    /// Number of commands without an answer.
     pub n_failures: u64,
 }
 
 /// State of the sharing of limits.
 #[derive(Debug, Clone, Copy)]
 pub struct SharingStats {
-    /// Redis, through which they are shared.
+    /// State of the connection to Redis.
     pub redis: RedisState,
-    /// Gateways that share limits, as far as this one knows.
+    /// Number of gateways that share limits, as known to this one.
     pub n_gateways: u64,
-    /// Scopes of which this gateway holds a share.
+    /// Number of scopes for which this gateway holds a lease.
     pub n_leases: usize,
 }
 
-/// Asks at each scrape; tells nothing where limits are not shared.
+/// Collector that reads the state at each scrape; empty if limits are not shared.
 #[derive(Debug)]
 pub(super) struct SharingCollector(pub AtScrape<SharingStats>);
 

@@ -1,4 +1,4 @@
-//! What became of the process's log. Does not know who writes it.
+//! Metric of lost log lines. Does not write the log.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use prometheus_client::encoding::EncodeMetric;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 
-/// Asks at each scrape how many lines could not be written.
+/// Collector that reads the number of lost lines at each scrape.
 #[derive(Debug)]
 pub(super) struct LogCollector(pub fn() -> u64);
 

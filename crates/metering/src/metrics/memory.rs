@@ -1,4 +1,4 @@
-//! What the process holds in memory, by what it is held for, read when someone asks. Does not know requests.
+//! Metrics of the process's memory by purpose, read at each scrape. Does not know requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use throng_http::memory::{MemoryBudget, Part};
 use super::AtScrape;
 use crate::HeldBytes;
 
-/// Asks the budget and the models at each scrape.
+/// Collector that reads the memory budget and the models at each scrape.
 #[derive(Debug)]
 pub struct MemoryCollector {
     budget: Arc<MemoryBudget>,
@@ -24,7 +24,7 @@ struct PartLabels {
 }
 
 impl MemoryCollector {
-    /// Reports the memory of requests and of these models.
+    /// Creates a collector for the memory of requests and of these models.
     pub fn new(budget: Arc<MemoryBudget>, models: AtScrape<HeldBytes>) -> Self {
         Self { budget, models }
     }

@@ -1,4 +1,4 @@
-//! What is counted, and how it is told to Prometheus. Names and labels are those of vLLM where vLLM has them.
+//! Metrics and their exposition to Prometheus. Names and labels are those of vLLM where vLLM has them.
 
 mod engine;
 mod exposition;
@@ -44,11 +44,11 @@ use self::response_cache::CacheCollector;
 use crate::ledger::Ledger;
 use throng_cache::ResponseCache;
 
-/// Values that are read at each scrape.
+/// Values read at each scrape.
 pub struct AtScrape<T>(Box<dyn Fn() -> Vec<T> + Send + Sync>);
 
 impl<T> AtScrape<T> {
-    /// Reads the values of `list`.
+    /// Creates a source of values; `list` reads them.
     pub fn new(list: impl Fn() -> Vec<T> + Send + Sync + 'static) -> Self {
         Self(Box::new(list))
     }
@@ -64,22 +64,22 @@ impl<T> fmt::Debug for AtScrape<T> {
     }
 }
 
-/// Everything that is counted.
+/// All metrics.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     requests: RequestMetrics,
-    /// HTTP exchanges.
+    /// Metrics of HTTP exchanges.
     pub http: HttpMetrics,
-    /// Names that stand for models.
+    /// Metrics of model aliases.
     pub aliases: AliasMetrics,
-    /// The counters of the models of upstream engines, by the models' ids.
+    /// Metrics of upstream engines' models, by model id.
     upstreams: RwLock<BTreeMap<Box<str>, Arc<ModelMetrics>>>,
 }
 
 impl Metrics {
-    /// Counters for what there is at each scrape of models, replicas and upstream engines, beside the memory
-    /// that is held, what is known of the process the ledger and limits.
+    /// Creates the metrics. The arguments provide models, replicas, upstream engines, held memory, the
+    /// process, the ledger and limits, which are read at each scrape.
     pub fn new(
         replicas: AtScrape<(ModelLabels, Arc<dyn Replica>)>,
         (models, engines, scales): (
@@ -113,12 +113,12 @@ impl Metrics {
         Self { registry, requests, http, aliases, upstreams: RwLock::default() }
     }
 
-    /// The counters of one model, to be kept.
+    /// Creates the metrics of one model, which the caller keeps.
     pub fn of_model(&self, labels: &ModelLabels) -> ModelMetrics {
         self.requests.of_model(labels)
     }
 
-    /// The counters of a model of upstream engines, which are kept here.
+    /// The metrics of an upstream engines' model, kept in this table.
     pub fn of_upstream(&self, model_id: &str) -> Arc<ModelMetrics> {
         let known = self.upstreams.read().unwrap_or_else(PoisonError::into_inner).get(model_id).cloned();
         known.unwrap_or_else(|| {
@@ -128,7 +128,7 @@ impl Metrics {
         })
     }
 
-    /// All of them in that format; `None` should a formatter fail.
+    /// All metrics in this format; `None` if a formatter fails.
     pub fn encode(&self, exposition: Exposition) -> Option<String> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).ok()?;

@@ -1,4 +1,4 @@
-//! What moderation has stopped. Does not know why.
+//! Metrics of texts stopped by moderation. Does not know the rules.
 
 use std::fmt;
 
@@ -12,15 +12,15 @@ use super::AtScrape;
 /// Counts of stopped texts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ModerationCounts {
-    /// Requests whose prompts were refused.
+    /// Number of requests with refused prompts.
     pub n_prompts: u64,
-    /// Choices that were cut.
+    /// Number of choices cut by moderation.
     pub n_answers: u64,
-    /// Questions that the classifier did not answer.
+    /// Number of texts that the classifier failed to judge.
     pub n_failures: u64,
 }
 
-/// Asks at each scrape.
+/// Collector that reads the counts at each scrape.
 #[derive(Debug)]
 pub(super) struct ModerationCollector(pub AtScrape<ModerationCounts>);
 

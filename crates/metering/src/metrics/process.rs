@@ -1,12 +1,12 @@
-//! What every Prometheus client library reports about its process, under the usual names, read from `/proc`
-//! at each scrape. Reports nothing on systems that have none.
+//! The usual metrics of Prometheus client libraries about their process, read from `/proc` at each scrape.
+//! Empty on systems without `/proc`.
 
 use std::fmt;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
-/// Asks the system at each scrape.
+/// Collector that reads `/proc` at each scrape.
 #[derive(Debug)]
 pub(super) struct ProcessCollector;
 
@@ -43,7 +43,7 @@ mod linux {
         max_descriptors: Option<i64>,
     }
 
-    /// A figure that cannot be read is left out, with all others.
+    /// Encodes the figures. If one cannot be read, leaves out all of them.
     pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Ok(figures) = read() else { return Ok(()) };
         let help = "User and system CPU time in seconds";

@@ -1,5 +1,4 @@
-//! What is counted about requests to one model, under the names that vLLM's dashboards read. Does not know
-//! HTTP.
+//! Metrics of requests to a model, with the names in vLLM's dashboards. Does not know HTTP.
 
 use std::time::Duration;
 
@@ -29,22 +28,22 @@ const N_BUCKETS: [f64; 5] = [1.0, 2.0, 5.0, 10.0, 20.0];
 const PREFILL_TOKEN_BUCKETS_S: [f64; 13] =
     [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 
-/// Model and engine.
+/// Labels of a model and its engine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ModelLabels {
-    /// The model's first name.
+    /// First name of the model.
     pub model_name: String,
-    /// The number of the engine among those of its model. What is counted for all of them together has 0.
+    /// Index of the engine among those of its model; 0 for metrics of all engines together.
     pub engine: u32,
 }
 
 impl ModelLabels {
-    /// The labels of what is counted for a model, whichever engine serves it.
+    /// Labels of metrics of a model, whichever engine serves it.
     pub fn of_model(model_name: &str) -> Self {
         Self::of_engine(model_name, 0)
     }
 
-    /// The labels of one of a model's engines.
+    /// Labels of one of a model's engines.
     pub fn of_engine(model_name: &str, engine: u32) -> Self {
         Self { model_name: model_name.to_owned(), engine }
     }
@@ -86,10 +85,10 @@ struct ClassLabels {
 }
 
 type Histograms = Family<ModelLabels, Histogram, fn() -> Histogram>;
-/// Makes a histogram known under a name, with a help text and buckets.
+/// Creates and registers a histogram with a name, a help text and buckets.
 type MakeHistograms<'a> = dyn FnMut(&str, &str, fn() -> Histogram) -> Histograms + 'a;
 
-/// The counters of all models.
+/// Metrics of all models.
 #[derive(Debug)]
 pub struct RequestMetrics {
     success: Family<ReasonLabels, Counter>,
@@ -115,7 +114,7 @@ pub struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// Makes the counters known to `registry`.
+    /// Registers the metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::with_histograms(&mut |name, help, buckets| {
             let family = Family::new_with_constructor(buckets);
@@ -124,7 +123,7 @@ impl RequestMetrics {
         });
         let Self { success, rejections, overloaded, stream_errors, residency, inter_token_latency, .. } =
             &metrics;
-        // What vLLM called it before version 0.11, and many dashboards still do.
+        // The name in vLLM before version 0.11, which many dashboards still use.
         let help = "Between two tokens; the same as vllm:inter_token_latency_seconds";
         registry.register("vllm:time_per_output_token_seconds", help, inter_token_latency.clone());
         registry.register("vllm:request_success", "Continuations ended, by reason", success.clone());
@@ -189,9 +188,9 @@ impl RequestMetrics {
         }
     }
 
-    /// The counters of one model, to be kept.
+    /// Creates the metrics of one model, which the caller keeps.
     pub fn of_model(&self, labels: &ModelLabels) -> ModelMetrics {
-        // A counter that begins at 0 has a rate from its first event on.
+        // A counter that starts at 0 has a rate from its first event on.
         for finished_reason in FINISHED_REASONS {
             drop(self.success.get_or_create(&ReasonLabels::new(labels, finished_reason)));
         }
@@ -221,7 +220,7 @@ impl RequestMetrics {
     }
 }
 
-/// The counters of one model.
+/// Metrics of one model.
 #[derive(Debug)]
 pub struct ModelMetrics {
     labels: ModelLabels,
@@ -248,15 +247,15 @@ pub struct ModelMetrics {
 }
 
 impl ModelMetrics {
-    /// Notes an admitted request.
+    /// Counts an admitted request.
     pub fn admitted(&self, n_prompt_tokens: usize, n: u32, max_tokens: u32) {
         self.prompt_tokens.observe(n_prompt_tokens as f64);
         self.params_n.observe(f64::from(n));
         self.params_max_tokens.observe(f64::from(max_tokens));
     }
 
-    /// The model's name, and the counters of its requests that a residency rule binds: those sent to a
-    /// replica, those refused.
+    /// Name of the model, and counters of its requests that a residency rule binds: sent to a replica, and
+    /// refused.
     pub fn residency(&self) -> (&str, [Counter; 2]) {
         let counter = |outcome| {
             let ModelLabels { model_name, engine } = self.labels.clone();
@@ -265,13 +264,13 @@ impl ModelMetrics {
         (&self.labels.model_name, ["placed", "refused"].map(counter))
     }
 
-    /// Notes a refused request.
+    /// Counts a refused request.
     pub fn rejected(&self, reason: &'static str) {
         let ModelLabels { model_name, engine } = self.labels.clone();
         self.rejections.get_or_create(&RejectionLabels { model_name, engine, reason }).inc();
     }
 
-    /// Notes the class of a request that was refused with this error, if it was for overload.
+    /// Counts a request refused with this error by service class, if the error is overload.
     pub fn overloaded(&self, kind: ReplicaErrorKind, class: ServiceClass) {
         if let ReplicaErrorKind::Overloaded { .. } = kind {
             let ModelLabels { model_name, engine } = self.labels.clone();
@@ -279,22 +278,22 @@ impl ModelMetrics {
         }
     }
 
-    /// Notes the gap before an output token that is not the first.
+    /// Records the gap before an output token other than the first.
     pub fn token_gap(&self, gap: Duration) {
         self.inter_token_latency.observe(gap.as_secs_f64());
     }
 
-    /// Notes a computed prompt, of which `n_computed` tokens were not in the cache.
+    /// Counts a computed prompt, of which `n_computed` tokens were not in the prefix cache.
     pub fn prompt_computed(&self, n_computed: usize) {
         self.computed_prompt_tokens.observe(n_computed as f64);
     }
 
-    /// Notes that all continuations of a prompt have ended; the longest one has `n_longest` tokens.
+    /// Counts a prompt all of whose continuations have ended, the longest of them with `n_longest` tokens.
     pub fn prompt_ended(&self, n_longest: u32) {
         self.max_generation_tokens.observe(f64::from(n_longest));
     }
 
-    /// Notes the end of a continuation of a prompt of which `n_computed` tokens were computed.
+    /// Counts the end of a continuation; `n_computed` tokens of its prompt were computed.
     pub fn finished(&self, reason: FinishReason, timing: &Timing, n_computed: usize) {
         self.success.get_or_create(&ReasonLabels::new(&self.labels, reason_name(reason))).inc();
         self.generation_tokens.observe(f64::from(timing.n_output));
@@ -315,13 +314,13 @@ impl ModelMetrics {
         observe(&self.inference, inference);
     }
 
-    /// Notes a continuation whose client has gone.
+    /// Counts a continuation whose client has disconnected.
     pub fn aborted(&self) {
         let finished_reason = reason_name(FinishReason::Abort);
         self.success.get_or_create(&ReasonLabels::new(&self.labels, finished_reason)).inc();
     }
 
-    /// Notes a stream that ended with an error frame.
+    /// Counts a stream that ended with an error event.
     pub fn stream_error(&self) {
         self.stream_errors.inc();
     }

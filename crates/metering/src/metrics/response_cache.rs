@@ -1,4 +1,4 @@
-//! What the response cache holds and has done. Does not know answers.
+//! Metrics of the response cache. Does not know answers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 
 use throng_cache::{CacheUse, LookUp, ResponseCache, SemanticCache};
 
-/// Asks the cache at each scrape; says nothing where there is none.
+/// Collector that reads the cache's statistics at each scrape; empty without a cache.
 #[derive(Debug)]
 pub(super) struct CacheCollector(pub Arc<ResponseCache>);
 

@@ -1,5 +1,5 @@
-//! The answer of `/explain`: where each millisecond of a request went, as JSON. Others in the same steps are
-//! counted, never named. Does not know who may ask.
+//! The response of `/explain`: the timeline of a request as JSON. Other requests in the same steps are
+//! counted, never named. Does not check permissions.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -10,11 +10,11 @@ use throng_core::timeline::request_trace::{PromptChunk, RequestTrace, StepTotals
 
 use super::{GenerationReport, RequestReport, ToolReport};
 
-/// A request in a few numbers.
+/// Summary of a request.
 #[derive(Debug, Serialize)]
 pub struct Summary<'a> {
     request_id: &'a str,
-    /// Seconds since the epoch.
+    /// Arrival, in seconds since the epoch.
     created: f64,
     route: Option<&'a str>,
     status: Option<u16>,
@@ -28,7 +28,7 @@ pub struct Summary<'a> {
     total_ms: f64,
 }
 
-/// Everything that is known of a request.
+/// Full explanation of a request.
 #[derive(Debug, Serialize)]
 pub struct Explanation<'a> {
     object: &'static str,
@@ -37,7 +37,7 @@ pub struct Explanation<'a> {
     phases: Vec<Phase>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limits: Option<Limits>,
-    /// The engine's account of each of its first prompts.
+    /// Timelines of its first prompts from the engine.
     generations: Vec<Generation>,
     /// Calls of tools, in the order of their ends.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -60,7 +60,7 @@ struct Phase {
     about: &'static str,
 }
 
-/// Rest of the key's limits after the request was charged.
+/// Remaining limits of the key after the request was charged.
 #[derive(Debug, Serialize)]
 struct Limits {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,7 +120,7 @@ struct Chunk {
 }
 
 impl<'a> Summary<'a> {
-    /// Identifies the request.
+    /// Creates the summary of a request.
     pub fn new(report: &'a RequestReport) -> Self {
         let generation = report.generation.as_ref();
         let of = |value: fn(&GenerationReport) -> u64| generation.map(value);
@@ -142,7 +142,7 @@ impl<'a> Summary<'a> {
 }
 
 impl<'a> Explanation<'a> {
-    /// Identifies the request.
+    /// Creates the explanation of a request.
     pub fn new(report: &'a RequestReport) -> Self {
         let phases = report.phases().into_iter().map(|phase| Phase {
             name: phase.name,
@@ -235,7 +235,7 @@ fn about(name: &str) -> &'static str {
     }
 }
 
-/// Converts to milliseconds, to the microsecond.
+/// Converts to milliseconds with a resolution of 1 µs.
 fn ms(time: Duration) -> f64 {
     time.as_micros() as f64 / 1e3
 }

@@ -1,4 +1,4 @@
-//! What a model does for a request, noted while it runs. Has no text of prompts and answers.
+//! A model's work for a request, recorded while it runs. Contains no text of prompts and answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use throng_store::Outcome;
 use super::GenerationReport;
 use throng_cache::CacheUse;
 
-/// Prompts of a request whose account by the engine is kept.
+/// Maximum number of a request's prompts whose timelines are kept.
 const MAX_TRACED_PROMPTS: usize = 4;
 
-/// End of one choice. Of several, the worst is the request's: the last in the order of [`Outcome`].
+/// Outcome of one choice. The request's outcome is the worst of them: the last in the order of [`Outcome`].
 fn outcome_of(reason: FinishReason) -> Outcome {
     match reason {
         FinishReason::Stop { .. } => Outcome::Stop,
@@ -32,20 +32,20 @@ pub struct GenerationRecord {
     prompt_tokens: usize,
     cached_tokens: u64,
     output_tokens: u64,
-    /// Time from the request's arrival until it was submitted.
+    /// Time from the arrival of the request to its submission.
     read: Duration,
     first_step: Option<Duration>,
     first_token: Option<Duration>,
     last_token: Option<Duration>,
     outcome: Outcome,
     traces: Vec<Arc<dyn TraceSource>>,
-    /// Origin of the tokens, if they may be shared: those of a hit were not generated for this request, those
-    /// of a coalesced one for another too. What is to be paid for them is decided by who reads this.
+    /// Origin of the tokens, if they may be shared: tokens of a hit were not generated for this request,
+    /// tokens of a coalesced request also for another one. The reader decides on their price.
     pub cache_use: Option<CacheUse>,
 }
 
 impl GenerationRecord {
-    /// Creates the record of a request to `model` that has just been submitted, `read` after its arrival.
+    /// Creates the record of a request to `model` that was submitted `read` after its arrival.
     pub fn new(model: &str, n_choices: usize, prompt_tokens: usize, read: Duration) -> Self {
         Self {
             model: model.to_owned(),
@@ -57,8 +57,8 @@ impl GenerationRecord {
         }
     }
 
-    /// Creates the record of a request that an upstream engine has answered: prompt, cached and output tokens
-    /// as it reported or as they were counted.
+    /// Creates the record of a request that an upstream engine has answered, with the reported or estimated
+    /// token counts.
     pub fn of_upstream(
         model: &str,
         n_choices: usize,
@@ -72,22 +72,22 @@ impl GenerationRecord {
         Self { n_running: 0, cached_tokens, output_tokens, first_token, last_token, outcome, ..record }
     }
 
-    /// Notes a computed prompt.
+    /// Records a computed prompt.
     pub fn prompt(&mut self, cached_tokens: u32) {
         self.cached_tokens += u64::from(cached_tokens);
     }
 
-    /// Notes an output token.
+    /// Counts an output token.
     pub fn token(&mut self) {
         self.output_tokens += 1;
     }
 
-    /// Keeps the engine's account of one of the first prompts.
+    /// Keeps the timeline of one of the first prompts.
     pub fn trace(&mut self, source: Option<Arc<dyn TraceSource>>) {
         self.traces.extend(source.filter(|_| self.traces.len() < MAX_TRACED_PROMPTS));
     }
 
-    /// Notes the end of a choice.
+    /// Records the end of a choice.
     pub fn ended(&mut self, reason: FinishReason, timing: &Timing) {
         self.n_running = self.n_running.saturating_sub(1);
         self.outcome = self.outcome.max(outcome_of(reason));
@@ -97,13 +97,13 @@ impl GenerationRecord {
         self.last_token = self.last_token.max(timing.last_token);
     }
 
-    /// Notes that the request failed as a whole.
+    /// Records the failure of the whole request.
     pub fn failed(&mut self) {
         self.n_running = 0;
         self.outcome = Outcome::Error;
     }
 
-    /// Takes in the record of another turn of the model for the same request.
+    /// Adds the record of another turn of the model for the same request.
     pub fn go_on(&mut self, turn: Self) {
         let since_first = turn.read.saturating_sub(self.read);
         self.n_running += turn.n_running;
@@ -116,12 +116,12 @@ impl GenerationRecord {
         self.traces.extend(turn.traces.into_iter().take(room));
     }
 
-    /// Its end; what still runs when nobody waits for it any more is aborted.
+    /// Outcome of the request; choices that still run count as aborted.
     pub fn outcome(&self) -> Outcome {
         if self.n_running > 0 { self.outcome.max(Outcome::Abort) } else { self.outcome }
     }
 
-    /// Report of it when it is over.
+    /// Converts the record into a report, at the request's end.
     pub fn report(self) -> GenerationReport {
         let outcome = self.outcome().name();
         GenerationReport {

@@ -1,5 +1,4 @@
-//! What is known of each request once it is over: for the log, the access log, traces and `/explain`. Does
-//! not know routes.
+//! Reports of finished requests: for the log, the access log, traces and `/explain`. Does not know routes.
 
 mod explain;
 mod generation;
@@ -18,26 +17,25 @@ pub use self::report::{GenerationReport, RequestPhase, RequestReport, ToolReport
 pub use self::stages::{Stage, Stages};
 pub use self::trace_parent::TraceParent;
 
-/// Is told of each request when everything about it is over. Must not wait: a thread that serves connections
-/// calls it.
+/// Receives a report of each request after its end. Must not block: threads that serve connections call it.
 pub trait RequestObserver: Debug + Send + Sync {
-    /// A request is over.
+    /// Receives the report of a finished request.
     fn finished(&self, report: &RequestReport);
 }
 
 /// Observers of finished requests.
 #[derive(Debug, Default)]
 pub struct Observation {
-    /// The latest ones.
+    /// The latest finished requests.
     pub recent: Arc<RecentRequests>,
-    /// The others.
+    /// Further observers.
     pub observers: Vec<Arc<dyn RequestObserver>>,
-    /// Whether the beginning of each body is kept for them.
+    /// Whether reports contain the start of each body.
     pub keeps_bodies: bool,
 }
 
 impl Observation {
-    /// Tells all of them, and the log.
+    /// Passes a report to all observers and the log.
     pub fn finished(&self, report: RequestReport) {
         report.log();
         self.observers.iter().for_each(|observer| observer.finished(&report));

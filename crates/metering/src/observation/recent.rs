@@ -1,5 +1,5 @@
-//! The latest finished requests, for `/explain`. Bounded. A tenant finds its own only, the operator all. Does
-//! not know how they are shown.
+//! The latest finished requests, for `/explain`. Bounded. A tenant can only find its own, the operator all.
+//! Does not format them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use super::RequestReport;
 
-/// A tenant whose last request is longer ago is not active.
+/// Time since a tenant's last request after which it is no longer active.
 const ACTIVE: Duration = Duration::from_secs(300);
 
-/// A ring of the latest finished requests of all tenants.
+/// A ring buffer of the latest finished requests of all tenants.
 #[derive(Debug, Default)]
 pub struct RecentRequests {
     max_requests: usize,
@@ -18,13 +18,13 @@ pub struct RecentRequests {
 }
 
 impl RecentRequests {
-    /// A ring of at most `max_requests`.
+    /// Creates a ring buffer of at most `max_requests`.
     pub fn new(max_requests: usize) -> Self {
         Self { max_requests, reports: Mutex::default() }
     }
 
-    /// Adds a request that is over, if it had a valid key (or needed none) and asked a model for something:
-    /// others would push those out.
+    /// Adds a finished request, if it had a valid key (or needed none) and addressed a model: other
+    /// requests would displace those.
     pub fn push(&self, report: RequestReport) {
         if self.max_requests == 0 || !report.is_explained() {
             return;
@@ -33,11 +33,11 @@ impl RecentRequests {
         let oldest = if reports.len() >= self.max_requests { reports.pop_front() } else { None };
         reports.push_back(Arc::new(report));
         drop(reports);
-        // Outside of the lock: it may be the last holder.
+        // Dropped outside of the lock: this may be the last owner.
         drop(oldest);
     }
 
-    /// The latest request with this id among the tenant's; of all when there is no tenant.
+    /// The tenant's latest request with this id; any tenant's if `tenant` is `None`.
     pub fn find(&self, tenant: Option<&str>, request_id: &str) -> Option<Arc<RequestReport>> {
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |report: &&Arc<RequestReport>| {
@@ -46,7 +46,7 @@ impl RecentRequests {
         reports.iter().rev().find(is_it).cloned()
     }
 
-    /// Number of tenants that have a request among the latest that arrived within [`ACTIVE`].
+    /// Number of tenants with a request in the buffer that arrived within [`ACTIVE`].
     pub fn n_active_tenants(&self) -> usize {
         let since = SystemTime::now().checked_sub(ACTIVE);
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +54,7 @@ impl RecentRequests {
         active.filter_map(|report| report.tenant.as_deref()).collect::<BTreeSet<_>>().len()
     }
 
-    /// The tenant's latest requests, the newest first; those of all when there is no tenant.
+    /// The tenant's latest requests, the newest first; all tenants' if `tenant` is `None`.
     pub fn latest(&self, tenant: Option<&str>, n: usize) -> Vec<Arc<RequestReport>> {
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         let is_shown = |report: &&Arc<RequestReport>| tenant.is_none_or(|tenant| report.is_of(tenant));

@@ -1,5 +1,5 @@
-//! A finished request in names, sizes and times. Has no text of prompts and answers unless the operator asked
-//! for it, and of the request's header fields only its id and its place in a trace.
+//! Report of a finished request: names, sizes and times. Contains no text of prompts and answers unless the
+//! operator enables it, and of the headers only the request's id and trace context.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,106 +12,105 @@ use throng_fleet::replica::TraceSource;
 use super::TraceParent;
 use super::stages::{Stage, Stages};
 
-/// Report of a request when everything about it is over.
+/// Report of a finished request.
 #[derive(Debug)]
 pub struct RequestReport {
-    /// The `x-request-id` of its response.
+    /// Value of `x-request-id` in the response.
     pub request_id: String,
-    /// The caller's span, if it sent one.
+    /// Span of the caller, if it sent one.
     pub trace_parent: Option<TraceParent>,
-    /// The address that connected; `unix` on a Unix socket.
+    /// Address that connected; `unix` on a Unix domain socket.
     pub client: String,
-    /// Its method.
+    /// HTTP method.
     pub method: Method,
-    /// The pattern of its route; `None` for an unknown one. Never the path itself, in which secrets may
-    /// stand.
+    /// Pattern of the route; `None` if it is unknown. Never the path itself, which may contain secrets.
     pub route: Option<String>,
-    /// The status of the response; `None` if the client had gone before.
+    /// Status of the response; `None` if the client had disconnected before.
     pub status: Option<u16>,
-    /// The `code` of the error that it was answered with.
+    /// Value of `code` in an error response.
     pub error_code: Option<&'static str>,
-    /// Tenant; `None` without a valid key, where keys are needed.
+    /// Tenant; `None` without a valid key, if keys are required.
     pub tenant: Option<String>,
-    /// The prefix of the stored key.
+    /// Prefix of the stored key.
     pub key: Option<String>,
-    /// Time at which its head had arrived.
+    /// Arrival of the request's head.
     pub arrived: SystemTime,
-    /// Time from then until everything was over.
+    /// Time from the arrival to the end of the request.
     pub total: Duration,
-    /// Rest of the key's limits after it was charged.
+    /// Remaining limits of the key after the request was charged.
     pub limits: Option<Status>,
-    /// The beginning of the body, where the operator asked for it.
+    /// Start of the body, if the operator enables it.
     pub body: Option<String>,
-    /// Work of a model for it.
+    /// Report of the generation, if a model was involved.
     pub generation: Option<GenerationReport>,
-    /// Calls of tools for it.
+    /// Calls of tools for the request.
     pub tools: Vec<ToolReport>,
-    /// Times of its stages on the way to the engine.
+    /// Times of the stages before the engine.
     pub stages: Stages,
 }
 
-/// A call of a tool for a request, in names and times.
+/// A call of a tool for a request, with names and duration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolReport {
-    /// The label of the tool's server.
+    /// Label of the tool's server.
     pub server: String,
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
-    /// How long it took.
+    /// Duration of the call.
     pub duration: Duration,
-    /// `ok`, or the kind of its failure.
+    /// `ok`, or the kind of the failure.
     pub status: &'static str,
 }
 
-/// Work of a model for a request. Times count from its submission.
+/// A model's work for a request. Times count from the submission.
 #[derive(Debug)]
 pub struct GenerationReport {
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
-    /// Number of answers that it asked for.
+    /// Number of requested answers.
     pub n_choices: usize,
-    /// Tokens of its prompts.
+    /// Prompt tokens.
     pub prompt_tokens: usize,
-    /// Number of them that were found in the cache.
+    /// Prompt tokens found in the prefix cache.
     pub cached_tokens: u64,
-    /// Tokens of all its answers.
+    /// Output tokens of all answers.
     pub output_tokens: u64,
-    /// Time from the arrival of its head until it was submitted.
+    /// Time from the arrival of the head to the submission.
     pub submitted: Duration,
-    /// Its first step began.
+    /// Start of the first step.
     pub first_step: Option<Duration>,
-    /// Its first token was chosen.
+    /// Time of the first token.
     pub first_token: Option<Duration>,
-    /// Its last token was chosen.
+    /// Time of the last token.
     pub last_token: Option<Duration>,
     /// Origin of the tokens, if they may be shared.
     pub cache: Option<&'static str>,
     /// `stop`, `length`, `abort` or `error`.
     pub outcome: &'static str,
-    /// The engine's account of its first prompts.
+    /// Timelines of the first prompts from the engine.
     pub traces: Vec<Arc<dyn TraceSource>>,
 }
 
-/// A part of a request's time.
+/// A phase of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestPhase {
-    /// Its name.
+    /// Name of the phase.
     pub name: &'static str,
-    /// Time at which it began, after the arrival of the head.
+    /// Start of the phase, after the arrival of the head.
     pub start: Duration,
-    /// Its timing.
+    /// Duration of the phase.
     pub length: Duration,
 }
 
 impl GenerationReport {
-    /// The engine's account of the first prompts, as far as they have ended.
+    /// The timelines of the first prompts, as far as they have ended.
     pub fn traces(&self) -> impl Iterator<Item = &RequestTrace> {
         self.traces.iter().filter_map(|source| source.get())
     }
 
-    /// The ends of its phases, after the arrival of the head.
+    /// The ends of the phases, after the arrival of the head.
     fn ends(&self) -> [(&'static str, Option<Duration>); 3] {
-        // A client that has gone did not read when things happened; the engine knows.
+        // After a client's disconnection only the engine has recorded these times.
         let trace = self.traces().next().filter(|_| self.last_token.is_none());
         let ended = |of: fn(&RequestTrace) -> u64| trace.map(|trace| Duration::from_nanos(of(trace)));
         let first_step = self.first_step.or(ended(|trace| trace.queued.0));
@@ -129,7 +128,7 @@ impl GenerationReport {
 }
 
 impl RequestReport {
-    /// Phases of its time, in order; the lengths add up to the whole.
+    /// The phases in order; their durations add up to the total time.
     pub fn phases(&self) -> Vec<RequestPhase> {
         let passed = |stage| self.stages.passed(stage);
         let mut ends = vec![
@@ -153,17 +152,17 @@ impl RequestReport {
         phases
     }
 
-    /// Whether it is the tenant's.
+    /// Whether the request is the tenant's.
     pub fn is_of(&self, tenant: &str) -> bool {
         self.tenant.as_deref() == Some(tenant)
     }
 
-    /// Whether it is worth an explanation: it asked a model for something, and had a right to.
+    /// Whether the request can be explained: it addressed a model, and was authorized.
     pub fn is_explained(&self) -> bool {
         self.tenant.is_some() && self.method == Method::POST && self.route.is_some()
     }
 
-    /// Writes the line of a request that reached a model.
+    /// Logs a request that reached a model.
     pub fn log(&self) {
         let Some(generation) = &self.generation else { return };
         let ms = |time: Duration| (time.as_secs_f64() * 1e4).round() / 10.0;

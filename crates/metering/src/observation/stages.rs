@@ -1,21 +1,21 @@
-//! When a request had passed the stages before its generation, since its head arrived. Does not know what the
-//! stages do.
+//! Times at which a request passed the stages before its generation, since the arrival of its head. Does
+//! not know the stages.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// A stage that a request passes once.
+/// A stage that each request passes once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Its body had arrived.
+    /// The body has arrived.
     Body,
-    /// The turn to be parsed and tokenized came.
+    /// The request's turn to be parsed and tokenized has come.
     Turn,
-    /// The prompt was tokenized.
+    /// The prompt is tokenized.
     Tokenized,
 }
 
-/// Times at which a request had passed its stages.
+/// Times at which a request passed its stages.
 #[derive(Debug, Default)]
 pub struct Stages {
     body: OnceLock<Duration>,
@@ -24,12 +24,12 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Notes that a stage was passed so long after the head's arrival; the first word counts.
+    /// Records that a stage was passed `after` the arrival of the head; only the first call counts.
     pub fn note(&self, stage: Stage, after: Duration) {
         let _ = self.cell(stage).set(after);
     }
 
-    /// Time at which that stage was passed.
+    /// Time at which the stage was passed.
     pub fn passed(&self, stage: Stage) -> Option<Duration> {
         self.cell(stage).get().copied()
     }

@@ -1,22 +1,22 @@
-//! The `traceparent` header of W3C's Trace Context: which trace a request belongs to. Does not know who keeps
+//! The `traceparent` header of W3C's Trace Context, which identifies a request's trace. Does not store
 //! traces.
 
 use http::HeaderMap;
 
-/// The caller's span, of which the request is a child.
+/// Span of the caller, the parent of the request's span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
-    /// The trace.
+    /// Id of the trace.
     pub trace_id: u128,
-    /// The caller's span in it.
+    /// Id of the caller's span.
     pub span_id: u64,
-    /// Whether the caller keeps the trace.
+    /// Whether the caller samples the trace.
     pub sampled: bool,
 }
 
 impl TraceParent {
-    /// Reads the header (<https://www.w3.org/TR/trace-context/#traceparent-header>); `None` if it is absent,
-    /// there twice or not valid.
+    /// Parses the header (<https://www.w3.org/TR/trace-context/#traceparent-header>); `None` if it is
+    /// absent, repeated or invalid.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let mut sent = headers.get_all("traceparent").iter();
         let (Some(value), None) = (sent.next(), sent.next()) else { return None };
@@ -36,7 +36,7 @@ impl TraceParent {
     }
 }
 
-/// A number of so many lower-case hexadecimal digits.
+/// Parses a number of `n` lower-case hexadecimal digits.
 fn hex(digits: &str, n: usize) -> Option<u128> {
     let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     (digits.len() == n && digits.as_bytes().iter().all(is_hex))

@@ -1,4 +1,4 @@
-//! OpenAI's usage and cost APIs: the questions and the answers. Does not know the database.
+//! OpenAI's usage and cost APIs: queries and responses. Does not know the database.
 
 mod page;
 mod query;

@@ -1,5 +1,5 @@
-//! Answers of OpenAI's usage and cost APIs: a page of buckets as JSON, or its rows as comma-separated values.
-//! Amounts of money are exact decimal numbers.
+//! Responses of OpenAI's usage and cost APIs: a page of buckets as JSON, or its rows as comma-separated
+//! values. Amounts of money are exact decimal numbers.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -61,7 +61,7 @@ struct Amount {
     currency: &'static str,
 }
 
-/// The page of a question as JSON. Buckets without requests are there, without results.
+/// Formats a page as JSON. Buckets without requests are included, with empty results.
 pub fn json(kind: UsageKind, question: &UsageQuestion, rows: &[UsageRow]) -> Vec<u8> {
     let UsageQuery { start_unix_s, end_unix_s, bucket_width_s, group_by, .. } = &question.query;
     let starts = (*start_unix_s..*end_unix_s).step_by(usize::try_from(*bucket_width_s).unwrap_or(usize::MAX));
@@ -120,7 +120,7 @@ fn name(row: &UsageRow, group: UsageGroup) -> &str {
     }
 }
 
-/// The rows of a page as comma-separated values, with a line of names.
+/// Formats the rows of a page as comma-separated values, with a header line.
 pub fn csv(question: &UsageQuestion, rows: &[UsageRow]) -> String {
     let groups = &question.query.group_by;
     let mut text = "start_time".to_owned();

@@ -1,4 +1,4 @@
-//! Questions to OpenAI's usage and cost APIs, read strictly from the query of a URL. Does not know who asks.
+//! Queries to OpenAI's usage and cost APIs, parsed strictly from a URL. Does not know the caller.
 
 use throng_store::{UsageGroup, UsageQuery};
 
@@ -7,33 +7,33 @@ use throng_api::ApiError;
 const MINUTE_S: u64 = 60;
 const HOUR_S: u64 = 3_600;
 const DAY_S: u64 = 86_400;
-/// Latest time that may be named: the year 9999.
+/// Latest accepted time, in seconds since the epoch: the year 9999.
 const MAX_TIME_S: u64 = 253_402_300_799;
-/// Most names in all lists of a question.
+/// Maximum number of names in all lists of a query.
 const MAX_NAMES: usize = 100;
 const MAX_NAME_BYTES: usize = 512;
 
-/// API that is asked, of the two.
+/// The usage or the cost API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsageKind {
-    /// Requests and tokens.
+    /// Usage: requests and tokens.
     Completions,
-    /// Money.
+    /// Costs.
     Costs,
 }
 
-/// A question, and how it is to be answered.
+/// A query and the form of its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageQuestion {
-    /// Question to the database: the buckets of one page.
+    /// Database query for the buckets of one page.
     pub query: UsageQuery,
-    /// End of the buckets of further pages.
+    /// End of the buckets of all pages, in seconds since the epoch.
     pub end_unix_s: u64,
-    /// Whether the answer is to be comma-separated values.
+    /// Whether the response is comma-separated values.
     pub is_csv: bool,
 }
 
-/// The parameters as they stand in the URL.
+/// The parameters as given in the URL.
 #[derive(Debug, Default)]
 struct Given {
     start_time: Option<u64>,
@@ -47,11 +47,11 @@ struct Given {
 }
 
 impl UsageQuestion {
-    /// Reads a URL's query. `accepts_csv`: the client prefers it. `now_unix_s` is where a question without an
-    /// end ends.
+    /// Parses a URL's query. `accepts_csv`: the client prefers CSV. `now_unix_s`: default end of the time
+    /// range.
     ///
     /// # Errors
-    /// 400 for an unknown parameter, one that is missing, and a value out of its range.
+    /// A 400 for an unknown or missing parameter, and for a value out of its range.
     pub fn parse(kind: UsageKind, query: &str, accepts_csv: bool, now_unix_s: u64) -> Result<Self, ApiError> {
         let mut given = Given::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -78,7 +78,7 @@ impl UsageQuestion {
                 format!("Invalid 'limit': it must be from 1 to {max_limit} for this 'bucket_width'.");
             return Err(ApiError::invalid_value("limit", reason));
         }
-        // Buckets begin where those of every other question begin.
+        // Buckets of all queries are aligned.
         let first = given.page.unwrap_or(start).max(start) / width * width;
         let query = UsageQuery {
             start_unix_s: first,
@@ -152,7 +152,7 @@ impl Given {
     }
 }
 
-/// Group of costs: a line of a bill is a model.
+/// The dimension for a group of costs: a line item of a bill is a model.
 fn group_of(kind: UsageKind, name: &str) -> Option<UsageGroup> {
     match (kind, name) {
         (UsageKind::Costs, "line_item") => Some(UsageGroup::Model),

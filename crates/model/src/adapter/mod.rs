@@ -27,7 +27,7 @@ use targets::{Linear, Target};
 
 /// The matrices of one adapter on a device.
 pub struct AdapterWeights<B: DeviceMemory> {
-    /// One a layer of the model.
+    /// Matrices of each layer of the model.
     pub(crate) layers: Vec<LayerAdapter<B>>,
 }
 
@@ -72,7 +72,7 @@ fn size_of(source: &dyn AdapterSource, config: &DecoderConfig, format: Format) -
 }
 
 impl<B: DeviceMemory> AdapterWeights<B> {
-    /// Copies an adapter to a device, and names what it computes.
+    /// Copies an adapter to a device, and computes the digest of its content.
     fn new(
         backend: &B,
         config: &DecoderConfig,

@@ -51,7 +51,7 @@ impl PeftAdapter {
         Ok(adapter)
     }
 
-    /// Refuses what has been read when the file was written to meanwhile.
+    /// Refuses the adapter when its file was written to while it was read.
     pub(crate) fn check_unchanged(&self) -> Result<(), FileChanged> {
         self.tensors.check_unchanged()
     }

@@ -10,7 +10,7 @@ use throng_os::mapped_file::open_regular;
 use super::AdapterError;
 
 const FILE: &str = "adapter_config.json";
-/// Most bytes of the file; PEFT writes about one kilobyte.
+/// Maximum bytes of an `adapter_config.json`; PEFT writes about one kilobyte.
 const MAX_BYTES: u64 = 1 << 20;
 /// Extensions of a plain LoRA by PEFT, all of them off or absent in one.
 const VARIANTS: [&str; 14] = [

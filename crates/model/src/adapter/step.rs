@@ -13,10 +13,10 @@ use crate::backend::{DeviceMemory, RowGroups};
 pub struct StepAdapters<B: DeviceMemory> {
     /// The tokens of each adapter.
     pub(crate) groups: RowGroups,
-    /// One a group.
+    /// Adapter of each group.
     ids: Vec<AdapterId>,
     weights: Vec<Arc<AdapterWeights<B>>>,
-    /// One a token.
+    /// Group of each token; `None` without an adapter.
     group_of: Vec<Option<usize>>,
     /// Sequences whose adapter is not there.
     unknown: Vec<usize>,

@@ -54,7 +54,7 @@ struct Entry<B: DeviceMemory> {
 /// that runs then, if any, has ended.
 #[derive(Debug, Clone)]
 pub struct LoadedAdapter {
-    /// Its number.
+    /// Number of the adapter.
     pub id: AdapterId,
     /// SHA-256 of its numbers, as they are held.
     pub digest: AdapterDigest,

@@ -48,7 +48,8 @@ impl<'a> GgufConfig<'a> {
         read(value).map(Some).ok_or_else(error)
     }
 
-    /// A size, if it is there. One a layer is accepted where all are the same, but for layers without (0).
+    /// A size, if the file has it. An array with a size for each layer is accepted if all but zeros are
+    /// equal.
     pub(super) fn size(&self, name: &str) -> Result<Option<usize>, ConfigError> {
         let found = self.typed(name, "one size for all layers", |value| match value.as_array() {
             None => value.as_u64(),

@@ -56,13 +56,13 @@ use throng_checkpoint::TensorSource;
 use throng_checkpoint::gguf::GgufMetadata;
 use throng_checkpoint::nvfp4::factors_of;
 
-/// One family.
+/// A family of models.
 struct Family {
     /// `model_type` of its `config.json`.
     model_type: &'static str,
     /// Other values of `model_type` that mean the same text model.
     aliases: &'static [&'static str],
-    /// `general.architecture` of its GGUF files; none where it hides under another family's name.
+    /// `general.architecture` of its GGUF files; empty if they have another family's name.
     gguf_architectures: &'static [&'static str],
     /// Reader of a `config.json`.
     from_hf: fn(&HfConfig) -> Result<DecoderConfig, ConfigError>,
@@ -125,7 +125,7 @@ fn without_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     Err(ConfigError::not_supported(gguf.architecture()))
 }
 
-/// A model's architecture and what its file calls the tensors.
+/// A model's architecture, and the names of the tensors in its file.
 #[derive(Debug, Clone)]
 pub struct Architecture {
     /// The architecture.
@@ -267,12 +267,12 @@ pub enum ConfigError {
     Variant {
         /// The key.
         key: String,
-        /// Its value.
+        /// Value of the key.
         found: String,
         /// Families that can be loaded.
         expected: &'static str,
     },
-    /// The family is known, but not what this key does.
+    /// The family is known, but the effect of this key is not.
     #[error(
         "not supported yet: {key} = {found} (the configuration of {model_type} has a key whose meaning is not known)"
     )]
@@ -281,7 +281,7 @@ pub enum ConfigError {
         model_type: String,
         /// The key.
         key: String,
-        /// Its value.
+        /// Value of the key.
         found: String,
     },
     /// A family that Throng does not know, which is not Llama under another name.
@@ -310,12 +310,12 @@ pub enum ConfigError {
     /// A key that must be there is not.
     #[error("the configuration lacks {0}")]
     Missing(String),
-    /// A value of the wrong type or outside what makes sense.
+    /// A value of the wrong type or out of range.
     #[error("the configuration has {key} = {found}, expected {expected}")]
     Invalid {
         /// The key.
         key: String,
-        /// Its value.
+        /// Value of the key.
         found: String,
         /// Expected value.
         expected: String,
@@ -328,7 +328,7 @@ impl ConfigError {
         Self::NotSupported { model_type: shorten(model_type), supported }
     }
 
-    /// The same of a family that is not known by name.
+    /// Makes the error that of a family without a name, with the `model_type`.
     pub(crate) fn of_unnamed(self, model_type: &str) -> Self {
         Self::Unnamed { model_type: shorten(model_type), reason: Box::new(self) }
     }

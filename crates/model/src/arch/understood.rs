@@ -123,7 +123,7 @@ const MATTERS_EVERYWHERE: [&str; 18] = [
     "temperature",
     "window",
 ];
-/// Beginnings of keys about what is not text.
+/// Beginnings of keys about images and sounds.
 const NOT_TEXT: [&str; 7] = ["vision_", "image_", "audio_", "video_", "mm_", "projector_", "patch_"];
 /// Beginnings of keys that are never asked about: what tools note for themselves, and layers that predict
 /// further tokens.
@@ -132,7 +132,7 @@ const NOTES: [&str; 3] = ["_", "unsloth_", "mtp_"];
 /// Verdicts on the keys that nothing has read.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Unread {
-    /// The first one that could change what is computed, with its value.
+    /// First key that could change the computation, with its value.
     pub(super) refused: Option<(String, Value)>,
     /// Keys that could not change it, as far as is known.
     pub(super) passed_over: Vec<String>,
@@ -174,7 +174,7 @@ pub(super) fn judge(map: &Map<String, Value>, read: &BTreeSet<String>, list: Opt
     unread
 }
 
-/// Whether the key could change what is computed in any family.
+/// Whether the key could change the computation of any family.
 fn matters_everywhere(key: &str) -> bool {
     MATTERS_EVERYWHERE.iter().any(|part| key.contains(part))
         && !NOT_TEXT.iter().any(|start| key.starts_with(start))
@@ -219,7 +219,7 @@ fn unknown_of_rope<'a>(
     })
 }
 
-/// A special token's id, or a size of what projects images and sounds to embeddings.
+/// A special token's id, or a size of the projection from images and sounds to embeddings.
 fn is_beside_text(key: &str) -> bool {
     let is_token = ["_token_id", "_token_ids", "_token_index"].iter().any(|end| key.ends_with(end));
     is_token || key.starts_with("projector_") || key == "out_hidden_size"

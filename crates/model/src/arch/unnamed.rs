@@ -10,7 +10,7 @@ use super::{Architecture, ConfigError, HfConfig};
 use crate::config::{DecoderConfig, FeedForward, QkNorm, Routing};
 use throng_checkpoint::TensorSource;
 
-/// Name of such a model in place of a family.
+/// Name of a model without a family, in place of the family.
 pub(crate) const FAMILY: &str = "unnamed";
 
 /// Llama's names without those of other families, so that a tensor that no operation reads is found.
@@ -36,7 +36,7 @@ static NAMES: TensorNames = hf_names(LayerNames {
     ..HF_LAYER
 });
 
-/// The architecture of such a model.
+/// The architecture of a model without a family.
 ///
 /// # Errors
 /// An error that names the first key or value that is not understood.
@@ -53,7 +53,7 @@ pub(super) fn architecture(hf: &HfConfig, tensors: &dyn TensorSource) -> Result<
     Ok(Architecture { config, names: &NAMES, unread_keys: Vec::new() })
 }
 
-/// Refuses a file that leaves out what differs between families.
+/// Refuses a file that leaves out a setting that differs between families.
 fn check_said(hf: &HfConfig) -> Result<(), ConfigError> {
     let missing = |key: &str| Err(ConfigError::Missing(key.to_owned()));
     if let Some(key) = ["rms_norm_eps", "hidden_act"].into_iter().find(|key| hf.get(key).is_none()) {

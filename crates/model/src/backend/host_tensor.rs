@@ -72,12 +72,12 @@ impl HostTensor {
         &mut self.as_mut_slice()[rows.start * cols..rows.end * cols]
     }
 
-    /// One row.
+    /// The row with this index.
     pub fn row(&self, row_idx: usize) -> &[f32] {
         &self.as_slice()[row_idx * self.cols..][..self.cols]
     }
 
-    /// One row.
+    /// The row with this index, to be changed.
     pub fn row_mut(&mut self, row_idx: usize) -> &mut [f32] {
         let cols = self.cols;
         &mut self.as_mut_slice()[row_idx * cols..][..cols]

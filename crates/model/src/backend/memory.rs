@@ -192,7 +192,7 @@ pub struct DeviceBlockLayout {
     pub n_bytes: usize,
 }
 
-/// One expert.
+/// Weights of an expert.
 pub struct Expert<B: DeviceMemory> {
     /// Gate stacked on up, two parts: `[2 * width, hidden]`.
     pub gate_up: Linear<B>,

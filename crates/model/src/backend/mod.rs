@@ -62,7 +62,7 @@ pub trait Backend: DeviceOps + RecurrentOps {
     /// Whether the device can run a decoder, which is asked before any of its weights is read.
     ///
     /// # Errors
-    /// With what the device lacks.
+    /// The capabilities that the device lacks.
     fn supports(&self, config: &DecoderConfig) -> Result<(), BackendError> {
         let mut lacking = Capability::needed_by(config);
         lacking.retain(|&capability| !self.has(capability));
@@ -86,7 +86,7 @@ pub trait Backend: DeviceOps + RecurrentOps {
         false
     }
 
-    /// Ends what [`Self::begin_layers`] began.
+    /// Ends the layers that [`Self::begin_layers`] announced.
     fn end_layers(&mut self) {}
 
     /// Whether the device answers such a row, with the rules and the random numbers of [`crate::sampler`].
@@ -141,7 +141,7 @@ pub enum BackendError {
     OutOfMemory {
         /// Object that was to be allocated.
         what: &'static str,
-        /// Its bytes.
+        /// Bytes of the object.
         n_bytes: usize,
     },
     /// The decoder needs capabilities that the device does not have.

@@ -59,7 +59,7 @@ impl<B: DeviceMemory> Copy for Router<'_, B> {}
 pub struct AttentionQueries<'a, B: DeviceMemory> {
     /// One row a token.
     pub qkv: &'a B::Buffer,
-    /// The heads and what they see.
+    /// The heads and the positions that they attend to.
     pub shape: &'a AttentionShape,
     /// A further score of each head that has no value (gpt-oss, arXiv:2508.10925).
     pub sinks: Option<&'a B::Vector>,

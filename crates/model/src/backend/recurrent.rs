@@ -87,7 +87,7 @@ pub struct Conv<B: DeviceMemory> {
 
 /// A gated delta net.
 pub struct DeltaNet<B: DeviceMemory> {
-    /// Its sizes.
+    /// Sizes of the layer.
     pub shape: DeltaShape,
     /// Convolution over queries, keys and values.
     pub conv: Conv<B>,
@@ -103,7 +103,7 @@ pub struct DeltaNet<B: DeviceMemory> {
 
 /// A state space model.
 pub struct StateSpace<B: DeviceMemory> {
-    /// Its sizes.
+    /// Sizes of the layer.
     pub shape: StateSpaceShape,
     /// Convolution over heads, written and read columns.
     pub conv: Conv<B>,
@@ -120,7 +120,7 @@ pub struct StateSpace<B: DeviceMemory> {
 }
 
 impl<B: DeviceMemory<Vector = Vec<f32>>> Conv<B> {
-    /// The same for functions of host memory.
+    /// The weights for functions of host memory.
     pub fn on_host(&self) -> ConvWeights<'_> {
         ConvWeights { taps: &self.taps, bias: &self.bias }
     }

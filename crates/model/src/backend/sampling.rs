@@ -5,12 +5,12 @@ use throng_core::scheduling::batch::{ChosenToken, TokenLogprob};
 
 use crate::sampler::SamplingInput;
 
-/// A row of logits and what is wanted of it.
+/// A row of logits, and the results to compute from it.
 #[derive(Debug, Clone, Copy)]
 pub struct SamplingRow<'a> {
     /// Index of the row.
     pub row_idx: usize,
-    /// Its token.
+    /// The token whose log-probability is wanted: one to sample, or one of the prompt.
     pub token: WantedToken<'a>,
     /// Number of the most likely tokens that are reported, with their log-probabilities and that of the row's
     /// token; `None`: no log-probability is.

@@ -21,7 +21,7 @@ pub enum Mixer {
     GatedDelta(DeltaShape),
     /// A state space model.
     StateSpace(StateSpaceShape),
-    /// Nothing: the layer is a feed-forward block alone.
+    /// The layer has no mixer, only a feed-forward block.
     None,
 }
 
@@ -113,7 +113,7 @@ pub struct LatentConfig {
 }
 
 impl LatentConfig {
-    /// Elements of what the cache holds of a token: the rotated key, then the latent vector.
+    /// Elements in the cache for a token: those of the rotated key, then of the latent vector.
     pub fn key_dim(&self) -> usize {
         self.rope_dim + self.rank
     }
@@ -233,6 +233,6 @@ pub enum QkNorm {
     WholeWidth,
     /// Over each head, without a gain.
     Plain,
-    /// The same after rotation.
+    /// Over each head without a gain, after rotation.
     PlainAfterRope,
 }

@@ -27,11 +27,11 @@ pub struct DecoderConfig {
     pub max_sequence_tokens: usize,
     /// Epsilon that is added to the mean square in every norm.
     pub norm_eps: f32,
-    /// The same in the norms after mixers and feed-forwards.
+    /// Epsilon in the norms after mixers and feed-forwards.
     pub post_norm_eps: f32,
     /// Number added to every stored norm gain (Gemma stores gain − 1 in safetensors).
     pub norm_gain_offset: f32,
-    /// The same for the norm before the logits.
+    /// Number added to the stored gain of the norm before the logits.
     pub final_norm_gain_offset: f32,
     /// Multiplies the embeddings.
     pub embedding_scale: f32,
@@ -51,7 +51,7 @@ pub struct DecoderConfig {
     pub per_layer_width: Option<usize>,
     /// Whether the residual stream is multiplied with a stored factor after each layer.
     pub has_layer_scalars: bool,
-    /// Multiplies what a layer adds to the residual stream.
+    /// Factor on the output of a layer that is added to the residual stream.
     pub residual_scale: f32,
     /// Multiplies the logits.
     pub logits_scale: f32,
@@ -85,7 +85,7 @@ pub struct EncoderEmbedding {
 /// A table of embeddings of positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LearnedPositions {
-    /// Its rows.
+    /// Number of rows.
     pub n_rows: usize,
     /// The row of position 0.
     pub first_row: usize,
@@ -153,7 +153,7 @@ impl DecoderConfig {
         self.layers.iter().filter_map(LayerConfig::attention)
     }
 
-    /// The same, to change them.
+    /// The attention of each layer that has one, to change it.
     pub fn attentions_mut(&mut self) -> impl Iterator<Item = &mut AttentionConfig> {
         self.layers.iter_mut().filter_map(LayerConfig::attention_mut)
     }
@@ -172,7 +172,7 @@ impl DecoderConfig {
         }
     }
 
-    /// The same configuration with `change` made in the attention of every layer.
+    /// Changes the attention of every layer with `change`.
     #[must_use]
     pub fn with_attention(mut self, change: impl Fn(&mut AttentionConfig)) -> Self {
         self.attentions_mut().for_each(change);
@@ -195,7 +195,7 @@ impl LayerConfig {
         if let Mixer::Attention(attention) = &self.mixer { Some(attention) } else { None }
     }
 
-    /// The same, to change it.
+    /// Its attention, to change it.
     pub fn attention_mut(&mut self) -> Option<&mut AttentionConfig> {
         if let Mixer::Attention(attention) = &mut self.mixer { Some(attention) } else { None }
     }
@@ -204,7 +204,7 @@ impl LayerConfig {
 /// The feed-forward block of a layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FeedForward {
-    /// Nothing: the layer is a mixer alone.
+    /// The layer has no feed-forward block, only a mixer.
     None,
     /// One gated feed-forward network of this width.
     Dense {

@@ -213,7 +213,7 @@ impl ExpertsScratch {
         }
     }
 
-    /// The same in single operations, where gate and up are no fused product.
+    /// Computes the hidden activations in single operations, if gate and up are no fused product.
     fn set_unfused_hidden(
         &mut self,
         pool: &ThreadPool,

@@ -67,7 +67,7 @@ pub(super) fn copy_heads(
     }
 }
 
-/// The same allocation for products of other lifetimes: collected in place, so that nothing is allocated.
+/// Empties the vector and reuses its allocation for products of another lifetime.
 pub(super) fn emptied<'a>(mut products: Vec<Product<'_>>) -> Vec<Product<'a>> {
     products.clear();
     products.into_iter().map_while(|_| None).collect()

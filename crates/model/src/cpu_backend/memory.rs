@@ -28,7 +28,7 @@ const TOUCHED_BYTES: usize = 256 << 20;
 /// layer. A change of these panels gets another number.
 const BLOCK_LAYOUT: &str = "throng-cpu-panels-1";
 
-/// A batch with what the kernels read of it in their own form.
+/// A batch, with its data in the form that the kernels read.
 #[derive(Debug, Default)]
 pub struct CpuBatch {
     pub(super) input: BatchInput,

@@ -49,7 +49,7 @@ pub(super) fn mix_experts<B: Backend>(
     backend.all_reduce(&mut ws.output);
 }
 
-/// The same where the shared expert, the router and the other experts have norms of their own.
+/// Computes the mixture if the shared expert, the router and the other experts have norms of their own.
 fn mix_normed_experts<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,

@@ -64,7 +64,7 @@ pub(super) fn embed_for_layers<B: Backend>(
     backend.scale_and_cap(embedded, (1.0 / root(2)) as f32, None);
 }
 
-/// Adds what a layer makes of its embeddings to the residual stream.
+/// Adds the output of a layer's embeddings to the residual stream.
 pub(super) fn add_per_layer<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,

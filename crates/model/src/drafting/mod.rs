@@ -29,7 +29,7 @@ pub struct DraftingExecutor {
     model: Box<dyn Executor>,
     draft_model: Box<dyn Executor>,
     slots: DraftSlots,
-    /// Whether what the draft model has computed ahead holds when the model has accepted it.
+    /// Whether the draft model's work ahead stays valid for accepted drafts.
     keeps_ahead: bool,
     /// One for each sequence of the batch.
     drafted: Vec<Drafted>,
@@ -77,8 +77,8 @@ impl DraftingExecutor {
         }
     }
 
-    /// The same with a head in the place of the draft model: it reads what the model gave at the positions
-    /// before, so that what it computed ahead of the model is computed again.
+    /// Uses a head in place of the draft model. A head reads the model's output at the positions before, so
+    /// that what it computed ahead of the model is computed again.
     #[must_use]
     pub(crate) fn of_head(self) -> Self {
         Self { keeps_ahead: false, ..self }

@@ -87,7 +87,7 @@ impl DraftSlots {
         is_free
     }
 
-    /// Notes that what the draft model has from position `end` on does not hold.
+    /// Notes that the draft model's state from position `end` on is invalid.
     pub(super) fn forget(&mut self, blocks: &[BlockId], end: usize) {
         for (block_idx, block) in blocks.iter().enumerate().skip(end / BLOCK_TOKENS) {
             let n_followed = &mut self.n_followed[block.0 as usize];

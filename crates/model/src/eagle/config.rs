@@ -25,7 +25,7 @@ pub(crate) struct HeadConfig {
     pub(crate) layers: Option<[usize; N_FEATURES]>,
     /// Width of the model's residual stream.
     pub(crate) target_hidden_size: usize,
-    /// Whether what the layer adds to is normed.
+    /// Whether the residual that the layer adds to is normed.
     pub(crate) has_normed_residual: bool,
 }
 

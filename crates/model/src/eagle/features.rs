@@ -86,7 +86,7 @@ impl<B: Backend> FeatureTap<B> {
         Ok(Self { layers, weights, sum: buffer()?, product: buffer()?, features, is_begun: false })
     }
 
-    /// Copies what is known of blocks that are copied.
+    /// Copies the rows of blocks that are copied.
     pub(crate) fn copy(&mut self, copies: &[BlockCopy]) {
         let mut features = lock(&self.features);
         copies.iter().for_each(|copy| features.copy(copy));
@@ -109,7 +109,7 @@ impl<B: Backend> FeatureTap<B> {
         }
     }
 
-    /// Keeps what was read in this step, at the positions of its tokens.
+    /// Stores the features read in this step, at the positions of its tokens.
     ///
     /// # Errors
     /// When the device failed.

@@ -179,7 +179,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(self.backend.matrix(role, &views.collect::<Vec<_>>())?)
     }
 
-    /// The same with biases, where there are any.
+    /// Loads a linear layer with its biases, if there are any.
     fn linear(
         &mut self,
         role: MatrixRole,

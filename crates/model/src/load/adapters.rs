@@ -29,7 +29,7 @@ impl LoadedModel {
         )
     }
 
-    /// Makes a random adapter, to measure what adapters cost.
+    /// Makes a random adapter, to measure the cost of adapters.
     ///
     /// # Errors
     /// When it exceeds the limits or finds no room beside the others.

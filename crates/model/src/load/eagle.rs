@@ -141,7 +141,7 @@ impl EagleHead {
 pub struct ModelAndHead {
     /// The model.
     pub model: Box<dyn Executor>,
-    /// The head, or what stands in its place.
+    /// The head, or its replacement.
     pub head: Box<dyn Executor>,
 }
 

@@ -50,8 +50,8 @@ pub enum BackendKind {
     /// The fast kernels of this machine; activations are quantized where the weights are.
     #[default]
     Cpu,
-    /// The same with one of the machine's instruction sets, to measure what the others gain. Preparing panics
-    /// when the machine does not have it.
+    /// The kernels of the CPU backend with one of the machine's instruction sets, for comparisons.
+    /// Preparing panics when the machine does not have it.
     CpuIsa(Isa),
     /// Plain float loops, for tests.
     Reference,
@@ -87,7 +87,7 @@ pub struct RunnerOptions {
     pub backend: BackendKind,
     /// Threads that compute.
     pub n_threads: usize,
-    /// Its size.
+    /// Bounds of the runner.
     pub limits: RunnerLimits,
 }
 
@@ -361,12 +361,12 @@ impl LoadedModel {
         forward_work(&self.config, tensors, kv_dtype)
     }
 
-    /// The format in which a tensor is held: its own, or what it is quantized to.
+    /// The format in which a tensor is held: its own, or the one that it is quantized to.
     pub fn held_format(&self, tensor: &TensorView<'_>) -> Format {
         self.quantize.map_or(tensor.format, |plan| plan.format_of(tensor))
     }
 
-    /// The same of a weight that is decoded, and whose numbers would be held as `held`.
+    /// The format in which a weight is held that is decoded and whose numbers would be held as `held`.
     pub fn held_encoded(&self, held: Format) -> Format {
         self.quantize.filter(|_| held.is_float()).map_or(held, |plan| plan.to.format())
     }

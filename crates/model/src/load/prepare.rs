@@ -38,7 +38,7 @@ impl UnpreparedWeights<'_> {
         self.load_stage(backend, &Stage::whole(&self.architecture.config), progress)
     }
 
-    /// The same of a stage. What is kept on disk is the whole model.
+    /// Copies the weights of a stage. The quantized copy on disk has the whole model.
     pub(super) fn load_stage<B: Backend>(
         &self,
         backend: &B,

@@ -10,7 +10,7 @@ use throng_checkpoint::TensorSource;
 /// The matrices of a layer that may be quantized.
 const MATRICES: [&str; 7] = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
 
-/// The architecture of such a model.
+/// The architecture of a model without a family.
 ///
 /// # Errors
 /// An error that names the first key or tensor that is not understood.

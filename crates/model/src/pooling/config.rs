@@ -21,7 +21,7 @@ pub struct PoolingConfig {
 /// Texts that a model was trained to see before others, by their names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prompts {
-    /// All of them.
+    /// All prompts by name.
     pub by_name: BTreeMap<String, String>,
     /// The name of the one that is taken where none is asked for.
     pub default: Option<String>,
@@ -45,7 +45,7 @@ pub enum PoolingOutput {
     Embedding,
     /// A logit for each label.
     Labels {
-        /// Their names.
+        /// Names of the labels.
         names: Vec<String>,
         /// Probabilities by logits.
         activation: ClassifierActivation,

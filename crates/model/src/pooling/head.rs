@@ -8,7 +8,7 @@ use crate::backend::{Backend, BackendError, Linear, MatrixRole, Norm};
 use crate::decoder::weights::{TensorError, find_tensor};
 use throng_checkpoint::{TensorSource, TensorView};
 
-/// The largest layer of a head, which bounds what a file can make the host allocate.
+/// Largest layer of a head, which bounds the memory that a file can make the host allocate.
 const MAX_WIDTH: usize = 1 << 24;
 
 /// The layers of a head, with their outputs.

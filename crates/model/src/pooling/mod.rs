@@ -28,7 +28,7 @@ pub struct Pooler {
 }
 
 impl Pooler {
-    /// One whose layers are all in the model's own files.
+    /// Creates a head whose layers are all in the model's own files.
     pub(crate) fn new(config: PoolingConfig, layers: Vec<HeadLayer>) -> Self {
         let own_files = vec![None; layers.len()];
         Self { config, layers, own_files }

@@ -101,7 +101,7 @@ impl CachePlace {
         Some(Self { path: folder.join(format!("{name}-{to}-{place:016x}.throng")), identity })
     }
 
-    /// The same place, for weights in this layout.
+    /// The place for weights in this layout.
     pub(super) fn in_layout(&self, layout_id: &str) -> Self {
         Self { path: self.path.clone(), identity: format!("{}, {layout_id}", self.identity) }
     }
@@ -153,7 +153,7 @@ impl Cache {
         Some(found.into_iter().map(|range| &self.file[range]).collect())
     }
 
-    /// Whether the file is still what was checked.
+    /// Whether the file is unchanged since it was checked.
     pub(super) fn is_unchanged(&self) -> bool {
         self.file.check_unchanged().is_ok()
     }

@@ -77,7 +77,7 @@ pub enum QuantizeError {
     AlreadyQuantized {
         /// The first matrix that is.
         tensor: String,
-        /// Its format.
+        /// Format of the matrix.
         format: Format,
     },
 }

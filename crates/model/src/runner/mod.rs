@@ -51,7 +51,7 @@ pub struct ModelRunner<B: Backend> {
     cache: B::KvCache,
     answers: BatchSampler,
     adapters: Arc<AdapterStore<B>>,
-    /// Names the model to those who take its blocks over; none: its blocks stay.
+    /// Fingerprint for exchanging blocks with other runners; `None` if blocks are not exchanged.
     fingerprint: Option<Arc<str>>,
     kv_dtype: KvDtype,
     tap: Option<FeatureTap<B>>,
@@ -135,21 +135,21 @@ impl<B: Backend> ModelRunner<B> {
         })
     }
 
-    /// The same runner with the adapters of `store`; a sequence that names another one fails.
+    /// Sets the store of adapters; a sequence with an unknown adapter fails.
     #[must_use]
     pub fn with_adapters(self, store: Arc<AdapterStore<B>>) -> Self {
         Self { adapters: store, ..self }
     }
 
-    /// The same runner, which exchanges blocks with runners of the same fingerprint: equal for models whose
-    /// outputs are equal to the bit.
+    /// Sets the fingerprint, with which the runner exchanges blocks with runners of the same one: it is
+    /// equal for models whose outputs are equal to the bit.
     #[must_use]
     pub fn with_fingerprint(self, fingerprint: Arc<str>) -> Self {
         Self { fingerprint: Some(fingerprint), ..self }
     }
 
-    /// The same runner, which keeps what a head reads of its steps. The host computes that, so steps run one
-    /// at a time.
+    /// Sets the tap, which keeps the rows that a head reads of the runner's steps. The host computes the
+    /// head, so steps run one at a time.
     #[must_use]
     pub(crate) fn with_tap(self, tap: FeatureTap<B>) -> Self {
         let capacity = ExecutorCapacity { max_steps_in_flight: 1, ..self.capacity };

@@ -24,7 +24,7 @@ pub(super) struct RunnerStep<B: Backend> {
     pub(super) begun: Instant,
     pub(super) copies: Vec<BlockCopy>,
     pub(super) state_copies: Vec<SlotCopy>,
-    /// Its tokens that are carried, and the sequences of the step before that they are from.
+    /// Indices of carried tokens, with those of the sequences in the step before that choose them.
     carried: Vec<(usize, usize)>,
     pub(super) progress: Progress,
 }
@@ -32,7 +32,7 @@ pub(super) struct RunnerStep<B: Backend> {
 /// Progress of the device with a step.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Progress {
-    /// Nothing of it was begun.
+    /// The device has not begun the step.
     Prepared,
     /// The forward pass was begun, its logits were not.
     Forward,

@@ -53,7 +53,7 @@ impl Chooser {
         self.choose_by_rank(max, params, uniform)
     }
 
-    /// The same among the `allowed` tokens only.
+    /// Chooses among the `allowed` tokens only.
     pub(super) fn choose_allowed(
         &mut self,
         logits: &[f32],
@@ -109,7 +109,7 @@ impl Chooser {
         Ok(max)
     }
 
-    /// Leaves as candidates, in order, what `min_p` and `top_k` keep.
+    /// Keeps as candidates, in order, the tokens that `min_p` and `top_k` keep.
     fn filter(&mut self, row: Row<'_>, params: &SamplingParams) {
         let n_kept = params.top_k as usize;
         if n_kept > 0 && n_kept < row.logits.len() {

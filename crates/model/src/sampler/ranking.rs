@@ -19,7 +19,7 @@ pub(super) fn by_rank(a: &Candidate, b: &Candidate) -> Ordering {
     b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
 }
 
-/// Candidates, and what finding them takes; buffers live from token to token.
+/// Candidates, with the buffers for finding them, which are kept from token to token.
 #[derive(Debug, Default)]
 pub(super) struct Ranked {
     pub(super) candidates: Vec<Candidate>,

@@ -6,7 +6,7 @@ use throng_core::request::TokenId;
 
 use super::SamplingInput;
 
-/// The logits as they were where a rule changed them, and what the rules count.
+/// The original logits where a rule changed them, and the counts that rules use.
 #[derive(Debug, Default)]
 pub(super) struct LogitRules {
     changed: Vec<(TokenId, f32)>,

@@ -9,7 +9,7 @@ use throng_checkpoint::quantized::{DecodeError, DecodedMatrix, EncodedWeight, En
 use throng_checkpoint::safetensors::RawTensor;
 use throng_checkpoint::{ByteTensor, TensorSource, TensorView};
 
-/// Tensors up to this size have their bytes: gains, biases, and what is read to check it.
+/// Maximum size of tensors that have their bytes: gains, biases, and values that are checked.
 const READ_BYTES: usize = 64 << 10;
 
 /// A source of headers.
@@ -23,7 +23,7 @@ impl<'a> Headers<'a> {
         Self { source, read: Mutex::default() }
     }
 
-    /// Stored tensors that nobody has asked for.
+    /// Stored tensors that were not read.
     pub(super) fn unread(&self) -> Vec<String> {
         let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let names = self.source.stored_names().into_iter();

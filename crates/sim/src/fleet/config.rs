@@ -28,7 +28,7 @@ pub struct FleetConfig {
     pub sample_interval: Option<Nanos>,
 }
 
-/// One replica: an engine, and what its steps cost.
+/// Settings of a replica: its engine, and the time of its steps.
 #[derive(Debug, Clone)]
 pub struct ReplicaConfig {
     /// Capacity of the executor.
@@ -97,7 +97,7 @@ pub struct GatewaySettings {
     pub tokenizing: Stage,
     /// Detokenizing and writing of output tokens.
     pub delivery: Stage,
-    /// One way between clients and gateway.
+    /// Time of a message between clients and gateway.
     pub client_network: Nanos,
     /// Interval of the replicas' reports.
     pub report_interval: Nanos,

@@ -7,7 +7,7 @@ use crate::error::{SimError, check_positive};
 /// A fault of one replica.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
-    /// The process ends at once; what it had is lost.
+    /// The process ends at once and loses its requests.
     Kill {
         /// Index of the replica.
         replica: usize,
@@ -27,7 +27,7 @@ pub enum Fault {
         /// Factor on the time of steps.
         factor: f64,
     },
-    /// Nothing passes between gateway and replica.
+    /// No messages pass between gateway and replica, in either direction.
     Partition {
         /// Index of the replica.
         replica: usize,

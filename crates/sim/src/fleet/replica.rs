@@ -61,7 +61,7 @@ impl Replica {
         }
     }
 
-    /// Its settings.
+    /// Settings of the replica.
     pub fn config(&self) -> &ReplicaConfig {
         &self.config
     }

@@ -24,7 +24,7 @@ pub struct RecordedArrival {
     pub arrived: Timestamp,
     /// The request.
     pub request: RecordedRequest,
-    /// Its line.
+    /// Recorded submission of the request.
     pub submit: Submit,
 }
 

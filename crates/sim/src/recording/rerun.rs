@@ -27,7 +27,7 @@ pub struct BatchRow {
     pub n_tokens: u32,
     /// Whether a token is chosen.
     pub samples: bool,
-    /// Its blocks.
+    /// Block table of the sequence.
     pub blocks: Vec<BlockId>,
 }
 
@@ -129,7 +129,7 @@ fn unended(id: u64, index: u32, max_tokens: u32) -> RecordedOutput {
     RecordedOutput { n_tokens: 0, stops: false, blocks: (0..n_blocks).map(name).collect() }
 }
 
-/// An engine that does again what it did.
+/// An engine that repeats its recorded work.
 struct Again {
     core: EngineCore,
     capacity: throng_core::scheduling::executor::ExecutorCapacity,

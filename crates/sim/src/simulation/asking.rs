@@ -17,7 +17,7 @@ use super::{Event, World};
 /// No replica was left to ask.
 const NOBODY: Failure = Failure { kind: FailureKind::Unhealthy, is_retryable: false };
 
-/// How a replica was asked that has refused.
+/// Attempt at a replica that has refused.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     was_there: bool,
@@ -265,7 +265,7 @@ fn demand<'a>(live: &'a Live, tried: &'a [ReplicaId]) -> Demand<'a> {
     Demand { n_tokens, blocks: &live.blocks, pinned: None, regions: None, tried }
 }
 
-/// Tells the failover what has been passed on since it was told last.
+/// Reports to the failover the events that were passed on since its last report.
 fn note_passed(live: &mut Live, now: Timestamp, vocabulary_size: u32, sabotage: Option<Sabotage>) {
     let tried = std::mem::take(&mut live.tried);
     match &mut live.failover {

@@ -118,7 +118,7 @@ impl World<'_> {
     }
 }
 
-/// Changes of a prefix cache as a router is told them.
+/// Changes of a prefix cache in the form of reports to a router.
 fn news_of(events: Vec<CacheEvent>) -> Option<CacheNews> {
     let mut news = CacheNews::default();
     for event in events {

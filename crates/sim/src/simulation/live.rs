@@ -35,7 +35,7 @@ pub(super) struct Live {
     pub clock: TokenClock,
     /// Output tokens that have been passed on since the client asked last.
     pub n_passed: u32,
-    /// Tokens of these that the failover knows.
+    /// Number of these tokens that were reported to the failover.
     pub n_noted: u32,
     pub cached_tokens: u32,
     pub is_prompt_done: bool,
@@ -54,7 +54,7 @@ pub(super) struct Live {
     pub state: State,
 }
 
-/// Where a request is.
+/// State of a request.
 #[derive(Debug)]
 pub(super) enum State {
     /// At its client, on its way to the gateway, or in a stage in front of the replicas.
@@ -73,7 +73,7 @@ pub(super) struct Running {
     pub replica: usize,
     pub id: RequestId,
     pub began: Timestamp,
-    /// Time at which the gateway knows that it was taken in.
+    /// Time at which the gateway learns of its admission.
     pub taken_in: Option<Timestamp>,
     /// The replica was expected to answer.
     pub was_there: bool,
@@ -210,7 +210,7 @@ impl Live {
         }
     }
 
-    /// Whether this is its present attempt.
+    /// Whether `id` is the present attempt of the request.
     #[inline]
     pub fn runs(&self, id: RequestId) -> bool {
         self.running().is_some_and(|running| running.id == id)

@@ -67,7 +67,7 @@ impl Simulation {
         Ok(Self { config, faults: Vec::new(), workload, seed, end: None, sabotage: None })
     }
 
-    /// The same with faults.
+    /// Adds faults to the simulation.
     ///
     /// # Errors
     /// When one of them is of a replica that the fleet does not have.
@@ -76,13 +76,13 @@ impl Simulation {
         Ok(Self { faults, ..self })
     }
 
-    /// The same, cut off after this time. Requests that run then have no outcome.
+    /// Ends the simulation at this time. Requests that run then have no outcome.
     #[must_use]
     pub fn until(self, end: Timestamp) -> Self {
         Self { end: Some(end), ..self }
     }
 
-    /// The same with a mistake in it, which the checks of the composed simulation must find.
+    /// Plants a bug, which the checks of the composed simulation must find.
     #[doc(hidden)]
     #[must_use]
     pub fn sabotaged(self, sabotage: Option<Sabotage>) -> Self {
@@ -112,7 +112,7 @@ impl Simulation {
     }
 }
 
-/// What happens at some time.
+/// Event at a point in time.
 #[derive(Debug)]
 enum Event {
     /// A client sends a request for the first time.
@@ -157,7 +157,7 @@ enum Event {
     FaultEnd(usize),
 }
 
-/// A replica, and what stands between it and the gateway.
+/// A replica, with the network between it and the gateway.
 #[derive(Debug)]
 struct Node {
     id: ReplicaId,
@@ -169,7 +169,8 @@ struct Node {
     link: u32,
     /// Whether the gateway has a connection.
     is_connected: bool,
-    /// Nothing passes until then. A cut that outlasts the connection loses what is sent.
+    /// Cut of the network, until whose end messages are delayed. A cut that outlasts the connection loses
+    /// them.
     cut: Option<Cut>,
     /// Deadline of the engine for which a tick is on its way.
     tick_at: Option<Timestamp>,

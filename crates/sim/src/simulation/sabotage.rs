@@ -8,9 +8,9 @@ pub enum Sabotage {
     EarlySettlement,
     /// A request whose client left never gives its charge back.
     ForgottenCharge,
-    /// The next replica is told one token fewer than was passed on.
+    /// The next replica gets one token fewer than was passed on.
     RepeatedToken,
-    /// The next replica is told a token that was not passed on.
+    /// The next replica gets a token that was not passed on.
     SkippedToken,
     /// The load of a refused attempt stays counted.
     LeakedLoad,
@@ -21,7 +21,7 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    /// All of them.
+    /// All bugs that can be planted.
     pub const ALL: [Self; 7] = [
         Self::EarlySettlement,
         Self::ForgottenCharge,

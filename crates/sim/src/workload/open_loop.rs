@@ -95,7 +95,7 @@ impl OpenLoop {
         Ok(Self { arrivals, shape, seed, rng, n_made: 0, max_requests: u64::MAX, end })
     }
 
-    /// The same with at most `n` requests.
+    /// Limits the workload to `n` requests.
     #[must_use]
     pub fn with_max_requests(self, n: u64) -> Self {
         Self { max_requests: n, ..self }

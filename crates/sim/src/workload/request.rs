@@ -12,7 +12,7 @@ use throng_core::time::{Nanos, Timestamp};
 pub struct Span {
     /// Identity of the content.
     pub content: u64,
-    /// Its tokens.
+    /// Number of its tokens.
     pub n_tokens: u32,
 }
 

@@ -128,7 +128,7 @@ impl Sessions {
         Ok(Self { shape, arrivals, end, seed, rng, n_tenants: 1, n_begun: 0, live: BTreeMap::new() })
     }
 
-    /// The same for sessions of several tenants.
+    /// Divides the sessions among several tenants.
     #[must_use]
     pub fn with_tenants(self, n_tenants: u32) -> Self {
         Self { n_tenants: n_tenants.max(1), ..self }

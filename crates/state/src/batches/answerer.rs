@@ -1,4 +1,4 @@
-//! What a batch needs of whoever generates.
+//! Interface by which batches have their lines answered.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -11,35 +11,35 @@ use serde_json::Value;
 pub struct LineRequest {
     /// Tenant of the batch.
     pub tenant: String,
-    /// Name of its maker, as whoever generates has written it down.
+    /// Principal of the batch, in the form of the answerer.
     pub principal: Value,
     /// Path of the endpoint.
     pub endpoint: String,
-    /// Id of the request, the same each time that the line is tried.
+    /// Id of the request, the same for each try of the line.
     pub request_id: String,
-    /// Its body.
+    /// Body of the request.
     pub body: Vec<u8>,
 }
 
 /// The answer to a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineAnswer {
-    /// An answer, or an error that stays.
+    /// The line has an answer, or a final error.
     Answered {
-        /// Its HTTP status.
+        /// HTTP status of the answer.
         status: u16,
-        /// Its body, JSON.
+        /// Body of the answer, in JSON.
         body: Vec<u8>,
     },
     /// The line cannot be answered now.
     Later {
-        /// When to try again.
+        /// Time until the next try.
         after: Duration,
     },
 }
 
-/// Answers lines with all that holds for other requests of the same tenant, but after them.
+/// Answers lines with the policies of the tenant's other requests, but after them.
 pub trait Answerer: Debug + Send + Sync + 'static {
-    /// Answers a line. It waits until nothing more urgent is to be computed.
+    /// Answers a line, when no more urgent request is waiting.
     fn answer(&self, request: LineRequest) -> BoxFuture<'static, LineAnswer>;
 }

@@ -8,9 +8,9 @@ use crate::tenant::TenantState;
 /// A line of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InputLine {
-    /// Its place among the lines that are not empty, from 0.
+    /// Index of the line among the lines that are not empty, from 0.
     pub number: u64,
-    /// Its bytes; `None` if it is too long.
+    /// Bytes of the line; `None` if it is too long.
     pub bytes: Option<Vec<u8>>,
 }
 
@@ -19,12 +19,12 @@ pub(super) struct InputLine {
 pub(super) struct LineReader {
     chunks: ItemReader,
     max_line_bytes: usize,
-    /// Bytes that have been read and not given out.
+    /// Bytes that were read and not returned yet.
     buffer: Vec<u8>,
-    /// Where the next line begins in `buffer`.
+    /// Start of the next line in `buffer`.
     start: usize,
     number: u64,
-    /// The current line is too long: the rest of it is skipped.
+    /// Whether the current line is too long, so that its rest is skipped.
     is_skipping: bool,
     has_ended: bool,
 }

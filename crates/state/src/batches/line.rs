@@ -15,18 +15,18 @@ pub struct Line {
     pub body: Vec<u8>,
 }
 
-/// Why a line is no request.
+/// Reason why a line is not a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineFault {
-    /// The client's id of the line, where it has one.
+    /// The client's id of the line, if it has one.
     pub custom_id: Option<String>,
-    /// A short name of the fault.
+    /// Code of the fault.
     pub code: &'static str,
-    /// The fault in a sentence.
+    /// Description of the fault.
     pub message: String,
 }
 
-/// A line that was read.
+/// Result of parsing a line.
 pub type ReadLine = Result<Line, LineFault>;
 
 #[derive(Deserialize)]
@@ -38,14 +38,14 @@ struct Fields<'a> {
     body: Option<&'a RawValue>,
 }
 
-/// The parameters of a request that a batch cannot have.
+/// Parameters that requests of a batch must not have.
 #[derive(Deserialize)]
 struct Parameters {
     #[serde(default)]
     stream: Option<serde_json::Value>,
 }
 
-/// Reads a line whose requests all go to `endpoint`.
+/// Parses a line of a batch for `endpoint`.
 ///
 /// # Errors
 /// [`LineFault`].

@@ -1,4 +1,4 @@
-//! Batches as their clients make, read and end them.
+//! Creating, reading and ending batches for clients.
 
 use serde_json::Value;
 use throng_api::ApiError;
@@ -12,7 +12,7 @@ use crate::files::{self, NewFile, Upload};
 use crate::id::new_id;
 use crate::tenant::{Page, TenantState};
 
-/// How often a change is tried again when a runner has changed the batch at the same time.
+/// Maximum number of tries of a change that conflicts with a runner's.
 const N_TRIES: usize = 8;
 
 /// A batch in OpenAI's form, as its client asks for it.
@@ -20,36 +20,37 @@ const N_TRIES: usize = 8;
 pub struct NewBatch {
     /// Endpoint of its requests.
     pub endpoint: String,
-    /// File of its lines.
+    /// Id of the input file.
     pub input_file: String,
-    /// Notes of its client.
+    /// Metadata from the client.
     pub metadata: Option<Value>,
-    /// Name of its maker, for whoever generates.
+    /// Principal of the batch, in the form of the answerer.
     pub principal: Value,
 }
 
 /// The requests of a batch in Anthropic's form.
 #[derive(Debug, Clone)]
 pub struct NewMessageBatch {
-    /// Ids with the parameters of each, as JSON.
+    /// Ids of the requests with their parameters, as JSON.
     pub requests: Vec<(String, Box<serde_json::value::RawValue>)>,
-    /// Name of its maker, for whoever generates.
+    /// Principal of the batch, in the form of the answerer.
     pub principal: Value,
 }
 
 /// A page of a tenant's batches, the newest first.
 #[derive(Debug, Clone)]
 pub struct BatchQuery {
-    /// The page begins after this batch.
+    /// Id of the batch after which the page begins.
     pub after: Option<String>,
-    /// Most batches of the page.
+    /// Maximum number of batches of the page.
     pub limit: usize,
 }
 
-/// Makes a batch of the lines of a file.
+/// Creates a batch from the lines of a file.
 ///
 /// # Errors
-/// [`StateError::NotFound`] for an unknown file, 400 for one of another purpose, and what the database says.
+/// [`StateError::NotFound`] for an unknown file, 400 for one of another purpose, and errors of the
+/// database.
 pub async fn create(tenant: &TenantState, new: NewBatch) -> Result<Batch, StateError> {
     let file = files::get(tenant, &new.input_file).await?;
     if file.purpose != "batch" {
@@ -60,7 +61,7 @@ pub async fn create(tenant: &TenantState, new: NewBatch) -> Result<Batch, StateE
     begin(tenant, BatchForm::Openai, (new.endpoint, input), new.metadata, (new.principal, 0)).await
 }
 
-/// Makes a batch of requests that come with it.
+/// Creates a batch from requests in its body.
 ///
 /// # Errors
 /// The database's error.
@@ -86,7 +87,7 @@ pub async fn create_messages(tenant: &TenantState, new: NewMessageBatch) -> Resu
     begin(tenant, BatchForm::Anthropic, place, None, (new.principal, n_lines)).await
 }
 
-/// JSON without line breaks, which only stand between its values.
+/// JSON without line breaks, which can only be between its values.
 fn one_line(json: &str) -> String {
     json.replace(['\n', '\r'], " ")
 }
@@ -134,7 +135,7 @@ pub async fn get(tenant: &TenantState, form: BatchForm, id: &str) -> Result<Batc
     Ok(Batch::new(&object, record))
 }
 
-/// Lists batches, those excepted that cannot be read.
+/// Lists batches, except unreadable ones.
 ///
 /// # Errors
 /// [`StateError::NotFound`] for an unknown `after`.
@@ -146,10 +147,10 @@ pub async fn list(
     page(tenant, form, query, ListOrder::Descending).await
 }
 
-/// Lists the batches right before one, the newest first too.
+/// Lists the batches right before one, also the newest first.
 ///
 /// # Errors
-/// [`StateError::NotFound`] for an unknown one.
+/// [`StateError::NotFound`] for an unknown batch.
 pub async fn list_before(
     tenant: &TenantState,
     form: BatchForm,
@@ -173,11 +174,11 @@ async fn page(
     Ok(page.filter_map(|object| Some(Batch::new(&object, BatchRecord::read(&object).ok()?))))
 }
 
-/// Ends a batch before its time: what runs is dropped, and lines without a result get none. Ending it again
-/// changes nothing.
+/// Cancels a batch: running lines are aborted, and lines without a result get none. Cancelling it again has
+/// no effect.
 ///
 /// # Errors
-/// [`StateError::NotFound`]; 400 for one that has ended otherwise.
+/// [`StateError::NotFound`]; 400 for a batch that has ended otherwise.
 pub async fn cancel(tenant: &TenantState, form: BatchForm, id: &str) -> Result<Batch, StateError> {
     for _ in 0..N_TRIES {
         let (object, mut record) = find(tenant, form, id).await?;
@@ -200,10 +201,10 @@ pub async fn cancel(tenant: &TenantState, form: BatchForm, id: &str) -> Result<B
     Err(StoreError::Conflict.into())
 }
 
-/// Deletes a batch that has ended, with its requests if these came with it, and its results.
+/// Deletes a batch that has ended, with its results and the requests from its body.
 ///
 /// # Errors
-/// [`StateError::NotFound`]; 400 for one that has not ended.
+/// [`StateError::NotFound`]; 400 for a batch that has not ended.
 pub async fn delete(tenant: &TenantState, form: BatchForm, id: &str) -> Result<(), StateError> {
     let (object, record) = find(tenant, form, id).await?;
     if !record.status.is_final() {

@@ -1,6 +1,6 @@
-//! Batches: many requests, one a line, that are answered when nothing more urgent is to be computed. A batch
-//! is an object whose items are the results of its lines, each under its line's number, so that a line has
-//! one result however often its batch is taken up again.
+//! Batches: many requests, one on each line, that are answered when no more urgent request is waiting. A
+//! batch is an object whose items are the results of its lines, under the numbers of the lines, so that a
+//! line has one result however often its batch is resumed.
 
 mod answerer;
 mod context;
@@ -26,9 +26,9 @@ use throng_store::ObjectKind;
 
 pub use crate::results::{Outcome, ResultLine, openai_result};
 
-/// Most lines of a batch.
+/// Maximum number of lines of a batch.
 pub const MAX_LINES: u64 = 100_000;
-/// Seconds in which a batch is to be answered.
+/// Seconds in which a batch must be answered.
 pub const WINDOW_S: u64 = 24 * 60 * 60;
 /// Endpoints whose requests OpenAI's batches may have.
 pub const ENDPOINTS: &[&str] =
@@ -46,7 +46,7 @@ pub enum BatchForm {
 }
 
 impl BatchForm {
-    /// Both.
+    /// All forms.
     pub const ALL: [Self; 2] = [Self::Openai, Self::Anthropic];
 
     /// Kind of the objects.

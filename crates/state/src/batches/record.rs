@@ -1,4 +1,4 @@
-//! What is kept of a batch beside its results.
+//! Record of a batch beside its results.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,24 +10,24 @@ use crate::error::StateError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Its lines are being counted, or nobody has begun yet.
+    /// Lines are being counted, or no runner has begun yet.
     Validating,
-    /// Its lines are being answered.
+    /// Lines are being answered.
     InProgress,
-    /// The client wants it to end before all lines are answered.
+    /// The client has cancelled the batch, which has not ended yet.
     Cancelling,
     /// All lines have a result.
     Completed,
-    /// Nothing could be begun.
+    /// The batch could not be begun.
     Failed,
     /// Its time has passed; lines without an answer have an error.
     Expired,
-    /// The client has ended it.
+    /// The batch was cancelled.
     Cancelled,
 }
 
 impl Status {
-    /// Its name on the wire.
+    /// Name in the API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Validating => "validating",
@@ -40,16 +40,16 @@ impl Status {
         }
     }
 
-    /// Whether nothing changes any more.
+    /// Whether the status is final.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Expired | Self::Cancelled)
     }
 }
 
-/// Lines of a batch by their results.
+/// Numbers of lines by their results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// All lines; 0 until they have been counted.
+    /// Number of all lines; 0 until they were counted.
     pub total: u64,
     /// Lines with an answer.
     pub succeeded: u64,
@@ -62,18 +62,18 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Lines without a result.
+    /// Number of lines without a result.
     pub fn n_open(&self) -> u64 {
         self.total.saturating_sub(self.succeeded + self.errored + self.cancelled + self.expired)
     }
 }
 
-/// Where the lines of a batch are.
+/// Location of a batch's lines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputRef {
-    /// Whether it is a file of the tenant; else it came with the batch.
+    /// Whether they are in a file of the tenant; otherwise they came with the batch.
     pub is_file: bool,
-    /// Id of the object.
+    /// Id of the file or batch.
     pub id: String,
 }
 
@@ -83,23 +83,23 @@ impl InputRef {
     }
 }
 
-/// Why a whole batch failed.
+/// Reason why a whole batch failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchFault {
-    /// A short name of the fault.
+    /// Code of the fault.
     pub code: String,
-    /// The fault in a sentence.
+    /// Description of the fault.
     pub message: String,
 }
 
 /// Times of a batch, in seconds since the epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
-    /// When it was begun.
+    /// Time at which a runner began the batch.
     pub began: Option<u64>,
-    /// When its client asked for its end.
+    /// Time at which the client cancelled it.
     pub cancelling: Option<u64>,
-    /// When it reached its final status.
+    /// Time at which it reached its final status.
     pub ended: Option<u64>,
 }
 
@@ -108,15 +108,15 @@ pub struct Times {
 pub(crate) struct BatchRecord {
     pub endpoint: String,
     pub input: InputRef,
-    /// Name of its maker, for whoever generates.
+    /// Principal of the batch, in the form of the answerer.
     pub principal: Value,
     pub metadata: Option<Value>,
-    /// End of its window.
+    /// End of the window, in seconds since the epoch.
     pub due_unix_s: u64,
     pub status: Status,
     pub times: Times,
     pub counts: Counts,
-    /// Bytes of the lines of its output and of its errors.
+    /// Bytes of the lines of the output file and of the error file.
     pub n_output_bytes: u64,
     pub n_error_bytes: u64,
     pub output_file: Option<String>,
@@ -137,29 +137,29 @@ impl BatchRecord {
 /// A batch as clients see it.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    /// Its id.
+    /// Id of the batch.
     pub id: String,
     /// Time of its creation.
     pub created_unix_s: u64,
-    /// End of its window.
+    /// End of the window, in seconds since the epoch.
     pub due_unix_s: u64,
     /// Endpoint of its requests.
     pub endpoint: String,
-    /// Where its lines are.
+    /// Location of its lines.
     pub input: InputRef,
-    /// Notes of its client.
+    /// Metadata from the client.
     pub metadata: Option<Value>,
     /// Progress.
     pub status: Status,
     /// Times.
     pub times: Times,
-    /// Lines by their results.
+    /// Numbers of lines by their results.
     pub counts: Counts,
-    /// File of the answers.
+    /// Id of the file of answers.
     pub output_file: Option<String>,
-    /// File of the errors.
+    /// Id of the file of errors.
     pub error_file: Option<String>,
-    /// Why it failed.
+    /// Reason of the failure.
     pub fault: Option<BatchFault>,
 }
 

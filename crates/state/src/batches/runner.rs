@@ -15,26 +15,26 @@ use super::context::{Context, RunnerSettings, stopped};
 use super::work::work;
 use super::{Answerer, BatchForm};
 
-/// Waiting batches of each form that are looked at.
+/// Maximum number of waiting batches of each form that are checked.
 const MAX_SEEN: usize = 1_000;
-/// Pause between two deletions of what has expired.
+/// Pause between two deletions of expired objects.
 const FORGET_INTERVAL: Duration = Duration::from_secs(60);
-/// Most steps of a deletion of what has expired.
+/// Maximum number of steps of a deletion of expired objects.
 const MAX_FORGET_STEPS: usize = 100;
 
 /// Answers batches.
 #[derive(Debug)]
 pub struct Runner {
     context: Context,
-    /// Signs of life of other runners, and since when they stand still.
+    /// Last renewals of other runners' leases, and since when they are unchanged.
     beats: HashMap<ObjectKey, (ClaimBeat, Instant)>,
     running: JoinSet<ObjectKey>,
-    /// Keys of the batches that run here.
+    /// Keys of the batches that run in this process.
     own: Vec<ObjectKey>,
 }
 
 impl Runner {
-    /// Makes a runner that ends when `stop` turns true.
+    /// Creates a runner that ends when `stop` becomes true.
     pub fn new(
         store: Arc<dyn Store>,
         answerer: Arc<dyn Answerer>,
@@ -45,8 +45,8 @@ impl Runner {
         Self { context, beats: HashMap::new(), running: JoinSet::new(), own: Vec::new() }
     }
 
-    /// Answers batches until it is told to end. Leases are given back then, so that another process goes on
-    /// at once.
+    /// Answers batches until the process is ending. Then the leases are released, so that another process
+    /// continues at once.
     pub async fn run(mut self) {
         let mut stop = self.context.stop.clone();
         let mut forget_at = Instant::now();
@@ -81,7 +81,7 @@ impl Runner {
         }
     }
 
-    /// Takes up batches while there is room: first those of tenants of which none runs here.
+    /// Claims batches while there is room, first those of tenants without a running one.
     async fn look(&mut self) -> Result<(), StoreError> {
         let mut found = Vec::new();
         for form in BatchForm::ALL {
@@ -135,7 +135,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Deletes what has expired.
+    /// Deletes expired objects.
     async fn forget(&self) {
         for _ in 0..MAX_FORGET_STEPS {
             match self.context.store.forget_objects().await {

@@ -1,5 +1,5 @@
-//! Answers one batch: its lines are read one after the other, a bounded number of them is answered at a time,
-//! and results are written together with the counts that they change.
+//! Answers one batch: reads its lines in order, answers a bounded number of them at a time, and writes
+//! results together with the counts.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,19 +25,19 @@ use crate::tenant::TenantState;
 
 /// Shortest and longest pause before a line is tried again.
 const RETRY_PAUSE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(60)];
-/// Lines without an answer that are written at a time at the end.
+/// Number of results for unanswered lines that are written at a time at the end.
 const N_UNANSWERED: usize = 200;
 
-/// Why the work of a batch stops before its end.
+/// Reason why the work on a batch stops before its end.
 #[derive(Debug)]
 enum Stop {
-    /// Another runner has the batch, or it is gone.
+    /// Another runner has claimed the batch, or it was deleted.
     Lost,
-    /// The process ends.
+    /// The process is ending.
     Ending,
     /// The batch cannot be answered.
     Failed(BatchFault),
-    /// The database fails; the batch is taken up again later.
+    /// The database fails; the batch is resumed later.
     State(StateError),
 }
 
@@ -70,11 +70,11 @@ struct Work {
     owner: String,
     object: StoredObject,
     record: BatchRecord,
-    /// Lines that have a result.
+    /// Numbers of the lines that have a result.
     done: HashSet<u64>,
 }
 
-/// Answers the batch whose lease `owner` has, as far as it comes.
+/// Answers the batch whose lease `owner` holds, as far as possible.
 pub(super) async fn work(context: Context, form: BatchForm, key: &ObjectKey, owner: String) {
     let store = context.store.clone();
     match Work::open(context, form, key, owner.clone()).await {
@@ -87,7 +87,7 @@ pub(super) async fn work(context: Context, form: BatchForm, key: &ObjectKey, own
 }
 
 impl Work {
-    /// Reads the batch; none if there is nothing to do for it.
+    /// Reads the batch; `None` if there is nothing to do for it.
     async fn open(
         context: Context,
         form: BatchForm,
@@ -210,7 +210,7 @@ impl Work {
         self.record.status == Status::Cancelling || now_unix_s() >= self.record.due_unix_s
     }
 
-    /// Reads a line. An id that a line before it has is a fault, whether that one has been answered or not.
+    /// Parses a line. A repeated id is a fault, whether the earlier line was answered or not.
     fn read(&self, line: &InputLine, custom_ids: &mut HashSet<u64>) -> ReadLine {
         let Some(bytes) = &line.bytes else {
             let message = format!("A line has at most {} bytes.", self.context.settings.max_line_bytes);
@@ -226,7 +226,7 @@ impl Work {
         Err(LineFault { custom_id: Some(read.custom_id), code: "duplicate_custom_id", message })
     }
 
-    /// Begins to answer a line; one that is no request has its result at once.
+    /// Begins to answer a line; an invalid line has its result at once.
     fn begin(&self, number: u64, read: ReadLine) -> Result<BoxFuture<'static, Finished>, Finished> {
         let request_id = format!("{}_{number}", self.object.key.id);
         let line = match read {
@@ -264,7 +264,7 @@ impl Work {
         Ok(answering.boxed())
     }
 
-    /// Gives a sign of life, and sees whether the batch is to end.
+    /// Renews the lease, and checks whether the batch must end.
     async fn beat(&mut self) -> Result<(), Stop> {
         let store = self.context.store.clone();
         if !store.beat_object(&self.object.key, &self.owner).await.map_err(StateError::from)? {
@@ -273,7 +273,7 @@ impl Work {
         self.refresh().await
     }
 
-    /// Takes over what its client has changed.
+    /// Reads changes by the client.
     async fn refresh(&mut self) -> Result<(), Stop> {
         let store = self.context.store.clone();
         let found = store.object(&self.object.key).await.map_err(StateError::from)?;
@@ -355,7 +355,7 @@ impl Work {
         }
     }
 
-    /// Gives every line that has no result one that says why, and ends the batch.
+    /// Writes a result with the reason for every line without one, and ends the batch.
     async fn finish(&mut self) -> Result<(), Stop> {
         let unanswered = match self.record.status {
             Status::Cancelling => Some((Status::Cancelled, Outcome::Cancelled)),
@@ -428,12 +428,12 @@ impl Work {
     }
 }
 
-/// The body that is kept of a line that is no request.
+/// Body of the result of an invalid line.
 fn fault_body(fault: &LineFault) -> Vec<u8> {
     serde_json::json!({"code": fault.code, "message": fault.message}).to_string().into_bytes()
 }
 
-/// The end of a batch is written also where its tenant has no room left.
+/// Quota for the end of a batch, which is written even if its tenant has no room left.
 fn unbounded() -> Quota {
     Quota { max_objects: u64::MAX, max_bytes: u64::MAX }
 }

@@ -1,4 +1,5 @@
-//! Files of a tenant: uploaded in chunks, or made of the results of a batch. No whole file is in memory.
+//! Files of a tenant: uploaded in chunks, or made from the results of a batch. No file is in memory as a
+//! whole.
 
 mod content;
 mod record;
@@ -21,17 +22,17 @@ pub(crate) const FILE: &str = "file";
 /// A page of a tenant's files.
 #[derive(Debug, Clone)]
 pub struct FileQuery {
-    /// Only files of this purpose.
+    /// Purpose of the listed files; `None` for all.
     pub purpose: Option<String>,
-    /// The page begins after this file.
+    /// Id of the file after which the page begins.
     pub after: Option<String>,
-    /// Their order.
+    /// Order of the files.
     pub order: ListOrder,
-    /// Most files of the page.
+    /// Maximum number of files of the page.
     pub limit: usize,
 }
 
-/// Reads what is known of a file.
+/// Reads the metadata of a file.
 ///
 /// # Errors
 /// [`StateError::NotFound`], also while it is being uploaded.
@@ -40,7 +41,7 @@ pub async fn get(tenant: &TenantState, id: &str) -> Result<File, StateError> {
     Ok(File::new(&object, record))
 }
 
-/// Lists files, those excepted that cannot be read or are being uploaded.
+/// Lists files, except unreadable and unfinished ones.
 ///
 /// # Errors
 /// [`StateError::NotFound`] for an unknown `after`.
@@ -63,7 +64,7 @@ pub async fn content(tenant: &TenantState, id: &str) -> Result<(File, Content), 
     Ok((File::new(&object, record), content))
 }
 
-/// Deletes a file with its content; the results that it shows are deleted too.
+/// Deletes a file with its content or the results that it shows.
 ///
 /// # Errors
 /// [`StateError::NotFound`].
@@ -76,7 +77,7 @@ pub async fn delete(tenant: &TenantState, id: &str) -> Result<(), StateError> {
     Ok(())
 }
 
-/// The write that makes a file of a batch's results.
+/// Write that creates a file from a batch's results.
 pub(crate) fn of_results(
     tenant: &TenantState,
     id: &str,

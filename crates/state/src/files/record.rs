@@ -1,4 +1,4 @@
-//! What is kept of a file beside its content.
+//! Metadata of a file.
 
 use serde::{Deserialize, Serialize};
 use throng_store::StoredObject;
@@ -9,17 +9,17 @@ use crate::results::ResultsOf;
 /// A file as clients see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
-    /// Its id.
+    /// Id of the file.
     pub id: String,
-    /// The name that it was uploaded under.
+    /// Name of the uploaded file.
     pub filename: String,
-    /// Its purpose.
+    /// Purpose of the file.
     pub purpose: String,
     /// Bytes of its content.
     pub n_bytes: u64,
     /// Time of its creation.
     pub created_unix_s: u64,
-    /// When it is deleted.
+    /// Time of its deletion; `None` for never.
     pub expires_unix_s: Option<u64>,
 }
 
@@ -42,9 +42,9 @@ pub(crate) struct FileRecord {
     pub filename: String,
     pub purpose: String,
     pub n_bytes: u64,
-    /// Whether all of it has been uploaded.
+    /// Whether the upload has ended.
     pub is_whole: bool,
-    /// The content is these results; else it is the object's items.
+    /// Results that are the content; otherwise it is the object's items.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub results: Option<ResultsOf>,
 }

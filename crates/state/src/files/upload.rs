@@ -1,5 +1,5 @@
-//! A file on its way in, chunk by chunk. It is not found before its last chunk has been written, and goes by
-//! itself if that never comes.
+//! Upload of a file, chunk by chunk. The file cannot be found before its last chunk was written, and
+//! expires if that never comes.
 
 use throng_api::ApiError;
 use throng_store::{NewItem, ObjectKind, ObjectWrite, StoredObject};
@@ -10,21 +10,21 @@ use crate::error::StateError;
 use crate::id::new_id;
 use crate::tenant::TenantState;
 
-/// Bytes of a chunk: what an upload holds in memory.
+/// Bytes of a chunk, which is the part of an upload in memory.
 pub const CHUNK_BYTES: usize = 1 << 20;
-/// An upload that has not ended after this time is forgotten.
+/// Seconds after which an unfinished upload is deleted.
 const UPLOAD_LIMIT_S: u64 = 6 * 60 * 60;
-/// Longest file name that is kept.
+/// Longest file name, in bytes.
 const MAX_NAME_BYTES: usize = 512;
 
-/// A file, as its client describes it.
+/// A file as the client describes it.
 #[derive(Debug, Clone)]
 pub struct NewFile {
-    /// Its name.
+    /// Name of the file.
     pub filename: String,
-    /// Its purpose.
+    /// Purpose of the file.
     pub purpose: String,
-    /// Seconds until it is deleted.
+    /// Seconds until its deletion; `None` for never.
     pub expires_after_s: Option<u64>,
 }
 
@@ -41,10 +41,10 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Begins a file of at most `max_bytes`.
+    /// Begins an upload of at most `max_bytes` bytes.
     ///
     /// # Errors
-    /// The database's error, among others that the tenant has too many.
+    /// Errors of the database, such as that the tenant has too many objects.
     pub async fn begin(tenant: &TenantState, max_bytes: u64) -> Result<Self, StateError> {
         Self::begin_as(tenant, ObjectKind::File, "file-", max_bytes).await
     }
@@ -76,7 +76,7 @@ impl Upload {
     /// Appends bytes.
     ///
     /// # Errors
-    /// 413 beyond the largest file; what the database says.
+    /// 413 beyond `max_bytes`; errors of the database.
     pub async fn push(&mut self, mut bytes: &[u8]) -> Result<(), StateError> {
         self.n_bytes += bytes.len() as u64;
         if self.n_bytes > self.max_bytes {
@@ -102,7 +102,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Ends the file, which is found from now on.
+    /// Ends the upload, after which the file can be found.
     ///
     /// # Errors
     /// The database's error.
@@ -132,7 +132,7 @@ impl Upload {
         Ok(File::new(&object, record))
     }
 
-    /// Gives the file up, with what has been uploaded.
+    /// Deletes the unfinished upload.
     pub async fn abandon(self) {
         // Else it expires.
         let _ = self.tenant.store().delete_object(&self.object.key).await;

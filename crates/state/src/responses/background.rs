@@ -1,5 +1,5 @@
-//! Responses that are answered without their clients: who answers them, their events, their end. Does not
-//! know how answers are generated.
+//! Responses that are generated without their clients: their claims, events and ends. Does not know how
+//! answers are generated.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,19 +14,22 @@ use super::{ResponseRecord, Responses, body_of};
 use crate::fault::{Missing, api_error};
 use crate::now_unix_s;
 
-/// Most events that are read at a time.
+/// Maximum number of events that are read at a time.
 const EVENTS_PER_PAGE: usize = 500;
 
-/// A request that is being answered without its client, so that any process can answer it.
+/// A request that is answered without its client, in a form that any process can answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KeptRequest {
-    /// Its body.
+    /// Body of the request.
     pub body: String,
-    /// The key of its random numbers: whoever answers it gives the same answer.
+    /// Seed, so that any process generates the same answer.
     pub seed: Option<i64>,
+    /// Holder of the request's key, written down by those who know keys.
+    #[serde(default)]
+    pub principal: Value,
 }
 
-/// A response that is answered without its client.
+/// A response that is generated without its client.
 #[derive(Debug, Clone)]
 pub struct BackgroundResponse {
     key: ObjectKey,
@@ -34,35 +37,35 @@ pub struct BackgroundResponse {
     version: u64,
 }
 
-/// A response whose process has died, claimed to be answered.
+/// A response whose process has died, claimed by this one.
 #[derive(Debug)]
 pub struct Orphan {
-    /// The claim.
+    /// The claimed response.
     pub response: BackgroundResponse,
-    /// Its request.
+    /// Request of the response.
     pub request: KeptRequest,
-    /// The model that its process has chosen.
+    /// Model that its process has chosen.
     pub model: String,
-    /// Ids of its calls that its client may have seen.
+    /// Ids of its calls, which its client may have seen.
     pub call_ids: Vec<String>,
 }
 
 /// Events of a response, in order.
 #[derive(Debug, Default)]
 pub struct EventPage {
-    /// The events as they are sent.
+    /// Events in the form in which they are sent.
     pub events: Vec<Vec<u8>>,
-    /// The number of the last one, if there is one.
+    /// Number of the last event, if there is one.
     pub last: Option<u64>,
-    /// Whether more will come.
+    /// Whether more events will come.
     pub is_running: bool,
 }
 
 impl Responses {
-    /// Keeps a response that is about to be answered without its client. The caller has the work of it.
+    /// Stores a response that will be generated without its client, and claims it for the caller.
     ///
     /// # Errors
-    /// 503 where the store does not answer.
+    /// 503 when the store does not answer.
     pub async fn begin(
         &self,
         tenant: &str,
@@ -83,7 +86,7 @@ impl Responses {
         }
     }
 
-    /// Responses that wait for a process, of all tenants.
+    /// Responses of all tenants that wait for a process.
     ///
     /// # Errors
     /// The errors of the store.
@@ -91,7 +94,7 @@ impl Responses {
         self.store.pending_objects(ObjectKind::Response, after, limit).await
     }
 
-    /// Claims a response that nobody answers; `dead` is the last sign of life of who did.
+    /// Claims a response of a dead process; `dead` is the last renewal of that one's claim.
     ///
     /// # Errors
     /// The errors of the store.
@@ -122,8 +125,8 @@ impl Responses {
         Ok(orphan)
     }
 
-    /// Appends events to a response, whose first one has the number `first`. Whether it still is to be
-    /// answered by this owner.
+    /// Appends events to a response, the first with the number `first`. Returns whether this owner must
+    /// still answer it.
     ///
     /// # Errors
     /// The errors of the store.
@@ -143,7 +146,7 @@ impl Responses {
         }
     }
 
-    /// Gives a sign of life, and says whether the response still is to be answered by this owner.
+    /// Renews the claim, and returns whether this owner must still answer the response.
     ///
     /// # Errors
     /// The errors of the store.
@@ -151,7 +154,7 @@ impl Responses {
         self.store.beat_object(&response.key, &response.owner).await
     }
 
-    /// Whether nobody has cancelled or deleted a response.
+    /// Whether a response was neither cancelled nor deleted.
     ///
     /// # Errors
     /// The errors of the store.
@@ -159,10 +162,10 @@ impl Responses {
         Ok(self.store.object(&response.key).await?.is_some_and(|object| object.is_pending))
     }
 
-    /// Ends a response that was answered without its client, with its last events.
+    /// Ends a response with its last events.
     ///
     /// # Errors
-    /// 4xx where it was cancelled or deleted, 503 where the store does not answer.
+    /// 4xx if it was cancelled or deleted, 503 when the store does not answer.
     pub async fn finish(
         &self,
         response: &BackgroundResponse,
@@ -188,7 +191,7 @@ impl Responses {
     /// Ends a response that cannot be answered.
     ///
     /// # Errors
-    /// 4xx where it was cancelled or deleted, 503 where the store does not answer.
+    /// 4xx if it was cancelled or deleted, 503 when the store does not answer.
     pub async fn fail(&self, response: &BackgroundResponse, error: &ApiError) -> Result<(), ApiError> {
         let (tenant, id) = (response.tenant(), response.id());
         let (object, mut record) =
@@ -201,10 +204,10 @@ impl Responses {
         self.store.write_objects(&[replace]).await.map(drop).map_err(api_error)
     }
 
-    /// Cancels a response that is answered without its client; one that has ended stays as it is.
+    /// Cancels a response; one that has ended stays unchanged.
     ///
     /// # Errors
-    /// 404 for one that is not kept, 503 where the store does not answer.
+    /// 404 if it is not kept, 503 when the store does not answer.
     pub async fn cancel(&self, tenant: &str, id: &str) -> Result<ResponseRecord, ApiError> {
         loop {
             let found = self.object(tenant, id).await?;
@@ -223,10 +226,10 @@ impl Responses {
         }
     }
 
-    /// The events of a response behind the one with the number `after`, some of them.
+    /// Reads a page of a response's events after number `after`.
     ///
     /// # Errors
-    /// 404 for a response that is not kept, 503 where the store does not answer.
+    /// 404 if the response is not kept, 503 when the store does not answer.
     pub async fn events(&self, tenant: &str, id: &str, after: Option<u64>) -> Result<EventPage, ApiError> {
         let key = Self::key(tenant, id);
         let missing = || Missing::Response(id).error();
@@ -244,7 +247,7 @@ impl Responses {
     }
 }
 
-/// A response object with other members.
+/// Replaces members of a response object.
 fn changed<const N: usize>(response: &RawValue, members: [(&str, Value); N]) -> Box<RawValue> {
     let changed = serde_json::from_str(response.get()).ok().and_then(|mut object: Value| {
         for (key, value) in members {
@@ -255,13 +258,13 @@ fn changed<const N: usize>(response: &RawValue, members: [(&str, Value); N]) -> 
     changed.unwrap_or_else(|| response.to_owned())
 }
 
-/// Fields of a response object that are read again.
+/// Fields of a response object that are parsed again.
 #[derive(Debug, Default, Deserialize)]
 struct Told {
     model: String,
 }
 
-/// The id of the call that begins with an event, as it was sent.
+/// Id of the call that begins with an event.
 fn call_id_of(event: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Added {

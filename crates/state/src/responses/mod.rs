@@ -1,7 +1,8 @@
-//! Kept responses: what was asked and answered, as items, and what goes on from them. Does not know how
-//! answers are generated.
+//! Kept responses: inputs and outputs as items, and their continuation. Does not know how answers are
+//! generated.
 
 mod background;
+mod recent;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,21 +12,22 @@ use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use throng_api::ApiError;
-use throng_api::responses::{Ids, Item, StateParameters, TurnContext};
+use throng_api::responses::{History, Ids, Item, StateParameters, TurnContext};
 use throng_store::{ObjectKey, ObjectKind, ObjectWrite, Store, StoreError, StoredObject};
 
 pub use self::background::{BackgroundResponse, EventPage, KeptRequest, Orphan};
+pub use self::recent::{KeptResponse, Past, RecentPasts};
 use crate::conversations::Conversations;
 use crate::fault::api_error;
 use crate::now_unix_s;
 
-/// Most turns that a response goes back.
+/// Maximum number of turns before a response.
 const MAX_TURNS: usize = 1_000;
-/// Most bytes of the kept turns of a conversation.
+/// Maximum bytes of the kept turns of a conversation.
 const MAX_HISTORY_BYTES: usize = 32 << 20;
-/// Responses that are read at a time.
+/// Number of responses that are read at a time.
 const READS_AT_A_TIME: usize = 4;
-/// Most references to kept items in one input.
+/// Maximum number of references to kept items in one input.
 const MAX_REFERENCES: usize = 1_000;
 
 /// The responses of all tenants.
@@ -33,58 +35,90 @@ const MAX_REFERENCES: usize = 1_000;
 pub struct Responses {
     pub(super) store: Arc<dyn Store>,
     conversations: Conversations,
+    recent: Arc<RecentPasts>,
     retention: Option<Duration>,
 }
 
 /// A kept response.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ResponseRecord {
-    /// The response object, as its client was told it.
+    /// Response object as sent to the client.
     pub response: Box<RawValue>,
-    /// The items of its input, references resolved.
+    /// Items of the input, with references resolved.
     pub input: Vec<Item>,
-    /// The items of its output.
+    /// Items of the output.
     pub output: Vec<Item>,
-    /// The response that it went on from.
+    /// Id of the response that it continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
-    /// The responses before that one, the oldest first: a turn reads all of them at once.
+    /// Ids of the responses before that one, the oldest first, so that a turn reads all of them at once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ancestors: Vec<String>,
-    /// The conversation that it belongs to.
+    /// Id of the conversation that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<String>,
-    /// Its request, while it is being answered without its client.
+    /// Request, while it is answered without its client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<KeptRequest>,
 }
 
-/// Origin of the conversation that a request goes on with.
+/// Kept part of the conversation that a request continues.
 #[derive(Debug)]
 pub struct Gathered {
-    /// Parameters with which the request is read.
+    /// Context for parsing the request.
     pub context: TurnContext,
-    /// The responses before the previous one, the oldest first.
-    pub ancestors: Vec<String>,
-    /// Bytes of all that was read.
+    /// Kept responses of the conversation, the oldest first; `None` if a part of it is not kept.
+    pub kept: Option<Vec<KeptResponse>>,
+    /// Whether there are items of a conversation object.
+    pub has_conversation: bool,
+    /// Bytes of all objects read.
     pub n_bytes: usize,
 }
 
+impl Gathered {
+    /// The conversation that a request goes on with where nothing is kept.
+    ///
+    /// # Errors
+    /// 4xx for what needs a store.
+    pub fn without_store(parameters: &StateParameters, past: Option<Past>) -> Result<Self, ApiError> {
+        let without_past = match &past {
+            Some(_) => StateParameters { previous: None, ..parameters.clone() },
+            None => parameters.clone(),
+        };
+        without_past.check_without_store()?;
+        let mut gathered = Self::new(TurnContext::default());
+        gathered.begin_with(past);
+        Ok(gathered)
+    }
+
+    fn new(context: TurnContext) -> Self {
+        Self { context, kept: Some(Vec::new()), has_conversation: false, n_bytes: 0 }
+    }
+
+    fn begin_with(&mut self, past: Option<Past>) {
+        let Some(past) = past else { return };
+        (self.context.history, self.kept) = (past.history, past.kept);
+        self.has_conversation = past.has_conversation;
+        self.n_bytes += past.n_bytes;
+    }
+}
+
 impl ResponseRecord {
-    /// The items before the response of its conversation, with its own.
+    /// The items before the response, followed by its own.
     fn items(self) -> impl Iterator<Item = Item> {
         self.input.into_iter().chain(self.output)
     }
 }
 
 impl Responses {
-    /// Keeps responses in `store` for `retention`; without one for ever.
-    pub fn new(store: Arc<dyn Store>, retention: Option<Duration>) -> Self {
+    /// Creates the store of responses, which are kept for `retention`, or for ever without it, and the recent
+    /// ones in memory too.
+    pub fn new(store: Arc<dyn Store>, recent: Arc<RecentPasts>, retention: Option<Duration>) -> Self {
         let conversations = Conversations::new(store.clone());
-        Self { store, conversations, retention }
+        Self { store, conversations, recent, retention }
     }
 
-    /// The conversations beside them.
+    /// The store of conversations.
     pub fn conversations(&self) -> &Conversations {
         &self.conversations
     }
@@ -110,26 +144,35 @@ impl Responses {
         Ok(record.map(|record| (object, record)))
     }
 
-    /// The kept part of the conversation that a request goes on with.
+    /// Reads the kept part of the conversation that a request continues; `past` is the part in memory.
     ///
     /// # Errors
-    /// 4xx for what is not kept for this tenant, 503 where the store does not answer.
-    pub async fn gather(&self, tenant: &str, parameters: &StateParameters) -> Result<Gathered, ApiError> {
-        let mut context =
-            TurnContext { is_storing: parameters.store.unwrap_or(true), ..TurnContext::default() };
-        let (mut n_bytes, mut ancestors) = (0, Vec::new());
-        if let Some(previous) = &parameters.previous {
-            (context.history, ancestors) = self.history(tenant, previous, &mut n_bytes).await?;
-        }
+    /// 4xx for objects that are not kept for this tenant, 503 when the store does not answer.
+    pub async fn gather(
+        &self,
+        tenant: &str,
+        parameters: &StateParameters,
+        past: Option<Past>,
+    ) -> Result<Gathered, ApiError> {
+        let context = TurnContext { is_storing: parameters.store.unwrap_or(true), ..TurnContext::default() };
+        let mut gathered = Gathered::new(context);
+        let past = match &parameters.previous {
+            Some(previous) if past.is_none() => Some(self.past(tenant, previous).await?),
+            _ => past,
+        };
+        gathered.begin_with(past);
+        let Gathered { mut context, kept, has_conversation, mut n_bytes } = gathered;
+        let has_conversation = has_conversation || parameters.conversation.is_some();
         if let Some(conversation) = &parameters.conversation {
-            context.history = self.conversations.all_items(tenant, conversation, &mut n_bytes).await?;
+            let items = self.conversations.all_items(tenant, conversation, &mut n_bytes).await?;
+            context.history = items.into();
         }
         if parameters.references.len() > MAX_REFERENCES {
             return Err(ApiError::array_above_max_length("input", MAX_REFERENCES));
         }
         let mut looked_at = BTreeSet::new();
         for id in &parameters.references {
-            if is_known_in(&context.history, id) || is_known_in(&context.referenced, id) {
+            if is_known_in(context.history.iter(), id) || is_known_in(context.referenced.iter(), id) {
                 continue;
             }
             let not_found = || ApiError::item_not_found(id, "input");
@@ -143,7 +186,7 @@ impl Responses {
                 return Err(ApiError::array_above_max_length("input", context.referenced.len()));
             }
             context.referenced.extend(record.items());
-            if !is_known_in(&context.referenced, id) {
+            if !is_known_in(context.referenced.iter(), id) {
                 return Err(not_found());
             }
         }
@@ -153,46 +196,75 @@ impl Responses {
         if parameters.is_background {
             context.seed = Some(i64::from(fastrand::u32(..)));
         }
-        Ok(Gathered { context, ancestors, n_bytes })
+        Ok(Gathered { context, kept, has_conversation, n_bytes })
     }
 
-    /// The items of a response and of all before it, and the ids of those before it.
-    async fn history(
-        &self,
-        tenant: &str,
-        previous: &str,
-        n_bytes: &mut usize,
-    ) -> Result<(Vec<Item>, Vec<String>), ApiError> {
-        let newest = self.turn(tenant, previous, n_bytes).await?;
+    /// The conversation up to the end of a kept response, from memory if it has not changed.
+    async fn past(&self, tenant: &str, previous: &str) -> Result<Past, ApiError> {
+        if let Some(past) = self.recent.find(tenant, previous) {
+            if self.still_holds(tenant, &past).await? {
+                return Ok(Past::clone(&past));
+            }
+            self.recent.forget(tenant, previous);
+        }
+        let past = self.read_past(tenant, previous).await?;
+        self.remember(tenant, previous, past.clone());
+        Ok(past)
+    }
+
+    /// Whether all responses of a conversation are unchanged.
+    async fn still_holds(&self, tenant: &str, past: &Past) -> Result<bool, ApiError> {
+        let Some(kept) = &past.kept else { return Ok(false) };
+        let ids: Vec<&str> = kept.iter().map(|kept| kept.id.as_str()).collect();
+        let now = self.store.object_versions(tenant, ObjectKind::Response, &ids).await.map_err(api_error)?;
+        Ok(now.into_iter().eq(kept.iter().map(|kept| Some(kept.version))))
+    }
+
+    /// Reads the conversation up to the end of a response from the store.
+    async fn read_past(&self, tenant: &str, previous: &str) -> Result<Past, ApiError> {
+        let mut n_bytes = 0;
+        let (version, newest) = self.turn(tenant, previous, &mut n_bytes).await?;
         let ancestors = newest.ancestors.clone();
         if ancestors.len() >= MAX_TURNS {
             return Err(history_too_long());
         }
+        let mut kept = vec![KeptResponse { id: previous.to_owned(), version }];
         let mut turns = vec![newest];
         let read = async |id: String| {
             let mut n_read = 0;
-            self.turn(tenant, &id, &mut n_read).await.map(|record| (record, n_read))
+            self.turn(tenant, &id, &mut n_read).await.map(|(version, record)| (id, version, record, n_read))
         };
-        let mut older = stream::iter(ancestors.clone().into_iter().rev().map(read)).buffered(READS_AT_A_TIME);
+        let mut older = stream::iter(ancestors.into_iter().rev().map(read)).buffered(READS_AT_A_TIME);
         while let Some(turn) = older.next().await {
-            let (record, n_read) = turn?;
-            *n_bytes += n_read;
-            if *n_bytes > MAX_HISTORY_BYTES {
+            let (id, version, record, n_read) = turn?;
+            n_bytes += n_read;
+            if n_bytes > MAX_HISTORY_BYTES {
                 return Err(history_too_long());
             }
+            kept.push(KeptResponse { id, version });
             turns.push(record);
         }
+        kept.reverse();
         // Only the oldest one can be of a conversation, whose items came before it.
-        let mut items = match turns.last() {
-            Some(oldest) => self.items_before(tenant, oldest, n_bytes).await?,
-            None => Vec::new(),
+        let oldest = turns.last().filter(|oldest| oldest.conversation.is_some());
+        let mut history = match oldest {
+            Some(oldest) => History::from(self.items_before(tenant, oldest, &mut n_bytes).await?),
+            None => History::default(),
         };
-        items.extend(turns.into_iter().rev().flat_map(ResponseRecord::items));
-        Ok((items, ancestors))
+        let has_conversation = oldest.is_some();
+        for turn in turns.into_iter().rev() {
+            history.push(turn.items().collect::<Vec<_>>());
+        }
+        Ok(Past { history, kept: Some(kept), has_conversation, n_bytes })
     }
 
-    /// A response that another one goes on from.
-    async fn turn(&self, tenant: &str, id: &str, n_bytes: &mut usize) -> Result<ResponseRecord, ApiError> {
+    /// Reads a response that another one continues, with its version.
+    async fn turn(
+        &self,
+        tenant: &str,
+        id: &str,
+        n_bytes: &mut usize,
+    ) -> Result<(u64, ResponseRecord), ApiError> {
         let found = self.object(tenant, id).await?;
         let (object, record) = found.ok_or_else(|| ApiError::previous_response_not_found(id))?;
         *n_bytes += object.n_bytes as usize;
@@ -200,7 +272,7 @@ impl Responses {
             let reason = "The previous response is still in progress.";
             return Err(ApiError::invalid_value("previous_response_id", reason));
         }
-        if *n_bytes > MAX_HISTORY_BYTES { Err(history_too_long()) } else { Ok(record) }
+        if *n_bytes > MAX_HISTORY_BYTES { Err(history_too_long()) } else { Ok((object.version, record)) }
     }
 
     /// The items of a response's conversation before its own.
@@ -218,15 +290,29 @@ impl Responses {
         Ok(items)
     }
 
-    /// Keeps a response with what it was asked, and adds its items to its conversation: both or nothing.
+    /// Stores a response with its input, and adds its items to its conversation, in one transaction.
     ///
     /// # Errors
-    /// 404 for a conversation that was deleted meanwhile, 503 where the store does not answer.
-    pub async fn keep(&self, tenant: &str, id: &str, record: &ResponseRecord) -> Result<(), ApiError> {
+    /// 404 if the conversation was deleted meanwhile, 503 when the store does not answer.
+    pub async fn keep(
+        &self,
+        tenant: &str,
+        id: &str,
+        record: &ResponseRecord,
+    ) -> Result<KeptResponse, ApiError> {
         let create = ObjectWrite::create(Self::key(tenant, id), now_unix_s(), body_of(record)?)
             .with_parent(record.previous.clone())
             .expiring(self.expires());
-        self.write(tenant, create, record).await.map(drop)
+        let version = self.write(tenant, create, record).await?;
+        Ok(KeptResponse { id: id.to_owned(), version })
+    }
+
+    /// Remembers the conversation up to the end of a kept response, if the versions of its responses tell
+    /// whether it has changed.
+    pub fn remember(&self, tenant: &str, id: &str, past: Past) {
+        if !past.has_conversation {
+            self.recent.remember(tenant, id, past);
+        }
     }
 
     pub(super) async fn write(
@@ -250,10 +336,10 @@ impl Responses {
         Ok(written.first().map_or(1, |written| written.version))
     }
 
-    /// A kept response.
+    /// Reads a response.
     ///
     /// # Errors
-    /// 404 for one that is not kept, 503 where the store does not answer.
+    /// 404 if it is not kept, 503 when the store does not answer.
     pub async fn get(&self, tenant: &str, id: &str) -> Result<ResponseRecord, ApiError> {
         let found = self.object(tenant, id).await?;
         found.map(|(_, record)| record).ok_or_else(|| ApiError::response_not_found(id))
@@ -262,7 +348,7 @@ impl Responses {
     /// Deletes a response with its items and events.
     ///
     /// # Errors
-    /// 404 for one that is not kept, 503 where the store does not answer.
+    /// 404 if it is not kept, 503 when the store does not answer.
     pub async fn delete(&self, tenant: &str, id: &str) -> Result<(), ApiError> {
         let was_there = self.store.delete_object(&Self::key(tenant, id)).await.map_err(api_error)?;
         if was_there { Ok(()) } else { Err(ApiError::response_not_found(id)) }
@@ -274,9 +360,9 @@ fn history_too_long() -> ApiError {
     ApiError::invalid_value("previous_response_id", reason)
 }
 
-/// Whether an item of this id is among `items`.
-fn is_known_in(items: &[Item], id: &str) -> bool {
-    items.iter().any(|item| item.id() == id)
+/// Whether an item with this id is in `items`.
+fn is_known_in<'a>(mut items: impl Iterator<Item = &'a Item>, id: &str) -> bool {
+    items.any(|item| item.id() == id)
 }
 
 pub(super) fn body_of(record: &ResponseRecord) -> Result<Vec<u8>, ApiError> {

@@ -2,3 +2,4 @@
 
 mod batches;
 mod files;
+mod responses;

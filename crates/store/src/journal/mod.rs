@@ -1,17 +1,17 @@
-//! Entries of the ledger on their way to the database, in a file of this machine: what requests use is
-//! written here while they run, so that neither the end of the process nor a database that is gone loses it.
-//! Does not know the database.
+//! Ledger entries on their way to the database, in a local file. The usage of requests is written here
+//! while they run, so that neither the end of the process nor an unreachable database loses it. Does not
+//! know the database.
 //!
-//! The file is a table of slots: numbers at fixed places, and the entry as JSON as it was when the request
-//! began. A request takes a slot before it runs, counts its tokens in it, and marks it as ended; once the
-//! entry is in the database, the slot is free again. An entry that the database cannot take is set aside in
-//! its slot until the next start. Whoever opens the file takes the entries of a process that has died: those
-//! of requests that ran then are marked as interrupted. An entry that was written to the database already is
-//! written again under the same id, which changes nothing. Writes reach the kernel, not necessarily the disk:
-//! a crash of the machine may lose the entries that are not in the database yet.
+//! The file is a table of slots: numbers at fixed offsets, and the entry as JSON in its state at the start
+//! of the request. A request takes a slot before it runs, counts its tokens in it, and marks it as ended.
+//! Once the entry is in the database, the slot is free again. An entry that the database rejects is set
+//! aside in its slot until the next start. A process that opens the file takes over the entries of one that
+//! has died; those of requests that were running then are marked as interrupted. An entry that had already
+//! reached the database is written again under the same id, which changes nothing. Writes reach the kernel,
+//! not necessarily the disk: a crash of the machine may lose the entries that are not in the database yet.
 //!
-//! Room on the disk is reserved when the file is made, and in steps where more is needed, so that a slot that
-//! was taken can be written on a full disk too.
+//! Disk space is reserved when the file is created, and in steps when more is needed, so that a slot can be
+//! written even when the disk is full.
 
 mod slots;
 
@@ -28,22 +28,22 @@ use self::slots::{
 };
 use crate::ledger::LedgerEntry;
 
-/// Most slots, running requests included: 512 MiB on disk.
+/// Maximum number of slots, running requests included: 512 MiB on disk.
 const MAX_SLOTS: u32 = 262_144;
-/// Slots whose room is reserved at first: 32 MiB on disk.
+/// Number of slots reserved at first: 32 MiB on disk.
 const FIRST_SLOTS: u32 = 16_384;
-/// Slots whose room is reserved at a time when all are in use.
+/// Number of slots reserved at a time when all are in use.
 const MORE_SLOTS: u32 = 1_024;
-/// Most entries that are set aside: more are lost, so that the others always have slots.
+/// Maximum number of entries set aside. Further ones are lost, so that other entries always have slots.
 const MAX_SET_ASIDE: usize = 16_384;
-/// Most processes that share a folder.
+/// Maximum number of processes that share a folder.
 const MAX_FILES: usize = 64;
 
-/// A place in a [`Journal`].
+/// A slot of a [`Journal`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot(u32);
 
-/// The file. It is locked for as long as this lives.
+/// The journal's file, locked as long as this value lives.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
@@ -52,7 +52,7 @@ pub struct Journal {
 
 #[derive(Debug, Default)]
 struct Slots {
-    /// Slots whose room is reserved.
+    /// Number of slots with reserved space.
     n_made: u32,
     free: Vec<Slot>,
     ended: VecDeque<Slot>,
@@ -60,11 +60,11 @@ struct Slots {
 }
 
 impl Journal {
-    /// Takes the first journal of this stem (`STEM-0`, `STEM-1`, …) that no living process has, and the
-    /// entries of all that dead ones have left.
+    /// Opens the first journal `STEM-0`, `STEM-1`, … that no running process has, and takes over the
+    /// entries of all processes that have died.
     ///
     /// # Errors
-    /// When a file cannot be made or read, and when there are too many.
+    /// When a file cannot be created or read, and when there are too many.
     pub fn open(stem: &Path) -> io::Result<Self> {
         let mut journal: Option<Self> = None;
         for number in 0..MAX_FILES {
@@ -75,8 +75,8 @@ impl Journal {
             let Some(file) = lock(&path)? else { continue };
             match &journal {
                 None => journal = Some(Self::over(file)?),
-                // Written before it is taken away, so that a crash in between doubles and loses nothing.
-                // What finds no room now is found by the next start.
+                // Entries are copied before their source is removed, so that a crash in between duplicates
+                // entries and loses none. Entries without room now are found at the next start.
                 Some(journal) => {
                     let left = left_entries(&file)?;
                     if left.iter().all(|entry| journal.end(None, entry).is_ok()) {
@@ -88,7 +88,7 @@ impl Journal {
         journal.ok_or_else(|| io::Error::other(format!("{MAX_FILES} processes have a journal already")))
     }
 
-    /// The journal in this file, with what a dead process has left in it.
+    /// Opens the journal in this file, with the entries of a process that has died.
     fn over(file: File) -> io::Result<Self> {
         let n_there = n_slots(&file)?;
         let mut slots = Slots { n_made: n_there, ..Slots::default() };
@@ -100,7 +100,7 @@ impl Journal {
                     slots.ended.push_back(slot);
                 }
                 None => {
-                    // Most are free already: a start need not write the whole file.
+                    // Most slots are already free, so that a start need not write the whole file.
                     if !is_free(&bytes) {
                         write_state(&file, slot, FREE)?;
                     }
@@ -114,7 +114,7 @@ impl Journal {
         }
         slots.free.extend((n_there..wanted).map(Slot));
         slots.n_made = n_there.max(wanted);
-        // The first ones are taken first.
+        // The lowest slots are taken first.
         slots.free.reverse();
         Ok(Self { file, slots: Mutex::new(slots) })
     }
@@ -129,7 +129,7 @@ impl Journal {
         Ok(slot)
     }
 
-    /// Notes that the request of a slot has begun.
+    /// Marks the request of a slot as running.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -137,14 +137,14 @@ impl Journal {
         write_state(&self.file, slot, RUNNING)
     }
 
-    /// Gives back the slot of a request that has not begun.
+    /// Frees the slot of a request that has not started.
     pub fn give_back(&self, slot: Slot) {
-        // It may have been marked as running by a write that failed halfway.
+        // A failed write may have marked the slot as running.
         let _ = write_state(&self.file, slot, FREE);
         self.slots().free.push(slot);
     }
 
-    /// Notes the tokens of a running request.
+    /// Records the token counts of a running request.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -156,8 +156,8 @@ impl Journal {
         self.file.write_all_at(&counts, offset(slot) + PROMPT_AT as u64)
     }
 
-    /// Notes a request that has ended; its entry waits for the database. Its names are those with which it
-    /// took its slot; without a slot it takes one now.
+    /// Records a request that has ended; its entry then waits for the database. Uses the names written when
+    /// the slot was taken; without a slot, takes one now.
     ///
     /// # Errors
     /// When all slots are in use or the file cannot be written: the entry is lost.
@@ -178,8 +178,8 @@ impl Journal {
         Ok(())
     }
 
-    /// The entries of the `n` slots that have waited for the database for longest. Damaged ones are
-    /// forgotten.
+    /// The entries of the `n` slots that have waited longest for the database. Skips and frees damaged
+    /// ones.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -200,7 +200,7 @@ impl Journal {
         self.slots().ended.len()
     }
 
-    /// Frees slots that waited for the database, whose entries are in it now.
+    /// Frees slots whose entries are now in the database.
     ///
     /// # Errors
     /// When the file cannot be written: the entries are written to the database again after a restart.
@@ -214,11 +214,11 @@ impl Journal {
         freed
     }
 
-    /// Sets an entry aside that the database cannot take: it waits no more, and is tried again after the next
-    /// start. Whether there was room for it.
+    /// Sets aside an entry that the database rejects, to be retried after the next start. Returns whether
+    /// there was room.
     ///
     /// # Errors
-    /// When the file cannot be written: the entry is tried again after a restart.
+    /// When the file cannot be written: the entry is retried after a restart.
     pub fn set_aside(&self, slot: Slot) -> io::Result<bool> {
         {
             let mut slots = self.slots();
@@ -244,7 +244,7 @@ impl Journal {
         let (first, more) = (slots.n_made, MORE_SLOTS.min(MAX_SLOTS - slots.n_made));
         let n_more = match reserve(&self.file, first + more) {
             Ok(()) => more,
-            // There may be room for this one.
+            // There may be room for a single slot.
             Err(_) => reserve(&self.file, first + 1).map(|()| 1)?,
         };
         slots.n_made = first + n_more;
@@ -258,7 +258,7 @@ impl Journal {
 }
 
 impl Slots {
-    /// Removes a slot from the queue; the slots that have waited for longest usually go first.
+    /// Removes a slot from the queue of entries for the database; usually it is the first one.
     fn no_longer_waits(&mut self, slot: Slot) {
         match self.ended.front() {
             Some(first) if *first == slot => drop(self.ended.pop_front()),
@@ -267,7 +267,7 @@ impl Slots {
     }
 }
 
-/// Opens and locks a file; `None` if another process has it.
+/// Opens and locks a file; `None` if another process has locked it.
 fn lock(path: &Path) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -279,7 +279,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// The entries that a dead process has left in its file.
+/// The entries of a process that has died, from its file.
 fn left_entries(file: &File) -> io::Result<Vec<LedgerEntry>> {
     let slots = (0..n_slots(file)?).map(Slot);
     let entries = slots.map(|slot| Ok(entry_in(&read(file, slot)?)));
@@ -331,7 +331,7 @@ mod tests {
         first.end(Some(written), &entry(3)).expect("written");
         second.end(None, &entry(4)).expect("room");
         assert_eq!(first.waiting(10).expect("read")[0].1.generated_tokens, 9);
-        // Closed without a word, as by a kill.
+        // Dropped without an orderly end, as by a kill.
         drop((first, second));
 
         let third = Journal::open(&stem).expect("made");
@@ -403,7 +403,7 @@ mod tests {
         drop(journal);
         let journal = Journal::open(&stem).expect("made");
         assert_eq!((ids(&journal), journal.slots().n_set_aside), (vec![entry(2).id], 0));
-        // No more than so many.
+        // The number of entries set aside is limited.
         journal.slots().n_set_aside = MAX_SET_ASIDE;
         let (slot, _) = journal.waiting(1).expect("read").remove(0);
         assert!(!journal.set_aside(slot).expect("written"));

@@ -1,5 +1,5 @@
-//! The bytes of a journal: slots of a fixed size, each with an entry's numbers at fixed places and its names
-//! as JSON. Does not know which slots are in use.
+//! The format of a journal: slots of a fixed size, each with an entry's numbers at fixed offsets and its
+//! names as JSON. Does not know which slots are in use.
 
 use std::fs::File;
 use std::io;
@@ -8,13 +8,13 @@ use std::os::unix::fs::FileExt;
 use super::{MAX_SLOTS, Slot};
 use crate::ledger::{LedgerEntry, Outcome};
 
-/// Bytes of a slot; an entry with the longest names fits.
+/// Bytes of a slot; an entry with names of usual length fits.
 pub(super) const SLOT_BYTES: usize = 2048;
-/// Bytes of each text of an entry that would be longer than a slot: seven of them fit, also where each byte
-/// is written as two.
+/// Maximum bytes of each text of an entry that would not fit into a slot otherwise: seven such texts fit,
+/// even if each byte is escaped as two.
 pub(super) const MAX_SHORT_TEXT_BYTES: usize = 96;
-/// Layout of a slot: a byte each for the state and the outcome, eight for each number, two for the length of
-/// the JSON.
+/// Layout of a slot: one byte each for the state and the outcome, eight for each number, two for the length
+/// of the JSON.
 const STATE_AT: usize = 0;
 const OUTCOME_AT: usize = 1;
 pub(super) const PROMPT_AT: usize = 8;
@@ -30,7 +30,7 @@ pub(super) const RUNNING: u8 = 1;
 pub(super) const ENDED: u8 = 2;
 pub(super) const SET_ASIDE: u8 = 3;
 
-/// An outcome is stored as its place here.
+/// Outcomes by their stored code.
 const OUTCOMES: [Outcome; 5] =
     [Outcome::Stop, Outcome::Length, Outcome::Abort, Outcome::Error, Outcome::Interrupted];
 
@@ -69,22 +69,22 @@ pub(super) fn offset(slot: Slot) -> u64 {
     u64::from(slot.0) * SLOT_BYTES as u64
 }
 
-/// A whole slot.
+/// Writes a whole slot.
 pub(super) fn write(file: &File, slot: Slot, state: u8, entry: &LedgerEntry) -> io::Result<()> {
     let mut json = serde_json::to_vec(entry)?;
     let mut bytes = [0; SLOT_BYTES];
     if json.len() > SLOT_BYTES - ENTRY_AT {
-        // Better with shorter names than lost.
+        // Truncated names are better than a lost entry.
         json = serde_json::to_vec(&entry.with_texts_of(MAX_SHORT_TEXT_BYTES))?;
     }
     bytes[ENTRY_AT..ENTRY_AT + json.len()].copy_from_slice(&json);
     bytes[..LENGTH_AT].copy_from_slice(&numbers(state, entry));
     bytes[LENGTH_AT..LENGTH_AT + 2].copy_from_slice(&(json.len() as u16).to_le_bytes());
-    // One write within one page: a process that is killed has written all of it or nothing.
+    // One write within one page: a killed process has written all of it or nothing.
     file.write_all_at(&bytes[..ENTRY_AT + json.len()], offset(slot))
 }
 
-/// Bytes before the length of the JSON.
+/// The bytes before the length of the JSON.
 pub(super) fn numbers(state: u8, entry: &LedgerEntry) -> [u8; LENGTH_AT] {
     let mut bytes = [0; LENGTH_AT];
     bytes[STATE_AT] = state;
@@ -106,7 +106,7 @@ pub(super) fn write_state(file: &File, slot: Slot, state: u8) -> io::Result<()> 
     file.write_all_at(&[state], offset(slot) + STATE_AT as u64)
 }
 
-/// The bytes of a slot; zeros past the end of the file.
+/// Reads the bytes of a slot; zeros past the end of the file.
 pub(super) fn read(file: &File, slot: Slot) -> io::Result<[u8; SLOT_BYTES]> {
     let (mut bytes, mut n_read) = ([0; SLOT_BYTES], 0);
     while n_read < bytes.len() {
@@ -118,8 +118,8 @@ pub(super) fn read(file: &File, slot: Slot) -> io::Result<[u8; SLOT_BYTES]> {
     Ok(bytes)
 }
 
-/// Number of slots, of so many, that may be reserved: a quarter of the disk's room is the most, so that a
-/// small disk has some for its database.
+/// The number of slots, at most `wanted`, that may be reserved: they take at most a quarter of the free
+/// disk space, so that a small disk has room for its database.
 pub(super) fn affordable(file: &File, wanted: u32) -> u32 {
     #[cfg(target_os = "linux")]
     if let Ok(disk) = rustix::fs::fstatvfs(file) {
@@ -129,7 +129,7 @@ pub(super) fn affordable(file: &File, wanted: u32) -> u32 {
     wanted
 }
 
-/// Reserves the room of the first slots on the disk; what is written there stays.
+/// Reserves disk space for the first slots; their content stays.
 pub(super) fn reserve(file: &File, n_slots: u32) -> io::Result<()> {
     let n_bytes = u64::from(n_slots) * SLOT_BYTES as u64;
     #[cfg(target_os = "linux")]

@@ -1,13 +1,13 @@
-//! A change of an object and what is appended to it, as one write.
+//! A write: a change of an object, with items to append.
 
 use super::{MAX_TENANT_BYTES, MAX_TENANT_OBJECTS, ObjectKey, StoredObject};
 
-/// Most objects and bytes that a tenant may have. A write that adds to them is refused beyond it.
+/// Maximum objects and bytes of a tenant. Beyond it, a write that adds to them is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// Objects.
+    /// Maximum number of objects.
     pub max_objects: u64,
-    /// Bytes, see [`super::ObjectUsage::n_bytes`].
+    /// Maximum bytes, see [`super::ObjectUsage::n_bytes`].
     pub max_bytes: u64,
 }
 
@@ -20,46 +20,46 @@ impl Default for Quota {
 /// An item to append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewItem {
-    /// Its id. One that the object has already changes nothing.
+    /// Id of the item. If the object already has it, the item is not added.
     pub id: String,
-    /// Its body.
+    /// Body.
     pub body: Vec<u8>,
 }
 
 /// The new state of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectChange {
-    /// Version that it replaces; `None` for a new object.
+    /// Version to replace; `None` for a new object.
     pub replaces: Option<u64>,
     /// See [`StoredObject::parent`].
     pub parent: Option<String>,
-    /// Time of its creation; does not change later.
+    /// Creation time, in seconds since the epoch; never changes.
     pub created_unix_s: u64,
     /// See [`StoredObject::expires_unix_s`].
     pub expires_unix_s: Option<u64>,
     /// See [`StoredObject::is_pending`].
     pub is_pending: bool,
-    /// Its body.
+    /// Body.
     pub body: Vec<u8>,
 }
 
-/// A change of an object, items that are appended to it, or both.
+/// A change of an object, items to append to it, or both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectWrite {
-    /// The object.
+    /// Key of the object.
     pub key: ObjectKey,
-    /// Its new state; `None` to append items only.
+    /// New state of the object; `None` to only append items.
     pub change: Option<ObjectChange>,
     /// Items to append.
     pub items: Vec<NewItem>,
-    /// The write is refused unless this owner has the object's lease.
+    /// Owner that must have the object's lease, or else the write is refused.
     pub owner: Option<String>,
-    /// Bounds of the tenant.
+    /// Quota of the tenant.
     pub quota: Quota,
 }
 
 impl ObjectWrite {
-    /// Makes a new object.
+    /// Creates an object.
     pub fn create(key: ObjectKey, created_unix_s: u64, body: Vec<u8>) -> Self {
         let change = ObjectChange {
             replaces: None,
@@ -72,7 +72,7 @@ impl ObjectWrite {
         Self { change: Some(change), ..Self::append(key, Vec::new()) }
     }
 
-    /// Gives an object that was read another body, if nobody else has changed it since.
+    /// Replaces the body of an object, if its version has not changed since it was read.
     pub fn replace(object: &StoredObject, body: Vec<u8>) -> Self {
         let change = ObjectChange {
             replaces: Some(object.version),
@@ -96,13 +96,13 @@ impl ObjectWrite {
         self.changed(|change| change.parent = parent)
     }
 
-    /// Sets when the changed object expires.
+    /// Sets the expiry of the changed object.
     #[must_use]
     pub fn expiring(self, unix_s: Option<u64>) -> Self {
         self.changed(|change| change.expires_unix_s = unix_s)
     }
 
-    /// Says whether some process has work to do for the changed object.
+    /// Sets whether the changed object has work to do.
     #[must_use]
     pub fn pending(self, is_pending: bool) -> Self {
         self.changed(|change| change.is_pending = is_pending)
@@ -122,7 +122,7 @@ impl ObjectWrite {
         self
     }
 
-    /// Sets the tenant's bounds.
+    /// Sets the tenant's quota.
     #[must_use]
     pub fn within(mut self, quota: Quota) -> Self {
         self.quota = quota;
@@ -137,20 +137,20 @@ impl ObjectWrite {
     }
 }
 
-/// Place of an appended item.
+/// Position of an appended item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemPlace {
-    /// Its number.
+    /// Number of the item.
     pub number: u64,
-    /// Whether it is new; else the object had an item of its id, which stays as it was.
+    /// Whether the item is new; if not, the object had an item with its id, which is unchanged.
     pub is_new: bool,
 }
 
 /// Result of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// Version of the object.
+    /// New version of the object.
     pub version: u64,
-    /// Places of the items, in the order of the write.
+    /// Positions of the items, in the order of the write.
     pub items: Vec<ItemPlace>,
 }

@@ -1,5 +1,5 @@
-//! Kept answers in SQL. Who claims one is decided by the database: an insert or an update that one of several
-//! callers can do.
+//! Stored answers in SQL. The database decides which caller gets a claim: only one can succeed with the
+//! insert or update.
 
 use sqlx::any::AnyRow;
 use sqlx::{AnyPool, Row};
@@ -10,9 +10,9 @@ use crate::answers::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer, MAX_ANSWER_BYT
 use crate::bounds::as_i64;
 use crate::error::StoreError;
 
-/// Number of oldest answers that make room at a time.
+/// Number of oldest answers deleted at a time to make room.
 const N_FORGOTTEN: i64 = 100;
-/// Most expired answers that are deleted at a time.
+/// Maximum number of expired answers deleted at a time.
 const N_EXPIRED: i64 = 1_000;
 
 pub async fn claim(
@@ -92,7 +92,7 @@ fn found(row: &AnyRow, claim: &AnswerClaim) -> Result<Claimed, StoreError> {
     Ok(Claimed::Answered(KeptAnswer { content_type: row.try_get(4)?, body: row.try_get(5)? }))
 }
 
-/// Forgets the tenant's oldest answers where there are too many. Whether there is room.
+/// Deletes the tenant's oldest answers if there are too many. Returns whether there is room.
 async fn make_room(connection: &mut sqlx::AnyConnection, tenant: &str) -> Result<bool, StoreError> {
     let row = sqlx::query(
         "SELECT COUNT(*), CAST(COALESCE(SUM(LENGTH(body)), 0) AS BIGINT) FROM answers WHERE tenant = $1",
@@ -115,7 +115,7 @@ async fn make_room(connection: &mut sqlx::AnyConnection, tenant: &str) -> Result
     Ok(forgotten.rows_affected() > 0)
 }
 
-/// Whether the claim is still the caller's.
+/// Sends a heartbeat of a claim. Returns whether the caller still has it.
 pub async fn beat(pool: &AnyPool, claim: &AnswerClaim) -> Result<bool, StoreError> {
     let beaten = sqlx::query(
         "UPDATE answers SET beat = beat + 1 WHERE tenant = $1 AND name = $2 AND owner = $3 AND is_whole = 0",
@@ -128,7 +128,7 @@ pub async fn beat(pool: &AnyPool, claim: &AnswerClaim) -> Result<bool, StoreErro
     Ok(beaten.rows_affected() == 1)
 }
 
-/// Keeps the answer if the claim is still the caller's.
+/// Stores the answer if the caller still has the claim. Returns whether it does.
 pub async fn keep(pool: &AnyPool, claim: &AnswerClaim, answer: &KeptAnswer) -> Result<bool, StoreError> {
     let kept = sqlx::query(
         "UPDATE answers SET is_whole = 1, content_type = $4, body = $5
@@ -144,7 +144,7 @@ pub async fn keep(pool: &AnyPool, claim: &AnswerClaim, answer: &KeptAnswer) -> R
     Ok(kept.rows_affected() == 1)
 }
 
-/// Gives the claim up, if it is still the caller's.
+/// Releases the claim, if the caller still has it.
 pub async fn release(pool: &AnyPool, claim: &AnswerClaim) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM answers WHERE tenant = $1 AND name = $2 AND owner = $3 AND is_whole = 0")
         .bind(text(&claim.tenant))
@@ -155,7 +155,7 @@ pub async fn release(pool: &AnyPool, claim: &AnswerClaim) -> Result<(), StoreErr
     Ok(())
 }
 
-/// Forgets what has expired. How many that were.
+/// Deletes some expired answers. Returns their number.
 pub async fn forget(pool: &AnyPool, now_unix_s: u64) -> Result<u64, StoreError> {
     let forgotten = sqlx::query(
         "DELETE FROM answers WHERE (tenant, name) IN

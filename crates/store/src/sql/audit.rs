@@ -10,7 +10,7 @@ use crate::audit::{AuditEvent, AuditLine, AuditQuery, MAX_AUDIT_LINES};
 use crate::bounds::as_i64;
 use crate::error::StoreError;
 
-/// Most rows that one statement adds, as of the ledger.
+/// Maximum number of rows in a statement, as for the ledger.
 const ROWS_PER_STATEMENT: usize = 50;
 const COLUMNS: &str =
     "id, at_unix_ms, event, request_id, organisation, model, permitted, replica, region, reason";
@@ -23,7 +23,7 @@ pub async fn append(store: &SqlStore, lines: &[AuditLine]) -> Result<(), StoreEr
             "INSERT INTO residency_audit ({COLUMNS}) VALUES {} ON CONFLICT (id) DO NOTHING",
             store.dialect.places(some.len(), N_COLUMNS)
         );
-        // Numbers of parameters only.
+        // The SQL contains only parameter numbers.
         let mut statement = sqlx::query(AssertSqlSafe(sql));
         for line in some {
             statement = statement
@@ -46,7 +46,7 @@ pub async fn append(store: &SqlStore, lines: &[AuditLine]) -> Result<(), StoreEr
 pub async fn read(pool: &AnyPool, query: &AuditQuery) -> Result<Vec<(u64, AuditLine)>, StoreError> {
     let limit = query.limit.min(MAX_AUDIT_LINES);
     let of_organisation = if query.organisation.is_some() { "AND organisation = $4" } else { "" };
-    // Text of the program only.
+    // The SQL contains only constant text.
     let sql = format!(
         "SELECT number, {COLUMNS} FROM residency_audit WHERE number > $1 AND at_unix_ms >= $2 AND at_unix_ms < $3
          {of_organisation} ORDER BY number LIMIT {limit}"

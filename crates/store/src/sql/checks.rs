@@ -1,5 +1,5 @@
-//! Checks that what is added up beside the ledger and the objects is what their rows add up to. Does not know
-//! files and servers.
+//! Checks that totals beside the ledger and the objects equal the sums of their rows. Does not know files
+//! and servers.
 
 use sqlx::{AnyPool, AssertSqlSafe, Row};
 
@@ -8,10 +8,10 @@ use super::totals::{HOUR_S, sum_up_to};
 use crate::error::StoreError;
 use crate::objects::ENTRY_BYTES;
 
-/// Largest sum; greater ones are taken for this.
+/// Largest sum; larger ones are clamped to it.
 const LARGEST: i64 = i64::MAX / 1_000_000 * 1_000_000;
 
-/// SQL for a sum, or `LARGEST` where it is at least that.
+/// SQL for a sum, clamped to [`LARGEST`].
 fn sum(columns: &[&str]) -> String {
     sum_up_to(LARGEST, columns)
 }
@@ -37,7 +37,7 @@ pub async fn check(pool: &AnyPool) -> Result<(), StoreError> {
     let row = sqlx::query("SELECT unix_s FROM usage_totals_start").fetch_one(pool).await?;
     let start: i64 = row.try_get(0)?;
     for width in [HOUR_S as i64, DAY_S as i64] {
-        // Where totals are complete.
+        // Totals are complete from here on.
         let start = start.saturating_add(width - 1) / width * width;
         for has_user in [0, 1] {
             let user = if has_user == 1 { "user_name" } else { "''" };
@@ -65,7 +65,7 @@ pub async fn check(pool: &AnyPool) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Compares what tenants' objects add up to, and what an object and its items do.
+/// Compares the totals of tenants with their objects, and those of objects with their items.
 async fn check_objects(pool: &AnyPool) -> Result<(), StoreError> {
     let differing_tenants = "SELECT COUNT(*) FROM (
             SELECT tenant, COUNT(*) AS n, CAST(SUM(n_bytes) AS BIGINT) AS bytes FROM objects GROUP BY tenant
@@ -80,7 +80,7 @@ async fn check_objects(pool: &AnyPool) -> Result<(), StoreError> {
 }
 
 async fn none_differ(pool: &AnyPool, counting: &str, what: &str) -> Result<(), StoreError> {
-    // Text of the program and numbers only.
+    // The SQL contains only constant text and numbers.
     let row = sqlx::query(AssertSqlSafe(counting.to_owned())).persistent(false).fetch_one(pool).await?;
     match row.try_get::<i64, _>(0)? {
         0 => Ok(()),

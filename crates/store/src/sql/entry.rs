@@ -1,5 +1,5 @@
-//! An entry of the ledger as its row has it, within the bounds of both databases, and what an error says of
-//! an entry.
+//! A ledger entry as a row, within the bounds of both databases, and the classification of errors about
+//! entries.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::ledger::LedgerEntry;
 /// Seconds of a day.
 pub const DAY_S: u64 = 86_400;
 
-/// An entry as its row has it, within the bounds of the database.
+/// A ledger entry as a row, within the bounds of the database.
 #[derive(Debug)]
 pub struct BoundedEntry<'a> {
     pub entry: &'a LedgerEntry,
@@ -59,16 +59,18 @@ impl<'a> BoundedEntry<'a> {
     }
 }
 
-/// Tells what is wrong with an entry from what is wrong with the database: only the first may be set aside.
+/// Converts an error into [`StoreError::Refused`] if the entry is at fault and not the database: only such
+/// entries may be set aside.
 pub fn of_entry(error: sqlx::Error) -> StoreError {
     let is_of_entry = match &error {
         sqlx::Error::Encode(_) => true,
         sqlx::Error::Database(told) => {
             let code = told.code().unwrap_or_default();
             match code.len() {
-                // SQLSTATE: data exceptions, constraints, and what is larger than the program allows.
+                // SQLSTATE classes: data exceptions, constraint violations, program limits exceeded.
                 5 => ["22", "23", "54"].iter().any(|class| code.starts_with(class)),
-                // SQLite's extended codes: too large, constraint, mismatch, out of range; sums have no code of their own.
+                // SQLite's extended codes: too large, constraint, mismatch, out of range. Integer overflow
+                // has no code of its own.
                 _ => {
                     let primary = code.parse::<u32>().map_or(0, |code| code & 0xff);
                     matches!(primary, 18 | 19 | 20 | 25) || told.message().contains("integer overflow")
@@ -80,8 +82,8 @@ pub fn of_entry(error: sqlx::Error) -> StoreError {
     if is_of_entry { StoreError::Refused(error) } else { StoreError::Database(error) }
 }
 
-/// A count or an amount. A negative one is a sum that an older version let overflow: it is as large as one
-/// can be.
+/// Reads a count or an amount. A negative one is a sum that overflowed in an older version; it becomes the
+/// maximum.
 pub fn unsigned(row: &AnyRow, column: usize) -> Result<u64, StoreError> {
     let value: i64 = row.try_get(column)?;
     Ok(u64::try_from(value).unwrap_or(i64::MAX as u64))

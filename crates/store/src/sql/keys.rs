@@ -1,5 +1,5 @@
-//! Keys, projects and organisations in SQL. Each change is one transaction, which raises the revision first:
-//! those of other writers wait for it.
+//! Keys, projects and organisations in SQL. Each change is one transaction, which raises the revision
+//! first; other writers wait for it.
 
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,10 +18,10 @@ use crate::key::{
 use crate::limits::{LimitKind, Limits};
 use crate::store::{MAX_KEYS, MAX_NAME_BYTES};
 
-/// Most models that one key is restricted to.
+/// Maximum number of models that a key is restricted to.
 const MAX_MODELS: usize = 256;
 
-/// The columns of a key, from the tables that have them.
+/// The columns of a key, joined from their tables.
 macro_rules! select_keys {
     ($rest:literal) => {
         concat!(
@@ -40,8 +40,8 @@ pub async fn revision(pool: &AnyPool) -> Result<i64, StoreError> {
     Ok(sqlx::query("SELECT value FROM revision").fetch_one(pool).await?.try_get(0)?)
 }
 
-/// Reads the keys that have changed since a revision, with all of their limits. The present revision is read
-/// first: keys that change meanwhile are read again with the next one.
+/// Reads the keys that have changed since a revision, with all their limits. Reads the current revision
+/// first: keys that change meanwhile are read again next time.
 pub async fn changed(pool: &AnyPool, since: i64) -> Result<KeyTable, StoreError> {
     let mut transaction = Transaction::begin(pool, "BEGIN").await?;
     let row = sqlx::query("SELECT value FROM revision").fetch_one(&mut *transaction).await?;
@@ -116,20 +116,21 @@ pub async fn change(store: &SqlStore, name: &str, change: KeyChange) -> Result<A
     Ok(key)
 }
 
-/// Tells servers that something has changed, and makes other writers wait until it has. The new revision.
+/// Raises the revision, which notifies servers of the change and locks out other writers until it is
+/// committed. Returns the new revision.
 pub async fn raise_revision(connection: &mut AnyConnection) -> Result<i64, StoreError> {
     let raised = sqlx::query("UPDATE revision SET value = value + 1 RETURNING value");
     Ok(raised.fetch_one(connection).await?.try_get(0)?)
 }
 
-/// Writes nothing that anybody would notice: whether the database can be written.
+/// Checks that the database can be written, without a visible change.
 pub async fn probe(store: &SqlStore) -> Result<(), StoreError> {
     let mut transaction = store.transaction().await?;
     sqlx::query("UPDATE revision SET value = value").execute(&mut *transaction).await?;
     transaction.commit().await
 }
 
-/// Writes the columns of a key that can change.
+/// Writes the changeable columns of a key.
 async fn write(connection: &mut AnyConnection, key: &ApiKey, revision: i64) -> Result<(), StoreError> {
     sqlx::query("UPDATE api_keys SET expires_unix_s = $1, revoked_unix_s = $2, models = $3, revision = $4 WHERE id = $5")
         .bind(key.expires_unix_s.map(as_i64).transpose()?)
@@ -143,7 +144,7 @@ async fn write(connection: &mut AnyConnection, key: &ApiKey, revision: i64) -> R
 }
 
 async fn find(connection: &mut AnyConnection, name: &str) -> Result<ApiKey, StoreError> {
-    // PostgreSQL refuses some texts that are no key's name.
+    // PostgreSQL refuses some texts that cannot be names of keys.
     let sought = bounded_text(name, MAX_NAME_BYTES);
     let rows = sqlx::query(NAMED_KEYS).bind(sought.as_ref()).fetch_all(&mut *connection).await?;
     match rows.as_slice() {
@@ -157,7 +158,7 @@ async fn find(connection: &mut AnyConnection, name: &str) -> Result<ApiKey, Stor
     }
 }
 
-/// The scopes whose limits a key has.
+/// The scopes whose limits apply to a key.
 fn scopes_of(id: &str, project_id: &str, organisation_id: String) -> [String; 4] {
     [id.to_owned(), project_id.to_owned(), organisation_id, each_user_of(project_id)]
 }
@@ -185,7 +186,7 @@ pub async fn project_id(
     Ok(row.ok_or_else(|| StoreError::UnknownScope(format!("{organisation}/{project}")))?.try_get(0)?)
 }
 
-/// The id of the project of these names, which is made when it is new.
+/// The id of the project with these names, which is created if it is new.
 async fn make_project(
     connection: &mut AnyConnection,
     organisation: &str,

@@ -1,6 +1,6 @@
-//! The ledger in SQL: rows are added and never changed. What they add up to is kept beside them in the same
-//! transaction: each key's tokens and money of each day, so that budgets need not read all rows, and what
-//! [`super::totals`] has for bills.
+//! The ledger in SQL: rows are added and never changed. The same transaction updates their sums: tokens and
+//! money of each key and day, so that budgets need not read all rows, and the totals of [`super::totals`]
+//! for bills.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use crate::error::StoreError;
 use crate::ledger::{DailyTotal, LedgerEntry};
 use crate::money::Cost;
 
-/// Most rows that one statement adds: each statement costs a change of threads, and each number of rows is a
-/// statement that a connection keeps prepared, of which there are at most 100.
+/// Maximum number of rows in a statement. Each statement costs a thread switch, and each number of rows is
+/// a statement of its own among the at most 100 that a connection keeps prepared.
 const ROWS_PER_STATEMENT: usize = 50;
-/// Columns of the ledger.
+/// Number of columns of the ledger.
 const N_COLUMNS: usize = 17;
 
 pub async fn append(store: &SqlStore, entries: &[LedgerEntry]) -> Result<(), StoreError> {
@@ -26,7 +26,7 @@ pub async fn append(store: &SqlStore, entries: &[LedgerEntry]) -> Result<(), Sto
     for some in entries.chunks(ROWS_PER_STATEMENT) {
         let rows: Vec<BoundedEntry<'_>> = some.iter().map(BoundedEntry::new).collect();
         let mut new = insert(&mut transaction, store.dialect, &rows).await?;
-        // Of two with the same id the first is in the database.
+        // Of two entries with the same id, the first is stored.
         written.extend(rows.into_iter().filter(|row| new.remove(&*row.id)));
     }
     add_daily_totals(&mut transaction, &written).await?;
@@ -34,8 +34,7 @@ pub async fn append(store: &SqlStore, entries: &[LedgerEntry]) -> Result<(), Sto
     transaction.commit().await
 }
 
-/// Adds up what each key has used on each day, in the order of the keys, so that two servers cannot wait for
-/// one another.
+/// Updates the daily totals of each key. Keys are in order, so that two servers cannot deadlock.
 async fn add_daily_totals(
     connection: &mut AnyConnection,
     rows: &[BoundedEntry<'_>],
@@ -54,7 +53,7 @@ async fn add_daily_totals(
         totals::saturating("daily_totals", "cost_picodollars"),
     );
     for ((day, key_id, project_id), (organisation_id, n_tokens, cost)) in totals {
-        // Text of the program only.
+        // The SQL contains only constant text.
         sqlx::query(AssertSqlSafe(sql.clone()))
             .bind(day)
             .bind(key_id)
@@ -69,7 +68,7 @@ async fn add_daily_totals(
     Ok(())
 }
 
-/// Adds entries in one statement; the ids of those that were not there yet.
+/// Adds entries in one statement. Returns the ids of the new ones.
 async fn insert(
     connection: &mut AnyConnection,
     dialect: Dialect,
@@ -81,7 +80,7 @@ async fn insert(
          cost_picodollars, latency_ms, outcome) VALUES {} ON CONFLICT (id) DO NOTHING RETURNING id",
         dialect.places(rows.len(), N_COLUMNS)
     );
-    // Numbers of parameters only.
+    // The SQL contains only parameter numbers.
     let mut statement = sqlx::query(AssertSqlSafe(sql));
     for row in rows {
         let entry = row.entry;
@@ -108,7 +107,7 @@ async fn insert(
     new.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// Usage of each key on the days from the first of these to the one before the second.
+/// Usage of each key on each day of the range.
 pub async fn daily_totals(
     pool: &AnyPool,
     (from_day, until_day): (u64, u64),

@@ -1,5 +1,5 @@
-//! Limits in SQL: one row for each scope and kind. A scope is the id of a key, a project or an organisation,
-//! or `user:` and a project's id.
+//! Limits in SQL: one row for each scope and kind. A scope is the id of a key, a project or an
+//! organisation, or `user:` followed by a project's id.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub fn each_user_of(project_id: &str) -> String {
     format!("user:{project_id}")
 }
 
-/// The limits of all scopes of the keys that have changed since a revision.
+/// The limits of all scopes of keys that have changed since a revision.
 pub async fn of_changed(
     connection: &mut AnyConnection,
     since: i64,
@@ -47,7 +47,7 @@ fn by_scope(rows: &[AnyRow]) -> Result<HashMap<String, Limits>, StoreError> {
     for row in rows {
         let (scope, kind, value): (String, String, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         let value = u64::try_from(value).map_err(|_| StoreError::Damaged("a negative limit".to_owned()))?;
-        // A kind of a newer version does not restrict here.
+        // Limits of a kind from a newer version are ignored.
         if let Some(kind) = LimitKind::of_name(&kind) {
             all.entry(scope).or_default().set(kind, Some(value));
         }

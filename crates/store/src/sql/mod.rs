@@ -1,5 +1,5 @@
-//! The store in SQL. SQLite and PostgreSQL run the same statements; what differs between them is in
-//! [`Dialect`], in the schema and in how each is opened.
+//! The store in SQL. SQLite and PostgreSQL run the same statements, except for [`Dialect`], the schema and
+//! opening.
 
 mod answers;
 mod audit;
@@ -37,10 +37,11 @@ use crate::ledger::{DailyTotal, LedgerEntry, UsageQuery, UsageRow};
 use crate::limits::{LimitChange, LimitScope, Limits};
 use crate::store::Store;
 
-/// Longest wait of a statement for another process's, of a caller for a connection, and for an answer.
+/// Timeout of a statement that waits for another process, of a caller that waits for a connection, and of
+/// an answer.
 const WAIT_LIMIT: Duration = Duration::from_secs(5);
 
-/// Dialect of SQL.
+/// SQL dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dialect {
     Sqlite,
@@ -48,8 +49,8 @@ enum Dialect {
 }
 
 impl Dialect {
-    /// Begins a transaction that will write. SQLite would otherwise refuse one that has read before another
-    /// one wrote.
+    /// The statement that starts a writing transaction. SQLite would otherwise fail a transaction that has
+    /// read before another one wrote.
     fn begin_writing(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
@@ -57,8 +58,8 @@ impl Dialect {
         }
     }
 
-    /// The place of the parameter of this number, from 1, in a statement whose places stand in order. SQLite
-    /// would look for a named one among all others each time it is bound.
+    /// The placeholder of a parameter, numbered from 1, in a statement with parameters in order. For SQLite
+    /// it has no name: each binding would search for the name among all others.
     fn place(self, number: usize) -> String {
         match self {
             Self::Sqlite => "?".to_owned(),
@@ -66,7 +67,7 @@ impl Dialect {
         }
     }
 
-    /// The places of so many rows of so many columns.
+    /// The placeholders of rows and columns of an insert.
     fn places(self, n_rows: usize, n_columns: usize) -> String {
         let row = |at: usize| {
             let places = (1..=n_columns).map(|column| self.place(at * n_columns + column));
@@ -86,7 +87,7 @@ pub(crate) struct SqlStore {
 }
 
 impl SqlStore {
-    /// Opens a SQLite file, or makes it, and brings its schema to the newest version.
+    /// Opens or creates a SQLite file, and updates its schema.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -96,7 +97,7 @@ impl SqlStore {
         Ok(Self { pool, dialect: Dialect::Sqlite, write_fault: Mutex::default() })
     }
 
-    /// Connects to a PostgreSQL server and brings the schema to the newest version.
+    /// Connects to a PostgreSQL server and updates the schema.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -113,13 +114,13 @@ impl SqlStore {
         Transaction::begin(&self.pool, self.dialect.begin_writing()).await
     }
 
-    /// Bounds the wait like [`answered`], and notes whether the database takes writes.
+    /// Runs a write with the timeout of [`answered`], and records whether the database can be written.
     async fn written<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         let done = answered(work).await;
         let fault = match &done {
             Ok(_) => None,
             Err(error @ (StoreError::Database(_) | StoreError::NoAnswer)) => Some(error.to_string()),
-            // What the caller wants cannot be.
+            // The request itself is invalid, which says nothing about the database.
             Err(_) => return done,
         };
         *self.write_fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
@@ -127,17 +128,17 @@ impl SqlStore {
     }
 }
 
-/// Ends the wait for a database that does not answer: nobody waits for one that is stopped or frozen.
+/// Adds a timeout, for a database that is stopped or frozen.
 async fn answered<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     tokio::time::timeout(WAIT_LIMIT, work).await.unwrap_or(Err(StoreError::NoAnswer))
 }
 
-/// A text as every database takes it.
+/// The text in a form that all databases accept.
 fn text(text: &str) -> String {
     bounded_text(text, usize::MAX).into_owned()
 }
 
-/// A text of the ledger or the audit, which is cut where it is too long.
+/// A text of the ledger or the audit, truncated if it is too long.
 fn short_text(text: &str) -> String {
     bounded_text(text, MAX_TEXT_BYTES).into_owned()
 }

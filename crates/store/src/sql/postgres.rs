@@ -1,5 +1,5 @@
-//! Connects to PostgreSQL. All tables are in the schema `throng`, so that a database may have those of
-//! other programs too.
+//! Connects to PostgreSQL. All tables are in the schema `throng`, so that a database can be shared with
+//! other programs.
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyPool, Executor};
@@ -9,10 +9,10 @@ use crate::error::StoreError;
 
 const MAX_CONNECTIONS: u32 = 4;
 
-/// Connects. A statement that runs for longer than a caller waits is ended by the server too.
+/// Connects. The server also cancels statements that exceed the callers' timeout.
 pub async fn connect(url: &str) -> Result<AnyPool, StoreError> {
     sqlx::any::install_default_drivers();
-    // The error of a URL could quote it, and its password with it.
+    // The error about a URL could quote it with its password.
     let options: AnyConnectOptions = url.parse().map_err(|_| StoreError::BadUrl)?;
     let settings = format!(
         "SET search_path TO throng; SET statement_timeout = {0}; SET lock_timeout = {0}",

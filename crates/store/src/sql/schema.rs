@@ -1,5 +1,5 @@
-//! The schema as numbered steps, which only go forward. The database knows how many steps were done: SQLite
-//! in `user_version`, PostgreSQL in the table `schema_version`.
+//! The schema as numbered, forward-only steps. The database stores the number of completed steps: SQLite in
+//! `user_version`, PostgreSQL in the table `schema_version`.
 
 use sqlx::{AnyPool, AssertSqlSafe, Row};
 
@@ -182,10 +182,10 @@ const POSTGRES_STEPS: &[&str] = &["CREATE TABLE organisations (
         tenant TEXT PRIMARY KEY, n_objects BIGINT NOT NULL, n_bytes BIGINT NOT NULL
      );"];
 
-/// Does the steps that the database lacks, all or none of them. Two processes may start at the same time.
+/// Performs the missing steps, all or none of them. Two processes may start at the same time.
 ///
 /// # Errors
-/// When the database is another program's or has more steps than are known.
+/// When the database belongs to another program, or has more steps than this build.
 pub async fn bring_up_to_date(pool: &AnyPool, dialect: Dialect, place: &str) -> Result<(), StoreError> {
     let mut transaction = Transaction::begin(pool, dialect.begin_writing()).await?;
     let (found, steps) = match dialect {

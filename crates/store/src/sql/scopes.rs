@@ -1,4 +1,4 @@
-//! The limits of organisations, projects and their users, changed by the names of both.
+//! Changes limits of organisations, projects and their users, by name.
 
 use super::limits::{change_limits, each_user_of, of_scopes};
 use super::{SqlStore, keys};
@@ -9,7 +9,7 @@ const OF_ORGANISATION: &str = "UPDATE api_keys SET revision = $1 WHERE project_i
      (SELECT id FROM projects WHERE organisation_id = $2)";
 const OF_PROJECT: &str = "UPDATE api_keys SET revision = $1 WHERE project_id = $2";
 
-/// Changes the limits of an organisation, a project or its users, which must be there.
+/// Changes the limits of an organisation, a project or its users, which must exist.
 pub async fn change_scope(
     store: &SqlStore,
     scope: &LimitScope,
@@ -32,7 +32,7 @@ pub async fn change_scope(
         }
     };
     change_limits(&mut transaction, &scope, &change).await?;
-    // The keys have changed: servers read them again.
+    // Marks the keys as changed, so that servers read them again.
     sqlx::query(of_scope).bind(revision).bind(id).execute(&mut *transaction).await?;
     let scopes = [scope.clone(), String::new(), String::new(), String::new()];
     let limits = of_scopes(&mut transaction, &scopes).await?.remove(&scope).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Opens, checks and copies SQLite files, which have a write-ahead log. Each connection has a thread of its
-//! own (sqlx's), so that no caller waits for the disk on its thread. These threads have the priority of the
-//! threads for blocking work: rows are written in batches, and requests must not wait while one is.
+//! Opens, checks and copies SQLite files with a write-ahead log. Each connection has a thread of its own
+//! (sqlx's), so that callers do not block on the disk. These threads have the priority of threads for
+//! blocking work: rows are written in batches, which must not slow down requests.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -12,10 +12,10 @@ use tokio::runtime::Handle;
 use super::{Dialect, WAIT_LIMIT, schema};
 use crate::error::StoreError;
 
-/// One connection may read while another one writes.
+/// Two connections: one may read while the other writes.
 const N_CONNECTIONS: u32 = 2;
 
-/// Opens the file, or makes an empty one.
+/// Opens the file, or creates an empty one.
 pub async fn open(path: &Path) -> Result<AnyPool, StoreError> {
     make_private(path).map_err(|source| StoreError::Create { path: path.to_owned(), source })?;
     sqlx::any::install_default_drivers();
@@ -36,7 +36,8 @@ pub async fn open(path: &Path) -> Result<AnyPool, StoreError> {
         .connect_with(options);
     let open_all = async {
         let pool = pool.await?;
-        // One after the other: SQLite does not wait while another connection turns its log on.
+        // Connections open one after the other: SQLite does not wait while another connection enables the
+        // log.
         let mut connections = Vec::new();
         for _ in 0..N_CONNECTIONS {
             connections.push(pool.acquire().await?);
@@ -50,7 +51,7 @@ pub async fn open(path: &Path) -> Result<AnyPool, StoreError> {
     Ok(opened.map_err(|_| sqlx::Error::WorkerCrashed)??)
 }
 
-/// Checks that the file is whole.
+/// Checks the integrity of the file.
 pub async fn check(pool: &AnyPool) -> Result<(), StoreError> {
     let rows = sqlx::query("PRAGMA integrity_check(10)").fetch_all(pool).await?;
     let found: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
@@ -73,7 +74,7 @@ pub async fn copy_to(pool: &AnyPool, path: &Path) -> Result<(), StoreError> {
         .to_str()
         .map(str::to_owned)
         .ok_or(StoreError::Invalid { field: "the path of the backup", expected: "UTF-8" })?;
-    // SQLite writes into an empty file as into none, and keeps its mode.
+    // SQLite accepts an empty file as the target, and keeps its mode.
     make_private(path).map_err(|source| StoreError::Create { path: path.to_owned(), source })?;
     sqlx::query("VACUUM INTO $1").bind(target).execute(pool).await?;
     let copy = open(path).await?;
@@ -82,7 +83,7 @@ pub async fn copy_to(pool: &AnyPool, path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The file as sqlx's URL, in which a path may have any character.
+/// The file as a URL of sqlx; any character in the path is escaped.
 fn url_of(path: &Path) -> Result<String, StoreError> {
     let path =
         std::path::absolute(path).map_err(|source| StoreError::Create { path: path.to_owned(), source })?;
@@ -99,8 +100,8 @@ fn url_of(path: &Path) -> Result<String, StoreError> {
     Ok(url)
 }
 
-/// Makes an empty file that only its owner can read, unless there is one. SQLite gives the files beside it
-/// the same mode.
+/// Creates an empty file that only its owner can read, if there is none. SQLite gives the same mode to the
+/// files beside it.
 fn make_private(path: &Path) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);

@@ -1,6 +1,6 @@
-//! Sums of the ledger's rows by the hour and by the day, with users told apart and without: bills read these
-//! and only the rows at the edges of their time. A table of an older version has totals from the hour of its
-//! upgrade on; those before are made hour by hour, backwards.
+//! Hourly and daily sums of the ledger's rows, with and without grouping by user. Bills read these sums,
+//! and rows only at the edges of their time range. A table of an older version has totals from the hour of
+//! its upgrade on; earlier ones are computed hour by hour, backwards.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use crate::bounds::as_i64;
 use crate::error::StoreError;
 
 pub const HOUR_S: u64 = 3_600;
-/// Columns of a total.
+/// Number of columns of a total.
 const N_COLUMNS: usize = 13;
-/// Numbers of rows that one statement adds: few, because a connection keeps each prepared.
+/// Numbers of rows in a statement: few, because a connection keeps each statement prepared.
 const ROWS_PER_STATEMENT: [usize; 3] = [32, 8, 1];
-/// Costs are counted in micro-dollars and what is left in pico-dollars, so that no sum is near the end of 64
-/// bits.
+/// Pico-dollars in a micro-dollar. Costs are summed as micro-dollars and remaining pico-dollars, so that no
+/// sum comes near 64 bits.
 pub const PICODOLLARS_PER_MICRODOLLAR: i64 = 1_000_000;
-/// The sums of a total.
+/// Columns with sums.
 const SUMS: [&str; 6] =
     ["requests", "prompt_tokens", "cached_tokens", "generated_tokens", "cost_microdollars", "cost_rest"];
 
@@ -36,7 +36,7 @@ struct TotalKey<'a> {
     user: &'a str,
 }
 
-/// Adds to a column what an insert was refused with, up to the largest number.
+/// SQL that adds the inserted value to the existing one on a conflict, saturating.
 pub fn saturating(table: &str, column: &str) -> String {
     format!(
         "{column} = CASE WHEN {table}.{column} > {max} - excluded.{column} THEN {max}
@@ -45,8 +45,8 @@ pub fn saturating(table: &str, column: &str) -> String {
     )
 }
 
-/// SQL for the sum of `columns`, or `most` where the sum is not below that in millions. It is made of two
-/// sums that fit into 64 bits.
+/// SQL for the sum of `columns`, or `most` if the sum is at least that, compared in millions. It consists
+/// of two sums that fit into 64 bits.
 pub fn sum_up_to(most: i64, columns: &[&str]) -> String {
     let all = |operator: &str| {
         let terms = columns.iter().map(|column| format!("SUM({column} {operator} 1000000)"));
@@ -60,7 +60,7 @@ pub fn sum_up_to(most: i64, columns: &[&str]) -> String {
     )
 }
 
-/// SQL for the sum of a column, up to the largest number.
+/// SQL for the sum of a column, saturating.
 fn saturating_sum(column: &str) -> String {
     sum_up_to(i64::MAX, &[column])
 }
@@ -97,7 +97,7 @@ pub async fn add(
             sums.iter_mut().zip(added).for_each(|(sum, more)| *sum = sum.saturating_add(more));
         }
     }
-    // In the order of the keys, so that two servers cannot wait for one another.
+    // Keys in order, so that two servers cannot deadlock.
     let totals: Vec<_> = totals.into_iter().collect();
     let mut rest = &totals[..];
     for n_rows in ROWS_PER_STATEMENT {
@@ -123,7 +123,7 @@ async fn upsert(
         dialect.places(totals.len(), N_COLUMNS),
         added.join(", ")
     );
-    // Text of the program and numbers of parameters only.
+    // The SQL contains only constant text and parameter numbers.
     let mut statement = sqlx::query(AssertSqlSafe(sql));
     for (key, sums) in totals {
         statement = statement
@@ -142,13 +142,14 @@ async fn upsert(
     Ok(())
 }
 
-/// The first second from which on the totals are complete.
+/// The second from which on the totals are complete.
 pub async fn start(connection: &mut AnyConnection) -> Result<u64, StoreError> {
     let row = sqlx::query("SELECT unix_s FROM usage_totals_start").fetch_one(connection).await?;
     unsigned(&row, 0)
 }
 
-/// Makes the totals of one hour before those that there are. Whether there is more to do.
+/// Computes the totals of the latest hour before the existing ones. Returns whether there are earlier
+/// hours.
 pub async fn make_earlier(store: &SqlStore) -> Result<bool, StoreError> {
     let mut transaction = alone(store).await?;
     let known = start(&mut transaction).await?;
@@ -167,7 +168,7 @@ pub async fn make_earlier(store: &SqlStore) -> Result<bool, StoreError> {
     Ok(hour > 0)
 }
 
-/// A transaction in which nobody else adds to the totals; SQLite has one writer at a time.
+/// A transaction that is the only one to write totals; SQLite has one writer at a time.
 async fn alone(store: &SqlStore) -> Result<Transaction, StoreError> {
     let mut transaction = store.transaction().await?;
     if store.dialect == Dialect::Postgres {
@@ -178,8 +179,8 @@ async fn alone(store: &SqlStore) -> Result<Transaction, StoreError> {
     Ok(transaction)
 }
 
-/// Makes the totals of an hour again if rows are missing in them: servers of an older version on the same
-/// database add none. Whether there were.
+/// Computes the totals of an hour again if they lack rows: servers of an older version on the same database
+/// do not update them. Returns whether they did.
 pub async fn repair(store: &SqlStore, unix_s: u64) -> Result<bool, StoreError> {
     let hour = as_i64(unix_s / HOUR_S * HOUR_S);
     let missing = format!(
@@ -188,14 +189,14 @@ pub async fn repair(store: &SqlStore, unix_s: u64) -> Result<bool, StoreError> {
             WHERE width_s = {HOUR_S} AND has_user = 0 AND start_unix_s = {hour})",
         hour.saturating_add(as_i64(HOUR_S))
     );
-    // Numbers only.
+    // The SQL contains only numbers.
     let missing = sqlx::query(AssertSqlSafe(missing)).persistent(false).fetch_one(&store.pool).await?;
     if missing.try_get::<i64, _>(0)? == 0 {
         return Ok(false);
     }
     let mut transaction = alone(store).await?;
     if start(&mut transaction).await? > unix_s {
-        // They are made later.
+        // These totals will be computed by `make_earlier`.
         transaction.rollback().await?;
         return Ok(false);
     }
@@ -204,7 +205,7 @@ pub async fn repair(store: &SqlStore, unix_s: u64) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// Statements that make the totals of an hour from the ledger, and those of its day from its hours.
+/// Statements that compute the totals of an hour from the ledger, and those of its day from its hours.
 fn make_hour(hour: i64) -> String {
     let columns = SUMS.join(", ");
     let sums = SUMS.map(saturating_sum).join(", ");

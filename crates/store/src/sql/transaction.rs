@@ -1,5 +1,5 @@
-//! Transactions that close their connection unless they are committed or rolled back. Does not know what they
-//! change.
+//! Transactions that close their connection unless they are committed or rolled back. Does not know the
+//! changes.
 
 use std::ops::{Deref, DerefMut};
 
@@ -8,29 +8,29 @@ use sqlx::{Any, AnyConnection, AnyPool};
 
 use crate::error::StoreError;
 
-/// A transaction. One that is dropped before it has ended closes its connection, which undoes it: after an
-/// error the database may have ended the transaction by itself (SQLite does on a full disk), and what the
-/// connection believes of it is not to be relied on.
+/// A transaction. Dropping it before its end closes its connection, which rolls it back: after an error the
+/// database may have ended the transaction itself (SQLite does on a full disk), so the connection's state
+/// is unreliable.
 pub struct Transaction {
     connection: PoolConnection<Any>,
     has_ended: bool,
 }
 
 impl Transaction {
-    /// Begins one with this statement. A connection that is opened here in place of a closed one has the
-    /// priority of the calling thread.
+    /// Starts a transaction with this statement. A connection that is opened here to replace a closed one
+    /// has the priority of the calling thread.
     pub async fn begin(pool: &AnyPool, statement: &'static str) -> Result<Self, StoreError> {
         let mut transaction = Self { connection: pool.acquire().await?, has_ended: false };
         sqlx::raw_sql(statement).execute(&mut *transaction).await?;
         Ok(transaction)
     }
 
-    /// Makes its changes durable.
+    /// Commits the changes.
     pub async fn commit(self) -> Result<(), StoreError> {
         self.end("COMMIT").await
     }
 
-    /// Undoes its changes.
+    /// Rolls the changes back.
     pub async fn rollback(self) -> Result<(), StoreError> {
         self.end("ROLLBACK").await
     }

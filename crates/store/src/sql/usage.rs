@@ -1,6 +1,5 @@
-//! Questions about usage in SQL: sums of totals where whole hours or days are asked for, and of rows at the
-//! edges, in one statement, so that the answer is exact. What is told apart and what is filtered is the same
-//! over all of them.
+//! Usage queries in SQL: sums of totals for whole hours and days, and of rows at the edges, in one
+//! statement, so that the result is exact. All parts have the same grouping and filters.
 
 use sqlx::any::AnyRow;
 use sqlx::{AnyPool, AssertSqlSafe, Row};
@@ -12,20 +11,20 @@ use crate::error::StoreError;
 use crate::ledger::{MAX_USAGE_ROWS, UsageGroup, UsageQuery, UsageRow};
 use crate::money::Cost;
 
-/// Sums are made of two sums, each of which fits into 64 bits: of millions and of what is left.
+/// Sums consist of two sums that fit into 64 bits: of millions and of the remainder.
 const PART: u128 = 1_000_000;
 
-/// A span of time and where its sums are read.
+/// A time range and the source of its sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Segment {
-    /// The width of its totals; `None` where rows are read.
+    /// Width of its totals in seconds; `None` for sums of rows.
     width_s: Option<u64>,
     start: u64,
     end: u64,
 }
 
-/// Cuts a question's time into days and hours of which there are totals, from `known` on, and rows for the
-/// rest. Totals are used where no bucket begins inside of one.
+/// Splits a query's time range into days and hours with totals, which exist from `known` on, and rows for
+/// the rest. Totals are used only if no bucket starts inside of one.
 fn segments(query: &UsageQuery, known: u64) -> Vec<Segment> {
     let is_whole = |width: u64| {
         let bucket = query.bucket_width_s;
@@ -64,13 +63,14 @@ fn column(group: UsageGroup) -> &'static str {
 
 pub async fn usage(pool: &AnyPool, query: &UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
     let mut connection = pool.acquire().await?;
-    // It only falls: totals that are complete now stay so.
+    // The value only falls: totals that are complete now stay complete.
     let known = totals::start(&mut connection).await?;
     let segments = segments(query, known);
     if segments.is_empty() {
         return Ok(Vec::new());
     }
-    // Column names and numbers only: what the caller says is bound. Hardly two are the same, so that none is kept prepared.
+    // The SQL contains only column names and numbers; the caller's values are bound. Queries hardly repeat,
+    // so none is kept prepared.
     let mut statement = sqlx::query(AssertSqlSafe(sql(query, &segments))).persistent(false);
     for name in query.only.iter().flat_map(|(_, names)| names) {
         statement = statement.bind(super::short_text(name));

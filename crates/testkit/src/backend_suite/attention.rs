@@ -53,7 +53,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
     }
 }
 
-/// The same bits however the sequences are cut.
+/// Checks that the bits do not depend on how the sequences are cut into chunks.
 fn check_chunks<B: Backend>(backends: &mut [B], op: &Attention) {
     let all: Vec<usize> = (0..LENGTHS.len()).collect();
     let whole = op.run(&mut backends[0], &all);
@@ -64,7 +64,7 @@ fn check_chunks<B: Backend>(backends: &mut [B], op: &Attention) {
     }
 }
 
-/// The same bits when all blocks are moved between two steps.
+/// Checks that the bits stay equal when all blocks are moved between two steps.
 fn check_copies<B: Backend>(backends: &mut [B], op: Attention) {
     let all: Vec<usize> = (0..LENGTHS.len()).collect();
     let stayed = op.run(&mut backends[0], &all);

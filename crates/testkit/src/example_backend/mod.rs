@@ -67,7 +67,7 @@ impl ExampleBackend {
         }
     }
 
-    /// The same device, which leaves all rows of logits to the host.
+    /// Leaves all rows of logits to the host.
     #[must_use]
     pub fn without_sampling(self) -> Self {
         Self { samples_nothing: true, ..self }

@@ -16,7 +16,7 @@ pub(super) struct Computed<'a> {
     pub(super) media: Option<&'a PromptMedia>,
 }
 
-/// State that decides, beside what was read, which token is chosen.
+/// State, beside the tokens read, on which the chosen token depends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules<'a> {
     pub(super) sampling: &'a SamplingParams,
@@ -51,7 +51,7 @@ impl<'a> Rules<'a> {
         self.choose_masked(seen, (position, history), &mask)
     }
 
-    /// The same with a mask that was evaluated before.
+    /// Chooses a token with a mask that was evaluated before.
     pub(super) fn choose_masked(
         &self,
         seen: Seen,

@@ -18,8 +18,8 @@ const FIRST_STAND_IN: char = '\u{f0000}';
 /// The field names of a message's reasoning; most templates read the first, gpt-oss's the second.
 pub(super) const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// `messages` as they are passed to a template, but for its past calls: see [`super::history`]. Unchanged
-/// parts are not copied. Text parts are joined by newlines for a template that takes content as a string.
+/// Arranges `messages` for a template, except for past calls: see [`super::history`]. Unchanged parts are
+/// not copied. Text parts are joined by newlines for a template that takes content as a string.
 pub(super) fn arranged(messages: &Json, takes_parts: bool) -> Vec<Cow<'_, Json>> {
     messages.as_array().into_iter().flatten().map(|message| arranged_message(message, takes_parts)).collect()
 }
@@ -81,7 +81,8 @@ pub(super) struct TextGuard<'a> {
 }
 
 impl<'a> TextGuard<'a> {
-    /// `literals` are the strings in the template's own code, which the template may search for in texts.
+    /// Creates a guard. `literals` are the strings in the template's own code, which it may search for in
+    /// texts.
     pub(super) fn new(tokens: &'a SpecialTokens, literals: &'a [String]) -> Self {
         let control = tokens.control.as_slice();
         let mut firsts: Vec<(char, bool)> = Vec::new();
@@ -114,7 +115,7 @@ impl<'a> TextGuard<'a> {
                 let rest = &text[at..];
                 let spells_control = || self.control.iter().any(|control| rest.starts_with(control.as_str()));
                 let is_free = || self.free.iter().any(|free| rest.starts_with(free));
-                // The long list of control tokens is searched last, so that a text of only `<` is not slow.
+                // The long list of control tokens is searched last, so that a text of many `<` is not slow.
                 ((always && !is_free()) || spells_control()).then(|| disguise.hide(c)).flatten()
             });
             hidden.push(stand_in.unwrap_or(c));

@@ -25,7 +25,7 @@ pub(super) fn compile(template: &str) -> Result<Environment<'static>, TemplateEr
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_unknown_method_callback(python_method);
     python_strings::add_filters(&mut env);
-    // Placeholders, so that templates that use them compile; each request replaces them by versions with its limits.
+    // Placeholders, so that templates compile; each request replaces them by versions with its limits.
     python_strings::add_bounded_filters(&mut env, Limits::for_input(0, 0));
     env.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(RefusedByTemplate(message)))
@@ -39,7 +39,7 @@ pub(super) fn compile(template: &str) -> Result<Environment<'static>, TemplateEr
     });
     // As in Python, and unlike in minijinja, `none` is not iterable: templates test this before they use a length.
     env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
-    // Placeholders, so that the template compiles; each request has its own.
+    // A placeholder, so that the template compiles; each request replaces it.
     env.add_filter(source::CHECK_FILTER, |value: Value| value);
     percent::add_filter(&mut env);
     env.add_template_owned(TEMPLATE, source::prepare(&percent::rewritten(template)))
@@ -47,7 +47,7 @@ pub(super) fn compile(template: &str) -> Result<Environment<'static>, TemplateEr
     Ok(env)
 }
 
-/// `compiled` with the filters, functions and limits of one rendering.
+/// The environment of one rendering: `compiled` with the request's filters, functions and limits.
 pub(super) fn for_request(
     compiled: &Environment<'static>,
     limits: Limits,
@@ -82,7 +82,7 @@ pub(super) fn for_request(
             join(values, joiner.as_ref().map_or("", |joiner| joiner.as_str()), attribute, limits)
         },
     );
-    // Both make as many elements as their arguments say.
+    // Both create as many elements as their arguments say.
     env.add_filter("batch", move |state: &State<'_, '_>, values: Value, n: usize, filler: Option<Value>| {
         if n > limits.n_elements() { Err(out_of_memory()) } else { filters::batch(state, values, n, filler) }
     });

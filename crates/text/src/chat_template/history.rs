@@ -1,6 +1,6 @@
-//! Past calls of tools as a template can show them. What it takes is found out by trying: arguments as text,
-//! as any JSON or as an object only, one call of a message or all, content and reasoning beside a call. Does
-//! not know how calls are written.
+//! Past tool calls in the form that a template supports. Probes the template for the form: arguments as
+//! text, as any JSON or as an object only; one call of a message or several; content and reasoning beside a
+//! call. Does not know the formats of calls.
 
 use std::borrow::Cow;
 
@@ -9,17 +9,17 @@ use serde_json::{Map, Value as Json, json};
 use super::partial_json;
 use crate::exact_number;
 
-/// Form in which a template shows past calls.
+/// Form in which a template supports past calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HistoryForm {
     arguments: ArgumentForm,
-    /// Whether it shows only the first of several calls in a message, or refuses them.
+    /// Whether it shows only the first of several calls in a message, or refuses several.
     takes_one_call: bool,
-    /// Whether it refuses a message with a call that has content and reasoning too.
+    /// Whether it refuses a message with a call that has both content and reasoning.
     merges_reasoning: bool,
 }
 
-/// Form in which a template takes a call's arguments.
+/// Form of a call's arguments in a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ArgumentForm {
     /// Text, printed as it is.
@@ -28,7 +28,7 @@ enum ArgumentForm {
     Json,
     /// An object, whose members it walks.
     Object,
-    /// Unknown: it shows no calls in a usual conversation.
+    /// Unknown: the template does not show calls of an ordinary conversation.
     Unknown,
 }
 
@@ -36,7 +36,7 @@ const NAMES: [&str; 2] = ["first_probe", "second_probe"];
 const IDS: [&str; 2] = ["probe0001", "probe0002"];
 
 impl HistoryForm {
-    /// The form of a template that shows messages as `shown` does; `None`: it refuses them.
+    /// Probes a template with `shown`, which renders messages; `None`: the template refuses them.
     pub(super) fn probed(shown: impl Fn(&Json) -> Option<String>) -> Self {
         let prints =
             |messages: &Json, text: &str| shown(messages).is_some_and(|prompt| prompt.contains(text));
@@ -84,8 +84,8 @@ impl HistoryForm {
         }
     }
 
-    /// In OpenAI's API arguments are a text, which may be no JSON: the answer was cut, or the model's
-    /// mistake. `None`: it stays as it is.
+    /// Parses arguments, which are text in OpenAI's API. `None`: they are not valid JSON, because the
+    /// answer was truncated or the model made a mistake, and stay text.
     fn arguments(self, text: &str) -> Option<Json> {
         let word = text.trim();
         let parsed = || exact_number::parse(word).ok();
@@ -108,7 +108,7 @@ pub(super) fn calls_of(message: &Json) -> &[Json] {
     message.get("tool_calls").and_then(Json::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// A conversation with `n_calls` calls of these arguments and their answers.
+/// A conversation with `n_calls` calls with these arguments, and their results.
 fn conversation(n_calls: usize, arguments: &Json) -> Json {
     let call = |idx: usize| {
         let function = json!({"name": NAMES[idx], "arguments": arguments});
@@ -140,7 +140,7 @@ fn merge_reasoning(message: &mut Cow<'_, Json>) {
     }
 }
 
-/// Splits a message with several calls into one for each call, followed by its answer.
+/// Splits a message with several calls into one for each call, followed by its result.
 fn with_one_call_each(messages: Vec<Cow<'_, Json>>) -> Vec<Cow<'_, Json>> {
     let mut arranged = Vec::with_capacity(messages.len());
     let mut messages = messages.into_iter().peekable();
@@ -154,7 +154,7 @@ fn with_one_call_each(messages: Vec<Cow<'_, Json>>) -> Vec<Cow<'_, Json>> {
             replies.push(reply);
         }
         for (idx, call) in calls_of(&message).iter().enumerate() {
-            // What was said and thought stands before the first.
+            // The first message keeps the content and the reasoning.
             let mut one = match idx {
                 0 => message.as_object().cloned().unwrap_or_default(),
                 _ => Map::from_iter([

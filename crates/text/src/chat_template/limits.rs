@@ -1,5 +1,5 @@
-//! The limits of a template: steps, nesting, and bytes of each value and of the output. Does not know what
-//! templates are for.
+//! The limits of a template: steps, nesting, and bytes of each value and of the output. Does not know
+//! conversations.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use minijinja::{Error, ErrorKind};
 
 use crate::error::TemplateError;
 
-/// Marks an error as "too much memory", to distinguish it from the template's own errors.
+/// Marks an error as exceeded memory, as opposed to the template's own errors.
 #[derive(Debug, thiserror::Error)]
 #[error("memory limit exceeded")]
 pub(super) struct OutOfMemory;
@@ -36,7 +36,7 @@ const MAX_NESTING: usize = 200;
 /// Sums of lists up to this long are copied when they are assigned.
 const MAX_COPIED: usize = 1024;
 
-/// Most values inside an assigned value that are inspected.
+/// Maximum number of values inspected inside an assigned value.
 const MAX_LOOKED_AT: usize = 256;
 
 /// The limits of one rendering.
@@ -54,12 +54,12 @@ impl Limits {
         Self { n_steps, n_bytes: BASE_BYTES.saturating_add(n_bytes.saturating_mul(INPUT_FACTOR)) }
     }
 
-    /// The number of list elements that take as much memory as the longest text.
+    /// Number of list elements that take as much memory as the longest text.
     pub(super) fn n_elements(&self) -> usize {
         self.n_bytes / size_of::<Value>()
     }
 
-    /// Returns `value` if it is within bounds; called for every assignment in a template.
+    /// Returns `value` if it is within the limits; called for every assignment in a template.
     pub(super) fn check(&self, value: Value) -> Result<Value, Error> {
         let mut n_left = MAX_LOOKED_AT;
         self.look(&value, 0, &mut n_left)?;

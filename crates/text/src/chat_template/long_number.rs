@@ -1,11 +1,11 @@
-//! Numbers for templates that no type of the template engine holds. Does not know where they stand.
+//! Numbers for templates that exceed the template engine's number types. Does not know where they occur.
 
 use std::fmt;
 use std::sync::Arc;
 
 use minijinja::value::{Object, ObjectRepr, Value};
 
-/// An integer of more than 127 bits, which Python writes with all its digits.
+/// An integer of more than 127 bits, printed with all its digits as in Python.
 #[derive(Debug)]
 pub(super) struct LongInteger(pub(super) String);
 
@@ -19,7 +19,7 @@ impl Object for LongInteger {
     }
 }
 
-/// A number as Python reads it: an integer of any length, or the nearest double.
+/// Parses a number like Python: an integer of any length, or the nearest double.
 pub(super) fn long_number(text: &str) -> Value {
     if text.contains(['.', 'e', 'E']) {
         return Value::from(text.parse().unwrap_or(f64::NAN));

@@ -1,5 +1,5 @@
-//! Conversations to prompts through a model's own Jinja template, keeping apart what the template wrote and
-//! what users wrote. Does not know tokens, and never trusts a template to end.
+//! Renders conversations to prompts with a model's own Jinja template, and keeps the template's text apart
+//! from users' text. Does not know tokens, and limits every template's work.
 
 mod conversation;
 mod environment;
@@ -31,8 +31,8 @@ use conversation::{Size, TextGuard, arranged, private_chars, survey};
 use history::{HistoryForm, calls_of};
 use limits::{BoundedOutput, Limits, classify};
 
-/// Keys of `chat_template_kwargs` that the server sets itself, or that steer transformers rather than
-/// templates.
+/// Keys of `chat_template_kwargs` that only the server sets, or that configure transformers instead of the
+/// template.
 const RESERVED: &[&str] = &[
     "messages",
     "conversation",
@@ -51,22 +51,22 @@ const RESERVED: &[&str] = &[
     "max_length",
 ];
 
-/// Input from which a prompt is made.
+/// Input of a rendering.
 #[derive(Debug, Clone)]
 pub struct TemplateInput<'a> {
     /// The messages, an array of objects as in the OpenAI API.
     pub messages: &'a Json,
-    /// The tools, an array; `None` where there are none.
+    /// Offered tools, an array; `None`: none.
     pub tools: Option<&'a Json>,
     /// Documents for templates with retrieval, an array.
     pub documents: Option<&'a Json>,
-    /// End the prompt with the start of an assistant turn.
+    /// Whether the prompt ends with the start of an assistant turn.
     pub add_generation_prompt: bool,
-    /// End the prompt inside the last message, so that the model goes on with it.
+    /// Whether the prompt ends inside the last message, so that the model continues it.
     pub continue_final_message: bool,
-    /// Further variables (`enable_thinking`); names of the server's own are refused.
+    /// Additional variables (`enable_thinking`); reserved names are refused.
     pub kwargs: Option<&'a Map<String, Json>>,
-    /// A template by its name, whatever tools and documents there are.
+    /// Name of the template; `None`: chosen by the presence of tools and documents.
     pub template_name: Option<&'a str>,
     /// The tokenizer's control tokens: [`crate::Tokenizer::special_tokens`].
     pub special_tokens: &'a SpecialTokens,
@@ -75,7 +75,7 @@ pub struct TemplateInput<'a> {
 }
 
 impl<'a> TemplateInput<'a> {
-    /// The usual request: an answer to `messages`.
+    /// Creates an ordinary input: an answer to `messages`.
     pub fn new(messages: &'a Json, special_tokens: &'a SpecialTokens) -> Self {
         Self {
             messages,
@@ -106,7 +106,7 @@ struct Compiled {
     private_chars: Vec<char>,
     variables: HashSet<String>,
     takes_parts: bool,
-    /// Found out when the first conversation with calls comes.
+    /// Form of past calls, probed when the first conversation with calls arrives.
     history: OnceLock<HistoryForm>,
     takes_system: OnceLock<bool>,
 }
@@ -120,8 +120,8 @@ impl ChatTemplate {
         Self::from_named([("default".to_owned(), source.to_owned())])
     }
 
-    /// Compiles several templates. `tool_use` is used where it exists and there are tools, else `rag` where
-    /// there are documents, else `default`.
+    /// Compiles several templates. With tools, `tool_use` is used if it exists; else, with documents,
+    /// `rag`; else `default`.
     ///
     /// # Errors
     /// [`TemplateError::Syntax`].
@@ -130,28 +130,28 @@ impl ChatTemplate {
         Ok(Self { templates: compiled.collect::<Result<_, TemplateError>>()? })
     }
 
-    /// The templates of a `tokenizer_config.json`; `None` where it has none.
+    /// Compiles the templates of a `tokenizer_config.json`; `None` if it has none.
     ///
     /// # Errors
-    /// A file that is not one, or a template that does not compile.
+    /// When the file is not a `tokenizer_config.json`, or a template does not compile.
     pub fn from_tokenizer_config(json: &[u8]) -> Result<Option<Self>, TemplateError> {
         let malformed = |error: TokenizerError| TemplateError::Syntax(error.to_string());
         let named = TokenizerConfig::parse(json).map_err(malformed)?.chat_templates;
         if named.is_empty() { Ok(None) } else { Self::from_named(named).map(Some) }
     }
 
-    /// Whether some template reads a variable of this name; one it does not read changes nothing.
+    /// Whether some template reads a variable of this name; a variable that none reads has no effect.
     pub fn reads(&self, variable: &str) -> bool {
         self.templates.values().any(|compiled| compiled.variables.contains(variable))
     }
 
-    /// Whether every template has this string in its code: one that never says `developer` does not know that
+    /// Whether every template has this string in its code: one without `developer` does not support that
     /// role.
     pub fn mentions(&self, literal: &str) -> bool {
         self.templates.values().all(|compiled| compiled.literals.iter().any(|known| known == literal))
     }
 
-    /// Whether the usual template shows a system message.
+    /// Whether the default template shows a system message.
     pub fn takes_system(&self, special_tokens: &SpecialTokens) -> bool {
         let default = self.templates.get("default");
         default.is_some_and(|compiled| compiled.takes_system(special_tokens))
@@ -162,7 +162,7 @@ impl ChatTemplate {
         self.templates.values().any(|compiled| compiled.source.contains(text))
     }
 
-    /// Whether a variable is set by the server, so that nobody else may.
+    /// Whether only the server may set a variable.
     pub fn is_reserved(name: &str) -> bool {
         RESERVED.contains(&name) || name.ends_with("_token")
     }
@@ -170,7 +170,7 @@ impl ChatTemplate {
     /// Renders the prompt.
     ///
     /// # Errors
-    /// [`TemplateError`]; nothing a client sends makes a template run longer or grow larger than its limits.
+    /// [`TemplateError`]. No client input makes a template exceed its limits on time and memory.
     pub fn render(&self, input: &TemplateInput<'_>) -> Result<RenderedPrompt, TemplateError> {
         let compiled = self.select(input)?;
         if input.continue_final_message && input.add_generation_prompt {
@@ -215,8 +215,8 @@ impl Compiled {
         Ok(compiled)
     }
 
-    /// Whether content may be a list of parts, found out by trying: a template that expects text prints the
-    /// list itself, or fails.
+    /// Probes whether content may be a list of parts: a template that expects a string prints the list
+    /// itself, or fails.
     fn prints_text_of_parts(&self) -> bool {
         let messages = json!([{"role": "user", "content": [{"type": "text", "text": "a part of text"}]}]);
         let tokens =
@@ -232,7 +232,7 @@ impl Compiled {
         *self.takes_system.get_or_init(|| {
             let system = json!({"role": "system", "content": "a probing instruction"});
             let messages = json!([system, {"role": "user", "content": "ask"}]);
-            // As it is: in another order the instruction would become a part of the user's message.
+            // Not rearranged: in another order the instruction would become part of the user's message.
             let input = TemplateInput::new(&messages, tokens);
             let prompt = self.render_messages(&input, arranged(&messages, self.takes_parts));
             prompt.is_ok_and(|prompt| prompt.text().contains("a probing instruction"))
@@ -254,7 +254,7 @@ impl Compiled {
 
     fn render(&self, input: &TemplateInput<'_>) -> Result<RenderedPrompt, TemplateError> {
         match self.render_messages(input, self.arranged(input)) {
-            // Not the conversation is wrong, but the template takes fewer orders of roles than clients send.
+            // The conversation is valid, but the template accepts fewer orders of roles than clients send.
             Err(TemplateError::Refused(reason)) => {
                 let mut orders = turn_order::alternatives(&self.arranged(input)).into_iter();
                 let rendered = orders.find_map(|order| self.render_messages(input, order).ok());
@@ -264,7 +264,7 @@ impl Compiled {
         }
     }
 
-    /// The messages as the template takes them, in the order of the request.
+    /// The messages in the form of the template, in the request's order.
     fn arranged<'a>(&self, input: &TemplateInput<'a>) -> Vec<Cow<'a, Json>> {
         let mut messages = arranged(input.messages, self.takes_parts);
         if messages.iter().any(|message| !calls_of(message).is_empty()) {
@@ -298,7 +298,8 @@ impl Compiled {
         let disguise = Arc::new(disguise);
         let env = environment::for_request(&self.env, limits, &disguise, input.now_unix_s);
         let context = context(input, &messages, &guard, &disguise);
-        // Most prompts are a little longer than what is in them: growing step by step would hold them twice.
+        // Most prompts are slightly longer than their content; growing the buffer step by step would hold
+        // it twice.
         let bytes = Vec::with_capacity(size.n_bytes + size.n_bytes / 8);
         let mut output = BoundedOutput { bytes, limit: limits.n_bytes };
         let template = env.get_template(environment::TEMPLATE).map_err(|error| classify(&error))?;
@@ -318,7 +319,7 @@ impl Compiled {
     }
 }
 
-/// Everything the template can name.
+/// All variables of the template.
 fn context(
     input: &TemplateInput<'_>,
     messages: &[Cow<'_, Json>],
@@ -339,7 +340,7 @@ fn context(
     Value::from_pairs(tokens.chain(kwargs).chain(own))
 }
 
-/// Finds the end of the last message in the rendered text by a mark put there before, as transformers does.
+/// Finds the end of the last message in the rendered text by a mark inserted before, as transformers does.
 struct Continuation {
     tag: char,
 }

@@ -1,14 +1,14 @@
-//! JSON of which the end is missing, as an answer that was cut leaves it. Does not know what the JSON is for.
+//! JSON whose end is missing, as in a truncated answer. Does not know its purpose.
 
 use serde_json::Value;
 
-/// The value that `text` begins, with what is open in it closed: a string where it ends, lists and objects
-/// after their last whole member. `None` where it begins none.
+/// Parses the value that `text` starts with and closes open parts: a string at the end of the text, lists
+/// and objects after their last complete member. `None` if no value starts here.
 pub(super) fn closed(text: &str) -> Option<Value> {
     let mut open = Vec::new();
     let mut in_string = false;
     let mut is_escaped = false;
-    // After the last bracket, or before the last comma: nothing was opened or closed since.
+    // End of the last complete part: after the last bracket, or before the last comma.
     let mut whole = None;
     for (at, c) in text.char_indices() {
         match c {
@@ -32,7 +32,7 @@ pub(super) fn closed(text: &str) -> Option<Value> {
     all.or_else(|| parsed(&text[..whole?]))
 }
 
-/// A text that ends inside of a string, with the string's end in the place of an escape that is not whole.
+/// Appends the end of the string that the text ends in, in place of an incomplete escape.
 fn with_string_end(text: &str) -> String {
     let n_back = text.len() - text.trim_end_matches('\\').len();
     let mut end = text.len() - n_back % 2;
@@ -78,7 +78,7 @@ mod tests {
         for text in ["", "x", "}", "{]", "{'a': 1"] {
             assert!(closed(text).is_none_or(|value| value == json!({})), "{text}");
         }
-        // No cut of a text makes it fail.
+        // Must succeed however the text is truncated.
         let text = "{\"a\": [true, -1.5e3, {\"b\\\\\": \"é\\n\\ud83d\\ude00\"}], \"c\": null}";
         for (at, _) in text.char_indices().skip(1) {
             assert!(closed(&text[..at]).is_some_and(|value| value.is_object()), "{}", &text[..at]);

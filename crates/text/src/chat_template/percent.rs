@@ -9,7 +9,7 @@ use super::source::{Piece, pieces, split_name, string_len};
 /// The name of the filter.
 const FILTER: &str = "_percent";
 
-/// Adds the filter: a tuple is many values, anything else is one.
+/// Adds the filter: a tuple contains several values, anything else is one.
 pub(super) fn add_filter(env: &mut Environment<'static>) {
     env.add_filter(
         FILTER,
@@ -24,10 +24,10 @@ pub(super) fn add_filter(env: &mut Environment<'static>) {
     );
 }
 
-/// Deepest nesting of operands that is rewritten; templates of models have 1.
+/// Maximum nesting of operands that is rewritten; templates of models have 1.
 const MAX_DEPTH: usize = 32;
 
-/// The source with every literal's `% operand` as `|_percent(operand)`.
+/// Rewrites every literal's `% operand` to `|_percent(operand)`.
 pub(super) fn rewritten(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     for piece in pieces(source) {

@@ -7,15 +7,15 @@ pub(super) const CHECK_FILTER: &str = "_checked";
 /// One piece of a template's source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    /// Text outside tags, comments, and raw blocks with what is in them.
+    /// Text outside of tags; also comments, and raw blocks with their content.
     Text(&'a str),
     /// `{{ … }}`.
     Expression(&'a str),
-    /// `{% … %}` in its parts: `open` is `{%` or `{%-`, `close` is `%}` or `-%}`.
+    /// `{% … %}`, split: `open` is `{%` or `{%-`, `close` is `%}` or `-%}`.
     Tag { open: &'a str, inside: &'a str, close: &'a str },
 }
 
-/// The source to compile.
+/// Prepares a template's source for the compiler.
 pub(super) fn prepare(source: &str) -> String {
     let mut out = String::with_capacity(source.len() + source.len() / 8);
     let mut captures: Vec<Option<&str>> = Vec::new();
@@ -28,7 +28,7 @@ pub(super) fn prepare(source: &str) -> String {
         let (name, rest) = split_name(inside);
         let mut put = |parts: &[&str]| parts.iter().for_each(|part| out.push_str(part));
         match name {
-            // A scope of its own, like the call block that transformers turns it into.
+            // A separate scope, like the call block that transformers uses.
             "generation" => put(&[open, " with ", close]),
             "endgeneration" => put(&[open, " endwith ", close]),
             "set" => match assignment(rest) {
@@ -125,8 +125,8 @@ pub(super) fn pieces(source: &str) -> Vec<Piece<'_>> {
     found
 }
 
-/// Position of the next opening delimiter. One look at the text: a search for each kind would look to its end
-/// again and again.
+/// Position of the next opening delimiter. A single pass for all kinds: one search for each kind would
+/// repeatedly scan to the end.
 fn opening(text: &str) -> Option<usize> {
     text.as_bytes().windows(2).position(|pair| matches!(pair, [b'{', b'{' | b'%' | b'#']))
 }

@@ -1,6 +1,6 @@
-//! Other orders of a conversation that a template refused as it came: many accept one system message, at the
-//! beginning, and turns that alternate, while clients send instructions in the middle and several messages of
-//! one role in a row. Does not know templates.
+//! Rearranges a conversation that a template refused: many accept a single system message, at the start,
+//! and alternating turns, while clients send instructions in the middle and several messages of one role in
+//! a row. Does not know templates.
 
 use std::borrow::Cow;
 
@@ -8,11 +8,10 @@ use serde_json::{Value as Json, json};
 
 use super::history::calls_of;
 
-/// A conversation as a template is given it.
+/// A conversation in the form for a template.
 type Messages<'a> = Vec<Cow<'a, Json>>;
 
-/// Orders to try one after the other, the closest to the original first. Orders that change nothing are left
-/// out.
+/// Orders to try, the closest to the original first. Leaves out orders that change nothing.
 pub(super) fn alternatives<'a>(messages: &Messages<'a>) -> Vec<Messages<'a>> {
     let gathered = with_system_first(messages);
     let alternating = with_alternating_roles(&gathered);
@@ -26,7 +25,7 @@ pub(super) fn alternatives<'a>(messages: &Messages<'a>) -> Vec<Messages<'a>> {
     orders
 }
 
-/// All system messages as one, at the beginning.
+/// Merges all system messages into one at the start.
 fn with_system_first<'a>(messages: &Messages<'a>) -> Messages<'a> {
     let (system, others): (Messages<'a>, Messages<'a>) =
         messages.iter().cloned().partition(|message| is_system(message));
@@ -35,8 +34,8 @@ fn with_system_first<'a>(messages: &Messages<'a>) -> Messages<'a> {
     first.into_iter().chain(others).collect()
 }
 
-/// Neighbours of one role as one message, a conversation that the assistant begins after an empty turn of the
-/// user, and an empty turn of the assistant where the user goes on after results of calls.
+/// Merges consecutive messages of one role. Inserts an empty user turn before an assistant turn at the
+/// start, and an empty assistant turn between call results and a user turn.
 fn with_alternating_roles<'a>(messages: &Messages<'a>) -> Messages<'a> {
     let mut turns: Messages<'a> = Vec::with_capacity(messages.len());
     for message in messages {
@@ -57,7 +56,7 @@ fn with_alternating_roles<'a>(messages: &Messages<'a>) -> Messages<'a> {
     turns
 }
 
-/// Puts the system message at the beginning of the user's first one.
+/// Moves the system message to the start of the first user message.
 fn with_system_in_first_user<'a>(messages: &Messages<'a>) -> Messages<'a> {
     let Some((system, others)) = messages.split_first().filter(|(first, _)| is_system(first)) else {
         return messages.clone();
@@ -78,17 +77,17 @@ fn is_system(message: &Json) -> bool {
     message["role"] == "system" || message["role"] == "developer"
 }
 
-/// Whether a message has calls of tools or the result of one.
+/// Whether a message has tool calls or the result of one.
 fn is_of_call(message: &Json) -> bool {
     message["role"] == "tool" || !calls_of(message).is_empty()
 }
 
-/// Whether a message is nothing but its text, so that another one of its role can be added to it.
+/// Whether a message contains only text, so that it can be merged with another one of its role.
 fn is_plain(message: &Json) -> bool {
     matches!(message["content"], Json::String(_) | Json::Array(_)) && !is_of_call(message)
 }
 
-/// Appends the content of the second message to the first.
+/// Appends the second message's content to that of the first.
 fn merged<'a>(mut first: Cow<'a, Json>, second: &Json) -> Cow<'a, Json> {
     let content = match (&first["content"], &second["content"]) {
         (Json::String(one), Json::String(two)) if one.is_empty() || two.is_empty() => {

@@ -145,7 +145,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// `a`, `a, b` or `namespace.attribute`; the last assigns no name and reads the namespace.
+    /// Handles the target `a`, `a, b` or `namespace.attribute`; the last assigns no name and reads the
+    /// namespace.
     fn assign_target(&mut self, target: &'a str) {
         if target.contains('.') {
             return self.read_all(target);
@@ -175,10 +176,10 @@ impl<'a> Names<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Word<'a> {
     text: &'a str,
-    /// Number of brackets that are open around it.
+    /// Number of open brackets around it.
     depth: usize,
     is_keyword: bool,
-    /// Whether a single `=` follows: the name of an argument, or the target of an assignment.
+    /// Whether a single `=` follows: then it is the name of an argument, or the target of an assignment.
     is_target: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Tokens to text, one at a time: whole characters only, and nothing that might be the start of a stop
-//! string. Does not know why a generation ends otherwise.
+//! Converts tokens to text, one at a time: only whole characters, and no text that may be the start of a
+//! stop string. Does not know other reasons for the end of a generation.
 
 mod stop;
 mod utf8;
@@ -10,22 +10,22 @@ use crate::tokenizer::{PieceJoiner, Tokenizer};
 use stop::StopMatcher;
 use utf8::Utf8Stream;
 
-/// Options for making text of tokens.
+/// Options for detokenizing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetokenizeOptions {
-    /// Leave control tokens out of the text.
+    /// Whether to leave control tokens out of the text.
     pub skip_special_tokens: bool,
     /// Accepted for compatibility; no tokenizer Throng runs puts spaces there.
     pub spaces_between_special_tokens: bool,
     /// Strings that end the text. Empty ones never match.
     pub stop: Vec<String>,
-    /// Keep the stop string at the end of the text.
+    /// Whether to keep the stop string at the end of the text.
     pub include_stop_str_in_output: bool,
-    /// Control tokens that are told apart in [`Delta::marker`], whether others are left out of the text or
-    /// not.
+    /// Control tokens to report in [`Delta::marker`], whether or not control tokens are left out of the
+    /// text.
     pub markers: Vec<u32>,
-    /// The text goes on where a prompt ended (`/v1/completions`), so a SentencePiece tokenizer's first space
-    /// stays; `false` starts a text of its own, as `Tokenizer::decode` does.
+    /// Whether the text continues a prompt (`/v1/completions`), so that a SentencePiece tokenizer's first
+    /// space stays; `false` starts a separate text, as `Tokenizer::decode` does.
     pub continues_prompt: bool,
 }
 
@@ -42,21 +42,22 @@ impl Default for DetokenizeOptions {
     }
 }
 
-/// Text that one token made certain.
+/// Text completed by one token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Delta {
     /// Text to append; often empty, while a character or a possible stop string is incomplete.
     pub text: String,
-    /// The token itself, where it is one of [`DetokenizeOptions::markers`]. It comes after `text`, and no
-    /// stop string goes across it.
+    /// The token itself, if it is one of [`DetokenizeOptions::markers`]. It comes after `text`, and no stop
+    /// string spans it.
     pub marker: Option<u32>,
     /// The index of the stop string that ended the text. The sequence is over: later tokens add nothing.
     pub stopped: Option<usize>,
 }
 
-/// Turns one sequence's tokens into text as they come. But for markers, the deltas' concatenation,
-/// [`Self::finish`] included, is `Tokenizer::decode` of all tokens, cut at the stop string that is complete
-/// first (of two complete at once, the longer). Work and memory a token do not grow with the sequence.
+/// Converts one sequence's tokens to text as they arrive. Except for markers, the concatenated deltas,
+/// including [`Self::finish`], equal `Tokenizer::decode` of all tokens, cut at the first completed stop
+/// string (of two completed at once, the longer). Time and memory for a token do not grow with the
+/// sequence.
 #[derive(Debug)]
 pub struct Detokenizer {
     tokenizer: Arc<Tokenizer>,
@@ -68,7 +69,7 @@ pub struct Detokenizer {
 }
 
 impl Detokenizer {
-    /// A detokenizer for one sequence.
+    /// Creates a detokenizer for one sequence.
     pub fn new(tokenizer: Arc<Tokenizer>, options: DetokenizeOptions) -> Self {
         let joiner =
             PieceJoiner::new(tokenizer.pieces(), options.skip_special_tokens, options.continues_prompt);
@@ -77,7 +78,7 @@ impl Detokenizer {
         Self { tokenizer, joiner, bytes: Vec::new(), utf8: Utf8Stream::default(), stops, markers }
     }
 
-    /// The text that `token` makes certain.
+    /// The text that `token` completes.
     pub fn push(&mut self, token: u32) -> Delta {
         if self.markers.contains(&token) {
             let mut delta = self.stops.push(self.utf8.finish());

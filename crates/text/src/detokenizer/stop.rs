@@ -1,4 +1,4 @@
-//! Stop strings in a stream of text: the first complete one ends the text, and text that may be the beginning
+//! Finds stop strings in a stream of text. The first complete one ends the text; text that may be the start
 //! of one is held back. Does not know tokens.
 
 use super::Delta;
@@ -97,13 +97,13 @@ impl StopMatcher {
         self.is_over
     }
 
-    /// The text held back, where something comes that is no text: a stop string begins anew after it.
+    /// Returns the held-back text at a point that no stop string can span; matching restarts there.
     pub(crate) fn interrupt(&mut self) -> String {
         self.patterns.iter_mut().for_each(|pattern| pattern.n_matched = 0);
         std::mem::take(&mut self.held)
     }
 
-    /// The text held back, for the end of the stream.
+    /// Returns the held-back text at the end of the stream.
     pub(crate) fn finish(&mut self) -> String {
         self.is_over = true;
         std::mem::take(&mut self.held)

@@ -1,9 +1,9 @@
 //! Decodes UTF-8 that arrives in arbitrary pieces. Does not know tokens.
 
-/// Decodes as `String::from_utf8_lossy` decodes the whole, and holds an incomplete character back.
+/// Decodes like `String::from_utf8_lossy` on the whole input, but holds back an incomplete character.
 #[derive(Debug, Default)]
 pub(crate) struct Utf8Stream {
-    /// The beginning of an incomplete character, at most three bytes.
+    /// Start of an incomplete character, at most three bytes.
     pending: Vec<u8>,
 }
 

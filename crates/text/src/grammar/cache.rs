@@ -1,4 +1,5 @@
-//! Compiled grammars by content, bounded by number and bytes. Does not know how they are compiled.
+//! A cache of compiled grammars by content, bounded by number and bytes. Does not know how they are
+//! compiled.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,9 +8,9 @@ use super::{CompiledGrammar, ConstraintSpec, GrammarCompiler, GrammarError};
 /// Bounds on a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// Most grammars.
+    /// Maximum number of grammars.
     pub max_grammars: usize,
-    /// Most bytes of all grammars, as they estimate them; the one used last is kept whatever it takes.
+    /// Maximum estimated bytes of all grammars; the last used one is kept whatever its size.
     pub max_bytes: usize,
 }
 
@@ -19,31 +20,33 @@ impl Default for CacheLimits {
     }
 }
 
-/// The grammars of one tokenizer. Shared between threads; compiling holds up nobody else.
+/// The grammars of one tokenizer. Shared between threads; compiling does not block other threads.
 #[derive(Debug)]
 pub struct GrammarCache {
     compiler: GrammarCompiler,
     limits: CacheLimits,
-    /// The most recently used last. The specification is compared too: a client could look for equal keys.
+    /// Entries, the most recently used last. Specifications are compared too, since a client could
+    /// construct equal keys.
     entries: Mutex<Vec<(ConstraintSpec, Arc<CompiledGrammar>)>>,
 }
 
 impl GrammarCache {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub fn new(compiler: GrammarCompiler, limits: CacheLimits) -> Self {
         Self { compiler, limits, entries: Mutex::new(Vec::new()) }
     }
 
-    /// The grammar of a constraint, compiled if it is not there.
+    /// Returns the grammar of a constraint, compiling it if necessary.
     ///
     /// # Errors
-    /// Errors of [`GrammarCompiler::compile`]; errors are not kept.
+    /// Errors of [`GrammarCompiler::compile`]; they are not cached.
     pub fn get(&self, spec: &ConstraintSpec) -> Result<Arc<CompiledGrammar>, GrammarError> {
         if let Some(grammar) = self.find(spec) {
             return Ok(grammar);
         }
         let grammar = self.compiler.compile(spec)?;
-        // Another thread may have compiled the same meanwhile: outputs under one constraint share one automaton.
+        // Another thread may have compiled the same one meanwhile; outputs under one constraint share one
+        // automaton.
         if let Some(grammar) = self.find(spec) {
             return Ok(grammar);
         }
@@ -53,17 +56,17 @@ impl GrammarCache {
         Ok(grammar)
     }
 
-    /// Number of grammars that it holds.
+    /// Number of cached grammars.
     pub fn len(&self) -> usize {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Whether it holds none.
+    /// Whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that all its grammars hold now: an estimate.
+    /// Estimated bytes of all grammars at present.
     pub fn n_bytes(&self) -> usize {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.iter().map(|(_, grammar)| grammar.n_bytes()).sum()
@@ -76,7 +79,7 @@ impl GrammarCache {
         let entry = entries.remove(idx);
         let grammar = entry.1.clone();
         entries.push(entry);
-        // Automata grow while they are used.
+        // Automata grow with use.
         self.shrink(&mut entries);
         Some(grammar)
     }

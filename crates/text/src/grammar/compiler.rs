@@ -1,4 +1,4 @@
-//! Compiles constraints for one tokenizer, under limits. Does not know who asked and what else is compiled.
+//! Compiles constraints for one tokenizer, under limits. Does not know requests.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,32 +15,32 @@ use super::vocabulary::Vocabulary;
 use super::{GrammarError, gbnf, json_schema, lark, satisfiable, structural_tag, tool_calls};
 use crate::tokenizer::Tokenizer;
 
-/// Stack of the thread that compiles: llguidance recurses over what a client wrote, within the bounds checked
-/// before. Only what is used of it takes memory.
+/// Stack size of the compiling thread: llguidance recurses over client input, within the limits checked
+/// before. Only the used part takes memory.
 const STACK_BYTES: usize = 64 << 20;
 
-/// A lexer that grew past this is left to the outputs that use it; later ones begin with a fresh one.
+/// Size of a lexer in bytes above which it is left to the outputs that use it; later outputs get a new one.
 const MAX_SHARED_LEXER_BYTES: usize = 8 << 20;
 
-/// Most ways to go on at one place of an output.
+/// Maximum number of alternative continuations at one position of an output.
 const MAX_ROW_ITEMS: usize = 8000;
 
-/// Bounds on compiling one constraint.
+/// Limits on compiling one constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompileLimits {
-    /// Bytes of a schema, of the texts of a choice, or of a structural tag.
+    /// Maximum bytes of a schema, of the texts of a choice, or of a structural tag.
     pub max_json_bytes: usize,
-    /// Bytes of a grammar.
+    /// Maximum bytes of a grammar.
     pub max_grammar_bytes: usize,
-    /// Bytes of a regular expression.
+    /// Maximum bytes of a regular expression.
     pub max_regex_bytes: usize,
-    /// Steps of building regular expressions, in llguidance's unit: some 50,000 a millisecond.
+    /// Maximum steps of building regular expressions, in llguidance's unit: about 50,000 a millisecond.
     pub fuel: u64,
-    /// Steps of one mask, in llguidance's unit: some 14,000 a millisecond.
+    /// Maximum steps of one mask, in llguidance's unit: about 14,000 a millisecond.
     pub mask_fuel: u64,
-    /// States of an expression's automaton, 1 to 2 kB each.
+    /// Maximum states of an expression's automaton, 1 to 2 kB each.
     pub max_states: usize,
-    /// Symbols in all rules together.
+    /// Maximum symbols in all rules together.
     pub max_symbols: usize,
 }
 
@@ -66,12 +66,11 @@ pub struct GrammarCompiler {
     end_tokens: Vec<u32>,
 }
 
-/// A constraint that is ready to be evaluated. Outputs under the same constraint share its automaton, which
-/// is built as they need it.
+/// A compiled constraint. Outputs under the same constraint share its automaton, which is built on demand.
 pub struct CompiledGrammar {
-    /// Never advanced; its automaton is its own.
+    /// Parser that is never advanced; its automaton is not shared.
     pristine: Mutex<TokenParser>,
-    /// Never advanced; shares its automaton with the parsers that were cloned from it.
+    /// Parser that is never advanced; its clones share its automaton.
     shared: Mutex<TokenParser>,
     key: GrammarKey,
     n_source_bytes: usize,
@@ -80,7 +79,8 @@ pub struct CompiledGrammar {
 }
 
 impl GrammarCompiler {
-    /// Prepares a tokenizer: some 100 ms for 150,000 tokens. `end_tokens` are all that may end an output.
+    /// Prepares a tokenizer: about 100 ms for 150,000 tokens. `end_tokens` are all tokens that may end an
+    /// output.
     ///
     /// # Errors
     /// [`GrammarError::NoEndToken`], or [`GrammarError::Unsupported`] for a vocabulary that cannot be
@@ -104,7 +104,7 @@ impl GrammarCompiler {
             step_lexer_fuel: limits.mask_fuel,
             max_lexer_states: limits.max_states,
             max_grammar_size: limits.max_symbols,
-            // It would walk the vocabulary for every large expression while compiling.
+            // Otherwise compiling would walk the vocabulary for every large expression.
             precompute_large_lexemes: false,
             max_items_in_row: MAX_ROW_ITEMS,
             verbose_errors: false,
@@ -113,11 +113,10 @@ impl GrammarCompiler {
         Ok(Self { factory, limits, n_tokens, end_tokens })
     }
 
-    /// Compiles a constraint, on a thread of its own for the time it takes. Costs at most some 50 ms and 64
-    /// MB.
+    /// Compiles a constraint in a separate thread. Takes at most about 50 ms and 64 MB.
     ///
     /// # Errors
-    /// A description of the fault, or the limit that it exceeds.
+    /// A description of the fault, or the exceeded limit.
     pub fn compile(&self, spec: &ConstraintSpec) -> Result<Arc<CompiledGrammar>, GrammarError> {
         self.check_size(spec)?;
         let outcome = std::thread::scope(|scope| {
@@ -171,7 +170,8 @@ impl GrammarCompiler {
         let mut parser = self.parser(grammar, &numbers)?;
         satisfiable::check(&mut parser)?;
         parser.start_without_prompt();
-        // The first mask finds what no rule shows, such as two expressions that exclude each other.
+        // The first mask finds faults that no single rule shows, such as two expressions that exclude each
+        // other.
         let mut first = parser.deep_clone();
         let is_dead = first.compute_mask().is_err() && !first.is_accepting();
         if is_dead {
@@ -208,28 +208,28 @@ impl GrammarCompiler {
 }
 
 impl CompiledGrammar {
-    /// Identifies the constraint it was compiled from.
+    /// Key of the source constraint.
     pub fn key(&self) -> GrammarKey {
         self.key
     }
 
-    /// Token ids run from 0 to this, exclusive.
+    /// Number of token ids; they start at 0.
     pub fn n_tokens(&self) -> usize {
         self.n_tokens
     }
 
-    /// The tokens that may end an output.
+    /// Tokens that may end an output.
     pub fn end_tokens(&self) -> &[u32] {
         &self.end_tokens
     }
 
-    /// Bytes that it holds now, its automaton included: an estimate.
+    /// Estimated bytes at present, including the automaton.
     pub fn n_bytes(&self) -> usize {
         let lexer = |parser: &Mutex<TokenParser>| lock(parser).parser.lexer_stats().num_bytes;
         64 * 1024 + 16 * self.n_source_bytes + lexer(&self.pristine) + lexer(&self.shared)
     }
 
-    /// A parser at the beginning of an output, sharing the automaton of others.
+    /// Creates a parser at the start of an output that shares the automaton.
     pub(super) fn begin(&self) -> TokenParser {
         let mut shared = lock(&self.shared);
         let stats = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.parser.lexer_stats()));
@@ -240,7 +240,7 @@ impl CompiledGrammar {
         shared.clone()
     }
 
-    /// A parser at the beginning of an output, with an automaton of its own.
+    /// Creates a parser at the start of an output with an automaton of its own.
     pub(super) fn begin_alone(&self) -> TokenParser {
         lock(&self.pristine).deep_clone()
     }
@@ -250,7 +250,7 @@ fn lock(parser: &Mutex<TokenParser>) -> std::sync::MutexGuard<'_, TokenParser> {
     parser.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Error of llguidance, as a type.
+/// Converts an error of llguidance.
 fn failure(message: &str) -> GrammarError {
     const LIMITS: &[&str] = &[
         "fuel",

@@ -1,36 +1,35 @@
-//! Why a constraint cannot be used. Does not know HTTP statuses and the names of parameters.
+//! Errors of constraints. Does not know HTTP statuses and the names of parameters.
 
 /// Reason why a constraint could not be compiled or evaluated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrammarError {
-    /// The constraint is not what its kind requires: a regular expression with a syntax error, a rule that is
-    /// not defined.
+    /// The constraint is invalid: for example a syntax error in a regular expression, or an undefined rule.
     #[error("{0}")]
     Invalid(String),
     /// A JSON schema uses a keyword that cannot be enforced.
     #[error("the keyword '{keyword}' at '{path}' is not supported")]
     UnsupportedKeyword {
-        /// The keyword.
+        /// Name of the keyword.
         keyword: String,
-        /// A JSON pointer to the schema that has it, `#` for the whole schema.
+        /// JSON pointer to the schema with the keyword; `#` for the whole schema.
         path: String,
     },
-    /// Well-formed, but outside of what is supported.
+    /// The constraint is well-formed, but not supported.
     #[error("{0}")]
     Unsupported(String),
     /// The constraint exceeds a limit on size, depth or work.
     #[error("the constraint is too complex: {0}")]
     TooComplex(String),
-    /// No output fits it.
+    /// No output satisfies the constraint.
     #[error("no output can satisfy the constraint: {0}")]
     Unsatisfiable(String),
-    /// The model has no token that could end an output, so no constrained output would ever end.
+    /// The model has no end token, so no constrained output would ever end.
     #[error("the model has no end token")]
     NoEndToken,
-    /// The output so far does not belong to the grammar.
+    /// The output so far does not match the grammar.
     #[error("the output does not fit the grammar: {0}")]
     Mismatch(String),
-    /// The grammar library failed where it should not.
+    /// The grammar library failed unexpectedly.
     #[error("the grammar library failed: {0}")]
     Internal(String),
 }

@@ -1,34 +1,35 @@
-//! A bound on intersections of regular expressions. The derivatives of an intersection are the combinations
-//! of its operands' derivatives (Brzozowski 1964), and llguidance counts their cost only when it has made
-//! them all, so that a few hundred bytes of patterns could take hours. Does not know in which notation an
-//! intersection is written.
+//! Limits intersections of regular expressions. The derivatives of an intersection are the combinations of
+//! its operands' derivatives (Brzozowski 1964), and llguidance counts their cost only after creating them
+//! all, so that a few hundred bytes of patterns could take hours. Does not know the notation of an
+//! intersection.
 
 use super::GrammarError;
 
-/// Most expressions that one text must match, for intersections of at most so many bytes together.
+/// Maximum number of expressions that one text must match, for intersections of at most this many bytes in
+/// total.
 const BOUNDS: [(usize, usize); 2] = [(2, 8 << 10), (3, 1 << 10)];
 
-/// The expressions that one text must match.
+/// Expressions that one text must match.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Operands {
-    /// Number of bytes.
+    /// Number of expressions.
     pub n: usize,
-    /// Bytes of their sources.
+    /// Total bytes of their sources.
     pub n_bytes: usize,
 }
 
 impl Operands {
-    /// Adds the operands of both.
+    /// Adds the operands of another intersection.
     pub fn and(self, other: Self) -> Self {
         Self { n: self.n.saturating_add(other.n), n_bytes: self.n_bytes.saturating_add(other.n_bytes) }
     }
 
-    /// The larger of both in each respect.
+    /// Takes the maximum of both numbers.
     pub fn or(self, other: Self) -> Self {
         Self { n: self.n.max(other.n), n_bytes: self.n_bytes.max(other.n_bytes) }
     }
 
-    /// Checks the bound.
+    /// Checks the limit.
     ///
     /// # Errors
     /// [`GrammarError::TooComplex`].

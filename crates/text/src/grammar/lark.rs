@@ -1,5 +1,5 @@
-//! Lark texts: what clients send, checked before llguidance reads it, and what the other kinds of constraints
-//! become. Does not know how Lark is compiled.
+//! Lark texts: checks clients' grammars before llguidance reads them, and writes other kinds of constraints
+//! as Lark. Does not compile Lark.
 
 use llguidance::regex_to_lark;
 use serde_json::Value;
@@ -9,18 +9,18 @@ use super::{GrammarError, lark_terminals};
 
 pub(super) use super::lark_terminals::with_schemas;
 
-/// Deepest nesting of brackets in a client's grammar or regular expression: llguidance recurses over it.
+/// Maximum nesting of brackets in a client's grammar or regular expression: llguidance recurses over it.
 const MAX_BRACKETS: usize = 64;
-/// Most lines of a client's grammar: rules may refer to each other in a chain, over which llguidance
-/// recurses.
+/// Maximum number of lines of a client's grammar: rules may refer to each other in a chain, over which
+/// llguidance recurses.
 const MAX_LINES: usize = 1000;
-/// Most texts of a choice.
+/// Maximum number of texts of a choice.
 const MAX_CHOICES: usize = 2000;
 
 /// Checks a client's grammar.
 ///
 /// # Errors
-/// [`GrammarError::Invalid`] for an empty one, [`GrammarError::TooComplex`].
+/// [`GrammarError::Invalid`] if it is empty, [`GrammarError::TooComplex`].
 pub(super) fn check(grammar: &str) -> Result<(), GrammarError> {
     if grammar.trim().is_empty() {
         return Err(GrammarError::Invalid("the grammar is empty".to_owned()));
@@ -28,7 +28,7 @@ pub(super) fn check(grammar: &str) -> Result<(), GrammarError> {
     if grammar.lines().count() > MAX_LINES {
         return Err(GrammarError::TooComplex(format!("more than {MAX_LINES} lines")));
     }
-    // A text or an expression stands on one line.
+    // A string or an expression cannot span lines.
     if grammar.lines().any(|line| line.len() > MAX_TEXT_BYTES) {
         return Err(GrammarError::TooComplex(format!("a line of more than {MAX_TEXT_BYTES} bytes")));
     }
@@ -36,7 +36,8 @@ pub(super) fn check(grammar: &str) -> Result<(), GrammarError> {
     lark_terminals::check(grammar)
 }
 
-/// Brackets inside of texts and classes count too: it is a bound on recursion, not a parser.
+/// Checks the nesting of brackets. Those inside of strings and classes count too: this only bounds
+/// recursion.
 pub(super) fn check_brackets(text: &str) -> Result<(), GrammarError> {
     let mut depth = 0_usize;
     let mut is_escaped = false;
@@ -55,7 +56,7 @@ pub(super) fn check_brackets(text: &str) -> Result<(), GrammarError> {
     Ok(())
 }
 
-/// A text as a Lark string: JSON's syntax, in which the control character DEL needs an escape too.
+/// A text as a Lark string: JSON's syntax, with an escape for the control character DEL too.
 pub(super) fn quoted(text: &str) -> String {
     Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
@@ -63,8 +64,8 @@ pub(super) fn quoted(text: &str) -> String {
 /// The grammar of all texts that a regular expression matches as a whole.
 ///
 /// # Errors
-/// [`GrammarError::TooComplex`] past the bound on nesting, [`GrammarError::Invalid`] for a `\\` at the end;
-/// other faults of the expression show when the grammar is compiled.
+/// [`GrammarError::TooComplex`] beyond the limit on nesting, [`GrammarError::Invalid`] for a `\\` at the
+/// end; other faults of the expression are found when the grammar is compiled.
 pub(super) fn of_regex(regex: &str) -> Result<String, GrammarError> {
     check_brackets(regex)?;
     let mut body = regex.strip_prefix('^').unwrap_or(regex);
@@ -75,16 +76,16 @@ pub(super) fn of_regex(regex: &str) -> Result<String, GrammarError> {
         return Err(GrammarError::Invalid("the regular expression ends within an escape".to_owned()));
     }
     let body = regex_to_lark(body, "");
-    // `//` begins a comment.
+    // `//` would start a comment.
     Ok(if body.is_empty() { "start: \"\"".to_owned() } else { format!("start: /{body}/") })
 }
 
-/// Whether a backslash at the end escapes what would follow.
+/// Whether a backslash at the end would escape the next character.
 pub(super) fn ends_in_escape(regex: &str) -> bool {
     regex.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }
 
-/// The grammar of a few texts.
+/// The grammar of a list of texts.
 ///
 /// # Errors
 /// [`GrammarError::Unsatisfiable`] without any, [`GrammarError::TooComplex`] with too many.

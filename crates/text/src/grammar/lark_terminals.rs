@@ -1,6 +1,6 @@
-//! How many expressions the intersections (`&`) of a Lark grammar have, those in terminals that they name
-//! included, and the JSON schemas within the grammar. Reads as much of the syntax as that takes, in the way
-//! of llguidance's lexer; what it cannot read, llguidance refuses.
+//! Counts the expressions in the intersections (`&`) of a Lark grammar, including those in terminals that
+//! they name, and checks the JSON schemas within the grammar. Parses only as much syntax as necessary, like
+//! llguidance's lexer; llguidance refuses what cannot be parsed here.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use super::intersection::Operands;
 use super::json_schema::{self, Numbers};
 use crate::exact_number;
 
-/// Parts of one rule or terminal.
+/// Parts of a rule or terminal.
 #[derive(Debug, Default)]
 struct Definition<'g> {
-    /// Number of `&` in it.
+    /// Number of `&`.
     n_ands: usize,
-    /// Bytes of its texts and expressions.
+    /// Bytes of strings and expressions.
     n_bytes: usize,
-    /// The names in it.
+    /// Referenced names.
     names: Vec<&'g str>,
 }
 
@@ -40,7 +40,8 @@ pub(super) fn check(grammar: &str) -> Result<(), GrammarError> {
     Ok(())
 }
 
-/// The operands of a definition's intersections, as if all of it and of what it names were one.
+/// The operands of a definition's intersections, counted as if the definition and all that it names were
+/// one intersection.
 fn total<'g>(
     name: &'g str,
     definitions: &HashMap<&'g str, Definition<'g>>,
@@ -88,12 +89,13 @@ fn is_name(first: u8) -> bool {
     first.is_ascii_alphabetic() || matches!(first, b'_' | b'!' | b'?')
 }
 
-/// Whether a name is defined here: a colon follows on its line, before anything that only an expression has.
+/// Whether a name is defined here: a colon follows on its line, before anything that only occurs in
+/// expressions.
 fn is_definition(after: &str) -> bool {
     after.find([':', '\n', '"', '/', '|', '&']).is_some_and(|at| after[at..].starts_with(':'))
 }
 
-/// Bytes of the token at the beginning of a text that is not empty.
+/// Length in bytes of the token at the start of a non-empty text.
 fn token_bytes(text: &str) -> usize {
     let until = |end: fn(char) -> bool| text.find(end).unwrap_or(text.len());
     match text.as_bytes() {
@@ -112,7 +114,7 @@ fn token_bytes(text: &str) -> usize {
     }
 }
 
-/// Bytes of a text or an expression with its delimiters, or 1 if it does not end.
+/// Length in bytes of a string or an expression with its delimiters, or 1 if it does not end.
 fn literal_bytes(text: &[u8], delimiter: u8) -> usize {
     let mut is_escaped = false;
     for (idx, byte) in text.iter().enumerate().skip(1) {
@@ -127,8 +129,7 @@ fn literal_bytes(text: &[u8], delimiter: u8) -> usize {
     1
 }
 
-/// The JSON value behind a directive that has one, and what follows it. What cannot be read is refused when
-/// the grammar is compiled.
+/// The JSON value after a directive that has one, and the rest. Compiling refuses values that do not parse.
 fn json<'g>(directive: &str, after: &'g str) -> Option<(&'g str, &'g str)> {
     if !matches!(directive, "%json" | "%regex" | "%llguidance") {
         return None;
@@ -138,7 +139,7 @@ fn json<'g>(directive: &str, after: &'g str) -> Option<(&'g str, &'g str)> {
     Some(after.split_at(values.byte_offset()))
 }
 
-/// The grammar with schemas that are checked and may be compiled.
+/// The grammar with its schemas checked and prepared for compilation.
 ///
 /// # Errors
 /// The errors of [`json_schema::checked`].

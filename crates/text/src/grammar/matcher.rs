@@ -1,5 +1,5 @@
-//! Which tokens may come next, as a pure function of the output so far, with parsers kept where outputs are
-//! likely to go on. Does not know sampling and when it is asked.
+//! Computes the tokens that may come next, as a pure function of the output so far. Keeps parsers where
+//! outputs are likely to continue. Does not know sampling.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,17 +9,17 @@ use llguidance::api::StopReason;
 
 use super::{CompiledGrammar, GrammarError};
 
-/// A kept parser goes back at most so many tokens; for an output that differs earlier another one is used.
+/// Maximum number of tokens that a kept parser is rolled back; an output that differs earlier gets another
+/// parser.
 const MAX_ROLLBACK: usize = 16;
-/// Most tokens that one call reports as forced.
+/// Maximum number of forced tokens that one call returns.
 const MAX_FORCED: usize = 64;
 
-/// Evaluates a compiled grammar for the outputs of one request. What it answers depends on the grammar and
-/// the given output alone: not on earlier calls, which only decide how much work is spent. May be used by
-/// several threads.
+/// Evaluates a compiled grammar for the outputs of one request. Results depend only on the grammar and the
+/// given output: earlier calls affect only the amount of work. Can be used by several threads.
 pub struct GrammarMatcher {
     grammar: Arc<CompiledGrammar>,
-    /// The most recently used last.
+    /// Kept parsers, the most recently used last.
     kept: Mutex<Vec<Kept>>,
     max_kept: usize,
 }
@@ -31,8 +31,8 @@ struct Kept {
 }
 
 impl GrammarMatcher {
-    /// Creates a matcher for a request of `n_outputs` continuations: for as many a parser is kept between
-    /// calls.
+    /// Creates a matcher for a request of `n_outputs` continuations, which is also the number of parsers
+    /// kept between calls.
     pub fn new(grammar: Arc<CompiledGrammar>, n_outputs: usize) -> Self {
         Self { grammar, kept: Mutex::new(Vec::new()), max_kept: n_outputs.max(1) }
     }
@@ -42,14 +42,14 @@ impl GrammarMatcher {
         &self.grammar
     }
 
-    /// Tokens that may follow `output`: token `t` where bit `t % 32` of word `t / 32` is set; `allowed` has a
-    /// bit for each token of the vocabulary or more, the others become 0. Where the output is complete, end
-    /// tokens are among them; where it is complete and nothing may be added, or where it already has an end
-    /// token, they are all. There is always at least one.
+    /// Writes the tokens that may follow `output`: token `t` is allowed if bit `t % 32` of word `t / 32` is
+    /// set. `allowed` has a bit for each token of the vocabulary or more; further bits become 0. If the
+    /// output is complete, end tokens are allowed; if nothing may be added, or it already has an end token,
+    /// only these. At least one token is allowed.
     ///
     /// # Errors
-    /// [`GrammarError::Mismatch`] for an output that does not belong to the grammar,
-    /// [`GrammarError::TooComplex`] where the mask would take too much work.
+    /// [`GrammarError::Mismatch`] for an output that does not match the grammar,
+    /// [`GrammarError::TooComplex`] if the mask would take too much work.
     pub fn mask(&self, output: &[u32], allowed: &mut [u32]) -> Result<(), GrammarError> {
         allowed.fill(0);
         self.at(output, |place| match place {
@@ -61,10 +61,9 @@ impl GrammarMatcher {
         })
     }
 
-    /// The tokens that must follow `output`, at most 64: those for which [`Self::mask`], asked after each,
-    /// allows nothing else. They are what the tokenizer makes of the text that the grammar prescribes here;
-    /// where a longer token could also begin with the prescribed text, nothing is forced. Appends to
-    /// `forced`.
+    /// Appends the tokens that must follow `output` to `forced`, at most 64: those that are the only ones
+    /// allowed by [`Self::mask`], called after each. They are the tokenizer's encoding of the text that the
+    /// grammar prescribes here; if a longer token could also start with that text, nothing is forced.
     ///
     /// # Errors
     /// Errors of [`Self::mask`].
@@ -75,7 +74,8 @@ impl GrammarMatcher {
             let Some(kept) = place else { return Ok(()) };
             while forced.len() - n_before < MAX_FORCED && kept.parser.stop_reason() == StopReason::NotStopped
             {
-                // Each is found anew, as the mask would find it: a few tokens on, the rest may be tokenized otherwise.
+                // Each token is computed anew, as by the mask: after a few tokens, the rest may be
+                // tokenized differently.
                 let Some(&token) = kept.parser.compute_ff_tokens().first() else { break };
                 kept.consume(&[token])?;
                 forced.push(token);
@@ -84,7 +84,7 @@ impl GrammarMatcher {
         })
     }
 
-    /// Whether the output could end here.
+    /// Whether the output may end here.
     ///
     /// # Errors
     /// Errors of [`Self::mask`].
@@ -93,8 +93,8 @@ impl GrammarMatcher {
     }
 
     /// Calls `use_parser` with a parser that has consumed `output`, or `None` for an output that has ended.
-    /// Where that fails it is called once more with a parser that shares nothing with other outputs, so that
-    /// what those left behind (a full automaton) decides nothing.
+    /// On failure, calls it once more with a parser that shares nothing with other outputs, so that their
+    /// effects (a full automaton) do not matter.
     fn at<T>(
         &self,
         output: &[u32],
@@ -124,7 +124,7 @@ impl GrammarMatcher {
         Err(GrammarError::Internal("no parser".to_owned()))
     }
 
-    /// The kept parser that needs the least work to reach `output`, or a new one.
+    /// The kept parser that reaches `output` with the least work, or a new one.
     fn nearest(&self, output: &[u32]) -> Kept {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let common = |kept: &Kept| kept.n_common(output);
@@ -219,7 +219,7 @@ impl Kept {
     }
 }
 
-/// A panic in the grammar library is one output's fault, not the process's.
+/// Converts a panic in the grammar library into an error of one output.
 fn guarded<T>(work: impl FnOnce() -> Result<T, GrammarError>) -> Result<T, GrammarError> {
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err(GrammarError::Internal("it stopped unexpectedly".to_owned())))

@@ -1,9 +1,9 @@
-//! Constraints on the form of an output: a JSON schema, a regular expression, a grammar. Compiled under
-//! limits, cached by content, and evaluated as sets of tokens that may come next. Does not know requests,
-//! sampling and the engine.
+//! Constraints on outputs: a JSON schema, a regular expression, a grammar. Compiled under limits, cached by
+//! content, and evaluated as sets of tokens that may come next. Does not know requests, sampling and the
+//! engine.
 //!
-//! `llguidance` compiles and evaluates; this module bounds it, translates what it cannot read (GBNF,
-//! structural tags) and makes of its mutable parser a pure function of the output so far.
+//! `llguidance` compiles and evaluates; this module limits it, converts unsupported notations (GBNF,
+//! structural tags), and turns its mutable parser into a pure function of the output so far.
 
 mod cache;
 mod compiler;

@@ -1,6 +1,6 @@
-//! Whether every part of a compiled grammar can come to an end. A part that cannot (a rule that always refers
-//! to itself, an expression that matches nothing) would let a generation begin that can never satisfy the
-//! grammar. Does not know where a grammar comes from.
+//! Checks that every part of a compiled grammar can end. With a part that cannot (a rule that always refers
+//! to itself, an expression that matches nothing), a generation could start that never satisfies the
+//! grammar. Does not know the source of a grammar.
 
 use llguidance::TokenParser;
 use llguidance::earley::lexerspec::LexemeIdx;

@@ -1,19 +1,19 @@
-//! What a client asks of an output's form, before anything is made of it. Does not know how it is enforced.
+//! A client's constraint on outputs, before it is compiled. Does not know how it is enforced.
 
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::tool_calls::ToolCallSpec;
 
-/// A constraint on the form of an output.
+/// A constraint on outputs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ConstraintSpec {
     /// Any JSON object.
     JsonObject,
     /// A JSON value that satisfies a JSON Schema.
     JsonSchema(Value),
-    /// The whole output matches a regular expression (the syntax of the Rust crate `regex`; `^` and `$`
-    /// around the whole are allowed).
+    /// Text that matches a regular expression as a whole (in the syntax of the Rust crate `regex`; `^` and
+    /// `$` around the whole are allowed).
     Regex(String),
     /// One of these texts.
     Choice(Vec<String>),
@@ -21,20 +21,20 @@ pub enum ConstraintSpec {
     Lark(String),
     /// A grammar in llama.cpp's GBNF, with the start rule `root`.
     Gbnf(String),
-    /// Free text with tagged parts that are constrained: `{"type":"structural_tag", …}` as vLLM takes it.
+    /// Free text with constrained tagged parts: vLLM's `{"type":"structural_tag", …}`.
     StructuralTag(Value),
-    /// Calls of tools in the model's own format.
+    /// Tool calls in the model's own format.
     ToolCalls(ToolCallSpec),
 }
 
-/// Identifies the content of a [`ConstraintSpec`]: equal for equal content. 128 bits, so that no two of a
-/// cache's entries are taken for each other by accident; the cache also compares the content itself.
+/// Key of a [`ConstraintSpec`]: equal for equal content. 128 bits, so that accidental collisions in a cache
+/// are impossible in practice; the cache also compares the content itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GrammarKey(u128);
 
 impl ConstraintSpec {
-    /// A grammar whose kind is told by its text: GBNF where a line defines a rule with `::=`, otherwise Lark.
-    /// This is how vLLM reads its parameter `grammar`.
+    /// Determines the kind of a grammar from its text, like vLLM's parameter `grammar`: GBNF if a line
+    /// defines a rule with `::=`, otherwise Lark.
     pub fn from_grammar_text(text: String) -> Self {
         if text.contains("::=") { Self::Gbnf(text) } else { Self::Lark(text) }
     }
@@ -46,7 +46,7 @@ impl ConstraintSpec {
         GrammarKey(hash.digest128())
     }
 
-    /// Gives `write` the kind and the content, of which equal bytes are equal specifications.
+    /// Passes the kind and the content to `write`; equal bytes mean equal specifications.
     pub fn write_content(&self, mut write: impl FnMut(&[u8])) {
         let (kind, text) = self.content();
         write(&[kind]);
@@ -58,7 +58,7 @@ impl ConstraintSpec {
         self.content().1.len()
     }
 
-    /// The kind as a number and the content as one text.
+    /// The kind as a number, and the content as one text.
     fn content(&self) -> (u8, String) {
         match self {
             Self::JsonObject => (0, String::new()),

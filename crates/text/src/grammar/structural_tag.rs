@@ -1,5 +1,5 @@
-//! Structural tags as Lark: free text with tagged parts that are constrained, in vLLM's two spellings. Does
-//! not know how Lark is compiled.
+//! Converts structural tags to Lark: free text with constrained tagged parts, in vLLM's two forms. Does not
+//! compile Lark.
 //!
 //! `{"type":"structural_tag","structures":[{"begin","schema","end"}, …],"triggers":[…]}`, or with a tree of
 //! formats: `{"type":"structural_tag","format":{"type":"triggered_tags", …}}`.
@@ -12,9 +12,9 @@ use super::json_schema::Numbers;
 use super::lark::{self, quoted};
 use super::{GrammarError, json_schema};
 
-/// Most formats of a tag, nested ones included.
+/// Maximum number of formats of a tag, including nested ones.
 const MAX_FORMATS: usize = 256;
-/// Deepest nesting of formats.
+/// Maximum nesting of formats.
 const MAX_DEPTH: usize = 16;
 
 /// Any text.
@@ -23,8 +23,8 @@ const ANY_TEXT: &str = "/(?s:.*)/";
 /// The Lark text of a structural tag.
 ///
 /// # Errors
-/// [`GrammarError::Invalid`] with the path of what is wrong, [`GrammarError::Unsupported`] for a format that
-/// cannot be enforced, and what a schema or an expression in it gives.
+/// [`GrammarError::Invalid`] with the path of the fault, [`GrammarError::Unsupported`] for a format that
+/// cannot be enforced, and errors of a schema or an expression in it.
 pub(super) fn to_lark(tag: &Value, numbers: &mut Numbers) -> Result<String, GrammarError> {
     let mut writer = Writer { lines: String::new(), n_formats: 0, numbers };
     let start = match (tag.get("format"), tag.get("structures")) {
@@ -35,7 +35,7 @@ pub(super) fn to_lark(tag: &Value, numbers: &mut Numbers) -> Result<String, Gram
     Ok(format!("start: {start}\n{}", writer.lines))
 }
 
-/// The older spelling as the newer one.
+/// Converts the older form to the newer one.
 fn as_triggered_tags(tag: &Value) -> Result<Value, GrammarError> {
     let structures = list(tag, "structures", "")?;
     let tag_of = |structure: &Value| {
@@ -88,7 +88,8 @@ struct Writer<'n> {
 }
 
 impl Writer<'_> {
-    /// Defines a rule or, with an upper-case name, a terminal; `attributes` like `[lazy]`. Gives its name.
+    /// Defines a rule or, with an upper-case name, a terminal. `attributes` is like `[lazy]`. Returns its
+    /// name.
     fn define(&mut self, prefix: &str, attributes: &str, body: &str) -> String {
         self.n_formats += 1;
         let name = format!("{prefix}{}", self.n_formats);
@@ -96,7 +97,7 @@ impl Writer<'_> {
         name
     }
 
-    /// A format as a rule's body.
+    /// The body of a rule for a format.
     fn format(&mut self, format: &Value, path: &str, depth: usize) -> Result<String, GrammarError> {
         if depth > MAX_DEPTH || self.n_formats > MAX_FORMATS {
             return Err(GrammarError::TooComplex("too many formats in a structural tag".to_owned()));
@@ -131,7 +132,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A tag of whose beginning `written` stands already.
+    /// A tag whose start `written` has already been matched.
     fn tag(&mut self, tag: &Value, written: &str, path: &str, depth: usize) -> Result<String, GrammarError> {
         let begin = text(tag, "begin", path)?;
         let begin = quoted(begin.strip_prefix(written).unwrap_or(begin));
@@ -139,7 +140,7 @@ impl Writer<'_> {
         let content = tag.get("content").ok_or_else(|| invalid(path, "'content' is missing"))?;
         let path = format!("{path}.content");
         if content.get("type").and_then(Value::as_str) == Some("any_text") {
-            // The text goes on to the first end.
+            // The text continues to the first end marker.
             let text = self.define("TEXT", "", &format!("{ANY_TEXT} {ends}"));
             let text = self.define("text", "[lazy]", &text);
             return Ok(format!("({begin} {text})"));

@@ -1,4 +1,4 @@
-//! A tokenizer as the grammar library sees it: the bytes of every token in a trie, end tokens, control
+//! A tokenizer in the grammar library's form: the bytes of every token in a trie, end tokens, control
 //! tokens. Does not know grammars.
 
 use std::sync::Arc;
@@ -8,14 +8,15 @@ use toktrie::{TokRxInfo, TokTrie, TokenizerEnv};
 use super::GrammarError;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 
-/// Longer tokens are never produced under a grammar: the trie has a bound on its depth.
+/// Maximum bytes of a token in the trie, whose depth is limited. Longer tokens are never generated under a
+/// grammar.
 const MAX_TOKEN_BYTES: usize = 1000;
 
-/// Most bytes that are tokenized of a text that a grammar prescribes: only its first token is used, and the
-/// whole would be tokenized again for each token.
+/// Maximum bytes of a prescribed text that are tokenized: only the first token is used, and the rest would
+/// be tokenized again for each token.
 const MAX_TOKENIZED_BYTES: usize = 4096;
 
-/// Put before a text that continues another one: no tokenizer joins it with what follows.
+/// Prefix for a text that continues another one: no tokenizer merges it with the following text.
 const START: &str = "\u{2}";
 
 /// Texts whose tokens must spell them exactly for tokenization to count as faithful.
@@ -28,16 +29,16 @@ pub(super) struct Vocabulary {
     trie: TokTrie,
     /// Tokens that spell [`START`] at the beginning of a text.
     start: Vec<u32>,
-    /// Whether the tokens of a text spell that text, byte for byte.
+    /// Whether tokenizing a text preserves it byte for byte.
     is_faithful: bool,
 }
 
 impl Vocabulary {
-    /// Builds the trie: some 50 ms for 64,000 tokens.
+    /// Builds the trie: about 50 ms for 64,000 tokens.
     ///
     /// # Errors
-    /// [`GrammarError::NoEndToken`]; [`GrammarError::Unsupported`] for a vocabulary that the trie cannot
-    /// hold.
+    /// [`GrammarError::NoEndToken`]; [`GrammarError::Unsupported`] for a vocabulary that does not fit the
+    /// trie.
     pub(super) fn new(tokenizer: Arc<Tokenizer>, end_tokens: &[u32]) -> Result<Self, GrammarError> {
         let n_tokens = tokenizer.vocabulary_size();
         let ends: Vec<u32> = end_tokens.iter().copied().filter(|id| (*id as usize) < n_tokens).collect();
@@ -45,7 +46,7 @@ impl Vocabulary {
         let words: Vec<Vec<u8>> =
             (0..n_tokens as u32).map(|id| trie_bytes(&tokenizer, id, ends.contains(&id))).collect();
         let info = TokRxInfo::new(n_tokens as u32, first_end);
-        // The trie asserts its bounds; a vocabulary comes from a file.
+        // The trie asserts its limits, and a vocabulary comes from a file.
         let trie = std::panic::catch_unwind(|| TokTrie::from(&info, &words).with_eos_tokens(&ends));
         let trie = trie.map_err(|_| {
             GrammarError::Unsupported("the vocabulary is too large for constrained outputs".to_owned())
@@ -61,9 +62,9 @@ impl Vocabulary {
         self.tokenizer.encode(text, options).ok()
     }
 
-    /// The tokens of a text that continues another one; `None` where they would not spell exactly that text.
+    /// The tokens of a text that continues another one; `None` if they would not spell exactly that text.
     fn tokens_of(&self, text: &str) -> Option<Vec<u32>> {
-        // A tokenizer may treat the beginning of a text in a way of its own, so the text is put behind another one.
+        // A tokenizer may treat the start of a text differently, so the text is preceded by another one.
         let tokens = self.encode(&format!("{START}{text}"))?;
         let tokens = tokens.strip_prefix(self.start.as_slice())?;
         let spells = tokens.iter().flat_map(|id| self.trie.token(*id)).eq(text.as_bytes());
@@ -88,9 +89,8 @@ impl TokenizerEnv for Vocabulary {
     }
 }
 
-/// Spelling of a token in the trie. Control tokens and end tokens get the marker in front that no text has,
-/// so that a grammar's text never produces them; so do tokens too long for the trie, and those that spell
-/// nothing.
+/// Spelling of a token in the trie. Control tokens and end tokens get a prefix that no text has, so that a
+/// grammar's text never produces them. So do tokens that are too long for the trie, and those without text.
 fn trie_bytes(tokenizer: &Tokenizer, id: u32, is_end: bool) -> Vec<u8> {
     let bytes = tokenizer.token_bytes(id).unwrap_or_default();
     let is_control = is_end || tokenizer.is_special(id);

@@ -1,5 +1,5 @@
-//! Texts that must not be sent: rules of literals and regular expressions, applied to a whole text or to one
-//! that comes in pieces. Does not know whose texts they are, and what becomes of them.
+//! Moderation rules: literals and regular expressions, applied to a whole text or to a stream. Does not
+//! know the origin of the text, nor the consequences.
 
 mod rules;
 mod stream;

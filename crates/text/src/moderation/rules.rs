@@ -1,28 +1,27 @@
-//! Rules as one automaton: searching takes time linear in the text, whatever the rules are. Does not know
-//! streams.
+//! Moderation rules as one automaton: searching takes time linear in the text, whatever the rules. Does not
+//! know streams.
 
 use regex_automata::meta::{Config, Regex};
 use regex_automata::{Input, MatchKind, PatternSet};
 use regex_syntax::hir::Hir;
 
-/// The longest text, in bytes, that a rule may match: a stream is held back by as much.
+/// Maximum bytes of a text that a rule may match: streams are delayed by this much.
 const MAX_MATCH_BYTES: usize = 1024;
-/// Most bytes of a rule set's automaton.
+/// Maximum bytes of a rule set's automaton.
 const MAX_AUTOMATON_BYTES: usize = 16 << 20;
-/// Patterns of all rules of a set.
+/// Maximum number of patterns of a rule set.
 const MAX_PATTERNS: usize = 10_000;
 
-/// Text or regular expression that a rule looks for. Upper and lower case count as the same unless the
-/// regular expression says otherwise.
+/// Pattern of a rule. Case is ignored unless the regular expression says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TextRule {
-    /// Texts that match wherever they stand.
+    /// Texts that match anywhere.
     Literals(Vec<String>),
     /// Texts that match a regular expression, in the syntax of the crate `regex`.
     Regex(String),
 }
 
-/// Reason why rules cannot be used; `rule` is the number of the one at fault.
+/// Reason why rules cannot be used. `rule` is the index of the faulty one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// The pattern is not a regular expression.
@@ -33,13 +32,13 @@ pub enum RuleError {
         /// Error of the expression.
         reason: String,
     },
-    /// The pattern matches the empty text, which stands everywhere.
+    /// The pattern matches the empty text, which occurs everywhere.
     #[error("rule {rule} matches the empty text")]
     Empty {
         /// Index of the rule.
         rule: usize,
     },
-    /// Matches have no bound, or may be longer than what a stream can hold back.
+    /// Matches have no length limit, or may be longer than streams can hold back.
     #[error(
         "rule {rule} matches texts of more than {MAX_MATCH_BYTES} bytes: bound its repetitions, as in .{{0,50}}"
     )]
@@ -57,7 +56,7 @@ pub enum RuleError {
 pub struct RuleSet {
     /// Finds the leftmost match.
     regex: Regex,
-    /// Finds all rules that match, also those that begin where another does.
+    /// Finds all matching rules, including overlapping matches.
     all: Regex,
     /// Index of each pattern's rule.
     rule_of_pattern: Vec<usize>,
@@ -65,10 +64,10 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// Compiles rules, numbered in this order.
+    /// Compiles rules; their order determines their indices.
     ///
     /// # Errors
-    /// When one cannot be searched for in a stream, or all are too large.
+    /// When a rule cannot be searched for in a stream, or all rules together are too large.
     pub fn new(rules: &[TextRule]) -> Result<Self, RuleError> {
         let (mut patterns, mut rule_of_pattern) = (Vec::new(), Vec::new());
         let mut max_match_bytes = 1;
@@ -116,14 +115,14 @@ impl RuleSet {
         rules
     }
 
-    /// The leftmost match that stands between two places of a text, what is around them being considered: its
-    /// rule and where it begins.
+    /// The leftmost match within two positions of a text, with the text around them as context. Returns the
+    /// rule and the start.
     pub(super) fn first_between(&self, text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
         let found = self.regex.search(&Input::new(text).range(start..end))?;
         Some((self.rule_of_pattern[found.pattern().as_usize()], found.start()))
     }
 
-    /// The longest text that a rule matches, in bytes.
+    /// Maximum bytes of a text that a rule matches.
     pub(super) fn max_match_bytes(&self) -> usize {
         self.max_match_bytes
     }

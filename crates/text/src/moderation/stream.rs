@@ -1,5 +1,5 @@
-//! A text that comes in pieces and may be cut: how much of it can be shown, so that nothing of a match ever
-//! is. Depends on the text alone, not on how it was cut into pieces. Does not know what is shown.
+//! Filters a stream of text: determines how much can be shown, so that no part of a match ever is. Depends
+//! on the text alone, not on how it is split. Does not show text.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ pub struct Found {
     pub start: usize,
 }
 
-/// Looks for matches in a text that grows. The first one is that which is complete first, and of those that
-/// are complete at the same place the longest.
+/// Searches for matches in a growing text. The first match is the one that is complete first; of matches
+/// complete at the same position, the longest.
 #[derive(Debug, Clone)]
 pub struct TextFilter {
     rules: Arc<RuleSet>,
-    /// The end of the text: what may still become part of a match, and one character before it.
+    /// The end of the text: the part that may become part of a match, and one character before it.
     buffer: String,
     /// Start of the buffer in the text.
     buffer_start: usize,
-    /// End of the text for which it is known whether a match ends there or before.
+    /// End of the text up to which matches have been determined.
     n_decided: usize,
     found: Option<Found>,
 }
@@ -34,18 +34,18 @@ impl TextFilter {
         Self { rules, buffer: String::new(), buffer_start: 0, n_decided: 0, found: None }
     }
 
-    /// Adds more of the text. Returns how many bytes of it, from its beginning, can be shown.
+    /// Appends to the text. Returns the number of bytes, from the start of the text, that can be shown.
     pub fn push(&mut self, text: &str) -> usize {
         if self.found.is_none() {
             self.buffer.push_str(text);
-            // What a rule says about the end of a match may depend on the character behind it.
+            // A rule's condition on the end of a match may depend on the next character.
             let last = self.buffer.char_indices().next_back().map_or(0, |(start, _)| start);
             self.decide_to(last);
         }
         self.n_shown()
     }
 
-    /// No more comes. Returns how many bytes can be shown.
+    /// Ends the text. Returns the number of bytes that can be shown.
     pub fn finish(&mut self) -> usize {
         if let Some(found) = self.found {
             return found.start;
@@ -59,19 +59,19 @@ impl TextFilter {
         self.found
     }
 
-    /// Bytes of the text that can be shown while more may come.
+    /// Number of bytes of the text that can be shown while more may follow.
     pub fn n_shown(&self) -> usize {
         if let Some(found) = self.found {
             return found.start;
         }
-        // The next match ends behind what is decided, and so begins less than its length before that.
+        // The next match ends after the determined part, so it starts less than its length before that.
         let safe = (self.n_decided + 1).saturating_sub(self.rules.max_match_bytes());
         self.buffer_start + self.buffer.floor_char_boundary(safe.saturating_sub(self.buffer_start))
     }
 
     /// Looks for a match that ends at most `end` bytes into the buffer.
     fn decide_to(&mut self, end: usize) {
-        // What stands before it has been looked at, but for what the first character here depends on.
+        // Text before it has been searched, except for the context of the first character.
         let start = if self.buffer_start == 0 { 0 } else { self.buffer.ceil_char_boundary(1) };
         if start < end && self.rules.first_between(&self.buffer, start, end).is_some() {
             self.found = Some(self.first_complete(start, end));
@@ -81,7 +81,8 @@ impl TextFilter {
         self.forget();
     }
 
-    /// The match that is complete first: if one ends before a place, then also before all later ones.
+    /// The match that is complete first: a match that ends before a position also ends before all later
+    /// ones.
     fn first_complete(&self, start: usize, end: usize) -> Found {
         let ends: Vec<usize> =
             self.buffer[start..end].char_indices().map(|(at, c)| start + at + c.len_utf8()).collect();
@@ -91,7 +92,7 @@ impl TextFilter {
         Found { rule, start: self.buffer_start + at }
     }
 
-    /// Drops what cannot be part of a match any more, but for one character.
+    /// Drops text that can no longer be part of a match, except for one character.
     fn forget(&mut self) {
         let n_safe = (self.n_decided + 1).saturating_sub(self.rules.max_match_bytes() + self.buffer_start);
         let safe = self.buffer.floor_char_boundary(n_safe);

@@ -1,16 +1,16 @@
-//! A bound on the tokens of a model's reasoning: when they are used up, the tokens that close it are forced,
-//! one after the other, and the answer follows. Does not know what the tokens say.
+//! A limit on reasoning tokens: when it is reached, the tokens that close the reasoning are forced one by
+//! one, and the answer follows. Does not know the text.
 
-/// Counts the reasoning tokens of one answer. What it says depends only on the tokens that it was given.
+/// Counts the reasoning tokens of one answer. Results depend only on the given tokens.
 #[derive(Debug, Clone)]
 pub struct ThinkingBudget {
     n_left: u32,
     open: Vec<u32>,
     close: Vec<u32>,
-    /// Forced tokens, `close` at their end.
+    /// Forced tokens; they end with `close`.
     ending: Vec<u32>,
     state: State,
-    /// Number of tokens at the answer's end that the sought sequence begins with.
+    /// Number of tokens of the sought sequence that the answer currently ends with.
     n_matched: usize,
 }
 
@@ -18,15 +18,15 @@ pub struct ThinkingBudget {
 enum State {
     Before,
     Inside,
-    /// This many tokens of the ending have come.
+    /// The number of forced tokens that have been generated.
     Ending(usize),
     After,
 }
 
 impl ThinkingBudget {
-    /// At most `n_tokens` of reasoning between the tokens `open` and `close`. `lead` is forced before
-    /// `close`, words that lead over to the answer. With `is_open` the prompt has opened the reasoning.
-    /// Without tokens that close the reasoning nothing is ever forced.
+    /// Limits reasoning between the tokens `open` and `close` to `n_tokens`. `lead` is forced before
+    /// `close` as a transition to the answer. With `is_open` the prompt has opened the reasoning. If
+    /// `close` is empty, nothing is ever forced.
     pub fn new(n_tokens: u32, open: Vec<u32>, close: Vec<u32>, lead: &[u32], is_open: bool) -> Self {
         let ending = [lead, &close].concat();
         let state = match (close.is_empty(), is_open) {
@@ -37,11 +37,11 @@ impl ThinkingBudget {
         Self { n_left: n_tokens, open, close, ending, state, n_matched: 0 }
     }
 
-    /// The token that must come next, if one must.
+    /// The token that must come next, if any.
     pub fn forced(&self) -> Option<u32> {
         match self.state {
             State::Ending(n) => self.ending.get(n).copied(),
-            // A close that has begun by itself is completed, without the words before it.
+            // A closing sequence that the model has started is completed, without `lead`.
             State::Inside if self.n_left == 0 && self.n_matched > 0 => {
                 self.close.get(self.n_matched).copied()
             }
@@ -50,7 +50,7 @@ impl ThinkingBudget {
         }
     }
 
-    /// The next token of the answer came.
+    /// Records the next token of the answer.
     pub fn take(&mut self, token: u32) {
         match self.state {
             State::Before => {
@@ -81,8 +81,8 @@ impl ThinkingBudget {
     }
 }
 
-/// Number of tokens of `pattern` that a text ends with after `token`, if it ended with `n` before. The
-/// patterns are a few tokens long, so all shorter beginnings are tried.
+/// Number of tokens of `pattern` that a text ends with after `token`, given `n` before it. Patterns are a
+/// few tokens long, so all shorter prefixes are tried.
 fn matched(pattern: &[u32], n: usize, token: u32) -> usize {
     let seen = |i: usize| if i < n { pattern[i] } else { token };
     (1..=(n + 1).min(pattern.len()))
@@ -95,7 +95,7 @@ fn matched(pattern: &[u32], n: usize, token: u32) -> usize {
 mod tests {
     use super::*;
 
-    /// The tokens that come out when `wanted` are what the model would write.
+    /// The generated tokens if `wanted` are those that the model would choose.
     fn run(mut budget: ThinkingBudget, wanted: &[u32]) -> Vec<u32> {
         let mut wanted = wanted.iter();
         let mut tokens = Vec::new();

@@ -1,5 +1,4 @@
-//! What a model thinks before it answers, told apart from the answer. Does not know tokens, requests and the
-//! wire.
+//! Separates a model's reasoning from its answer. Does not know tokens, requests and the wire.
 
 mod budget;
 mod span;
@@ -25,7 +24,7 @@ pub enum ReasoningFormat {
 }
 
 impl ReasoningFormat {
-    /// The names under which the formats are known, vLLM's (`--reasoning-parser`).
+    /// Names of the formats, as in vLLM's `--reasoning-parser`.
     pub const NAMES: &'static [(&'static str, Self)] = &[
         ("deepseek_r1", Self::Think),
         ("deepseek_v3", Self::Think),
@@ -41,7 +40,7 @@ impl ReasoningFormat {
         ("openai_gptoss", Self::Harmony),
     ];
 
-    /// Strings in the source of a chat template, all of which tell a format. The first row that fits counts.
+    /// Strings in a chat template's source that together identify a format. The first matching row counts.
     const OF_TEMPLATES: &'static [(&'static [&'static str], Self)] = &[
         (&["<|channel|>", "<|message|>", "<|start|>"], Self::Harmony),
         (&["[THINK]"], Self::Mistral),
@@ -51,12 +50,12 @@ impl ReasoningFormat {
         (&["Here is my thought process:"], Self::Granite),
     ];
 
-    /// The format of a name of [`Self::NAMES`].
+    /// The format with this name in [`Self::NAMES`].
     pub fn named(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|known| known.0 == name).map(|known| known.1)
     }
 
-    /// The format that a chat template knows; `mentions` tells whether a string stands in its source.
+    /// The format that a chat template uses. `mentions` says whether a string occurs in its source.
     pub(crate) fn of_template(mentions: &dyn Fn(&str) -> bool) -> Option<Self> {
         let fits = |row: &&(&[&str], Self)| row.0.iter().all(|text| mentions(text));
         Self::OF_TEMPLATES.iter().find(fits).map(|row| row.1)
@@ -73,7 +72,7 @@ impl ReasoningFormat {
         }
     }
 
-    /// Markers that close it, in all spellings.
+    /// Markers that close the reasoning, in all spellings.
     pub fn closes(self) -> &'static [&'static str] {
         match self {
             Self::Think => &["</think>"],
@@ -84,7 +83,7 @@ impl ReasoningFormat {
         }
     }
 
-    /// Markers that close it, and those that open it once more.
+    /// Markers that close the reasoning, and those that open it again.
     pub(crate) fn either(self) -> &'static [&'static str] {
         match self {
             Self::Think => &["<think>", "</think>"],
@@ -94,7 +93,7 @@ impl ReasoningFormat {
         }
     }
 
-    /// Whether reasoning is open at the end of this text, which the model goes on with.
+    /// Whether reasoning is open at the end of this text, which the model continues.
     pub fn is_open_after(self, text: &str) -> bool {
         let last = |marks: &[&str]| marks.iter().filter_map(|mark| text.rfind(mark)).max();
         last(self.opens()).is_some_and(|open| last(self.closes()).is_none_or(|close| close < open))

@@ -1,10 +1,9 @@
-//! One span of reasoning at the beginning of an answer, and the machine that reads what comes after it. Does
-//! not know what comes after it.
+//! Parses one span of reasoning at the start of an answer. Another state machine parses the rest.
 
 use super::ReasoningFormat;
 use crate::tool_calls::{EventSink, Machine, Step};
 
-/// Reads an answer that may begin with reasoning.
+/// Parses an answer that may start with reasoning.
 #[derive(Debug)]
 pub(crate) struct ReasoningSpan {
     format: ReasoningFormat,
@@ -14,16 +13,16 @@ pub(crate) struct ReasoningSpan {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
-    /// Only blanks, these, have come.
+    /// Only this white space has arrived.
     Start(String),
-    /// The prompt has opened the reasoning; a model may open it again.
+    /// The prompt has opened the reasoning; a model may repeat the marker.
     Opened,
     Inside,
     Over,
 }
 
 impl ReasoningSpan {
-    /// Creates a parser; with `is_open` the prompt ends inside the reasoning. `rest` reads what comes after
+    /// Creates a parser. With `is_open` the prompt ends inside the reasoning. `rest` parses the text after
     /// it.
     pub(crate) fn new(format: ReasoningFormat, is_open: bool, rest: Box<dyn Machine>) -> Self {
         let state = if is_open { State::Opened } else { State::Start(String::new()) };

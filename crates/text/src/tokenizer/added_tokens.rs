@@ -15,10 +15,10 @@ pub(crate) struct AddedEntry {
     pub(crate) token: AddedToken,
 }
 
-/// The matcher for `entries` with their ids; `normalizers` are those that run before it.
+/// Creates the matcher for `entries` with their ids; `normalizers` are those that run before it.
 ///
-/// A control token is always matched in the original text, even if its `normalized` flag says otherwise: in
-/// normalized text, other strings could become its spelling.
+/// A control token is always matched in the original text, even if its `normalized` flag says otherwise:
+/// normalization could turn other text into its spelling.
 pub(crate) fn added_vocabulary(
     entries: &[AddedEntry],
     normalizers: &[PipelineNormalizer],

@@ -1,4 +1,4 @@
-//! Builds the BPE model and checks it before it is passed to the library. Does not know file formats.
+//! Builds and checks the BPE model for the tokenizer library. Does not know file formats.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use crate::error::TokenizerError;
 #[derive(Debug, Default)]
 pub(crate) struct BytePairs {
     pub(crate) vocab: HashMap<String, u32>,
-    /// The merges in order of rank.
+    /// Merges in order of rank.
     pub(crate) merges: Vec<(String, String)>,
     pub(crate) byte_level: bool,
     pub(crate) byte_fallback: bool,
@@ -36,8 +36,8 @@ impl BytePairs {
         let unknown = self.unknown.take().filter(|text| !self.byte_level && self.vocab.contains_key(text));
         self.vocab.retain(|text, _| !control.contains(text.as_str()) || unknown.as_deref() == Some(text));
         if self.byte_level {
-            // Words are passed to the model in the byte alphabet; an entry in another spelling (`🚀`) can never match,
-            // but the library would take it for its bytes.
+            // Words are passed to the model in the byte alphabet. An entry with other characters (`🚀`) can
+            // never match, but the library would use it for its bytes.
             self.vocab.retain(|text, _| text.chars().all(|c| char_to_byte(c).is_some()));
         }
         let prefix_bytes = self.continuing_subword_prefix.as_ref().map_or(0, String::len);
@@ -87,8 +87,8 @@ impl BytePairs {
         }
     }
 
-    /// The library emits any character that is a vocabulary entry as one token, even if no merges produce it.
-    /// Such an entry is never correct, so it is removed.
+    /// Removes single-character entries that no merges produce: the library emits any such entry as one
+    /// token, which is never correct.
     fn drop_unreachable_characters(&mut self) {
         // Each letter of the byte alphabet is one byte, and a character has at most four.
         let is_short = |text: &str| text.chars().nth(4).is_none();
@@ -121,7 +121,7 @@ fn is_one_wide_character(text: &str) -> bool {
     character.is_some_and(|bytes| std::str::from_utf8(&bytes).is_ok_and(|text| text.chars().nth(1).is_none()))
 }
 
-/// Plain BPE: the pair with the lowest rank is merged first, the leftmost among equals.
+/// Applies plain BPE: merges the pair with the lowest rank first, the leftmost among equals.
 fn merges_lead_to(text: &str, ranks: &HashMap<(&str, &str), usize>) -> bool {
     let mut cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     while cuts.len() > 2 {

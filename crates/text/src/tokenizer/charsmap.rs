@@ -1,14 +1,14 @@
-//! Checks a precompiled map of characters (SentencePiece's `precompiled_charsmap`) before the library walks
-//! it, which trusts it: a map that points out of itself would make a thread panic at the first text. Does not
-//! know what the map is for.
+//! Checks a precompiled character map (SentencePiece's `precompiled_charsmap`), which the library trusts:
+//! with a map that points outside of itself, a thread would panic at the first text. Does not know the
+//! map's purpose.
 
-/// A double array: the units of the trie. The strings that its leaves point to stand behind it.
+/// A double array: the units of the trie. The strings that its leaves point to follow it.
 struct Map<'a> {
     units: Vec<usize>,
     strings: &'a str,
 }
 
-/// Whether every walk through the map stays inside it, whatever the text is.
+/// Whether every walk through the map stays inside of it, for any text.
 pub(super) fn is_sound(charsmap: &[u8]) -> bool {
     Map::read(charsmap).is_some_and(|map| map.walks_stay_inside())
 }
@@ -30,7 +30,8 @@ impl<'a> Map<'a> {
         let mut is_known = vec![false; self.units.len()];
         let mut open = vec![offset(root)];
         while let Some(node) = open.pop() {
-            // The library reads the unit of any byte that comes next, and only then whether it is that byte's.
+            // The library reads a unit for every possible next byte before it checks that the unit belongs
+            // to that byte.
             for byte in 1..=0xff {
                 let child = node ^ byte;
                 let Some(&unit) = self.units.get(child) else { return false };
@@ -49,13 +50,13 @@ impl<'a> Map<'a> {
         true
     }
 
-    /// Whether a unit points to the beginning of a character of the strings.
+    /// Whether a unit points to the start of a character in the strings.
     fn is_leaf(&self, idx: usize) -> bool {
         self.units.get(idx).is_some_and(|unit| self.strings.is_char_boundary(unit & ((1 << 31) - 1)))
     }
 }
 
-// The parts of a unit, as in Darts-clone (darts.h).
+// Fields of a unit, as in Darts-clone (darts.h).
 
 fn offset(unit: usize) -> usize {
     (unit >> 10) << ((unit & (1 << 9)) >> 6)

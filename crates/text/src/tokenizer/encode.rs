@@ -1,5 +1,5 @@
-//! Text to tokens: splits off added tokens, normalizes, pre-tokenizes, runs the model. Does not know where
-//! the text comes from, except that disguised parts of it never become control tokens.
+//! Encodes text to tokens: splits off added tokens, normalizes, pre-tokenizes, runs the model. Does not
+//! know the origin of the text, except that disguised parts never become control tokens.
 
 use std::borrow::Cow;
 use std::sync::PoisonError;
@@ -16,16 +16,16 @@ use crate::disguise::Disguise;
 use crate::error::TextError;
 use crate::rendered_prompt::RenderedPrompt;
 
-/// Most buffers that are kept for reuse; further threads allocate fresh ones.
+/// Maximum number of buffers kept for reuse; further threads allocate new ones.
 const MAX_IDLE_SCRATCH: usize = 16;
 
-/// Buffers with more than this capacity of tokens are not kept.
+/// Capacity in tokens above which a buffer is not kept.
 const MAX_KEPT_TOKENS: usize = 1 << 20;
 
-/// Pieces of text that are tokenized between two checks of the stop flag.
+/// Number of pieces tokenized between two checks of the stop flag.
 const PIECES_A_LOOK: usize = 4096;
 
-/// Set by a caller that no longer wants the tokens.
+/// Flag of a caller that no longer needs the tokens.
 type StopFlag<'a> = Option<&'a AtomicBool>;
 
 /// Scratch buffers of one encode call.
@@ -45,7 +45,7 @@ impl Tokenizer {
         self.encode_disguised(text, None, options, None)
     }
 
-    /// Like [`Self::encode`]; a caller that no longer wants the tokens sets `stop`.
+    /// Encodes like [`Self::encode`], until the caller sets `stop`.
     ///
     /// # Errors
     /// Errors of [`Self::encode`]; [`TextError::Stopped`].
@@ -58,8 +58,8 @@ impl Tokenizer {
         self.encode_disguised(text, None, options, Some(stop))
     }
 
-    /// The token ids of a rendered conversation. Control tokens come from the template only; text of users is
-    /// plain text whatever it spells.
+    /// Encodes a rendered conversation. Control tokens come from the template only; users' text is plain
+    /// text, whatever it spells.
     ///
     /// # Errors
     /// Errors of [`Self::encode`].
@@ -72,7 +72,7 @@ impl Tokenizer {
         self.encode_disguised(&prompt.disguised, Some(&prompt.disguise), options, None)
     }
 
-    /// Like [`Self::encode_rendered`]; a caller that no longer wants the tokens sets `stop`.
+    /// Encodes like [`Self::encode_rendered`], until the caller sets `stop`.
     ///
     /// # Errors
     /// Errors of [`Self::encode`]; [`TextError::Stopped`].
@@ -86,7 +86,8 @@ impl Tokenizer {
         self.encode_disguised(&prompt.disguised, Some(&prompt.disguise), options, Some(stop))
     }
 
-    /// Like [`Self::encode`]; parts of `text` in `disguise` are plain text whatever they spell.
+    /// Encodes like [`Self::encode`], but parts of `text` in `disguise` are plain text, whatever they
+    /// spell.
     fn encode_disguised(
         &self,
         text: &str,
@@ -124,8 +125,8 @@ impl Tokenizer {
             match segment {
                 Segment::SpecialToken(id) => scratch.tokens.push(id.into()),
                 Segment::Text { text, input_offset } => {
-                    // From here on only the model and normalized added tokens match, none of which is a control token,
-                    // so the original characters can be restored.
+                    // After this point only the model and normalized added tokens match, none of which is a
+                    // control token, so that the original characters can be restored.
                     let text = disguise.map_or(Cow::Borrowed(text), |disguise| disguise.reveal(text));
                     self.encode_chunk(&text, input_offset, (&growth, stop), scratch)?;
                     if is_set(stop) {
@@ -170,7 +171,7 @@ impl Tokenizer {
     }
 
     fn with_specials(&self, tokens: &[PipelineToken], add_special_tokens: bool) -> Vec<u32> {
-        // Ids beyond the vocabulary are bytes for which it has no token.
+        // Ids beyond the vocabulary represent bytes without a token.
         let known = tokens.iter().map(|token| token.id()).filter(|id| (*id as usize) < self.pieces.len());
         let mut ids = Vec::with_capacity(tokens.len() + self.prefix.len() + self.suffix.len());
         if !add_special_tokens {

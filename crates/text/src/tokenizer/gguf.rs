@@ -1,4 +1,4 @@
-//! The tokenizer described by a GGUF file's metadata. Does not know the GGUF container: the caller fills a
+//! Builds the tokenizer from a GGUF file's metadata. Does not know the GGUF container: the caller fills a
 //! [`GgufVocabulary`] from it.
 
 use std::collections::{HashMap, HashSet};
@@ -16,7 +16,7 @@ use super::sentencepiece::merges_from_scores;
 use super::{GgufInfillKeys, MAX_VOCABULARY, Parts, TokenRoles, tokenizer_json};
 use crate::error::TokenizerError;
 
-/// Tokens that end a turn or a text whatever the metadata says, by their spelling.
+/// Spellings of tokens that always end a turn or a text, whatever the metadata says.
 const ENDS_GENERATION: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",
@@ -121,7 +121,7 @@ fn roles(vocabulary: &GgufVocabulary, is_sentencepiece: bool) -> TokenRoles {
     TokenRoles { bos, eos, ends_generation: ends, infill: infill_keys(vocabulary) }
 }
 
-/// The tokens for filling in the middle that the file names and the vocabulary has.
+/// The fill-in-the-middle tokens that the file names and the vocabulary has.
 fn infill_keys(vocabulary: &GgufVocabulary) -> GgufInfillKeys {
     let exists = |id: &u32| (*id as usize) < vocabulary.tokens.len();
     let GgufInfillKeys { before, behind, middle, repository, file, end } = vocabulary.infill.clone();
@@ -175,7 +175,7 @@ fn ids(vocabulary: &GgufVocabulary) -> HashMap<String, u32> {
 }
 
 fn byte_level(vocabulary: &GgufVocabulary, convention: &Convention) -> BytePairs {
-    // The first character may be a space itself, so the separator is searched after it.
+    // The first character may be a space itself, so the separator is searched for after it.
     let cut = |merge: &String| {
         let start = merge.chars().next()?.len_utf8();
         let at = start + merge[start..].find(' ')?;
@@ -218,7 +218,7 @@ fn sentencepiece_frame(prefixed: bool) -> Value {
     frame(json!({"type": "Sequence", "normalizers": normalizers}), Value::Null)
 }
 
-/// A `tokenizer.json` without its model, which is built beside it.
+/// A `tokenizer.json` without its model, which is built separately.
 fn frame(normalizer: Value, pre_tokenizer: Value) -> Value {
     json!({
         "version": "2.0",

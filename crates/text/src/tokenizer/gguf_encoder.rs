@@ -1,5 +1,5 @@
-//! GGUF vocabularies of encoders, WordPiece (`bert`) and unigram (`t5`), as the `tokenizer.json` that they
-//! were converted from (llama.cpp, conversion/bert.py). Does not know how that file is read.
+//! Converts GGUF vocabularies of encoders, WordPiece (`bert`) and unigram (`t5`), back to the
+//! `tokenizer.json` they were made from (llama.cpp, conversion/bert.py). Does not parse that file.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -9,10 +9,11 @@ use super::gguf_vocabulary::{CONTROL, GgufVocabulary, UNKNOWN, USER_DEFINED};
 use super::pairs::PairFrame;
 use crate::error::TokenizerError;
 
-/// Character that the converter puts before a token that begins a word; other tokens of WordPiece lose their
+/// Character that the converter puts before a token that starts a word; it removes `##` from WordPiece's
+/// other tokens.
 /// `##`.
 const WORD_START: char = '▁';
-/// Ids of BERT's own vocabulary, which old files leave out.
+/// Ids in BERT's own vocabulary, which old files do not contain.
 const CLS_OF_BERT: u32 = 101;
 const SEP_OF_BERT: u32 = 102;
 const UNKNOWN_OF_BERT: u32 = 100;
@@ -32,7 +33,7 @@ pub(super) fn word_piece(vocabulary: &GgufVocabulary) -> Result<Value, Tokenizer
     let sep = keys.separator_token_id.or(vocabulary.eos_token_id).unwrap_or(SEP_OF_BERT);
     let unknown = text(vocabulary.unknown_token_id.unwrap_or(UNKNOWN_OF_BERT))?;
     let lowercase = keys.lowercase.unwrap_or(true);
-    // The first of several equal tokens is used, as in llama.cpp.
+    // Of several equal tokens the first is used, as in llama.cpp.
     let ids = tokens.iter().enumerate().rev().map(|(id, token)| (token.clone(), json!(id)));
     let ids: serde_json::Map<String, Value> = ids.collect();
     Ok(json!({
@@ -52,8 +53,8 @@ pub(super) fn word_piece(vocabulary: &GgufVocabulary) -> Result<Value, Tokenizer
     }))
 }
 
-/// The `tokenizer.json` of a vocabulary of kind `t5`: that of XLM-RoBERTa, or, without a token that opens a
-/// text, T5's.
+/// The `tokenizer.json` of a vocabulary of kind `t5`: XLM-RoBERTa's or, without a token that starts a text,
+/// T5's.
 pub(super) fn unigram(vocabulary: &GgufVocabulary) -> Result<Value, TokenizerError> {
     let keys = &vocabulary.encoder;
     let tokens = &vocabulary.tokens;
@@ -105,8 +106,8 @@ pub(super) fn unigram(vocabulary: &GgufVocabulary) -> Result<Value, TokenizerErr
     }))
 }
 
-/// Frame of a pair of texts for an encoder with byte-level BPE: ModernBERT has one separator between them,
-/// RoBERTa two.
+/// Special tokens around a pair of texts for an encoder with byte-level BPE: ModernBERT has one separator
+/// between them, RoBERTa two.
 pub(super) fn pair_frame(vocabulary: &GgufVocabulary, prefix: &[u32], suffix: &[u32]) -> Option<PairFrame> {
     let separator = vocabulary.encoder.separator_token_id.filter(|_| !suffix.is_empty())?;
     let n_between = if vocabulary.pre.as_deref() == Some("modern-bert") { 1 } else { 2 };
@@ -135,8 +136,8 @@ fn added_tokens(tokens: &[String], kind: impl Fn(usize) -> i32) -> Vec<Value> {
         .collect()
 }
 
-/// `start` text `end`, and of pairs `start` first `end` second `end`, with another `end` before the second
-/// one where it is `doubled`.
+/// `start` text `end`; for a pair `start` first `end` second `end`. If `doubled`, another `end` precedes
+/// the second text.
 fn frame(start: (u32, &str), end: (u32, &str), second_segment: u8, doubled: bool) -> Value {
     let special = |text: &str, segment: u8| json!({"SpecialToken": {"id": text, "type_id": segment}});
     let sequence = |name: &str, segment: u8| json!({"Sequence": {"id": name, "type_id": segment}});
@@ -150,7 +151,7 @@ fn frame(start: (u32, &str), end: (u32, &str), second_segment: u8, doubled: bool
     })
 }
 
-/// `end` after each text.
+/// A single `end` after each text.
 fn after_each(end: (u32, &str)) -> Value {
     let special = json!({"SpecialToken": {"id": end.1, "type_id": 0}});
     let sequence = |name: &str| json!({"Sequence": {"id": name, "type_id": 0}});

@@ -1,8 +1,8 @@
-//! The keys of a GGUF file about its vocabulary, as they are in the file. Does not know what they mean.
+//! The keys of a GGUF file about its vocabulary, unchanged. Does not interpret them.
 
 use super::infill::GgufInfillKeys;
 
-/// The `tokenizer.ggml.*` keys of a GGUF file, as they are in the file.
+/// The `tokenizer.ggml.*` keys of a GGUF file, unchanged.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GgufVocabulary {
     /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE), `llama` (SentencePiece BPE), `bert` (WordPiece) or
@@ -39,22 +39,22 @@ pub struct GgufVocabulary {
     pub add_eos_token: Option<bool>,
     /// `tokenizer.ggml.add_space_prefix`.
     pub add_space_prefix: Option<bool>,
-    /// Keys that only models have that fill in the middle.
+    /// Keys of models for fill-in-the-middle.
     pub infill: GgufInfillKeys,
-    /// What only encoders have.
+    /// Keys of encoders.
     pub encoder: GgufEncoderKeys,
 }
 
 /// The keys of a GGUF file that only encoders have.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GgufEncoderKeys {
-    /// `tokenizer.ggml.seperator_token_id`, spelled so.
+    /// `tokenizer.ggml.seperator_token_id` (with this spelling).
     pub separator_token_id: Option<u32>,
     /// `tokenizer.ggml.cls_token_id`, in old files.
     pub cls_token_id: Option<u32>,
-    /// `tokenizer.ggml.normalizer.lowercase`; lower case where absent.
+    /// `tokenizer.ggml.normalizer.lowercase`; true if absent.
     pub lowercase: Option<bool>,
-    /// `tokenizer.ggml.normalizer.strip_accents`; as [`Self::lowercase`] where absent.
+    /// `tokenizer.ggml.normalizer.strip_accents`; if absent, the value of [`Self::lowercase`].
     pub strip_accents: Option<bool>,
     /// `tokenizer.ggml.remove_extra_whitespaces`.
     pub remove_extra_whitespaces: Option<bool>,

@@ -1,13 +1,13 @@
-//! Tokens between which models of code fill in the middle, by the ids that a GGUF file names or by the
-//! names that families of models give them. Does not know requests.
+//! Fill-in-the-middle tokens of code models, from the ids in a GGUF file or by the names in model families.
+//! Does not know requests.
 
 use std::sync::atomic::AtomicBool;
 
 use super::{EncodeOptions, Tokenizer};
 use crate::error::TextError;
 
-/// Names of the token before the text before the gap: of Qwen2.5-Coder and CodeGemma, StarCoder and Granite,
-/// DeepSeek-Coder, CodeLlama, GLM, Codestral.
+/// Names of the token before the text before the gap: in Qwen2.5-Coder and CodeGemma, StarCoder and
+/// Granite, DeepSeek-Coder, CodeLlama, GLM, Codestral.
 const BEFORE: &[&str] = &[
     "<|fim_prefix|>",
     "<fim_prefix>",
@@ -18,7 +18,7 @@ const BEFORE: &[&str] = &[
     "<|code_prefix|>",
     "[PREFIX]",
 ];
-/// Names of the token before the text behind the gap.
+/// Names of the token before the text after the gap.
 const BEHIND: &[&str] = &[
     "<|fim_suffix|>",
     "<fim_suffix>",
@@ -29,7 +29,7 @@ const BEHIND: &[&str] = &[
     "<|code_suffix|>",
     "[SUFFIX]",
 ];
-/// Names of the token before the text of the gap. Codestral writes without one.
+/// Names of the token before the gap's own text. Codestral has none.
 const MIDDLE: &[&str] = &[
     "<|fim_middle|>",
     "<fim_middle>",
@@ -43,14 +43,14 @@ const MIDDLE: &[&str] = &[
 /// Names of the token before a repository's name.
 const REPOSITORY: &[&str] =
     &["<|repo_name|>", "<|fim_repo|>", "<repo_name>", "<reponame>", "<fim-repo>", "<REPO>"];
-/// Names of the token before a further file.
+/// Names of the token before an additional file.
 const FILE: &[&str] = &["<|file_sep|>", "<|file_separator|>", "<file_sep>"];
-/// Names of tokens by which models end the text of a gap.
+/// Names of tokens with which models end the gap's text.
 const ENDS: &[&str] = &["<|fim_pad|>", "<fim_pad>", "<fim-pad>", "<PAD>", "▁<EOT>", "<EOT>"];
-/// The name of a repository that is not known.
+/// Name for an unknown repository.
 const UNNAMED_REPOSITORY: &str = "repository\n";
 
-/// Tokens that a GGUF file names for filling in the middle.
+/// Fill-in-the-middle tokens in a GGUF file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GgufInfillKeys {
     /// `tokenizer.ggml.fim_pre_token_id`, or the older `prefix_token_id`.
@@ -67,7 +67,7 @@ pub struct GgufInfillKeys {
     pub end: Option<u32>,
 }
 
-/// Tokens between which a model fills in the middle.
+/// Fill-in-the-middle tokens of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InfillTokens {
     before: u32,
@@ -76,24 +76,25 @@ pub struct InfillTokens {
     repository: Option<u32>,
     file: Option<u32>,
     ends: Vec<u32>,
-    /// Whether the text behind the gap comes first, and the gap's text right after the one before it.
+    /// Whether the text after the gap comes first, so that the gap's text directly follows the text before
+    /// it.
     begins_behind: bool,
 }
 
-/// Texts around a gap, and further files that help to fill it.
+/// Texts around a gap, and additional files as context.
 #[derive(Debug, Clone, Copy)]
 pub struct InfillText<'a> {
-    /// The text before the gap.
+    /// Text before the gap.
     pub before: &'a str,
-    /// The text behind the gap.
+    /// Text after the gap.
     pub behind: &'a str,
-    /// Names and texts of further files.
+    /// Names and texts of additional files.
     pub files: &'a [(String, String)],
 }
 
 impl InfillTokens {
-    /// The tokens that a file names, or that `id_of` has under the names of a family; `None` for a model that
-    /// does not fill in.
+    /// Finds the tokens that a file names, or that `id_of` finds under a family's names; `None` for a model
+    /// without fill-in-the-middle.
     pub(super) fn find(named: &GgufInfillKeys, id_of: impl Fn(&str) -> Option<u32>) -> Option<Self> {
         let by_name = |names: &[&str]| names.iter().find_map(|name| id_of(name));
         let file = named.file.or_else(|| by_name(FILE));
@@ -114,19 +115,19 @@ impl InfillTokens {
         .filter(|tokens| tokens.middle.is_some() || tokens.begins_behind)
     }
 
-    /// The tokens by which the model ends the text of a gap, beside those that end every text.
+    /// Tokens with which the model ends the gap's text, in addition to its other end tokens.
     pub fn ends(&self) -> &[u32] {
         &self.ends
     }
 }
 
 impl Tokenizer {
-    /// The tokens between which the model fills in the middle; `None` for a model that does not.
+    /// Fill-in-the-middle tokens of the model; `None` if it has none.
     pub fn infill_tokens(&self) -> Option<&InfillTokens> {
         self.infill.as_ref()
     }
 
-    /// The prompt by which the model writes what belongs into a gap. No text becomes a control token.
+    /// Encodes the prompt with which the model fills a gap. No text becomes a control token.
     ///
     /// # Errors
     /// A text that is too long, or [`TextError::Stopped`].

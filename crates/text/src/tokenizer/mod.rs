@@ -1,5 +1,5 @@
-//! Text to token ids and back, one path for `tokenizer.json` and GGUF vocabularies. Does not know models,
-//! requests and chat formats.
+//! Converts text to token ids and back, for `tokenizer.json` and GGUF vocabularies alike. Does not know
+//! models, requests and chat formats.
 
 mod added_tokens;
 mod byte_pairs;
@@ -33,30 +33,32 @@ pub use infill::{GgufInfillKeys, InfillText, InfillTokens};
 pub use pairs::PairFrame;
 pub use tokenizer_config::TokenizerConfig;
 
-/// A vocabulary with more ids than this is a broken file: no model has 16 million tokens.
+/// Maximum number of ids; a file with more is broken, since no model has 16 million tokens.
 const MAX_VOCABULARY: usize = 1 << 24;
 
-/// Texts longer than this are refused unless [`Tokenizer::limit_to_context`] says otherwise.
+/// Default maximum bytes of a text; [`Tokenizer::limit_to_context`] changes it.
 const DEFAULT_MAX_TEXT_BYTES: usize = 32 << 20;
 
-/// Options for reading a text.
+/// Options for encoding a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EncodeOptions {
-    /// Put around the text what the tokenizer puts around a sequence (BOS, for most). Never a second BOS.
+    /// Whether to add the tokens that the tokenizer puts around a sequence (usually BOS). Never adds a
+    /// second BOS.
     pub add_special_tokens: bool,
-    /// Turn the spelling of control tokens (`<|im_end|>`) into those tokens; `false` reads it as plain text.
+    /// Whether to encode the spelling of control tokens (`<|im_end|>`) as those tokens; `false`: as plain
+    /// text.
     pub parse_special: bool,
 }
 
 /// A tokenizer: read-only, shared between threads.
 pub struct Tokenizer {
-    /// Normalizers and whatever else the library reads from a `tokenizer.json`; also the model, unless
-    /// `model`.
+    /// The library's form of `tokenizer.json`: normalizers and other parts, and also the model, unless
+    /// `model` has it.
     frame: PipelineTokenizer,
     pre_tokenizer: PipelinePreTokenizer,
     model: Option<PipelineModel>,
     added: AddedVocabulary,
-    /// Number of normalizers that run after added tokens are cut out.
+    /// Number of normalizers that run after added tokens are split off.
     n_late_normalizers: usize,
     pieces: Pieces,
     /// Tokens that `add_special_tokens` puts before and after a sequence.
@@ -71,29 +73,29 @@ pub struct Tokenizer {
     told_double_bos: AtomicBool,
 }
 
-/// Roles of tokens, where the files say so.
+/// Roles of tokens, if the files define them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TokenRoles {
     pub(crate) bos: Option<u32>,
     pub(crate) eos: Option<u32>,
-    /// Every token that ends a turn or a text, EOS included.
+    /// Tokens that end a turn or a text, including EOS.
     pub(crate) ends_generation: Vec<u32>,
-    /// Tokens for filling in the middle that a GGUF file names.
+    /// Fill-in-the-middle tokens in a GGUF file.
     pub(crate) infill: GgufInfillKeys,
 }
 
-/// The tokens with a meaning of their own, as text: for chat templates.
+/// Special tokens as text, for chat templates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// Template variables such as `bos_token` and what they print.
+    /// Template variables such as `bos_token`, with their text.
     pub named: Vec<(String, String)>,
-    /// The spellings of all control tokens: what a user's text must never become.
+    /// Spellings of all control tokens, which users' text must never become.
     pub control: Vec<String>,
-    /// The spellings of added tokens that anyone may write (`<think>`).
+    /// Spellings of added tokens that anyone may write (`<think>`).
     pub plain_added: Vec<String>,
 }
 
-/// Parts from a loader; `Tokenizer::assemble` does the rest, which is common to all.
+/// Parts of a tokenizer from a loader, assembled by `Tokenizer::assemble`.
 pub(crate) struct Parts {
     frame: PipelineTokenizer,
     model: Option<PipelineModel>,
@@ -103,29 +105,29 @@ pub(crate) struct Parts {
     rule: pieces::PieceRule,
     prefix: Vec<u32>,
     suffix: Vec<u32>,
-    /// Frame that the file puts around a pair of sequences; `None`: that around one.
+    /// Special tokens around a pair of sequences; `None`: those around a single one.
     pair: Option<PairFrame>,
     roles: TokenRoles,
-    /// [`SpecialTokens::named`].
+    /// Value of [`SpecialTokens::named`].
     named: Vec<(String, String)>,
 }
 
 impl Tokenizer {
-    /// Reads a `tokenizer.json` (any version of the format) and, where there is one, the
+    /// Builds the tokenizer from a `tokenizer.json` (any version of the format) and, if there is one, the
     /// `tokenizer_config.json` beside it, which names BOS and EOS.
     ///
     /// # Errors
-    /// Whatever is wrong with the files; never a panic.
+    /// Any fault of the files; never panics.
     pub fn from_tokenizer_json(json: &[u8], config: Option<&[u8]>) -> Result<Self, TokenizerError> {
         let config = config.map(TokenizerConfig::parse).transpose()?;
         guarded(|| tokenizer_json::read(json, config.as_ref()).and_then(Self::assemble))
     }
 
-    /// Builds the tokenizer a GGUF file describes.
+    /// Builds the tokenizer that a GGUF file describes.
     ///
     /// # Errors
-    /// Kinds other than byte-level and SentencePiece BPE, WordPiece and unigram, unknown pre-tokenizers,
-    /// broken metadata.
+    /// When its kind is not byte-level or SentencePiece BPE, WordPiece or unigram, its pre-tokenizer is
+    /// unknown, or the metadata is broken.
     pub fn from_gguf(vocabulary: &GgufVocabulary) -> Result<Self, TokenizerError> {
         guarded(|| gguf::read(vocabulary).and_then(Self::assemble))
     }
@@ -178,8 +180,8 @@ impl Tokenizer {
         })
     }
 
-    /// Refuses texts that cannot fit a context of `n_tokens` however they are tokenized, before any work is
-    /// spent on them: more than 4 × `n_tokens` × the longest token's bytes.
+    /// Refuses texts that cannot fit a context of `n_tokens` however they are tokenized, before any work on
+    /// them: those of more than 4 × `n_tokens` × the longest token's bytes.
     pub fn limit_to_context(&mut self, n_tokens: usize) {
         self.max_text_bytes = n_tokens
             .saturating_mul(4)
@@ -187,36 +189,36 @@ impl Tokenizer {
             .min(DEFAULT_MAX_TEXT_BYTES);
     }
 
-    /// The longest text, in bytes, that is tokenized at all.
+    /// Maximum bytes of a text that is tokenized.
     pub fn max_text_bytes(&self) -> usize {
         self.max_text_bytes
     }
 
-    /// Ids run from 0 to this, exclusive. A model's logits may be longer: padding rows spell nothing.
+    /// Number of ids; they start at 0. A model may have more logits: padding rows have no text.
     pub fn vocabulary_size(&self) -> usize {
         self.pieces.len()
     }
 
-    /// The exact bytes a token adds in the middle of a text; not always whole UTF-8. `None` outside the
-    /// vocabulary.
+    /// The exact bytes of a token in the middle of a text, which may not be whole UTF-8. `None` outside of
+    /// the vocabulary.
     pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
         self.pieces.get(id)
     }
 
-    /// The token as readable text: its bytes, with U+FFFD for what is not UTF-8 by itself. Empty outside the
-    /// vocabulary.
+    /// The token as readable text: its bytes, with U+FFFD for parts that are not UTF-8. Empty outside of
+    /// the vocabulary.
     pub fn token_text(&self, id: u32) -> String {
         String::from_utf8_lossy(self.pieces.get(id).unwrap_or_default()).into_owned()
     }
 
-    /// The token as the vocabulary file spells it (`Ġhello`, `▁hello`, `<0x0A>`), which is what the
-    /// `/tokenize` endpoint calls a token string. `None` outside the vocabulary.
+    /// The token's spelling in the vocabulary file (`Ġhello`, `▁hello`, `<0x0A>`), which the `/tokenize`
+    /// endpoint calls a token string. `None` outside of the vocabulary.
     pub fn vocabulary_text(&self, id: u32) -> Option<String> {
         self.pieces.get(id)?;
         self.added.simple_id_to_token(id).or_else(|| self.model().id_to_token(id))
     }
 
-    /// Whether `id` is a control token, one that stands for no text.
+    /// Whether `id` is a control token, which has no text.
     pub fn is_special(&self, id: u32) -> bool {
         self.pieces.is_special(id)
     }
@@ -228,17 +230,17 @@ impl Tokenizer {
         control.find(|id| self.pieces.get(*id) == Some(text.as_bytes()))
     }
 
-    /// The token that opens a sequence, where the model has one.
+    /// The token that starts a sequence, if the model has one.
     pub fn bos_token_id(&self) -> Option<u32> {
         self.roles.bos
     }
 
-    /// The token that ends a text, where the model has one.
+    /// The token that ends a text, if the model has one.
     pub fn eos_token_id(&self) -> Option<u32> {
         self.roles.eos
     }
 
-    /// Every token the vocabulary says ends a generation: EOS, end of turn, end of message.
+    /// All tokens that end a generation according to the vocabulary: EOS, end of turn, end of message.
     pub fn end_of_generation_token_ids(&self) -> &[u32] {
         &self.roles.ends_generation
     }
@@ -248,8 +250,8 @@ impl Tokenizer {
         &self.special_tokens
     }
 
-    /// One-shot decode. Byte sequences that are not UTF-8 become U+FFFD; ids outside the vocabulary spell
-    /// nothing; `skip_special` leaves control tokens out.
+    /// Decodes a whole sequence. Bytes that are not UTF-8 become U+FFFD; ids outside of the vocabulary have
+    /// no text; `skip_special` leaves control tokens out.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
         let mut joiner = PieceJoiner::new(&self.pieces, skip_special, false);
         let mut bytes = Vec::with_capacity(ids.len() * 4);
@@ -266,8 +268,8 @@ impl Tokenizer {
         &self.pieces
     }
 
-    /// Normalizers of the file, and pre-tokenizers of it that change the text: the library makes one chain of
-    /// both, but a space put in front belongs to a piece between added tokens.
+    /// The file's normalizers, and its pre-tokenizers that change the text: the library chains both, but an
+    /// inserted space belongs to a piece between added tokens.
     fn normalizers(&self) -> (&[PipelineNormalizer], &[PipelineNormalizer]) {
         let normalizers = self.frame.get_normalizers();
         normalizers.split_at(normalizers.len().saturating_sub(self.n_late_normalizers))
@@ -284,8 +286,8 @@ impl std::fmt::Debug for Tokenizer {
     }
 }
 
-/// Runs a loader with a net under it: the tokenizer library indexes by what a file says, and a broken file
-/// must be an error even where the checks before the library missed something.
+/// Runs a loader and converts panics into errors: the tokenizer library indexes by values in the file, and
+/// the checks may have missed a fault.
 fn guarded<T>(load: impl FnOnce() -> Result<T, TokenizerError>) -> Result<T, TokenizerError> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(load)).unwrap_or_else(|_| {
         Err(TokenizerError::Malformed("the tokenizer library could not digest the file".to_owned()))

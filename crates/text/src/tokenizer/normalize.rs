@@ -1,6 +1,6 @@
-//! Runs normalizers with a limit on the size of the text, checked before and after each of them. A malicious
-//! file can have normalizers that turn a few bytes into gigabytes; those of real models at most triple a
-//! text, except for single characters that expand to many. Does not know what tokens are.
+//! Runs normalizers with a limit on the text's size, checked before and after each of them. The normalizers
+//! of a malicious file could turn a few bytes into gigabytes; those of real models at most triple a text,
+//! except for single characters that expand to many. Does not know tokens.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -11,15 +11,15 @@ use tokenizers::pipeline::{Normalizer, PipelineNormalizer, normalize_all};
 use super::charsmap;
 use crate::error::TokenizerError;
 
-/// Limit of normalized bytes: a factor of the text's bytes, and a constant for short texts.
+/// Limit on normalized bytes: a factor of the text's bytes, and a constant for short texts.
 const FACTOR: usize = 32;
 const BASE_BYTES: usize = 64 << 10;
 
-/// Most normalizers of a tokenizer.
+/// Maximum number of normalizers of a tokenizer.
 const MAX_NORMALIZERS: usize = 64;
-/// Most bytes of all strings that normalizers insert, each counted once.
+/// Maximum bytes of all strings that normalizers insert, each counted once.
 const MAX_CONTENT_BYTES: usize = 1024;
-/// Most bytes that a table maps a character to; the longest of Unicode's compatibility mappings has 33.
+/// Maximum bytes that a table maps a character to; the longest of Unicode's compatibility mappings has 33.
 const MAX_MAPPED_BYTES: usize = 64;
 
 /// Checks that normalizers are within the limits.
@@ -55,7 +55,7 @@ pub(super) fn check(normalizers: &[PipelineNormalizer]) -> Result<(), TokenizerE
     Ok(())
 }
 
-/// The longest string of a precompiled map, which has the length of a trie, the trie, and zero-terminated
+/// Bytes of the longest string of a precompiled map: the length of a trie, the trie, and zero-terminated
 /// strings.
 fn longest_mapping(charsmap: &[u8]) -> usize {
     let Some((length, rest)) = charsmap.split_first_chunk::<4>() else { return 0 };
@@ -63,18 +63,18 @@ fn longest_mapping(charsmap: &[u8]) -> usize {
     strings.split(|byte| *byte == 0).map(<[u8]>::len).max().unwrap_or(0)
 }
 
-/// The bytes that normalizers may still write for one text, or for several together.
+/// Number of bytes that normalizers may still write for a text, or for several together.
 pub(super) struct Growth {
     left_bytes: Cell<usize>,
 }
 
 impl Growth {
-    /// A budget for texts of this many bytes together.
+    /// Creates the budget for texts of this total size in bytes.
     pub(super) fn of(n_bytes: usize) -> Self {
         Self { left_bytes: Cell::new(n_bytes.saturating_mul(FACTOR).saturating_add(BASE_BYTES)) }
     }
 
-    /// Runs `normalizers` on `text`, which begins at byte `offset` of its sequence.
+    /// Runs `normalizers` on `text`, which starts at byte `offset` of its sequence.
     ///
     /// # Errors
     /// When the result exceeds the budget, as an error of the library's type.
@@ -108,8 +108,8 @@ impl Growth {
     }
 }
 
-/// Upper bound on the bytes that a normalizer can make of `text`: counted exactly only if a cheap bound is
-/// above `limit`.
+/// Upper bound on the bytes that a normalizer produces from `text`: exact only if a cheap bound exceeds
+/// `limit`.
 fn most_bytes(normalizer: &PipelineNormalizer, text: &str, limit: usize) -> tokenizers::Result<usize> {
     match normalizer {
         PipelineNormalizer::Prepend(prepend) => Ok(text.len().saturating_add(prepend.prepend.len())),
@@ -118,8 +118,8 @@ fn most_bytes(normalizer: &PipelineNormalizer, text: &str, limit: usize) -> toke
             if text.len().saturating_add(matched_everywhere) <= limit {
                 return Ok(limit);
             }
-            // The number of a pattern's matches, without reimplementing the search: the difference of the text's
-            // lengths when each match is replaced by one byte and by none.
+            // Counts a pattern's matches without reimplementing the search: the difference in length
+            // between replacing each match by one byte and by none.
             let len_with = |content: &str| -> tokenizers::Result<usize> {
                 Ok(Replace::new(replace.pattern().clone(), content)?.normalize(text, 0)?.len())
             };
@@ -140,7 +140,7 @@ fn most_bytes(normalizer: &PipelineNormalizer, text: &str, limit: usize) -> toke
             });
             Ok(bytes.fold(0, usize::saturating_add))
         }
-        // These expand a text by a small factor: a character to at most 18 characters, by its compatibility mapping.
+        // These expand a text by a small factor: compatibility mappings turn a character into at most 18.
         _ => Ok(limit),
     }
 }

@@ -1,9 +1,9 @@
-//! What a tokenizer puts around one sequence and around a pair of them, as rerankers read a query with a
-//! document. Does not know how texts are encoded.
+//! The special tokens around one sequence and around a pair of them, such as a reranker's query and
+//! document. Does not encode texts.
 
 use super::Tokenizer;
 
-/// The special tokens around a pair of sequences, each with its segment, and the segments of both.
+/// The special tokens around a pair of sequences, with segments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PairFrame {
     pub(crate) prefix: Vec<(u32, u8)>,
@@ -13,7 +13,7 @@ pub struct PairFrame {
 }
 
 impl PairFrame {
-    /// The special tokens of one sequence around both.
+    /// Puts the special tokens of a single sequence around both.
     pub(crate) fn of_one(prefix: &[u32], suffix: &[u32]) -> Self {
         let run = |tokens: &[u32]| tokens.iter().map(|&token| (token, 0)).collect();
         Self { prefix: run(prefix), infix: Vec::new(), suffix: run(suffix), segments: [0, 0] }
@@ -40,12 +40,12 @@ impl PairFrame {
 }
 
 impl Tokenizer {
-    /// The special tokens before and after one sequence.
+    /// The special tokens before and after a single sequence.
     pub fn around_one(&self) -> [&[u32]; 2] {
         [&self.prefix, &self.suffix]
     }
 
-    /// Frame of a pair of sequences.
+    /// The special tokens around a pair of sequences.
     pub fn around_pair(&self) -> &PairFrame {
         &self.pair
     }

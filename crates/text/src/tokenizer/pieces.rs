@@ -1,4 +1,4 @@
-//! The bytes of each token, and how tokens are joined into text. Does not know how text is encoded.
+//! The bytes of each token, and joining tokens to text. Does not encode text.
 
 use serde_json::Value;
 use tokenizers::utils::byte_level::char_to_byte;
@@ -8,30 +8,30 @@ use crate::error::TokenizerError;
 /// The SentencePiece word boundary, U+2581.
 const METASPACE: char = '▁';
 
-/// Most bytes that replacements make of each byte of a token.
+/// Maximum bytes that replacements make of each byte of a token.
 const MAX_GROWTH: usize = 16;
-/// Most replacements of a decoder.
+/// Maximum number of replacements of a decoder.
 const MAX_REPLACEMENTS: usize = 64;
 
 const SPECIAL: u8 = 1;
 const ADDED: u8 = 2;
 const PRESENT: u8 = 4;
 
-/// One vocabulary entry as in its file.
+/// A vocabulary entry of a file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TokenEntry {
-    /// The spelling in the file (`Ġhello`, `▁hello`, `<0x0A>`, `<|im_end|>`).
+    /// Spelling in the file (`Ġhello`, `▁hello`, `<0x0A>`, `<|im_end|>`).
     pub(crate) text: String,
-    /// An added token: matched in text before the model runs, and decoded literally.
+    /// Whether it is an added token: matched in text before the model runs, and decoded literally.
     pub(crate) added: bool,
-    /// A control token: left out of text when special tokens are skipped.
+    /// Whether it is a control token: left out of text when special tokens are skipped.
     pub(crate) special: bool,
 }
 
-/// Difference between the beginning of the text and the rest.
+/// Special treatment of the start of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
-    /// No difference.
+    /// No special treatment.
     AsIs,
     /// Up to this many leading spaces of the text are dropped (`Strip` decoder).
     StripSpaces(u8),
@@ -204,7 +204,7 @@ pub(crate) fn byte_token(text: &str) -> Option<u8> {
 #[derive(Debug)]
 pub(crate) struct Pieces {
     slab: Vec<u8>,
-    /// `ends[i]` is where token `i` ends in the buffer; it starts where its predecessor ends.
+    /// End of each token in the buffer; a token starts where its predecessor ends.
     ends: Vec<u32>,
     flags: Vec<u8>,
     start: Start,
@@ -275,7 +275,7 @@ pub(crate) struct PieceJoiner {
 }
 
 impl PieceJoiner {
-    /// `continues` if text precedes: then the first token is not treated specially.
+    /// Creates a joiner. With `continues`, text precedes, so that the first token is not treated specially.
     pub(crate) fn new(pieces: &Pieces, skip_special: bool, continues: bool) -> Self {
         let n_strip = match pieces.start {
             Start::StripSpaces(n) if !continues => n,

@@ -1,6 +1,5 @@
-//! How a text is split into words before BPE: the regexes for each `tokenizer.ggml.pre` name (a public
-//! convention of GGUF files), and corrections to pre-tokenizers that the library parses. Does not know
-//! vocabularies.
+//! Splits text into words before BPE: regexes for each `tokenizer.ggml.pre` name (a public convention of
+//! GGUF files), and corrections of pre-tokenizers that the library parses. Does not know vocabularies.
 
 use serde_json::{Value, json};
 use tokenizers::SplitDelimiterBehavior;
@@ -28,15 +27,15 @@ const YOUTU_ASIAN: &str = "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-
 const YOUTU: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const CJK_HANGUL: &str = "[一-龥ࠀ-一가-퟿]+";
 
-/// One convention: a text is split by the first regex, each piece by the next, and so on; text that a regex
-/// does not match is a piece of its own.
+/// A convention: the first regex splits the text, the next one each piece, and so on. Text that a regex
+/// does not match is a separate piece.
 struct Row {
-    /// Its names, separated by spaces.
+    /// Names, separated by spaces.
     names: &'static str,
     regexes: &'static [&'static str],
-    /// Whole words that are vocabulary entries are never split.
+    /// Whether words that are vocabulary entries are never split.
     ignores_merges: bool,
-    /// A sequence begins with BOS unless the file says otherwise.
+    /// Whether a sequence starts with BOS unless the file says otherwise.
     adds_bos: bool,
 }
 
@@ -98,25 +97,25 @@ impl Convention {
         })
     }
 
-    /// Whether whole words that are vocabulary entries are never split.
+    /// Whether words that are vocabulary entries are never split.
     pub(crate) fn ignores_merges(&self) -> bool {
         self.0.ignores_merges
     }
 
-    /// Whether a sequence begins with BOS unless the file says otherwise.
+    /// Whether a sequence starts with BOS unless the file says otherwise.
     pub(crate) fn adds_bos(&self) -> bool {
         self.0.adds_bos
     }
 
-    /// The `pre_tokenizer` of a `tokenizer.json` that does the same.
+    /// The equivalent `pre_tokenizer` of a `tokenizer.json`.
     pub(crate) fn to_json(&self) -> Value {
         let split = |regex: &&str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
         json!({"type": "Sequence", "pretokenizers": self.0.regexes.iter().map(split).collect::<Vec<_>>()})
     }
 }
 
-/// The pre-tokenizer with every regex compiled. The library's parser leaves regexes without a native splitter
-/// uncompiled, and its native splitter for one family of regexes takes any digit rule for `\p{N}{1,3}`.
+/// Compiles every regex of a pre-tokenizer. The library's parser leaves regexes without a native splitter
+/// uncompiled, and its native splitter for one family of regexes treats any digit rule as `\p{N}{1,3}`.
 pub(crate) fn runnable(read: &PipelinePreTokenizer) -> Result<PipelinePreTokenizer, TokenizerError> {
     match read {
         PipelinePreTokenizer::Split(split) => runnable_split(split).map(PipelinePreTokenizer::Split),

@@ -1,10 +1,11 @@
-//! Merges of a SentencePiece BPE vocabulary, which stores scores instead. Does not know file formats.
+//! Derives the merges of a SentencePiece BPE vocabulary, which contains scores instead. Does not know file
+//! formats.
 
 use std::collections::HashMap;
 
-/// The merges that follow from `pieces` (`(text, id, score)`), in order of rank: two pieces merge if their
-/// concatenation is a piece, the higher score first. Ties are ordered as in transformers' conversion, so that
-/// the result equals the `tokenizer.json` that it would write.
+/// The merges implied by `pieces` (`(text, id, score)`), in order of rank: two pieces merge if their
+/// concatenation is a piece, the higher score first. Ties are ordered as in transformers' conversion, so
+/// that the result equals its `tokenizer.json`.
 pub(crate) fn merges_from_scores(pieces: &[(&str, u32, f32)]) -> Vec<(String, String)> {
     struct Candidate<'a> {
         left: &'a str,

@@ -9,15 +9,15 @@ use crate::error::TokenizerError;
 /// The parts of a `tokenizer_config.json` that Throng reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenizerConfig {
-    /// The spelling of BOS.
+    /// Spelling of BOS.
     pub bos_token: Option<String>,
-    /// The spelling of EOS.
+    /// Spelling of EOS.
     pub eos_token: Option<String>,
-    /// Whether a sequence begins with BOS, if the file says so and its tokenizer class applies it.
+    /// Whether a sequence starts with BOS, if the file says so and its tokenizer class applies it.
     pub add_bos_token: Option<bool>,
     /// Whether a sequence ends with EOS, if the file says so and its tokenizer class applies it.
     pub add_eos_token: Option<bool>,
-    /// `(name, source)`; a single template is named `default`.
+    /// Pairs `(name, source)`; a single template has the name `default`.
     pub chat_templates: Vec<(String, String)>,
     /// `bos_token`, `eos_token`, `unk_token`, … as template variables.
     pub(crate) named: Vec<(String, String)>,
@@ -36,10 +36,10 @@ pub(crate) struct AddedEntryConfig {
 }
 
 impl TokenizerConfig {
-    /// Reads the file.
+    /// Parses the file.
     ///
     /// # Errors
-    /// Not a JSON object.
+    /// When it is not a JSON object.
     pub fn parse(json: &[u8]) -> Result<Self, TokenizerError> {
         let value: Value = serde_json::from_slice(json)
             .map_err(|error| TokenizerError::Malformed(format!("tokenizer_config.json: {error}")))?;
@@ -68,15 +68,15 @@ impl TokenizerConfig {
     }
 }
 
-/// Whether in this tokenizer class of transformers, `add_bos_token` and `add_eos_token` override the
-/// post-processor of `tokenizer.json`. In other classes `tokenizer.json` decides.
+/// Whether `add_bos_token` and `add_eos_token` override the post-processor of `tokenizer.json` in this
+/// tokenizer class of transformers. In other classes `tokenizer.json` decides.
 fn heeds_switches(class: &str) -> bool {
     const CLASSES: [&str; 5] = ["Llama", "CodeLlama", "Gemma", "Cohere", "GPTNeoX"];
     let name = class.strip_suffix("Fast").unwrap_or(class);
     name.strip_suffix("Tokenizer").is_some_and(|family| CLASSES.contains(&family))
 }
 
-/// A token is given as its text or as an object with `content`.
+/// A token, written as its text or as an object with `content`.
 fn token_text(value: &Value) -> Option<String> {
     value.as_str().or_else(|| value["content"].as_str()).map(str::to_owned)
 }

@@ -46,7 +46,7 @@ pub(crate) fn read(json: &[u8], config: Option<&TokenizerConfig>) -> Result<Part
             None
         }
     };
-    // The library would assign its own ids to added tokens that are not in the model.
+    // The library would assign its own ids to added tokens outside of the model.
     root["added_tokens"] = json!([]);
     for absent in ["truncation", "padding"] {
         root[absent] = Value::Null;
@@ -72,7 +72,7 @@ pub(crate) fn read(json: &[u8], config: Option<&TokenizerConfig>) -> Result<Part
     if let Some(config) = config {
         apply_config(config, &added, &mut parts);
     }
-    // The file does not name BOS, so the token that begins every sequence is taken.
+    // The file does not name BOS; the token that starts every sequence is assumed.
     let opens = parts.prefix.last().copied();
     parts.roles.bos = parts.roles.bos.or(opens);
     Ok(parts)
@@ -84,7 +84,7 @@ fn template_ids(frame: &PipelineTokenizer, before: bool) -> Vec<u32> {
     run.iter().map(|&(token, _)| token.id()).collect()
 }
 
-/// Frame that the file puts around a pair; `None` where it adds no token to one.
+/// The special tokens that the file puts around a pair; `None` if it adds none to a pair.
 fn pair_frame(frame: &PipelineTokenizer) -> Option<PairFrame> {
     let template = &frame.get_post_processor().pair;
     let run =
@@ -175,7 +175,8 @@ fn token_entries(
 ) -> Result<Vec<Option<TokenEntry>>, TokenizerError> {
     let ids = vocab.values().copied().chain(added.iter().map(|entry| entry.id));
     let n_ids = ids.max().map_or(0, |id| id as usize + 1);
-    // Ids may have gaps, but tables are as long as the largest id: a few tokens must not take much memory.
+    // Ids may have gaps, but tables are as long as the largest id: a few tokens must not occupy much
+    // memory.
     if n_ids > MAX_VOCABULARY.min(4 * (vocab.len() + added.len()) + (1 << 16)) {
         return Err(TokenizerError::Malformed(format!("token id {} is beyond the vocabulary", n_ids - 1)));
     }
@@ -217,8 +218,8 @@ fn byte_pairs(vocab: HashMap<String, u32>, model: &Value) -> Result<BytePairs, T
     })
 }
 
-/// In models other than BPE, control tokens get spellings that no text can have: Unigram in particular would
-/// encode a text with a token's spelling as that token.
+/// Renames control tokens in models other than BPE to spellings that no text can have: Unigram in
+/// particular would encode a text with a token's spelling as that token.
 fn rename_control_tokens(model: &mut Value, control: &HashSet<&str>) {
     let unknown = model["unk_token"].as_str().map(str::to_owned);
     let renamed = |text: &str, id: usize| {
@@ -243,8 +244,8 @@ fn rename_control_tokens(model: &mut Value, control: &HashSet<&str>) {
     }
 }
 
-/// Replaces a split at white space before a `Metaspace` pre-tokenizer (XLM-RoBERTa), which the library cannot
-/// read, by normalizers that leave one space between words: `Metaspace` splits there.
+/// Replaces a split at white space before a `Metaspace` pre-tokenizer (XLM-RoBERTa), which the library
+/// cannot parse, by normalizers that leave one space between words: `Metaspace` splits there.
 fn lower_word_split(root: &mut Value) {
     let steps = root["pre_tokenizer"]["pretokenizers"].as_array().map(Vec::as_slice).unwrap_or_default();
     let [split, metaspace] = steps else { return };

@@ -1,6 +1,6 @@
-//! The JSON of arguments that a model wrote as tagged text, parameter by parameter. Values become numbers,
-//! booleans, null, objects and lists where the tool's schema takes such; strings are passed on while they are
-//! written. Does not know tags.
+//! Writes arguments that a model generates as tagged text as JSON, parameter by parameter. Values become
+//! numbers, booleans, null, objects and lists if the tool's schema takes such; strings are streamed. Does
+//! not know tags.
 
 use std::sync::Arc;
 
@@ -15,25 +15,25 @@ use super::schemas::{Kinds, ToolSchemas};
 pub(super) struct ArgumentWriter {
     tools: Arc<ToolSchemas>,
     tool: String,
-    /// The names of the parameters that have been begun.
+    /// Names of the parameters that have been started.
     written: Vec<String>,
     value: Option<ValueText>,
-    /// One line break at each end of a value is not part of it.
+    /// Whether one line break at each end of a value is dropped.
     trims_lines: bool,
 }
 
 #[derive(Debug)]
 struct ValueText {
     kinds: Kinds,
-    /// The text of a value that is not only a string; it is known at the end what it is.
+    /// Text of a value that is not certainly a string; its type is determined at its end.
     text: String,
     is_streamed: bool,
-    /// Place in the JSON of an object or a list.
+    /// Position in the JSON of an object or a list.
     tree: Option<ValueSpan>,
     has_begun: bool,
-    /// A line break that is dropped if the value ends after it.
+    /// Whether a line break is held back, to be dropped if the value ends after it.
     has_line_end: bool,
-    /// Whether nothing of it stands on its line yet.
+    /// Whether the current line of the value is still empty.
     is_at_line_start: bool,
 }
 
@@ -43,7 +43,7 @@ impl ArgumentWriter {
         Self { tools, tool, written: Vec::new(), value: None, trims_lines }
     }
 
-    /// The value of a parameter begins; one that is open ends.
+    /// Starts the value of a parameter, after ending an open one.
     pub(super) fn begin(&mut self, parameter: &str, out: &mut EventSink) {
         self.end_value(out);
         let kinds = self.tools.kinds(&self.tool, parameter);
@@ -64,7 +64,7 @@ impl ArgumentWriter {
         });
     }
 
-    /// A character of the value.
+    /// Adds a character of the value.
     pub(super) fn char(&mut self, c: char, out: &mut EventSink) {
         let Some(value) = &mut self.value else { return };
         value.follow(c);
@@ -82,33 +82,33 @@ impl ArgumentWriter {
         }
     }
 
-    /// Whether the value is inside a string of an object or a list, where tags mean nothing.
+    /// Whether the value is inside a string of an object or a list, where tags are text.
     pub(super) fn in_json_string(&self) -> bool {
         let tree = self.value.as_ref().and_then(|value| value.tree.as_ref());
         tree.is_some_and(ValueSpan::in_string)
     }
 
-    /// Whether the value may be text, in which a tag can stand that does not end it.
+    /// Whether the value may be a string, in which a tag may be text.
     pub(super) fn may_be_text(&self) -> bool {
         self.value.as_ref().is_some_and(|value| value.kinds.has(Kinds::STRING))
     }
 
-    /// Whether a tag that comes now would be the first on its line.
+    /// Whether a tag at this position would be the first text on its line.
     pub(super) fn is_at_line_start(&self) -> bool {
         self.value.as_ref().is_some_and(|value| value.is_at_line_start)
     }
 
-    /// Whether a parameter of this name has been begun.
+    /// Whether a parameter of this name has been started.
     pub(super) fn has(&self, parameter: &str) -> bool {
         self.written.iter().any(|name| name == parameter)
     }
 
-    /// Whether the tool has a parameter of this name that has not been begun.
+    /// Whether the tool has a parameter of this name that has not been started.
     pub(super) fn expects(&self, parameter: &str) -> bool {
         self.tools.has_parameter(&self.tool, parameter) && !self.has(parameter)
     }
 
-    /// The value ends.
+    /// Ends the value.
     pub(super) fn end_value(&mut self, out: &mut EventSink) {
         let Some(value) = self.value.take() else { return };
         if value.is_streamed {
@@ -118,7 +118,7 @@ impl ArgumentWriter {
         }
     }
 
-    /// The arguments that `open` holds end, and the call with them.
+    /// Ends the arguments in `open`, and the call.
     pub(super) fn end_call(open: &mut Option<Self>, out: &mut EventSink) {
         let Some(mut arguments) = open.take() else { return };
         arguments.end_value(out);
@@ -126,7 +126,7 @@ impl ArgumentWriter {
         out.end_call();
     }
 
-    /// The answer ended inside the arguments: what is known of the open value is written, the JSON stays
+    /// Ends the answer inside the arguments: writes the known part of the open value and leaves the JSON
     /// open.
     pub(super) fn cut(&mut self, out: &mut EventSink) {
         if let Some(value) = self.value.take().filter(|value| !value.is_streamed) {
@@ -136,7 +136,7 @@ impl ArgumentWriter {
 }
 
 impl ValueText {
-    /// Follows the JSON of a value that is an object or a list, as its first character tells.
+    /// Tracks the JSON of a value whose first character starts an object or a list.
     fn follow(&mut self, c: char) {
         if let Some(tree) = &mut self.tree {
             tree.take(c);
@@ -156,7 +156,7 @@ fn write_string(text: &str, out: &mut EventSink) {
     out.argument('"');
 }
 
-/// Writes a value as the first of `kinds` that it can be; as a string where it can be none of them.
+/// Writes a value as the first possible one of `kinds`, or else as a string.
 fn write_typed(text: &str, kinds: Kinds, out: &mut EventSink) {
     let word = text.trim();
     let is = |kind: Kinds, names: [&str; 2]| kinds.has(kind) && names.contains(&word);

@@ -1,5 +1,5 @@
-//! Ids of calls: some models only read back ids of their own form, and write them too. Does not know how
-//! calls are written.
+//! Ids of tool calls: some models only understand ids of their own form, and generate them too. Does not
+//! know the formats of calls.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::ToolCallFormat;
 
-/// The form of ids that a family reads back.
+/// Form of ids that a family understands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum IdForm {
     /// Ids are not shown to the model.
@@ -30,7 +30,7 @@ impl IdForm {
         }
     }
 
-    /// Whether the family reads this as the id of a call of this tool.
+    /// Whether the family understands this id for a call of this tool.
     fn fits(self, id: &str, name: &str) -> bool {
         match self {
             Self::Any => true,
@@ -43,8 +43,8 @@ impl IdForm {
         }
     }
 
-    /// An id of this form that is not in `used`, for a call with this number; always the same one for the
-    /// same `id`.
+    /// Creates an id of this form for a call with this index, which is not in `used`; always the same one
+    /// for the same `id`.
     fn made(self, id: &str, name: &str, idx: usize, used: &[String]) -> String {
         let made = |attempt: usize| match self {
             Self::Numbered => format!("functions.{name}:{}", idx + attempt),
@@ -56,13 +56,13 @@ impl IdForm {
 }
 
 impl ToolCallFormat {
-    /// Whether its models only read back ids of nine letters and digits.
+    /// Whether models with this format only understand ids of nine letters and digits.
     pub fn has_short_ids(self) -> bool {
         IdForm::of(self) == IdForm::Short
     }
 }
 
-/// Nine letters and digits that stand for a text: its FNV-1a hash.
+/// Nine letters and digits derived from a text: its FNV-1a hash.
 fn short(text: &str) -> String {
     const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -75,22 +75,22 @@ fn short(text: &str) -> String {
     (0..SHORT_LEN).map(digit).collect()
 }
 
-/// Gives the calls of one answer their ids, where the family has a form of its own.
+/// Assigns ids to the calls of one answer, if the family has a form of its own.
 #[derive(Debug, Default)]
 pub(crate) struct CallIds {
     form: IdForm,
-    /// Calls of the conversation so far.
+    /// Number of calls in the conversation so far.
     n_past: usize,
     used: Vec<String>,
 }
 
 impl CallIds {
-    /// Creates the ids of an answer in this format after so many calls.
+    /// Creates the ids for an answer in this format after `n_past` calls.
     pub(crate) fn new(format: Option<ToolCallFormat>, n_past: usize) -> Self {
         Self { form: format.map(IdForm::of).unwrap_or_default(), n_past, used: Vec::new() }
     }
 
-    /// The id of the next call: the one that the model wrote, if it fits; `None`: any id will do.
+    /// The id of the next call: the generated one if it is valid; `None` if any id is acceptable.
     pub(super) fn next(&mut self, name: &str, written: Option<&str>) -> Option<String> {
         let fits = |id: &&str| self.form.fits(id, name) && !self.used.iter().any(|used| used == id);
         let id = match (self.form, written.filter(fits)) {
@@ -107,8 +107,8 @@ impl CallIds {
 }
 
 impl ToolCallFormat {
-    /// Puts ids that the family reads in the place of others, which are of another model: in calls, and in
-    /// the answers to them. `messages` are those of OpenAI's API.
+    /// Replaces ids from other models by ids that the family understands, in calls and their results.
+    /// `messages` are in the form of OpenAI's API.
     pub fn make_ids_readable(self, messages: &mut Value) {
         let form = IdForm::of(self);
         if form == IdForm::Any {

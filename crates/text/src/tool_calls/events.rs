@@ -1,75 +1,75 @@
-//! What a parser says of an answer, and the rules that all formats share: blank text around calls is dropped,
-//! a client that wants one call gets the first. Does not know formats.
+//! Events of a parsed answer, and rules that all formats share: white space around calls is dropped, and a
+//! client that wants one call gets the first. Does not know formats.
 
 use super::CallIds;
 
-/// Something that a parser is certain of. Events of one kind that follow each other may be cut anywhere; put
-/// together they are the same however the answer came in.
+/// An event that is certain. Consecutive events of one kind may be split anywhere; concatenated they are
+/// the same however the answer arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnswerEvent {
     /// Text for the user.
     Content(String),
     /// Text of the model's reasoning.
     Reasoning(String),
-    /// A call of a tool begins.
+    /// A tool call starts.
     ToolCallBegin {
-        /// The call's number in the answer, from 0.
+        /// Index of the call in the answer, from 0.
         index: u32,
-        /// The tool's name.
+        /// Name of the tool.
         name: String,
-        /// The call's id, where the family has a form of ids that it reads back; `None`: any id will do.
+        /// Id of the call, if the family has a form of its own; `None`: any id is acceptable.
         id: Option<String>,
     },
-    /// The next piece of a call's arguments: JSON, if the model wrote them well.
+    /// A fragment of a call's arguments, which are JSON unless the model made a mistake.
     ToolCallArguments {
-        /// The call's number.
+        /// Index of the call.
         index: u32,
-        /// The piece.
+        /// The fragment.
         fragment: String,
     },
     /// A call is complete, or the answer ended inside it.
     ToolCallEnd {
-        /// The call's number.
+        /// Index of the call.
         index: u32,
     },
 }
 
-/// Events that the formats' state machines found.
+/// Collects events of the formats' state machines.
 #[derive(Debug, Default)]
 pub(crate) struct EventSink {
     events: Vec<AnswerEvent>,
-    /// Blank text of the content that is dropped if a call follows.
+    /// White space of the content, dropped if a call follows.
     blank: String,
-    /// Blank text of the reasoning that is dropped if the reasoning ends there.
+    /// White space of the reasoning, dropped if the reasoning ends there.
     reasoning_blank: String,
-    /// Blank text is dropped here, before the content begins.
+    /// Whether white space is dropped until the content starts.
     skips_blank: bool,
     has_reasoning: bool,
     has_content: bool,
-    /// A call has come, and nothing but blank text since.
+    /// Whether a call is followed by nothing but white space so far.
     is_after_call: bool,
-    /// Text for the user is dropped: the answer ends with the beginning of a further call.
+    /// Whether content is dropped: the answer ends with the start of another call.
     drops_content: bool,
     n_calls: u32,
     in_call: bool,
-    /// The open call has arguments.
+    /// Whether the open call has arguments.
     has_arguments: bool,
     only_first_call: bool,
     ids: CallIds,
 }
 
 impl EventSink {
-    /// Creates a sink; with `only_first_call` the others are dropped.
+    /// Creates a sink; with `only_first_call` later calls are dropped.
     pub(crate) fn new(only_first_call: bool, ids: CallIds) -> Self {
         Self { only_first_call, ids, ..Self::default() }
     }
 
-    /// Takes the events found since the last time.
+    /// Takes the events since the last call.
     pub(crate) fn take(&mut self) -> Vec<AnswerEvent> {
         std::mem::take(&mut self.events)
     }
 
-    /// A character for the user.
+    /// Adds a character of the content.
     pub(crate) fn content(&mut self, c: char) {
         if self.drops_content {
             return;
@@ -91,12 +91,12 @@ impl EventSink {
         }
     }
 
-    /// Text for the user.
+    /// Adds content.
     pub(crate) fn content_text(&mut self, text: &str) {
         text.chars().for_each(|c| self.content(c));
     }
 
-    /// A character of the reasoning.
+    /// Adds a character of the reasoning.
     pub(crate) fn reasoning(&mut self, c: char) {
         if c.is_whitespace() {
             if self.has_reasoning {
@@ -113,18 +113,18 @@ impl EventSink {
         }
     }
 
-    /// The reasoning ends, for now.
+    /// Ends the reasoning for now.
     pub(crate) fn end_reasoning(&mut self) {
         self.reasoning_blank.clear();
     }
 
-    /// The content begins with the first character that is not blank.
+    /// Drops white space until the next other character of the content.
     pub(crate) fn skip_blank(&mut self) {
         self.skips_blank = true;
     }
 
-    /// A further part of the reasoning, or of the content, begins: a line break keeps it apart from the one
-    /// before.
+    /// Starts another part of the reasoning or the content, separated from the previous one by a line
+    /// break.
     pub(crate) fn separate(&mut self) {
         if self.has_reasoning {
             self.reasoning_blank = "\n".to_owned();
@@ -134,12 +134,12 @@ impl EventSink {
         }
     }
 
-    /// A call begins; one that is still open ends.
+    /// Starts a call, after ending an open one.
     pub(crate) fn begin_call(&mut self, name: &str) {
         self.begin_call_with_id(name, None);
     }
 
-    /// The same for a call to which the model gave an id.
+    /// Starts a call with the id that the model generated.
     pub(crate) fn begin_call_with_id(&mut self, name: &str, written_id: Option<&str>) {
         self.end_call();
         self.blank.clear();
@@ -154,7 +154,7 @@ impl EventSink {
         }
     }
 
-    /// A character of the open call's arguments.
+    /// Adds a character to the open call's arguments.
     pub(crate) fn argument(&mut self, c: char) {
         if !self.shows_call() {
             return;
@@ -168,12 +168,12 @@ impl EventSink {
         }
     }
 
-    /// Text of the open call's arguments.
+    /// Adds text to the open call's arguments.
     pub(crate) fn argument_text(&mut self, text: &str) {
         text.chars().for_each(|c| self.argument(c));
     }
 
-    /// The open call, if there is one, ends; one without arguments gets an empty object.
+    /// Ends the open call, if any; a call without arguments gets an empty object.
     pub(crate) fn end_call(&mut self) {
         if self.in_call && !self.has_arguments {
             self.argument_text("{}");
@@ -181,7 +181,7 @@ impl EventSink {
         self.cut_call();
     }
 
-    /// The answer, or the text that the open call stands in, ends before the call does.
+    /// Ends the open call early, at the end of the answer or of its surrounding text.
     pub(crate) fn cut_call(&mut self) {
         if self.shows_call() {
             self.events.push(AnswerEvent::ToolCallEnd { index: self.n_calls - 1 });
@@ -189,14 +189,13 @@ impl EventSink {
         self.in_call = false;
     }
 
-    /// The answer ends here, perhaps inside of a marker: what was held back right after a call is the
-    /// beginning
-    /// of what stands around calls, and no text.
+    /// Marks the end of the answer, possibly inside of a marker: text held back right after a call is the
+    /// start of the text around calls and no content.
     pub(crate) fn begin_end(&mut self) {
         self.drops_content = self.is_after_call;
     }
 
-    /// The answer has ended.
+    /// Ends the answer.
     pub(crate) fn end(&mut self) {
         self.cut_call();
         if self.n_calls > 0 || self.blank.is_empty() {

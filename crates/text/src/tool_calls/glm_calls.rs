@@ -1,6 +1,6 @@
 //! GLM's format: `<tool_call>name`, then `<arg_key>…</arg_key>` and `<arg_value>…</arg_value>` for each
-//! argument. A tag inside of a text ends it only where the call goes on as calls do. Does not know the other
-//! formats.
+//! argument. A tag inside of a string value ends it only if a valid continuation of the call follows. Does
+//! not know the other formats.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ const VALUE_END: &str = "</arg_value>";
 
 const QUOTE: QuoteSpelling = QuoteSpelling { open: OPEN, name_end: "", argument: KEY, close: CLOSE };
 
-/// Reads an answer with such calls.
+/// Parses an answer with such calls.
 #[derive(Debug)]
 pub(super) struct GlmCalls {
     tools: Arc<ToolSchemas>,
     state: State,
-    /// Open from the first argument on.
+    /// Writer of the open call's arguments, from the first one on.
     arguments: Option<ArgumentWriter>,
     /// Quoted call inside the open value.
     quoted: QuotedCall,
@@ -34,16 +34,16 @@ pub(super) struct GlmCalls {
 #[derive(Debug)]
 enum State {
     Text,
-    /// From the marker on, with its text.
+    /// Text since the marker, which it includes.
     Name(String),
     Arguments,
     Key(String),
     /// After a key, before its value.
     BetweenKeyAndValue(String),
     Value,
-    /// Tag after a value in a text, with blanks: it belongs to the text unless the call goes on.
+    /// A tag after a string value, with white space: it belongs to the value unless the call continues.
     Held(String),
-    /// The same, and in a key after that.
+    /// A held tag and the text of a key after it.
     HeldKey(String, String),
 }
 
@@ -55,7 +55,7 @@ impl GlmCalls {
         Self { tools, state: State::Text, arguments: None, quoted: QuotedCall::new(&QUOTE) }
     }
 
-    /// Begins the call that `text` names; gives the text back where it names none.
+    /// Starts the call named in `text`; returns false and emits the text as content if it is no valid name.
     fn begin(&mut self, text: &str, out: &mut EventSink) -> bool {
         let name = text.trim_start_matches(OPEN).trim();
         if !is_tool_name(name) {
@@ -85,14 +85,14 @@ impl GlmCalls {
         }
     }
 
-    /// Gives the text back that was held back.
+    /// Adds the held text to the value.
     fn give_back(&mut self, held: &str, out: &mut EventSink) -> Step {
         self.value_text(held, out);
         self.state = State::Value;
         Step::Again
     }
 
-    /// A marker that means what it says.
+    /// Handles a marker that is not text.
     fn tag(&mut self, marker: &'static str, state: State, out: &mut EventSink) {
         if let State::Name(text) = &state {
             let begun = marker != OPEN && self.begin(text, out);
@@ -156,7 +156,7 @@ impl Machine for GlmCalls {
             }
             State::HeldKey(held, key) => {
                 if self.arguments.as_ref().is_some_and(|arguments| arguments.has(key.trim())) {
-                    // No call has the same argument twice.
+                    // A call never has the same argument twice.
                     self.value_text(&held, out);
                     self.value_text(marker, out);
                     self.state = State::Value;
@@ -208,7 +208,7 @@ impl Machine for GlmCalls {
                 self.state = State::HeldKey(held, key);
             }
             State::Held(held) | State::HeldKey(held, _) => return self.give_back(&held, out),
-            // What stands between the tags is blank, or the user's.
+            // Text between the tags is white space or content.
             state @ (State::Arguments | State::BetweenKeyAndValue(_)) => {
                 out.content(c);
                 self.state = state;

@@ -1,5 +1,5 @@
-//! gpt-oss's format, in which an answer is several messages, each on a channel: `analysis` is reasoning,
-//! `final` is for the user, and a message to `functions.NAME` is a call. Does not know the other formats.
+//! gpt-oss's format, in which an answer consists of messages on channels: `analysis` is reasoning, `final`
+//! is content, and a message to `functions.NAME` is a call. Does not know the other formats.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ const CHANNEL: &str = "<|channel|>";
 const CONSTRAIN: &str = "<|constrain|>";
 const MESSAGE: &str = "<|message|>";
 
-/// A longer header is none.
+/// Maximum bytes of a header.
 const MAX_HEADER_BYTES: usize = 512;
 
-/// Reads an answer in channels.
+/// Parses an answer on channels.
 #[derive(Debug)]
 pub(crate) struct Harmony {
     state: State,
-    /// Messages to functions are calls; without tools they are the user's.
+    /// Tools of the request; without tools, messages to functions are content.
     tools: Option<Arc<ToolSchemas>>,
-    /// `analysis` is told apart from what is said to the user.
+    /// Whether `analysis` is separated from the content.
     shows_reasoning: bool,
 }
 
 #[derive(Debug)]
 enum State {
-    /// The prompt ends with the role of the first message: only its recipient may follow.
+    /// The prompt ends with the role of the first message: only a recipient may follow.
     Role(String),
-    /// In a header after a marker.
+    /// Inside of a header, after a marker.
     Header(String),
     Body(Body),
     /// Between messages.
@@ -49,7 +49,7 @@ impl Harmony {
     pub(crate) const MARKERS: &'static [&'static str] =
         &[START, CHANNEL, CONSTRAIN, MESSAGE, "<|end|>", "<|call|>", "<|return|>"];
 
-    /// Creates a parser at the beginning of an answer, or in the middle of a final message that goes on.
+    /// Creates a parser at the start of an answer, or in the middle of a final message that it continues.
     pub(crate) fn new(tools: Option<Arc<ToolSchemas>>, shows_reasoning: bool, goes_on: bool) -> Self {
         let state = if goes_on { State::Body(Body::Content) } else { State::Role(String::new()) };
         Self { state, tools, shows_reasoning }
@@ -58,7 +58,7 @@ impl Harmony {
     fn begin_body(&mut self, header: &str, out: &mut EventSink) {
         let words = || header.split_whitespace();
         let function = words().find_map(|word| word.strip_prefix("to=")).and_then(|to| self.function(to));
-        // A marker in a header is written as a space before and after it.
+        // A marker in a header counts as surrounded by spaces.
         let is_analysis = words().any(|word| word == "analysis");
         let body = match function {
             Some(name) => {
@@ -74,8 +74,8 @@ impl Harmony {
         self.state = State::Body(body);
     }
 
-    /// The function that a message to this recipient calls. Without `functions.` it is that of one of the
-    /// tools, which models also write after another word (`tools.NAME`, `functions:NAME`).
+    /// The function that a message to this recipient calls. Without the prefix `functions.` it must be one
+    /// of the tools, which models also write after another word (`tools.NAME`, `functions:NAME`).
     fn function<'r>(&self, recipient: &'r str) -> Option<&'r str> {
         let tools = self.tools.as_ref()?;
         let name = recipient.strip_prefix("functions.").filter(|name| is_tool_name(name));
@@ -150,7 +150,7 @@ impl Machine for Harmony {
 
     fn end(&mut self, out: &mut EventSink) {
         match std::mem::replace(&mut self.state, State::Between) {
-            // A call whose end token ended the answer is whole.
+            // A call that ends with the answer's end token is complete.
             State::Body(body) => Self::end_body(body, out),
             State::Role(text) => out.content_text(&text),
             State::Header(_) | State::Between => {}

@@ -1,51 +1,52 @@
-//! A call as a JSON object: `{"name": …, "arguments": {…}}`, its keys in any order. Arguments are passed on
-//! as the model wrote them, while it writes them. Does not know what stands around the object.
+//! A call as a JSON object: `{"name": …, "arguments": {…}}`, with its keys in any order. Arguments are
+//! streamed as the model writes them. Does not know the text around the object.
 
 use super::events::EventSink;
 use super::json_text::{Decoded, StringDecoder, Value, ValueSpan};
 use super::schemas::ToolSchemas;
 
-/// Meaning of a character.
+/// Effect of a character.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CallStep {
-    /// The object goes on.
+    /// The object continues.
     Goes,
     /// The call ended with this character.
     Ended,
-    /// Text that is no call, or none any more: it is the user's.
+    /// The text is not a call (any more): it is content.
     GivenBack(String),
 }
 
-/// Reads one call.
+/// Parses one call.
 #[derive(Debug)]
 pub(super) struct JsonCall {
     state: State,
-    /// All text so far, until the call has begun: what is given back if it does not.
+    /// All text until the call has started, returned as content if it does not.
     raw: String,
     /// Number of objects around the one with the name (`{"type": "function", "function": {"name": …}}`).
     n_around: u32,
     name: Option<String>,
-    /// Arguments that came before the name.
+    /// Arguments that arrived before the name.
     early: String,
     has_arguments: bool,
     has_begun: bool,
-    /// The object stands in the text without a marker: only that of a known tool, with arguments, is a call.
+    /// Whether no marker precedes the object: it is a call only with the name of a known tool and
+    /// arguments.
     is_unmarked: bool,
 }
 
 #[derive(Debug)]
 enum State {
     Open,
-    /// Before a key; the object may end here too.
+    /// Before a key; the object may also end here.
     Key,
     InKey(String, StringDecoder),
     Colon(Key),
     BeforeValue(Key),
     InName(String, StringDecoder),
     Arguments(ValueSpan),
-    /// Arguments that are a string with JSON in it.
+    /// Arguments as a string that contains JSON.
     ArgumentText(StringDecoder),
-    /// Arguments that are neither: `null` stands for none.
+    /// Arguments of another type: `null` means none.
     ArgumentScalar(String, ValueSpan),
     Other(ValueSpan),
     Comma,
@@ -71,7 +72,8 @@ impl Key {
 }
 
 impl JsonCall {
-    /// A call after `before`: the marker that announced it, given back with it where it is none.
+    /// Creates a parser. `before` is the marker before the object, returned with its text if it is not a
+    /// call.
     pub(super) fn new(before: String, is_unmarked: bool) -> Self {
         Self {
             state: State::Open,
@@ -85,7 +87,7 @@ impl JsonCall {
         }
     }
 
-    /// Whether any text may stand here: markers mean nothing inside a string.
+    /// Whether the position is inside a string, where markers are text.
     pub(super) fn in_string(&self) -> bool {
         match &self.state {
             State::InKey(..) | State::InName(..) | State::ArgumentText(_) => true,
@@ -94,12 +96,12 @@ impl JsonCall {
         }
     }
 
-    /// Whether it has been announced as a call.
+    /// Whether the call has been announced.
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun
     }
 
-    /// Takes in the next character.
+    /// Processes the next character.
     pub(super) fn take(&mut self, c: char, tools: &ToolSchemas, out: &mut EventSink) -> CallStep {
         if !self.has_begun {
             self.raw.push(c);
@@ -110,14 +112,14 @@ impl JsonCall {
             Some(false) => CallStep::Ended,
             None if self.has_begun => {
                 out.end_call();
-                // The character came after the call had begun, so it is not in `raw`.
+                // The call had already started, so this character is not in `raw`.
                 CallStep::GivenBack(c.into())
             }
             None => CallStep::GivenBack(std::mem::take(&mut self.raw)),
         }
     }
 
-    /// The answer, or what holds the object, ended inside it: the text that is the user's.
+    /// Ends the input inside of the object. Returns the text that is content.
     pub(super) fn cut(&mut self, out: &mut EventSink) -> String {
         if self.has_begun {
             out.cut_call();
@@ -125,7 +127,7 @@ impl JsonCall {
         std::mem::take(&mut self.raw)
     }
 
-    /// Whether the object goes on; `None`: it cannot be a call.
+    /// Whether the object continues; `None`: it cannot be a call.
     fn step(&mut self, c: char, tools: &ToolSchemas, out: &mut EventSink) -> Option<bool> {
         match &mut self.state {
             State::Open | State::Key | State::Colon(_) | State::BeforeValue(_) | State::Comma

@@ -1,5 +1,5 @@
 //! The formats in which a call is a JSON object after a marker, alone or in a list, and Mistral's, in which
-//! the name may stand before the object: `[TOOL_CALLS]name[ARGS]{…}`. Does not know the others.
+//! the name may precede the object: `[TOOL_CALLS]name[ARGS]{…}`. Does not know the other formats.
 
 use std::sync::Arc;
 
@@ -12,23 +12,23 @@ use super::{is_name_char, is_tool_name};
 
 const ARGS: &str = "[ARGS]";
 
-/// A block of code, in which only a call of a known tool is one.
+/// Start of a code block, which may contain a call of a known tool.
 const CODE: &str = "```json";
 const CODE_END: &str = "```";
 
-/// The markers around the name of a named call.
+/// Markers around the name of a named call.
 const NAMED: &[&str] = &["[TOOL_CALLS]", "[CALL_ID]", ARGS];
 
 /// Spelling of a family.
 #[derive(Debug)]
 pub(super) struct JsonSpelling {
-    /// The markers before calls; one that ends with `[` opens the list itself.
+    /// Markers before calls; one that ends with `[` opens the list itself.
     opens: &'static [&'static str],
-    /// The markers after calls, and those before.
+    /// Markers after calls, and those before.
     between: &'static [&'static str],
-    /// An object at the very beginning of an answer may be a call without a marker.
+    /// Whether an object at the start of an answer may be a call without a marker.
     unmarked: bool,
-    /// A name may stand between the marker and the object.
+    /// Whether a name may stand between the marker and the object.
     named: bool,
 }
 
@@ -46,7 +46,7 @@ impl JsonSpelling {
         Self::new(&["functools[", "<|tool_call|>"], &["functools[", "<|tool_call|>", "<|/tool_call|>"]);
     pub(super) const LLAMA3: Self =
         Self { unmarked: true, ..Self::new(&["<|python_tag|>"], &["<|python_tag|>"]) };
-    /// Calls of models that were not trained for one form, or were told of it in the system text.
+    /// Calls of models without a trained format, or instructed by the system text.
     pub(super) const GENERIC: Self = Self {
         unmarked: true,
         ..Self::new(&["<tool_call>", CODE], &["<tool_call>", "</tool_call>", CODE_END])
@@ -60,7 +60,7 @@ impl JsonSpelling {
     }
 }
 
-/// Reads an answer with such calls.
+/// Parses an answer with such calls.
 #[derive(Debug)]
 pub(super) struct JsonCalls {
     spelling: &'static JsonSpelling,
@@ -71,20 +71,20 @@ pub(super) struct JsonCalls {
 
 #[derive(Debug)]
 enum State {
-    /// At the beginning of an answer that may be a call without a marker.
+    /// At the start of an answer that may be a call without a marker.
     Start,
     Text,
-    /// Text that is no call, between a call and the marker after it.
+    /// Text that is not a call, between a call and the marker after it.
     Stray,
-    /// From a marker on, with its text.
+    /// Text since a marker, which it includes.
     Opened(String),
     Object(JsonCall, bool),
-    /// In the name of a named call: all text from the marker on, and the name.
+    /// In the name of a named call: all text since the marker, and the name.
     Name(String, String),
-    /// After the name, with the same.
+    /// After the name: all text since the marker, and the name.
     NameEnded(String, String),
     Arguments(ValueSpan),
-    /// After a call, with the blanks and separators since.
+    /// After a call: white space and separators since then.
     After(String, bool),
 }
 
@@ -106,7 +106,7 @@ impl JsonCalls {
         self.state = State::Object(call, is_unmarked);
     }
 
-    /// Text after the marker `[TOOL_CALLS]` and what else stands before a call.
+    /// Processes a character after the marker and other text before a call.
     fn opened(&mut self, mut text: String, c: char, out: &mut EventSink) -> Step {
         match c {
             _ if c.is_whitespace() => {
@@ -119,7 +119,7 @@ impl JsonCalls {
                 self.state = State::Opened(text);
             }
             '{' => {
-                // In a list, or a block of code, without a marker of calls.
+                // A list or a code block without a marker of calls.
                 let is_unmarked = self.spelling.unmarked && (text.starts_with('[') || text.starts_with(CODE));
                 self.object(text, is_unmarked, out);
             }
@@ -173,7 +173,7 @@ impl JsonCalls {
         let State::NameEnded(mut text, name) = std::mem::replace(&mut self.state, State::Text) else {
             return Step::Again;
         };
-        // Nothing but an id, after its own marker, may stand between the name and the arguments.
+        // Only an id with its own marker may stand between the name and the arguments.
         let is_short = text.len() < 4 * super::MAX_NAME_BYTES;
         let in_id = is_name_char(c) && is_short && text.contains("[CALL_ID]") && !text.contains(ARGS);
         if c == '{' {

@@ -1,10 +1,10 @@
-//! JSON one character at a time: where a value ends, what a string says, how text is written as a string.
-//! Does not check that a value is well-formed: a model's mistakes are its client's to see.
+//! Processes JSON one character at a time: the ends of values, the content of strings, and writing strings.
+//! Does not validate: clients see a model's mistakes.
 
-/// Meaning of a character.
+/// Effect of a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
-    /// The value goes on.
+    /// The value continues.
     Goes,
     /// The value ended with this character.
     Ended,
@@ -22,7 +22,7 @@ pub(super) struct ValueSpan {
 }
 
 impl ValueSpan {
-    /// Takes in the next character of the value; the first is not blank.
+    /// Processes the next character of the value; the first is not white space.
     pub(super) fn take(&mut self, c: char) -> Value {
         if self.in_string {
             match c {
@@ -51,7 +51,7 @@ impl ValueSpan {
         Value::Goes
     }
 
-    /// Whether the value is inside one of its strings, where any text may stand.
+    /// Whether the position is inside a string, where any text may occur.
     pub(super) fn in_string(&self) -> bool {
         self.in_string
     }
@@ -61,12 +61,12 @@ impl ValueSpan {
     }
 }
 
-/// Outcome of a character of a string.
+/// Result of a character of a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decoded {
-    /// The character that is meant.
+    /// The decoded character.
     Char(char),
-    /// Only the next characters tell what it says.
+    /// No character yet: the next ones are needed.
     Nothing,
     /// The end of the string.
     End,
@@ -76,7 +76,7 @@ pub(super) enum Decoded {
 #[derive(Debug, Clone, Default)]
 pub(super) struct StringDecoder {
     escape: Escape,
-    /// The first half of a pair of surrogates.
+    /// First half of a surrogate pair.
     high: Option<u16>,
 }
 
@@ -92,8 +92,7 @@ enum Escape {
 }
 
 impl StringDecoder {
-    /// Takes in the next character. What is no escape is taken as U+FFFD; a surrogate without its other half
-    /// too.
+    /// Processes the next character. An invalid escape or an unpaired surrogate becomes U+FFFD.
     pub(super) fn take(&mut self, c: char) -> Decoded {
         match self.escape {
             Escape::None if c == '\\' => {

@@ -1,6 +1,6 @@
-//! Calls of tools in the text of answers: one incremental parser for each format that models were trained to
-//! write. All are state machines over characters and control tokens ([`scanner`]), so what they find does not
-//! depend on how the text arrived. Does not know tokens, requests and the wire.
+//! Parses tool calls in answers: one incremental parser for each format that models are trained on. All are
+//! state machines over characters and control tokens ([`scanner`]), so that results do not depend on how
+//! the text arrives. Does not know tokens, requests and the wire.
 
 mod argument_writer;
 mod call_ids;
@@ -34,20 +34,21 @@ pub(crate) use scanner::{Machine, Scanner, Step};
 pub(crate) use schemas::Kinds;
 pub use schemas::ToolSchemas;
 
-/// Longer names are no names of tools.
+/// Maximum bytes of a tool's name.
 const MAX_NAME_BYTES: usize = 128;
 
-/// Most text that is held back after a tag to see whether it ends a value; with more the tag is text.
+/// Maximum bytes held back after a tag until it is clear whether it ends a value; beyond it, the tag is
+/// text.
 const MAX_HELD_BYTES: usize = 256;
 
-/// Format in which a model writes calls of tools.
+/// Format of a model's tool calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolCallFormat {
     /// `<tool_call>{"name": …, "arguments": …}</tool_call>`: Hermes, Qwen 2.5 and 3, Granite 4 and many more.
     Hermes,
     /// `<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`.
     Qwen3Coder,
-    /// The same with `<seed:tool_call>`.
+    /// Like [`Self::Qwen3Coder`], with `<seed:tool_call>`.
     SeedOss,
     /// `<minimax:tool_call><invoke name="…"><parameter name="…">…`.
     MinimaxM2,
@@ -75,14 +76,14 @@ pub enum ToolCallFormat {
     Glm,
     /// Messages to `functions.name` on channels: gpt-oss.
     Harmony,
-    /// `<tool_call>{"name": …, "arguments": …}</tool_call>` as a system text describes it, for models whose
-    /// chat template describes no tools: see [`crate::generic_tools`]. Calls as JSON in a block of code or
-    /// alone are read too.
+    /// `<tool_call>{"name": …, "arguments": …}</tool_call>` as instructed by a system text, for models
+    /// whose chat template does not describe tools: see [`crate::generic_tools`]. Also accepts calls as
+    /// JSON in a code block or without any text around.
     Generic,
 }
 
 impl ToolCallFormat {
-    /// The names under which the formats are known, vLLM's (`--tool-call-parser`).
+    /// Names of the formats, as in vLLM's `--tool-call-parser`.
     pub const NAMES: &'static [(&'static str, Self)] = &[
         ("hermes", Self::Hermes),
         ("granite4", Self::Hermes),
@@ -109,7 +110,7 @@ impl ToolCallFormat {
         ("generic", Self::Generic),
     ];
 
-    /// Strings in the source of a chat template, all of which tell a format. The first row that fits counts.
+    /// Strings in a chat template's source that together identify a format. The first matching row counts.
     const OF_TEMPLATES: &'static [(&'static [&'static str], Self)] = &[
         (&["<|channel|>", "<|message|>", "<|start|>"], Self::Harmony),
         (&["<｜tool▁calls▁begin｜>"], Self::DeepSeek),
@@ -132,18 +133,18 @@ impl ToolCallFormat {
         (&["\"name\": function name", "\"parameters\": "], Self::Llama3Json),
     ];
 
-    /// The format of a name of [`Self::NAMES`].
+    /// The format with this name in [`Self::NAMES`].
     pub fn named(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|known| known.0 == name).map(|known| known.1)
     }
 
-    /// The first of its names.
+    /// The first name of the format.
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|known| known.1 == self).map_or("none", |known| known.0)
     }
 
-    /// The format that a chat template uses for past calls or asks for; `mentions` tells whether a string
-    /// stands in its source.
+    /// The format that a chat template uses for past calls or asks for. `mentions` says whether a string
+    /// occurs in its source.
     pub(crate) fn of_template(mentions: &dyn Fn(&str) -> bool) -> Option<Self> {
         let fits = |row: &&(&[&str], Self)| row.0.iter().all(|text| mentions(text));
         Self::OF_TEMPLATES.iter().find(fits).map(|row| row.1)
@@ -161,8 +162,8 @@ impl ToolCallFormat {
         }
     }
 
-    /// A state machine at the beginning of an answer. That of [`Self::Harmony`] reads reasoning too: see
-    /// [`Harmony`].
+    /// Creates a state machine at the start of an answer. That of [`Self::Harmony`] parses reasoning too:
+    /// see [`Harmony`].
     pub(crate) fn machine(self, tools: Arc<ToolSchemas>) -> Box<dyn Machine> {
         match self.spelling() {
             Spelling::Json(spelling) => Box::new(JsonCalls::new(spelling, tools)),
@@ -211,7 +212,7 @@ fn is_name_char(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/')
 }
 
-/// Whether a tool could have this name: more than OpenAI's API allows, as other servers' tools do.
+/// Whether a tool could have this name: allows more than OpenAI's API, as other servers do.
 fn is_tool_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.chars().all(is_name_char)
 }

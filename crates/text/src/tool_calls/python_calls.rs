@@ -1,5 +1,5 @@
-//! Calls written as Python: `[name(a='x', b=1), other()]`. Arguments are passed on one after the other, as
-//! JSON. Does not know the other formats.
+//! Calls in Python's syntax: `[name(a='x', b=1), other()]`. Each argument is emitted as JSON when it is
+//! complete. Does not know the other formats.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use super::schemas::ToolSchemas;
 /// Spelling of a family.
 #[derive(Debug)]
 pub(super) struct PythonSpelling {
-    /// The markers around the calls; without any they must be all of the answer.
+    /// Marker before the calls; if it is empty, the calls must be the whole answer.
     open: &'static str,
     close: &'static str,
     in_text: &'static [&'static str],
     in_calls: &'static [&'static str],
-    /// Calls may stand at the beginning of an answer without marker, in brackets.
+    /// Whether calls in brackets may start an answer without a marker.
     unmarked: bool,
-    /// Calls stand between the markers without brackets, one in a line.
+    /// Whether the calls between the markers have no brackets, and each has a line.
     in_lines: bool,
 }
 
 impl PythonSpelling {
-    /// Llama 3.2's and 4's, ToolACE's; Llama 4 may put markers around them.
+    /// Format of Llama 3.2, Llama 4 and ToolACE; Llama 4 may put markers around the calls.
     pub(super) const LLAMA: Self = Self {
         open: "<|python_start|>",
         close: "<|python_end|>",
@@ -48,7 +48,7 @@ impl PythonSpelling {
     }
 }
 
-/// Reads an answer with such calls.
+/// Parses an answer with such calls.
 #[derive(Debug)]
 pub(super) struct PythonCalls {
     spelling: &'static PythonSpelling,
@@ -60,19 +60,19 @@ pub(super) struct PythonCalls {
 
 #[derive(Debug)]
 enum State {
-    /// At the beginning of an answer that may be calls without a marker.
+    /// At the start of an answer that may be calls without a marker.
     Start,
     Text,
-    /// Before a name, with the text since the user's.
+    /// Before a name: the text since the last content.
     Before(String),
-    /// In a name: the text since the user's, and the name.
+    /// In a name: the text since the last content, and the name.
     Name(String, String),
     Argument(Argument),
     /// After a call.
     After,
 }
 
-/// An argument's text and where in it we are.
+/// Text of an argument, and the position in it.
 #[derive(Debug, Default)]
 struct Argument {
     name: Option<String>,
@@ -81,19 +81,20 @@ struct Argument {
     depth: u32,
 }
 
-/// Position with regard to strings.
+/// Position relative to strings.
 #[derive(Debug, Clone, Copy, Default)]
 enum Quote {
     #[default]
     Outside,
-    /// Position after the first mark of a string.
+    /// After the first quotation mark of a string.
     Opened(char),
-    /// Position after two marks: an empty string, unless a third comes.
+    /// After two quotation marks: an empty string, unless a third follows.
     Empty(char),
     Inside {
         mark: char,
         is_escaped: bool,
-        /// Number of marks in a row that close the string, and how many of them have come.
+        /// Number of consecutive quotation marks that close the string, and number of those that have
+        /// arrived.
         n_closing: u8,
         n_closed: u8,
     },
@@ -108,7 +109,7 @@ impl Quote {
         matches!(self, Self::Outside | Self::Empty(_))
     }
 
-    /// The place after a character that does not begin a string here.
+    /// The position after a character that does not start a string here.
     fn after(self, c: char) -> Self {
         match self {
             Self::Outside => Self::Outside,
@@ -187,8 +188,8 @@ impl PythonCalls {
         }
     }
 
-    /// Writes an argument; one without a name goes by its number. Of a string that the answer's end cut, the
-    /// JSON stays open.
+    /// Writes an argument; one without a name gets its index as the name. If the answer ended inside a
+    /// string, the JSON stays open.
     fn write(&mut self, argument: &Argument, is_cut: bool, out: &mut EventSink) {
         let text = argument.text.trim();
         if text.is_empty() && argument.name.is_none() {
@@ -253,7 +254,7 @@ impl Machine for PythonCalls {
         match std::mem::replace(&mut self.state, State::Text) {
             State::Before(text) | State::Name(text, _) => {
                 out.content_text(&text);
-                // In lines, there may be blank ones before the end.
+                // With one call a line, blank lines may precede the end.
                 if marker == self.spelling.close && !text.is_empty() {
                     out.content_text(marker);
                 }

@@ -1,23 +1,23 @@
-//! A Python literal as JSON: strings, numbers, `True`, `False`, `None`, lists, tuples and dicts. Does not
-//! know calls.
+//! Converts a Python literal to JSON: strings, numbers, `True`, `False`, `None`, lists, tuples and dicts.
+//! Does not know calls.
 
 use serde_json::Number;
 use serde_json::value::RawValue;
 
 use super::json_text::escape;
 
-/// Lists and dicts inside each other.
+/// Maximum nesting of lists and dicts.
 const MAX_DEPTH: usize = 48;
 
-/// Reads `text` as one literal and writes it as JSON; `None` if it is none. Numbers that are JSON stay as
-/// they are.
+/// Converts `text`, a single literal, to JSON; `None` if it is not one. Numbers that are valid JSON are
+/// unchanged.
 pub(super) fn to_json(text: &str) -> Option<String> {
     let mut reader = Reader { rest: text, json: String::new(), is_cut: false };
     reader.value(0)?;
     reader.rest.trim_start().is_empty().then_some(reader.json)
 }
 
-/// Writes the beginning of a string, which `text` is, as that of a JSON string; `None` if it is none.
+/// Converts `text`, the start of a string, to the start of a JSON string; `None` if it is not one.
 pub(super) fn open_string(text: &str) -> Option<String> {
     let mut reader = Reader { rest: text, json: String::new(), is_cut: true };
     let text = reader.strings()?;
@@ -29,11 +29,11 @@ pub(super) fn open_string(text: &str) -> Option<String> {
 struct Reader<'a> {
     rest: &'a str,
     json: String,
-    /// The text may end inside of a string.
+    /// Whether the text may end inside of a string.
     is_cut: bool,
 }
 
-/// The prefixes of strings.
+/// Prefixes of strings.
 const PREFIXES: &[&str] = &["", "r", "u", "b", "f", "br", "rb", "fr", "rf"];
 
 impl Reader<'_> {
@@ -87,7 +87,7 @@ impl Reader<'_> {
         end: char,
         mut one: impl FnMut(&mut Self) -> Option<()>,
     ) -> Option<()> {
-        // All brackets are one byte.
+        // All brackets are one byte long.
         self.rest = &self.rest[1..];
         self.json.push(open);
         let mut is_first = true;
@@ -112,7 +112,7 @@ impl Reader<'_> {
         self.json.push('"');
     }
 
-    /// Strings that stand side by side, which are one.
+    /// Adjacent strings, which form one string.
     fn strings(&mut self) -> Option<String> {
         let mut text = self.string()?;
         while let Some(more) = self.string() {
@@ -121,7 +121,7 @@ impl Reader<'_> {
         Some(text)
     }
 
-    /// A string with its prefix and its marks, one or three; nothing is taken where there is none.
+    /// A string with its prefix and its one or three quotation marks; consumes nothing if there is none.
     fn string(&mut self) -> Option<String> {
         let source = self.rest.trim_start();
         let n_prefix = source.find(['"', '\'']).filter(|n| *n <= 2)?;
@@ -166,7 +166,7 @@ impl Reader<'_> {
     }
 }
 
-/// A number as JSON writes it: Python also knows `1_000`, `1.`, `.5` and `+1`.
+/// Converts a number to JSON: Python also permits `1_000`, `1.`, `.5` and `+1`.
 fn number(word: &str) -> Option<String> {
     let digits = word.replace('_', "");
     let starts = digits.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'));
@@ -181,7 +181,7 @@ fn number(word: &str) -> Option<String> {
     number.map(|number| number.to_string())
 }
 
-/// Reads an escape after its backslash and adds its characters; one that Python does not know stays as it is.
+/// Decodes an escape after its backslash; an escape that Python does not define stays unchanged.
 fn escaped(chars: &mut std::str::Chars<'_>, text: &mut String) {
     let Some(kind) = chars.next() else { return };
     let said = match kind {
@@ -217,7 +217,7 @@ fn octal(first: char, chars: &mut std::str::Chars<'_>) -> char {
     char::from_u32(value).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-/// The character of `\uXXXX`, or of two of them that are halves of one, as JSON writes it.
+/// The character of `\uXXXX`, or of a surrogate pair of two such escapes, as in JSON.
 fn unit(chars: &mut std::str::Chars<'_>) -> Option<char> {
     let high = u16::from_str_radix(chars.as_str().get(..4)?, 16).ok()?;
     chars.nth(3)?;

@@ -1,5 +1,5 @@
-//! Calls that stand inside of a value as text: someone who writes about a format of calls quotes whole calls,
-//! and the tags of these end no value of the call that is being read. Does not know what else ends a value.
+//! Quoted calls inside of a value: text about a format of calls may quote whole calls, whose tags must not
+//! end the value that is being parsed. Does not know what else ends a value.
 
 use super::{MAX_HELD_BYTES, MAX_NAME_BYTES, is_name_char};
 
@@ -10,17 +10,17 @@ pub(super) struct QuoteSpelling {
     pub open: &'static str,
     /// Text after the name.
     pub name_end: &'static str,
-    /// Text before the first argument.
+    /// Text before an argument.
     pub argument: &'static str,
     /// Text after the call.
     pub close: &'static str,
 }
 
-/// Follows the text of one value.
+/// Tracks quoted calls in the text of one value.
 #[derive(Debug)]
 pub(super) struct QuotedCall {
     spelling: &'static QuoteSpelling,
-    /// The end of the text that may be the beginning of a call, or inside of one of its end.
+    /// The end of the text that may be the start of a quoted call or, inside of one, of its end.
     text: String,
     is_inside: bool,
 }
@@ -41,7 +41,7 @@ impl QuotedCall {
         Self { spelling, text: String::new(), is_inside: false }
     }
 
-    /// The next character of the value.
+    /// Processes the next character of the value.
     pub(super) fn take(&mut self, c: char) {
         self.text.push(c);
         if self.is_inside {
@@ -69,7 +69,7 @@ impl QuotedCall {
         }
     }
 
-    /// Whether a marker that comes now is part of a quoted call.
+    /// Whether a marker at this position is part of a quoted call.
     pub(super) fn holds(&self, marker: &str) -> bool {
         let is_part = || self.found(&format!("{}{marker}", self.text));
         self.is_inside || matches!(is_part(), Found::Call | Found::Whole)

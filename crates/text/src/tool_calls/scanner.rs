@@ -1,54 +1,55 @@
-//! An answer's characters and control tokens for a format's state machine, which says at every place which
-//! markers mean something there. Does not know formats.
+//! Passes an answer's characters, markers and control tokens to a format's state machine, which determines
+//! the markers that are valid at each position. Does not know formats.
 
 use std::fmt::Debug;
 
 use super::events::EventSink;
 
-/// Outcome of a character.
+/// Effect of a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The character was taken.
+    /// The character was consumed.
     Taken,
-    /// The character belongs to the state that the machine is in now: with its markers it may be the
-    /// beginning of one.
+    /// The machine has changed its state, and must get the character again: it may start a marker of the
+    /// new state.
     Again,
 }
 
-/// A format's state machine. It sees one character or marker at a time, so what it says cannot depend on how
-/// the answer was cut into pieces.
+/// State machine of a format. It gets one character or marker at a time, so that its results do not depend
+/// on how the answer was split.
 pub(crate) trait Machine: Debug + Send {
-    /// The markers that mean something in the present state. None is the beginning of another.
+    /// Markers that are valid in the current state. None is a prefix of another.
     fn markers(&self) -> &'static [&'static str];
-    /// The markers that mean something as control tokens: also where, as text, they would be part of a value.
+    /// Markers that are valid as control tokens, even where the same text would be part of a value.
     fn control_markers(&self) -> &'static [&'static str] {
         self.markers()
     }
-    /// Whether what comes now is reasoning.
+    /// Whether the current text is reasoning.
     fn in_reasoning(&self) -> bool {
         false
     }
-    /// One of them came.
+    /// Processes a valid marker.
     fn marker(&mut self, marker: &'static str, out: &mut EventSink);
-    /// One of [`Self::control_markers`] came as a control token, which is never part of a value.
+    /// Processes a control token among [`Self::control_markers`], which is never part of a value.
     fn control_marker(&mut self, marker: &'static str, out: &mut EventSink) {
         self.marker(marker, out);
     }
-    /// Something else came. A machine that answers [`Step::Again`] has changed its state.
+    /// Processes a character. A machine that returns [`Step::Again`] has changed its state.
     fn char(&mut self, c: char, out: &mut EventSink) -> Step;
-    /// The answer has ended.
+    /// Ends the answer.
     fn end(&mut self, out: &mut EventSink);
 }
 
-/// Finds markers for a machine. It holds back only the beginning of a marker of the machine's present state.
+/// Finds markers for a machine. Holds back only the start of a marker that is valid in the machine's
+/// current state.
 #[derive(Debug)]
 pub(crate) struct Scanner {
     held: String,
-    /// The markers that are control tokens of the model: written in plain text they mean nothing.
+    /// Markers that are control tokens of the model; as plain text they are not markers.
     control: Vec<&'static str>,
 }
 
-/// Comparison of the text held back with the markers.
+/// Result of comparing the held-back text with the markers.
 enum Found {
     Marker(&'static str),
     Beginning,
@@ -56,12 +57,12 @@ enum Found {
 }
 
 impl Scanner {
-    /// `control`: the markers that only count as control tokens.
+    /// Creates a scanner. `control` are the markers that count only as control tokens.
     pub(crate) fn new(control: Vec<&'static str>) -> Self {
         Self { held: String::new(), control }
     }
 
-    /// Takes in plain text.
+    /// Processes plain text.
     pub(crate) fn text(&mut self, text: &str, machine: &mut dyn Machine, out: &mut EventSink) {
         for c in text.chars() {
             self.held.push(c);
@@ -69,7 +70,7 @@ impl Scanner {
         }
     }
 
-    /// Takes in a control token. One that means nothing in the present state counts as its spelling.
+    /// Processes a control token. One that is not valid in the current state counts as its spelling.
     pub(crate) fn control(&mut self, token: &str, machine: &mut dyn Machine, out: &mut EventSink) {
         self.drain(machine, out, true);
         let mut chars = token.chars();
@@ -86,7 +87,7 @@ impl Scanner {
         chars.for_each(|c| while machine.char(c, out) == Step::Again {});
     }
 
-    /// Gives the machine what is held back, and the end.
+    /// Passes the held-back text and the end to the machine.
     pub(crate) fn end(&mut self, machine: &mut dyn Machine, out: &mut EventSink) {
         out.begin_end();
         self.drain(machine, out, true);

@@ -1,5 +1,5 @@
-//! What parsers need to know of a request's tools: their names, and which kinds of values their parameters
-//! take. Does not check values.
+//! A request's tools as parsers need them: names, and types of the parameters' values. Does not validate
+//! values.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 
 use crate::exact_number;
 
-/// Schemas inside schemas (`anyOf`) that are looked at.
+/// Maximum nesting of visited schemas (`anyOf`).
 const MAX_DEPTH: usize = 8;
-/// Most schemas that are looked at for one parameter: references may lead to the same one again and again.
+/// Maximum number of schemas visited for one parameter: references may reach the same one repeatedly.
 const MAX_SCHEMAS: usize = 1000;
 
-/// The kinds of values that a parameter takes.
+/// Types of a parameter's values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Kinds(u8);
 
@@ -26,7 +26,7 @@ impl Kinds {
     /// An object or a list.
     pub(crate) const TREE: Self = Self(32);
 
-    /// Whether values of `kind` are among them.
+    /// Whether `kind` is among these types.
     pub(crate) fn has(self, kind: Self) -> bool {
         self.0 & kind.0 != 0
     }
@@ -61,14 +61,13 @@ impl Kinds {
         }
     }
 
-    /// The kinds that a parameter of this schema takes: strings where it does not tell. References lead into
-    /// `root`.
+    /// The types of a parameter with this schema; strings if it does not say. References point into `root`.
     pub(crate) fn of_parameter(schema: &Value, root: &Value) -> Self {
         let kinds = Self::of_schema(schema, root, 0, &Cell::new(MAX_SCHEMAS));
         if kinds == Self::default() { Self::STRING } else { kinds }
     }
 
-    /// Type that a schema gives; none where it does not tell.
+    /// The types in a schema; empty if it does not say.
     fn of_schema(schema: &Value, root: &Value, depth: usize, n_left: &Cell<usize>) -> Self {
         if depth == MAX_DEPTH || n_left.get() == 0 {
             return Self::default();
@@ -99,12 +98,12 @@ impl Kinds {
 /// The tools of a request.
 #[derive(Debug, Clone, Default)]
 pub struct ToolSchemas {
-    /// Schemas by tool, by parameter.
+    /// Types by tool and parameter.
     tools: BTreeMap<String, BTreeMap<String, Kinds>>,
 }
 
 impl ToolSchemas {
-    /// Reads the `tools` of a chat completion. What is not as OpenAI's API has it is left out.
+    /// Reads the `tools` of a chat completion. Ignores entries that are not in the form of OpenAI's API.
     pub fn new(tools: &[Value]) -> Self {
         let read = |tool: &Value| {
             let function = &tool["function"];
@@ -128,7 +127,7 @@ impl ToolSchemas {
         self.tools.get(tool).is_some_and(|parameters| parameters.contains_key(parameter))
     }
 
-    /// The kinds that a parameter takes: strings, where nothing is known of it.
+    /// The types of a parameter's values; strings if unknown.
     pub(super) fn kinds(&self, tool: &str, parameter: &str) -> Kinds {
         let known = self.tools.get(tool).and_then(|parameters| parameters.get(parameter));
         known.copied().unwrap_or(Kinds::STRING)

@@ -1,12 +1,12 @@
-//! The formats in which control tokens stand around each call and between its name and its arguments:
-//! DeepSeek's and Kimi K2's. Does not know the others.
+//! The formats of DeepSeek and Kimi K2, with control tokens around each call and between its name and
+//! arguments. Does not know the other formats.
 
 use super::events::EventSink;
 use super::is_tool_name;
 use super::json_text::{Value, ValueSpan};
 use super::scanner::{Machine, Step};
 
-/// Longest name before the separator.
+/// Maximum bytes of a name before the separator.
 const MAX_HEADER_BYTES: usize = 256;
 
 /// Spelling of a family.
@@ -56,7 +56,7 @@ impl SectionSpelling {
     }
 }
 
-/// Reads an answer with such calls.
+/// Parses an answer with such calls.
 #[derive(Debug)]
 pub(super) struct SectionCalls {
     spelling: &'static SectionSpelling,
@@ -66,13 +66,13 @@ pub(super) struct SectionCalls {
 #[derive(Debug)]
 enum State {
     Text,
-    /// Between calls, with the markers since the text.
+    /// Between calls: markers since the last content.
     Section(String),
-    /// Before the separator: all text since the user's, and that of the name.
+    /// Before the separator: all text since the last content, and the name.
     Header(String, String),
-    /// DeepSeek V3 names the kind of the call first and the function in the line after it.
+    /// After the kind of the call in DeepSeek V3, which puts the function's name on the next line.
     NameLine(String, String),
-    /// After the name, before the arguments; V3 writes them as a block of code.
+    /// After the name, before the arguments, which V3 writes as a code block.
     BeforeArguments,
     Arguments(ValueSpan),
     /// After the arguments, before the end of the call.
@@ -90,7 +90,7 @@ impl SectionCalls {
             self.state = State::NameLine(text + self.spelling.separator, String::new());
             return;
         }
-        // Kimi's ids are `functions.NAME:IDX`.
+        // Ids of Kimi are `functions.NAME:IDX`.
         let name = header.strip_prefix("functions.").unwrap_or(header);
         let name = match name.rsplit_once(':') {
             Some((name, idx)) if !idx.is_empty() && idx.bytes().all(|b| b.is_ascii_digit()) => name,
@@ -161,7 +161,7 @@ impl Machine for SectionCalls {
                 self.state = State::Section(text);
             }
             State::Section(text) if text.is_empty() => {
-                // Text between calls is the user's, and the calls go on after it.
+                // Text between calls is content, and further calls may follow.
                 out.content(c);
                 self.state = State::Section(text);
             }
@@ -197,7 +197,7 @@ impl Machine for SectionCalls {
                 self.state = State::Arguments(span);
             }
             State::BeforeArguments => {
-                // The beginning of V3's block of code, "```json".
+                // The start of V3's code block, "```json".
                 if !(c.is_whitespace() || "`json".contains(c)) {
                     out.content(c);
                 }
@@ -210,7 +210,7 @@ impl Machine for SectionCalls {
                     if value == Value::Goes { State::Arguments(span) } else { State::AfterArguments };
             }
             State::AfterArguments => {
-                // The end of the block of code, and what a model may write after it by mistake.
+                // The end of the code block, and text that a model may add by mistake.
                 if c != '`' {
                     out.content(c);
                 }

@@ -1,5 +1,5 @@
-//! The formats in which tags stand around the function and each parameter: Qwen3-Coder's and its relatives'.
-//! A tag inside of a text ends it only where the call goes on as calls do. Does not know the other formats.
+//! The formats with tags around the function and each parameter, such as Qwen3-Coder's. A tag inside of a
+//! string value ends it only if a valid continuation of the call follows. Does not know the other formats.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use super::{MAX_HELD_BYTES, MAX_NAME_BYTES, is_tool_name};
 /// Spelling of a family.
 #[derive(Debug)]
 pub(super) struct TagSpelling {
-    /// Outside of calls: before calls, and before a function, which may come without.
+    /// Markers outside of calls: before calls, and before a function, which may come without the former.
     in_text: &'static [&'static str],
     /// Markers after calls have begun: before a function, after calls.
     in_calls: &'static [&'static str],
     /// Markers in a function: before a parameter, after the function, after calls.
     in_function: &'static [&'static str],
-    /// Markers in a value: after the parameter, and before the next or after the function where that is
-    /// missing.
+    /// Markers in a value: after the parameter; if that is missing, before the next one or after the
+    /// function.
     in_value: &'static [&'static str],
     open: &'static str,
     parameter_end: &'static str,
-    /// Tags before a function and a parameter, and the form of a quoted call.
+    /// Tags before a function and a parameter, which also identify a quoted call.
     quote: QuoteSpelling,
-    /// A value stands on lines of its own: one line break at each end is not part of it.
+    /// Whether a value has lines of its own, so that one line break at each end is dropped.
     trims_lines: bool,
 }
 
@@ -76,13 +76,13 @@ impl TagSpelling {
     }
 }
 
-/// Reads an answer with such calls.
+/// Parses an answer with such calls.
 #[derive(Debug)]
 pub(super) struct TaggedCalls {
     spelling: &'static TagSpelling,
     tools: Arc<ToolSchemas>,
     state: State,
-    /// Open from the function's name on.
+    /// Writer of the open call's arguments, from the function's name on.
     arguments: Option<ArgumentWriter>,
     /// Quoted call inside the open value.
     quoted: QuotedCall,
@@ -91,27 +91,27 @@ pub(super) struct TaggedCalls {
 #[derive(Debug)]
 enum State {
     Text,
-    /// From the marker before calls on, with its text.
+    /// Text since the marker before calls, which it includes.
     Opened(String),
-    /// In a function's name: all text from the marker on, and the name.
+    /// In a function's name: all text since the marker, and the name.
     Name(String, String),
     Function,
     ParameterName(String),
     Value,
-    /// Text after a tag in a text: it belongs to the text unless the call goes on.
+    /// Text since a tag in a string value: it belongs to the value unless the call continues.
     Held(String, After),
     /// After a function, before the end of the calls.
     Calls,
 }
 
-/// Tag in a text that may end it.
+/// Tag in a string value that may end it.
 #[derive(Debug)]
 enum After {
-    /// The end of the parameter, and blanks.
+    /// The end of the parameter, and white space.
     Parameter,
-    /// The beginning of a parameter, with so much of its name; whether the one before had an end.
+    /// The start of a parameter, with its partial name, and whether the previous one was closed.
     ParameterName(String, bool),
-    /// The end of the function though the parameter had none, and blanks.
+    /// The end of the function without that of the parameter, and white space.
     Function,
 }
 
@@ -152,7 +152,7 @@ impl TaggedCalls {
         }
     }
 
-    /// A marker in a text, which may be part of it.
+    /// Handles a marker in a string value, which may be part of it.
     fn marker_in_text(&mut self, marker: &'static str, out: &mut EventSink) {
         let spelling = self.spelling;
         let at_line_start = self.arguments.as_ref().is_some_and(ArgumentWriter::is_at_line_start);
@@ -172,7 +172,8 @@ impl TaggedCalls {
         }
     }
 
-    /// A marker after what was held back: the value has ended, unless the name of the next is none.
+    /// Handles a marker after held-back text: the value has ended, unless the next parameter's name is
+    /// invalid.
     fn marker_after(&mut self, held: String, after: &After, marker: &'static str, out: &mut EventSink) {
         if matches!(after, After::Parameter) && marker == self.spelling.quote.argument {
             self.state = State::Held(held + marker, After::ParameterName(String::new(), true));
@@ -186,7 +187,7 @@ impl TaggedCalls {
         self.marker(marker, out);
     }
 
-    /// A character after what was held back.
+    /// Handles a character after held-back text.
     fn char_after(&mut self, mut held: String, after: After, c: char, out: &mut EventSink) -> Step {
         let goes_on = held.len() < MAX_HELD_BYTES;
         let after = match after {
@@ -216,14 +217,14 @@ impl TaggedCalls {
         Step::Taken
     }
 
-    /// Gives the text back that was held back.
+    /// Adds the held-back text to the value.
     fn give_back(&mut self, held: &str, out: &mut EventSink) -> Step {
         self.value_text(held, out);
         self.state = State::Value;
         Step::Again
     }
 
-    /// A marker that means what it says; `opened` is the text since the marker before calls.
+    /// Handles a marker that is not text. `opened` is the text since the marker before calls.
     fn tag(&mut self, marker: &'static str, opened: String, out: &mut EventSink) {
         let spelling = self.spelling;
         if marker == spelling.open {

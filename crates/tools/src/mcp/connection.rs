@@ -30,17 +30,17 @@ const MAX_REQUESTS: usize = 16;
 /// Bytes of a program's errors that one line of the log has.
 const LOG_BYTES: usize = 1024;
 
-/// Where a server is.
+/// Transport to a server.
 #[derive(Debug)]
 pub(crate) enum Place {
-    /// A program that is started.
+    /// The standard input and output of a program that is started.
     Program {
         /// The program, in its sandbox.
         program: Program,
-        /// Its environment, beside `PATH`.
+        /// Environment of the program, beside `PATH`.
         env: crate::hidden::Hidden,
     },
-    /// A URL.
+    /// HTTP at a URL.
     Http(HttpPlace),
 }
 

@@ -25,9 +25,9 @@ pub struct PendingCall {
 pub struct Called {
     /// Its number in its turn.
     pub call_idx: u32,
-    /// What came of it.
+    /// Result of the call.
     pub result: Result<String, CallFailure>,
-    /// What is noted of it.
+    /// Record of the call.
     pub record: CallRecord,
 }
 
@@ -38,7 +38,7 @@ pub struct CallRecord {
     pub server: String,
     /// The tool.
     pub tool: String,
-    /// How long it took.
+    /// Duration of the call.
     pub duration: Duration,
     /// `ok`, or the kind of its failure.
     pub status: &'static str,

@@ -42,7 +42,7 @@ pub struct Session {
     tally: Tally,
     /// Tokens of the turns before, for engines that count theirs themselves.
     before: TokenCounts,
-    /// How the turn ended, while its calls run.
+    /// End of the turn whose calls are running.
     end: Option<ChoiceEnd>,
     /// Whether the turn also has calls that the client has to answer.
     is_last: bool,
@@ -57,7 +57,7 @@ pub enum Observed {
     Calls(AnswerEvent, Vec<PendingCall>),
 }
 
-/// What follows the calls of a turn.
+/// Next step after the calls of a turn.
 #[derive(Debug)]
 pub enum TurnOutcome {
     /// Another turn of the model.
@@ -135,7 +135,7 @@ impl Session {
         AnswerEvent::Served(ServedEvent::CallEnded { call_idx, result })
     }
 
-    /// What follows once all calls of the turn are settled.
+    /// Next step once all calls of the turn have ended.
     pub fn end_turn(&mut self) -> TurnOutcome {
         let end = self.end.take();
         let served = self.context.served.get_or_insert_default();

@@ -1,4 +1,4 @@
-//! Chat completions, whole and in chunks.
+//! Writes chat completions, whole or in chunks.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use crate::spec::GenerationSpec;
 /// Bytes of a token in `choices[].logprobs`.
 const LOGPROB_BYTES: LogprobBytes = LogprobBytes { token: 96, alternative: 72 };
 
-/// What the client wants to see of a chat completion.
+/// The client's options for a chat completion.
 #[derive(Debug)]
 pub(super) struct ChatView(ResponseOptions);
 
@@ -45,7 +45,7 @@ impl AnswerView for ChatView {
 #[derive(Debug)]
 struct ChatWriter {
     response: Response,
-    /// Choices whose first chunk has been sent.
+    /// Number of choices whose first chunk has been sent.
     n_begun: usize,
 }
 
@@ -70,7 +70,7 @@ impl ChatWriter {
             .map(|report| ChatLogprobs { reports: std::slice::from_ref(report), spelling });
         let token_ids = report.filter(|_| options.token_ids).map(|report| [report.chosen.token]);
         let token_ids = token_ids.as_ref().map(<[_; 1]>::as_slice);
-        // The first of a token's chunks tells what is known of the token.
+        // The first of a token's chunks carries the token's report.
         let delta = deltas.first().map(delta_of).unwrap_or_default();
         self.push(ChatChunkChoice::new(index, delta, None, logprobs, token_ids), out);
         deltas.iter().skip(1).for_each(|delta| self.push_delta(index, delta, out));
@@ -97,7 +97,7 @@ fn says_nothing(delta: &Delta) -> bool {
     matches!(delta, Delta::Content(text) if text.is_empty())
 }
 
-/// What an addition changes in a message.
+/// The addition to a message.
 fn delta_of(delta: &Delta) -> ChatDelta<'_> {
     match delta {
         Delta::Content(text) => ChatDelta::content(Some(text)),

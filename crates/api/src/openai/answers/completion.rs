@@ -1,4 +1,4 @@
-//! Text completions, whole and in chunks.
+//! Writes text completions, whole or in chunks.
 
 use std::borrow::Cow;
 use std::io;
@@ -20,16 +20,16 @@ use crate::openai::logprobs::{CompletionLogprobs, CompletionToken, PROMPT_LOGPRO
 use crate::openai::response::Finish;
 use crate::spec::{GenerationSpec, Input};
 
-/// An event of a stream repeats about this many bytes of a prompt; the rest follows in further events.
+/// Approximate bytes of an echoed prompt in one event; the rest follows in further events.
 const ECHO_EVENT_BYTES: usize = 16 << 10;
 /// Bytes of a token in `choices[].logprobs`.
 const LOGPROB_BYTES: LogprobBytes = LogprobBytes { token: 64, alternative: 24 };
 
-/// What the client wants to see of a text completion.
+/// The client's options for a text completion.
 #[derive(Debug)]
 pub(super) struct CompletionView {
     options: ResponseOptions,
-    /// Whether `prompt_logprobs` are shown under that name.
+    /// Whether `prompt_logprobs` are written under that name.
     shows_prompt_logprobs: bool,
 }
 
@@ -61,7 +61,7 @@ impl AnswerView for CompletionView {
     }
 }
 
-/// Some tokens of a prompt, of which the first begins at `place` in the prompt's text.
+/// Tokens of a prompt in `range`. The text of the first one starts at `place`.
 fn prompt_tokens<'a>(
     response: &Response,
     (text, prompt): (&str, &[TokenId]),
@@ -70,7 +70,7 @@ fn prompt_tokens<'a>(
     place: &mut TextPlace,
 ) -> Vec<CompletionToken<'a>> {
     let token = |idx: usize| {
-        // Nothing predicts the first.
+        // The first token has no log-probability.
         let report = idx.checked_sub(1).and_then(|idx| reports.get(idx));
         let entry = CompletionToken { token: prompt[idx], report, text_offset: place.char_idx() };
         let bytes = response.bytes_of(prompt[idx]).unwrap_or_default();
@@ -89,23 +89,23 @@ struct CompletionWriter {
     echoing: Option<Echoing>,
 }
 
-/// How far a prompt has been repeated for its choices.
+/// Progress of echoing a prompt for each of its choices.
 #[derive(Debug)]
 struct Echoing {
     prompt_idx: usize,
     reports: Vec<TokenReport>,
-    /// The choice of the prompt for which it is repeated next.
+    /// Index of the choice within the prompt that is echoed next.
     nth: usize,
-    /// Bytes of the text, and tokens, that this choice has had.
+    /// Bytes of the prompt's text, and tokens, echoed for this choice.
     n_bytes: usize,
     n_tokens: usize,
-    /// Where the next token's text begins.
+    /// Start of the next token's text.
     place: TextPlace,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct ChoiceProgress {
-    /// Characters of text it has had.
+    /// Characters of text sent for this choice.
     n_chars: usize,
     has_begun: bool,
 }
@@ -132,7 +132,7 @@ impl CompletionWriter {
         out.push(&CompletionChunk::new(&response.envelope(), choice, response.chunk_usage()));
     }
 
-    /// Repeats the next piece of a prompt for a choice; whether there was one.
+    /// Writes the next piece of an echoed prompt. Returns whether there was one.
     fn push_echo(&mut self, out: &mut Events) -> bool {
         let Some(mut echoing) = self.echoing.take() else { return false };
         let Echoing { prompt_idx, nth, .. } = echoing;
@@ -176,7 +176,7 @@ impl CompletionWriter {
     }
 }
 
-/// The text of deltas; text completions have no others.
+/// The text of deltas; text completions have no other kind.
 fn text_of(deltas: &[Delta]) -> Cow<'_, str> {
     match deltas {
         [] => Cow::Borrowed(""),

@@ -53,18 +53,18 @@ impl Dialect for Completions {
     }
 }
 
-/// What the client wants to see in an answer.
+/// The client's options for an answer.
 #[derive(Debug, Clone)]
 struct ResponseOptions {
     id: String,
     stream: StreamOptions,
-    /// Tell where the time went.
+    /// Whether to report timings.
     timings: bool,
     token_ids: bool,
     tokens_as_token_ids: bool,
     logprobs: bool,
     prompt_logprobs: bool,
-    /// Choices that are shown of each prompt.
+    /// Number of choices in the answer for each prompt.
     n: usize,
 }
 
@@ -91,7 +91,7 @@ impl ResponseOptions {
     }
 }
 
-/// An answer that is being written: what all its objects repeat, and its usage so far.
+/// An answer in progress: the facts that all its objects repeat, and its usage so far.
 #[derive(Debug)]
 struct Response {
     options: ResponseOptions,
@@ -101,7 +101,8 @@ struct Response {
 
 impl Response {
     fn new(mut options: ResponseOptions, facts: AnswerFacts) -> Self {
-        // Without a tokenizer the ids are all there is to say, but for upstream engines, which say text alone.
+        // Without a tokenizer, token ids are the only output; upstream engines, which have no prompt tokens
+        // here, send only text.
         options.token_ids |= facts.tokenizer.is_none() && facts.n_prompt_tokens() > 0;
         let tally = Tally::new(facts.n_prompt_tokens());
         Self { options, facts, tally }
@@ -136,12 +137,12 @@ impl Response {
         self.options.stream.chunk_usage(|| usage(&self.tally))
     }
 
-    /// Where the time of an answer of this tally went, if it was asked for.
+    /// The timings of an answer with this tally, if requested.
     fn timings(&self, tally: &Tally) -> Option<Timings> {
         self.options.timings.then(|| tally.into())
     }
 
-    /// Writes the end of a stream: usage and timings as a chunk where either was requested, then the last
+    /// Writes the end of a stream: a chunk with usage and timings if either was requested, then the last
     /// event.
     fn push_end<'a, C: Serialize>(
         &'a self,
@@ -161,7 +162,7 @@ fn usage(tally: &Tally) -> Usage {
     Usage::new(tally.prompt, tally.output, tally.cached).with_reasoning(tally.reasoning)
 }
 
-/// How a choice ended. One whose end is not known was aborted.
+/// The end of a choice. If it is unknown, the choice was aborted.
 fn finish(end: Option<&ChoiceEnd>) -> Finish<'_> {
     match end {
         Some(end) if end.is_filtered => Finish::filtered(),
@@ -173,7 +174,7 @@ fn finish(end: Option<&ChoiceEnd>) -> Finish<'_> {
     }
 }
 
-/// Writes the last event of a stream that failed.
+/// Writes the last event of a failed stream.
 fn push_error(error: &ApiError, out: &mut Events) {
     out.push_data(&error.to_json());
 }

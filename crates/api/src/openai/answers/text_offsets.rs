@@ -1,22 +1,22 @@
-//! Offsets of an echoed prompt's tokens in its text, in characters. Does not know answers.
+//! Character offsets of an echoed prompt's tokens in its text. Does not know answers.
 
-/// A place in a prompt's text that follows the prompt's tokens.
+/// A position in a prompt's text that advances token by token.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct TextPlace {
     n_bytes: usize,
-    /// Characters of the text that end before this place.
+    /// Characters of the text that end before this position.
     n_chars: usize,
 }
 
 impl TextPlace {
-    /// The number of the character that begins at this place, or of the one that it lies in.
+    /// Index of the character that starts at or contains this position.
     pub fn char_idx(self) -> usize {
         self.n_chars
     }
 
-    /// Goes on by a token with these bytes. A control token that the tokenizer added stands for no text, and
-    /// a first word may have lost its space; what the tokenizer changed otherwise is taken to be as long as
-    /// it was.
+    /// Advances past a token with these bytes. A control token that the tokenizer added has no text, and
+    /// the first word may lack the space of its token. Any other token that differs from the text counts
+    /// with its own length.
     pub fn advance(&mut self, text: &str, token: &[u8], is_control: bool) {
         let rest = &text.as_bytes()[self.n_bytes..];
         let without_space = token.strip_prefix(b" ").filter(|_| self.n_bytes == 0);

@@ -6,19 +6,19 @@ use crate::field::Kind::{Boolean, Ignored, ModelName, Text};
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
 
-/// The longest path that is read.
+/// Maximum bytes of a path.
 const MAX_PATH_BYTES: usize = 4096;
 
 /// A checked request to load an adapter.
 #[derive(Debug, Clone)]
 pub struct LoadAdapterRequest {
-    /// What requests are to call it.
+    /// Name of the adapter in requests.
     pub name: String,
-    /// Its folder on the server.
+    /// Folder of the adapter on the server.
     pub path: String,
-    /// Whether it may replace one of the same name.
+    /// Whether to replace a loaded adapter of the same name.
     pub in_place: bool,
-    /// The model it belongs to; `None`: the only one there is.
+    /// Base model of the adapter; `None`: the only served model.
     pub model: Option<String>,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
@@ -27,13 +27,13 @@ pub struct LoadAdapterRequest {
 /// A checked request to unload an adapter.
 #[derive(Debug, Clone)]
 pub struct UnloadAdapterRequest {
-    /// What requests call it.
+    /// Name of the adapter in requests.
     pub name: String,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
 }
 
-/// The parameters of both.
+/// The parameters of both requests.
 #[derive(Debug, Default)]
 pub struct AdapterOptions {
     lora_name: Option<String>,
@@ -45,7 +45,7 @@ pub struct AdapterOptions {
 const NAME: Field<AdapterOptions> =
     field("lora_name", ModelName(|o| &mut o.lora_name), "What requests call the adapter in `model`.");
 
-/// The parameters of loading.
+/// The parameters of `POST /v1/load_lora_adapter`.
 pub const LOAD_ADAPTER_FIELDS: &[Field<AdapterOptions>] = &[
     NAME,
     field(
@@ -65,7 +65,7 @@ pub const LOAD_ADAPTER_FIELDS: &[Field<AdapterOptions>] = &[
     ),
 ];
 
-/// The parameters of unloading.
+/// The parameters of `POST /v1/unload_lora_adapter`.
 pub const UNLOAD_ADAPTER_FIELDS: &[Field<AdapterOptions>] =
     &[NAME, field("lora_int_id", Ignored(Shape::Any), "A number of vLLM's; without effect.")];
 

@@ -5,11 +5,11 @@ use crate::field::Kind::{Custom, Refused, Text};
 use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
 
-/// Longest id of a file.
+/// Maximum bytes of a file's id.
 const MAX_ID_BYTES: usize = 512;
-/// The only window that there is.
+/// Supported values of `completion_window`.
 const WINDOWS: &[&str] = &["24h"];
-/// Endpoints that lines may go to.
+/// Endpoints that lines of a batch may use.
 const ENDPOINTS: &[&str] = &["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"];
 
 /// A checked request.
@@ -17,15 +17,15 @@ const ENDPOINTS: &[&str] = &["/v1/chat/completions", "/v1/completions", "/v1/emb
 pub struct CreateBatchRequest {
     /// Endpoint of all lines.
     pub endpoint: &'static str,
-    /// The file of the lines.
+    /// Id of the file with the lines.
     pub input_file_id: String,
-    /// Notes of the client, an object of strings.
+    /// The client's metadata, an object of strings.
     pub metadata: Option<serde_json::Value>,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
 }
 
-/// The parameters as they are read.
+/// The parameters while they are being read.
 #[derive(Debug, Default)]
 pub struct BatchParameters {
     endpoint: Option<&'static str>,

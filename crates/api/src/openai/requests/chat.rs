@@ -125,7 +125,7 @@ pub fn parse(body: &[u8], options: &ReadOptions) -> Result<GenerationSpec, ApiEr
 }
 
 impl ChatOptions {
-    /// Settles the two names of one parameter, and tells which the client used.
+    /// Merges the two names of one parameter. Returns the name that the client used.
     fn resolve_max_tokens(&self, generation: &mut GenerationOptions) -> Result<&'static str, ApiError> {
         match (generation.max_tokens, self.max_completion_tokens) {
             (Some(old), Some(new)) if old != new => {

@@ -8,18 +8,18 @@ use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::json::{JsonType, Node};
 use crate::spec::{GenerationOptions, GenerationSpec, Infill, Input, Prompt, PromptsInput};
 
-/// Most prompts of one request, and most answers over all of them.
+/// Maximum number of prompts of a request, and of answers over all prompts.
 pub const MAX_PROMPTS: usize = 1024;
 
-/// Output tokens of a client that does not say how many.
+/// Default of `max_tokens`.
 const DEFAULT_MAX_TOKENS: u32 = 16;
 
 /// A checked request for text completions.
 #[derive(Debug, Clone)]
 pub struct CompletionRequest {
-    /// What is to be generated.
+    /// Parameters of the generation.
     pub spec: GenerationSpec,
-    /// Whether the client asked for `prompt_logprobs` by that name (else they may be set for `echo`).
+    /// Whether the client set `prompt_logprobs` itself; otherwise they may be set because of `echo`.
     pub returns_prompt_logprobs: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct CompletionOptions {
     suffix: Option<String>,
 }
 
-/// What `prompt` may be.
+/// Accepted forms of `prompt`.
 pub const PROMPT_SHAPE: Shape = Shape::AnyOf(&[
     Shape::Text(usize::MAX),
     Shape::Array(MAX_PROMPTS, &Shape::Text(usize::MAX)),
@@ -117,7 +117,7 @@ pub fn parse(body: &[u8], options: &ReadOptions) -> Result<CompletionRequest, Ap
     Ok(CompletionRequest { spec, returns_prompt_logprobs })
 }
 
-/// The gap between a prompt and the suffix.
+/// The prompt for filling the gap between `prompt` and `suffix`.
 fn gap(prompt: Prompt, suffix: &str) -> Result<Prompt, ApiError> {
     let Prompt::Text(before) = prompt else {
         return Err(ApiError::unsupported_parameter("suffix", "Only prompts of text have one."));
@@ -126,8 +126,8 @@ fn gap(prompt: Prompt, suffix: &str) -> Result<Prompt, ApiError> {
     Ok(Prompt::Infill(Box::new(Infill { before, behind, files, param })))
 }
 
-/// Reads `prompt`: its first element decides what a list is of. Errors name the parameter as a whole.
-/// One prompt, or a list of at most `max`.
+/// Reads `prompt`: one prompt, or a list of at most `max`. The first element determines the type of a list.
+/// Errors name the parameter as a whole.
 pub(super) fn read_prompts(node: &Node<'_, '_>, max: usize) -> Result<Vec<Prompt>, ApiError> {
     match node.json_type() {
         JsonType::String => Ok(vec![Prompt::Text(node.string(usize::MAX)?.into_owned())]),

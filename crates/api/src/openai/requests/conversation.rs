@@ -1,4 +1,4 @@
-//! The parameters of a conversation, of chat completions and of tokenize alike.
+//! The parameters of a conversation, shared by chat completions and tokenize.
 
 use serde_json::{Map, Value};
 
@@ -12,13 +12,13 @@ use crate::field::{Field, Shape, field};
 use crate::json::{MAX_MEMBERS, Node, TreeBudget};
 use crate::spec::{Conversation, MAX_MESSAGES, MAX_TOOLS};
 
-/// Most documents of a request.
+/// Maximum number of documents of a request.
 const MAX_DOCUMENTS: usize = 1024;
 
 const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// Variables of chat templates that only the server sets, or that steer transformers rather than templates;
-/// so are all names that end with `_token`.
+/// Chat template variables that only the server sets, or that configure transformers instead of the
+/// template. All names that end with `_token` are reserved too.
 const RESERVED_VARIABLES: &[&str] = &[
     "messages",
     "tools",

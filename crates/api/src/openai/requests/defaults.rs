@@ -1,12 +1,12 @@
-//! Recommended values of models that a request could not have either.
+//! Checks a model's recommended sampling values against the ranges of requests.
 
 use throng_core::request::GenerationDefaults;
 
 use super::generation_fields::GENERATION_FIELDS;
 use crate::field::{Kind, Range};
 
-/// Takes out every recommended value that a request could not have either, and gives the parameters' names
-/// with it.
+/// Removes every recommended value that is out of the range for requests, and returns it with its
+/// parameter's name.
 pub fn drop_invalid(defaults: &mut GenerationDefaults) -> Vec<(&'static str, f64)> {
     let mut dropped = Vec::new();
     let numbers: [(_, &mut Option<f32>); 4] = [
@@ -24,7 +24,7 @@ pub fn drop_invalid(defaults: &mut GenerationDefaults) -> Vec<(&'static str, f64
     dropped
 }
 
-/// Whether a request may give the parameter this value.
+/// Whether a value is in the parameter's range for requests.
 fn may_be(name: &str, value: f64) -> bool {
     let kind = GENERATION_FIELDS.iter().find(|field| field.name == name).map(|field| &field.kind);
     match kind {

@@ -7,7 +7,7 @@ use crate::field::{ReadOptions, Shape};
 use crate::json::{JsonType, Node};
 use crate::spec::GenerationOptions;
 
-/// `early_stopping` as in `transformers`.
+/// JSON Schema of `early_stopping`, as in `transformers`.
 pub(super) const EARLY_STOPPING: Shape = Shape::AnyOf(&[Shape::Boolean, Shape::Choice(&["never"])]);
 
 pub(super) fn read_early_stopping(

@@ -1,5 +1,5 @@
-//! The table of the parameters that chat and text completions share, row by row. Does not know what the
-//! parameters do to tokens.
+//! The table of parameters shared by chat and text completions. Does not know what the parameters do to
+//! tokens.
 
 use throng_core::fleet::overload::ServiceClass;
 
@@ -12,7 +12,7 @@ use crate::field::{Field, Range, ReadOptions, Shape, field};
 use crate::json::{MAX_TREE_BYTES, Node};
 use crate::spec::{GenerationOptions, TruncationSide};
 
-/// Most continuations of one prompt.
+/// Maximum number of continuations of a prompt.
 pub const MAX_N: i64 = 128;
 
 const TOKEN: Shape = Shape::Integer(0, u32::MAX as i64);
@@ -277,8 +277,8 @@ fn read_service_tier(
     Ok(())
 }
 
-/// Said of parameters that are accepted and change nothing.
+/// Description of parameters that are accepted and have no effect.
 pub const IGNORED: &str = "Accepted and without effect.";
 
-/// Said of parameters that are refused unless they ask for nothing.
+/// Description of parameters that are refused unless their value is neutral.
 pub const UNSUPPORTED: &str = "Not supported: refused unless the value asks for nothing.";

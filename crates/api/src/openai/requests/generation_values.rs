@@ -1,4 +1,4 @@
-//! How the less simple of the common parameters are read. Does not know what they do to tokens.
+//! Readers of the shared parameters with structured values. Does not know what they do to tokens.
 
 use throng_core::request::TokenId;
 
@@ -17,7 +17,7 @@ pub(super) const MAX_LOGIT_BIAS: usize = 1024;
 pub(super) const MAX_SCHEMA_VALUES: usize = 20_000;
 pub(super) const MAX_TOKENS: i64 = i32::MAX as i64;
 
-/// Whether a flag asks for nothing.
+/// Whether a boolean parameter is false.
 pub fn is_false(node: &Node<'_, '_>) -> bool {
     node.text() == "false"
 }

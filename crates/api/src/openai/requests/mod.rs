@@ -1,5 +1,5 @@
-//! What clients send: the parameters of each endpoint, read strictly and checked. Does not know how requests
-//! are served.
+//! Requests of clients: the parameters of each endpoint, read strictly and checked. Does not know how
+//! requests are served.
 
 pub mod adapters;
 pub mod batch;

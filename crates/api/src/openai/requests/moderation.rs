@@ -10,16 +10,16 @@ use crate::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::ignored::IgnoredParameters;
 use crate::json::{JsonType, Node};
 
-/// Most texts of a request.
+/// Maximum number of texts of a request.
 const MAX_INPUTS: usize = 1_024;
 const TEXT: Shape = Shape::Text(usize::MAX);
 
-/// A checked request.
+/// A checked moderation request.
 #[derive(Debug, Clone, Default)]
 pub struct ModerationRequest {
-    /// What the client calls the model; named again in the answer.
+    /// Model name in the request, repeated in the answer.
     pub model: Option<String>,
-    /// The texts, at least one.
+    /// Texts, at least one.
     pub inputs: Vec<String>,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
@@ -66,24 +66,24 @@ impl ModerationRequest {
     }
 }
 
-/// The answer.
+/// The answer of `POST /v1/moderations`.
 #[derive(Debug, Serialize)]
 pub struct ModerationResponse<'a> {
-    /// Unique.
+    /// Unique id of the answer.
     pub id: String,
-    /// Name by which the client called the model.
+    /// Model name in the request.
     pub model: &'a str,
-    /// One a text.
+    /// Results, one for each text.
     pub results: Vec<ModerationResult<'a>>,
 }
 
-/// What was found in a text.
+/// The result for a text.
 #[derive(Debug, Serialize)]
 pub struct ModerationResult<'a> {
-    /// Whether it belongs to a category.
+    /// Whether the text falls in any category.
     pub flagged: bool,
-    /// To which of all categories.
+    /// For each category, whether the text falls in it.
     pub categories: BTreeMap<&'a str, bool>,
-    /// The same as numbers: 0 or 1, since rules match or do not.
+    /// For each category, a score of 0 or 1: rules either match or do not.
     pub category_scores: BTreeMap<&'a str, f32>,
 }

@@ -1,5 +1,5 @@
-//! The parameters that constrain the form of an output, in the spellings of OpenAI, vLLM, SGLang and
-//! llama.cpp, as one specification. Does not know how it is enforced and whether it can be.
+//! The parameters that constrain outputs, in the forms of OpenAI, vLLM, SGLang and llama.cpp, as one
+//! specification. Does not know how constraints are enforced.
 
 use serde_json::Value;
 use throng_text::exact_number;
@@ -11,7 +11,7 @@ use crate::field::{ReadOptions, Shape};
 use crate::json::{JsonType, MAX_TREE_BYTES, Node};
 use crate::spec::{GenerationOptions, MAX_DESCRIPTION_BYTES};
 
-/// Most texts of a choice that are read; the compiler has a bound of its own.
+/// Maximum number of texts that are read of a choice; the compiler has a lower bound of its own.
 const MAX_CHOICES: usize = 10_000;
 
 pub(super) fn read_response_format(
@@ -42,9 +42,9 @@ pub(super) fn read_response_format(
     let mut tree = node.exact_tree()?;
     let mut taken = |path: &str| tree.pointer_mut(path).map(Value::take).filter(|value| !value.is_null());
     let spec = match FORMATS[format] {
-        // A schema beside the type is llama.cpp's spelling.
+        // llama.cpp's form has a schema beside this type.
         "json_object" => taken("/schema").map_or(ConstraintSpec::JsonObject, ConstraintSpec::JsonSchema),
-        // `strict` is always so.
+        // Schemas are always enforced strictly.
         "json_schema" => match taken("/json_schema/schema").or_else(|| taken("/schema")) {
             Some(schema) => ConstraintSpec::JsonSchema(schema),
             None => {
@@ -57,7 +57,7 @@ pub(super) fn read_response_format(
     r.constrain(node.path(), spec)
 }
 
-/// OpenAI's object with a name, a schema and more.
+/// Checks OpenAI's object with a name, a schema and other members.
 fn check_named_schema(node: &Node<'_, '_>) -> Result<(), ApiError> {
     let mut is_named = false;
     node.known_members(&["name", "description", "schema", "strict"], |key, value| match key {
@@ -73,7 +73,7 @@ fn check_named_schema(node: &Node<'_, '_>) -> Result<(), ApiError> {
     if is_named { Ok(()) } else { Err(ApiError::missing_required_parameter(node.path_of("name"))) }
 }
 
-/// vLLM's object of which one member is given.
+/// Reads vLLM's `structured_outputs`, of which exactly one member may be set.
 pub(super) fn read_structured_outputs(
     r: &mut GenerationOptions,
     node: &Node<'_, '_>,
@@ -111,7 +111,7 @@ pub(super) fn read_structured_outputs(
     })
 }
 
-/// A JSON schema: `guided_json`, `json_schema`.
+/// Reads a JSON schema: `guided_json`, `json_schema`.
 pub(super) fn read_schema(
     r: &mut GenerationOptions,
     node: &Node<'_, '_>,
@@ -121,7 +121,7 @@ pub(super) fn read_schema(
     r.constrain(node.path(), spec)
 }
 
-/// A regular expression: `guided_regex`, `regex`.
+/// Reads a regular expression: `guided_regex`, `regex`.
 pub(super) fn read_regex(
     r: &mut GenerationOptions,
     node: &Node<'_, '_>,
@@ -131,7 +131,7 @@ pub(super) fn read_regex(
     r.constrain(node.path(), spec)
 }
 
-/// A list of texts: `guided_choice`.
+/// Reads a list of texts: `guided_choice`.
 pub(super) fn read_choice(
     r: &mut GenerationOptions,
     node: &Node<'_, '_>,
@@ -141,7 +141,7 @@ pub(super) fn read_choice(
     r.constrain(node.path(), spec)
 }
 
-/// A grammar in GBNF or Lark: `guided_grammar`, `grammar`, `ebnf`.
+/// Reads a grammar in GBNF or Lark: `guided_grammar`, `grammar`, `ebnf`.
 pub(super) fn read_grammar(
     r: &mut GenerationOptions,
     node: &Node<'_, '_>,
@@ -149,13 +149,13 @@ pub(super) fn read_grammar(
 ) -> Result<(), ApiError> {
     let text = text(node)?;
     if text.is_empty() {
-        // What llama.cpp's clients send for none.
+        // llama.cpp's clients send an empty grammar for none.
         return Ok(());
     }
     r.constrain(node.path(), ConstraintSpec::from_grammar_text(text))
 }
 
-/// `structural_tag` beside the other parameters.
+/// Reads `structural_tag`, in its form as a parameter of its own.
 pub(super) fn read_structural_tag(
     r: &mut GenerationOptions,
     node: &Node<'_, '_>,
@@ -189,7 +189,7 @@ fn choice(node: &Node<'_, '_>) -> Result<ConstraintSpec, ApiError> {
     Ok(ConstraintSpec::Choice(choices))
 }
 
-/// An object, or a string that holds one as JSON.
+/// An object, or a string that contains one as JSON.
 fn tree(node: &Node<'_, '_>) -> Result<Value, ApiError> {
     match node.json_type() {
         JsonType::Object => {

@@ -16,34 +16,34 @@ use crate::spec::Conversation;
 
 const ABOUT_MODEL: &str = "The model whose tokenizer to use.";
 
-/// What is to be tokenized.
+/// Input to tokenize.
 #[derive(Debug, Clone)]
 pub enum TokenizeInput {
-    /// A text, and whether special tokens are added to it.
+    /// A text.
     Text {
-        /// The text, perhaps empty.
+        /// The text, may be empty.
         prompt: String,
         /// Whether the tokenizer adds its special tokens.
         add_special_tokens: bool,
     },
-    /// A conversation that goes through the chat template first.
+    /// A conversation, rendered with the chat template first.
     Conversation(Box<Conversation>),
 }
 
 /// A checked request to tokenize.
 #[derive(Debug, Clone)]
 pub struct TokenizeRequest {
-    /// The model; `None`: the only one there is.
+    /// Name of the model; `None`: the only served one.
     pub model: Option<String>,
-    /// What is to be tokenized.
+    /// Input to tokenize.
     pub input: TokenizeInput,
-    /// Whether to give the tokens' texts too.
+    /// Whether to return the tokens' texts too.
     pub return_token_strs: bool,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
 }
 
-/// The parameters of tokenize beside those of a conversation.
+/// The parameters of tokenize other than those of a conversation.
 #[derive(Debug, Default)]
 pub struct TokenizeOptions {
     model: Option<String>,
@@ -51,7 +51,7 @@ pub struct TokenizeOptions {
     return_token_strs: Option<bool>,
 }
 
-/// The parameters of tokenize beside those of a conversation.
+/// The parameters of tokenize other than those of a conversation.
 pub const TOKENIZE_FIELDS: &[Field<TokenizeOptions>] = &[
     field("model", ModelName(|o| &mut o.model), ABOUT_MODEL),
     field(
@@ -70,7 +70,7 @@ pub const TOKENIZE_FIELDS: &[Field<TokenizeOptions>] = &[
 ];
 
 impl TokenizeRequest {
-    /// Reads and checks a body: `prompt`, or `messages` with what else a conversation has.
+    /// Reads and checks a body: either `prompt`, or `messages` with the other parameters of a conversation.
     ///
     /// # Errors
     /// A 400 that names the parameter.
@@ -100,7 +100,8 @@ impl TokenizeRequest {
         Ok(Self { model: own.model, input, return_token_strs, ignored })
     }
 
-    /// Drops the client's template variables that are not read; they are among the ignored parameters then.
+    /// Drops the client's chat template variables that the template does not read; they become ignored
+    /// parameters.
     pub fn ignore_unread_variables(&mut self, is_read: impl Fn(&str) -> bool) {
         if let TokenizeInput::Conversation(conversation) = &mut self.input {
             conversation.ignore_unread_variables(is_read);
@@ -112,9 +113,9 @@ impl TokenizeRequest {
 /// A checked request to detokenize.
 #[derive(Debug, Clone, Default)]
 pub struct DetokenizeRequest {
-    /// The model; `None`: the only one there is.
+    /// Name of the model; `None`: the only served one.
     pub model: Option<String>,
-    /// The tokens, perhaps none; not yet checked against a vocabulary.
+    /// Tokens, may be empty; not yet checked against a vocabulary.
     pub tokens: Vec<TokenId>,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
@@ -165,12 +166,12 @@ impl DetokenizeRequest {
     }
 }
 
-/// The texts of tokens, made while they are written.
+/// Texts of tokens, serialized without a copy of all of them.
 #[derive(Clone, Copy)]
 pub struct TokenStrings<'a> {
-    /// The tokens.
+    /// Tokens.
     pub tokens: &'a [TokenId],
-    /// The text of one.
+    /// Function that returns a token's text.
     pub text: &'a dyn Fn(TokenId) -> String,
 }
 
@@ -189,19 +190,19 @@ impl fmt::Debug for TokenStrings<'_> {
 /// The answer of tokenize.
 #[derive(Debug, Serialize)]
 pub struct TokenizeResponse<'a> {
-    /// How many tokens.
+    /// Number of tokens.
     pub count: usize,
-    /// The model's context.
+    /// Context length of the model in tokens.
     pub max_model_len: u32,
-    /// The tokens.
+    /// Tokens.
     pub tokens: &'a [TokenId],
-    /// Their texts, when asked for.
+    /// Texts of the tokens, if requested.
     pub token_strs: Option<TokenStrings<'a>>,
 }
 
 /// The answer of detokenize.
 #[derive(Debug, Serialize)]
 pub struct DetokenizeResponse<'a> {
-    /// The text.
+    /// The detokenized text.
     pub prompt: &'a str,
 }

@@ -1,4 +1,4 @@
-//! `tool_choice`: whether the model may, must or must not call tools, and which of them. Does not know how
+//! `tool_choice`: whether the model may, must or must not call tools, and which ones. Does not know how
 //! calls are enforced.
 
 use std::collections::BTreeSet;
@@ -9,13 +9,13 @@ use crate::error::ApiError;
 use crate::json::{JsonType, Node};
 use crate::spec::{Conversation, MAX_NAME_BYTES, MAX_TOOLS};
 
-/// The documented choices that are one word.
+/// String values of `tool_choice` in OpenAI's documentation.
 pub(super) const TOOL_CHOICES: &[&str] = &["none", "auto", "required"];
 
-/// The same with Mistral's and Anthropic's word for `required`, which strict servers do not know.
+/// String values including Mistral's and Anthropic's `any` for `required`, which strict servers refuse.
 const MORE_CHOICES: &[&str] = &["none", "auto", "required", "any"];
 
-/// Types of the choices that are objects. Strict servers know the first one only.
+/// Types of `tool_choice` objects. Strict servers accept only the first.
 const TYPES: &[&str] = &["function", "allowed_tools", "none", "auto", "required", "any"];
 
 /// Whether the model calls tools.
@@ -34,9 +34,9 @@ pub(super) enum CallMode {
 pub(super) struct ToolChoice {
     /// Whether the model calls tools.
     pub mode: CallMode,
-    /// The only function that it may call.
+    /// Name of the only allowed function.
     pub function: Option<String>,
-    /// The functions that it may call, with the paths of their names.
+    /// Names of the allowed functions, each with its path in the request.
     allowed: Option<Vec<(String, String)>>,
 }
 
@@ -57,7 +57,7 @@ impl CallMode {
 }
 
 impl ToolChoice {
-    /// Checks it against the tools on offer.
+    /// Checks the choice against the offered tools.
     pub fn check(&self, conversation: &Conversation) -> Result<(), ApiError> {
         let needs_tool = self.mode == CallMode::Required;
         let is_missing =
@@ -78,7 +78,7 @@ impl ToolChoice {
         }
     }
 
-    /// Offers only the tools that the choice allows.
+    /// Removes the tools that the choice does not allow.
     pub fn keep_allowed(&self, conversation: &mut Conversation) {
         if let Some(allowed) = &self.allowed {
             let names: BTreeSet<&str> = allowed.iter().map(|(name, _)| name.as_str()).collect();
@@ -124,8 +124,8 @@ pub(super) fn read_tool_choice(node: &Node<'_, '_>) -> Result<ToolChoice, ApiErr
     }
 }
 
-/// The function that an object names, as `{"function": {"name": …}}` or, as OpenAI's Responses write it, as
-/// `{"name": …}`, and the path of the name.
+/// Reads the name of a function from `{"function": {"name": …}}` or, in the form of OpenAI's Responses API,
+/// `{"name": …}`. Also returns the path of the name.
 fn read_function(node: &Node<'_, '_>) -> Result<(String, String), ApiError> {
     let (mut function, mut flat) = (None, None);
     let keys: &[&str] = if node.is_strict() { &["type", "function"] } else { &["type", "function", "name"] };
@@ -155,8 +155,8 @@ fn read_function(node: &Node<'_, '_>) -> Result<(String, String), ApiError> {
     function.or(flat).ok_or_else(missing)
 }
 
-/// OpenAI's `allowed_tools`; its members stand in an object of that name or, as Responses write it, beside
-/// the type.
+/// Reads OpenAI's `allowed_tools`. Its members are in an object of that name or, in the form of the
+/// Responses API, beside the type.
 fn read_allowed(node: &Node<'_, '_>) -> Result<ToolChoice, ApiError> {
     const KEYS: [&str; 3] = ["type", "mode", "tools"];
     let (mut mode, mut allowed) = (None, None);

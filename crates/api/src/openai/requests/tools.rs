@@ -1,4 +1,4 @@
-//! The tools that a conversation offers: names, schemas, limits. Does not know how models call them.
+//! The tools offered in a conversation: names, schemas, limits. Does not know how models call them.
 
 use std::collections::BTreeSet;
 
@@ -8,16 +8,16 @@ use crate::error::ApiError;
 use crate::json::{Node, TreeBudget};
 use crate::spec::{MAX_TOOLS, read_function};
 
-/// Keys of a function; the last two describe its answer, in what transformers makes of Python functions and
-/// in Gemma's form.
+/// Keys of a function. The last two describe its result: in schemas that transformers makes from Python
+/// functions, and in Gemma's form.
 const FUNCTION_KEYS: &[&str] = &["name", "description", "parameters", "strict", "return", "response"];
 
-/// Keys of a tool that is its own function, as OpenAI's Responses and Anthropic write it and some clients
-/// send it here. The last one is Anthropic's name of the parameters.
+/// Keys of a tool whose function is not nested, as in OpenAI's Responses API and in Anthropic's. Some
+/// clients send this form here. The last key is Anthropic's name of the parameters.
 const FLAT_KEYS: &[&str] = &["type", "name", "description", "parameters", "strict", "input_schema"];
 
-/// Reads `tools` as the trees that chat templates walk, taken from `budget`. The trees have only known keys:
-/// another one would reach the prompt.
+/// Reads `tools` into the trees that chat templates walk, taken from `budget`. The trees have only known
+/// keys: any other would reach the prompt.
 ///
 /// # Errors
 /// A 400 that names the path.
@@ -41,7 +41,7 @@ pub fn read_tools(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Vec<Va
     Ok(tools)
 }
 
-/// Whether a tool is its own function. Strict servers do not know such ones.
+/// Whether a tool's function is not nested in it. Strict servers refuse this form.
 fn is_flat(tool: &Node<'_, '_>) -> Result<bool, ApiError> {
     let (mut has_function, mut has_name) = (false, false);
     tool.members(usize::MAX, |key, value| {
@@ -68,7 +68,7 @@ fn read_tool(tool: &Node<'_, '_>) -> Result<String, ApiError> {
     name.ok_or_else(|| ApiError::missing_required_parameter(tool.path_of("function")))
 }
 
-/// The type may be absent, since Anthropic has none for such tools.
+/// Reads a tool without a nested function. The type may be absent, since Anthropic's form has none.
 fn read_flat(tool: &Node<'_, '_>) -> Result<String, ApiError> {
     tool.members(usize::MAX, |key, value| match key {
         "type" if !value.is_null() => value.one_of(&["function"]).map(drop),
@@ -77,7 +77,7 @@ fn read_flat(tool: &Node<'_, '_>) -> Result<String, ApiError> {
     read_function(tool, FLAT_KEYS)
 }
 
-/// A tool as templates know it, with nothing but known keys, in their order.
+/// A tool in the form of templates: only known keys, in their usual order.
 fn tidied(tool: Value) -> Value {
     let Value::Object(mut tool) = tool else { return tool };
     if let Some(Value::Object(function)) = tool.get_mut("function") {

@@ -1,5 +1,5 @@
-//! Answers and chunks of chat completions, key by key in OpenAI's order, with vLLM's additions. All borrow
-//! what they say and are written straight to bytes. Does not know where the words come from.
+//! Answers and chunks of chat completions, with keys in OpenAI's order and vLLM's additions. All borrow
+//! their content and serialize directly to bytes. Does not know where the text comes from.
 
 use serde::Serialize;
 use throng_core::request::TokenId;
@@ -9,7 +9,7 @@ use super::response::{Envelope, Finish, SYSTEM_FINGERPRINT, StopReason, as_list}
 use super::usage::{ChunkUsage, Usage};
 use crate::answer::Timings;
 
-/// The whole answer to a chat.
+/// A whole chat completion.
 #[derive(Debug, Serialize)]
 pub struct ChatCompletion<'a> {
     id: &'a str,
@@ -27,7 +27,7 @@ pub struct ChatCompletion<'a> {
     timings: Option<Timings>,
 }
 
-/// One answer to a chat.
+/// A choice of a chat completion.
 #[derive(Debug, Serialize)]
 pub struct ChatChoice<'a> {
     index: usize,
@@ -39,13 +39,13 @@ pub struct ChatChoice<'a> {
     token_ids: Option<Vec<TokenId>>,
 }
 
-/// What the model said, whole.
+/// The assistant's message, whole.
 #[derive(Debug, Serialize)]
 pub struct AssistantMessage<'a> {
     role: &'static str,
     content: Option<&'a str>,
     refusal: Option<&'a str>,
-    /// The reasoning, under vLLM's name and the older one.
+    /// Reasoning text, under vLLM's name and the older one.
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ pub struct AssistantMessage<'a> {
     tool_calls: Vec<CalledTool<'a>>,
 }
 
-/// A call of a tool, or what is new of it.
+/// A tool call, or a fragment of one.
 #[derive(Debug, Serialize)]
 pub struct CalledTool<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,12 +74,12 @@ struct CalledFunction<'a> {
 }
 
 impl<'a> AssistantMessage<'a> {
-    /// A message of text alone.
+    /// Creates a message of text alone.
     pub fn text(content: &'a str) -> Self {
         Self::new(content, "", Vec::new())
     }
 
-    /// A message with reasoning and calls, where there are any. Beside them, content may be absent.
+    /// Creates a message with reasoning and calls, if any. With either of them, content may be absent.
     pub fn new(content: &'a str, reasoning: &'a str, tool_calls: Vec<CalledTool<'a>>) -> Self {
         let reasoning = (!reasoning.is_empty()).then_some(reasoning);
         let has_more = reasoning.is_some() || !tool_calls.is_empty();
@@ -90,18 +90,18 @@ impl<'a> AssistantMessage<'a> {
 }
 
 impl<'a> CalledTool<'a> {
-    /// A whole call.
+    /// Creates a whole call.
     pub fn whole(id: &'a str, name: &'a str, arguments: &'a str) -> Self {
         let function = CalledFunction { name: Some(name), arguments };
         Self { index: None, id: Some(id), kind: Some("function"), function }
     }
 
-    /// The beginning of a call in a stream.
+    /// Creates the first fragment of a call.
     pub fn begun(index: u32, id: &'a str, name: &'a str) -> Self {
         Self { index: Some(index), ..Self::whole(id, name, "") }
     }
 
-    /// More of a call's arguments.
+    /// Creates a further fragment of a call's arguments.
     pub fn more(index: u32, arguments: &'a str) -> Self {
         let function = CalledFunction { name: None, arguments };
         Self { index: Some(index), id: None, kind: None, function }
@@ -109,7 +109,7 @@ impl<'a> CalledTool<'a> {
 }
 
 impl<'a> ChatCompletion<'a> {
-    /// The whole answer. The last two are given only when the client asked for them.
+    /// Creates a whole chat completion. The last two arguments are set only if the client requested them.
     pub fn new(
         envelope: &Envelope<'a>,
         choices: Vec<ChatChoice<'a>>,
@@ -132,14 +132,14 @@ impl<'a> ChatCompletion<'a> {
         }
     }
 
-    /// The same answer, which tells where its time went if that was asked for.
+    /// Adds timings, if requested.
     pub fn with_timings(self, timings: Option<Timings>) -> Self {
         Self { timings, ..self }
     }
 }
 
 impl<'a> ChatChoice<'a> {
-    /// One answer; `logprobs` and `token_ids` only when the client asked for them.
+    /// Creates a choice. `logprobs` and `token_ids` are set only if the client requested them.
     pub fn new(
         index: usize,
         message: AssistantMessage<'a>,
@@ -151,7 +151,7 @@ impl<'a> ChatChoice<'a> {
     }
 }
 
-/// One event of a streamed chat: one choice, or none and the usage.
+/// An event of a streamed chat completion: one choice, or none and the usage.
 #[derive(Debug, Serialize)]
 pub struct ChatChunk<'a> {
     id: &'a str,
@@ -169,7 +169,7 @@ pub struct ChatChunk<'a> {
     prompt_token_ids: Option<&'a [TokenId]>,
 }
 
-/// What is new of one answer to a chat.
+/// Additions to a choice.
 #[derive(Debug, Serialize)]
 pub struct ChatChunkChoice<'a> {
     index: usize,
@@ -182,7 +182,7 @@ pub struct ChatChunkChoice<'a> {
     token_ids: Option<&'a [TokenId]>,
 }
 
-/// What is new of a message.
+/// Additions to a message.
 #[derive(Debug, Default, Serialize)]
 pub struct ChatDelta<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -198,35 +198,36 @@ pub struct ChatDelta<'a> {
 }
 
 impl<'a> ChatDelta<'a> {
-    /// More text.
+    /// Creates an addition of text.
     pub fn content(content: Option<&'a str>) -> Self {
         Self { content, ..Self::default() }
     }
 
-    /// More reasoning.
+    /// Creates an addition of reasoning.
     pub fn reasoning(text: &'a str) -> Self {
         Self { reasoning: Some(text), reasoning_content: Some(text), ..Self::default() }
     }
 
-    /// A call, or more of it.
+    /// Creates an addition of a call or a fragment of one.
     pub fn call(call: CalledTool<'a>) -> Self {
         Self { tool_call: Some(call), ..Self::default() }
     }
 }
 
 impl<'a> ChatChunk<'a> {
-    /// A chunk with what is new of one choice; see [`crate::openai::StreamOptions::chunk_usage`].
+    /// Creates a chunk with additions to one choice. About `usage` see
+    /// [`crate::openai::StreamOptions::chunk_usage`].
     pub fn new(envelope: &Envelope<'a>, choice: ChatChunkChoice<'a>, usage: ChunkUsage) -> Self {
         Self::with(envelope, Some(choice), usage)
     }
 
-    /// The chunk before the end that tells the usage of the whole request, and where its time went, as far as
-    /// that was asked for.
+    /// Creates the chunk before the end, with the usage of the whole request and its timings, as far as
+    /// requested.
     pub fn of_usage(envelope: &Envelope<'a>, usage: Option<Usage>, timings: Option<Timings>) -> Self {
         Self { timings, ..Self::with(envelope, None, usage.map(Some)) }
     }
 
-    /// Tells the prompt's tokens too: in a choice's first chunk, when the client asked for token ids.
+    /// Adds the prompt's tokens. Used for a choice's first chunk if the client requested token ids.
     pub fn with_prompt_token_ids(mut self, prompt: &'a [TokenId]) -> Self {
         self.prompt_token_ids = Some(prompt);
         self
@@ -248,13 +249,13 @@ impl<'a> ChatChunk<'a> {
 }
 
 impl<'a> ChatChunkChoice<'a> {
-    /// The first of a choice: it says who speaks, and nothing yet.
+    /// Creates the first chunk of a choice: it has the role, and no text yet.
     pub fn first(index: usize) -> Self {
         let delta = ChatDelta { role: Some("assistant"), ..ChatDelta::content(Some("")) };
         Self::new(index, delta, None, None, None)
     }
 
-    /// What is new: of the message, the end, and what the client asked to be told of the new tokens.
+    /// Creates additions to a choice: to the message, the end, and the requested reports of new tokens.
     pub fn new(
         index: usize,
         delta: ChatDelta<'a>,

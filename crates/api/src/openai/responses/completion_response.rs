@@ -1,5 +1,5 @@
-//! Answers and chunks of text completions, key by key in OpenAI's order, with vLLM's additions. All borrow
-//! what they say and are written straight to bytes. Does not know where the words come from.
+//! Answers and chunks of text completions, with keys in OpenAI's order and vLLM's additions. All borrow
+//! their content and serialize directly to bytes. Does not know where the text comes from.
 
 use serde::{Serialize, Serializer};
 use throng_core::request::TokenId;
@@ -9,7 +9,7 @@ use super::response::{Envelope, Finish, SYSTEM_FINGERPRINT, StopReason, as_list}
 use super::usage::{ChunkUsage, Usage};
 use crate::answer::Timings;
 
-/// The whole answer to a text completion.
+/// A whole text completion.
 #[derive(Debug, Serialize)]
 pub struct Completion<'a> {
     id: &'a str,
@@ -23,7 +23,7 @@ pub struct Completion<'a> {
     timings: Option<Timings>,
 }
 
-/// One answer to a prompt.
+/// A choice of a text completion.
 #[derive(Debug, Serialize)]
 pub struct CompletionChoice<'a> {
     text: EchoedText<'a>,
@@ -35,13 +35,13 @@ pub struct CompletionChoice<'a> {
     asked: AskedOfChoice<'a>,
 }
 
-/// An answer's text behind that of its prompt, which is empty where it is not echoed. All choices of a prompt
-/// share it.
+/// The text of an answer after that of its prompt, which is empty unless echoed. All choices of a prompt
+/// share the prompt's text.
 #[derive(Debug, Clone, Copy)]
 pub struct EchoedText<'a> {
-    /// The prompt's.
+    /// Text of the prompt.
     pub prompt: &'a str,
-    /// The answer's.
+    /// Text of the answer.
     pub answer: &'a str,
 }
 
@@ -51,22 +51,22 @@ impl Serialize for EchoedText<'_> {
     }
 }
 
-/// What an answer tells only when the client asked.
+/// Parts of a choice that are set only if the client requested them.
 #[derive(Debug, Default, Serialize)]
 pub struct AskedOfChoice<'a> {
-    /// The output tokens.
+    /// Output tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<TokenId>>,
-    /// The log-probabilities of the prompt's tokens.
+    /// Log-probabilities of the prompt's tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs: Option<PromptLogprobs<'a>>,
-    /// The prompt's tokens.
+    /// Tokens of the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<&'a [TokenId]>,
 }
 
 impl<'a> Completion<'a> {
-    /// The whole answer.
+    /// Creates a whole text completion.
     pub fn new(envelope: &Envelope<'a>, choices: Vec<CompletionChoice<'a>>, usage: Usage) -> Self {
         Self {
             id: envelope.id,
@@ -80,14 +80,14 @@ impl<'a> Completion<'a> {
         }
     }
 
-    /// The same answer, which tells where its time went if that was asked for.
+    /// Adds timings, if requested.
     pub fn with_timings(self, timings: Option<Timings>) -> Self {
         Self { timings, ..self }
     }
 }
 
 impl<'a> CompletionChoice<'a> {
-    /// One answer.
+    /// Creates a choice.
     pub fn new(
         index: usize,
         text: EchoedText<'a>,
@@ -99,7 +99,7 @@ impl<'a> CompletionChoice<'a> {
     }
 }
 
-/// One event of a streamed text completion: one choice, or none and the usage.
+/// An event of a streamed text completion: one choice, or none and the usage.
 #[derive(Debug, Serialize)]
 pub struct CompletionChunk<'a> {
     id: &'a str,
@@ -115,7 +115,7 @@ pub struct CompletionChunk<'a> {
     timings: Option<Timings>,
 }
 
-/// What is new of one answer to a prompt.
+/// Additions to a choice.
 #[derive(Debug, Serialize)]
 pub struct CompletionChunkChoice<'a> {
     text: &'a str,
@@ -130,13 +130,14 @@ pub struct CompletionChunkChoice<'a> {
 }
 
 impl<'a> CompletionChunk<'a> {
-    /// A chunk with what is new of one choice; see [`crate::openai::StreamOptions::chunk_usage`].
+    /// Creates a chunk with additions to one choice. About `usage` see
+    /// [`crate::openai::StreamOptions::chunk_usage`].
     pub fn new(envelope: &Envelope<'a>, choice: CompletionChunkChoice<'a>, usage: ChunkUsage) -> Self {
         Self::with(envelope, Some(choice), usage)
     }
 
-    /// The chunk before the end that tells the usage of the whole request, and where its time went, as far as
-    /// that was asked for.
+    /// Creates the chunk before the end, with the usage of the whole request and its timings, as far as
+    /// requested.
     pub fn of_usage(envelope: &Envelope<'a>, usage: Option<Usage>, timings: Option<Timings>) -> Self {
         Self { timings, ..Self::with(envelope, None, usage.map(Some)) }
     }
@@ -156,7 +157,7 @@ impl<'a> CompletionChunk<'a> {
 }
 
 impl<'a> CompletionChunkChoice<'a> {
-    /// What is new: text, the end, and what the client asked to be told of the new tokens.
+    /// Creates additions to a choice: text, the end, and the requested reports of new tokens.
     pub fn new(
         index: usize,
         text: &'a str,
@@ -175,7 +176,7 @@ impl<'a> CompletionChunkChoice<'a> {
         }
     }
 
-    /// Tells the prompt's tokens too: in a choice's first chunk, when the client asked for token ids.
+    /// Adds the prompt's tokens. Used for a choice's first chunk if the client requested token ids.
     pub fn with_prompt_token_ids(mut self, prompt: &'a [TokenId]) -> Self {
         self.prompt_token_ids = Some(prompt);
         self

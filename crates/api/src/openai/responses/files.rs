@@ -1,4 +1,4 @@
-//! Files and batches as OpenAI's API shows them. Names are those of its Python library, version 3.
+//! Files and batches in OpenAI's form. Names are those of its Python library, version 3.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -6,54 +6,54 @@ use serde_json::Value;
 /// A file.
 #[derive(Debug, Clone, Serialize)]
 pub struct FileObject {
-    /// Its id.
+    /// Id of the file.
     pub id: String,
     /// `file`.
     pub object: &'static str,
-    /// Bytes of its content.
+    /// Size of the content in bytes.
     pub bytes: u64,
-    /// Time of its creation.
+    /// Creation time, in seconds since 1970.
     pub created_at: u64,
-    /// When it is deleted.
+    /// Deletion time, in seconds since 1970.
     pub expires_at: Option<u64>,
-    /// Its name.
+    /// Name of the file.
     pub filename: String,
-    /// Its purpose.
+    /// Purpose of the file.
     pub purpose: String,
     /// `processed`.
     pub status: &'static str,
 }
 
-/// Lines of a batch by their results.
+/// Number of a batch's lines by result.
 #[derive(Debug, Clone, Serialize)]
 pub struct RequestCounts {
-    /// All.
+    /// All lines.
     pub total: u64,
-    /// With an answer.
+    /// Lines with an answer.
     pub completed: u64,
-    /// With an error.
+    /// Lines with an error.
     pub failed: u64,
 }
 
-/// Why a batch failed.
+/// Errors of a failed batch.
 #[derive(Debug, Clone, Serialize)]
 pub struct BatchErrors {
     /// `list`.
     pub object: &'static str,
-    /// The errors.
+    /// Errors.
     pub data: Vec<BatchError>,
 }
 
 /// An error of a whole batch.
 #[derive(Debug, Clone, Serialize)]
 pub struct BatchError {
-    /// Its short name.
+    /// Error code.
     pub code: String,
-    /// The line at fault.
+    /// Number of the invalid line.
     pub line: Option<u64>,
-    /// The sentence for people.
+    /// Message, a sentence for people.
     pub message: String,
-    /// The parameter at fault.
+    /// Invalid parameter.
     pub param: Option<String>,
 }
 
@@ -90,29 +90,29 @@ pub struct ObjectList<T> {
     pub object: &'static str,
     /// Entries of the page.
     pub data: Vec<T>,
-    /// Id of the first of these.
+    /// Id of the first entry.
     pub first_id: Option<String>,
-    /// Id of the last of these.
+    /// Id of the last entry.
     pub last_id: Option<String>,
-    /// Whether there is more after them.
+    /// Whether more entries follow.
     pub has_more: bool,
 }
 
 impl<T> ObjectList<T> {
-    /// A page of a list, whose entries have these ids.
+    /// Creates a page of a list. `id_of` returns an entry's id.
     pub fn new(data: Vec<T>, has_more: bool, id_of: impl Fn(&T) -> &str) -> Self {
         let id = |entry: Option<&T>| entry.map(|entry| id_of(entry).to_owned());
         Self { object: "list", first_id: id(data.first()), last_id: id(data.last()), has_more, data }
     }
 }
 
-/// Something that was deleted.
+/// A deleted object.
 #[derive(Debug, Clone, Serialize)]
 pub struct DeletedObject {
-    /// Its id.
+    /// Id of the object.
     pub id: String,
-    /// Its kind.
+    /// Kind of the object.
     pub object: &'static str,
-    /// Always.
+    /// Always true.
     pub deleted: bool,
 }

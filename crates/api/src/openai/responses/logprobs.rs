@@ -1,6 +1,6 @@
 //! Log-probabilities in the forms of chat (OpenAI), text completions (OpenAI's older form) and prompts
-//! (vLLM's). Nothing is copied: the reports of the engine are spelled while they are written. Does not know
-//! tokenizers: the bytes of a token come through a closure.
+//! (vLLM's). Serializes the engine's reports without a copy. Does not know tokenizers: the bytes of a token
+//! come from a closure.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -15,15 +15,15 @@ use throng_core::fleet::replica::TokenReport;
 
 use crate::answer::LogprobBytes;
 
-/// JSON has no infinity: what cannot happen is this unlikely (as in vLLM).
+/// Log-probability of an impossible token, as in vLLM: JSON has no infinity.
 const MIN_LOGPROB: f32 = -9999.0;
 
-/// How tokens are spelled.
+/// Text form of tokens.
 #[derive(Clone, Copy)]
 pub struct TokenSpelling<'a> {
-    /// The bytes of a token's text; `None` where the model has no tokenizer or the token no text.
+    /// Function that returns the bytes of a token's text; `None` without a tokenizer or a text.
     pub bytes_of: &'a dyn Fn(TokenId) -> Option<&'a [u8]>,
-    /// Whether tokens are named `token_id:ID` instead of by their text.
+    /// Whether tokens are written as `token_id:ID` instead of their text.
     pub as_token_ids: bool,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Debug for TokenSpelling<'_> {
 }
 
 impl<'a> TokenSpelling<'a> {
-    /// The name of a token: its text, with U+FFFD for bytes that are no UTF-8 by themselves.
+    /// The name of a token: its text, with U+FFFD for bytes that are not UTF-8 by themselves.
     fn name(&self, token: TokenId) -> Cow<'a, str> {
         match (self.bytes_of)(token) {
             Some(bytes) if !self.as_token_ids => String::from_utf8_lossy(bytes),
@@ -50,9 +50,9 @@ fn finite(logprob: f32) -> f32 {
 /// `choices[].logprobs` of chat: the tokens of a whole answer or of a chunk.
 #[derive(Debug, Clone, Copy)]
 pub struct ChatLogprobs<'a> {
-    /// The tokens, in order.
+    /// Reports of the tokens, in order.
     pub reports: &'a [TokenReport],
-    /// How they are spelled.
+    /// Text form of the tokens.
     pub spelling: TokenSpelling<'a>,
 }
 
@@ -112,23 +112,22 @@ impl Serialize for ChatAlternatives<'_> {
 /// One token of a text completion's `logprobs`.
 #[derive(Debug, Clone, Copy)]
 pub struct CompletionToken<'a> {
-    /// The token.
+    /// Token id.
     pub token: TokenId,
-    /// Its report; `None` for the first token of an echoed prompt, which nothing predicts.
+    /// Report; `None` for the first token of an echoed prompt, which has no log-probability.
     pub report: Option<&'a TokenReport>,
-    /// Where its text begins in the answer's text, in characters.
+    /// Offset in characters of the token's text in the answer's text.
     pub text_offset: usize,
 }
 
-/// `choices[].logprobs` of text completions: four lists of one length.
+/// `choices[].logprobs` of text completions: four lists of equal length.
 #[derive(Debug, Clone)]
 pub struct CompletionLogprobs<'a> {
-    /// The tokens of the prompt where the answer begins with it, in order. All choices of a prompt share
-    /// them.
+    /// Tokens of the prompt if the answer echoes it, in order. All choices of a prompt share them.
     pub echoed: &'a [CompletionToken<'a>],
-    /// The tokens of the answer, in order.
+    /// Tokens of the answer, in order.
     pub tokens: Vec<CompletionToken<'a>>,
-    /// How they are spelled.
+    /// Text form of the tokens.
     pub spelling: TokenSpelling<'a>,
 }
 
@@ -152,7 +151,7 @@ impl<'a> CompletionLogprobs<'a> {
     }
 }
 
-/// One of the lists, an element a token, made while it is written.
+/// One of the lists, with an element for each token, serialized without a copy.
 struct OfEach<'s, 'a, F>(&'s CompletionLogprobs<'a>, F);
 
 impl<T: Serialize, F: Fn(&CompletionToken<'_>) -> T> Serialize for OfEach<'_, '_, F> {
@@ -172,8 +171,8 @@ impl Serialize for Alternatives<'_, '_> {
     }
 }
 
-/// The most likely tokens by name, the chosen one always among them. Of tokens of one name the likelier is
-/// told: a JSON object has each key once.
+/// The most likely tokens by name, always including the chosen one. Of tokens with the same name only the
+/// likeliest is written: a JSON object has each key once.
 struct CompletionAlternatives<'a> {
     report: &'a TokenReport,
     spelling: TokenSpelling<'a>,
@@ -200,9 +199,9 @@ pub const PROMPT_LOGPROB_BYTES: LogprobBytes = LogprobBytes { token: 72, alterna
 /// `prompt_logprobs` in vLLM's form: null for the first token, then a map of token ids for each.
 #[derive(Debug, Clone, Copy)]
 pub struct PromptLogprobs<'a> {
-    /// The prompt's tokens but the first.
+    /// Reports of all the prompt's tokens except the first.
     pub reports: &'a [TokenReport],
-    /// How they are spelled.
+    /// Text form of the tokens.
     pub spelling: TokenSpelling<'a>,
 }
 

@@ -1,5 +1,5 @@
-//! What clients get: the objects of answers and of chunks as they are written. Does not know how answers come
-//! about.
+//! Answers to clients: the objects of answers and chunks in the form that is written. Does not know how
+//! answers are generated.
 
 pub mod chat_response;
 pub mod completion_response;

@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-/// A list of cards.
+/// A list of models.
 #[derive(Debug, Serialize)]
 pub struct ModelList<'a> {
     object: &'static str,
     data: Vec<ModelCard<'a>>,
 }
 
-/// One name under which a model answers.
+/// A model under one of its names.
 #[derive(Debug, Clone, Serialize)]
 pub struct ModelCard<'a> {
     id: &'a str,
@@ -44,21 +44,21 @@ struct ModelPermission {
 }
 
 impl<'a> ModelList<'a> {
-    /// A list of cards.
+    /// Creates a list of models.
     pub fn new(data: Vec<ModelCard<'a>>) -> Self {
         Self { object: "list", data }
     }
 }
 
 impl<'a> ModelCard<'a> {
-    /// The name of the model.
+    /// Name of the model.
     pub fn id(&self) -> &'a str {
         self.id
     }
 
-    /// The card of the name `id`. `created`: seconds since 1970, of the server's start; `root`: the path or
-    /// hub id that was loaded; `parent`: the model that an adapter belongs to; `max_model_len` in tokens,
-    /// where it is known.
+    /// Creates the card of the name `id`. `created`: start of the server in seconds since 1970; `root`:
+    /// path or hub id of the loaded model; `parent`: base model of an adapter; `max_model_len` in tokens,
+    /// if known.
     pub fn new(
         id: &'a str,
         root: &'a str,
@@ -94,13 +94,13 @@ impl<'a> ModelCard<'a> {
         }
     }
 
-    /// The same card of a model that is loaded on demand: whether it is in memory.
+    /// Adds the state of a model that is loaded on demand: whether it is in memory.
     pub fn with_state(mut self, state: Option<&'static str>) -> Self {
         self.state = state;
         self
     }
 
-    /// The same card with what people should be told about the model once.
+    /// Adds a notice for users about the model.
     pub fn with_notice(mut self, notice: Option<&'a str>) -> Self {
         self.notice = notice;
         self

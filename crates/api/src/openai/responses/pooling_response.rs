@@ -1,5 +1,5 @@
-//! The answers with embeddings, scores and classes, in the forms of OpenAI, Jina and vLLM. Does not know how
-//! they are made.
+//! Answers with embeddings, scores and classes, in the forms of OpenAI, Jina and vLLM. Does not compute
+//! them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::openai::pooling::EncodingFormat;
 
-/// An answer with a list of something.
+/// An answer with a list of results.
 #[derive(Debug, Serialize)]
 pub struct PooledList<'a, T> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -21,7 +21,7 @@ pub struct PooledList<'a, T> {
     usage: PooledUsage,
 }
 
-/// Tokens of a request that generates none.
+/// Token counts of a request without output tokens.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct PooledUsage {
     prompt_tokens: u64,
@@ -36,12 +36,12 @@ impl PooledUsage {
 }
 
 impl<'a, T> PooledList<'a, T> {
-    /// A list as OpenAI's API gives embeddings.
+    /// Creates a list in OpenAI's form for embeddings.
     pub fn new(model: &'a str, data: Vec<T>, usage: PooledUsage) -> Self {
         Self { id: None, object: "list", created: None, data, model, usage }
     }
 
-    /// The same with an id and a time (seconds since 1970), as vLLM gives scores and classes.
+    /// Adds an id and the time in seconds since 1970, as in vLLM's form for scores and classes.
     pub fn with_id(self, prefix: &str, created: u64) -> Self {
         Self { id: Some(random_id(prefix)), created: Some(created), ..self }
     }
@@ -51,7 +51,7 @@ fn random_id(prefix: &str) -> String {
     format!("{prefix}-{}", Uuid::new_v4().simple())
 }
 
-/// One embedding.
+/// An embedding with its index.
 #[derive(Debug, Serialize)]
 pub struct Embedding<'a> {
     object: &'static str,
@@ -60,7 +60,7 @@ pub struct Embedding<'a> {
 }
 
 impl<'a> Embedding<'a> {
-    /// Number `index` of a request's texts.
+    /// Creates the embedding of text `index`.
     pub fn new(index: usize, elements: &'a [f32], format: EncodingFormat) -> Self {
         Self { object: "embedding", index, embedding: Vector { elements, format } }
     }
@@ -125,7 +125,7 @@ pub struct Reranked<'a> {
 }
 
 impl<'a> Reranked<'a> {
-    /// Documents in their new order.
+    /// Creates the answer with documents in their new order.
     pub fn new(model: &'a str, results: Vec<RerankedDocument<'a>>, usage: PooledUsage) -> Self {
         Self { id: random_id("rerank"), model, usage, results }
     }
@@ -146,7 +146,7 @@ struct DocumentText<'a> {
 }
 
 impl<'a> RerankedDocument<'a> {
-    /// Number `index` of the request's documents; its text, where it is given back.
+    /// Creates the result of document `index`, with its text if requested.
     pub fn new(index: usize, text: Option<&'a str>, relevance_score: f32) -> Self {
         Self { index, document: text.map(|text| DocumentText { text }), relevance_score }
     }

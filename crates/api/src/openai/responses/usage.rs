@@ -1,10 +1,10 @@
-//! The `usage` of answers and chunks. Does not know who pays.
+//! The `usage` of answers and chunks. Does not know prices.
 
 use serde::Serialize;
 
 use crate::spec::StreamOptions;
 
-/// Tokens of a request so far.
+/// Token counts of a request so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Usage {
     prompt_tokens: u64,
@@ -25,7 +25,8 @@ struct CompletionTokensDetails {
 }
 
 impl Usage {
-    /// The usage of a request: `cached_tokens` of its `prompt_tokens` were found in the cache.
+    /// Creates the usage of a request. `cached_tokens` of its `prompt_tokens` were found in the prefix
+    /// cache.
     pub fn new(prompt_tokens: u64, completion_tokens: u64, cached_tokens: u64) -> Self {
         Self {
             prompt_tokens,
@@ -36,18 +37,18 @@ impl Usage {
         }
     }
 
-    /// The same, so many of the completion's tokens being reasoning.
+    /// Adds the number of reasoning tokens among the completion tokens.
     pub fn with_reasoning(self, reasoning_tokens: u64) -> Self {
         Self { completion_tokens_details: CompletionTokensDetails { reasoning_tokens }, ..self }
     }
 }
 
-/// The `usage` of a chunk: absent, null or given.
+/// The `usage` of a chunk: absent, null or an object.
 pub type ChunkUsage = Option<Option<Usage>>;
 
 impl StreamOptions {
-    /// The `usage` of a chunk with a choice in it: absent unless asked for, null where only the last chunk
-    /// has it, and `so_far` where each chunk does.
+    /// The `usage` of a chunk with a choice: absent unless requested, null if only the last chunk has it,
+    /// and `so_far` if each chunk has it.
     pub fn chunk_usage(&self, so_far: impl FnOnce() -> Usage) -> ChunkUsage {
         match (self.continuous_usage_stats, self.include_usage) {
             (true, _) => Some(Some(so_far())),

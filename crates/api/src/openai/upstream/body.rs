@@ -1,5 +1,5 @@
-//! A neutral request as the body of a chat completion or a text completion. What OpenAI's API has no name for
-//! has that of vLLM, which SGLang, llama.cpp and Throng read too.
+//! A neutral request as the body of a chat completion or a text completion. Parameters that OpenAI's API
+//! lacks have vLLM's names, which SGLang, llama.cpp and Throng read too.
 
 use serde_json::{Map, Value, json};
 use throng_core::request::EarlyStopping;
@@ -12,11 +12,11 @@ use crate::spec::{
     PromptsInput, TruncationSide,
 };
 
-/// Writes the body of a request to an engine, without the model's name. Takes the texts of a conversation out
-/// of the request, and notes what of it has no effect there.
+/// Writes the body of a request to an engine, without the model's name. Moves the texts of a conversation
+/// out of the request, and records its parameters that have no effect there.
 ///
 /// # Errors
-/// 400 for what an engine cannot be asked for: reports of tokens, since its answer is read as text.
+/// A 400 for reports of tokens: the engine's answer is read as text.
 pub fn request_body(spec: &mut GenerationSpec) -> Result<String, ApiError> {
     let mut body = Map::new();
     match &mut spec.input {
@@ -50,7 +50,7 @@ fn put_chat(chat: &mut ChatInput, body: &mut Map<String, Value>) {
 }
 
 fn put_conversation(conversation: &mut Conversation, body: &mut Map<String, Value>) {
-    // Engines know `system`; those that know `developer` take it for the same.
+    // Engines accept `system`; those that accept `developer` treat both alike.
     body.insert("messages".to_owned(), conversation.take_messages_for_template(false));
     put(body, "add_generation_prompt", conversation.add_generation_prompt);
     if conversation.continues_final_message() {
@@ -60,7 +60,7 @@ fn put_conversation(conversation: &mut Conversation, body: &mut Map<String, Valu
     put(body, "add_special_tokens", conversation.add_special_tokens);
     let documents = std::mem::take(&mut conversation.documents);
     put(body, "documents", (!documents.is_empty()).then_some(documents));
-    // The efforts beyond OpenAI's three are of other APIs.
+    // Efforts other than OpenAI's three exist only in other APIs.
     put(
         body,
         "reasoning_effort",
@@ -96,17 +96,18 @@ fn put_prompts(input: &mut PromptsInput, body: &mut Map<String, Value>) -> Resul
     Ok(())
 }
 
-/// Every option is named, so that a new one is sent or left out on purpose.
+/// Destructures every option, so that a new one must be sent or left out explicitly.
 fn put_options(options: &mut GenerationOptions, body: &mut Map<String, Value>) -> Result<(), ApiError> {
     put_sampling(options, body);
     #[rustfmt::skip]
     let GenerationOptions {
-        // Those of `put_sampling`.
+        // Options written by `put_sampling`.
         n: _, best_of: _, use_beam_search: _, length_penalty: _, early_stopping: _, max_tokens: _, min_tokens: _,
         default_max_tokens: _, temperature: _, top_p: _, top_k: _, min_p: _, presence_penalty: _,
         frequency_penalty: _, repetition_penalty: _, seed: _, logit_bias: _, allowed_token_ids: _, bad_words: _,
         stop: _, stop_token_ids: _, include_stop_str_in_output: _, ignore_eos: _,
-        // Those of the answer that is written here, and of this gateway's own engines and its gate.
+        // Options for the form of the answer written here, for this gateway's own engines and for its
+        // admission.
         may_end_with_context: _, model: _, stream_options: _, request_id: _, return_tokens_as_token_ids: _,
         max_draft_tokens: _, service_class: _, takes_only_model: _, include_timings: _,
         names, stream, skip_special_tokens, spaces_between_special_tokens, truncate_prompt_tokens,
@@ -131,14 +132,15 @@ fn put_options(options: &mut GenerationOptions, body: &mut Map<String, Value>) -
     put(body, "cache_salt", cache_salt.as_deref());
     put(body, "user", user.as_deref());
     match thinking_token_budget {
-        // Engines refuse it for models that do not think, and which these are is not known.
+        // Engines refuse it for models without reasoning, and the gateway cannot tell which models these
+        // are.
         Some(_) if *thinks_if_it_can => ignored.add("thinking_token_budget"),
         budget => put(body, "thinking_token_budget", *budget),
     }
     constraint.as_ref().map_or(Ok(()), |asked| put_constraint(asked, body))
 }
 
-/// How to sample, and when to stop.
+/// Writes the options for sampling and stopping.
 fn put_sampling(options: &GenerationOptions, body: &mut Map<String, Value>) {
     put(body, "n", options.n.filter(|n| *n != 1));
     put(body, "best_of", options.best_of);
@@ -206,7 +208,8 @@ fn put_list<T: Clone + Into<Value>>(body: &mut Map<String, Value>, key: &str, li
     put(body, key, (!list.is_empty()).then(|| list.to_vec()));
 }
 
-/// A number with the digits that the client wrote: widened as it is, 0.7 would become 0.699999988079071.
+/// A number with the digits that the client wrote: a plain conversion would turn 0.7 into
+/// 0.699999988079071.
 fn exact(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| f64::from(number))
 }

@@ -1,5 +1,5 @@
-//! The client's side of OpenAI's API, by which upstream engines are asked: a neutral request as a body, and
-//! an engine's answer as neutral events.
+//! The client side of OpenAI's API, for upstream engines: writes a neutral request as a body, and reads an
+//! engine's answer as neutral events.
 
 mod body;
 mod reader;

@@ -1,5 +1,6 @@
-//! An engine's answer, whole or in chunks, as neutral events. Ends of choices wait for the end of the answer:
-//! usage, which other APIs tell with them, comes after all of them.
+//! Reads an engine's answer, whole or in chunks, as neutral events. Holds back the ends of choices until
+//! the end of the answer: the usage, which other APIs send with the end of a choice, comes after all of
+//! them.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,10 +11,10 @@ use crate::answer::{AnswerEvent, ChoiceEnd, Delta, TokenCounts};
 use crate::openai::response::call_id;
 use crate::spec::{GenerationSpec, Input};
 
-/// Most calls of one choice.
+/// Maximum number of calls of a choice.
 const MAX_CALLS: usize = 1024;
 
-/// An answer that is not what it should be, with the reason.
+/// Error of an answer that does not have the expected form, with the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnreadableAnswer(pub &'static str);
 
@@ -21,7 +22,7 @@ pub struct UnreadableAnswer(pub &'static str);
 #[derive(Debug)]
 pub struct AnswerReader {
     choices: Vec<ChoiceReader>,
-    /// The stop strings of the request.
+    /// Stop strings of the request.
     stop: Vec<String>,
     shows_reasoning: bool,
     only_first_call: bool,
@@ -35,7 +36,7 @@ struct ChoiceReader {
     is_filtered: bool,
 }
 
-/// A call as the engine names it.
+/// A call as identified by the engine.
 #[derive(Debug)]
 struct CallThere {
     index: Option<u64>,
@@ -55,10 +56,10 @@ struct ChoicePart {
     message: Option<MessagePart>,
     text: Option<String>,
     finish_reason: Option<String>,
-    /// The stop string of vLLM and Throng; a token, or nothing, in other cases.
+    /// Stop string, as vLLM and Throng send it; a token or null in other cases.
     #[serde(default)]
     stop_reason: Value,
-    /// The same of SGLang.
+    /// Stop string, as SGLang sends it.
     #[serde(default)]
     matched_stop: Value,
 }
@@ -67,7 +68,7 @@ struct ChoicePart {
 struct MessagePart {
     #[serde(default)]
     content: Value,
-    /// The reasoning, under the older name and vLLM's. Some engines give both.
+    /// Reasoning, under the older name and vLLM's. Some engines send both.
     reasoning_content: Option<String>,
     reasoning: Option<String>,
     refusal: Option<String>,
@@ -89,7 +90,7 @@ struct FunctionPart {
 }
 
 impl AnswerReader {
-    /// Creates the reader of the answer to `spec`.
+    /// Creates a reader of the answer to `spec`.
     pub fn new(spec: &GenerationSpec) -> Self {
         let (n_prompts, shows_reasoning, only_first_call) = match &spec.input {
             Input::Chat(chat) => (1, chat.shows_reasoning, chat.only_first_call),
@@ -100,7 +101,7 @@ impl AnswerReader {
         Self { choices, stop: spec.options.stop.clone(), shows_reasoning, only_first_call }
     }
 
-    /// Number of choices that it has.
+    /// Number of choices in the answer.
     pub fn n_choices(&self) -> usize {
         self.choices.len()
     }
@@ -108,7 +109,7 @@ impl AnswerReader {
     /// Reads a chunk, or a whole answer.
     ///
     /// # Errors
-    /// For what is neither.
+    /// When the JSON is neither.
     pub fn read(&mut self, json: &[u8]) -> Result<Vec<AnswerEvent>, UnreadableAnswer> {
         let answer: Completion = serde_json::from_slice(json)
             .map_err(|_| UnreadableAnswer("its answer is not in the form of OpenAI's API"))?;
@@ -124,7 +125,7 @@ impl AnswerReader {
         Ok(events)
     }
 
-    /// Ends the answer, which took `counts` and `timing`.
+    /// Ends the answer with its token counts and times.
     pub fn finish(&mut self, counts: TokenCounts, timing: Timing) -> Vec<AnswerEvent> {
         let ends = self.choices.drain(..).enumerate().map(|(choice_idx, choice)| {
             let ChoiceReader { calls, reason, stop, is_filtered } = choice;
@@ -149,7 +150,7 @@ impl AnswerReader {
         let texts = [Some(text_of(&message.content)), message.refusal, part.text];
         deltas.extend(texts.into_iter().flatten().filter(|text| !text.is_empty()).map(Delta::Content));
         for (position, mut call) in message.tool_calls.into_iter().flatten().enumerate() {
-            // Calls of a whole answer need no numbers.
+            // Calls of a whole answer need no indices.
             call.index = call.index.or(is_whole.then_some(position as u64));
             choice.read_call(call, self.only_first_call, &mut deltas)?;
         }
@@ -210,7 +211,7 @@ impl ChoiceReader {
     }
 }
 
-/// The text of a content: a string, or parts of which some are text.
+/// The text of `content`: a string, or the joined text parts of a list.
 fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -236,7 +237,7 @@ mod tests {
         AnswerReader::new(&read.expect("valid").spec)
     }
 
-    /// The fold of an answer that came in these pieces.
+    /// The whole answer from these pieces.
     fn answer(mut reader: AnswerReader, pieces: &[Value]) -> Answer {
         let mut answer = Answer::new(1, reader.n_choices(), 0);
         for piece in pieces {

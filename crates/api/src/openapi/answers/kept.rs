@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Named, list, named, object, one_of, or_null, text, whole};
 
-/// Files, batches and lists of both.
+/// Schemas of files, batches and lists of both.
 pub(super) fn kept() -> Named {
     let file = object(
         [

@@ -1,5 +1,5 @@
-//! The schemas of answers for the OpenAPI document. They list all members, so that a test that compares real
-//! answers with them finds one that is not documented. Does not know how answers are made.
+//! The schemas of answers for the OpenAPI document. They list all members, so that a test that compares
+//! real answers with them finds undocumented ones. Does not know how answers are generated.
 
 mod kept;
 mod others;
@@ -54,7 +54,7 @@ fn or_null(schema: Value) -> Value {
     json!({"anyOf": [schema, {"type": "null"}]})
 }
 
-/// An object with these members and, where they apply, those others.
+/// The schema of an object with required and optional members.
 fn object<const N: usize, const M: usize>(
     members: [(&str, Value); N],
     optional: [(&str, Value); M],
@@ -69,12 +69,12 @@ fn finish_reason() -> Value {
     one_of(&["stop", "length", "tool_calls", "content_filter", "abort", "error"])
 }
 
-/// A stop string or the id of a token.
+/// The schema of `stop_reason`: a stop string or a token id.
 fn stop_reason() -> Value {
     json!({"type": ["string", "integer", "null"]})
 }
 
-/// Log-probabilities of chats, of text completions and of prompts.
+/// Schemas of the log-probabilities of chats, text completions and prompts.
 fn logprobs() -> Named {
     let token = || [("token", text()), ("logprob", number()), ("bytes", or_null(list(whole())))];
     let [name, logprob, bytes] = token();

@@ -161,7 +161,7 @@ pub(super) fn texts() -> Named {
     ]
 }
 
-/// What a request's time went into; `/explain` gives it for one, and its first part for the latest ones.
+/// Schemas of a request's timeline (`/explain`) and of the list of recent requests.
 pub(super) fn operator() -> Named {
     let summary = || {
         [

@@ -25,7 +25,7 @@ pub struct Scheme {
     rules: Rules,
 }
 
-/// Why a `quantization_config` was refused.
+/// Reason why a `quantization_config` was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemeError {
     /// A format without a decoder.
@@ -38,7 +38,7 @@ pub enum SchemeError {
         format: &'static str,
         /// The field.
         field: String,
-        /// Its value.
+        /// Value of the field.
         found: String,
     },
 }

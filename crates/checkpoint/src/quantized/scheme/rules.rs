@@ -10,7 +10,7 @@ use super::super::layouts::Layout;
 
 /// Rules of a configuration.
 const MAX_RULES: usize = 100_000;
-/// Regular expressions among them, and what the automaton of each may take, in bytes.
+/// Maximum number of regular expressions among them, and maximum bytes of the automaton of each.
 const MAX_EXPRESSIONS: usize = 256;
 const MAX_AUTOMATON_BYTES: usize = 1 << 20;
 

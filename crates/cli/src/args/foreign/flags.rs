@@ -1,5 +1,5 @@
-//! The table of vLLM's flags that Throng has no setting for, in the order of vLLM's documentation. Does not
-//! know how they are parsed. `docs/compatibility.toml` lists them together with the flags that Throng has.
+//! The table of vLLM's flags that Throng has no setting for, in the order of vLLM's documentation.
+//! `docs/compatibility.toml` lists them together with the flags that Throng has. Does not parse.
 
 use super::flag::Values::{One, OneWay, Some, Switch};
 use super::flag::{ForeignFlag, always, ignored, refused};

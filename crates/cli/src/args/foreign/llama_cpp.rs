@@ -1,5 +1,5 @@
-//! The table of llama.cpp's server flags that Throng has no setting for. Those that mean the same as a flag
-//! of Throng's are other names of it. Does not know how they are parsed.
+//! The table of llama.cpp's server flags that Throng has no setting for. Flags of the same meaning as one
+//! of Throng's are aliases of it and not listed here. Does not parse.
 
 use super::flag::Values::{Maybe, One, OneWay, Switch};
 use super::flag::{ForeignFlag, always, ignored, refused};
@@ -105,7 +105,7 @@ pub const LLAMA_CPP_FLAGS: &[ForeignFlag] = &[
     ignored("warmup", Switch, "the first request needs no warm-up"),
 ];
 
-/// llama.cpp's short flags, which the parser would take for several flags of a letter or does not know.
+/// llama.cpp's short flags that the parser would misread as several one-letter flags or reject as unknown.
 pub const SHORT: [(&str, &str); 27] = [
     ("-ngl", "--n-gpu-layers"),
     ("-ngld", "--n-gpu-layers-draft"),

@@ -1,6 +1,5 @@
-//! vLLM's and llama.cpp's flags that Throng has no setting for: each is accepted because Throng works that
-//! way anyway, ignored with a notice, or refused with a reason. Does not know which flags there are: they are
-//! rows of a table.
+//! vLLM's and llama.cpp's flags that Throng has no setting for: a flag is accepted where it asks for
+//! Throng's only behaviour, ignored with a notice, or refused with a reason. The flags are rows of tables.
 
 mod flag;
 mod flags;
@@ -35,10 +34,10 @@ struct Given {
 }
 
 impl ForeignArgs {
-    /// The notices about flags that are ignored.
+    /// Notices about ignored flags.
     ///
     /// # Errors
-    /// A sentence about the first flag that is refused.
+    /// When a flag is refused: a sentence about the first one.
     pub fn notices(&self) -> Result<Vec<String>, UsageError> {
         self.given.iter().filter_map(|given| given.judge().transpose()).collect()
     }

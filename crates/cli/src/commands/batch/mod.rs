@@ -1,5 +1,5 @@
-//! `throng batch`: answers the requests of a file without a server. What was answered before an interruption
-//! is not answered again.
+//! `throng batch`: answers the requests of a file without a server. After an interruption it goes on with
+//! the lines that have no result.
 
 mod output;
 
@@ -57,7 +57,7 @@ pub async fn run(arguments: &BatchArgs) -> Result<()> {
     ))?)
 }
 
-/// Answers all lines that have no result. How many of them failed.
+/// Answers all lines that have no result. Returns the number of failed ones.
 async fn answer(
     arguments: &BatchArgs,
     loading: &Loading,
@@ -112,7 +112,7 @@ async fn answer_line(loading: &Loading, request_id: String, bytes: Vec<u8>) -> (
     }
 }
 
-/// Reads a line, and the endpoint that it names itself.
+/// Parses a line and determines its endpoint.
 fn read(bytes: &[u8]) -> Result<(String, throng_state::batches::Line), LineFault> {
     #[derive(Deserialize)]
     struct Head {
@@ -174,7 +174,7 @@ fn progress_bar(n_lines: u64, n_done: u64) -> ProgressBar {
         bar.set_style(style);
     }
     bar.set_position(n_done);
-    // Lines of before say nothing of the speed.
+    // Lines of an earlier run must not count for the speed.
     bar.reset_eta();
     bar
 }

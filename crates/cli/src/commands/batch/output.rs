@@ -1,4 +1,4 @@
-//! The file of results: which lines it has, and further ones. A line that an interruption has cut is dropped.
+//! The file of results: ids of finished lines, and new results. A line cut by an interruption is dropped.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,7 @@ use serde::Deserialize;
 #[derive(Debug)]
 pub(super) struct Output {
     file: File,
-    /// Ids of the lines that it has.
+    /// Ids of the results in the file.
     done: HashSet<String>,
 }
 
@@ -22,10 +22,10 @@ struct Written {
 }
 
 impl Output {
-    /// Opens the file, or makes it.
+    /// Opens or creates the file.
     ///
     /// # Errors
-    /// When it cannot be read or written, or has something else in it.
+    /// When it cannot be read or written, or contains anything but results.
     pub fn open(path: &Path) -> Result<Self> {
         let place = || format!("cannot write {}", path.display());
         let mut options = OpenOptions::new();
@@ -54,12 +54,12 @@ impl Output {
         self.done.contains(&id_of(request_id))
     }
 
-    /// How many lines have one.
+    /// Number of results in the file.
     pub fn n_done(&self) -> u64 {
         self.done.len() as u64
     }
 
-    /// Writes a result with its line break.
+    /// Writes a result, which ends with a line break.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -69,16 +69,16 @@ impl Output {
         Ok(())
     }
 
-    /// Brings everything onto the disk.
+    /// Synchronizes the file to disk.
     ///
     /// # Errors
-    /// When that fails.
+    /// When synchronizing fails.
     pub fn sync(&self) -> Result<()> {
         self.file.sync_all().context("cannot write the results")
     }
 }
 
-/// The id that a result has in the file.
+/// The id of a request's result.
 fn id_of(request_id: &str) -> String {
     format!("batch_{request_id}")
 }

@@ -1,4 +1,4 @@
-//! The form that `throng bench --constraint` holds outputs to. Does not know what is measured.
+//! The constraint on outputs of `throng bench --constraint`. Does not know what is measured.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use throng_text::grammar::ConstraintSpec;
 use crate::args::BenchConstraint;
 use crate::running::RunningModel;
 
-/// Objects in the list: no output ends before it has all its tokens.
+/// Minimum number of objects in the list, so that no output ends early.
 const MIN_OBJECTS: u32 = 2000;
 
-/// Makes the constraint of each request, as the server does.
+/// A grammar for all requests of a benchmark, compiled as the server does.
 pub struct Form {
     grammars: ModelGrammars,
     spec: ConstraintSpec,
 }
 
 impl Form {
-    /// Prepares the tokenizer and compiles the form, so that no measured request waits for that.
+    /// Prepares the tokenizer and compiles the grammar before measurements start.
     ///
     /// # Errors
-    /// For a model without a tokenizer, and for one that cannot be constrained.
+    /// When the model has no tokenizer or cannot be constrained.
     pub fn new(running: &RunningModel, form: BenchConstraint) -> Result<Self> {
         let tokenizer = running.tokenizer.clone().context("--constraint: this model has no tokenizer")?;
         let spec = match form {
@@ -37,7 +37,7 @@ impl Form {
         Ok(form)
     }
 
-    /// The constraint of one request.
+    /// A constraint for one request.
     ///
     /// # Errors
     /// Errors of [`Self::new`].

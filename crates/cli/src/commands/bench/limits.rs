@@ -1,5 +1,5 @@
-//! The machine's limits, measured for a model, and the least time that some work takes under them. Does not
-//! know how the work is done.
+//! The machine's limits, measured for a model, and the least time that given work takes under them. Does
+//! not know how the work is done.
 
 use serde::Serialize;
 use throng_core::scheduling::forward_work::Work;
@@ -10,30 +10,31 @@ use throng_kernels::threads::ThreadPool;
 
 use crate::process::memory;
 
-/// Most bytes of the buffer for measuring bandwidth: far beyond the caches, the size makes no difference.
+/// Maximum size in bytes of the buffer for measuring bandwidth: far beyond the caches, a larger one changes
+/// nothing.
 const MOST_READ: usize = 1 << 30;
 const LEAST_READ: usize = 1 << 20;
 
-/// The machine's limits on some number of threads.
+/// The machine's limits with a given number of threads.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Limits {
     /// Number of threads.
     pub threads: usize,
     /// The ISA of the fastest int8 products.
     pub int8_instructions: &'static str,
-    /// int8 multiplications and additions a second, in registers.
+    /// int8 operations a second in registers; a multiplication and an addition count as one each.
     pub int8_operations_per_s: f64,
     /// The ISA of the fastest products of 16-bit floats.
     pub bf16_instructions: &'static str,
-    /// Multiplications and additions of 16-bit floats a second, in registers.
+    /// Operations on 16-bit floats a second in registers, counted the same way.
     pub bf16_operations_per_s: f64,
     /// The ISA of the fastest products of 32-bit floats.
     pub f32_instructions: &'static str,
-    /// Multiplications and additions of 32-bit floats a second, in registers.
+    /// Operations on 32-bit floats a second in registers, counted the same way.
     pub f32_operations_per_s: f64,
-    /// Bytes of the buffer that was read: as large as the weights, up to 1 GiB and half of the free memory.
+    /// Size in bytes of the buffer: as large as the weights, up to 1 GiB and half of the free memory.
     pub read_bytes: usize,
-    /// Bandwidth of reading it over and over, all threads together.
+    /// Bytes a second that all threads together read from the buffer.
     pub read_bytes_per_s: f64,
 }
 
@@ -80,7 +81,7 @@ impl Limits {
         })
     }
 
-    /// The least time that this work takes, in seconds, and the resource that determines it. Reading and
+    /// The least time in seconds for this work, and the resource that determines it. Reading and
     /// multiplying overlap, so the longer of the two counts; products of different types do not overlap and
     /// are added.
     pub fn least_seconds(&self, work: &Work) -> (f64, Binding) {

@@ -15,11 +15,11 @@ use crate::process::caches::Caches;
 use crate::process::memory;
 use crate::process::output;
 
-/// Upper bound on a core's share of the last-level cache: virtual machines are told the size of the whole
-/// host's cache.
+/// Upper bound in bytes on a core's share of the last-level cache: virtual machines report the size of the
+/// whole host's cache.
 const MOST_SHARE: usize = 16 << 20;
 
-/// One line of the result.
+/// Results for one number of threads.
 #[derive(Debug, Serialize)]
 struct Measured {
     threads: usize,
@@ -28,18 +28,18 @@ struct Measured {
     arithmetic: Vec<Peak>,
 }
 
-/// Bandwidth of reading a buffer over and over.
+/// Bandwidth of repeated reads of a buffer.
 #[derive(Debug, Serialize)]
 struct Read {
-    /// The cache level that the buffer fits, or memory.
+    /// Cache level that the buffer fits in, or memory.
     fits: &'static str,
     pages: &'static str,
-    /// Size of the buffers of all threads together.
+    /// Size in bytes of all threads' buffers together.
     bytes: usize,
     bytes_per_s: f64,
 }
 
-/// Peak of multiplying and adding in registers; each counts as one operation.
+/// Peak rate of arithmetic in registers; a multiplication and an addition count as one operation each.
 #[derive(Debug, Serialize)]
 struct Peak {
     of: &'static str,
@@ -96,7 +96,7 @@ fn measure(n_threads: usize) -> Measured {
     Measured { threads: pool.n_threads(), isa: Isa::best().name(), read, arithmetic: arithmetic.into() }
 }
 
-/// Sizes of the buffers in bytes, for all threads together.
+/// Total buffer sizes in bytes: for the L2 cache, for the last-level share and for memory.
 fn sizes(caches: Caches, n_threads: usize) -> [(&'static str, usize); 3] {
     let share = caches.last_level_share.min(MOST_SHARE).max(2 * caches.second_level);
     let quarter = memory::available_bytes().map_or(usize::MAX, |free| (free / 4) as usize);

@@ -30,14 +30,14 @@ use phases::Arrived;
 use report::{Line, Measured, Share, StartUp};
 pub use server::{objective, target};
 
-/// A running model and the limits that its figures are compared with.
+/// A running model, and the machine's limits to compare its figures with.
 struct Bench<'a> {
     running: &'a RunningModel,
     max_batch_tokens: u32,
     work: ForwardWork,
     limits: Option<Limits>,
     form: Option<Form>,
-    /// Users take them in turn.
+    /// Adapters that users take in turn.
     adapters: Vec<LoadedAdapter>,
 }
 
@@ -162,8 +162,7 @@ impl Bench<'_> {
         })
     }
 
-    /// The share of the limit that is reached if computing `n_tokens` tokens, with this work, takes so many
-    /// `seconds`.
+    /// The share of the machine's limit that `n_tokens` tokens in `seconds` reach, if they need this work.
     fn share(&self, work: &Work, n_tokens: f64, seconds: f64) -> Option<Share> {
         let (least_s, binding) = self.limits.as_ref()?.least_seconds(work);
         (n_tokens > 0.0).then(|| Share {
@@ -178,7 +177,7 @@ impl Bench<'_> {
     }
 }
 
-/// The adapters that are measured, in memory as long as the result is held.
+/// Random adapters of the benchmark; they stay in memory as long as the result is held.
 fn random_adapters(running: &RunningModel, arguments: &BenchArgs) -> Result<Vec<LoadedAdapter>> {
     let (n, rank) = (arguments.adapters, arguments.adapter_rank);
     let limits = AdapterLimits { max_adapters: n as usize, max_rank: rank, max_bytes: usize::MAX };

@@ -2,15 +2,15 @@
 
 use throng_core::scheduling::forward_work::{ForwardWork, Steps, Work};
 
-/// Number of tokens that a user had when the last user got its first token, and at the end.
+/// Number of tokens of a user when the last user got its first token, and at the end.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrived {
     pub early: u64,
     pub total: u64,
 }
 
-/// Prefill phase, until every user has a first token: prompts of `n_prompt` tokens together, in steps of the
-/// largest size, and the further tokens that some users had by then.
+/// Prefill phase, until every user has a first token: prompts of `n_prompt` tokens in total, in steps of
+/// the largest size, and the further tokens that some users had by then.
 pub fn prefill(work: &ForwardWork, n_prompt: u64, users: &[Arrived], max_batch_tokens: u32) -> Work {
     let n_logits: u64 = users.iter().map(|user| user.early).sum();
     let n_tokens = n_prompt + n_logits.saturating_sub(users.len() as u64);
@@ -18,8 +18,8 @@ pub fn prefill(work: &ForwardWork, n_prompt: u64, users: &[Arrived], max_batch_t
     work.of(Steps { n_steps, n_tokens, n_logit_steps: 1, n_logits })
 }
 
-/// Decode phase, from then on: one step for each remaining token of the user with the most remaining tokens,
-/// and the keys and values that each token attends to, after prompts of `prompt_tokens` each.
+/// Decode phase, after prefill: one step for each remaining token of the user with the most remaining
+/// tokens, and the keys and values that each token attends to, after prompts of `prompt_tokens` each.
 pub fn decode(work: &ForwardWork, prompt_tokens: u32, users: &[Arrived]) -> Work {
     let n_steps = users.iter().map(|user| user.total - user.early).max().unwrap_or(0);
     let n_tokens = users.iter().map(|user| user.total - user.early).sum();

@@ -1,6 +1,6 @@
-//! Drafts that are right with a given probability: an executor in the place of a draft model that knows how
-//! each output goes on and replaces each token by a wrong one with the probability of a rejection. Does not
-//! know how outputs became known.
+//! Simulated drafts with a given acceptance probability: an executor in the place of a draft model that
+//! replays the known output of each request and replaces tokens by wrong ones with the probability of a
+//! rejection. Does not know how outputs became known.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,17 +9,17 @@ use throng_core::request::{RequestId, TokenId};
 use throng_core::scheduling::batch::{ScheduledBatch, SequenceError, StepOutput, TokenLogprob};
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 
-/// The whole output of requests, known before they run.
+/// Complete outputs of requests, recorded in an earlier run.
 #[derive(Debug, Clone, Default)]
 pub struct KnownOutputs(Arc<Mutex<BTreeMap<RequestId, Vec<TokenId>>>>);
 
 impl KnownOutputs {
-    /// Makes the output of a request known.
+    /// Records the output of a request.
     pub fn set(&self, request: RequestId, tokens: Vec<TokenId>) {
         self.lock().insert(request, tokens);
     }
 
-    /// Forgets all outputs.
+    /// Removes all outputs.
     pub fn clear(&self) {
         self.lock().clear();
     }
@@ -29,19 +29,20 @@ impl KnownOutputs {
     }
 }
 
-/// Answers what is known of the outputs, with mistakes.
+/// Proposes the known outputs as drafts, with mistakes.
 pub struct Replay {
     outputs: KnownOutputs,
-    /// The probability that a token is the right one.
+    /// Probability that a draft token is right.
     acceptance: f64,
     rng: fastrand::Rng,
-    /// Runs too, so that its time counts.
+    /// Draft model that also runs, so that its time counts.
     draft_model: Option<Box<dyn Executor>>,
     ignored: StepOutput,
 }
 
 impl Replay {
-    /// Creates an executor in the place of `draft_model`, which runs all the same where there is one.
+    /// Creates an executor that replaces the drafts of `draft_model`; the draft model still runs, if there
+    /// is one.
     pub fn new(outputs: KnownOutputs, acceptance: f64, draft_model: Option<Box<dyn Executor>>) -> Self {
         let rng = fastrand::Rng::with_seed(1);
         Self { outputs, acceptance, rng, draft_model, ignored: StepOutput::default() }

@@ -28,11 +28,11 @@ pub struct Measured {
     pub decode_limit: Option<Share>,
     pub total_s: f64,
     pub total_tokens_per_s: f64,
-    /// The parts of a decode step in which all users took part; absent when there was no such step.
+    /// Parts of a decode step with all users; absent if there was no such step.
     pub decode_step: Option<StepShares>,
 }
 
-/// A figure's limit.
+/// The machine's limit for a figure.
 #[derive(Debug, Serialize)]
 pub struct Share {
     /// The least work.
@@ -58,25 +58,25 @@ pub struct Line<'a> {
     pub limits: Option<&'a Limits>,
 }
 
-/// Time and memory until the model was ready for requests.
+/// Start-up time and memory of the model.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct StartUp {
     /// Bytes of all tensors as stored in the file.
     pub stored_bytes: u64,
-    /// Bytes of all tensors in memory: the same unless they were quantized.
+    /// Bytes of all tensors in memory; differs from `stored_bytes` if weights were quantized.
     pub weights_bytes: u64,
-    /// Time until the weights were packed in memory.
+    /// Seconds until the weights were packed in memory.
     pub load_s: f64,
-    /// Time until requests were accepted.
+    /// Seconds until the model accepted requests.
     pub ready_s: f64,
     pub load_bytes_per_s: f64,
-    /// Peak memory of the process until then.
+    /// Peak memory of the process in bytes until the model was ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<u64>,
 }
 
 impl StartUp {
-    /// Creates it for a model that has just become ready.
+    /// Start-up figures of a model that has just become ready.
     pub fn of(running: &RunningModel) -> Self {
         let stored_bytes = running.model.stored_summary().n_bytes;
         let load_s = running.start_up.load.as_secs_f64();

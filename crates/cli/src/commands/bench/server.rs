@@ -79,13 +79,7 @@ fn tell(arguments: &BenchServerArgs, report: LoadReport, reports: &mut Vec<LoadR
     if arguments.target.json {
         output::line(serde_json::to_string(&report)?)?;
     } else {
-        for (kind, n) in &report.errors {
-            output::note(format_args!("{}: {n} requests failed: {kind}", report.offered));
-        }
-        if report.n_not_sent > 0 {
-            let n = report.n_not_sent;
-            output::note(format_args!("{}: {n} requests were not sent: --max-in-flight", report.offered));
-        }
+        report.remarks().into_iter().for_each(output::note);
     }
     reports.push(report);
     Ok(())

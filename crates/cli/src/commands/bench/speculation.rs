@@ -1,4 +1,4 @@
-//! `throng bench --speculative-acceptance P`: what speculative decoding costs and gains if each draft is
+//! `throng bench --speculative-acceptance P`: cost and gain of speculative decoding if each draft is
 //! accepted with probability P. Each round decodes the same prompts without and with drafts. Does not know
 //! how drafts are verified.
 
@@ -26,11 +26,11 @@ struct Compared {
     rounds: u32,
     decode_tokens_per_s_off: f64,
     decode_tokens_per_s_on: f64,
-    /// The median of the rounds' ratios, the smallest and the largest.
+    /// Ratio of the speed with drafts to that without: median over the rounds, minimum, maximum.
     ratio: [f64; 3],
-    /// Drafts in a step of a sequence that had any.
+    /// Mean number of draft tokens, over the steps of sequences that had drafts.
     drafts_per_step: f64,
-    /// Share of the steps of sequences that had drafts.
+    /// Share of all sequences' steps that had drafts.
     drafted_share: f64,
     accepted_share: f64,
 }
@@ -129,14 +129,14 @@ impl Bench<'_> {
         })
     }
 
-    /// Runs the prompts, with drafts where the outputs are known.
+    /// Runs the prompts; with drafts if the outputs are given.
     async fn run(&self, prompts: &[Vec<TokenId>], outputs: Option<&[Vec<TokenId>]>) -> Result<Run> {
         let engine = &self.running.engine;
         let before = engine.stats().scheduler.counters;
         let mut tasks = Vec::new();
         for (i, prompt) in prompts.iter().enumerate() {
             let mut request = request(self.running, prompt.clone(), self.arguments);
-            // Nothing of the run before is found in the cache.
+            // A salt of its own keeps the request from hitting the prefix cache of earlier runs.
             request.cache_salt = Some(format!("{}", request.id.0).into());
             match outputs {
                 Some(outputs) => self.known.set(request.id, outputs[i].clone()),

@@ -1,11 +1,11 @@
-//! How an answer in a chat ends. Does not know what answers.
+//! The end of an answer in a chat. Does not know what answers.
 
-/// An answer that has ended.
+/// A finished answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// Its tokens.
+    /// Number of output tokens.
     pub n_tokens: usize,
-    /// Whether it ended because nothing more fits into the model's context.
+    /// Whether the answer ended because the model's context is full.
     pub context_is_full: bool,
 }
 

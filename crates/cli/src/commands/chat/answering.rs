@@ -1,4 +1,5 @@
-//! What answers a chat in the terminal: a model in this process, or a server. Does not know the terminal.
+//! The source of answers of a chat in the terminal: a model in this process, or a server. Does not know the
+//! terminal.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::config::{EngineSection, ModelSection};
 use crate::process::output;
 use crate::running::{self, RunningModel};
 
-/// What answers.
+/// A source of answers.
 pub enum Answering {
     /// A model in this process.
     Model(Box<RunningModel>),
@@ -36,7 +37,7 @@ impl Answering {
         Self::load(arguments)
     }
 
-    /// Asks a server.
+    /// Answers by a server.
     pub fn by_server(server: Server) -> Self {
         Self::Server(Arc::new(server))
     }
@@ -62,7 +63,7 @@ impl Answering {
         }
     }
 
-    /// What a user should know about the model.
+    /// A notice for the user about the model.
     pub fn notice(&self) -> Option<&'static str> {
         match self {
             Self::Model(running) => running.notice,
@@ -103,11 +104,11 @@ impl Answering {
     }
 }
 
-/// Pieces that a server has sent and that are not printed yet.
+/// Maximum number of pieces received from a server and not yet printed.
 const MAX_PIECES: usize = 64;
 
-/// Asks a server on a thread of its own, so that the wait can be given up. The request ends with the next
-/// piece then.
+/// Asks a server on a thread of its own, so that the caller can stop waiting. The request then ends with
+/// the next piece.
 async fn of_server(
     server: &Arc<Server>,
     messages: &[Value],

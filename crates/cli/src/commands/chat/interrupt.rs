@@ -1,4 +1,4 @@
-//! Ctrl-C in a chat: it stops the answer that is being written, and nothing else. Does not know what answers.
+//! Ctrl-C in a chat: it stops the answer in progress, and nothing else. Does not know what answers.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_util::FutureExt;
 use tokio::sync::Notify;
 
-/// The status of a process that Ctrl-C ended.
+/// Exit status of a process that Ctrl-C ended.
 pub const INTERRUPTED: i32 = 130;
 
 /// Receives Ctrl-C as a signal, which a terminal sends while no line is edited.
@@ -18,8 +18,8 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Receives Ctrl-C from now on. While there is no answer it ends the process, unless lines come from a
-    /// terminal, whose editor reads it as a key.
+    /// Starts receiving Ctrl-C. Between answers Ctrl-C ends the process, except on a terminal, whose line
+    /// editor handles the key.
     ///
     /// # Errors
     /// When the system refuses the handler.
@@ -43,9 +43,9 @@ impl Interrupt {
         Ok(this)
     }
 
-    /// Waits for an answer, or for Ctrl-C: then there is none.
+    /// Waits for the answer; returns `None` if Ctrl-C is pressed first.
     pub async fn unless_pressed<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
-        // One that came when the last answer had just ended stops no other.
+        // A Ctrl-C right after the end of the last answer must not stop this one.
         let _ = self.pressed.notified().now_or_never();
         self.is_answering.store(true, Ordering::Release);
         let ended = tokio::select! {

@@ -1,5 +1,5 @@
-//! The lines that a user writes: with editing, history and pasted lines where the input is a terminal, plain
-//! lines elsewhere. Does not know what they mean.
+//! The lines that a user writes: with editing, history and multi-line paste on a terminal, plain lines
+//! elsewhere. Does not know what they mean.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -9,28 +9,28 @@ use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{Config, Editor};
 
-/// Lines of the history.
+/// Maximum number of lines in the history.
 const MAX_HISTORY: usize = 1000;
 
-/// Where lines come from.
+/// A source of lines.
 pub enum Lines {
     /// A terminal. The editor takes pasted text as one message, line breaks included.
     Terminal {
         /// The editor with its history.
         editor: Box<Editor<(), FileHistory>>,
-        /// The file of the history, if there is a place for it.
+        /// File of the history, if the user's state folder is known.
         history: Option<PathBuf>,
-        /// What stands before a line.
+        /// Prompt before a line.
         prompt: String,
     },
     /// A pipe or a file.
     Plain,
 }
 
-/// What came.
+/// A line of input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line {
-    /// A message or command; pasted ones have several lines.
+    /// A message or command; a pasted one may have several lines.
     Text(String),
     /// Ctrl-C.
     Interrupted,
@@ -48,7 +48,7 @@ impl Lines {
         let mut editor = Editor::with_config(config).context("cannot set up the terminal")?;
         let history = history_file(|name| std::env::var(name).ok());
         if let Some(file) = &history {
-            // Absent at the first start; a broken one is not worth an error.
+            // The file is absent at the first start, and a broken one is not worth an error.
             let _ = editor.load_history(file);
         }
         Ok(Self::Terminal { editor: Box::new(editor), history, prompt })
@@ -80,7 +80,7 @@ fn next_plain() -> Result<Line> {
     Ok(if n_bytes == 0 { Line::End } else { Line::Text(line) })
 }
 
-/// Writes the history. Without it the chat goes on.
+/// Writes the history. Errors are ignored.
 fn keep(editor: &mut Editor<(), FileHistory>, file: Option<&Path>) {
     if let Some(file) = file
         && file.parent().is_some_and(|folder| std::fs::create_dir_all(folder).is_ok())
@@ -89,7 +89,7 @@ fn keep(editor: &mut Editor<(), FileHistory>, file: Option<&Path>) {
     }
 }
 
-/// `throng/chat_history` in the user's folder for state, by the XDG base directory specification.
+/// `throng/chat_history` in the user's state folder, by the XDG base directory specification.
 fn history_file(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
     let state = variable("XDG_STATE_HOME").map(PathBuf::from);

@@ -28,7 +28,7 @@ use lines::{Line, Lines};
 const HELP: &str = "Commands: /new starts over, /undo takes the last exchange back, /help, /exit. Ctrl-C stops an \
     answer, Ctrl-D leaves. Pasted lines are one message.";
 
-/// What to do when nothing more fits.
+/// Message when the model's context is full.
 const FULL: &str = "The model's context is full: /new starts over, /undo takes the last exchange back.";
 
 /// Hint after the first Ctrl-C at an empty line; the second one in a row leaves.
@@ -46,7 +46,7 @@ pub async fn run(arguments: &ChatArgs) -> Result<()> {
 /// Answers one prompt.
 ///
 /// # Errors
-/// When there is no answer.
+/// When the model or the server fails to answer.
 pub(super) async fn answer_once(answering: &Answering, arguments: &ChatArgs, prompt: &str) -> Result<()> {
     let (style, messages) = (Style::of_terminal(), Vec::new());
     let mut chat = Chat { arguments, answering, messages, is_terminal: false, style, n_unanswered: 0 };
@@ -56,10 +56,10 @@ pub(super) async fn answer_once(answering: &Answering, arguments: &ChatArgs, pro
     chat.end()
 }
 
-/// Answers what comes from standard input, message by message.
+/// Answers messages from standard input, one after the other.
 ///
 /// # Errors
-/// In a pipe when a message had no answer.
+/// When a message from a pipe got no answer.
 pub(super) async fn converse(answering: &Answering, arguments: &ChatArgs) -> Result<()> {
     let is_terminal = std::io::stdin().is_terminal();
     let style = Style::of_terminal();
@@ -101,8 +101,8 @@ pub(super) async fn converse(answering: &Answering, arguments: &ChatArgs) -> Res
     }
 }
 
-/// Whether a line has the form of a command: a slash and one word of letters, so that a path or a comment is
-/// a message.
+/// Whether a line has the form of a command: a slash and one word of letters. A path or a comment is a
+/// message.
 fn is_command(line: &str) -> bool {
     line.strip_prefix('/').is_some_and(|word| !word.is_empty() && word.chars().all(char::is_alphabetic))
 }
@@ -113,7 +113,7 @@ struct Chat<'a> {
     messages: Vec<Value>,
     is_terminal: bool,
     style: Style,
-    /// Messages that had no answer.
+    /// Number of messages that got no answer.
     n_unanswered: usize,
 }
 
@@ -128,8 +128,8 @@ impl Chat<'_> {
         self.messages.truncate(self.messages.len().saturating_sub(2).max(n_system));
     }
 
-    /// Ends the chat. A program that wrote messages into a pipe learns from the status that one had no
-    /// answer.
+    /// Ends the chat. The exit status tells a program that wrote messages into a pipe whether all were
+    /// answered.
     fn end(&self) -> Result<()> {
         match self.n_unanswered {
             0 => Ok(()),
@@ -139,8 +139,8 @@ impl Chat<'_> {
         }
     }
 
-    /// Answers one message. If there is no answer, prints why and removes the message; the conversation goes
-    /// on. What was written of an answer until Ctrl-C belongs to the conversation.
+    /// Answers one message. If that fails, prints the reason and removes the message; the conversation goes
+    /// on. The part of an answer that was written before Ctrl-C stays in the conversation.
     async fn answer(&mut self, text: &str, interrupt: &Interrupt) -> Result<()> {
         self.messages.push(message("user", text));
         let started = Instant::now();

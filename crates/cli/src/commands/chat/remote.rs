@@ -11,13 +11,13 @@ use ureq::http::Response;
 use super::answer::{Answer, ContextFull};
 use crate::args::SamplingArgs;
 
-/// A server that does not accept a connection within this time is not there.
+/// Timeout for a connection to a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A server that is looked for must list its models within this time.
+/// Timeout for the list of models of a server that may or may not run.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Most bytes of an answer that is not streamed: a list of models, an error.
+/// Maximum bytes of a response that is not streamed: a list of models, an error.
 const MAX_BODY_BYTES: u64 = 1 << 20;
-/// Most bytes of one event of a stream.
+/// Maximum bytes of one event of a stream.
 const MAX_EVENT_BYTES: u64 = 1 << 20;
 
 /// A piece of an answer.
@@ -32,7 +32,7 @@ pub enum Piece {
 /// A server with the model to chat with.
 pub struct Server {
     agent: Agent,
-    /// URL up to and with `/v1`.
+    /// Base URL, which ends with `/v1`.
     base: String,
     key: Option<String>,
     model: String,
@@ -40,8 +40,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Asks the server at `url`, with or without `/v1`, for its models; the first is taken when none is
-    /// named.
+    /// Asks the server at `url`, with or without `/v1`, for its models. Takes the first one if `model` is
+    /// `None`.
     ///
     /// # Errors
     /// When it cannot be reached or refuses.
@@ -61,7 +61,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The server at `url` if it is there and has the model of this name, or any where none is named.
+    /// The server at `url`, if it is reachable and has `model`, or any model if that is `None`.
     pub fn having(url: &str, key: Option<&str>, model: Option<&str>) -> Option<Self> {
         let config = Agent::config_builder().http_status_as_error(false);
         let probe = config.timeout_global(Some(PROBE_TIMEOUT)).build().new_agent();
@@ -76,7 +76,7 @@ impl Server {
         Some(Self { agent: agent(), base, key: key.map(str::to_owned), model, context })
     }
 
-    /// The tokens of the model's context, where they are known.
+    /// Context length of the model in tokens, if the server reports it.
     pub fn context(&self) -> Option<u64> {
         self.context
     }
@@ -100,7 +100,7 @@ impl Server {
     /// [`super::answering::Answering::answer`].
     ///
     /// # Errors
-    /// [`ContextFull`], or what the server or the connection says.
+    /// [`ContextFull`], or the error of the server or the connection.
     pub fn answer(
         &self,
         messages: &[Value],
@@ -133,10 +133,10 @@ impl Server {
     }
 }
 
-/// The answer of the server at `url` (with or without `/v1`) to a GET of `path`.
+/// The body of the server's response to a GET of `path`; `url` may end with `/v1` or not.
 ///
 /// # Errors
-/// When it cannot be reached or refuses.
+/// When the server cannot be reached or refuses.
 pub fn get(url: &str, path: &str, key: Option<&str>) -> Result<String> {
     get_with(&agent(), &format!("{}{path}", root(url)), key)
 }
@@ -167,7 +167,7 @@ fn first_model(list: &Value) -> Result<String> {
     Ok(id.context("the server has no model")?.to_owned())
 }
 
-/// The body of an answer whose status is a success.
+/// The body of a response with a success status; other statuses are errors.
 fn accepted(response: Response<ureq::Body>) -> Result<impl Read> {
     let status = response.status().as_u16();
     let body = response.into_body().into_reader();
@@ -186,7 +186,7 @@ fn text_of(body: impl Read) -> Result<String> {
     Ok(text)
 }
 
-/// An error in OpenAI's form.
+/// The error in a body of OpenAI's form.
 fn error_of(error: &Value) -> Option<anyhow::Error> {
     if error["code"] == "context_length_exceeded" {
         return Some(ContextFull.into());
@@ -205,7 +205,7 @@ fn read_stream(
     loop {
         let mut line = String::new();
         if (&mut stream).take(MAX_EVENT_BYTES).read_line(&mut line).context("the answer broke off")? == 0 {
-            // Some servers end without saying that they have.
+            // Some servers close the stream without `[DONE]`.
             if has_ended {
                 break;
             }
@@ -225,7 +225,7 @@ fn read_stream(
         has_ended |= choice["finish_reason"].is_string();
         let delta = &choice["delta"];
         let text = delta["content"].as_str().unwrap_or_default();
-        // Reasoning has one of two names, or both.
+        // Servers use one of two names for reasoning, or both.
         let reasoning = [&delta["reasoning"], &delta["reasoning_content"]];
         let reasoning = reasoning.into_iter().filter_map(Value::as_str).find(|text| !text.is_empty());
         n_pieces += usize::from(!text.is_empty() || reasoning.is_some());

@@ -1,5 +1,5 @@
-//! What each coding agent is told of a server: variables and arguments of this run, so that no file of its
-//! user changes. Does not start anything.
+//! Environment variables and arguments that point each coding agent to a server for this run, without a
+//! change to the user's files. Starts nothing.
 
 use serde_json::json;
 
@@ -7,34 +7,34 @@ use crate::args::Agent;
 
 /// Variable from which agents read the key.
 const KEY_VARIABLE: &str = "THRONG_API_KEY";
-/// Key that agents get for a server without keys: most refuse an empty one.
+/// Key for servers without keys: most agents refuse an empty one.
 const NO_KEY: &str = "none";
-/// Time that Claude Code waits for an answer: a long prompt takes minutes on a processor.
+/// Timeout of Claude Code for an answer, in milliseconds: a long prompt takes minutes on a CPU.
 const CLAUDE_TIMEOUT_MS: &str = "3600000";
-/// Largest part of the context that opencode asks for as output.
+/// Divisor of the context length for opencode's output limit.
 const OUTPUT_SHARE: u64 = 4;
 
-/// The server that an agent is to use.
+/// The server for an agent.
 #[derive(Debug, Clone, Copy)]
 pub struct ServedTo<'a> {
     /// The server's address without `/v1`.
     pub url: &'a str,
     /// The server's key, if it needs one.
     pub key: Option<&'a str>,
-    /// The model's name.
+    /// Name of the model.
     pub model: &'a str,
-    /// The tokens of the model's context, where that is known.
+    /// Context length of the model in tokens, if known.
     pub context: Option<u64>,
 }
 
-/// How an agent is started.
+/// Command line and environment of an agent.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Launch {
     /// Arguments before those of the user.
     pub arguments: Vec<String>,
-    /// Variables of its environment.
+    /// Environment variables to set.
     pub set: Vec<(&'static str, String)>,
-    /// Variables that must not be in its environment.
+    /// Environment variables to remove.
     pub unset: Vec<&'static str>,
 }
 
@@ -57,7 +57,7 @@ impl Agent {
         }
     }
 
-    /// How the agent is started so that it uses this server.
+    /// The command line and environment for this server.
     pub fn launch(self, server: ServedTo<'_>) -> Launch {
         match self {
             Self::Claude => claude(server),
@@ -67,13 +67,13 @@ impl Agent {
     }
 }
 
-/// Claude Code, all of whose models are this one.
+/// Claude Code, with this model in the place of all of Anthropic's models.
 fn claude(server: ServedTo<'_>) -> Launch {
     let own = [
         ("ANTHROPIC_BASE_URL", server.url),
         ("ANTHROPIC_AUTH_TOKEN", server.key.unwrap_or(NO_KEY)),
         ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
-        // Its line in the instructions differs from request to request, so that no prefix would be found in the cache.
+        // The attribution line differs from request to request, which would defeat the prefix cache.
         ("CLAUDE_CODE_ATTRIBUTION_HEADER", "0"),
         ("API_TIMEOUT_MS", CLAUDE_TIMEOUT_MS),
     ];
@@ -86,11 +86,11 @@ fn claude(server: ServedTo<'_>) -> Launch {
     ];
     let set = own.into_iter().chain(models.into_iter().map(|name| (name, server.model)));
     let set = set.map(|(name, value)| (name, value.to_owned())).collect();
-    // A key of Anthropic's would be sent instead of the token.
+    // Claude Code would send an Anthropic key instead of the token.
     Launch { set, unset: vec!["ANTHROPIC_API_KEY"], ..Launch::default() }
 }
 
-/// Codex, with a provider of this run.
+/// Codex, with a model provider defined for this run.
 fn codex(server: ServedTo<'_>) -> Launch {
     let text = |value: &str| json!(value).to_string();
     let mut settings = vec![
@@ -99,7 +99,7 @@ fn codex(server: ServedTo<'_>) -> Launch {
         ("model_providers.throng.base_url", text(&format!("{}/v1", server.url))),
         ("model_providers.throng.wire_api", text("responses")),
         ("model_providers.throng.env_key", text(KEY_VARIABLE)),
-        // OpenAI's own search is a tool that other servers refuse.
+        // OpenAI's own web search is a tool that other servers refuse.
         ("web_search", text("disabled")),
     ];
     settings.extend(server.context.map(|n| ("model_context_window", n.to_string())));
@@ -108,11 +108,11 @@ fn codex(server: ServedTo<'_>) -> Launch {
     Launch { arguments, set: vec![key(server)], ..Launch::default() }
 }
 
-/// opencode, with a configuration of this run over its user's.
+/// opencode, with a configuration for this run on top of the user's.
 fn opencode(server: ServedTo<'_>) -> Launch {
     let mut model = json!({"name": server.model});
     if let Some(context) = server.context {
-        // Without these it asks for more output than many contexts have room for.
+        // Without these limits opencode asks for more output than many contexts hold.
         model["limit"] = json!({"context": context, "output": (context / OUTPUT_SHARE).max(1)});
     }
     let options =

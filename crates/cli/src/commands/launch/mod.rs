@@ -1,5 +1,5 @@
-//! `throng launch`: a coding agent that uses a server of this machine, which is started and ended with it
-//! where none runs. Does not know what agents ask of servers.
+//! `throng launch`: runs a coding agent with a server on this machine. If none is running, starts one and
+//! ends it with the agent. Does not know the agents' protocols.
 
 mod agents;
 mod server;
@@ -19,9 +19,9 @@ use crate::args::LaunchArgs;
 use crate::process::output;
 use crate::usage_error::UsageError;
 
-/// Agents' own instructions and tools take about this many tokens.
+/// Approximate tokens of agents' own instructions and tools.
 const AGENTS_NEED_TOKENS: u64 = 32_768;
-/// The status when a signal ended the agent.
+/// Exit status when a signal ended the agent.
 const ENDED_BY_SIGNAL: i32 = 130;
 
 /// Runs the command.
@@ -51,7 +51,7 @@ pub async fn run(arguments: &LaunchArgs) -> Result<()> {
     }
 }
 
-/// A running server, or one that is started and the handle to end it by.
+/// A running server, or a new one with the handle that ends it.
 async fn server(arguments: &LaunchArgs) -> Result<(Server, Option<StartedServer>)> {
     let (url, key, model) =
         (arguments.url.as_deref(), arguments.api_key.as_deref(), arguments.model.as_deref());
@@ -59,7 +59,7 @@ async fn server(arguments: &LaunchArgs) -> Result<(Server, Option<StartedServer>
         return Ok((server, None));
     }
     if let Some(url) = url {
-        // Says why: it cannot be reached, refuses the key, or has other models.
+        // An error here names the reason: the server is unreachable, refuses the key, or lacks the model.
         let server = Server::find(url, key, None)?;
         bail!("{url} has no model {}, but {}", model.unwrap_or_default(), server.model());
     }
@@ -82,7 +82,7 @@ fn note(server: &Server, url: &str, is_started: bool) {
     }
 }
 
-/// Runs the agent in this terminal until it ends; a signal to end is passed on to it.
+/// Runs the agent in this terminal until it exits, and forwards signals that end the command.
 async fn run_agent(program: &Path, launch: Launch, rest: &[String]) -> Result<ExitStatus> {
     let mut command = Command::new(program);
     command.args(&launch.arguments).args(rest).envs(launch.set).kill_on_drop(true);
@@ -99,8 +99,8 @@ async fn run_agent(program: &Path, launch: Launch, rest: &[String]) -> Result<Ex
     }
 }
 
-/// Completes with a signal that ends the command. Ctrl-C in the terminal does not: it has reached the agent
-/// too, which knows what it means.
+/// Completes with a signal that ends the command. Ctrl-C in the terminal does not complete it: the agent
+/// receives it too and handles it.
 async fn told_to_end() {
     let ignoring = async {
         while tokio::signal::ctrl_c().await.is_ok() {}
@@ -126,7 +126,7 @@ async fn terminated() {
     std::future::pending().await
 }
 
-/// The program of this name, as a shell finds it.
+/// The path of a program, searched for in `PATH` as by a shell.
 fn find_program(name: &str) -> Option<PathBuf> {
     let names = if cfg!(windows) {
         vec![format!("{name}.cmd"), format!("{name}.exe")]

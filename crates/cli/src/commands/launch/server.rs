@@ -1,4 +1,4 @@
-//! A server that runs as long as an agent does. Does not know the agent.
+//! A server process that runs as long as an agent. Does not know the agent.
 
 use std::collections::VecDeque;
 use std::process::Stdio;
@@ -10,24 +10,24 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// A server must be ready within this time: a model may have to be downloaded first.
+/// Time limit until the server is ready: a model may have to be downloaded first.
 const STARTING: Duration = Duration::from_secs(3600);
-/// A server that was told to end has this long; then it is killed.
+/// Grace period of a server that is asked to end; then it is killed.
 const ENDING: Duration = Duration::from_secs(10);
-/// The line of a server's output that says where it is.
+/// Start of the line of a server's output that contains its address.
 const READY: &str = "Serving on ";
-/// Most lines of a server's log that an error repeats.
+/// Maximum number of log lines in an error message.
 const MAX_LOG_LINES: usize = 20;
-/// The last line of a log may still be on its way when the process has ended.
+/// Wait after the process has exited for the last line of its log to arrive.
 const LAST_LINE: Duration = Duration::from_millis(200);
 
 /// The last lines of a server's log.
 type Log = Arc<Mutex<VecDeque<String>>>;
 
-/// A server of this run. Dropping it kills the process.
+/// A server process started for this command. Dropping it kills the process.
 #[derive(Debug)]
 pub struct StartedServer {
-    /// The server's address.
+    /// Base URL of the server.
     pub url: String,
     process: Child,
 }
@@ -36,18 +36,18 @@ impl StartedServer {
     /// Serves a model on a free port of this machine, and waits until it is ready.
     ///
     /// # Errors
-    /// Last lines of the log of a server that does not get ready.
+    /// When the server does not become ready; the message has the last lines of its log.
     pub async fn start(model: &str) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
         command.args(["serve", model, "--host", "127.0.0.1", "--port", "0"]);
-        // Ctrl-C in the terminal is the agent's.
+        // Ctrl-C in the terminal is for the agent only.
         #[cfg(unix)]
         command.process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut process = command.spawn().context("cannot start a server")?;
         let log = Log::default();
-        // Pipes that nobody reads would stop the server.
+        // Unread pipes would block the server once they are full.
         if let Some(errors) = process.stderr.take() {
             tokio::spawn(keep_last_lines(errors, log.clone()));
         }

@@ -1,5 +1,5 @@
-//! Adapters over the model that is served: loads those that the operator names, and lets the gateway load
-//! others. Does not know requests.
+//! Adapters over the served model: loads those of the configuration, and lets the gateway load others. Does
+//! not know requests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ impl AdapterLoader for ModelAdapters {
     }
 }
 
-/// Loads the adapters of a section, as many as there is room for; the others are loaded when a request names
-/// them.
+/// Loads the adapters of a section until the memory bound is reached; the others are loaded when a request
+/// names them.
 ///
 /// # Errors
 /// When one is broken, does not fit the model, or has the model's name.

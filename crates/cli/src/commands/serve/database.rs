@@ -1,5 +1,5 @@
-//! Gives the database to the gateway: its keys, at the start and whenever they change, and the ledger with
-//! its journal.
+//! Connects the gateway with the database: its keys, at the start and after each change, and the ledger
+//! with its journal.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use throng_store::{Journal, file_of, open};
 
 use crate::usage_error::UsageError;
 
-/// How long the last entries of the ledger may take to be written at the end.
+/// Time limit for writing the last ledger entries at shutdown.
 const LAST_WRITE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Opens the database, reads its keys, takes up its ledger, and follows both while the server runs. Does
+/// Opens the database, reads its keys, opens the ledger, and keeps both current while the server runs. Does
 /// nothing without a database.
 ///
 /// # Errors
@@ -36,8 +36,8 @@ pub async fn follow(access: &AccessConfig, loading: &Loading) -> Result<Option<A
     Ok(Some(ledger))
 }
 
-/// Writes what the last requests used and where bound ones went. What of the ledger cannot be written now
-/// stays in the journal.
+/// Writes the last ledger and audit entries at shutdown. Ledger entries that cannot be written now stay in
+/// the journal.
 pub async fn finish(ledger: Option<Arc<Ledger>>) {
     let Some(ledger) = ledger else { return };
     match tokio::time::timeout(LAST_WRITE_LIMIT, ledger.write()).await {
@@ -49,7 +49,8 @@ pub async fn finish(ledger: Option<Arc<Ledger>>) {
     }
 }
 
-/// Place beside a SQLite file; for a database server in the user's folder for state.
+/// Path of the journal without extension: beside a SQLite file; for a database server, in the user's state
+/// folder.
 fn default_stem(database: &str) -> Result<PathBuf> {
     if let Some(file) = file_of(database)? {
         return Ok(PathBuf::from(format!("{}-ledger", file.display())));

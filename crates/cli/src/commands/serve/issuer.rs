@@ -1,5 +1,5 @@
-//! Reads the keys of the tokens' issuer over HTTP, again and again, and gives them to the gateway. While the
-//! issuer is away, the last known keys hold. Does not know what tokens say.
+//! Reads the keys of the token issuer over HTTP at intervals, and gives them to the gateway. While the
+//! issuer is unreachable, the last known keys stay valid. Does not know what tokens say.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use throng_gateway::{AccessConfig, Loading, TokenConfig};
 
 use crate::error_chain::in_full;
 
-/// How long one answer may take.
+/// Timeout of a request to the issuer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The largest answer that is read.
+/// Maximum bytes of a response of the issuer.
 const MAX_BYTES: u64 = 1 << 20;
-/// Shortest time between two readings, successful or not, whatever tokens name.
+/// Minimum interval between requests to the issuer, whatever their result and whatever keys tokens name.
 const MIN_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
@@ -22,7 +22,7 @@ struct Discovery {
     jwks_uri: String,
 }
 
-/// Begins to follow the issuer of the configuration. Does nothing without one.
+/// Starts a task that keeps the issuer's keys current. Does nothing without an issuer.
 pub fn follow(access: &AccessConfig, loading: &Loading) {
     let (Some(config), Some(keys)) = (access.tokens.clone(), loading.issuer_keys()) else { return };
     let agent =

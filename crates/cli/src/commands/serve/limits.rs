@@ -4,15 +4,15 @@ use throng_gateway::{Loading, SharedLimits};
 
 use crate::usage_error::UsageError;
 
-/// Shares the limits while the server runs. Does nothing without a Redis.
+/// Shares the limits while the server runs. Does nothing without Redis.
 ///
 /// # Errors
-/// When its URL cannot be understood, or its certificates cannot be read.
+/// When the URL of Redis is invalid, or its certificates cannot be read.
 pub fn share(loading: &Loading) -> Result<Option<SharedLimits>, UsageError> {
     loading.share_limits().map_err(|fault| UsageError(format!("--redis: {fault}")))
 }
 
-/// Gives back to the other gateways what this one does not use.
+/// Returns the unused part of this gateway's leases to the other gateways.
 pub async fn finish(limits: Option<SharedLimits>) {
     if let Some(limits) = limits {
         limits.finish().await;

@@ -1,5 +1,5 @@
-//! The listening sockets of a server: opened here, or passed by systemd or by the process that this one takes
-//! over from. Does not know what is served.
+//! The listening sockets of a server: opened here, or passed by systemd or by a predecessor process. Does
+//! not know what is served.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,18 +12,18 @@ use tokio::net::TcpListener;
 use crate::process::handover::{self, Sockets};
 use crate::process::systemd::{self, PassedListener};
 
-/// A listening socket; its file, if it has one, is removed when this is dropped.
+/// A listening socket. Its file, if it has one, is removed on drop.
 #[derive(Debug)]
 pub struct Listening {
-    /// Where clients find it: `127.0.0.1:8000`, `unix:/run/throng.sock`.
+    /// Address for clients: `127.0.0.1:8000`, `unix:/run/throng.sock`.
     pub place: String,
     file: Option<PathBuf>,
-    /// Sockets for a process that takes over from this one.
+    /// Sockets for a successor process.
     pub sockets: Sockets,
 }
 
 impl Listening {
-    /// The file of the socket belongs to another process now.
+    /// Leaves the socket's file to the successor process.
     pub fn hand_over(&mut self) {
         self.file = None;
     }
@@ -40,14 +40,14 @@ impl Drop for Listening {
 /// Listens where the configuration says, unless systemd passed a socket.
 ///
 /// # Errors
-/// When the place is in use, not permitted or not of this machine: the message names the flag that changes
-/// it.
+/// When the address is in use, not permitted or not of this machine. The message names the flag that
+/// changes it.
 pub async fn listen(server: &ServerConfig) -> Result<(Listener, Listening)> {
     let mut file = None;
     let listener = match (systemd::passed_listener(0)?, &server.uds) {
         (Some(passed), uds) => {
             tracing::info!("the socket was passed in LISTEN_FDS: --host, --port and --uds are not used");
-            // Whoever handed it over leaves its file to this process.
+            // A predecessor process leaves its socket file to this process.
             file = uds.clone().filter(|_| handover::is_successor());
             adopt(passed)?
         }
@@ -63,7 +63,7 @@ pub async fn listen(server: &ServerConfig) -> Result<(Listener, Listening)> {
     Ok((listener, listening))
 }
 
-/// The same gateway, which serves the operator's API where the configuration says.
+/// Adds the listener of the operator's API to the gateway, if configured.
 ///
 /// # Errors
 /// When the address is in use, not permitted or not of this machine.
@@ -85,8 +85,7 @@ pub async fn listen_for_operator(
     Ok(gateway.with_admin_listener(listener))
 }
 
-/// The same gateway, which also answers where Ollama's clients look for it, if the configuration says so.
-///
+/// Adds a listener on the port of Ollama's clients to the gateway, if configured.
 /// # Errors
 /// When the port is in use or not permitted.
 pub async fn listen_for_ollama(
@@ -146,7 +145,7 @@ async fn bind(host: &str, port: u16) -> Result<TcpListener> {
     })
 }
 
-/// Listens on a path. A socket that a server left there which has ended is removed; anything else stays.
+/// Listens on a path. Removes the socket of a server that has exited; any other file stays.
 #[cfg(unix)]
 fn bind_path(path: &Path) -> Result<Listener> {
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};

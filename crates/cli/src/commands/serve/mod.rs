@@ -57,18 +57,18 @@ pub async fn run(arguments: &ServeArgs) -> Result<()> {
     served
 }
 
-/// How long the process waits at its end for standard output to be written.
+/// How long the process waits at exit until standard output is written.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
-/// How often systemd is told how far loading is.
+/// Interval of reports to systemd about the progress of loading.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// Time that loading may take without a further message to systemd.
+/// Time that systemd allows for loading after each report.
 const LOADING_LIMIT: Duration = Duration::from_secs(600);
 
-/// Listens at once, and answers that the model is not ready until it is loaded.
+/// Listens at once, and refuses requests as not ready until the model is loaded.
 async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<()> {
     let Settings { model, engine, gateway, adapters, on_demand, .. } = settings;
     let on_demand = on_demand::models(gateway.on_demand.clone(), on_demand, (&model, &engine));
-    // Read again when the model is loaded; an error in it is reported before.
+    // An early read, so that an error in the template is reported before the model is loaded.
     running::chosen_chat_template(&model)?;
     let shows_tokenizer = gateway.api.tokenizer_info;
     let (server, is_encrypted) = (gateway.server.clone(), gateway.tls.is_some());
@@ -92,7 +92,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     let place = listening.place.clone();
     let serving = gateway.serve(listener, told_to_end(signals.clone(), &mut listening));
     tokio::pin!(serving);
-    // The process that this one takes over from answers until then.
+    // Until then, the predecessor process answers.
     let is_successor = handover::is_successor();
     let getting_ready = async {
         tracing::info!("listening on {place} while the model is loaded");
@@ -122,7 +122,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     served.map_err(Into::into)
 }
 
-/// How clients name the place.
+/// The server's URL for clients.
 pub(super) fn address(place: &str, is_encrypted: bool) -> String {
     match (place.starts_with("unix:"), is_encrypted) {
         (true, _) => place.to_owned(),
@@ -131,8 +131,8 @@ pub(super) fn address(place: &str, is_encrypted: bool) -> String {
     }
 }
 
-/// Loads the model and its adapters and gives them to the gateway. Returns the engine, and what people are
-/// told of what is served. With models on demand alone nothing is loaded.
+/// Loads the model and its adapters and gives them to the gateway. Returns the engine, and a description of
+/// the served models for users. Loads nothing if all models are loaded on demand.
 async fn get_ready(
     (model, engine, section): (ModelSection, EngineSection, AdapterSection),
     (on_demand, record): (Option<Arc<OnDemandModels>>, Option<PathBuf>),
@@ -180,15 +180,15 @@ async fn get_ready(
     Ok((Some(engine), offers))
 }
 
-/// What the metrics report about this process.
+/// Facts about this process for the metrics.
 pub fn process_facts(isa: String) -> ProcessFacts {
     let commit =
         option_env!("THRONG_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown").to_owned();
     ProcessFacts { commit, isa, n_log_lines_dropped: logging::n_dropped }
 }
 
-/// Loads the model on a thread of its own, so that connections are served meanwhile and a signal can end the
-/// wait.
+/// Loads the model on a thread of its own, so that connections are served meanwhile and a signal can end
+/// the wait.
 pub(super) async fn load(
     model: ModelSection,
     engine: EngineSection,
@@ -225,7 +225,7 @@ pub fn fit_connections(server: &mut ServerConfig) {
     }
 }
 
-/// A running model with what the gateway needs to serve it.
+/// A running model in the form that the gateway serves.
 pub fn served_model(running: RunningModel, section: &ModelSection) -> ServedModel {
     let recommended = match section.generation_config {
         GenerationConfigSource::Auto => running.model.generation_defaults,
@@ -270,7 +270,7 @@ pub fn served_model(running: RunningModel, section: &ModelSection) -> ServedMode
     }
 }
 
-/// What the gateway knows of a model that answers with vectors.
+/// The gateway's description of a pooling model.
 fn pooling_model(model: &LoadedModel) -> Option<PoolingModel> {
     let pooler = model.pooler.as_ref()?;
     let output = match &pooler.config.output {
@@ -294,13 +294,14 @@ fn pooling_model(model: &LoadedModel) -> Option<PoolingModel> {
     })
 }
 
-/// Completes when the server is to end: by a signal, or because a new process has taken its sockets over.
+/// Completes when the server must end: by a signal, or because a successor process has taken its sockets
+/// over.
 pub(super) async fn told_to_end(signals: Signals, listening: &mut Listening) -> Shutdown {
     tokio::select! {
         ending = signals.told_to_end() => {
             systemd::stopping("running streams may finish");
             tracing::info!("{ending}: running streams may finish; a second signal ends them at once");
-            // A socket that nobody passes on is closed with the listener.
+            // Drops the duplicates, so that each socket closes with its listener.
             listening.sockets = Default::default();
             Shutdown::Drain
         }
@@ -313,8 +314,8 @@ pub(super) async fn told_to_end(signals: Signals, listening: &mut Listening) -> 
     }
 }
 
-/// Completes with the number of a new process that has taken over. While one does not get ready, this one
-/// goes on.
+/// Completes with the process id of a successor that has taken over. If a successor does not become ready,
+/// this process goes on.
 async fn handed_over(signals: &Signals, listening: &Listening) -> u32 {
     loop {
         signals.told_to_hand_over().await;

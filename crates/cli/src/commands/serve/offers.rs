@@ -5,7 +5,7 @@ use throng_gateway::{PoolingModel, PoolingOutput};
 /// Uses of models that generate text.
 pub const TEXT: &str = "chat in a browser, or use it as an OpenAI API at /v1";
 
-/// Uses of a model with this pooling, or of one that generates text where there is none.
+/// Uses of a model with this pooling; of a generative model if `pooling` is `None`.
 pub fn of(pooling: Option<&PoolingModel>) -> &'static str {
     match pooling.map(|pooling| &pooling.output) {
         None => TEXT,

@@ -1,5 +1,5 @@
-//! Loads the models of `[[on_demand]]` for the gateway, and brings further ones from the hub where the
-//! operator allows that. Does not know when.
+//! Loads the models of `[[on_demand]]` for the gateway, and downloads further ones from the hub if the
+//! operator allows that. Does not decide when.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,15 +23,15 @@ struct Loader {
     engine: EngineSection,
     models: Vec<OnDemandSection>,
     max_pulled_bytes: Option<u64>,
-    /// Where models lie that were brought, so that loading one brings no newer files.
+    /// Paths of the downloaded models, so that loading one does not fetch a newer version.
     pulled: Mutex<BTreeMap<String, PathBuf>>,
 }
 
-/// Most models that are brought.
+/// Maximum number of downloaded models.
 const MAX_PULLED_MODELS: usize = 256;
 
-/// The models of `[[on_demand]]`, none of which is loaded; `None` where there are none and none may be
-/// brought.
+/// The models of `[[on_demand]]`, none of them loaded yet. `None` if there are none and downloads are not
+/// allowed.
 pub fn models(
     config: OnDemandConfig,
     models: Vec<OnDemandSection>,
@@ -46,7 +46,7 @@ pub fn models(
 }
 
 impl Loader {
-    /// A model as the file says, or one that was brought from the hub.
+    /// The section of a model: from the file, or of a downloaded hub model.
     fn model(&self, name: &str) -> OnDemandSection {
         let named = self.models.iter().find(|model| model.name == name);
         let mut model = named.cloned().unwrap_or_else(|| OnDemandSection::of_hub(name));
@@ -69,7 +69,7 @@ impl ModelLoader for Loader {
     fn load(&self, name: &str) -> BoxFuture<'static, Result<ServedModel, String>> {
         let section = self.model(name).section(&self.base);
         let mut engine = self.engine.clone();
-        // A draft model is that of the other model.
+        // The configured draft model belongs to the main model.
         engine.speculation = Default::default();
         async move {
             let running = load(section.clone(), engine, |_, _| {}).await.map_err(|error| in_full(&error))?;
@@ -83,7 +83,8 @@ impl ModelLoader for Loader {
         let bound = self.max_pulled_bytes.ok_or(PullFault::Forbidden)?;
         let named = self.models.iter().find(|model| model.name == name);
         let mut model = named.cloned().unwrap_or_else(|| OnDemandSection::of_hub(name));
-        // A name is never a path or another URL: those would let a client read this machine or its network.
+        // A name is never a path or another URL: clients could read this machine's files or its network
+        // with those.
         let id = HubId::parse(&model.model).ok_or_else(|| PullFault::NotAModel(name.to_owned()))?;
         let settings = self.settings();
         let cached = models_in(&settings.cache).map_err(|error| PullFault::Failed(format!("{error:#}")))?;

@@ -1,4 +1,5 @@
-//! `throng store audit`: where requests that are bound to regions went, and the rules that gateways had.
+//! `throng store audit`: prints the destinations of requests bound to regions, and the gateways' rules for
+//! them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,7 +14,7 @@ use crate::process::output;
 const HEADER: [&str; 9] =
     ["TIME", "EVENT", "ORGANISATION", "PERMITTED", "REGION", "REPLICA", "MODEL", "REQUEST", "REASON"];
 
-/// Runs the command: prints a page after the other, so that no more than one is in memory.
+/// Runs the command. Prints page by page, so that only one page is in memory.
 ///
 /// # Errors
 /// When the database cannot be used.

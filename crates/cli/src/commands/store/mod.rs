@@ -1,4 +1,5 @@
-//! `throng store`: copies and checks the database, prints its audit, exports and deletes what tenants keep.
+//! `throng store`: copies and checks the database, prints its audit, exports and deletes tenants' stored
+//! objects.
 
 mod audit;
 mod tenants;

@@ -1,5 +1,5 @@
-//! `throng store export` and `throng store delete`: what an organisation, a project or a tenant keeps between
-//! requests, printed and deleted.
+//! `throng store export` and `throng store delete`: prints or deletes the stored objects of an
+//! organisation, a project or a tenant.
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
@@ -10,10 +10,10 @@ use throng_store::{
 use crate::args::TenantArgs;
 use crate::process::output;
 
-/// Objects that are read at a time.
+/// Objects read at a time.
 const N_OBJECTS: usize = 100;
 
-/// Prints all objects with their items, one a line as JSON.
+/// Prints all objects with their items, one JSON value a line.
 ///
 /// # Errors
 /// When the database cannot be used, or there is no such organisation or project.
@@ -39,7 +39,7 @@ async fn export_items(store: &dyn Store, object: &StoredObject) -> Result<()> {
     loop {
         let items = match store.items(&query).await {
             Ok(items) => items,
-            // It was deleted meanwhile.
+            // The object was deleted meanwhile.
             Err(StoreError::UnknownObject) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
@@ -69,7 +69,7 @@ pub async fn delete(arguments: &TenantArgs) -> Result<()> {
     Ok(output::line(format!("{n_deleted} objects deleted"))?)
 }
 
-/// The tenants that are meant: the projects of an organisation, or the one that is named.
+/// The tenants in question: all projects of an organisation, or the named tenant.
 async fn tenants(store: &dyn Store, arguments: &TenantArgs) -> Result<Vec<String>> {
     if let Some(tenant) = &arguments.tenant {
         return Ok(vec![tenant.clone()]);
@@ -111,7 +111,7 @@ fn item_line(object: &StoredObject, item: &StoredItem) -> Value {
     })
 }
 
-/// A body as JSON where it is JSON, else as text, else in hexadecimal digits.
+/// A body as JSON if it parses, else as text, else in hexadecimal digits.
 fn content(body: &[u8]) -> Value {
     match (serde_json::from_slice(body), std::str::from_utf8(body)) {
         (Ok(json), _) => json,

@@ -1,12 +1,12 @@
-//! What the engine's prefix cache has, for those who choose replicas by it. Does not know who reads.
+//! Changes of the engine's prefix cache, for choosing replicas by their caches. Does not know the readers.
 
 use crate::scheduling::block_pool::CacheEvent;
 
 use super::EngineCore;
 
 impl EngineCore {
-    /// Changes of the prefix cache since the last call; the first one begins with all that there is. It
-    /// decides nothing: an engine that is never asked has the same effects.
+    /// Takes the changes of the prefix cache since the last call; the first call returns the whole content.
+    /// Calls do not change the engine's effects.
     pub fn take_cache_events(&mut self) -> Vec<CacheEvent> {
         self.scheduler.take_cache_events()
     }

@@ -1,4 +1,4 @@
-//! What the engine's core decides, as data. Does not know how an effect is carried out.
+//! Decisions of the engine's core, as data. Does not know how an effect is carried out.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use crate::engine::error::{EngineFailure, StreamEvent};
 use crate::engine::intake::EngineState;
 use crate::engine::step_log::StepRecord;
 
-/// Actions, in the order of the effects.
+/// An action for the caller of the core to carry out, in the order of the effects.
 #[derive(Debug, Clone)]
 pub enum Effect {
-    /// The submitted request is taken in: its stream is open until [`Effect::Close`].
+    /// The submitted request is accepted: its stream is open until [`Effect::Close`].
     Accept(RequestId),
-    /// The submitted request is not taken in, and its stream ends. The id may be that of another request.
+    /// The submitted request is refused, and its stream ends. Its id may be that of another request.
     Refuse {
-        /// The id it came with.
+        /// Id of the submitted request.
         request: RequestId,
         /// Reason.
         failure: EngineFailure,
     },
-    /// A request waits no more: see [`Intake::leave_queue`](crate::engine::Intake::leave_queue). Once for
-    /// each submitted request.
+    /// A request does not wait any more: see [`Intake::leave_queue`](crate::engine::Intake::leave_queue).
+    /// Once for each submitted request.
     LeaveQueue {
         /// Queued tokens that it counted: [`crate::request::Request::n_queued_tokens`].
         n_tokens: usize,
@@ -37,16 +37,17 @@ pub enum Effect {
         /// The event.
         event: StreamEvent,
     },
-    /// The stream of a request ends: after its last event, or with a failure. Once for each accepted request.
+    /// The stream of a request ends, after its last event or with a failure. Once for each accepted
+    /// request.
     Close {
         /// Request of the stream.
         request: RequestId,
-        /// Reason of the end; none when all its continuations have finished.
+        /// Failure that ended the stream; `None` if all its continuations have finished.
         failure: Option<EngineFailure>,
         /// Trace of its time.
         trace: Arc<RequestTrace>,
     },
-    /// Run this batch on the current executor, after those that it was given before; its end is told with
+    /// Run this batch on the current executor, after the batches before; its end is reported with
     /// [`Input::StepDone`](super::Input::StepDone).
     Execute {
         /// The current executor.
@@ -54,29 +55,29 @@ pub enum Effect {
         /// Batch to run.
         batch: Arc<ScheduledBatch>,
     },
-    /// Evaluate these masks, which no step has yet, and tell it with
-    /// [`Input::MasksEvaluated`](super::Input::MasksEvaluated). The masks of a batch are to be evaluated as
-    /// well, which is told if they are awaited.
+    /// Evaluate these masks, which no step has yet, and report it with
+    /// [`Input::MasksEvaluated`](super::Input::MasksEvaluated). The masks of a batch must be evaluated too,
+    /// which is reported if they are awaited.
     EvaluateMasks(Arc<SequenceMasks>),
     /// The oldest step ended or was given up.
     EndStep {
-        /// Record of the step; the time of planning is not known to the core and stands at 0.
+        /// Record of the step; its time of planning, which the core does not know, is 0.
         record: StepRecord,
-        /// Failure; none when it gave a result.
+        /// Failure; `None` if the step gave a result.
         failure: Option<EngineFailure>,
     },
-    /// Leave the current executor and make another; whether that succeeds is told with
+    /// Abandon the current executor and make another; the outcome is reported with
     /// [`Input::ExecutorMade`](super::Input::ExecutorMade) or
     /// [`Input::ExecutorNotMade`](super::Input::ExecutorNotMade).
     ReplaceExecutor {
-        /// The epoch of the new one.
+        /// Epoch of the new executor.
         epoch: Epoch,
     },
-    /// Leave the current executor: there will not be another.
+    /// Abandon the current executor without making another.
     GiveUpExecutor {
         /// Reason, for the log.
         reason: String,
     },
-    /// The engine is in another state. With [`EngineState::Stopped`] no effect comes any more but refusals.
+    /// The engine has another state. After [`EngineState::Stopped`] the only effects are refusals.
     State(EngineState),
 }

@@ -1,4 +1,4 @@
-//! What the engine's core is told, as data. Does not know where an input comes from.
+//! Inputs of the engine's core, as data. Does not know where an input comes from.
 
 use crate::request::{Request, RequestId, SequenceId};
 use crate::scheduling::batch::StepOutput;
@@ -6,59 +6,59 @@ use crate::scheduling::executor::{ExecutorCapacity, ExecutorError};
 use crate::scheduling::scheduler::MaskReport;
 use crate::time::{Nanos, Timestamp};
 
-/// Number of an executor: one more with each that is requested; the first is 0.
+/// Number of an executor; the first is 0, and each requested one has the next number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(pub u64);
 
-/// Everything from which the core decides, beside the time it is told.
+/// An input of the core, which decides from inputs and their times alone.
 #[derive(Debug)]
 pub enum Input {
     /// A request that has entered through the intake.
     Submit {
         /// The request.
         request: Request,
-        /// Time at which it was handed in; not later than now.
+        /// Time at which it was submitted; not later than now.
         arrived: Timestamp,
     },
-    /// The reader of a request is gone.
+    /// The reader of a request has gone away.
     Abort(RequestId),
-    /// One continuation needs no more tokens.
+    /// A continuation needs no more tokens.
     AbortSequence(SequenceId),
-    /// The reader of a request is so far behind that it has to be paused. One [`Self::ReaderCaughtUp`]
-    /// answers it, which may come after the next of these.
+    /// The reader of a request is so far behind that the request must be paused. One
+    /// [`Self::ReaderCaughtUp`] follows for each, which may come after the next of these.
     ReaderBehind {
         /// The request.
         request: RequestId,
-        /// The weight of the events that wait.
+        /// Weight of the waiting events.
         n_events: usize,
     },
     /// The reader of a request that was behind has caught up.
     ReaderCaughtUp(RequestId),
-    /// Masks were evaluated: of a sequence that was left out of a step or of
+    /// Masks were evaluated: those of a sequence that was left out of a step, those of
     /// [`Effect::EvaluateMasks`](super::Effect::EvaluateMasks), or masks that took long.
     MasksEvaluated(MaskReport),
-    /// The oldest step of an executor ended, maybe one that was given up long ago.
+    /// The oldest step of an executor ended; the executor may have been abandoned long ago.
     StepDone(StepDone),
-    /// An executor that was asked for can run steps.
+    /// A requested executor can run steps.
     ExecutorMade {
-        /// The executor.
+        /// Epoch of the executor.
         epoch: Epoch,
-        /// Its capacity.
+        /// Capacity of the executor.
         capacity: ExecutorCapacity,
     },
-    /// An executor that was asked for could not be made.
+    /// A requested executor could not be made.
     ExecutorNotMade {
-        /// The executor.
+        /// Epoch of the executor.
         epoch: Epoch,
         /// Reason, for the log.
         reason: String,
     },
-    /// Finish what is there, at most until `deadline`, and stop.
+    /// Finish the accepted requests, at most until `deadline`, and stop.
     Drain {
-        /// Latest time; none: as long as it takes.
+        /// Latest time; `None` for no limit.
         deadline: Option<Timestamp>,
     },
-    /// No other input is there now: deadlines are checked and the next step is planned. Comes after each
+    /// No other input is waiting: deadlines are checked and the next step is planned. Comes after each
     /// batch of inputs, and when [`next_deadline`](super::EngineCore::next_deadline) has passed.
     Tick,
 }
@@ -66,13 +66,13 @@ pub enum Input {
 /// The end of the oldest step of an executor.
 #[derive(Debug)]
 pub struct StepDone {
-    /// Executor that ran the step.
+    /// Epoch of the executor that ran the step.
     pub epoch: Epoch,
-    /// Its output.
+    /// Output of the step.
     pub output: StepOutput,
     /// Execution time.
     pub executing: Nanos,
-    /// Whether it brought anything. After an error the executor is gone.
+    /// Whether the step gave a result. After an error the executor is gone.
     pub result: Result<(), StepError>,
 }
 
@@ -87,7 +87,7 @@ impl StepDone {
 /// Reason why a step gave no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepError {
-    /// The executor said so.
+    /// The executor returned an error.
     Executor(ExecutorError),
     /// The executor panicked with this message.
     Panicked(String),

@@ -1,16 +1,16 @@
-//! Masks of constraints that sequences wait for. Does not know who evaluates them.
+//! Masks of constraints that sequences wait for. Does not evaluate them.
 
 use crate::time::{Nanos, Timestamp};
 
 use super::{Effect, EngineCore};
 
 impl EngineCore {
-    /// Has the masks evaluated that the scheduler began.
+    /// Emits effects to evaluate the masks that the scheduler began.
     pub(super) fn begin_masks(&mut self, effects: &mut Vec<Effect>) {
         effects.extend(self.scheduler.take_begun_masks().map(Effect::EvaluateMasks));
     }
 
-    /// Time at which the next request is failed because its masks do not come.
+    /// Time at which the next request fails because of late masks.
     pub(super) fn masks_deadline(&self) -> Option<Timestamp> {
         self.scheduler.masks_deadline(Nanos::from_ms(self.config.mask_timeout_ms))
     }

@@ -1,6 +1,7 @@
-//! What the engine decides, without threads, clock, channels or log: inputs and the time go in, effects come
-//! out. The same inputs at the same times give the same effects, so that a log of inputs can be run again and
-//! a simulation stands on the code that serves. Does not know who sends inputs and who carries out effects.
+//! The engine's decisions, without threads, clock, channels or log: inputs and times are passed in, effects
+//! are returned. Equal inputs at equal times give equal effects, so that a log of inputs can be replayed
+//! and a simulation runs the code that serves. Does not know the sources of inputs and the execution of
+//! effects.
 
 mod cache;
 mod effect;
@@ -28,14 +29,14 @@ use crate::engine::stats::EngineStats;
 use crate::engine::step_log::StepRecord;
 use streams::Streams;
 
-/// Making an executor takes at most this long; after that the engine is unhealthy.
+/// Longest time for making an executor, after which the engine is unhealthy.
 pub const EXECUTOR_TIMEOUT: Nanos = Nanos::from_ms(60_000);
 
-/// The engine as a plain value. [`EngineCore::apply`] is all that happens to it.
+/// The engine's state. It changes only in [`EngineCore::apply`].
 #[derive(Debug)]
 pub struct EngineCore {
     config: EngineConfig,
-    /// Capacity of the first executor; those that follow must have at least as much.
+    /// Capacity of the first executor; later ones must have at least as much.
     capacity: ExecutorCapacity,
     state: EngineState,
     scheduler: Scheduler,
@@ -46,38 +47,38 @@ pub struct EngineCore {
     /// The steps in flight, the oldest first.
     steps: VecDeque<InFlight>,
     stats: EngineStats,
-    /// Requests that arrived since the last step was planned.
+    /// Number of requests that arrived since the last step was planned.
     n_arrivals: u32,
     drain: Option<Drain>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CurrentExecutor {
-    /// The executor can run steps, or runs some.
+    /// The executor is ready or runs steps.
     Ready,
     /// An executor was requested.
     Awaited { deadline: Timestamp },
-    /// The executor could not be replaced.
+    /// There is no executor, since it could not be replaced.
     None,
 }
 
 #[derive(Debug)]
 struct InFlight {
     step: Step,
-    /// When it was planned, or the step before it ended if that was later: the executor has had it alone
-    /// since then.
+    /// Time at which the step was planned, or the step before it ended if that was later: since then the
+    /// executor runs only this step.
     alone_since: Timestamp,
     record: StepRecord,
 }
 
 #[derive(Debug, Default)]
 struct Drain {
-    /// Latest time; none: as long as it takes.
+    /// Latest time; `None` for no limit.
     deadline: Option<Timestamp>,
 }
 
 impl EngineCore {
-    /// An engine that has an executor of this capacity, [`Epoch`] 0, and nothing to do.
+    /// Creates an engine that has an executor of this capacity with [`Epoch`] 0, and nothing to do.
     pub fn new(config: EngineConfig, capacity: ExecutorCapacity) -> Self {
         let scheduler = Scheduler::new(without_queue_bound(&config.scheduler), capacity);
         let stats = EngineStats { scheduler: scheduler.stats(), ..EngineStats::default() };
@@ -96,8 +97,8 @@ impl EngineCore {
         }
     }
 
-    /// Takes in one input at the time `now`, which is never earlier than at the input before, and adds to
-    /// `effects` what is to be done. The input is only read: a log may keep it.
+    /// Applies one input at the time `now`, which is never earlier than that of the input before, and
+    /// appends to `effects`. The input is only read, so that a log may keep it.
     pub fn apply(&mut self, input: &Input, now: Timestamp, effects: &mut Vec<Effect>) {
         if self.state == EngineState::Stopped && !matches!(input, Input::Submit { .. }) {
             return;
@@ -163,13 +164,13 @@ impl EngineCore {
         self.state
     }
 
-    /// Whether it waits for an executor that it asked for.
+    /// Whether it waits for a requested executor.
     pub fn is_awaiting_executor(&self) -> bool {
         matches!(self.executor, CurrentExecutor::Awaited { .. })
     }
 
-    /// Its numbers. What waits in the queue is counted from when it came here; see
-    /// [`Intake`](crate::engine::Intake) for what is on its way as well.
+    /// Numbers of the engine. Waiting requests count from their arrival in the core;
+    /// [`Intake`](crate::engine::Intake) also counts those on the way to it.
     pub fn stats(&self) -> EngineStats {
         let mut stats = self.stats;
         stats.scheduler = self.scheduler.stats();
@@ -178,7 +179,7 @@ impl EngineCore {
         stats
     }
 
-    /// The scheduler, to look at.
+    /// The scheduler, for reading.
     pub fn scheduler(&self) -> &Scheduler {
         &self.scheduler
     }
@@ -231,7 +232,7 @@ impl EngineCore {
         {}
     }
 
-    /// Plans a step and has it run; false when nothing is to be done.
+    /// Plans a step and emits its execution; `false` if there is nothing to compute.
     fn begin_step(&mut self, now: Timestamp, effects: &mut Vec<Effect>) -> bool {
         let streams = &mut self.streams;
         let step = self.scheduler.plan(now, &mut |event| streams.pass_on(event, effects));
@@ -288,7 +289,7 @@ impl EngineCore {
         self.fail_step(failure, now, effects);
     }
 
-    /// Takes out the oldest step in flight, which ends now.
+    /// Removes the oldest step in flight, which ends now.
     fn take_oldest_step(&mut self, now: Timestamp) -> Option<InFlight> {
         let InFlight { step, alone_since, record } = self.steps.pop_front()?;
         if let Some(next) = self.steps.front_mut() {
@@ -307,8 +308,8 @@ impl EngineCore {
         Some(oldest.alone_since + Nanos::from_ms(self.config.step_timeout_ms))
     }
 
-    /// Fails the requests of the oldest step, which has no result, and asks for a new executor; what was not
-    /// in that step is computed again.
+    /// Fails the requests of the oldest step, which has no result, and requests a new executor; other
+    /// running requests are computed again.
     fn fail_step(&mut self, failure: EngineFailure, now: Timestamp, effects: &mut Vec<Effect>) {
         let Some(in_flight) = self.take_oldest_step(now) else { return };
         self.log_step(&in_flight.step, in_flight.record, Some(failure.clone()), effects);

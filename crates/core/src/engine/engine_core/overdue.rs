@@ -1,5 +1,5 @@
-//! Requests that wait too long, for their first step or for their reader, are given up. Does not know what
-//! holds them up.
+//! Failing of requests that wait too long for their first step or for their reader. Does not know what
+//! delays them.
 
 use crate::request::RequestId;
 use crate::time::{Nanos, Timestamp};
@@ -8,13 +8,13 @@ use super::{Effect, EngineCore};
 use crate::engine::error::EngineFailure;
 
 impl EngineCore {
-    /// Time at which the next request is given up.
+    /// Time at which the next waiting request fails.
     pub(super) fn wait_deadline(&self) -> Option<Timestamp> {
         let waits = [self.queue_deadline(), self.pause_deadline()];
         waits.into_iter().flatten().map(|(deadline, _)| deadline).min()
     }
 
-    /// Fails every request whose time is over.
+    /// Fails the requests whose time is over.
     pub(super) fn end_overdue(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
         while let Some((deadline, request)) = self.queue_deadline()
             && deadline <= now
@@ -30,7 +30,7 @@ impl EngineCore {
         }
     }
 
-    /// Fails a request whose reader is behind for good.
+    /// Fails a request whose reader has been behind for too long.
     pub(super) fn abort_slow(&mut self, request: RequestId, now: Timestamp, effects: &mut Vec<Effect>) {
         self.streams.close_slow(request, effects);
         self.abort(request, now, effects);

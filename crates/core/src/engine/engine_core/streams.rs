@@ -1,5 +1,5 @@
-//! The open streams: turns the scheduler's events into effects, and keeps account of readers that are behind.
-//! Does not know when a step runs.
+//! The open streams: turns the scheduler's events into effects, and keeps track of readers that are behind.
+//! Does not know steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::engine::step_log::StepRecord;
 #[derive(Debug)]
 pub struct Streams {
     open: BTreeMap<RequestId, OpenStream>,
-    /// Requests that are paused, and since when; the longest first.
+    /// Paused requests and the times of their pauses, the longest paused first.
     paused: BTreeSet<(Timestamp, RequestId)>,
-    /// Requests that wait for their first step, and since when; the longest first.
+    /// Requests that wait for their first step and their arrivals, the longest waiting first.
     queued: BTreeSet<(Timestamp, RequestId)>,
     /// Failure of the step whose requests the scheduler reports as failed.
     pub step_failure: EngineFailure,
-    /// Requests that failed.
+    /// Number of failed requests.
     pub n_failed: u64,
     /// The time of the newest input.
     pub now: Timestamp,
@@ -36,16 +36,16 @@ pub struct Streams {
 #[derive(Debug)]
 struct OpenStream {
     tenant: TenantId,
-    /// Length of the prompt, with which the request counts in the queue; None once it has left it.
+    /// Length of the prompt, with which the request counts in the queue; `None` once it has left the queue.
     queued_tokens: Option<usize>,
-    /// Continuations that have not ended.
+    /// Number of continuations that have not ended.
     n_live: u32,
-    /// The prompt's log-probabilities so far.
+    /// Log-probabilities of the prompt so far.
     prompt_reports: Vec<TokenReport>,
     reader: Reader,
     trace: OpenTrace,
-    /// Number of times that the reader fell behind, less the times that it caught up: the two may overtake
-    /// each other on their way.
+    /// Number of times that the reader fell behind, less the times that it caught up: reports of the two
+    /// may overtake each other.
     n_behind: u32,
 }
 
@@ -53,7 +53,7 @@ struct OpenStream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reader {
     KeepsUp,
-    /// Its request is paused.
+    /// The reader is behind, and its request is paused.
     Behind {
         n_events: usize,
         since: Timestamp,
@@ -61,7 +61,7 @@ enum Reader {
 }
 
 impl Streams {
-    /// No stream.
+    /// Creates the set without streams.
     pub fn new() -> Self {
         Self {
             open: BTreeMap::new(),
@@ -74,7 +74,7 @@ impl Streams {
         }
     }
 
-    /// Adds the stream of a request that arrived then.
+    /// Adds the stream of a request that arrived at `arrived`.
     pub fn open(&mut self, request: &Request, arrived: Timestamp) {
         let stream = OpenStream {
             tenant: request.tenant.clone(),
@@ -94,13 +94,12 @@ impl Streams {
         self.open.contains_key(&request)
     }
 
-    /// The requests whose streams are open.
+    /// Requests with open streams.
     pub fn requests(&self) -> Vec<RequestId> {
         self.open.keys().copied().collect()
     }
 
-    /// Passes on what the scheduler tells of a request. What concerns a stream that is not open any more is
-    /// dropped.
+    /// Turns an event of the scheduler into effects. Events of closed streams are dropped.
     pub fn pass_on(&mut self, event: Event<'_>, effects: &mut Vec<Effect>) {
         match event {
             Event::Dequeued { request } => {
@@ -164,7 +163,7 @@ impl Streams {
         effects.push(Effect::Close { request, failure, trace });
     }
 
-    /// Notes what keeps those that wait from having a share in the step that was just planned.
+    /// Notes the cause that keeps waiting requests from having a share in the step that was just planned.
     pub fn turn_queue_clock(&mut self, cause: Option<QueueCause>) {
         self.clock.turn(self.now, cause);
     }
@@ -178,7 +177,7 @@ impl Streams {
         }
     }
 
-    /// Ends the stream of a reader that is behind for good.
+    /// Ends the stream of a reader that has been behind for too long.
     pub fn close_slow(&mut self, request: RequestId, effects: &mut Vec<Effect>) {
         let n_events = match self.open.get(&request).map(|stream| stream.reader) {
             Some(Reader::Behind { n_events, .. }) => n_events,
@@ -187,7 +186,8 @@ impl Streams {
         self.close(request, Some(EngineFailure::SlowReader { n_events }), effects);
     }
 
-    /// Notes that a reader is behind. Whether its request is to be paused from `now` on, and was not before.
+    /// Notes that a reader is behind. Returns whether its request must be paused from `now` on, and was not
+    /// before.
     pub fn fall_behind(&mut self, request: RequestId, n_events: usize, now: Timestamp) -> bool {
         let Some(stream) = self.open.get_mut(&request) else { return false };
         stream.n_behind += 1;
@@ -199,14 +199,14 @@ impl Streams {
         true
     }
 
-    /// Notes that a reader has caught up. Whether its request was paused and is not any more.
+    /// Notes that a reader has caught up. Returns whether its request was paused and no longer is.
     pub fn catch_up(&mut self, request: RequestId) -> bool {
         let Some(stream) = self.open.get_mut(&request) else { return false };
         stream.n_behind = stream.n_behind.saturating_sub(1);
         stream.n_behind == 0 && self.forget_reader(request)
     }
 
-    /// Takes a request out of those that are paused. Whether it was.
+    /// Removes a request from the paused ones. Returns whether it was one.
     fn forget_reader(&mut self, request: RequestId) -> bool {
         let Some(stream) = self.open.get_mut(&request) else { return false };
         match std::mem::replace(&mut stream.reader, Reader::KeepsUp) {
@@ -228,7 +228,7 @@ impl Streams {
         self.queued.first().copied()
     }
 
-    /// When more than `limit` are paused: the longest paused request of the tenant that has the most of them.
+    /// The longest paused request of the tenant with the most of them, if more than `limit` are paused.
     pub fn surplus_paused(&self, limit: usize) -> Option<RequestId> {
         if self.paused.len() <= limit {
             return None;

@@ -1,5 +1,5 @@
-//! The trace of a request while its stream is open: turns steps, pauses and ends into a [`RequestTrace`].
-//! Does not know who reads it.
+//! The trace of a request while its stream is open: collects steps, pauses and ends into a
+//! [`RequestTrace`]. Does not know its readers.
 
 use crate::scheduling::batch::ScheduledSequence;
 use crate::time::{Nanos, Timestamp};
@@ -8,17 +8,18 @@ use crate::timeline::request_trace::{QueueCause, QueueWaits, RequestTrace, StepS
 
 use crate::engine::step_log::StepRecord;
 
-/// Waiting time of the queue, by cause, since the engine's start. A request that waits reads it twice.
+/// Waiting time of the queue by cause, since the engine's start. A request's waits are the difference of
+/// two readings.
 #[derive(Debug, Default)]
 pub struct QueueClock {
     waits: QueueWaits,
-    /// The cause since then, if any.
+    /// Cause since then, if any.
     cause: Option<QueueCause>,
     since: Timestamp,
 }
 
 impl QueueClock {
-    /// Notes what holds the queue up from now on.
+    /// Notes the cause that holds the queue up from now on.
     pub fn turn(&mut self, now: Timestamp, cause: Option<QueueCause>) {
         self.waits = self.read(now);
         (self.cause, self.since) = (cause, now);
@@ -43,17 +44,17 @@ pub struct OpenTrace {
 }
 
 impl OpenTrace {
-    /// Creates the trace of a request that arrived at `arrived` and is taken in now.
+    /// Creates the trace of a request that arrived at `arrived` and is accepted now.
     pub fn new(arrived: Timestamp, now: Timestamp, clock: &QueueClock) -> Self {
         Self { arrived, at_arrival: clock.read(now), is_queued: true, trace: RequestTrace::default() }
     }
 
-    /// Time of its arrival.
+    /// Time of the request's arrival.
     pub fn arrived(&self) -> Timestamp {
         self.arrived
     }
 
-    /// Notes that it waits no more for its first step.
+    /// Notes that the request has left the queue.
     pub fn dequeue(&mut self, now: Timestamp, clock: &QueueClock) {
         if std::mem::take(&mut self.is_queued) {
             self.trace.queued = now.since(self.arrived);
@@ -77,7 +78,7 @@ impl OpenTrace {
         self.trace.add(&share, self.arrived);
     }
 
-    /// Notes that it was paused for so long.
+    /// Adds the duration of a pause.
     pub fn paused(&mut self, time: Nanos) {
         self.trace.n_pauses += 1;
         self.trace.paused = Nanos(self.trace.paused.0.saturating_add(time.0));
@@ -88,7 +89,7 @@ impl OpenTrace {
         self.trace.n_preemptions += timeline.n_preemptions;
     }
 
-    /// The whole trace of a request that ends now.
+    /// Completes the trace of a request that ends now.
     pub fn close(mut self, now: Timestamp, clock: &QueueClock) -> RequestTrace {
         self.dequeue(now, clock);
         self.trace.end = now.since(self.arrived);

@@ -144,7 +144,7 @@ pub enum Event {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Submit {
-    /// Its number.
+    /// Number of the request.
     pub id: u64,
     /// Nanoseconds since the origin when it was handed in.
     pub arrived_ns: u64,

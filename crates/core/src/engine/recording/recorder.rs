@@ -36,7 +36,7 @@ enum ObservedInput {
 }
 
 impl Observed {
-    /// What an input did to an engine.
+    /// Records the effects of an input on an engine.
     pub fn new(input: &Input, at: Timestamp, effects: &[Effect]) -> Self {
         let mut step = None;
         let input = match input {

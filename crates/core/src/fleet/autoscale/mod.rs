@@ -1,5 +1,5 @@
-//! How many replicas a model needs: from what waits and runs, the use of the KV cache and the predicted time
-//! to first token. Does not know replicas, clocks or who starts them.
+//! Computes how many replicas a model needs from its waiting and running sequences, the use of its KV cache
+//! and the predicted time to first token. Does not start replicas; has no clock.
 //!
 //! The formula is that of Kubernetes' HorizontalPodAutoscaler: the present number times the worst ratio of a
 //! measure to its target, with a tolerance; growing by at most twice at a time, shrinking to the highest
@@ -15,14 +15,14 @@ use crate::time::{Nanos, Timestamp};
 /// Ratios this near to 1 change nothing.
 const TOLERANCE: f64 = 0.1;
 
-/// Bounds and targets.
+/// Bounds and targets of the autoscaler.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AutoscaleConfig {
-    /// Fewest replicas; with 0, a model without requests may have none.
+    /// Minimum number of replicas; with 0, a model without requests may have none.
     pub min_replicas: u32,
-    /// Most replicas.
+    /// Maximum number of replicas.
     pub max_replicas: u32,
-    /// Sequences of a replica, running and waiting, that are as many as it should have.
+    /// Number of running and waiting sequences that a replica should have.
     pub target_sequences: u32,
     /// The part of the KV cache that should be in use, above 0 and at most 1.
     pub target_kv_use: f64,
@@ -30,7 +30,7 @@ pub struct AutoscaleConfig {
     pub target_ttft: Nanos,
     /// Time between a change and the next one to more replicas.
     pub up_cooldown: Nanos,
-    /// Time between a change and the next one to fewer, and the window of which the highest wish counts.
+    /// Time between a change and the next one to fewer replicas, and the window whose largest wish counts.
     pub down_cooldown: Nanos,
     /// A model without requests for this long may be scaled to zero, where `min_replicas` is 0.
     pub idle: Nanos,
@@ -62,9 +62,9 @@ pub struct Observation {
     pub n_waiting: u64,
     /// The part of their KV caches that is in use, 0 to 1.
     pub kv_use: f64,
-    /// The time to first token that a request would have now at the best replica; zero where it is not known.
+    /// The time to first token of one more request at the best replica; zero if it is not known.
     pub predicted_ttft: Nanos,
-    /// Requests that found no replica, since the beginning.
+    /// Requests that found no replica, since the gateway started.
     pub n_unserved: u64,
 }
 
@@ -72,7 +72,7 @@ pub struct Observation {
 #[derive(Debug, Clone)]
 pub struct Autoscaler {
     config: AutoscaleConfig,
-    /// Known from the first observation on.
+    /// `None` before the first observation.
     state: Option<State>,
 }
 
@@ -82,13 +82,13 @@ struct State {
     last_change: Timestamp,
     last_active: Timestamp,
     n_unserved: u64,
-    /// Wishes within the window, each lower than the one before: what came before a higher one no longer
-    /// counts. At most one for each number of replicas.
+    /// Wishes within the window, each lower than the one before it: a wish removes earlier ones that are
+    /// not higher. At most one for each number of replicas.
     wishes: VecDeque<(Timestamp, u32)>,
 }
 
 impl Autoscaler {
-    /// Creates it without a decision yet.
+    /// Creates an autoscaler that has decided nothing yet.
     ///
     /// # Panics
     /// When a bound or target is out of range.
@@ -102,8 +102,8 @@ impl Autoscaler {
         Self { config, state: None }
     }
 
-    /// The number of replicas to have from now on; `None` before anything was seen. Who sees nothing, or what
-    /// cannot be, passes `None`: the last decision holds then.
+    /// The number of replicas to have from now on; `None` before the first observation. Without a valid
+    /// observation the caller passes `None`, and the last decision holds.
     pub fn decide(&mut self, seen: Option<Observation>, now: Timestamp) -> Option<u32> {
         let Some(seen) = seen.filter(|seen| (0.0..=1.0).contains(&seen.kv_use)) else {
             return self.desired();

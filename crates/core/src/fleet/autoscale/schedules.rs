@@ -1,5 +1,5 @@
-//! The autoscaler over a simulated fleet under random load, with replicas that start late, and observations
-//! that are missing, absurd or late. A failing seed prints itself; planted bugs are found.
+//! Tests of the autoscaler over a simulated fleet under random load, with replicas that start late, and
+//! observations that are missing, absurd or late. A failing seed is printed; planted bugs are found.
 
 use fastrand::Rng;
 
@@ -10,16 +10,16 @@ const S: u64 = 1_000_000_000;
 const RATE: u64 = 8;
 const SLOTS: u64 = 16;
 
-/// Mistakes that the test must find.
+/// Bugs that the test must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
-    /// A missing observation counts as one of nothing.
+    /// A missing observation counts as one without load.
     BlindIsEmpty,
     /// The number follows each wish at once.
     NoCooldown,
     /// Requests that found no replica do not count.
     RefusedIsIdle,
-    /// The bounds are not kept.
+    /// The bounds on replicas are ignored.
     Unbounded,
 }
 
@@ -90,7 +90,7 @@ impl Promises {
     }
 }
 
-/// One fleet for an hour. What is wrong, if anything.
+/// Simulates one fleet for an hour and returns the first fault, if any.
 fn run(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut rng = Rng::with_seed(seed);
     let (config, used) = config(&mut rng, bug);

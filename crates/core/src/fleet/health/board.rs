@@ -1,6 +1,6 @@
-//! The health of a model's replicas together: who gets requests, who is probed, who is ejected and comes
-//! back. Passive: outcomes of attempts, delays compared with the others', the heartbeat of steps. Active:
-//! probes, which the caller runs. Does not know connections and what a probe asks.
+//! The health of a model's replicas: which get requests, are probed, ejected or ready again. It is judged
+//! by the outcomes of attempts, by delays compared with the other replicas, by step counters, and by
+//! probes, which the caller runs. Does not know connections or the content of a probe.
 //!
 //! As Envoy's outlier detection and panic threshold, with one circuit breaker a replica: an ejected replica
 //! is an open circuit, its probe the one request of the half-open state.
@@ -21,8 +21,8 @@ pub struct Board {
     n_probes: u64,
 }
 
-/// A probe that must be made. What it brings counts only while its replica has the state for which it was
-/// asked: it is void once the replica was ejected, drained or connected anew.
+/// A probe that must be made. Its result counts only while its replica keeps the state for which it was
+/// asked: a probe is void once the replica was ejected, drained or connected anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Probe {
     /// Replica to probe.
@@ -36,17 +36,18 @@ impl Board {
         Self { config, replicas: BTreeMap::new(), n_ejections: 0, n_probes: 0 }
     }
 
-    /// A new replica, which is starting.
+    /// Adds a replica, which is starting.
     pub fn add(&mut self, id: ReplicaId, now: Timestamp) {
         self.replicas.insert(id, Record::new(now));
     }
 
-    /// The replica is gone for good.
+    /// Removes a replica.
     pub fn remove(&mut self, id: ReplicaId) {
         self.replicas.remove(&id);
     }
 
-    /// Its connection was lost, or made anew: it must answer a probe before it gets requests.
+    /// Notes that the connection of a replica was lost or made anew: it must answer a probe before it gets
+    /// requests.
     pub fn start_again(&mut self, id: ReplicaId, now: Timestamp) {
         if let Some(record) = self.replicas.get_mut(&id) {
             record.start_again(now);
@@ -60,12 +61,12 @@ impl Board {
         }
     }
 
-    /// State of a replica; `None` for one that is not known.
+    /// State of a replica; `None` if it is unknown.
     pub fn state(&self, id: ReplicaId) -> Option<State> {
         self.replicas.get(&id).map(|record| record.state)
     }
 
-    /// Reason why it is ejected.
+    /// Reason why a replica is ejected.
     pub fn cause(&self, id: ReplicaId) -> Option<Cause> {
         self.replicas.get(&id).and_then(|record| record.cause)
     }
@@ -82,7 +83,7 @@ impl Board {
         n_ejected > 0 && n_ejected * 100 > n_judged * u64::from(self.config.panic_percent)
     }
 
-    /// The ready ones.
+    /// The ready replicas.
     pub fn ready(&self) -> Vec<ReplicaId> {
         let ready = self.replicas.iter().filter(|(_, record)| record.state == State::Ready);
         ready.map(|(id, _)| *id).collect()
@@ -95,13 +96,13 @@ impl Board {
         self.replicas.iter().filter(|(_, record)| may(record.state)).map(|(id, _)| *id).collect()
     }
 
-    /// Whether a new replica may become ready in a moment: the probe that it must answer runs or is due.
+    /// Whether a new replica may soon become ready: the probe that it must answer runs or is due.
     pub fn is_about_to_start(&self, now: Timestamp) -> bool {
         let is_probed = |record: &Record| record.probe.is_some() || record.probe_at <= now;
         self.replicas.values().any(|record| record.state == State::Starting && is_probed(record))
     }
 
-    /// An attempt has come to its first token, after so long if that can be compared with other replicas.
+    /// Notes the first token of an attempt, with its delay if that can be compared with other replicas.
     pub fn succeed(&mut self, id: ReplicaId, delay: Option<Nanos>, now: Timestamp) {
         let Some(record) = self.replicas.get_mut(&id) else { return };
         record.succeed(delay, &self.config, now);
@@ -110,7 +111,7 @@ impl Board {
         }
     }
 
-    /// An attempt has failed for a reason that is the replica's.
+    /// Notes that an attempt failed for a reason that is the replica's.
     pub fn fail(&mut self, id: ReplicaId, now: Timestamp) {
         let Some(record) = self.replicas.get_mut(&id) else { return };
         let cause = record.fail(&self.config, now);
@@ -119,7 +120,7 @@ impl Board {
         }
     }
 
-    /// Its step counter, and whether it has anything to compute.
+    /// Notes a replica's step counter, and whether it has work.
     pub fn heartbeat(&mut self, id: ReplicaId, n_steps: u64, has_work: bool, now: Timestamp) {
         let Some(record) = self.replicas.get_mut(&id) else { return };
         let is_stalled = record.is_stalled(n_steps, has_work, &self.config, now);
@@ -128,8 +129,8 @@ impl Board {
         }
     }
 
-    /// The probes that must be made now. There is one of a replica at a time, until [`Self::probed`] says
-    /// what came of it.
+    /// The probes that must be made now. A replica has one at a time, until [`Self::probed`] is called with
+    /// its result.
     pub fn probes_due(&mut self, now: Timestamp) -> Vec<Probe> {
         let ids: Vec<_> = self.replicas.keys().copied().collect();
         ids.into_iter().filter_map(|id| self.probe_due(id, now)).collect()
@@ -146,7 +147,7 @@ impl Board {
         Some(Probe { replica: id, number: self.n_probes })
     }
 
-    /// A probe has ended: it was answered after so long, or not. One that is void changes nothing.
+    /// Ends a probe with the delay of its answer, or `None` without one. A void probe changes nothing.
     pub fn probed(&mut self, probe: Probe, answered: Option<Nanos>, now: Timestamp) {
         let id = probe.replica;
         let is_slow = answered.is_some_and(|delay| self.is_slow_to_probe(id, delay));
@@ -185,8 +186,8 @@ impl Board {
         self.n_ejections += 1;
     }
 
-    /// Whether a probe of one that was too slow says that it still is: compared with the median of the other
-    /// ready replicas' probes.
+    /// Whether the delay of a probe shows that a slow replica is still slow, compared with the median of
+    /// the other ready replicas' probes.
     fn is_slow_to_probe(&self, id: ReplicaId, delay: Nanos) -> bool {
         let others =
             self.replicas.iter().filter(|(other, record)| **other != id && record.state == State::Ready);
@@ -197,7 +198,8 @@ impl Board {
         delay.0 > most.max(median.saturating_add(self.config.min_probe_excess.0))
     }
 
-    /// Compared with the median of the other ready replicas, of which there must be two that can be compared.
+    /// Whether a replica is slow, compared with the median of the other ready replicas, of which at least
+    /// two must have a mean delay.
     fn is_slow(&self, id: ReplicaId) -> bool {
         let min = self.config.min_outcomes;
         let Some(own) = self.replicas.get(&id).and_then(|record| record.mean_delay(min)) else {

@@ -1,36 +1,37 @@
-//! By which numbers replicas are judged. Does not judge.
+//! Thresholds for judging replicas. Does not judge.
 
 use crate::time::Nanos;
 
-/// Settings of the judgement of replicas.
+/// Thresholds for judging replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HealthConfig {
     /// Number of consecutive failures that eject a replica.
     pub max_consecutive_failures: u32,
-    /// A larger share of failures in two windows ejects it.
+    /// Percentage of failures in two windows above which a replica is ejected.
     pub max_failure_percent: u32,
-    /// Minimum number of failures for that.
+    /// Minimum number of failures for an ejection by percentage.
     pub min_failures: u32,
-    /// Minimum number of outcomes for that, which is also how many delays make a mean.
+    /// Minimum number of outcomes for an ejection by percentage, and of delays for a mean.
     pub min_outcomes: u32,
     /// The window in which outcomes are counted.
     pub window: Nanos,
-    /// A mean delay that is so many times the median of the others' ejects it.
+    /// Factor over the median of the others' mean delays above which a replica is ejected as slow.
     pub max_slowness: u32,
-    /// Minimum difference for that.
+    /// Minimum difference to that median for an ejection as slow.
     pub min_excess: Nanos,
-    /// A replica that was ejected for its slowness stays out while its probe takes as many times the median
-    /// of the others' probes, and longer by so much.
+    /// A replica that was ejected as slow stays out while its probe takes [`Self::max_slowness`] times the
+    /// median of the others' probes and this much longer.
     pub min_probe_excess: Nanos,
-    /// The step counter of a replica with work must move in this time.
+    /// Longest time that the step counter of a replica with work may stand still.
     pub max_step_silence: Nanos,
-    /// The first ejection; each further one is twice as long.
+    /// Duration of the first ejection; each further one is twice as long.
     pub ejection: Nanos,
-    /// Longest ejection. A replica that was ready for this long begins anew.
+    /// Longest ejection. After being ready for this long, a replica's ejections start at the first duration
+    /// again.
     pub max_ejection: Nanos,
-    /// A ready replica is probed this often.
+    /// Interval at which a ready replica is probed.
     pub probe_interval: Nanos,
-    /// If a larger share of the replicas is ejected, all of them get requests.
+    /// Percentage of ejected replicas above which all of them get requests.
     pub panic_percent: u32,
 }
 

@@ -1,5 +1,6 @@
-//! Which replicas are fit for requests, what a failure may cost, and who may deliver to a stream. Plain
-//! structs that are told attempts, probes, losses and tokens; they do not know connections and policies.
+//! Health of replicas: which are fit for requests, how many retries failures may cost, and which replica
+//! may deliver to a stream. The caller reports attempts, probes, losses and tokens. Does not know
+//! connections and policies.
 
 mod board;
 mod config;

@@ -1,10 +1,10 @@
-//! Which replica may deliver to a stream: at most one, and each token once. Does not know what tokens say.
+//! The replica that may deliver to a stream: at most one, and each token once. Does not read tokens.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::fleet::routing::ReplicaId;
 
-/// One client's stream.
+/// Number of one client's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
@@ -13,25 +13,25 @@ pub struct StreamId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
-/// Treatment of a token that came.
+/// Treatment of a received token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
     /// Goes to the client.
     Accepted,
     /// Was delivered before, and is dropped.
     Repeated,
-    /// Its epoch is over, or the stream has ended: dropped.
+    /// Its epoch is over, or the stream has ended; the token is dropped.
     Stale,
     /// An earlier token is missing: the stream must be resumed on a replica from [`Ownership::n_delivered`]
     /// tokens.
     Missing,
 }
 
-/// There are as many streams as are allowed.
+/// The maximum number of streams is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{max_streams} streams are open, which is the most")]
 pub struct TooManyStreams {
-    /// The bound.
+    /// Maximum number of open streams.
     pub max_streams: usize,
 }
 
@@ -57,7 +57,7 @@ impl Ownership {
         Self { max_streams, n_epochs: 0, streams: HashMap::new(), by_owner: BTreeSet::new() }
     }
 
-    /// A stream goes to a replica: a new one, or one that is taken from its owner. Whoever owned it can
+    /// Assigns a stream to a replica: a new stream, or one that is taken from its owner, which then can
     /// deliver nothing more.
     pub fn assign(&mut self, id: StreamId, owner: ReplicaId) -> Result<Epoch, TooManyStreams> {
         let before = self.streams.get(&id).map(|stream| (stream.owner, stream.n_delivered));
@@ -74,7 +74,8 @@ impl Ownership {
         Ok(epoch)
     }
 
-    /// Token `position` of a stream came under an epoch. Positions count from zero, through all owners.
+    /// Judges token `position` of a stream, which came under an epoch. Positions count from zero, through
+    /// all owners.
     #[must_use]
     pub fn deliver(&mut self, id: StreamId, epoch: Epoch, position: u64) -> Delivery {
         match self.streams.get_mut(&id).filter(|stream| stream.epoch == epoch) {
@@ -88,7 +89,7 @@ impl Ownership {
         }
     }
 
-    /// The stream has ended.
+    /// Ends a stream.
     pub fn end(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.remove(&id) {
             self.by_owner.remove(&(stream.owner, id));

@@ -1,5 +1,5 @@
-//! What is known of one replica's health: its state, how its latest attempts ended and how long they took.
-//! Does not know the other replicas.
+//! The health of one replica: its state, and the outcomes and delays of its latest attempts. Does not know
+//! the other replicas.
 
 use super::config::HealthConfig;
 use crate::time::{Nanos, Timestamp};
@@ -18,10 +18,10 @@ pub enum State {
 }
 
 impl State {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 4] = [Self::Starting, Self::Ready, Self::Draining, Self::Ejected];
 
-    /// The name in tables and metrics.
+    /// Name in tables and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -35,7 +35,7 @@ impl State {
 /// Reason why a replica was ejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// Attempts failed one after the other.
+    /// Consecutive attempts failed.
     ConsecutiveFailures,
     /// Too many of the latest attempts failed.
     FailureRate,
@@ -48,7 +48,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The name in tables and metrics.
+    /// Name in tables and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ConsecutiveFailures => "consecutive failures",
@@ -60,28 +60,28 @@ impl Cause {
     }
 }
 
-/// Attempts that ended in one span of time.
+/// Outcomes of attempts in one span of time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     n_ended: u32,
     n_failed: u32,
 }
 
-/// One replica.
+/// Health of one replica.
 #[derive(Debug)]
 pub(super) struct Record {
     pub state: State,
     pub cause: Option<Cause>,
     /// Time at which the next probe is due; meaningless while one runs.
     pub probe_at: Timestamp,
-    /// The number of the probe that runs. The end of any other says nothing any more.
+    /// The number of the running probe; the results of other probes are void.
     pub probe: Option<u64>,
     /// Duration of the latest probe that was answered.
     pub probe_delay: Option<Nanos>,
     n_consecutive_failures: u32,
-    /// The span that runs, its number, and the one before it.
+    /// Number of the current span, its counts, and the counts of the span before it.
     spans: (u64, Counts, Counts),
-    /// Moving average of delays, in nanoseconds, and how many went into it.
+    /// Moving average of delays, in nanoseconds, and the number of delays in it.
     delay: (f64, u32),
     /// Ejections since the replica was last ready for as long as the longest ejection.
     n_ejections: u32,
@@ -89,11 +89,11 @@ pub(super) struct Record {
     steps: StepWatch,
 }
 
-/// The longest time between two heartbeats that counts as silence of the steps. More of it says that nobody
-/// listened: the process that judges did not run, and neither may the replica have.
+/// The longest time between two heartbeats that counts as silence of the steps. A longer gap means that the
+/// judging process itself did not run, and maybe the replica neither.
 const MAX_HEARTBEAT_GAP: Nanos = Nanos::from_ms(1_000);
 
-/// Time for which the step counter has not moved though there was something to do.
+/// Time for which the step counter has stood still although there was work.
 #[derive(Debug)]
 struct StepWatch {
     n_steps: u64,
@@ -117,7 +117,7 @@ impl StepWatch {
 }
 
 impl Record {
-    /// A replica that was just found: its first probe is due at once.
+    /// Creates the record of a new replica: its first probe is due at once.
     pub fn new(now: Timestamp) -> Self {
         Self {
             state: State::Starting,
@@ -134,7 +134,7 @@ impl Record {
         }
     }
 
-    /// The mean delay, once enough went into it.
+    /// The mean delay, if it has at least `min_outcomes` delays.
     pub fn mean_delay(&self, min_outcomes: u32) -> Option<f64> {
         (self.delay.1 >= min_outcomes).then_some(self.delay.0)
     }
@@ -149,7 +149,7 @@ impl Record {
         }
     }
 
-    /// Reason why the replica must be ejected after one more failure.
+    /// Notes a failure; returns the reason if the replica must be ejected for it.
     pub fn fail(&mut self, config: &HealthConfig, now: Timestamp) -> Option<Cause> {
         self.n_consecutive_failures += 1;
         self.count(true, config, now);
@@ -185,7 +185,7 @@ impl Record {
         (self.steps.silence, self.steps.heard) = (Nanos(0), now);
     }
 
-    /// Out, for twice as long as the last time if that was not long ago.
+    /// Ejects the replica, for twice as long as the last time if that was not long ago.
     pub fn eject(&mut self, cause: Cause, config: &HealthConfig, now: Timestamp) {
         if self.state == State::Ready && now.since(self.ready_since) >= config.max_ejection {
             self.n_ejections = 0;
@@ -204,7 +204,7 @@ impl Record {
         (self.state, self.probe) = (State::Draining, None);
     }
 
-    /// Its connection was lost, or it was started again: it must answer a probe first.
+    /// Notes that the connection was lost or the replica started again: it must answer a probe first.
     pub fn start_again(&mut self, now: Timestamp) {
         (self.state, self.cause, self.probe_at, self.probe) = (State::Starting, None, now, None);
         self.probe_delay = None;

@@ -1,14 +1,13 @@
-//! How much may be used in a calendar day and month: tokens and money of keys, and of whatever else a budget
-//! belongs to. Does not know calendars, keys or databases.
+//! Budgets of tokens and money in a calendar day and month. Does not know calendars, keys or databases.
 //!
-//! What was used is counted in a ledger elsewhere. Here stands what that ledger is known to have, what has
-//! ended and may not be in it yet, and what running requests may still use at most: the three together never
-//! exceed a budget.
+//! Spending is counted in a ledger elsewhere. [`Accounts`] has the part that is known to be in the ledger,
+//! the part of ended requests that may not be in it yet, and the most that running requests may still
+//! spend: the three together never exceed a budget.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Tokens and money. Money is in the smallest unit that its owner counts.
+/// Tokens and money spent. Money is in the smallest unit that its owner counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spending {
     /// Tokens of prompts and outputs together.
@@ -20,9 +19,9 @@ pub struct Spending {
 /// The most that may be spent in a period; an absent budget does not restrict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Tokens.
+    /// Budget of tokens.
     pub tokens: Option<u64>,
-    /// Money.
+    /// Budget of money.
     pub cost: Option<u128>,
 }
 
@@ -36,25 +35,25 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    /// Whether nothing is restricted.
+    /// Whether there is no budget.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Number of the day and of the month; both go up.
+/// Numbers of the current day and month; they never decrease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Periods {
-    /// The day.
+    /// Number of the day.
     pub day: u64,
-    /// The month.
+    /// Number of the month.
     pub month: u64,
 }
 
 /// Holder of a budget, and its amounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetScope {
-    /// Its name, different from those of all other scopes.
+    /// Name that no other scope has.
     pub name: Arc<str>,
     /// Amounts that it may spend.
     pub budgets: Budgets,
@@ -65,21 +64,21 @@ pub struct BudgetScope {
 pub struct BudgetRefusal {
     /// The index of the scope among those of the request.
     pub scope: usize,
-    /// Whether it is the day's or the month's.
+    /// Whether the budget is the day's; otherwise it is the month's.
     pub is_daily: bool,
-    /// Whether it is one of money or of tokens.
+    /// Whether the budget is one of money; otherwise it is one of tokens.
     pub is_money: bool,
-    /// Amount that it allows.
+    /// Amount of the budget.
     pub limit: u128,
     /// Amount spent.
     pub spent: u128,
-    /// Amount that running requests may spend of it.
+    /// Amount that running requests may still spend.
     pub reserved: u128,
     /// Amount that the request may spend.
     pub needed: u128,
 }
 
-/// Most that a request may spend. It is to be given back to [`Accounts::settle`].
+/// The most that a request may spend. It must be given back to [`Accounts::settle`].
 #[derive(Debug)]
 #[must_use]
 pub struct BudgetReservation {
@@ -139,7 +138,7 @@ impl Accounts {
         Ok(BudgetReservation { scopes: names, most })
     }
 
-    /// The request has ended and has spent this. The rest is given back.
+    /// Ends a request that has spent this, and releases the rest of its reservation.
     pub fn settle(&mut self, reservation: BudgetReservation, spent: Spending, now: Periods) {
         self.advance(now);
         for name in reservation.scopes {
@@ -151,7 +150,7 @@ impl Accounts {
         }
     }
 
-    /// Notes that the spending of a request that ended in these periods is in the ledger now.
+    /// Notes that the spending of a request that ended in these periods is now in the ledger.
     pub fn wrote(&mut self, scopes: &[&str], spent: Spending, at: Periods) {
         for name in scopes {
             let Some(account) = self.accounts.get_mut(*name) else { continue };
@@ -164,8 +163,8 @@ impl Accounts {
         }
     }
 
-    /// Takes what the ledger says was spent in the present day and month by each scope; absent ones have
-    /// spent nothing. What was said to be written must be in it.
+    /// Sets the spending of each scope in the present day and month from the ledger; absent scopes have
+    /// spent nothing. The ledger must have been read after the last call of [`Self::wrote`].
     pub fn read(&mut self, ledger: BTreeMap<Arc<str>, (Spending, Spending)>, now: Periods) {
         self.advance(now);
         for account in self.accounts.values_mut() {
@@ -180,9 +179,9 @@ impl Accounts {
         self.accounts.retain(|_, account| !account.is_empty());
     }
 
-    /// Takes what the ledger says was spent in the present day by each scope, more often than [`Self::read`]
-    /// the month's: what is more than was known of the day is more of the month too. What was said to be
-    /// written must be in it.
+    /// Sets the spending of each scope in the present day from the ledger, more often than [`Self::read`]
+    /// sets the month's: an increase of the day is added to the month too. The ledger must have been read
+    /// after the last call of [`Self::wrote`].
     pub fn read_day(&mut self, ledger: impl IntoIterator<Item = (Arc<str>, Spending)>, now: Periods) {
         self.advance(now);
         for (name, day) in ledger {
@@ -192,7 +191,7 @@ impl Accounts {
         }
     }
 
-    /// A new day or month begins with nothing spent. Periods do not go back, also where clocks do.
+    /// Starts a new day or month with nothing spent. Periods never go back, even if clocks do.
     fn advance(&mut self, now: Periods) {
         let (new_day, new_month) = (now.day > self.periods.day, now.month > self.periods.month);
         if !new_day && !new_month {
@@ -227,7 +226,7 @@ impl Spent {
         self.written = self.written.and(spent);
     }
 
-    /// Refuses what could exceed the budget of this scope and period.
+    /// Refuses a request that could exceed the budget of this scope and period.
     fn check(
         &self,
         budget: &Budget,

@@ -1,5 +1,4 @@
-//! Who may use how much: limits of scopes, checked and charged together. Does not know what a scope stands
-//! for.
+//! Limits of scopes, checked and charged together. Does not know what a scope stands for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +6,7 @@ use std::sync::Arc;
 use super::window::{BucketId, Use, Window};
 use crate::time::{Nanos, Timestamp};
 
-/// The most that may be used; an absent limit does not restrict.
+/// Limits of a scope; an absent one does not restrict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Requests that may begin in any minute.
@@ -19,7 +18,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Whether nothing is restricted.
+    /// Whether there is no limit.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -28,9 +27,9 @@ impl Limits {
 /// Holder of limits: a key, a project, … The limits may change from one request to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
-    /// Its name, different from those of all other scopes.
+    /// Name that no other scope has.
     pub name: Arc<str>,
-    /// Amounts that it may use.
+    /// Limits of the scope.
     pub limits: Limits,
 }
 
@@ -48,21 +47,21 @@ pub enum LimitKind {
 /// Reason why a request may not begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitRefusal {
-    /// Too much is in use.
+    /// Too much of the limit is in use.
     Exceeded {
         /// The limit that keeps the request waiting for longest.
         kind: LimitKind,
-        /// Amount that may be used.
+        /// Amount of the limit.
         limit: u64,
-        /// After this time the request fits if nothing else is used until then, and not earlier unless
-        /// something is given back. None where running requests must end first.
+        /// Time after which the request fits if nothing else is used until then; earlier only if something
+        /// is given back. `None` if running requests must end first.
         wait: Option<Nanos>,
     },
     /// The request alone is over the limit.
     NeverFits {
-        /// The executor.
+        /// Kind of the limit.
         kind: LimitKind,
-        /// Amount that may be used.
+        /// Amount of the limit.
         limit: u64,
         /// Amount that the request needs.
         needed: u64,
@@ -71,18 +70,18 @@ pub enum LimitRefusal {
     TooManyScopes,
 }
 
-/// Rest of a limit.
+/// Remaining part of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remaining {
     /// The limit.
     pub limit: u64,
     /// Amount that is left now.
     pub remaining: u64,
-    /// Time after which all of it is left if nothing is used until then.
+    /// Time after which the whole limit is available if nothing is used until then.
     pub reset: Nanos,
 }
 
-/// Rests of the limits of a request's scopes: of each kind the smallest.
+/// Remaining parts of the limits of a request's scopes: the smallest of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Status {
     /// Remaining requests of the minute.
@@ -91,7 +90,7 @@ pub struct Status {
     pub tokens: Option<Remaining>,
 }
 
-/// Charge of a request. It is to be given back to [`Limiter::settle`] or [`Limiter::cancel`].
+/// Charge of a request. It must be given back to [`Limiter::settle`] or [`Limiter::cancel`].
 #[derive(Debug)]
 #[must_use]
 pub struct Reservation {
@@ -116,8 +115,8 @@ struct Usage {
 }
 
 impl Limiter {
-    /// Nothing is in use, and never more than `max_scopes` scopes at a time: those that have a running
-    /// request or had one that began within the last minute.
+    /// Creates a limiter without usage, for at most `max_scopes` scopes at a time: those that have a
+    /// running request or had one that began within the last minute.
     pub fn new(max_scopes: usize) -> Self {
         Self { max_scopes, scopes: BTreeMap::new(), now: BucketId::default(), swept: BucketId::default() }
     }
@@ -135,8 +134,8 @@ impl Limiter {
         self.reserve_within(scopes, |scope| scope.limits, n_tokens, now)
     }
 
-    /// The same where only a part of each scope's limits may be used here. What is over the whole limit never
-    /// fits, and refusals name the whole limit.
+    /// Charges as [`Self::reserve`], where only a part of each scope's limits may be used here. A request
+    /// over the whole limit never fits, and refusals name the whole limit.
     pub(super) fn reserve_within(
         &mut self,
         scopes: &[Scope],
@@ -156,9 +155,9 @@ impl Limiter {
         Ok(Reservation { scopes: names, bucket: self.now, n_tokens })
     }
 
-    /// The request has ended and has used this many tokens. Those that it did not use are given back to the
-    /// time at which they were charged; those that it used beyond its reservation are charged now, whatever
-    /// the limit, and keep later requests waiting.
+    /// Ends a request that has used this many tokens. Unused tokens are given back to the time at which
+    /// they were charged; tokens beyond the reservation are charged now, whatever the limit, so that later
+    /// requests wait.
     pub fn settle(&mut self, reservation: Reservation, n_used: u64, now: Timestamp) {
         let excess = n_used.saturating_sub(reservation.n_tokens);
         if excess > 0 {
@@ -173,13 +172,13 @@ impl Limiter {
         self.give_back(reservation, Use { requests: 0, tokens });
     }
 
-    /// The request has not begun: all is given back.
+    /// Gives back the whole reservation of a request that has not begun.
     pub fn cancel(&mut self, reservation: Reservation) {
         let tokens = reservation.n_tokens;
         self.give_back(reservation, Use { requests: 1, tokens });
     }
 
-    /// Rests of the limits.
+    /// Remaining parts of the limits.
     pub fn status(&mut self, scopes: &[Scope], now: Timestamp) -> Status {
         self.advance(scopes, now);
         let mut status = Status::default();
@@ -206,7 +205,7 @@ impl Limiter {
         self.scopes.len()
     }
 
-    /// Time does not go back, also if callers have read their clocks in another order.
+    /// Advances the time, which never goes back even if callers have read their clocks in another order.
     fn advance(&mut self, scopes: &[Scope], now: Timestamp) {
         self.now = self.now.max(BucketId::at(now));
         for scope in scopes {
@@ -247,8 +246,8 @@ impl Limiter {
         }
     }
 
-    /// Forgets scopes that use nothing: once a minute, and where there are too many, but then once in a
-    /// bucket at most.
+    /// Drops scopes without usage: once a minute, and when there are too many, but at most once in a
+    /// bucket.
     fn make_room(&mut self, scopes: &[Scope]) -> Result<(), LimitRefusal> {
         let n_new = scopes.iter().filter(|scope| !self.scopes.contains_key(&scope.name)).count();
         let fits = |n: usize| n + n_new <= self.max_scopes;
@@ -273,7 +272,7 @@ impl Limiter {
     }
 }
 
-/// Whether what of a limit may be used here is exceeded, and then how long it is so.
+/// Whether the part of a limit that may be used here is exceeded, and for how long.
 fn exceeds(
     kind: LimitKind,
     limit: Option<u64>,

@@ -1,5 +1,5 @@
-//! How much may be used in a minute, at a time, in a day and in a month, by keys and by whatever else a limit
-//! belongs to. Does not know keys, clocks or HTTP.
+//! Limits by the minute, on requests at a time, and budgets by day and month, of keys and other scopes.
+//! Does not know keys, clocks or HTTP.
 //!
 //! All scopes of a request are checked and charged in one call, so that no other request comes between. A
 //! request is charged with the most that it can use; what it did not use is given back when it ends, to the

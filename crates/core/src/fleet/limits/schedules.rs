@@ -1,5 +1,5 @@
-//! Random schedules against a plain list of what was used: no minute has more than its limits, nothing is
-//! refused that fits, waits are exact, and planted bugs are found. A failing seed prints itself.
+//! Tests of random schedules against a plain list of uses: no minute has more than its limits, no request
+//! is refused that fits, waits are exact, and planted bugs are found. A failing seed is printed.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const N_STEPS: usize = 200;
 const MINUTE: Nanos = Nanos(60_000_000_000);
 const BUCKET: Nanos = Nanos(250_000_000);
 
-/// Mistakes that the test must find.
+/// Bugs that the test must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
     /// Tokens are given back to the present instead of to when they were charged.
@@ -23,7 +23,7 @@ enum Bug {
     RefundOfExpired,
     /// Tokens that were not used stay charged.
     ForgottenRefund,
-    /// Two requests are checked before either is charged.
+    /// Two requests are checked before one is charged.
     CheckThenReserve,
     /// A use counts a quarter of a second too short.
     ShortWindow,
@@ -46,13 +46,13 @@ const BUGS: [Bug; 8] = [
     Bug::ForgivenExcess,
 ];
 
-/// A request as the plain list knows it.
+/// A request in the plain list.
 struct StartedRequest {
     at: Timestamp,
     scopes: Vec<usize>,
-    /// Tokens that it is charged with: the most that it can use, or what it has used.
+    /// Tokens charged for it: the most that it can use, or after its end its use.
     n_tokens: u64,
-    /// Whether it is usage beyond a reservation, which is an entry of its own from when it was charged.
+    /// Whether the entry is usage beyond a reservation, which counts from the time of its charge.
     is_excess: bool,
     reservation: Option<Reservation>,
 }
@@ -94,7 +94,7 @@ impl World {
         Ok(())
     }
 
-    /// Some time passes, less than this.
+    /// Lets a random time of less than `ms` pass.
     fn pass(&mut self, ms: u64) {
         self.now = self.now + Nanos(self.rng.u64(..ms * 1_000_000));
     }
@@ -203,8 +203,7 @@ impl World {
         (n_requests as u64, recent().map(|begun| begun.n_tokens).sum(), running as u64)
     }
 
-    /// A request was admitted: all that counts is within the limits, what was used beyond reservations
-    /// included.
+    /// Checks after an admission that the total is within the limits, usage beyond reservations included.
     fn check_tokens(&self, asked: &[usize]) -> Result<(), String> {
         let over = |&&i: &&usize| {
             let (_, used, _) = self.used(i, self.minute());
@@ -213,7 +212,7 @@ impl World {
         asked.iter().find(over).map_or(Ok(()), |i| Err(format!("scope {i} had no tokens left")))
     }
 
-    /// The first point in time that is in one minute with the present.
+    /// The earliest time that is within a minute of the present.
     fn minute(&self) -> Timestamp {
         if self.now.since(Timestamp::from_ns(0)) < MINUTE {
             return Timestamp::from_ns(0);

@@ -1,16 +1,15 @@
-//! Use of the limits: those of one gateway, or shares of those that several gateways have. Does not know
-//! Redis.
+//! Limits of one gateway, or shares of limits that several gateways have. Does not know Redis.
 
 use super::shared::{Leases, Undecided};
 use super::{LimitRefusal, Limiter, Reservation, Scope, Status};
 use crate::time::Timestamp;
 
-/// The limits and how much of them is used.
+/// The limits with their usage.
 #[derive(Debug)]
 pub enum LimitState {
-    /// This gateway alone.
+    /// Limits of this gateway alone.
     Alone(Limiter),
-    /// All gateways that share them.
+    /// Limits that several gateways share.
     Shared(Box<Leases>),
 }
 
@@ -19,12 +18,13 @@ pub enum LimitState {
 pub enum Denied {
     /// The request may not begin.
     Refused(LimitRefusal),
-    /// The local lease is exhausted. Refused with this unless other gateways leave something over.
+    /// The local share is exhausted; the request is refused with this unless other gateways leave something
+    /// over.
     AskOthers(LimitRefusal),
 }
 
 impl LimitState {
-    /// Limits for at most `max_scopes` scopes, shared by `n_gateways` if there are several gateways.
+    /// Creates limits for at most `max_scopes` scopes, shared by `n_gateways` gateways if that is given.
     pub fn new(max_scopes: usize, n_gateways: Option<u64>) -> Self {
         match n_gateways {
             None => Self::Alone(Limiter::new(max_scopes)),
@@ -69,7 +69,7 @@ impl LimitState {
         }
     }
 
-    /// Limits of these scopes and what is left of them.
+    /// Remaining parts of the limits of these scopes.
     pub fn status(&mut self, scopes: &[Scope], now: Timestamp) -> Status {
         match self {
             Self::Alone(limiter) => limiter.status(scopes, now),
@@ -77,7 +77,7 @@ impl LimitState {
         }
     }
 
-    /// The leases, where several gateways share the limits.
+    /// The leases, if several gateways share the limits.
     pub fn shared(&mut self) -> Option<&mut Leases> {
         match self {
             Self::Alone(_) => None,

@@ -1,4 +1,4 @@
-//! What was used within the last minute, by quarters of a second. Does not know limits.
+//! Usage within the last minute, by quarters of a second. Does not know limits.
 
 use std::collections::VecDeque;
 
@@ -30,7 +30,7 @@ impl BucketId {
     }
 }
 
-/// Requests and tokens.
+/// Number of requests and tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Use {
     pub requests: u64,
@@ -57,24 +57,24 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Forgets what is older than a minute.
+    /// Drops entries older than a minute.
     pub fn forget_before(&mut self, now: BucketId) {
         while let Some((_, used)) = self.buckets.pop_front_if(|(id, _)| id.is_over(now)) {
             self.total.take_away(used);
         }
     }
 
-    /// Whether nothing counts.
+    /// Whether there is no usage.
     pub fn is_empty(&self) -> bool {
         self.total == Use::default()
     }
 
-    /// All that counts.
+    /// Total usage.
     pub fn total(&self) -> Use {
         self.total
     }
 
-    /// Counts a use now. No later bucket has been used.
+    /// Adds usage to the bucket `now`, after which no bucket may have usage.
     pub fn add(&mut self, now: BucketId, used: Use) {
         self.total.add(used);
         match self.buckets.back_mut() {
@@ -83,14 +83,14 @@ impl Window {
         }
     }
 
-    /// Takes away what was counted in a bucket, if that still counts.
+    /// Subtracts usage from a bucket that still counts.
     pub fn take_back(&mut self, bucket: BucketId, used: Use) {
         let Ok(idx) = self.buckets.binary_search_by_key(&bucket, |(id, _)| *id) else { return };
         self.buckets[idx].1.take_away(used);
         self.total.take_away(used);
     }
 
-    /// Bucket after whose end this much less counts; `None` if less than that is counted in all.
+    /// Bucket after whose end at least `amount` less counts; `None` if less than that is counted in all.
     pub fn frees(&self, amount: u64, of: impl Fn(&Use) -> u64) -> Option<BucketId> {
         let mut freed = 0;
         self.buckets.iter().find_map(|(id, used)| {

@@ -1,24 +1,24 @@
-//! How much waiting a request bears, and so who is refused first. Does not know clients.
+//! Classes of service, by which requests are refused first or last. Does not know clients.
 
-/// A class of service, the most urgent first.
+/// A class of service; the variants are ordered from the most urgent on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ServiceClass {
     /// Requests by which operators look after the service.
     System,
-    /// Somebody waits in front of a screen.
+    /// Requests of interactive users.
     Interactive,
-    /// Whoever says nothing.
+    /// Requests without a class.
     #[default]
     Default,
-    /// Work that nobody waits for.
+    /// Background requests.
     Batch,
 }
 
 impl ServiceClass {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 4] = [Self::System, Self::Interactive, Self::Default, Self::Batch];
 
-    /// Its name.
+    /// Name of the class.
     pub fn name(self) -> &'static str {
         match self {
             Self::System => "system",
@@ -28,13 +28,13 @@ impl ServiceClass {
         }
     }
 
-    /// The class of this name.
+    /// Class with this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.name().eq_ignore_ascii_case(name))
     }
 
-    /// The part of the longest wait that the class may add to. When much waits, the last classes are refused
-    /// first.
+    /// Share of the longest wait up to which the class is admitted. When waits grow, the least urgent
+    /// classes are refused first.
     pub(super) fn band(self) -> f64 {
         match self {
             Self::System | Self::Interactive => 1.0,

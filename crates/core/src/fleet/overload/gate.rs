@@ -1,5 +1,5 @@
-//! The gate in front of an engine's queue: a request enters if its class may still wait that long and its
-//! deadline can be met. Counts what has entered. Does not know clocks and queues.
+//! The gate in front of an engine's queue: admits a request if its predicted wait is short enough for its
+//! class and its deadline can be met. Has no clock and does not queue.
 
 use std::collections::BTreeMap;
 
@@ -9,67 +9,66 @@ use crate::request::TenantId;
 use crate::scheduling::ServiceRate;
 use crate::time::{Nanos, Timestamp};
 
-/// The share of admitted tokens that a class is guaranteed when it asks for that much, whatever the other
-/// classes ask for.
+/// Share of admitted tokens that a class is guaranteed if it asks for that much.
 const LEAST_SHARE: f64 = 0.05;
-/// The part of the longest wait that is left to classes below that share.
+/// Share of the longest wait that is kept for classes below that share.
 const RESERVED: f64 = 0.05;
-/// Half-life of asked and admitted work.
+/// Half-life in seconds of asked and admitted work.
 const HALF_LIFE_S: f64 = 10.0;
-/// Before a request has ended, one is expected to have this many output tokens, or as many as it may have.
-/// Counts as one request.
+/// Expected output tokens of a request before any has ended, or its `max_tokens` if that is less. Counts as
+/// one request.
 const FIRST_MEAN_OUTPUT: f64 = 128.0;
-/// About so many of the latest requests make the mean of output tokens.
+/// Number of latest requests that the mean of output tokens mostly depends on.
 const N_COUNTED: u32 = 128;
 /// Number of ended requests from which errors of predictions are learned.
 const N_LEARNED: u32 = 32;
-/// Weight of the newest error.
+/// Weight of the newest error of a prediction.
 const NEWEST_WEIGHT: f64 = 0.02;
-/// Errors of shorter predictions say nothing.
+/// Shortest predicted wait from whose error the correction is learned.
 const LEAST_CORRECTED: Nanos = Nanos::from_ms(50);
 
-/// Bounds on waiting.
+/// Bound of the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GateConfig {
-    /// A request that would wait longer for its first step does not enter.
+    /// Longest predicted wait for the first step with which a request is admitted.
     pub max_wait: Nanos,
 }
 
-/// A request that wants to enter.
+/// A request that asks for admission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdmissionRequest {
     /// Tenant; tenants take turns in the engine's queue.
     pub tenant: TenantId,
-    /// Class of service, which says how long it may wait.
+    /// Class of service, which bounds its wait.
     pub class: ServiceClass,
-    /// Its sequences.
+    /// Number of its sequences.
     pub n_sequences: u32,
-    /// Its prompt tokens.
+    /// Number of its prompt tokens.
     pub n_prompt_tokens: u64,
-    /// The most output tokens of each sequence.
+    /// Maximum number of output tokens of each sequence.
     pub max_tokens: u32,
-    /// Its whole answer is of no use later than this after now.
+    /// Time from now after which its answer is of no use.
     pub deadline: Option<Nanos>,
 }
 
 /// Reason why a request may not enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overloaded {
-    /// Too much is ahead of it.
+    /// Too much work is ahead of the request.
     Busy {
         /// Predicted wait.
         wait: Nanos,
-        /// After this time as little is ahead that it could enter, if nothing else comes.
+        /// Time after which the request would be admitted if no other came.
         retry_after: Nanos,
     },
-    /// Not even with nothing ahead would it be ready in time.
+    /// The request would miss its deadline with nothing ahead of it.
     TooSlow {
         /// Machine time that it would take.
         needed: Nanos,
     },
 }
 
-/// A request that has entered. It is given back to [`Gate::end`].
+/// An admitted request. It must be given back to [`Gate::end`].
 #[derive(Debug)]
 #[must_use = "it counts until it is given back"]
 pub struct Ticket {
@@ -77,7 +76,7 @@ pub struct Ticket {
     n_sequences: u64,
     n_prompt_tokens: u64,
     entered: Timestamp,
-    /// The time to its first token, uncorrected.
+    /// Predicted time to its first token, uncorrected.
     predicted: Nanos,
     is_running: bool,
 }
@@ -101,27 +100,27 @@ impl Waiting {
     }
 }
 
-/// Machine time that a class asked for and was given lately.
+/// Machine time that a class asked for and was granted lately.
 #[derive(Debug, Clone, Copy, Default)]
 struct Account {
     asked: f64,
     admitted: f64,
 }
 
-/// Counts what has entered an engine, and says who may.
+/// Counts the work that has been admitted to an engine, and admits further requests.
 #[derive(Debug)]
 pub struct Gate {
     config: GateConfig,
     machine: Option<ServiceRate>,
-    /// Tenants of which something waits.
+    /// Waiting requests by tenant.
     waiting: BTreeMap<TenantId, Waiting>,
     all_waiting: Waiting,
     n_running: u64,
-    /// Output tokens of a sequence, over requests that have ended: the newest count most.
+    /// Mean of output tokens of a sequence over ended requests, weighted towards the newest.
     mean_output: f64,
-    /// Requests that `mean_output` is made of, up to as many as count.
+    /// Number of requests in `mean_output`, up to a maximum.
     n_ended: u32,
-    /// Ratio of real to predicted waits.
+    /// Ratio of measured to predicted waits.
     correction: f64,
     accounts: [Account; ServiceClass::ALL.len()],
     accounted: Timestamp,
@@ -134,7 +133,8 @@ impl Ticket {
 }
 
 impl Gate {
-    /// Creates a gate that nothing has entered; nothing is known of the machine: everybody may enter.
+    /// Creates a gate without admitted requests. While the machine's speed is unknown, every request is
+    /// admitted.
     pub fn new(config: GateConfig) -> Self {
         Self {
             config,
@@ -150,12 +150,12 @@ impl Gate {
         }
     }
 
-    /// Says what is known of the machine now.
+    /// Sets the measured speed of the machine.
     pub fn set_machine(&mut self, machine: Option<ServiceRate>) {
         self.machine = machine;
     }
 
-    /// Lets a request in, or says why not.
+    /// Admits a request or refuses it.
     ///
     /// # Errors
     /// When it would wait for too long, or miss its deadline.
@@ -169,7 +169,7 @@ impl Gate {
         Ok(self.enter(ask, predicted, now))
     }
 
-    /// Whether [`Self::admit`] would let a request in. One that is refused here counts as asked for.
+    /// Whether [`Self::admit`] would admit the request. A request that is refused here counts as asked for.
     ///
     /// # Errors
     /// Errors of [`Self::admit`].
@@ -183,7 +183,7 @@ impl Gate {
         decided
     }
 
-    /// The first token of a request has come; later calls change nothing.
+    /// Notes the first token of a request; later calls change nothing.
     pub fn first_token(&mut self, ticket: &mut Ticket, now: Timestamp) {
         if std::mem::replace(&mut ticket.is_running, true) {
             return;
@@ -197,7 +197,7 @@ impl Gate {
         }
     }
 
-    /// A request has ended with `n_output` tokens of all its sequences; `is_whole`: it was not cut.
+    /// Ends a request with `n_output` tokens of all its sequences; `is_whole` if it was not cut short.
     pub fn end(&mut self, ticket: Ticket, n_output: u64, is_whole: bool) {
         if ticket.is_running {
             self.n_running -= ticket.n_sequences;
@@ -211,13 +211,13 @@ impl Gate {
         }
     }
 
-    /// Sequences that wait for their first token, and that have it.
+    /// Number of sequences that wait for their first token, and of those that have it.
     pub fn n_sequences(&self) -> (u64, u64) {
         (self.all_waiting.n_sequences, self.n_running)
     }
 
-    /// The predicted wait of one more sequence behind all that wait; zero while nothing is known of the
-    /// machine.
+    /// The predicted wait of one more sequence behind all waiting ones; zero while the machine's speed is
+    /// unknown.
     pub fn predicted_wait(&self) -> Nanos {
         let Some(machine) = &self.machine else { return Nanos(0) };
         let Waiting { n_sequences, n_tokens } = self.all_waiting;
@@ -225,7 +225,7 @@ impl Gate {
         Nanos((machine.wait(ahead, 1).0 as f64 * self.correction) as u64)
     }
 
-    /// The predicted time to its first token, uncorrected, of a request that may enter.
+    /// Decides about a request; returns its predicted time to first token, uncorrected.
     fn decide(&self, machine: &ServiceRate, ask: &AdmissionRequest) -> Result<Nanos, Overloaded> {
         let ahead = self.ahead(ask);
         let predicted_wait = machine.wait(ahead, ask.n_sequences);
@@ -277,8 +277,8 @@ impl Gate {
         }
     }
 
-    /// Work that begins before a request of this tenant: what waits of its own, and, since tenants take
-    /// turns, one sequence of every other tenant for each of these and for the request itself.
+    /// Work that begins before a request of this tenant: the tenant's own waiting requests, and, since
+    /// tenants take turns, one sequence of every other tenant for each of these and for the request itself.
     fn ahead(&self, ask: &AdmissionRequest) -> Ahead {
         let own = self.waiting.get(&ask.tenant).copied().unwrap_or_default();
         let all = self.all_waiting;
@@ -293,7 +293,7 @@ impl Gate {
         }
     }
 
-    /// Output tokens that are expected of a sequence.
+    /// Expected output tokens of a sequence.
     fn n_output(&self, ask: &AdmissionRequest) -> f64 {
         self.mean_output.min(f64::from(ask.max_tokens))
     }
@@ -303,7 +303,7 @@ impl Gate {
         machine.work_s(ask.n_prompt_tokens, self.n_output(ask) * f64::from(ask.n_sequences))
     }
 
-    /// The part of the longest wait that a class may add to now.
+    /// Share of the longest wait up to which a class is admitted now.
     fn band(&self, class: ServiceClass) -> f64 {
         let total: f64 = self.accounts.iter().map(|account| account.admitted).sum();
         let is_starved =

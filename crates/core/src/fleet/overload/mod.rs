@@ -1,6 +1,5 @@
-//! What to do when more is asked than can be computed: who may wait, for how long, and who is refused at
-//! once. Plain decisions from counts, measured step times and the time that is handed in. Does not know how
-//! requests are queued and computed.
+//! Overload control: which requests wait, for how long, and which are refused at once. Decides from counts,
+//! measured step times and the time that is passed in. Does not know how requests are queued and computed.
 
 mod class;
 mod gate;

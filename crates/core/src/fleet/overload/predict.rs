@@ -1,4 +1,5 @@
-//! How long a request will wait and take, from what is ahead of it and how long steps take. Does not decide.
+//! Predicts how long a request waits and runs, from the work ahead of it and the time of steps. Does not
+//! decide.
 
 use crate::scheduling::ServiceRate;
 use crate::time::Nanos;
@@ -6,19 +7,19 @@ use crate::time::Nanos;
 /// Work ahead of a request, and running work.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Ahead {
-    /// Sequences that will begin before it.
+    /// Number of sequences that begin before the request.
     pub n_sequences: u64,
-    /// Their prompt tokens.
+    /// Number of their prompt tokens.
     pub n_tokens: u64,
-    /// Sequences that have their first token.
+    /// Number of sequences that have their first token.
     pub n_running: u64,
-    /// Output tokens that a sequence is expected to have.
+    /// Expected output tokens of a sequence.
     pub mean_output: f64,
 }
 
 impl ServiceRate {
-    /// Until the first step of a request of `n_sequences`: places must become free for those ahead and for
-    /// itself, and the prompts ahead are computed in steps that the running sequences share.
+    /// Time until the first step of a request of `n_sequences`: places must become free for the sequences
+    /// ahead and its own, and the prompts ahead are computed in steps that the running sequences share.
     pub(super) fn wait(&self, ahead: Ahead, n_sequences: u32) -> Nanos {
         let n_free = self.all_slots().saturating_sub(ahead.n_running);
         let n_more = (ahead.n_sequences + u64::from(n_sequences)).saturating_sub(n_free);

@@ -1,5 +1,5 @@
-//! The gate in front of a simulated engine under random arrivals at several times what the engine can do. A
-//! failing seed prints itself; planted bugs are found.
+//! Tests of the gate in front of a simulated engine under random arrivals at several times its capacity. A
+//! failing seed is printed; planted bugs are found.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ const MS: u64 = 1_000_000;
 const N_SLOTS: u32 = 8;
 const MAX_WAIT_MS: u64 = 4_000;
 
-/// Mistakes that the test must find.
+/// Bugs that the test must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
-    /// A request that has ended goes on counting.
+    /// A request that has ended still counts.
     LeakedRequest,
-    /// A request that runs counts as one that waits.
+    /// A running request counts as a waiting one.
     FirstTokenIgnored,
-    /// All tenants wait in one line.
+    /// All tenants wait in one queue.
     OneTenant,
     /// All requests are of the least urgent class.
     OneClass,
-    /// Everybody may enter.
+    /// Every request is admitted.
     NoGate,
 }
 
@@ -66,7 +66,7 @@ struct World {
     n_steps: u32,
 }
 
-/// Tenants with their classes and arrivals, in multiples of what the engine can take.
+/// Tenants with their classes and arrivals, in multiples of the engine's capacity.
 type Demand = [(usize, ServiceClass, f64)];
 
 const STEP_TIME: StepTime = StepTime {
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// Runs for a while under this demand.
+    /// Runs for `seconds` under this demand.
     fn run(&mut self, demand: &Demand, seconds: u64) {
         // A full engine ends this many requests a second.
         let step_s = (10.0 + f64::from(N_SLOTS)) / 1e3;
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// One step of the engine: tenants take turns to begin, prompts are computed whole.
+    /// Runs one step of the engine: tenants take turns to begin, prompts are computed whole.
     fn step(&mut self) {
         let mut n_prompt = 0;
         while self.running.len() < N_SLOTS as usize && n_prompt < u64::from(STEP_TIME.max_step_tokens) {
@@ -194,8 +194,8 @@ impl World {
     }
 }
 
-/// Five times what the engine can do, of three tenants: the engine stays full, and nobody waits for much
-/// longer than they may.
+/// Tests five times the engine's capacity of three tenants: the engine stays full, and no request waits
+/// much longer than it may.
 fn flood(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut world = World::new(seed, bug);
     let class = ServiceClass::Interactive;
@@ -216,7 +216,7 @@ fn flood(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     world.check(world.tenants[0].n_refused == n_refused, "nobody is refused where there is room")
 }
 
-/// A tenant that floods does not take another's turn.
+/// Tests that a flooding tenant does not take another one's turn.
 fn two_tenants(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut world = World::new(seed, bug);
     world.run(&[(0, ServiceClass::Default, 20.0), (1, ServiceClass::Default, 0.2)], 60);
@@ -224,7 +224,7 @@ fn two_tenants(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     world.check(world.tenants[1].longest_wait <= MAX_WAIT_MS / 2, "and does not wait for the others")
 }
 
-/// The last class is refused first, and never all of it.
+/// Tests that the least urgent class is refused first, but never all of it.
 fn classes(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let (interactive, batch) = (ServiceClass::Interactive, ServiceClass::Batch);
     // Of one tenant, and of two of which neither asks for more than its share for what is urgent.

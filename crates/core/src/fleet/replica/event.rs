@@ -13,14 +13,14 @@ use crate::timeline::{Timeline, latency};
 /// Log-probabilities that weigh as much as an event without any.
 const LOGPROBS_PER_UNIT: usize = 8;
 
-/// An event of a request that runs, with the error `E` of whoever runs it.
+/// An event of a running request, with errors of type `E`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StreamEvent<E> {
     /// The prompt is computed. Comes once, before any token; not for a resumed request.
     Prompt {
         /// Prompt tokens that were found in the cache.
         cached_tokens: u32,
-        /// The prompt tokens' log-probabilities but the first's, when asked for.
+        /// Log-probabilities of all prompt tokens but the first, if asked for.
         logprobs: Vec<TokenReport>,
     },
     /// A new output token.
@@ -36,7 +36,7 @@ pub enum StreamEvent<E> {
         index: u32,
         /// Reason.
         reason: FinishReason,
-        /// Its timing.
+        /// Times of the continuation.
         timing: Timing,
     },
     /// The request ended with all its continuations. The last event.
@@ -69,7 +69,7 @@ impl<E> StreamEvent<E> {
     }
 }
 
-/// A token with what was asked to be reported beside it.
+/// A token with the log-probabilities that were asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokenReport {
     /// The token; its `logprob` and `rank` are 0 where no log-probabilities were asked for.
@@ -86,24 +86,24 @@ impl From<ChosenToken<'_>> for TokenReport {
     }
 }
 
-/// When what happened to a continuation, as durations since its request arrived: the clocks of two replicas
+/// Times of events of a continuation, as durations since its request arrived: the clocks of two replicas
 /// have no common origin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Timing {
-    /// Its first step began. `None` if it never ran, and if another replica ran that step.
+    /// Time at which its first step began; `None` if it never ran, or if another replica ran that step.
     #[serde(with = "exact")]
     pub first_step: Option<Duration>,
-    /// Its first output token was chosen.
+    /// Time at which its first output token was chosen.
     #[serde(with = "exact")]
     pub first_token: Option<Duration>,
-    /// Its last output token was chosen.
+    /// Time at which its last output token was chosen.
     #[serde(with = "exact")]
     pub last_token: Option<Duration>,
     /// Time of the end.
     #[serde(with = "exact")]
     pub end: Duration,
-    /// Output tokens, those from before it was resumed included.
+    /// Number of output tokens, those from before it was resumed included.
     pub n_output: u32,
 }
 
@@ -121,7 +121,8 @@ impl Timing {
         }
     }
 
-    /// The same times for who asked only `delay` after the request was submitted, and shares its result.
+    /// The same times for a caller that joined `delay` after the request was submitted, and shares its
+    /// result.
     #[must_use]
     pub fn shifted_earlier(self, delay: Duration) -> Self {
         let earlier = |time: Option<Duration>| time.map(|time| time.saturating_sub(delay));

@@ -1,4 +1,4 @@
-//! How busy a replica is and whether it answers, in plain numbers.
+//! Load and status of a replica, as plain numbers.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,28 +9,28 @@ use crate::scheduling::{ServiceRate, StepTime};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Load {
-    /// Sequences that run.
+    /// Number of running sequences.
     pub n_running: usize,
-    /// Sequences that wait to run, requests that wait for their first step included.
+    /// Number of sequences that wait to run, requests that wait for their first step included.
     pub n_waiting: usize,
-    /// Sequences that are paused because their readers are behind.
+    /// Number of sequences that are paused because their readers are behind.
     pub n_paused: usize,
-    /// Prompt tokens that it has not computed yet.
+    /// Number of prompt tokens that are not computed yet.
     pub n_queued_tokens: u64,
-    /// Measured speed; none before its first step.
+    /// Measured speed; `None` before the first step.
     pub machine: Option<ServiceRate>,
-    /// KV blocks in all.
+    /// Number of KV blocks.
     pub total_blocks: usize,
-    /// KV blocks that sequences hold.
+    /// Number of KV blocks that sequences hold.
     pub used_blocks: usize,
-    /// Its totals.
+    /// Totals since it started.
     pub totals: Totals,
     /// New tokens of each step.
     pub step_tokens: StepTokens,
 }
 
 impl Load {
-    /// The load as routers know it.
+    /// The load in the form that routers read.
     pub fn report(&self) -> LoadReport {
         LoadReport {
             n_queued_tokens: self.n_queued_tokens,
@@ -57,7 +57,7 @@ pub struct Totals {
     pub output_tokens: u64,
     /// Prompt tokens looked for in the prefix cache.
     pub cache_query_tokens: u64,
-    /// Prompt tokens found there.
+    /// Prompt tokens found in the prefix cache.
     pub cache_hit_tokens: u64,
     /// Sequences that lost their blocks and waited again.
     pub preemptions: u64,
@@ -69,7 +69,7 @@ pub struct Totals {
     pub accepted_draft_tokens: u64,
     /// Requests that ended with a failure.
     pub failed_requests: u64,
-    /// Executors made after the first.
+    /// Executors made after the first one.
     pub executor_restarts: u64,
 }
 
@@ -85,7 +85,7 @@ pub struct StepTokens {
     pub sum: u64,
 }
 
-/// Whether a replica answers. The best is the least.
+/// Whether a replica answers. The smallest value is the best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {

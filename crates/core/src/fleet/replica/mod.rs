@@ -1,4 +1,4 @@
-//! The words in which replicas report, whether they are in this process or in another one.
+//! Types in which replicas report, whether they are in this process or in another one.
 
 mod continuation;
 mod event;

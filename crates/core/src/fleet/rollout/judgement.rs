@@ -1,26 +1,26 @@
-//! Whether a new version is worse than the old one, by what was seen of both in one stage. Does not know
-//! stages.
+//! Judges whether a new version is worse than the old one, by the outcomes of both in one stage. Does not
+//! know stages.
 
 use super::plan::Plan;
 use crate::time::Nanos;
 
-/// Reason why a new version was sent back.
+/// Reason why a new version was rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// Its requests fail more often.
+    /// Requests of the new version fail more often.
     Failures,
-    /// Its first tokens take longer.
+    /// First tokens of the new version take longer.
     SlowFirstTokens,
-    /// Its further tokens take longer.
+    /// Further tokens of the new version take longer.
     SlowTokens,
-    /// A golden prompt got another answer.
+    /// A golden prompt had a wrong answer.
     Golden,
-    /// The operator said so.
+    /// The operator rolled it back.
     Operator,
 }
 
 impl Cause {
-    /// The name in tables and metrics.
+    /// Name in tables and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Failures => "failures",
@@ -35,13 +35,13 @@ impl Cause {
 /// End of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The request was answered, or its client went.
+    /// The request was answered, or its client disconnected.
     Answered(Times),
     /// The request failed for a reason that is not the client's.
     Failed,
 }
 
-/// Durations of an answer, as far as they are known.
+/// Durations of an answer; `None` if not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Times {
     /// Time until its first token.
@@ -50,7 +50,7 @@ pub struct Times {
     pub per_token: Option<Nanos>,
 }
 
-/// A geometric mean: one answer of a thousand times the usual time moves it by little.
+/// A geometric mean, which one answer of a thousand times the usual time changes little.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mean {
     sum_of_logarithms: f64,
@@ -65,13 +65,13 @@ impl Mean {
         }
     }
 
-    /// Mean in nanoseconds, once enough went into it.
+    /// Mean in nanoseconds, if it has at least `n` values.
     fn of_at_least(&self, n: u32) -> Option<f64> {
         (self.n >= u64::from(n)).then(|| (self.sum_of_logarithms / self.n as f64).exp())
     }
 }
 
-/// Observations of one version.
+/// Outcomes of one version.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     n_ended: u64,
@@ -97,7 +97,7 @@ impl Seen {
     }
 }
 
-/// Reason why the new version must go back, if it must.
+/// Reason why the new version must be rolled back, if there is one.
 pub(super) fn judge(plan: &Plan, old: &Seen, new: &Seen) -> Option<Cause> {
     if new.n_failed >= u64::from(plan.min_failures) {
         // new.n_failed / new.n_ended > old.n_failed / old.n_ended + excess / 100, without division.

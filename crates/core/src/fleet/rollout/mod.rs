@@ -1,6 +1,6 @@
-//! The way of a new version of a model to all of an alias's requests: by stages, and back at once when it
-//! fails more, is slower, or answers otherwise than it should. A plain struct that is told outcomes and
-//! times; it does not know models and requests.
+//! Moves an alias's requests to a new version of a model by stages, and back at once when it fails more
+//! often, is slower, or answers a golden prompt wrongly. The caller reports outcomes and times. Does not
+//! know models and requests.
 
 mod judgement;
 mod plan;
@@ -13,30 +13,30 @@ pub use plan::{InvalidPlan, MAX_STAGES, Plan, Stage};
 
 use crate::time::Timestamp;
 
-/// Version that a request went to.
+/// Version of the model that serves a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// The one that had all requests before.
+    /// The version that had all requests before.
     Old,
-    /// The one that is rolled out.
+    /// The version that is rolled out.
     New,
 }
 
 /// Progress of a roll-out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// The new version gets the share of this stage, counted from zero.
+    /// The new version has the share of this stage.
     Running {
-        /// The executor.
+        /// Index of the stage, from zero.
         stage: usize,
     },
     /// The new version has all requests.
     Completed,
-    /// The old version has all requests again.
+    /// The old version has all requests again, for this reason.
     RolledBack(Cause),
 }
 
-/// A roll-out. Once it has been completed or rolled back, nothing changes it any more.
+/// A roll-out, which does not change any more once it is completed or rolled back.
 #[derive(Debug)]
 pub struct Rollout {
     plan: Arc<Plan>,
@@ -45,25 +45,25 @@ pub struct Rollout {
     since: Timestamp,
     /// Whether the new version's golden answers were right at least once.
     is_proven: bool,
-    /// Observations of this stage.
+    /// Outcomes of the versions in this stage.
     old: Seen,
     new: Seen,
 }
 
 impl Rollout {
-    /// Begins with the first stage.
+    /// Creates the roll-out in its first stage.
     pub fn new(plan: Arc<Plan>, now: Timestamp) -> Self {
         let (old, new) = Default::default();
         Self { plan, progress: Progress::Running { stage: 0 }, since: now, is_proven: false, old, new }
     }
 
-    /// Its progress.
+    /// Progress of the roll-out.
     pub fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// Share of requests, in percent, that the new version gets: none before its golden answers were right,
-    /// where there are some.
+    /// Share of requests, in percent, for the new version: 0 before its golden answers were right once, if
+    /// the plan has golden prompts.
     pub fn percent(&self) -> u32 {
         match self.progress {
             Progress::Running { .. } if self.plan.has_golden && !self.is_proven => 0,
@@ -80,7 +80,7 @@ impl Rollout {
         if place >= u128::from(100 - self.percent()) { Version::New } else { Version::Old }
     }
 
-    /// A request of a version has ended.
+    /// Notes the outcome of a request.
     pub fn ended(&mut self, version: Version, outcome: Outcome, now: Timestamp) {
         match version {
             Version::Old => self.old.note(outcome),
@@ -89,7 +89,7 @@ impl Rollout {
         self.look(now);
     }
 
-    /// The golden answers of the new version were right, or not.
+    /// Notes whether the golden answers of the new version were right.
     pub fn golden(&mut self, is_right: bool, now: Timestamp) {
         if !is_right {
             self.roll_back(Cause::Golden);
@@ -102,12 +102,12 @@ impl Rollout {
         self.look(now);
     }
 
-    /// The operator wants the old version back.
+    /// Rolls back at the operator's request.
     pub fn abort(&mut self) {
         self.roll_back(Cause::Operator);
     }
 
-    /// Judges what was seen, and goes on to the next stage when it is time.
+    /// Judges the outcomes, and begins the next stage when it is time.
     pub fn look(&mut self, now: Timestamp) {
         let Progress::Running { stage } = self.progress else { return };
         if let Some(cause) = judge(&self.plan, &self.old, &self.new) {

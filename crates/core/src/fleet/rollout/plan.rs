@@ -1,56 +1,57 @@
-//! What an operator says about a roll-out. Does not judge.
+//! Plan of a roll-out, from the operator. Does not judge.
 
 use crate::time::Nanos;
 
-/// Most stages of a roll-out.
+/// Maximum number of stages of a roll-out.
 pub const MAX_STAGES: usize = 32;
 
-/// A part of a roll-out.
+/// A stage of a roll-out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stage {
-    /// Requests that the new version gets, of a hundred.
+    /// Percentage of requests for the new version.
     pub percent: u32,
     /// Minimum duration of the stage.
     pub hold: Nanos,
 }
 
-/// Stages in which a new version takes over, and the bounds that send it back.
+/// Stages in which a new version takes over, and the bounds that roll it back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Its stages; after the last one it has all requests.
+    /// Stages; after the last one the new version has all requests.
     pub stages: Vec<Stage>,
-    /// A stage lasts until so many requests of the new version have ended, and means are compared from so
-    /// many of each version on.
+    /// Number of ended requests of the new version before a stage can end, and of both versions before
+    /// means are compared.
     pub min_outcomes: u32,
-    /// Number of failures of the new version in a stage that send it back.
+    /// Minimum number of failures of the new version in a stage that roll it back.
     pub min_failures: u32,
-    /// Percentage points by which the share of its failures must exceed the old version's for that.
+    /// Percentage points by which the share of failures must exceed the old version's for a rollback.
     pub max_failure_excess_percent: u32,
-    /// Its times may be so many hundredths of the old version's.
+    /// Maximum of the new version's mean times, in percent of the old version's.
     pub max_slowness_percent: u32,
-    /// Least difference that is compared: this for a first token, or a hundredth of it
-    /// for a token.
+    /// Minimum difference of mean times to first token for a rollback; for further tokens, a hundredth of
+    /// it.
     pub min_excess: Nanos,
-    /// Whether its answers to golden prompts are compared: it gets no requests before they were right once.
+    /// Whether answers to golden prompts are compared: the new version gets no requests before they were
+    /// right once.
     pub has_golden: bool,
 }
 
-/// Reason why a plan cannot be used.
+/// Reason why a plan is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPlan {
-    /// No stages, or too many.
+    /// The plan has no stages, or too many.
     #[error("there must be 1 to {MAX_STAGES} stages")]
     NumberOfStages,
-    /// A stage gives nothing or more than all, or less than the one before it.
+    /// The percentage of a stage is 0, above 100, or below that of the stage before.
     #[error("the stages' percents must be 1 to 100 and rise")]
     Percents,
-    /// A number that would switch a judgement off, or make it of nothing.
+    /// A number that would disable a judgement, or base it on no requests.
     #[error("min_outcomes and min_failures must be at least 1, and max_slowness_percent at least 100")]
     Numbers,
 }
 
 impl Plan {
-    /// A plan with these stages and the usual bounds.
+    /// Creates a plan with these stages and the default bounds.
     pub fn of(stages: Vec<Stage>) -> Self {
         Self {
             stages,
@@ -63,10 +64,10 @@ impl Plan {
         }
     }
 
-    /// Whether it can be used.
+    /// Checks the plan.
     ///
     /// # Errors
-    /// A description of the fault.
+    /// The first fault.
     pub fn check(&self) -> Result<(), InvalidPlan> {
         if self.stages.is_empty() || self.stages.len() > MAX_STAGES {
             return Err(InvalidPlan::NumberOfStages);

@@ -1,25 +1,25 @@
-//! What one replica has to do: what it reported, and what this router sent to it. Does not know other
-//! replicas.
+//! Load of one replica: the load that it reported, and the requests that this router sent to it. Does not
+//! know other replicas.
 
 use crate::scheduling::StepTime;
 
 use crate::time::{Nanos, Timestamp};
 
-/// A replica, numbered by the router that knows it. A number is never given out twice.
+/// Number of a replica, given by its router and never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub u32);
 
-/// A report older than this says nothing about the queue any more.
+/// Age of a report from which it no longer counts for the queue.
 pub const REPORT_LIFETIME: Nanos = Nanos::from_ms(2_000);
 
 /// Report of a replica about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadReport {
-    /// Prompt tokens that it still has to compute.
+    /// Number of prompt tokens that are not computed yet.
     pub n_queued_tokens: u64,
-    /// Sequences that decode.
+    /// Number of sequences that decode.
     pub n_decoding: u32,
-    /// Time of its steps.
+    /// Step time of the replica.
     pub step_time: StepTime,
 }
 
@@ -30,7 +30,7 @@ pub struct LoadReport {
 pub struct Ticket {
     pub(super) replica: ReplicaId,
     pub(super) n_tokens: u64,
-    /// Zero as soon as the first token has come.
+    /// Uncached prompt tokens; zero as soon as the first token has come.
     pub(super) n_uncached: u64,
 }
 
@@ -45,11 +45,11 @@ impl Ticket {
 #[derive(Debug, Default)]
 pub(super) struct Load {
     report: Option<(LoadReport, Timestamp)>,
-    /// Tokens of requests sent from here that have not ended.
+    /// Tokens of the requests sent by this router that have not ended.
     n_tokens: u64,
-    /// Uncached tokens of requests sent from here without a first token yet.
+    /// Uncached tokens of the requests sent by this router that have no first token yet.
     n_uncached: u64,
-    /// Requests sent from here that have their first token.
+    /// Number of requests sent by this router that have their first token.
     n_decoding: u32,
 }
 
@@ -58,21 +58,21 @@ impl Load {
         self.report = Some((report, now));
     }
 
-    /// Tokens of the requests sent from here that have not ended.
+    /// Tokens of the requests sent by this router that have not ended.
     pub(super) fn n_tokens(&self) -> u64 {
         self.n_tokens
     }
 
     /// The time to first token of one more request of which `n_uncached` prompt tokens are not cached.
     ///
-    /// A report holds what all routers sent, but is late; what was sent from here is known at once, but is a
-    /// part. The larger one is nearer to the truth, and nothing is counted twice.
+    /// A report covers the requests of all routers, but is late; the own requests are known at once, but
+    /// are only a part. The larger of the two loads is taken, so that nothing is counted twice.
     pub(super) fn predicted_ttft(&self, n_uncached: u64, now: Timestamp) -> Nanos {
         let step_time = self.report.map_or_else(StepTime::default, |(report, _)| report.step_time);
         self.ttft(&step_time, n_uncached, now)
     }
 
-    /// [`Self::predicted_ttft`] if the replica were as fast as is usual.
+    /// [`Self::predicted_ttft`] with the default step time in place of the replica's.
     pub(super) fn usual_ttft(&self, n_uncached: u64, now: Timestamp) -> Nanos {
         self.ttft(&StepTime::default(), n_uncached, now)
     }
@@ -89,7 +89,7 @@ impl Load {
         self.n_uncached += ticket.n_uncached;
     }
 
-    /// Only the first token of a request changes anything.
+    /// Notes the first token of a request; later calls change nothing.
     pub(super) fn first_token(&mut self, ticket: &mut Ticket) {
         if ticket.n_uncached > 0 {
             self.n_uncached -= std::mem::take(&mut ticket.n_uncached);

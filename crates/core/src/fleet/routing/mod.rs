@@ -1,5 +1,5 @@
-//! Which replica a request goes to. Plain structs that are told what the replicas report and what was sent to
-//! them; they do not know connections or replica health: the caller passes the eligible replicas.
+//! Chooses the replica of a request from the replicas' reports and the requests sent to them. Does not know
+//! connections or replica health: the caller passes the eligible replicas.
 
 mod load;
 mod places;

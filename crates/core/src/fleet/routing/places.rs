@@ -1,4 +1,4 @@
-//! Where replicas are, how far away that is, and which regions the requests of an organisation may go to.
+//! Regions of replicas, the round trips to them, and the regions permitted to an organisation's requests.
 //! Does not know loads.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -6,27 +6,29 @@ use std::sync::Arc;
 
 use crate::time::Nanos;
 
-/// The name of a region, as operators write it.
+/// Name of a region, as in the configuration.
 pub type Region = Arc<str>;
 
-/// Most regions that a gateway knows, and that a request may be bound to.
+/// Maximum number of regions that a gateway knows, and that a request may be bound to.
 pub const MAX_REGIONS: usize = 64;
-/// Longest name of a region.
+/// Longest name of a region, in bytes.
 const MAX_NAME_BYTES: usize = 64;
 
-/// A region counts as this far away until a round trip to it was measured.
+/// Assumed round trip to a region before one was measured.
 pub const UNMEASURED: Nanos = Nanos::from_ms(200);
 
-/// Round trips that are kept of a replica. The shortest of them counts: longer ones waited somewhere.
+/// Number of latest round trips kept of a replica. The shortest one counts, since longer ones include
+/// queueing.
 const MAX_ROUND_TRIPS: usize = 8;
 
-/// Whether a region can be called so: 1 to 64 ASCII letters, digits, hyphens, underscores and dots.
+/// Whether `name` is a valid name of a region: 1 to 64 ASCII letters, digits, hyphens, underscores and
+/// dots.
 pub fn is_region_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_allowed)
 }
 
-/// Place of one replica.
+/// Region of a replica and round trips to it.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     pub(super) region: Option<Region>,
@@ -50,7 +52,7 @@ impl Place {
     }
 }
 
-/// Knowledge about the replicas of one region, for one request.
+/// Least predicted delay in one region, for one request.
 #[derive(Debug, Default)]
 pub(super) struct RegionOffer {
     /// The least predicted time to first token.
@@ -72,7 +74,8 @@ impl RegionOffer {
     }
 }
 
-/// Stands for every organisation without a rule of its own, and for requests of none.
+/// Name that stands for every organisation without a rule of its own, and for requests without an
+/// organisation.
 pub const EVERYONE: &str = "*";
 
 /// Regions that the requests of organisations may go to.
@@ -80,13 +83,12 @@ pub const EVERYONE: &str = "*";
 pub struct Residency(BTreeMap<String, Arc<[Region]>>);
 
 impl Residency {
-    /// Creates the rules of organisations with the regions of each; the last rule of an organisation counts.
+    /// Creates the rules from organisations with their regions; the last rule of an organisation counts.
     pub fn new(rules: impl IntoIterator<Item = (String, Arc<[Region]>)>) -> Self {
         Self(rules.into_iter().collect())
     }
 
-    /// The only regions that a request of this organisation may go to; `None`: to all, and to replicas
-    /// without a region.
+    /// The regions that requests of this organisation are bound to; `None` if they may go to any replica.
     pub fn regions(&self, organisation: Option<&str>) -> Option<Arc<[Region]>> {
         let own = organisation.and_then(|name| self.0.get(name));
         own.or_else(|| self.0.get(EVERYONE)).cloned()

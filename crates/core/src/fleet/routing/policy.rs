@@ -1,23 +1,24 @@
-//! The names of the policies. Does not know how they choose.
+//! Routing policies and their names. Does not know how they choose.
 
 use std::str::FromStr;
 
-/// Choice of a replica among those that may be chosen.
+/// Policy of the choice among eligible replicas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// One after the other.
+    /// Replicas take turns.
     RoundRobin,
-    /// The fewest tokens of requests that have not ended.
+    /// The replica with the fewest tokens of requests that have not ended.
     LeastTokens,
-    /// Chooses of two at random the one with fewer tokens of requests that have not ended.
+    /// The one of two random replicas that has fewer tokens of requests that have not ended.
     PowerOfTwo,
-    /// The least predicted time to first token, from queue, step times and cached prompt tokens.
+    /// The replica with the least predicted time to first token, from queue, step times and cached prompt
+    /// tokens.
     #[default]
     LeastTtft,
 }
 
 impl Policy {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 4] = [Self::RoundRobin, Self::LeastTokens, Self::PowerOfTwo, Self::LeastTtft];
 
     /// Name in flags and settings.
@@ -31,7 +32,7 @@ impl Policy {
     }
 }
 
-/// A name that no policy has.
+/// A name that is not a policy's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown routing policy {0:?}: expected round-robin, least-tokens, power-of-two or least-ttft")]
 pub struct UnknownPolicy(pub String);

@@ -1,4 +1,4 @@
-//! Which prefixes one replica has in its cache. Does not know tokens: a prefix is the name of its last block.
+//! The prefixes in one replica's cache, by the names of their last blocks. Does not know tokens.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,10 +8,10 @@ use crate::scheduling::block_pool::CacheNews;
 /// Source of the index of prefixes that a replica has cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrefixIndex {
-    /// The replica publishes and withdraws its blocks.
+    /// The replica reports stored and removed blocks.
     Reported,
-    /// The replica says nothing: what was sent to it is taken to be cached, until newer prefixes take the
-    /// room.
+    /// The replica reports nothing: the prompts sent to it are assumed to be cached, until newer ones
+    /// displace them.
     Inferred,
 }
 
@@ -28,23 +28,23 @@ pub struct CachedPrefixes {
 }
 
 impl CachedPrefixes {
-    /// Keeps at most `max_blocks` names.
+    /// Creates an empty set for at most `max_blocks` names.
     pub fn new(max_blocks: usize) -> Self {
         Self { max_blocks, uses: HashMap::new(), by_use: BTreeMap::new(), n_uses: 0 }
     }
 
-    /// The names kept.
+    /// Number of names.
     pub fn len(&self) -> usize {
         self.uses.len()
     }
 
-    /// Whether nothing is kept.
+    /// Whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.uses.is_empty()
     }
 
     /// Notes that these blocks of one prompt, in its order, are cached. Later blocks count as used earlier,
-    /// so that of one prefix the end is dropped first and no name is kept that no lookup can reach.
+    /// so that the end of a prefix is dropped first and every name that is kept can be reached by a lookup.
     pub fn publish(&mut self, blocks: &[BlockKey]) {
         for block in blocks[..blocks.len().min(self.max_blocks)].iter().rev() {
             if let Some(use_before) = self.uses.insert(*block, self.n_uses) {
@@ -67,7 +67,7 @@ impl CachedPrefixes {
         }
     }
 
-    /// Follows the replica's reports about its cache.
+    /// Applies a replica's report about its cache.
     pub fn follow(&mut self, news: &CacheNews) {
         if news.is_snapshot {
             self.clear();
@@ -76,7 +76,7 @@ impl CachedPrefixes {
         self.publish(&news.stored);
     }
 
-    /// Forgets all, as the replica does when it starts again.
+    /// Removes all names, as when the replica starts again.
     pub fn clear(&mut self) {
         self.uses.clear();
         self.by_use.clear();

@@ -1,5 +1,5 @@
-//! The choice between regions under random loads, distances and residency rules. A failing seed prints
-//! itself.
+//! Tests of the choice between regions under random loads, distances and residency rules. A failing seed is
+//! printed.
 
 use fastrand::Rng;
 

@@ -1,5 +1,5 @@
 //! The router of one model: its replicas, their load, their caches, and the policy. Does not know which
-//! replicas are healthy: each query names those that may be chosen.
+//! replicas are healthy: each query names the eligible ones.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,29 +16,29 @@ use crate::time::{Nanos, Timestamp};
 /// A request that needs a replica.
 #[derive(Debug, Clone, Copy)]
 pub struct Query<'a> {
-    /// Tokens of the prompt, with what a continued stream has already generated.
+    /// Number of prompt tokens, including those that a continued stream has already generated.
     pub n_tokens: u32,
-    /// The names of its full blocks, in their order.
+    /// Names of the prompt's full blocks, in order.
     pub blocks: &'a [BlockKey],
-    /// The client's own choice; no other replica is chosen then.
+    /// Replica that the client asked for; no other one is chosen then.
     pub pinned: Option<ReplicaId>,
     /// Replicas that may be chosen.
     pub eligible: &'a [ReplicaId],
-    /// The only regions that it may go to; a replica without a region is in none of them.
+    /// Regions that the request is bound to; a replica without a region is in none.
     pub regions: Option<&'a [Region]>,
 }
 
 /// The answer to a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// The chosen one.
+    /// The chosen replica.
     pub replica: ReplicaId,
-    /// Prompt tokens that it is taken to have cached.
+    /// Prompt tokens that the replica is assumed to have cached.
     pub n_cached_tokens: u32,
-    /// The predicted time to first token there.
+    /// The predicted time to first token at the replica.
     pub ttft: Nanos,
-    /// The same on a replica of usual speed ([`StepTime::default`]): how long the request really took, in
-    /// parts of this, compares the speeds of replicas.
+    /// The same for a replica of default speed ([`StepTime::default`]): the measured time as a share of
+    /// this compares the speeds of replicas.
     pub usual_ttft: Nanos,
 }
 
@@ -49,7 +49,7 @@ struct Replica {
     load: Load,
     knowledge: PrefixIndex,
     cached: CachedPrefixes,
-    /// The number of the choice that fell on it last.
+    /// Number of the last choice of this replica.
     chosen_at: u64,
 }
 
@@ -72,13 +72,13 @@ impl Router {
         Self { policy, home, replicas, n_added: 0, n_choices: 0, last: None, random: seed }
     }
 
-    /// Places the router in the region `home`, whose replicas count as 0 away; without one, no region is
-    /// nearer than its measured round trip.
+    /// Sets the router's own region `home`, whose replicas count as having no round trip; without one,
+    /// every region counts with its measured round trip.
     pub fn at(self, home: Option<Region>) -> Self {
         Self { home, ..self }
     }
 
-    /// A new replica, of whose cache at most `max_blocks` names are kept.
+    /// Adds a replica, of whose cache at most `max_blocks` names are kept.
     pub fn add(&mut self, name: &str, knowledge: PrefixIndex, max_blocks: usize) -> ReplicaId {
         let id = ReplicaId(self.n_added);
         self.n_added += 1;
@@ -95,14 +95,14 @@ impl Router {
         }
     }
 
-    /// Notes a round trip to a replica, measured with a request that costs it no work.
+    /// Notes a round trip to a replica, measured with a request without work.
     pub fn measured(&mut self, replica: ReplicaId, round_trip: Nanos) {
         if let Some(replica) = self.replicas.get_mut(&replica) {
             replica.place.measured(round_trip);
         }
     }
 
-    /// Name of a replica; `None` for one that is not known any more.
+    /// Name of a replica; `None` if it was removed.
     pub fn name(&self, replica: ReplicaId) -> Option<&str> {
         self.replicas.get(&replica).map(|replica| replica.name.as_str())
     }
@@ -113,31 +113,31 @@ impl Router {
         place.map_or((None, None), |place| (place.region.clone(), place.round_trip()))
     }
 
-    /// Whether these regions leave out all replicas that a request could go to.
+    /// Whether these regions exclude all replicas that a request could go to.
     pub fn excludes_all(&self, regions: &[Region], pinned: Option<&str>) -> bool {
         let meant = |replica: &&Replica| pinned.is_none_or(|name| replica.name == name);
         let mut meant = self.replicas.values().filter(meant).peekable();
         meant.peek().is_some() && meant.all(|replica| !replica.place.is_in(regions))
     }
 
-    /// The replica is gone; tickets for it that come back later change nothing.
+    /// Removes a replica; tickets for it that come back later change nothing.
     pub fn remove(&mut self, replica: ReplicaId) {
         self.replicas.remove(&replica);
     }
 
-    /// The replica of this name, for clients that pin.
+    /// The replica with this name.
     pub fn named(&self, name: &str) -> Option<ReplicaId> {
         self.replicas.iter().find(|(_, replica)| replica.name == name).map(|(id, _)| *id)
     }
 
-    /// Takes a replica's report about its load.
+    /// Applies a replica's report about its load.
     pub fn report(&mut self, replica: ReplicaId, report: LoadReport, now: Timestamp) {
         if let Some(replica) = self.replicas.get_mut(&replica) {
             replica.load.report(report, now);
         }
     }
 
-    /// Takes a replica's report about its cache. From the first one on, only its reports count.
+    /// Applies a replica's report about its cache. From the first one on, only its reports count.
     pub fn follow_cache(&mut self, replica: ReplicaId, news: &CacheNews) {
         if let Some(replica) = self.replicas.get_mut(&replica) {
             if replica.knowledge == PrefixIndex::Inferred {
@@ -148,8 +148,8 @@ impl Router {
         }
     }
 
-    /// The replica was started anew, or another one stands in its place: its cache is empty, and it may not
-    /// be one that tells.
+    /// Clears the cached prefixes of a replica that was started anew or replaced. It may not report its
+    /// cache any more.
     pub fn forget_cache(&mut self, replica: ReplicaId) {
         if let Some(replica) = self.replicas.get_mut(&replica) {
             replica.knowledge = PrefixIndex::Inferred;
@@ -157,12 +157,12 @@ impl Router {
         }
     }
 
-    /// Names of blocks that a replica is known to have cached.
+    /// Number of blocks that a replica is known to have cached.
     pub fn n_cached_blocks(&self, replica: ReplicaId) -> usize {
         self.replicas.get(&replica).map_or(0, |replica| replica.cached.len())
     }
 
-    /// Whether choices depend on what replicas have cached.
+    /// Whether the policy depends on the cached blocks of replicas.
     pub fn uses_blocks(&self) -> bool {
         self.policy == Policy::LeastTtft
     }
@@ -172,7 +172,7 @@ impl Router {
         self.replicas.get(&replica).map_or(0, |replica| replica.load.n_tokens())
     }
 
-    /// The replica that the request goes to; `None` when no known replica may be chosen.
+    /// Chooses the replica of a request; `None` if no known replica is eligible.
     pub fn choose(&mut self, query: &Query<'_>, now: Timestamp) -> Option<Choice> {
         let candidates = self.in_best_region(self.candidates(query), query, now);
         let id = match self.policy {
@@ -196,7 +196,7 @@ impl Router {
         Some(choice)
     }
 
-    /// The request was sent as chosen. The ticket comes back by [`Router::end`].
+    /// Notes that the request was sent as chosen. The ticket must be given back to [`Router::end`].
     pub fn start(&mut self, choice: &Choice, query: &Query<'_>) -> Ticket {
         let n_tokens = u64::from(query.n_tokens.max(1));
         let n_uncached = n_tokens.saturating_sub(u64::from(choice.n_cached_tokens)).max(1);
@@ -210,14 +210,14 @@ impl Router {
         ticket
     }
 
-    /// The request's first token has come; its prompt is no longer in the queue.
+    /// Notes the first token of a request: its prompt is no longer in the queue.
     pub fn first_token(&mut self, ticket: &mut Ticket) {
         if let Some(replica) = self.replicas.get_mut(&ticket.replica) {
             replica.load.first_token(ticket);
         }
     }
 
-    /// The request has ended, in whatever way.
+    /// Ends a request, successful or not.
     pub fn end(&mut self, ticket: Ticket) {
         if let Some(replica) = self.replicas.get_mut(&ticket.replica) {
             replica.load.end(&ticket);
@@ -234,9 +234,9 @@ impl Router {
         query.eligible.iter().copied().filter(may).collect()
     }
 
-    /// The candidates of the region with the least predicted time to first token, round trip included. So
-    /// requests stay in the nearest region until the predicted wait there exceeds that of another one by more
-    /// than the round trip to it.
+    /// Candidates of the region with the least predicted time to first token, round trip included. So
+    /// requests stay in the nearest region until the predicted wait there exceeds that of another one by
+    /// more than the difference in round trips.
     fn in_best_region(
         &self,
         mut candidates: Vec<ReplicaId>,
@@ -276,7 +276,8 @@ impl Router {
         })
     }
 
-    /// Less load first; among equals the one that was chosen longest ago, so that idle replicas take turns.
+    /// Sort key of a replica: its load, then the number of its last choice, so that idle replicas take
+    /// turns.
     fn load_key(&self, id: ReplicaId) -> Option<(u64, u64)> {
         self.replicas.get(&id).map(|replica| (replica.load.n_tokens(), replica.chosen_at))
     }
@@ -289,7 +290,7 @@ impl Router {
         candidates.iter().copied().min_by_key(|id| (Reverse(Some(*id) > self.last), *id))
     }
 
-    /// Two different ones at random, or all where there are fewer.
+    /// Two different random candidates, or all if there are fewer.
     fn two_of(&mut self, candidates: &[ReplicaId]) -> Vec<ReplicaId> {
         if candidates.len() <= 2 {
             return candidates.to_vec();

@@ -1,5 +1,5 @@
-//! Bytes of blocks that a step copies from one place to another before it computes anything. Does not know
-//! who decides about it.
+//! Moves of blocks' bytes between kinds of memory, which a step makes before it computes anything. Does not
+//! decide about them.
 
 use std::fmt;
 

@@ -18,7 +18,7 @@ use crate::request::{AdapterId, RequestId, SamplingParams, SequenceId, TokenId};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepMessage {
     sequences: Vec<SequenceRecord>,
-    /// Each once, however many sequences have them.
+    /// Sampling parameters, each once, however many sequences have them.
     sampling: Vec<SamplingParams>,
     /// The new tokens of all sequences, one sequence after the other, as in the other buffers.
     tokens: Vec<TokenId>,
@@ -28,7 +28,7 @@ pub struct StepMessage {
     /// Media of prompts, each once.
     media: Vec<PromptMedia>,
     moves: Vec<BlockMove>,
-    /// States to copy: from, to.
+    /// Copies of states, as the numbers of the slot read and the slot written.
     state_copies: Vec<[u32; 2]>,
     has_others: bool,
 }
@@ -63,11 +63,11 @@ struct SequenceRecord {
 struct StateRecord {
     from: Option<u32>,
     to: u32,
-    /// Number of tokens, and the slot.
+    /// Number of tokens, and the slot, of each saved state.
     saves: [Option<[u32; 2]>; 2],
 }
 
-/// A message that describes no batch.
+/// A message that does not describe a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the message of a step describes no batch: {0}")]
 pub struct MalformedStep(&'static str);
@@ -76,7 +76,7 @@ pub struct MalformedStep(&'static str);
 pub type ConstraintOf<'a> = dyn Fn(SequenceId) -> Option<Arc<dyn TokenConstraint>> + 'a;
 
 impl StepMessage {
-    /// Makes it the message of a batch, keeping the buffers.
+    /// Fills the message from a batch, reusing the buffers.
     pub fn fill(&mut self, batch: &ScheduledBatch) {
         self.clear();
         self.has_others = batch.has_others();
@@ -134,8 +134,8 @@ impl StepMessage {
         });
     }
 
-    /// Makes `batch` the batch of which this is the message, with the constraints that `constraint_of` names;
-    /// none where the reader chooses no tokens.
+    /// Fills `batch` from the message, with the constraints that `constraint_of` returns: none if the
+    /// reader chooses no tokens.
     ///
     /// # Errors
     /// When the message describes no batch; `batch` is then unspecified.
@@ -203,7 +203,7 @@ impl StepMessage {
 }
 
 impl SequenceRecord {
-    /// Checks what a batch asserts of its sequences.
+    /// Checks the message for the conditions that a batch asserts of its sequences.
     fn check(&self) -> Result<(), MalformedStep> {
         let n_computed = u64::from(self.start) + u64::from(self.n_tokens) + u64::from(self.n_to_draft);
         let n_expected = u64::from(self.n_drafts) + u64::from(self.n_to_draft);
@@ -227,7 +227,7 @@ impl SequenceRecord {
         }
     }
 
-    /// Says of the sequence that was added last what it has beyond its slices.
+    /// Sets the fields beside the slices of the sequence that was added last.
     fn finish(&self, batch: &mut ScheduledBatch) {
         if self.n_to_draft > 0 {
             batch.ask_for_drafts(self.n_to_draft as usize);

@@ -1,5 +1,5 @@
-//! One step in flight: what the scheduler hands to an executor and what comes back. Flat buffers that are
-//! reused from step to step, so that a steady state allocates nothing. Does not know how either side decides.
+//! One step in flight: the batch that the scheduler hands to an executor. Flat buffers are reused from step
+//! to step, so that a steady state allocates nothing. Does not schedule or execute.
 
 mod block_move;
 mod message;
@@ -58,7 +58,7 @@ pub struct ScheduledBatch {
 /// One sequence's share of a step.
 #[derive(Debug, Clone)]
 pub struct ScheduledSequence {
-    /// Sequence that the step is for.
+    /// Id of the sequence.
     pub id: SequenceId,
     /// Position of the first new token.
     pub start: u32,
@@ -74,9 +74,9 @@ pub struct ScheduledSequence {
     /// Number of drafts that the executor may make and add after the new tokens, for which the blocks have
     /// room; 0 where `n_drafts` is not.
     pub n_to_draft: usize,
-    /// Index of the sequence from which its one new token comes, if the step submitted before this one
-    /// chooses it and has not been collected yet: which of that step's sequences it is. What stands in the
-    /// token's place is not read. If that sequence gets no token, the answer is not read either.
+    /// Index of the sequence, in the step submitted before this one, whose chosen token is this sequence's
+    /// one new token, if that step has not been collected yet. The token in its place in the batch is not
+    /// read. If that sequence gets no token, the answer for this one is not read either.
     pub carried: Option<usize>,
     /// Sampling parameters.
     pub sampling: Arc<SamplingParams>,
@@ -86,9 +86,9 @@ pub struct ScheduledSequence {
     pub masks: Option<Arc<SequenceMasks>>,
     /// The adapter to apply to the model's weights, if any.
     pub adapter: Option<AdapterId>,
-    /// Parts of the prompt that are not tokens; none: text only.
+    /// Parts of the prompt that are not tokens; `None` for text only.
     pub media: Option<Arc<PromptMedia>>,
-    /// Use of the recurrent state by the step; none where the model has no recurrent layers.
+    /// Use of the recurrent state by the step; `None` if the model has no recurrent layers.
     pub state: Option<StateShare>,
     tokens: Range<usize>,
     blocks: Range<usize>,
@@ -99,7 +99,7 @@ pub struct ScheduledSequence {
 /// Argument of [`ScheduledBatch::push`]: one sequence with its slices.
 #[derive(Debug)]
 pub struct NewSequence<'a> {
-    /// Sequence that the step is for.
+    /// Id of the sequence.
     pub id: SequenceId,
     /// Position of the first new token.
     pub start: u32,
@@ -119,7 +119,7 @@ pub struct NewSequence<'a> {
     pub tokens: &'a [TokenId],
     /// Guesses of the tokens after them; only where `sample`.
     pub drafts: &'a [TokenId],
-    /// The blocks of positions `0..start + tokens.len() + drafts.len()`, in order.
+    /// Blocks of positions `0..start + tokens.len() + drafts.len()`, in order.
     pub blocks: &'a [BlockId],
     /// Prompt and output so far, `tokens` included, when sampling reads them; else empty.
     pub history: &'a [TokenId],
@@ -244,7 +244,7 @@ impl ScheduledBatch {
         sequence.n_to_draft = n;
     }
 
-    /// Says what the step does with the recurrent state of the sequence that was added last.
+    /// Sets the use of the recurrent state of the sequence that was added last.
     ///
     /// # Panics
     /// When the sequence has drafts, or does not have the tokens after which the state is to be kept.
@@ -256,7 +256,7 @@ impl ScheduledBatch {
         sequence.state = Some(state);
     }
 
-    /// Says what the prompt of the sequence that was added last has beside tokens.
+    /// Sets the media in the prompt of the sequence that was added last.
     ///
     /// # Panics
     /// When it does not fit the prompt.
@@ -350,7 +350,7 @@ impl ScheduledBatch {
         self.tokens.len()
     }
 
-    /// Whether there is nothing to do.
+    /// Whether the batch has no sequences.
     pub fn is_empty(&self) -> bool {
         self.sequences.is_empty()
     }
@@ -386,7 +386,7 @@ impl ScheduledSequence {
     }
 }
 
-/// Appends one after the other and says where both stand.
+/// Appends both slices and returns the range of each.
 fn append_both<T: Copy>(buffer: &mut Vec<T>, first: &[T], second: &[T]) -> Range<usize> {
     let start = buffer.len();
     buffer.extend_from_slice(first);

@@ -1,8 +1,8 @@
-//! What a step does with recurrent states: which slot a sequence's state is read from, which one it is
-//! written to, and where copies are kept on the way. Does not know what a state consists of.
+//! Use of recurrent states by a step: the slots that a sequence's state is read from and written to, and
+//! copies kept on the way. Does not know the content of a state.
 
-/// An index into an executor's slots of one kind of memory beside KV blocks. A slot of recurrent state holds
-/// what all recurrent layers remember of one sequence.
+/// An index into an executor's slots of one kind of memory beside KV blocks. A slot of recurrent state
+/// holds the states of all recurrent layers for one sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemorySlot(pub u32);
 
@@ -11,7 +11,7 @@ pub struct MemorySlot(pub u32);
 /// No slot that a sequence writes is read or written by another sequence of the step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateShare {
-    /// The slot with the state before the first new token; none: that of a sequence without tokens, all
+    /// Slot with the state before the first new token; `None` for a sequence without tokens, whose state is
     /// zeros.
     pub from: Option<MemorySlot>,
     /// The slot that holds the state after the last new token when the step has ended. May be `from`.
@@ -20,10 +20,10 @@ pub struct StateShare {
     pub saves: [Option<StateSave>; 2],
 }
 
-/// A state on the way that is to be kept.
+/// A state within the new tokens that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateSave {
-    /// Number of the sequence's new tokens after which it is kept; at least 1.
+    /// Number of the sequence's new tokens after which the state is kept; at least 1.
     pub n_tokens: u32,
     /// The slot that gets it.
     pub slot: MemorySlot,

@@ -1,5 +1,5 @@
-//! What changes in the prefix cache, for those who choose replicas by it. Recorded only where somebody asks.
-//! Does not know who reads.
+//! Changes of the prefix cache, for choosing replicas by their caches. Recorded only after they were first
+//! asked for. Does not know the readers.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -10,24 +10,24 @@ use crate::scheduling::block_hash::BlockKey;
 /// One change of a prefix cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheEvent {
-    /// A block can be found from now on.
+    /// A block can be found in the cache from now on.
     Stored(BlockKey),
-    /// The block cannot be found any more.
+    /// A block cannot be found in the cache any more.
     Removed(BlockKey),
-    /// None of the blocks before can be found any more.
+    /// The cache is empty; only blocks stored after this can be found.
     Cleared,
 }
 
-/// The changes since they were taken last. There are never more than the pool has blocks, by twice and one:
-/// past that they are replaced by a list of all that is cached.
+/// Changes since they were last taken, at most twice the number of blocks and one: beyond that they are
+/// replaced by a list of all cached blocks.
 #[derive(Debug, Default)]
 pub(super) struct CacheEvents {
-    /// `None`: nobody asks.
+    /// Recorded changes; `None` if they are not recorded.
     events: Option<Vec<CacheEvent>>,
 }
 
 impl CacheEvents {
-    /// Records from now on; `names` are those that can be found now.
+    /// Starts recording; `names` are the blocks that can be found now.
     pub fn begin(&mut self, names: impl Iterator<Item = BlockKey>) {
         self.events = Some(all(names));
     }
@@ -36,8 +36,8 @@ impl CacheEvents {
         self.events.is_some()
     }
 
-    /// Notes a change. Whether there are too many since they were taken: then [`Self::begin`] must be called
-    /// anew.
+    /// Records a change. Returns whether there are too many since they were taken: then [`Self::begin`]
+    /// must be called again.
     #[must_use]
     pub fn note(&mut self, event: CacheEvent, n_blocks: usize) -> bool {
         let Some(events) = &mut self.events else { return false };
@@ -45,7 +45,7 @@ impl CacheEvents {
         events.len() > 2 * n_blocks + 1
     }
 
-    /// Hands out what has changed.
+    /// Takes the recorded changes.
     pub fn take(&mut self) -> Vec<CacheEvent> {
         self.events.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -59,16 +59,16 @@ fn all(names: impl Iterator<Item = BlockKey>) -> Vec<CacheEvent> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CacheNews {
-    /// Whether earlier knowledge is void: `stored` is all there is.
+    /// Whether `stored` is the whole content of the cache and replaces earlier knowledge.
     pub is_snapshot: bool,
-    /// Blocks that can be found.
+    /// Blocks that can be found from now on.
     pub stored: Vec<BlockKey>,
     /// Blocks that cannot be found any more.
     pub removed: Vec<BlockKey>,
 }
 
 impl CacheNews {
-    /// Whether it says nothing.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         !self.is_snapshot && self.stored.is_empty() && self.removed.is_empty()
     }
@@ -86,18 +86,19 @@ impl CacheNews {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheCursor(Option<u64>);
 
-/// The latest changes of a prefix cache for several readers, and all names for those who missed some.
+/// Latest changes of a prefix cache for several readers, and all cached names for readers that missed some.
 #[derive(Debug)]
 pub struct CacheLog {
     max_events: usize,
-    /// The number of the oldest event that is kept.
+    /// Number of the oldest event kept.
     first: u64,
     events: VecDeque<CacheEvent>,
     names: BTreeSet<BlockKey>,
 }
 
 impl CacheLog {
-    /// Keeps at most `max_events`. The names are as many as the pool has blocks.
+    /// Creates a log of at most `max_events` events. There are at most as many names as the pool has
+    /// blocks.
     pub fn new(max_events: usize) -> Self {
         Self { max_events, first: 0, events: VecDeque::new(), names: BTreeSet::new() }
     }
@@ -139,7 +140,7 @@ impl CacheLog {
     }
 }
 
-/// Only the last change of a name counts.
+/// The net changes: only the last change of each name counts.
 fn changes<'a>(events: impl Iterator<Item = &'a CacheEvent>) -> CacheNews {
     let (mut stored, mut removed) = (BTreeSet::new(), BTreeSet::new());
     for event in events {

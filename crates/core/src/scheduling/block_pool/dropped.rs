@@ -1,32 +1,32 @@
-//! Cached content that gave way to other content, for those who keep its bytes elsewhere. Recorded only where
-//! somebody asks. Does not know who reads.
+//! Cached content that was replaced by other content, for callers that keep its bytes elsewhere. Recorded
+//! only on request. Does not know the readers.
 
 use crate::scheduling::batch::BlockId;
 use crate::scheduling::block_hash::{BlockHash, BlockTokens};
 
-/// Content that was cached in a block which has been given to somebody else.
+/// Content that was cached in a block which has since been reallocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DroppedBlock {
     /// The block that held it.
     pub block: BlockId,
-    /// Its name.
+    /// Name of the content.
     pub hash: BlockHash,
     /// The name of the prefix before it.
     pub parent: BlockHash,
-    /// Its tokens.
+    /// Tokens of the content.
     pub tokens: BlockTokens,
 }
 
-/// The contents dropped since they were taken last, at most as many as there are blocks. More mean that steps
-/// have written to the blocks since, so that the list is void.
+/// Contents dropped since they were last taken, at most as many as there are blocks. With more, steps have
+/// written to the blocks since, so that the list is void.
 #[derive(Debug, Default)]
 pub(super) struct DroppedBlocks {
-    /// `None`: nobody asks.
+    /// Recorded contents; `None` if they are not recorded.
     blocks: Option<Vec<DroppedBlock>>,
 }
 
 impl DroppedBlocks {
-    /// Records from now on.
+    /// Starts recording.
     pub fn begin(&mut self) {
         self.blocks.get_or_insert_default();
     }
@@ -40,7 +40,7 @@ impl DroppedBlocks {
         blocks.push(dropped);
     }
 
-    /// Hands out what was dropped.
+    /// Takes the recorded contents.
     pub fn take(&mut self) -> Vec<DroppedBlock> {
         self.blocks.as_mut().map(std::mem::take).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Who owns a block. A block is used (someone holds a reference), cached (nobody does, but its content has a
+//! Ownership of blocks. A block is used (it has references), cached (it has none, but its content has a
 //! name) or free. Does not know sequences and bytes.
 
 mod cache_events;
@@ -14,7 +14,7 @@ pub use cache_events::{CacheCursor, CacheEvent, CacheLog, CacheNews};
 pub use dropped::DroppedBlock;
 use dropped::DroppedBlocks;
 
-/// The end of a list.
+/// Index that ends a list.
 const NONE: u32 = u32::MAX;
 
 /// All blocks of one KV cache. Every operation but [`BlockPool::forget_published`],
@@ -41,8 +41,8 @@ struct Slot {
     identity: Option<Identity>,
 }
 
-/// Content of a published block. A lookup compares all of it, so that not even a bug in hashing hands out
-/// another text's block.
+/// Content of a published block. A lookup compares all of it, so that not even a faulty hash leads to a
+/// block with other tokens.
 #[derive(Debug, Clone, PartialEq)]
 struct Identity {
     hash: BlockHash,
@@ -51,7 +51,7 @@ struct Identity {
 }
 
 impl BlockPool {
-    /// A pool of `n_blocks` free blocks.
+    /// Creates a pool of `n_blocks` free blocks.
     pub fn new(n_blocks: u32) -> Self {
         let slot = Slot { n_references: 0, previous: NONE, next: NONE, identity: None };
         Self {
@@ -84,22 +84,22 @@ impl BlockPool {
         &mut self.states
     }
 
-    /// Blocks in all.
+    /// Number of all blocks.
     pub fn n_total(&self) -> usize {
         self.slots.len()
     }
 
-    /// Blocks that nobody references and whose content has no name.
+    /// Number of blocks without references and without a name.
     pub fn n_free(&self) -> usize {
         self.free.len()
     }
 
-    /// Blocks that nobody references and whose content can be found again.
+    /// Number of blocks without references whose content can be found.
     pub fn n_cached(&self) -> usize {
         self.n_cached
     }
 
-    /// Blocks that someone references.
+    /// Number of blocks with references.
     pub fn n_used(&self) -> usize {
         self.n_total() - self.n_available()
     }
@@ -114,8 +114,8 @@ impl BlockPool {
         self.slots[block.0 as usize].n_references
     }
 
-    /// A block with one reference: a free one, else the least recently used cached one, whose content is
-    /// dropped ([`Self::take_dropped`] tells).
+    /// Allocates a block with one reference: a free one, else the least recently used cached one, whose
+    /// content is dropped (see [`Self::take_dropped`]).
     pub fn allocate(&mut self) -> Option<BlockId> {
         let block = match self.free.pop() {
             Some(block) => block,
@@ -134,7 +134,7 @@ impl BlockPool {
     /// Adds a reference to a used or cached block.
     ///
     /// # Panics
-    /// When the block is free: its content is nobody's.
+    /// When the block is free.
     pub fn retain(&mut self, block: BlockId) {
         if self.slot_mut(block).n_references == 0 {
             assert!(self.slot_mut(block).identity.is_some(), "a reference to a free block");
@@ -158,8 +158,8 @@ impl BlockPool {
         if slot.identity.is_some() { self.link_newest(block) } else { self.free.push(block) }
     }
 
-    /// Names the content of a used block, so that others find it. When another block already has that
-    /// content, that one stays the one to be found and this one stays nameless.
+    /// Names the content of a used block, so that lookups find it. If another block already has that
+    /// content, lookups keep finding that one and this one stays nameless.
     pub fn publish(&mut self, block: BlockId, hash: BlockHash, parent: BlockHash, tokens: &BlockTokens) {
         assert!(self.n_references(block) > 0, "only its holder can say what a block holds");
         assert!(self.slot_mut(block).identity.is_none(), "a block is published once");
@@ -178,8 +178,8 @@ impl BlockPool {
         (identity.parent == parent && identity.tokens == *tokens).then_some(block)
     }
 
-    /// Forgets every name: cached blocks become free, used ones will when they are given back. For when the
-    /// bytes behind the blocks are lost.
+    /// Removes all names: cached blocks become free, used ones when they are released. For executors that
+    /// have lost the bytes of the blocks.
     pub fn forget_published(&mut self) {
         while self.oldest != NONE {
             let block = BlockId(self.oldest);
@@ -195,7 +195,7 @@ impl BlockPool {
         self.note(CacheEvent::Cleared);
     }
 
-    /// Records from now on which names are published and forgotten, beginning with all that there are.
+    /// Starts recording which names are published and removed, beginning with all present ones.
     pub fn record_cache_events(&mut self) {
         let names: Vec<BlockKey> =
             self.slots.iter().filter_map(|slot| Some(slot.identity.as_ref()?.hash.key())).collect();
@@ -207,12 +207,12 @@ impl BlockPool {
         self.events.is_recording()
     }
 
-    /// Takes the changes since the last call: blocks published and dropped.
+    /// Takes the changes since the last call.
     pub fn take_cache_events(&mut self) -> Vec<CacheEvent> {
         self.events.take()
     }
 
-    /// Has [`Self::allocate`] tell from now on which cached content it drops.
+    /// Starts recording the cached content that [`Self::allocate`] drops.
     pub fn record_dropped(&mut self) {
         self.dropped.begin();
     }
@@ -227,7 +227,7 @@ impl BlockPool {
     /// Checks that every block is in exactly one state and that the counts agree.
     ///
     /// # Errors
-    /// Says what does not hold.
+    /// The invariant that does not hold.
     pub fn check_invariants(&self) -> Result<(), String> {
         let mut seen = vec![0_u8; self.n_total()];
         for block in &self.free {

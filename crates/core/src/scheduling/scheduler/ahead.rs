@@ -1,6 +1,6 @@
-//! Which sequences go on in the next step before the one that chooses their token has ended: the token is
-//! carried from step to step without reaching the host. If it turns out to end the sequence, the share in the
-//! next step is dropped. Does not know which sequences have room in a step.
+//! Sequences that join the next step before the step that chooses their token has ended: the executor
+//! carries the token without the host. If the token ends the sequence, its share in the next step is
+//! dropped. Does not know which sequences have room in a step.
 
 use super::SchedulerConfig;
 use crate::scheduling::admission::Admission;
@@ -21,9 +21,9 @@ impl Ahead {
         }
     }
 
-    /// Whether the token at `position` of a sequence, once it is chosen, can be carried into the next step:
-    /// nothing on the host needs to know it (a constraint, penalties, a beam search, what guesses the tokens
-    /// after it), and the sequence does not end with it because of its length.
+    /// Whether the token at `position` of a sequence, once chosen, can be carried into the next step: the
+    /// host does not need it (for a constraint, penalties, a beam search or drafts), and the sequence does
+    /// not end there because of its length.
     pub(super) fn can_carry(&self, sequence: &Sequence<Running>, position: usize) -> bool {
         let (request, n_tokens) = (&sequence.request, position + 1);
         let sampling = &request.sampling;

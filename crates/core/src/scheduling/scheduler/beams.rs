@@ -1,6 +1,6 @@
-//! Beam search over steps: each beam is a sequence, which waits for the others after each token; once the
-//! last one has its next tokens, the sequences are divided anew among the beams that go on. Does not know
-//! which beams are good.
+//! Beam search over steps: each beam is a sequence, which waits for the others after each token; once all
+//! beams have their next tokens, the sequences are redistributed among the new beams. Does not choose
+//! beams.
 
 use super::{Emit, Event, Scheduler};
 use crate::request::{FinishReason, Request, RequestId, SequenceId};
@@ -10,7 +10,7 @@ use crate::scheduling::sequence::{Running, Sequence, Waiting};
 use crate::time::Timestamp;
 use crate::timeline::Timeline;
 
-/// A request's beam search.
+/// Beam search of a request.
 #[derive(Debug)]
 pub(super) struct BeamProgress {
     pub(super) beams: Beams,
@@ -19,7 +19,8 @@ pub(super) struct BeamProgress {
 }
 
 impl BeamProgress {
-    /// The beam search of a request, if it asks for one. A sequence has at most `max_sequence_tokens` tokens.
+    /// Begins the beam search of a request, if it asks for one. A sequence has at most
+    /// `max_sequence_tokens` tokens.
     pub(super) fn new(request: &Request, max_sequence_tokens: usize) -> Option<Self> {
         let n_most = max_sequence_tokens.saturating_sub(request.prompt.len());
         let beams = Beams::new(request.beam_search()?, &request.sampling, n_most);
@@ -28,7 +29,7 @@ impl BeamProgress {
 }
 
 impl Scheduler {
-    /// Takes what a step brought for running sequence `i`, if that is a beam. Whether it is.
+    /// Notes a step's result for running sequence `i`; `false` if that is not a beam.
     pub(super) fn report_beam(&mut self, i: usize, output: &StepOutput, sequence_idx: usize) -> bool {
         let sequence = &self.running[i];
         let id = sequence.id();
@@ -47,13 +48,13 @@ impl Scheduler {
         true
     }
 
-    /// Whether a sequence is a beam that waits for the other beams: it has nothing to compute.
+    /// Whether a sequence is a beam that waits for the other beams and has nothing to compute.
     pub(super) fn awaits_beams(&self, id: SequenceId) -> bool {
         let search = self.requests.get(&id.request).and_then(|progress| progress.beams.as_ref());
         search.is_some_and(|search| search.beams.has_reported(id.index))
     }
 
-    /// Lets a sequence wait that gave its blocks back: for its turn, or for the other beams.
+    /// Queues a sequence that gave its blocks back, or keeps it aside if it waits for other beams.
     pub(super) fn wait_again(&mut self, sequence: Sequence<Waiting>) {
         if self.awaits_beams(sequence.id()) {
             self.idle_beams.insert(sequence.id(), sequence);
@@ -62,13 +63,13 @@ impl Scheduler {
         }
     }
 
-    /// The last of those that run and only wait for other beams.
+    /// Index of the last running sequence that only waits for other beams.
     pub(super) fn last_idle_running(&self) -> Option<usize> {
         let is_idle = |s: &Sequence<Running>| s.n_missing() == 0 && s.awaits_masks_since().is_none();
         self.running.iter().rposition(is_idle)
     }
 
-    /// Goes on with the searches of which the step brought the last beam.
+    /// Advances the searches whose last beam the step completed.
     pub(super) fn advance_beams(&mut self, now: Timestamp, emit: &mut Emit<'_>) {
         let mut complete = std::mem::take(&mut self.complete_beams);
         for request in complete.drain(..) {
@@ -88,8 +89,8 @@ impl Scheduler {
         self.complete_beams = complete;
     }
 
-    /// Makes the beams `before` the beams `next`. First those go on whose index is not that of their parent,
-    /// which still has the tokens that they share.
+    /// Redistributes the sequences of the beams `before` among the beams `next`. Beams whose index is not
+    /// their parent's come first, while the parent still has only the tokens that they share.
     fn divide_sequences(&mut self, request: RequestId, before: &[u32], next: &[NextBeam], now: Timestamp) {
         for beam in next.iter().filter(|beam| beam.index != beam.parent) {
             match before.contains(&beam.index) {
@@ -111,8 +112,8 @@ impl Scheduler {
         }
     }
 
-    /// A beam that does not go on becomes one that does. Where both run, it stays in its place with the
-    /// blocks of its parent; else it waits, and finds them in the cache.
+    /// Turns a beam that ends into one that continues. If both run, it keeps its place and takes over its
+    /// parent's blocks; otherwise it waits, and finds the blocks in the cache.
     fn replace_beam(&mut self, request: RequestId, beam: &NextBeam) {
         let id = SequenceId { request, index: beam.index };
         let parent = SequenceId { request, index: beam.parent };
@@ -140,7 +141,7 @@ impl Scheduler {
         }
     }
 
-    /// A further sequence for a beam.
+    /// Adds a sequence for a beam.
     fn add_beam(&mut self, request: RequestId, beam: &NextBeam) {
         let parent = SequenceId { request, index: beam.parent };
         let fork = match self.running_idx(parent) {
@@ -153,7 +154,7 @@ impl Scheduler {
         }
     }
 
-    /// Ends a sequence that no beam needs.
+    /// Ends a sequence that is no beam any more.
     fn drop_beam(&mut self, id: SequenceId, now: Timestamp) {
         if let Some(i) = self.running_idx(id) {
             self.running.remove(i).finish(FinishReason::Abort, &mut self.pool, now);
@@ -165,7 +166,7 @@ impl Scheduler {
         }
     }
 
-    /// Reports the best beams as the request's continuations and forgets the request.
+    /// Reports the best beams as the request's continuations and removes the request.
     fn end_beams(&mut self, request: RequestId, now: Timestamp, emit: &mut Emit<'_>) {
         let Some(progress) = self.requests.remove(&request) else { return };
         for sequence in self.running.extract_if(.., |sequence| sequence.request.id == request) {

@@ -1,18 +1,20 @@
-//! What is left of a step while it is planned: tokens and time. Does not know which sequences take it.
+//! Remaining tokens and time of a step while it is planned. Does not know sequences.
 
 use super::step_time::{StepShape, StepTimeModel};
 
-/// The first chunk of a step has at least this many tokens, however slow the machine: prompts must end.
+/// Minimum number of tokens of a step's first chunk, however slow the machine, so that prompts make
+/// progress.
 const MIN_CHUNK_TOKENS: usize = 16;
 
-/// A chunk beside others' output tokens before the first step was timed.
+/// Maximum number of tokens of a chunk beside other sequences' output tokens before the first step was
+/// timed.
 const UNTIMED_CHUNK_TOKENS: usize = 64;
 
 /// Rest of a step while it is planned.
 pub(super) struct StepBudget {
     pub(super) tokens_left: usize,
     pub(super) shape: StepShape,
-    /// Limits chunks; none while nobody is being given tokens.
+    /// Target duration that limits chunks; `None` if no sequence is decoding.
     pub(super) target_ms: Option<f64>,
     pub(super) n_chunks: usize,
 }
@@ -32,19 +34,19 @@ impl StepBudget {
         self.shape = self.shape.minus(StepShape::of_sequence(start, n));
     }
 
-    /// Number of tokens from `start` on that are left of the step and of its time.
+    /// Number of tokens from `start` on that fit into the rest of the step and of its time.
     pub(super) fn tokens_in_time(&self, model: &StepTimeModel, start: usize) -> usize {
         let within = |target_ms| model.most_tokens(self.shape, start, self.tokens_left, target_ms);
         self.target_ms.and_then(within).unwrap_or(self.tokens_left)
     }
 
-    /// All of the `wanted` tokens, or none if they do not fit into the step.
+    /// All of the `wanted` tokens if they fit into the step, otherwise 0.
     pub(super) fn whole(&self, wanted: usize) -> usize {
         if wanted <= self.tokens_left { wanted } else { 0 }
     }
 
-    /// Number of the `wanted` tokens from `start` on that may join the step. While others want a chunk too,
-    /// at most half of what is left: so a short prompt passes a long one.
+    /// Number of the `wanted` tokens from `start` on that may join the step. If `others` want chunks too,
+    /// at most half of the rest, so that a short prompt passes a long one.
     pub(super) fn chunk(&self, model: &StepTimeModel, start: usize, wanted: usize, others: bool) -> usize {
         let most = wanted.min(self.tokens_left);
         let at_least =

@@ -1,5 +1,5 @@
-//! Ending a step: what it computed is noted, published and reported; what ended gives its blocks back. Does
-//! not know how it ran.
+//! Completing a step: its results are noted, published and reported, and ended sequences release their
+//! blocks. Does not know how the step ran.
 
 use super::{Emit, Event, Failure, Scheduler, Step, StepShape};
 use crate::request::{FinishReason, RequestId, SequenceId, TokenId};
@@ -10,7 +10,7 @@ use crate::time::{Nanos, Timestamp};
 /// Warm-up passes of the draft model that the step-time model ignores.
 const N_WARM_UP_PASSES: u64 = 4;
 
-/// One sequence and what the executor said to it.
+/// One sequence with the executor's answer.
 struct Answer<'a> {
     batch: &'a ScheduledBatch,
     scheduled: &'a ScheduledSequence,
@@ -19,7 +19,7 @@ struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// Whether the sequence has what it asked for.
+    /// Checks that the answer has all that the sequence asked for.
     fn check(&self) -> Result<(), SequenceError> {
         if self.sequence_idx >= self.output.n_sequences() {
             return Err(SequenceError::NoToken);
@@ -49,7 +49,7 @@ impl Answer<'_> {
         self.output.is_left_out(self.sequence_idx)
     }
 
-    /// Number of its known tokens that are computed for good: without its masks not the last one.
+    /// Number of its known tokens whose computation counts: without its masks, all but the last.
     fn n_settled(&self) -> usize {
         self.scheduled.n_known() - usize::from(self.is_left_out())
     }
@@ -62,7 +62,7 @@ impl Answer<'_> {
         }
     }
 
-    /// The output tokens that stand in the place of drafts: all but the last.
+    /// Output tokens that equal their drafts: all but the last.
     fn accepted(&self) -> impl Iterator<Item = TokenId> {
         let sampled = self.output.sampled(self.sequence_idx);
         let n_accepted = sampled.len().saturating_sub(1);
@@ -71,8 +71,8 @@ impl Answer<'_> {
 }
 
 impl Scheduler {
-    /// Ends the step that ran. A sequence without its token, or with an error, ends its request and no other;
-    /// what the step brought for a sequence that is gone is dropped.
+    /// Ends a step that ran. A sequence without its token, or with an error, ends its request and no other;
+    /// results for a sequence that has ended meanwhile are dropped.
     pub fn complete(&mut self, step: Step, output: &StepOutput, now: Timestamp, emit: &mut Emit<'_>) {
         self.observe_time(&step, output, now);
         self.end_step(&step, now);
@@ -92,8 +92,8 @@ impl Scheduler {
         self.advance_beams(now, emit);
     }
 
-    /// Ends a step that failed as a whole, or was lost: the requests that had a share in it end, the others
-    /// do not.
+    /// Ends a step that failed as a whole, or was lost: the requests with a share in it fail, the others do
+    /// not.
     pub fn fail(&mut self, step: Step, now: Timestamp, emit: &mut Emit<'_>) {
         self.end_step(&step, now);
         for sequence in self.running.iter_mut().filter(|sequence| sequence.is_in_step(step.number)) {
@@ -121,8 +121,8 @@ impl Scheduler {
         places.find(|&i| self.running[i].id() == id && self.running[i].is_in_step(number))
     }
 
-    /// Learns how long the target model's pass took, and each pass of the draft model. The first does not
-    /// have the drafts that the executor did not make.
+    /// Learns the duration of the target model's pass and of each pass of the draft model. The former does
+    /// not include drafts that the executor did not make.
     fn observe_time(&mut self, step: &Step, output: &StepOutput, now: Timestamp) {
         let mut shape = step.shape;
         for (sequence_idx, scheduled) in step.batch.sequences().iter().enumerate() {
@@ -152,7 +152,7 @@ impl Scheduler {
         self.last_step_ended = now;
     }
 
-    /// Notes what one sequence brought. Whether its sequence has ended, and why.
+    /// Notes one sequence's result. Returns the reason if the sequence has ended.
     fn apply_sequence(
         &mut self,
         i: usize,
@@ -223,8 +223,8 @@ impl Scheduler {
         sequence.await_masks(scheduled.masks.as_ref(), now);
     }
 
-    /// Appends the sequence's output tokens up to the one that ends the sequence. Why it ends, if it does,
-    /// and how many tokens were appended.
+    /// Appends the output tokens up to the one that ends the sequence. Returns the reason of the end, if
+    /// there is one, and the number of tokens appended.
     fn push_tokens(
         &mut self,
         i: usize,
@@ -248,7 +248,7 @@ impl Scheduler {
         (None, n_pushed)
     }
 
-    /// Reports what the sequence tells of the prompt, if it is the first to tell it.
+    /// Reports the sequence's results for the prompt, if no other sequence has reported them.
     fn note_prompt(&mut self, answer: &Answer<'_>, cached_tokens: u32, emit: &mut Emit<'_>) {
         let scheduled = answer.scheduled;
         let request = scheduled.id.request;
@@ -268,7 +268,7 @@ impl Scheduler {
         emit(Event::PromptDone { request, cached_tokens });
     }
 
-    /// Takes out what has ended.
+    /// Removes the ended sequences.
     fn retire_ended(&mut self, now: Timestamp, emit: &mut Emit<'_>) {
         let leaving = self.running.extract_if(.., |sequence| sequence.state.ending.is_some());
         for sequence in leaving {
@@ -278,7 +278,7 @@ impl Scheduler {
         self.report_ended(emit);
     }
 
-    /// Reports what has ended.
+    /// Reports the ended sequences.
     pub(super) fn report_ended(&mut self, emit: &mut Emit<'_>) {
         let mut ended = std::mem::take(&mut self.ended);
         for sequence in ended.drain(..) {

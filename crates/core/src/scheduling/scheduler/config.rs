@@ -1,4 +1,4 @@
-//! What an operator may choose about scheduling. Does not know files and flags.
+//! Settings of scheduling. Does not know files and flags.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,27 +8,28 @@ use crate::scheduling::executor::ExecutorCapacity;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SchedulerConfig {
-    /// Most new tokens in one step. At least 1; the executor's own limit holds too.
+    /// Maximum number of new tokens in one step, at least 1; the executor's own limit holds too.
     pub max_batch_tokens: u32,
-    /// Most sequences that run at once. At least 1; the executor's own limit holds too.
+    /// Maximum number of running sequences, at least 1; the executor's own limit holds too.
     pub max_batch_sequences: u32,
-    /// While somebody is being given tokens, chunks of prompts are cut so that a step is expected to last at
-    /// most this long; on a machine too slow for that, at most half as long again as it would without them.
+    /// Target in ms for the duration of steps while sequences decode: chunks of prompts are cut to meet it.
+    /// On a machine too slow for that, chunks make a step at most half as long again as it would be without
+    /// them.
     pub inter_token_target_ms: u32,
-    /// Most requests that wait for their first step.
+    /// Maximum number of requests that wait for their first step.
     pub max_queued_requests: u32,
-    /// Most prompt tokens of the requests that wait for their first step.
+    /// Maximum number of prompt tokens of the requests that wait for their first step.
     pub max_queued_tokens: u64,
-    /// Most drafts of one sequence in one step. They take what a step has left when all have their tokens; 0:
-    /// none are verified.
+    /// Maximum number of drafts of one sequence in one step; 0 for none. Drafts use the tokens and time
+    /// that a step has left when all sequences have their tokens.
     pub max_draft_tokens: u32,
     /// Source of drafts when the executor proposes none.
     pub speculation: SpeculationMethod,
-    /// Fewest tokens at the end of a sequence that must have occurred in it before, for prompt lookup to
-    /// propose what followed them there. At least 1.
+    /// Minimum number of tokens at the end of a sequence that must have occurred in it before, for prompt
+    /// lookup to propose the tokens after them. At least 1.
     pub prompt_lookup_min: u32,
-    /// Whether requests of a tenant share the blocks of common prefixes. Continuations of one request always
-    /// do.
+    /// Whether requests of a tenant share the blocks of common prefixes. Continuations of one request
+    /// always do.
     pub prefix_caching: bool,
     /// Order of waiting requests.
     pub policy: SchedulingPolicy,
@@ -52,7 +53,7 @@ impl Default for SchedulerConfig {
 }
 
 impl SchedulerConfig {
-    /// Reduces it to what an executor of this capacity can do.
+    /// Reduces the settings to the executor's capacity.
     pub(super) fn within(self, capacity: &ExecutorCapacity) -> Self {
         let max_batch_tokens = self.max_batch_tokens.min(capacity.max_batch_tokens).max(1);
         // No more run than can each have a token a step: the others would only hold blocks.
@@ -67,18 +68,19 @@ impl SchedulerConfig {
     }
 }
 
-/// Source of drafts when the executor proposed none. The outcome of requests does not depend on it.
+/// Source of drafts when the executor proposed none. It does not change the outcome of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpeculationMethod {
-    /// Nowhere.
+    /// No drafts.
     None,
-    /// From the sequence itself: what followed where its end occurred before, while that is expected to pay.
+    /// The sequence itself: the tokens after an earlier occurrence of its end, while that is expected to
+    /// pay.
     #[default]
     PromptLookup,
-    /// From the executor's draft model, as many as are expected to pay.
+    /// The executor's draft model, for as many drafts as are expected to pay.
     DraftModel,
-    /// From both: each sequence takes the source that was right more often of late.
+    /// Both: each sequence uses the source that was right more often lately.
     DraftModelAndPromptLookup,
 }
 
@@ -100,7 +102,7 @@ impl SpeculationMethod {
 pub enum SchedulingPolicy {
     /// Priorities are ignored.
     Fcfs,
-    /// The smaller priority goes first among the requests of one tenant.
+    /// Among the requests of one tenant, smaller priorities go first.
     #[default]
     Priority,
 }

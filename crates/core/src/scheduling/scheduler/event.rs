@@ -1,4 +1,4 @@
-//! What a step brought for those who wait for it, and the step itself. Does not know channels.
+//! Events of requests in a step, and the step itself. Does not know channels.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::scheduling::scheduler::step_time::StepShape;
 use crate::time::Timestamp;
 use crate::timeline::Timeline;
 
-/// A step in flight. Whoever holds it must give it back, to [`Scheduler::complete`] or to
-/// [`Scheduler::fail`]; either consumes it, so that a step ends exactly once.
+/// A step in flight. It must be given back to [`Scheduler::complete`] or to [`Scheduler::fail`]; both
+/// consume it, so that a step ends exactly once.
 ///
 /// [`Scheduler::complete`]: super::Scheduler::complete
 /// [`Scheduler::fail`]: super::Scheduler::fail
@@ -24,7 +24,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// The batch to run. Shared, so that an executor that hangs can be left alone with it.
+    /// The batch to run. Shared, so that it can be left to an executor that hangs.
     pub fn batch(&self) -> &Arc<ScheduledBatch> {
         &self.batch
     }
@@ -34,7 +34,7 @@ impl Step {
         self.started
     }
 
-    /// Amount of its work.
+    /// Tokens and positions of the step, on which its duration depends.
     pub fn shape(&self) -> StepShape {
         self.shape
     }
@@ -48,14 +48,14 @@ pub enum Event<'a> {
         /// The request.
         request: RequestId,
     },
-    /// The log-probability of its next prompt token, when asked for: positions 1, 2, … once each.
+    /// Log-probability of a prompt token, if asked for: once for each of the positions 1, 2, ….
     PromptToken {
         /// The request.
         request: RequestId,
         /// The prompt token at that position.
         token: ChosenToken<'a>,
     },
-    /// Its prompt is computed; comes once, before any output token.
+    /// The prompt of a request is computed. Comes once, before any output token.
     PromptDone {
         /// The request.
         request: RequestId,

@@ -1,6 +1,6 @@
-//! The scheduler: which sequences compute which tokens in the next step. There is no prefill and no decode
-//! phase: each sequence has `n_computed`, which catches up with its tokens (as in vLLM V1). Decides when work
-//! is done, never what comes out. Does not know a clock, threads and what tokens mean.
+//! The scheduler, which chooses the tokens of each sequence in the next step. There is no prefill and no
+//! decode phase: each sequence has `n_computed`, which catches up with its tokens (as in vLLM V1). Decides
+//! when work is done, never its result. Does not know a clock, threads and what tokens mean.
 
 mod ahead;
 mod beams;
@@ -41,7 +41,7 @@ use fairness::{LowShareTenants, SlowMasks, WaitingQueue};
 /// Receiver of events.
 pub type Emit<'a> = dyn FnMut(Event<'_>) + 'a;
 
-/// Decides what runs when. [`Scheduler::plan`] begins a step; [`Scheduler::complete`], [`Scheduler::fail`] or
+/// Plans steps. [`Scheduler::plan`] begins a step; [`Scheduler::complete`], [`Scheduler::fail`] or
 /// [`Scheduler::discard`] ends it. Steps end in the order in which they began.
 #[derive(Debug)]
 pub struct Scheduler {
@@ -52,8 +52,8 @@ pub struct Scheduler {
     waiting: WaitingQueue,
     light: LowShareTenants,
     slow_masks: SlowMasks,
-    /// In the order in which the tenants' turns to start one came; a tenant's own stand by rank at its
-    /// places. All have their share of the pool; most have a share of each step.
+    /// Running sequences, in the order in which their tenants' turns came; the sequences of one tenant are
+    /// ordered by rank among its places. Each has blocks; most have a share of each step.
     running: Vec<Sequence<Running>>,
     /// Sequences whose readers are behind.
     paused: BTreeMap<SequenceId, Sequence<Paused>>,
@@ -61,18 +61,18 @@ pub struct Scheduler {
     idle_beams: BTreeMap<SequenceId, Sequence<Waiting>>,
     requests: BTreeMap<RequestId, Progress>,
     step_time: StepTimeModel,
-    /// The same of a pass of the executor's draft model.
+    /// Durations of passes of the executor's draft model.
     draft_time: StepTimeModel,
-    /// Passes of the draft model that were run.
+    /// Number of passes of the draft model.
     n_draft_passes: u64,
-    /// Steps since the last of them.
+    /// Number of steps since the last pass of the draft model.
     n_steps_without_pass: u64,
     n_planned: u64,
     last_step_ended: Timestamp,
     n_arrivals: u64,
     counters: Counters,
-    /// The buffers of the latest steps, to be used again once nobody reads them: as many as there may be
-    /// steps in flight.
+    /// Batches of the latest steps, as many as there may be steps in flight, reused once no executor reads
+    /// them.
     batches: Vec<Arc<ScheduledBatch>>,
     /// Sequences whose end is still to be reported.
     ended: Vec<Sequence<Finished>>,
@@ -88,30 +88,31 @@ pub struct Scheduler {
 struct Progress {
     request: Arc<Request>,
     arrival: u64,
-    /// Sequences that have not ended.
+    /// Number of sequences that have not ended.
     n_live: usize,
-    /// Whether it has left the queue.
+    /// Whether the request has left the queue.
     started: bool,
     prompt_done: bool,
-    /// Prompt tokens whose log-probability was reported; the first token has none.
+    /// Number of prompt tokens whose log-probability was reported; the first token has none.
     n_prompt_reported: usize,
     beams: Option<BeamProgress>,
 }
 
 impl Progress {
-    /// Whether the prompt must be computed from its beginning because its log-probabilities are wanted.
+    /// Whether the whole prompt must be computed, because its log-probabilities are wanted.
     fn needs_whole_prompt(&self) -> bool {
         self.request.sampling.prompt_logprobs.is_some() && !self.prompt_done
     }
 }
 
-/// Tokens that it must compute before its next output token, which each decoding sequence has one of.
+/// Number of tokens to compute before its next output token, without the one that each decoding sequence
+/// has.
 fn prefilling_tokens(sequence: &Sequence<Running>) -> usize {
     (sequence.tokens().len() - 1).saturating_sub(sequence.n_computed())
 }
 
 impl Scheduler {
-    /// A scheduler for an executor of this capacity.
+    /// Creates a scheduler for an executor of this capacity.
     pub fn new(config: SchedulerConfig, capacity: ExecutorCapacity) -> Self {
         let config = config.within(&capacity);
         let capacity = ExecutorCapacity { max_batch_tokens: config.max_batch_tokens, ..capacity };
@@ -147,10 +148,10 @@ impl Scheduler {
         }
     }
 
-    /// Takes a request in: all its continuations wait for their turn.
+    /// Takes a request in; all its continuations wait for their turn.
     ///
     /// # Errors
-    /// When it can never run, or too much waits.
+    /// When the request can never run, or too much waits.
     ///
     /// # Panics
     /// When a request with this id is still alive.
@@ -198,8 +199,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Ends all continuations of a request. What a step in flight brings for them is dropped. Does nothing
-    /// when the request has ended.
+    /// Ends all continuations of a request. Results of steps in flight for them are dropped. Does nothing
+    /// if the request has ended.
     pub fn abort(&mut self, request: RequestId, now: Timestamp, emit: &mut Emit<'_>) {
         let n = self.requests.get(&request).map_or(0, |progress| progress.request.n_sequences());
         for index in 0..n {
@@ -207,7 +208,7 @@ impl Scheduler {
         }
     }
 
-    /// Ends one continuation. Does nothing when it has ended, and of a beam search, whose continuations are
+    /// Ends one continuation. Does nothing if it has ended, or for a beam search, whose continuations are
     /// known only at its end.
     pub fn abort_sequence(&mut self, id: SequenceId, now: Timestamp, emit: &mut Emit<'_>) {
         if self.requests.get(&id.request).is_some_and(|progress| progress.beams.is_none()) {
@@ -227,7 +228,8 @@ impl Scheduler {
         }
     }
 
-    /// Forgets all computed content: what runs waits again. For when the executor lost its KV bytes.
+    /// Drops all computed content, so that running sequences wait again. For executors that have lost their
+    /// KV bytes.
     ///
     /// # Panics
     /// When a step is in flight.
@@ -241,17 +243,17 @@ impl Scheduler {
         self.pool.forget_published();
     }
 
-    /// Steps that were planned and have not ended.
+    /// Number of steps that were planned and have not ended.
     pub fn n_in_flight(&self) -> usize {
         (self.n_planned - self.counters.steps) as usize
     }
 
-    /// Most steps that are in flight at a time.
+    /// Maximum number of steps in flight.
     pub fn max_steps_in_flight(&self) -> usize {
         self.admission.max_steps_in_flight()
     }
 
-    /// Whether nothing runs, waits or is paused.
+    /// Whether no sequence runs, waits or is paused.
     pub fn is_idle(&self) -> bool {
         self.requests.is_empty()
     }
@@ -261,13 +263,13 @@ impl Scheduler {
         self.requests.contains_key(&request)
     }
 
-    /// Most tokens (prompt and output) of one sequence; one that reaches it ends with
+    /// Maximum number of tokens (prompt and output) of one sequence; a sequence that reaches it ends with
     /// [`FinishReason::Length`].
     pub fn max_sequence_tokens(&self) -> usize {
         self.admission.max_sequence_tokens()
     }
 
-    /// A look at it.
+    /// Current numbers of the scheduler.
     pub fn stats(&self) -> SchedulerStats {
         SchedulerStats {
             running: self.running.len(),
@@ -284,13 +286,12 @@ impl Scheduler {
         }
     }
 
-    /// The pool, to look at.
+    /// The block pool, for reading.
     pub fn pool(&self) -> &BlockPool {
         &self.pool
     }
 
-    /// Takes the changes of the prefix cache since the last call, which began to record them if it was the
-    /// first.
+    /// Takes the changes of the prefix cache since the last call; the first call starts recording them.
     pub fn take_cache_events(&mut self) -> Vec<CacheEvent> {
         if !self.pool.records_cache_events() {
             self.pool.record_cache_events();
@@ -298,7 +299,7 @@ impl Scheduler {
         self.pool.take_cache_events()
     }
 
-    /// The pool, for tests that plant a fault in it: a reference too few, a name that lies.
+    /// The block pool, for tests that plant a fault: a missing reference, a wrong name.
     #[doc(hidden)]
     pub fn pool_mut(&mut self) -> &mut BlockPool {
         &mut self.pool
@@ -307,7 +308,7 @@ impl Scheduler {
     /// Checks that every reference in the pool is held by exactly one table entry, and the pool itself.
     ///
     /// # Errors
-    /// Says what does not hold.
+    /// The invariant that does not hold.
     pub fn check_invariants(&self) -> Result<(), String> {
         self.pool.check_invariants()?;
         let mut n_holders = vec![0; self.pool.n_total()];
@@ -358,7 +359,7 @@ impl Scheduler {
         }
     }
 
-    /// Reports the end of a sequence and forgets the request with its last one.
+    /// Reports the end of a sequence; removes the request with its last one.
     fn retire(&mut self, sequence: Sequence<Finished>, emit: &mut Emit<'_>) {
         let id = sequence.id();
         let Some(progress) = self.requests.get_mut(&id.request) else { return };

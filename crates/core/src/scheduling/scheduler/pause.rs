@@ -1,13 +1,13 @@
-//! Requests whose readers are behind: taken out of the steps with all they hold, and put back to wait at
-//! their old place. Does not know readers, buffers and when to pause.
+//! Pausing of requests whose readers are behind: they leave the steps with all their blocks, and later wait
+//! again at their old place. Does not know readers and buffers, and does not decide when to pause.
 
 use super::Scheduler;
 use crate::request::{RequestId, SequenceId};
 
 impl Scheduler {
-    /// Takes all continuations of a request out of the steps until [`Self::resume`]. Their blocks go back to
-    /// the pool, where their content can be found again until others need the room; their tokens stay. What a
-    /// step in flight brings for them is dropped. Does nothing when the request has ended.
+    /// Takes all continuations of a request out of the steps until [`Self::resume`]. Their blocks go back
+    /// to the pool, where their content can be found until it is evicted; their tokens stay. Results of
+    /// steps in flight for them are dropped. Does nothing if the request has ended.
     pub fn pause(&mut self, request: RequestId) {
         for sequence in self.running.extract_if(.., |sequence| sequence.request.id == request) {
             let sequence = sequence.pause(&mut self.pool);
@@ -23,7 +23,7 @@ impl Scheduler {
         }
     }
 
-    /// Lets a paused request wait again, at the place of its priority and arrival. Does nothing when it is
+    /// Lets a paused request wait again, at the place of its priority and arrival. Does nothing if it is
     /// not paused.
     pub fn resume(&mut self, request: RequestId) {
         let n = self.requests.get(&request).map_or(0, |progress| progress.request.n_sequences());

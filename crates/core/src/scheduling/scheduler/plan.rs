@@ -1,6 +1,6 @@
-//! Planning a step. Those that lack one token come first, so that nobody who is being given tokens waits for
-//! a prompt; then those that catch up, in chunks; then who waits; then drafts. Prompts of tenants that ask
-//! for little are computed before ([`super::fairness`]). Does not know what the step will bring.
+//! Planning a step. Sequences that lack one token come first, so that decoding waits for no prompt; then
+//! running prompts, in chunks; then waiting sequences; then drafts. Prompts of light tenants are computed
+//! before ([`super::fairness`]). Does not know the step's result.
 
 use std::sync::Arc;
 
@@ -17,18 +17,17 @@ use crate::scheduling::sequence::{Running, Sequence, Share};
 use crate::time::Timestamp;
 use crate::timeline::request_trace::QueueCause;
 
-/// Token in the place of one that the executor carries from the step before; it is not read.
+/// Placeholder for a token that the executor carries from the step before; it is not read.
 const CARRIED: TokenId = 0;
 
-/// On a machine too slow for the target, chunks may make a step this many times as long as it would be
-/// without.
+/// Factor by which chunks may lengthen a step on a machine too slow for the target.
 const MOST_SLOWDOWN: f64 = 1.5;
 
 impl Scheduler {
-    /// Begins the next step; none when nothing is to be done.
+    /// Begins the next step; `None` if there is nothing to compute.
     ///
     /// # Panics
-    /// When as many steps are in flight as there may be.
+    /// When the maximum number of steps is in flight.
     pub fn plan(&mut self, now: Timestamp, emit: &mut Emit<'_>) -> Option<Step> {
         assert!(self.n_in_flight() < self.max_steps_in_flight(), "a step more than there may be in flight");
         self.report_ended(emit);
@@ -44,7 +43,7 @@ impl Scheduler {
         self.build_step(budget.shape, now)
     }
 
-    /// Tokens for all, those that lack one token first.
+    /// Gives tokens of the step to all sequences, first to those that lack one token.
     fn schedule_all(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
         let n_preempted = self.counters.preemptions;
         self.schedule_single_tokens(budget);
@@ -65,8 +64,8 @@ impl Scheduler {
         }
     }
 
-    /// Makes beams give way where nothing can be computed because of blocks and places of beams that wait for
-    /// other beams: these give them up, one after the other, the last one first.
+    /// Lets beams that wait for other beams give up their blocks and places, the last one first, if nothing
+    /// can be computed otherwise.
     fn make_beams_give_way(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
         while budget.shape.n_tokens == 0
             && self.n_in_flight() == 0
@@ -78,7 +77,7 @@ impl Scheduler {
         }
     }
 
-    /// A token for everyone who lacks just one.
+    /// Gives a token to each sequence that lacks just one.
     fn schedule_single_tokens(&mut self, budget: &mut StepBudget) {
         let mut i = 0;
         while i < self.running.len() && budget.tokens_left > 0 {
@@ -89,7 +88,7 @@ impl Scheduler {
         }
     }
 
-    /// Chunks for those of `whom` that run and lack more.
+    /// Gives chunks to those running sequences of `whom` that lack more tokens.
     pub(super) fn schedule_chunks(
         &mut self,
         whom: impl Fn(&Sequence<Running>) -> bool,
@@ -113,7 +112,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives what halving left over to those that can use it.
+    /// Gives the tokens that halving left over to sequences that can use them.
     fn extend_chunks(&mut self, budget: &mut StepBudget) {
         for i in 0..self.running.len() {
             let sequence = &self.running[i];
@@ -132,10 +131,10 @@ impl Scheduler {
         }
     }
 
-    /// Starts waiting sequences, with `only_light` those of tenants that ask for little, while there are
-    /// places, tokens of the step and blocks for them. For a tenant below its share, one above its own makes
-    /// room ([`Scheduler::give_way`]). A sequence that waits for a block that is just being computed lets the
-    /// others pass.
+    /// Starts waiting sequences, with `only_light` those of light tenants, while there are places, tokens
+    /// of the step and blocks for them. For a tenant below its share, a tenant above its share makes room
+    /// ([`Scheduler::give_way`]). A sequence that waits for a block that is being computed lets others
+    /// pass.
     pub(super) fn admit(
         &mut self,
         only_light: bool,
@@ -169,10 +168,10 @@ impl Scheduler {
         }
     }
 
-    /// Starts or defers the first that waits.
+    /// Starts or defers the first waiting sequence.
     ///
     /// # Errors
-    /// When it does not fit, with what it lacks beside tokens of the step. What is behind it may not pass
+    /// When it does not fit, with what it lacks beside tokens of the step. No later sequence may pass it
     /// then, else a long request would wait for ever.
     fn admit_first(
         &mut self,
@@ -243,7 +242,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Gives a sequence that was just started its first chunk of at most `n` tokens; none if its last one
+    /// Gives a sequence that was just started its first chunk of at most `n` tokens; none if its last token
     /// waits for its masks.
     fn schedule_first(&mut self, i: usize, n: usize, budget: &mut StepBudget) {
         let n = n.min(self.running[i].n_missing());
@@ -253,8 +252,8 @@ impl Scheduler {
         }
     }
 
-    /// Adds a sequence behind all that run, then moves it ahead of those of its own tenant that have a larger
-    /// rank: they change places, so that all other tenants keep theirs. Says where it stands.
+    /// Adds a sequence behind all running ones, then moves it ahead of those of its own tenant with a
+    /// larger rank: they change places, so that all other tenants keep theirs. Returns its index.
     fn insert_running(&mut self, sequence: Sequence<Running>) -> usize {
         let mut place = self.running.len();
         self.running.push(sequence);
@@ -276,21 +275,22 @@ impl Scheduler {
         !self.waiting.is_empty() && self.running.len() < self.config.max_batch_sequences as usize
     }
 
-    /// Blocks a running sequence will need for the tokens it has.
+    /// Number of blocks that a running sequence lacks for its tokens.
     pub(super) fn n_promised_blocks(sequence: &Sequence<Running>) -> usize {
         sequence.n_missing_blocks(sequence.tokens().len())
     }
 
-    /// Tokens that sequence `i` can have computed in a step with the blocks that it has and could get.
+    /// Number of tokens that sequence `i` can have computed in a step with the blocks that it has and could
+    /// get.
     pub(super) fn n_allocatable(&self, i: usize) -> usize {
         let n_blocks = self.running[i].blocks().len() + self.pool.n_available();
         n_blocks * BLOCK_TOKENS - self.running[i].n_planned()
     }
 
-    /// Sees to it that sequence `i` can have one more token computed: preempts the last of those that run
-    /// until it can. That is the least urgent sequence of the tenant that started one last: a priority only
-    /// decides which of its tenant's own sequences gives way. False when that was itself, and for a sequence
-    /// in flight: what it has ahead of others takes nothing from them.
+    /// Makes room for one more token of sequence `i` by preempting the last running sequences. The last one
+    /// is the least urgent of the tenant that started one last: a priority only decides between sequences
+    /// of its tenant. `false` if the last one is the sequence itself, or `i` is in flight: tokens that it
+    /// has ahead of others take no blocks from them.
     fn make_room(&mut self, i: usize, budget: &mut StepBudget) -> bool {
         while self.n_allocatable(i) == 0 {
             if self.running[i].is_in_flight() {
@@ -305,8 +305,8 @@ impl Scheduler {
         true
     }
 
-    /// Takes sequence `i`'s blocks and its share of the step: it waits again and is computed again later.
-    /// What a step in flight brings for it is dropped.
+    /// Takes away sequence `i`'s blocks and its share of the step: it waits again and is computed again
+    /// later. Results of steps in flight for it are dropped.
     pub(super) fn preempt(&mut self, i: usize, budget: &mut StepBudget) {
         let sequence = self.running.remove(i);
         budget.give_back(sequence.n_planned(), sequence.state.n_scheduled);

@@ -1,6 +1,6 @@
-//! Fair shares of sequences and blocks. While a tenant below its share waits, a tenant above its own gives up
-//! what it holds: one that filled the machine first cannot keep the others out for as long as its requests
-//! run. Does not know which tenant goes next: that is [`super::fairness`].
+//! Fair shares of sequences and blocks. While a tenant below its share waits, a tenant above its share
+//! gives up sequences: one that filled the machine first cannot keep the others out until its requests end.
+//! Does not choose the next tenant: [`super::fairness`] does.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use crate::scheduling::block_table::blocks_for;
 use crate::scheduling::sequence::{Running, Sequence};
 use crate::timeline::request_trace::QueueCause;
 
-/// Resource that the sequence that goes next lacks to start.
+/// Resource that the next sequence lacks to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// A sequence of the batch.
+    /// A place for a sequence in the batch.
     Sequence,
     /// Number of KV blocks missing.
     Blocks(usize),
@@ -29,7 +29,7 @@ impl Lack {
         }
     }
 
-    /// Amount of it that a running sequence holds.
+    /// Amount of the resource that a running sequence holds.
     fn held_by(self, sequence: &Sequence<Running>) -> usize {
         match self {
             Self::Sequence => 1,
@@ -39,18 +39,17 @@ impl Lack {
 }
 
 impl Scheduler {
-    /// Cause that kept the next request from starting in the newest step, while one waits.
+    /// Cause that kept the next request from starting in the newest step, if one waits.
     pub fn queue_cause(&self) -> Option<QueueCause> {
         self.waiting.cause.filter(|_| !self.waiting.is_empty())
     }
 
-    /// Preempts sequences in favour of the tenant that goes next, if that tenant stays within its share (the
-    /// whole divided by the tenants that run or wait) with what it asks for, and another, which was served
-    /// more, is above its own. The victims are the least urgent sequences of the tenant that holds most.
-    /// Returns false, and preempts nothing, when that would not be enough.
-    ///
-    /// A tenant cannot get back by this rule what it gave up by it: it would be above its share again. The
-    /// victims' tenant was served more, so the same sequence still goes next, and what it lacked is there.
+    /// Preempts sequences in favour of the next tenant, if that tenant stays within its share (the whole
+    /// divided by the tenants that run or wait) with this request, and another tenant, which was served
+    /// more, is above its share. The victims are the least urgent sequences of the tenant that holds most.
+    /// Returns false, and preempts nothing, if that would not be enough.
+    /// A tenant cannot regain by this rule what it gave up by it: it would be above its share again. The
+    /// victims' tenant was served more, so the same sequence is still next, and now has what it lacked.
     pub(super) fn give_way(&mut self, lack: Lack, n_promised: &mut usize, budget: &mut StepBudget) -> bool {
         let Some((tenant, n_wanted)) = self.wanted_by_next(lack) else { return false };
         if self.running.iter().all(|sequence| sequence.request.tenant == tenant) {
@@ -75,8 +74,8 @@ impl Scheduler {
         !victims.is_empty()
     }
 
-    /// Sequences of `holder`, which holds `n_above` more than its share, that have to give way: the last ones
-    /// first, none if that is not enough.
+    /// Sequences of `holder`, which holds `n_above` more than its share, that must be preempted, the last
+    /// ones first; none if that is not enough.
     fn victims(&self, lack: Lack, holder: &TenantId, mut n_above: usize) -> Vec<usize> {
         let mut n_missing = match lack {
             Lack::Sequence => 1,
@@ -103,7 +102,7 @@ impl Scheduler {
         sequence.blocks().iter().filter(|&&block| self.pool.n_references(block) == 1).count()
     }
 
-    /// The tenant that goes next, and how much its first sequence asks for.
+    /// The next tenant, and the amount that its first sequence needs.
     fn wanted_by_next(&mut self, lack: Lack) -> Option<(TenantId, usize)> {
         let head = self.waiting.first_mut()?;
         let n_wanted = match lack {
@@ -122,7 +121,7 @@ impl Scheduler {
         (whole / self.n_tenants().max(1)).max(1)
     }
 
-    /// Tenants that run or wait.
+    /// Number of tenants that run or wait.
     pub(super) fn n_tenants(&self) -> usize {
         let running = self.running.iter().map(|sequence| &sequence.request.tenant);
         running.chain(self.waiting.tenants()).collect::<BTreeSet<_>>().len()

@@ -1,10 +1,9 @@
-//! Slots of recurrent state, as the sequences that run hold them. Does not know when they are given.
+//! Checks of the slots of recurrent state that running sequences hold. Does not assign them.
 
 use super::Scheduler;
 
 impl Scheduler {
-    /// Checks that every slot that is held, and every checkpoint that is about to be read, is so by a running
-    /// sequence.
+    /// Checks that every held slot, and every checkpoint about to be read, belongs to a running sequence.
     pub(super) fn check_states(&self) -> Result<(), String> {
         let (mut n_held, mut n_readers) = (0, 0);
         for (n_slots, is_reading) in self.running.iter().map(|sequence| sequence.n_state_slots()) {

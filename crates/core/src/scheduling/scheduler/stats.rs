@@ -1,4 +1,4 @@
-//! The scheduler's numbers. Does not know how they come about.
+//! Numbers of the scheduler. Does not count.
 
 /// Counts since the scheduler was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Counters {
     pub draft_tokens: u64,
     /// Drafts that became output tokens.
     pub accepted_draft_tokens: u64,
-    /// Number of times that a sequence got no token because its masks were not there in time.
+    /// Number of times that a sequence got no token because its masks were not evaluated in time.
     pub left_out: u64,
     /// Sequences that lost their blocks and wait again.
     pub preemptions: u64,
@@ -25,29 +25,29 @@ pub struct Counters {
     pub cache_hit_tokens: u64,
 }
 
-/// A look at the scheduler.
+/// Current numbers of the scheduler.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SchedulerStats {
-    /// Sequences that run.
+    /// Number of running sequences.
     pub running: usize,
-    /// Sequences that run and sit out the steps because their masks are not there.
+    /// Number of running sequences that sit out the steps because their masks are not evaluated yet.
     pub awaiting_masks: usize,
-    /// Sequences that wait, preempted ones included.
+    /// Number of waiting sequences, preempted ones included.
     pub waiting: usize,
-    /// Sequences that are paused because their readers are behind.
+    /// Number of sequences that are paused because their readers are behind.
     pub paused: usize,
-    /// Requests that wait for their first step.
+    /// Number of requests that wait for their first step.
     pub queued_requests: usize,
-    /// Their prompt tokens.
+    /// Number of prompt tokens of those requests.
     pub queued_tokens: usize,
     /// Prompt tokens that running sequences have not computed yet.
     pub prefilling_tokens: usize,
-    /// KV blocks in all.
+    /// Number of KV blocks.
     pub total_blocks: usize,
-    /// KV blocks that sequences hold.
+    /// Number of KV blocks that sequences hold.
     pub used_blocks: usize,
-    /// KV blocks that nobody holds and whose content can be found again.
+    /// Number of KV blocks that no sequence holds and whose content can be found.
     pub cached_blocks: usize,
-    /// Counts so far.
+    /// Counts since the start.
     pub counters: Counters,
 }

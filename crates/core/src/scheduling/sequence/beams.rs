@@ -1,5 +1,5 @@
-//! What a sequence does as a beam: goes on after the tokens of another one, with that one's blocks. Does not
-//! know which beam goes on after which.
+//! Sequences as beams: continuing another sequence with a token, on that one's blocks. Does not choose
+//! beams.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::scheduling::batch::{BLOCK_TOKENS, BlockId, BlockMove};
 use crate::scheduling::block_pool::BlockPool;
 
 impl<S> Sequence<S> {
-    /// Makes it a beam that goes on with `token` after `parent`, whose tokens it takes.
+    /// Makes the sequence a beam that continues `parent` with `token`, and copies the parent's tokens.
     pub fn continue_beam<T>(&mut self, parent: &Sequence<T>, token: TokenId) {
         self.tokens.clear();
         self.tokens.extend_from_slice(parent.tokens());
@@ -17,8 +17,7 @@ impl<S> Sequence<S> {
         self.hashes.clone_from(&parent.hashes);
     }
 
-    /// Appends the next token of a beam. It becomes output only if the beam is among those that are reported
-    /// at the end.
+    /// Appends the next token of a beam. It is reported only if the beam is among the best at the end.
     pub fn push_beam_token(&mut self, token: TokenId) {
         if self.tokens.is_empty() {
             self.tokens.extend_from_slice(&self.request.prompt);
@@ -26,7 +25,7 @@ impl<S> Sequence<S> {
         self.tokens.push(token);
     }
 
-    /// A further sequence of its request, which waits to go on with `token` after the tokens of this one.
+    /// Creates a further sequence of the request, which waits to continue this one with `token`.
     pub fn fork_beam(&self, index: u32, token: TokenId) -> Sequence<Waiting> {
         let mut fork = Sequence {
             request: Arc::clone(&self.request),
@@ -43,9 +42,9 @@ impl<S> Sequence<S> {
 }
 
 impl Sequence<Running> {
-    /// Makes it a beam that goes on with `token` after `parent`. Both have computed all of their tokens, of
-    /// which they have as many. The parent's full blocks are shared; of a last block that is not full, the
-    /// sequence's own becomes a copy, in its next step.
+    /// Makes the sequence a beam that continues `parent` with `token`. Both have computed all of their
+    /// tokens, and have equally many. The parent's full blocks are shared; the sequence's own last block,
+    /// if it is not full, becomes a copy of the parent's in the next step.
     pub fn continue_running_beam(&mut self, parent: &Self, token: TokenId, pool: &mut BlockPool) {
         let n_full = parent.state.n_computed / BLOCK_TOKENS;
         assert_eq!(self.blocks().len(), parent.blocks().len(), "beams of one length have as many blocks");
@@ -59,7 +58,7 @@ impl Sequence<Running> {
         self.continue_beam(parent, token);
     }
 
-    /// The copy to make before its next token is computed, if any.
+    /// Block to copy before the next token is computed, if any.
     pub fn copy(&self) -> Option<BlockMove> {
         let to = *self.blocks().get(self.state.n_computed / BLOCK_TOKENS)?;
         self.state.copied_block.map(|from| BlockMove::within_device(from, to))
@@ -69,7 +68,7 @@ impl Sequence<Running> {
         self.state.copied_block.take().into_iter().for_each(|block| pool.release(block));
     }
 
-    /// The references that it holds in the pool.
+    /// Blocks to which the sequence holds a reference in the pool.
     pub fn held_blocks(&self) -> impl Iterator<Item = BlockId> {
         self.blocks().iter().copied().chain(self.state.copied_block)
     }

@@ -1,5 +1,5 @@
-//! How far a running sequence is with the masks of its constraint: whether its next token has to wait for
-//! them. Does not know who evaluates them.
+//! State of a running sequence's masks: whether its next token has to wait for them. Does not evaluate
+//! masks.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use crate::scheduling::batch::ScheduledBatch;
 use crate::scheduling::masks::SequenceMasks;
 use crate::time::{Nanos, Timestamp};
 
-/// A sequence one of whose masks took this long waits for its masks before its next token has a place in a
-/// step.
+/// Duration of the evaluation of a mask from which the sequence waits for its masks before its next token
+/// has a place in a step.
 pub const SLOW_MASKS: Nanos = Nanos::from_ms(8);
 
-/// Number of quick masks in a row after which a sequence is an ordinary one again.
+/// Number of consecutive quick masks after which a sequence does not wait any more.
 const N_QUICK: u32 = 4;
 
 /// State of a sequence's masks.
@@ -20,44 +20,44 @@ const N_QUICK: u32 = 4;
 pub(super) struct MaskState {
     /// Masks that were begun before the step that needs them.
     begun: Option<Arc<SequenceMasks>>,
-    /// Time since which its next token waits for them.
+    /// Time since which the next token waits for the masks.
     awaited_since: Option<Timestamp>,
-    /// The largest number of masks that were reported.
+    /// Largest number of reported masks.
     reported: Option<u64>,
     is_slow: bool,
-    /// Quick masks in a row.
+    /// Number of consecutive quick masks.
     n_quick: u32,
 }
 
 impl Sequence<Running> {
-    /// Whether its tokens are chosen under a constraint.
+    /// Whether tokens are chosen under a constraint.
     pub fn is_constrained(&self) -> bool {
         let sampling = &self.request.sampling;
         self.request.constraint.is_some() && sampling.beams.is_none() && sampling.max_tokens > 0
     }
 
-    /// Time since which its last token has had no place in a step because its masks are not there.
+    /// Time since which the last token has had no place in a step because its masks are not evaluated.
     pub fn awaits_masks_since(&self) -> Option<Timestamp> {
         self.state.masks.awaited_since
     }
 
-    /// Whether its masks are begun before a step needs them, so that its drafts are settled.
+    /// Whether the masks are begun before a step needs them, so that the drafts cannot change.
     pub(crate) fn has_begun_masks(&self) -> bool {
         self.state.masks.begun.is_some()
     }
 
-    /// Whether its masks are to be there before its token has a place in a step.
+    /// Whether the masks must be evaluated before the token has a place in a step.
     pub(crate) fn has_slow_masks(&self) -> bool {
         self.state.masks.is_slow
     }
 
-    /// Makes its token wait from now on for its masks before it has a place in a step.
+    /// Makes the token wait for its masks from now on before it has a place in a step.
     pub(crate) fn set_slow_masks(&mut self) {
         self.state.masks.is_slow = true;
         self.state.masks.n_quick = 0;
     }
 
-    /// Begins the masks of its next token, with its drafts, and waits for them.
+    /// Begins the masks of the next token, with its drafts, and waits for them.
     pub(crate) fn begin_masks(&mut self, number: u64, now: Timestamp) -> Option<Arc<SequenceMasks>> {
         let constraint = Arc::clone(self.request.constraint.as_ref()?);
         let output = [&self.tokens[self.n_prompt()..], self.drafts()].concat();
@@ -70,7 +70,7 @@ impl Sequence<Running> {
         Some(masks)
     }
 
-    /// Keeps masks that were not there in time, and waits for them unless they were reported meanwhile.
+    /// Keeps masks that were not evaluated in time, and waits for them unless they were reported meanwhile.
     pub(crate) fn await_masks(&mut self, masks: Option<&Arc<SequenceMasks>>, now: Timestamp) {
         let state = &mut self.state.masks;
         let is_reported = state.reported == masks.map(|masks| masks.number());
@@ -78,7 +78,7 @@ impl Sequence<Running> {
         state.awaited_since = (!is_reported).then_some(now);
     }
 
-    /// Notes that its masks of this number are there, and how long they took.
+    /// Notes that the masks with this number are evaluated, and the time that it took.
     pub(crate) fn note_masks(&mut self, number: u64, took: Nanos) {
         let state = &mut self.state.masks;
         if took >= SLOW_MASKS {
@@ -94,8 +94,8 @@ impl Sequence<Running> {
         state.reported = state.reported.max(Some(number));
     }
 
-    /// Hands the masks that were begun to the sequence that was added to a batch last, if they are those of
-    /// its drafts. Else those that it has get this number.
+    /// Gives the begun masks to the sequence that was added to a batch last, if they are those of its
+    /// drafts. Otherwise gives this number to the masks that it has.
     pub(crate) fn give_masks(&mut self, n_drafts: usize, number: u64, batch: &mut ScheduledBatch) {
         let n_output = self.tokens.len() - self.n_prompt();
         let drafts = &self.state.drafts[..n_drafts.min(self.state.drafts.len())];

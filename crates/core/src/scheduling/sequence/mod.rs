@@ -1,6 +1,6 @@
 //! One continuation of a request: `Waiting` → `Running` → `Finished`, and `Paused` while its reader is
-//! behind. The states are types, so that only what runs can hold blocks and what is paused or has finished
-//! cannot run. Does not know who goes first.
+//! behind. The states are types, so that only a running sequence can hold blocks, and a paused or finished
+//! one cannot run. Does not know the order of sequences.
 
 mod beams;
 mod masks;
@@ -23,10 +23,10 @@ pub use masks::SLOW_MASKS;
 use recurrent::RecurrentState;
 pub(crate) use shares::Share;
 
-/// Order within a tenant, the smaller rank first: priority, then arrival, then the index within the request.
+/// Order within a tenant, smaller ranks first: priority, then arrival, then the index within the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank {
-    /// The request's priority, or 0 for all where priorities are off.
+    /// Priority of the request, or 0 if priorities are off.
     pub priority: Priority,
     /// Number of requests that came before.
     pub arrival: u64,
@@ -34,60 +34,60 @@ pub struct Rank {
     pub index: u32,
 }
 
-/// Holds tokens but no blocks: not started yet, preempted, or paused before.
+/// State of a sequence without blocks that may run: not started yet, preempted, or paused before.
 #[derive(Debug)]
 pub struct Waiting {
-    /// Its tenant pays for the tokens that are computed when it starts; not after a preemption, which is not
-    /// its tenant's doing.
+    /// Whether its tenant is charged for the tokens that are computed when it starts; not after a
+    /// preemption, which its tenant did not cause.
     pub(crate) is_charged: bool,
 }
 
-/// Holds tokens but no blocks, and may not start before its reader has caught up.
+/// State of a sequence without blocks that may not start before its reader has caught up.
 #[derive(Debug)]
 pub struct Paused {
     is_charged: bool,
 }
 
-/// Holds blocks.
+/// State of a sequence with blocks.
 #[derive(Debug)]
 pub struct Running {
     table: BlockTable,
-    /// Tokens whose keys and values stand in the blocks.
+    /// Number of tokens whose keys and values are in the blocks.
     n_computed: usize,
-    /// Leading blocks whose content was given a name.
+    /// Number of leading blocks whose content has a name.
     n_published: usize,
-    /// The block whose content its last block is to have before its next token is computed; a reference of
-    /// its own.
+    /// Block whose content is copied into the last block before the next token is computed; holds a
+    /// reference of its own.
     copied_block: Option<BlockId>,
-    /// Its state, where the model has recurrent layers.
+    /// Recurrent state; `None` if the model has no recurrent layers.
     recurrent: Option<RecurrentState>,
-    /// The masks of its constraint.
+    /// Masks of the constraint.
     masks: MaskState,
     /// Shares in the steps in flight, the oldest first.
     shares: Vec<Share>,
-    /// New tokens in the step that is being planned, drafts included; 0: no share in it.
+    /// Number of new tokens in the planned step, drafts included; 0 if it has no share in it.
     pub(crate) n_scheduled: usize,
     /// Number of them that are drafts.
     pub(crate) n_scheduled_drafts: usize,
-    /// Its prompt is computed before those of tenants that ask for more.
+    /// Whether its prompt is computed before those of tenants that ask for more.
     pub(crate) has_low_share: bool,
-    /// Guesses of the tokens after the newest one, to be scheduled with it. They hold for these tokens only:
-    /// they do not outlive the next step of the sequence, nor its time in the running state.
+    /// Drafts of the tokens after the newest one, to be scheduled with it. They are valid only for these
+    /// tokens: they are dropped after the next step of the sequence and at the end of the running state.
     drafts: Vec<TokenId>,
     /// Source of the drafts.
     source: DraftSource,
-    /// Number of drafts that the draft model may make in the step that is being planned.
+    /// Number of drafts that the draft model may make in the planned step.
     pub(crate) n_to_draft: usize,
-    /// State from which its own drafts are made.
+    /// State of prompt lookup and acceptance rates.
     pub(crate) speculation: Speculation,
     /// Reason why it ends with the step that is being completed.
     pub(crate) ending: Option<FinishReason>,
 }
 
-/// Has ended.
+/// State of a sequence that has ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// Reason.
+    /// Reason of the end.
     pub reason: FinishReason,
 }
 
@@ -97,18 +97,18 @@ pub struct Sequence<S> {
     pub(crate) request: Arc<Request>,
     pub(crate) rank: Rank,
     pub(crate) timeline: Timeline,
-    /// The empty prefix of all who may share its blocks.
+    /// Root of the names of its blocks, shared by all who may share them.
     root: BlockHash,
-    /// Prompt and output; empty until it first runs or is resumed, so that a queue of continuations holds one
+    /// Prompt and output; empty until it first runs or is resumed, so that waiting continuations share one
     /// prompt.
     tokens: Vec<TokenId>,
-    /// Names of the leading full blocks, as far as they were needed.
+    /// Names of leading full blocks, computed as needed.
     hashes: Vec<BlockHash>,
     pub(crate) state: S,
 }
 
 impl<S> Sequence<S> {
-    /// Whether its newest output token ends it, and why. It has at most `limit` tokens.
+    /// Reason why its newest output token ends it, if it does. A sequence has at most `limit` tokens.
     pub fn ending(&self, limit: usize) -> Option<FinishReason> {
         let n_output = self.timeline.output_tokens;
         let token = *self.tokens().last().filter(|_| n_output > 0)?;
@@ -126,7 +126,7 @@ impl<S> Sequence<S> {
         if self.tokens.is_empty() { &self.request.prompt } else { &self.tokens }
     }
 
-    /// Prompt tokens.
+    /// Number of prompt tokens.
     pub fn n_prompt(&self) -> usize {
         self.request.prompt.len()
     }
@@ -143,7 +143,7 @@ impl<S> Sequence<S> {
         (self.hashes[block_idx], parent, self.block_tokens(block_idx))
     }
 
-    /// Whether the first `n_tokens` tokens are equal, and all that stands for something beside text.
+    /// Whether the first `n_tokens` tokens are equal, and the media that they stand for.
     fn begins_like<T>(&self, other: &Sequence<T>, n_tokens: usize) -> bool {
         let has_equal_media = match (&self.request.media, &other.request.media) {
             (None, None) => true,
@@ -168,8 +168,8 @@ impl<S> Sequence<S> {
 }
 
 impl Sequence<Waiting> {
-    /// A continuation that has not started here. It goes on from the output that the request has for it.
-    /// A beam search begins with the prompt.
+    /// Creates a continuation that has not started. It continues from the output that the request has for
+    /// it; a beam search begins with the prompt.
     pub fn new(request: Arc<Request>, rank: Rank, root: BlockHash, now: Timestamp) -> Self {
         let output = match request.beam_search() {
             Some(_) => &[],
@@ -181,8 +181,8 @@ impl Sequence<Waiting> {
         Self { request, rank, timeline, root, tokens, hashes: vec![], state }
     }
 
-    /// Appends to `hits` the blocks that already hold the beginning of its tokens. The last token is always
-    /// left to compute: its logits are wanted.
+    /// Appends to `hits` the cached blocks with the beginning of its tokens. The last token is always left
+    /// to compute, since its logits are needed.
     pub fn find_cached(&mut self, pool: &BlockPool, hits: &mut Vec<BlockId>) {
         for block_idx in 0..(self.tokens().len() - 1) / BLOCK_TOKENS {
             let (hash, parent, tokens) = self.block_name(block_idx);
@@ -191,8 +191,8 @@ impl Sequence<Waiting> {
         }
     }
 
-    /// Whether `other` is computing the block that this sequence lacks after its first `n_hits`, and they may
-    /// share it.
+    /// Whether `other` is computing the block that this sequence lacks after its first `n_hits`, and they
+    /// may share it.
     pub fn could_share_next(&self, n_hits: usize, other: &Sequence<Running>) -> bool {
         if let Some(could_share) = self.could_share_state(n_hits, other) {
             return could_share;
@@ -204,8 +204,8 @@ impl Sequence<Waiting> {
             && self.begins_like(other, end)
     }
 
-    /// Starts with the blocks of its tokens' beginning, of which it becomes one more holder. It will not have
-    /// more than `max_tokens` tokens.
+    /// Starts the sequence with the cached blocks of its beginning, to which it adds references. It will
+    /// not have more than `max_tokens` tokens.
     pub fn start(
         mut self,
         hits: &[BlockId],
@@ -253,13 +253,13 @@ impl Sequence<Waiting> {
         })
     }
 
-    /// Waits no more until it is resumed.
+    /// Pauses the sequence until it is resumed.
     pub fn pause(self) -> Sequence<Paused> {
         let is_charged = self.state.is_charged;
         self.into_state(Paused { is_charged })
     }
 
-    /// Ends without having run.
+    /// Ends the sequence before it has run.
     pub fn finish(mut self, reason: FinishReason, now: Timestamp) -> Sequence<Finished> {
         self.timeline.finished = Some(now);
         self.into_state(Finished { reason })
@@ -275,47 +275,47 @@ pub struct StepCounts {
     pub n_drafts: usize,
     /// Drafts that were verified.
     pub n_made: usize,
-    /// Accepted ones among them.
+    /// Number of drafts that were accepted.
     pub n_accepted: usize,
     /// Tokens that were appended since, accepted drafts included.
     pub n_pushed: usize,
 }
 
 impl Sequence<Running> {
-    /// Tokens whose keys and values stand in the blocks.
+    /// Number of tokens whose keys and values are in the blocks.
     pub fn n_computed(&self) -> usize {
         self.state.n_computed
     }
 
-    /// Its blocks.
+    /// Blocks of the sequence.
     pub fn blocks(&self) -> &[BlockId] {
         self.state.table.as_slice()
     }
 
-    /// Blocks it lacks to hold its first `n_tokens` tokens.
+    /// Number of blocks that it lacks to hold its first `n_tokens` tokens.
     pub fn n_missing_blocks(&self, n_tokens: usize) -> usize {
         blocks_for(n_tokens).saturating_sub(self.state.table.len())
     }
 
-    /// Allocates what its first `n_tokens` tokens lack; the pool must have it.
+    /// Allocates the blocks that its first `n_tokens` tokens lack; the pool must have them.
     pub fn allocate(&mut self, n_tokens: usize, pool: &mut BlockPool) {
         for _ in 0..self.n_missing_blocks(n_tokens) {
             self.state.table.push(pool.allocate().expect("the planner counted the blocks"));
         }
     }
 
-    /// The guesses of the tokens after the newest one.
+    /// Drafts of the tokens after the newest one.
     pub fn drafts(&self) -> &[TokenId] {
         &self.state.drafts
     }
 
-    /// Looks up to `n` tokens up that followed earlier where the last `min_match` tokens or more are the
-    /// same. Whether there were any.
+    /// Looks up to `n` tokens up that followed an earlier occurrence of at least the last `min_match`
+    /// tokens. Returns whether there were any.
     pub fn look_up(&mut self, min_match: usize, n: usize) -> bool {
         !self.state.speculation.look_up(&self.tokens, min_match, n).is_empty()
     }
 
-    /// Takes the first `n` of the tokens that were looked up as its drafts.
+    /// Makes the first `n` looked-up tokens its drafts.
     pub fn use_looked_up(&mut self, n: usize) {
         let Running { speculation, drafts, source, .. } = &mut self.state;
         let looked_up = speculation.looked_up();
@@ -338,8 +338,8 @@ impl Sequence<Running> {
         self.state.drafts.extend_from_slice(drafts);
     }
 
-    /// Notes the outcome of a step. Its work for drafts that were not accepted is void, and the blocks that
-    /// only they needed are given back.
+    /// Notes the outcome of a step. Work for drafts that were not accepted is void, and blocks that only
+    /// these needed are released.
     pub fn advance(&mut self, step: StepCounts, pool: &mut BlockPool) {
         let StepCounts { n_known, n_drafts, n_made, n_accepted, n_pushed } = step;
         self.forget_copy(pool);
@@ -351,8 +351,7 @@ impl Sequence<Running> {
         }
     }
 
-    /// Gives names to the full blocks that were computed. Tokens are appended before: a computed position has
-    /// its token.
+    /// Names the full blocks that were computed. Their tokens must have been appended before.
     pub fn publish(&mut self, pool: &mut BlockPool) {
         for block_idx in self.state.n_published..self.state.n_computed / BLOCK_TOKENS {
             let (hash, parent, tokens) = self.block_name(block_idx);
@@ -368,20 +367,20 @@ impl Sequence<Running> {
         self.timeline.note_token(now);
     }
 
-    /// Gives its blocks back and waits again, with all its tokens.
+    /// Releases its blocks and waits again, with all its tokens.
     pub fn preempt(mut self, pool: &mut BlockPool) -> Sequence<Waiting> {
         self.give_back(pool);
         self.timeline.n_preemptions += 1;
         self.into_state(Waiting { is_charged: false })
     }
 
-    /// Gives its blocks back until it is resumed, and keeps all its tokens.
+    /// Releases its blocks until it is resumed, and keeps all its tokens.
     pub fn pause(mut self, pool: &mut BlockPool) -> Sequence<Paused> {
         self.give_back(pool);
         self.into_state(Paused { is_charged: true })
     }
 
-    /// Gives its blocks back for good.
+    /// Releases its blocks and ends.
     pub fn finish(
         mut self,
         reason: FinishReason,
@@ -401,13 +400,13 @@ impl Sequence<Running> {
 }
 
 impl Sequence<Paused> {
-    /// Waits again.
+    /// Makes the sequence wait again.
     pub fn resume(self) -> Sequence<Waiting> {
         let is_charged = self.state.is_charged;
         self.into_state(Waiting { is_charged })
     }
 
-    /// Ends without having been resumed.
+    /// Ends the sequence without resuming it.
     pub fn finish(mut self, reason: FinishReason, now: Timestamp) -> Sequence<Finished> {
         self.timeline.finished = Some(now);
         self.into_state(Finished { reason })

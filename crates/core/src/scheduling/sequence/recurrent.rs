@@ -1,5 +1,5 @@
-//! The recurrent state of a running sequence: its slot, what its next step reads, and the ends of blocks
-//! where the state is kept for others (checkpoints). Does not know what a state consists of.
+//! The recurrent state of a running sequence: its slot, the slot that its next step reads, and checkpoints
+//! at ends of blocks, where the state is kept for other sequences. Does not know the content of a state.
 
 use super::{Running, Sequence, Waiting};
 use crate::scheduling::batch::{BLOCK_TOKENS, BlockId, MemorySlot, SlotCopy, StateSave, StateShare};
@@ -8,29 +8,28 @@ use crate::scheduling::block_pool::BlockPool;
 /// Slots of recurrent state that a running sequence holds.
 #[derive(Debug)]
 pub(super) struct RecurrentState {
-    /// Its own slot.
+    /// Slot of the sequence.
     slot: MemorySlot,
-    /// Slot that its next step reads; none: zeros.
+    /// Slot that its next step reads; `None` for zeros.
     from: Option<MemorySlot>,
-    /// The checkpoint that it began from, until a step has read it.
+    /// The checkpoint that it started from, until a step has read it.
     reading: Option<MemorySlot>,
-    /// Numbers of tokens after which its state is kept; 0: none. Multiples of a block's tokens, in increasing
-    /// order.
+    /// Numbers of tokens after which its state is kept, in increasing order; 0 for none. Multiples of a
+    /// block's tokens.
     checkpoints: [usize; 2],
-    /// Slots that steps in flight fill, by the number of tokens.
+    /// Slots that steps in flight fill, with the numbers of tokens.
     saves: [Option<(usize, MemorySlot)>; 2],
 }
 
 impl RecurrentState {
-    /// Number of tokens after which it is kept next, of those beyond the first `n_tokens`.
+    /// The next number of tokens beyond `n_tokens` after which the state is kept.
     fn next_checkpoint(&self, n_tokens: usize) -> Option<usize> {
         self.checkpoints.into_iter().find(|&checkpoint| checkpoint > n_tokens)
     }
 }
 
 impl Sequence<Waiting> {
-    /// Shortens `hits` to the longest beginning at whose end there is a checkpoint, where the model has
-    /// recurrent layers.
+    /// Shortens `hits` to the longest prefix that ends at a checkpoint, if the model has recurrent layers.
     pub fn keep_checkpointed(&mut self, pool: &BlockPool, hits: &mut Vec<BlockId>) {
         if pool.states().is_empty() {
             return;
@@ -43,9 +42,10 @@ impl Sequence<Waiting> {
         }
     }
 
-    /// The state with which it starts after its first `n_hits` blocks. It is kept at two places: at the end
-    /// of its last full block that leaves a token to compute, where the same prompt or a longer one goes on;
-    /// and where its blocks cease to be cached, for that is where prompts with a common beginning differ.
+    /// Creates the state with which it starts after its first `n_hits` blocks. The state is kept at two
+    /// places: at the end of its last full block that leaves a token to compute, where the same or a longer
+    /// prompt continues; and where its cached blocks end, since prompts with a common beginning differ
+    /// there.
     pub(super) fn begin_state(&mut self, n_hits: usize, pool: &mut BlockPool) -> Option<RecurrentState> {
         if pool.states().is_empty() {
             return None;
@@ -72,8 +72,8 @@ impl Sequence<Waiting> {
         Some(RecurrentState { slot, from, reading, checkpoints, saves: [None; 2] })
     }
 
-    /// Whether `other` is computing the state that this sequence could begin with in place of that after its
-    /// first `n_hits` blocks, if the model has recurrent layers; none if it has not.
+    /// Whether `other` is computing a later state than that after the first `n_hits` blocks, from which
+    /// this sequence could start; `None` if the model has no recurrent layers.
     pub(super) fn could_share_state(&self, n_hits: usize, other: &Sequence<Running>) -> Option<bool> {
         let state = other.state.recurrent.as_ref()?;
         let is_shared =
@@ -84,8 +84,8 @@ impl Sequence<Waiting> {
 }
 
 impl Sequence<Running> {
-    /// Use of its state by a step that computes its next `n_tokens` tokens does with its state; none where
-    /// the model has no recurrent layers.
+    /// Plans the use of its state by a step that computes its next `n_tokens` tokens; `None` if the model
+    /// has no recurrent layers.
     pub(crate) fn plan_state(&mut self, n_tokens: usize, pool: &mut BlockPool) -> Option<StateShare> {
         let (start, checkpoints) = (self.n_planned(), self.state.recurrent.as_ref()?.checkpoints);
         let mut saves = [None; 2];
@@ -107,7 +107,7 @@ impl Sequence<Running> {
         Some(StateShare { from, to: state.slot, saves: saves.map(|save| save.map(to_save)) })
     }
 
-    /// Makes checkpoints of the states that were saved on the way, as far as it is computed.
+    /// Makes checkpoints of the saved states, as far as the tokens are computed.
     pub(super) fn publish_states(&mut self, pool: &mut BlockPool) {
         let n_computed = self.state.n_computed;
         let Some(state) = &mut self.state.recurrent else { return };
@@ -123,7 +123,7 @@ impl Sequence<Running> {
         }
     }
 
-    /// Gives its slots back.
+    /// Releases its slots.
     pub(super) fn release_state(&mut self, pool: &mut BlockPool) {
         let Some(state) = self.state.recurrent.take() else { return };
         state.reading.into_iter().for_each(|checkpoint| pool.states_mut().end_reading(checkpoint));
@@ -131,8 +131,8 @@ impl Sequence<Running> {
         saved.chain([state.slot]).for_each(|slot| pool.states_mut().release(slot));
     }
 
-    /// Goes on from the state of `parent`, which has computed as many tokens, as soon as the next step has
-    /// copied it.
+    /// Continues from the state of `parent`, which has computed equally many tokens, after the next step
+    /// has copied it.
     pub(super) fn take_state_of(&mut self, parent: &Self, pool: &mut BlockPool) {
         if let (Some(state), Some(parent)) = (&mut self.state.recurrent, &parent.state.recurrent) {
             pool.states_mut().copy_later(SlotCopy { from: parent.slot, to: state.slot });

@@ -1,39 +1,39 @@
-//! The shares that a running sequence has in steps in flight: where its next one begins, and whether it may
-//! be planned before these have ended. Does not know what a step computes.
+//! The shares of a running sequence in steps in flight: where its next share begins, and whether it may be
+//! planned before these have ended. Does not know the work of a step.
 
 use super::{Running, Sequence};
 
 /// Share of a sequence in a step in flight.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Share {
-    /// The number of the step.
+    /// Number of the step.
     pub(crate) step: u64,
     /// Index among the step's sequences.
     pub(crate) sequence_idx: usize,
-    /// New tokens, drafts included.
+    /// Number of new tokens, drafts included.
     pub(crate) n_tokens: usize,
-    /// Whether the step chooses the token after them.
+    /// Whether the step samples the token after them.
     pub(crate) chooses: bool,
-    /// Whether the next share may be planned before this one has ended: if this one chooses a token, that is
-    /// carried.
+    /// Whether the next share may be planned before this one has ended; a token that this one samples is
+    /// then carried.
     pub(crate) may_be_followed: bool,
 }
 
 impl Sequence<Running> {
-    /// Whether it has a share in a step in flight.
+    /// Whether the sequence has a share in a step in flight.
     pub fn is_in_flight(&self) -> bool {
         self.newest_share().is_some()
     }
 
-    /// Tokens whose keys and values stand in the blocks once the steps in flight have ended: where its next
-    /// share begins.
+    /// Number of tokens whose keys and values are in the blocks once the steps in flight have ended, which
+    /// is where its next share begins.
     pub fn n_planned(&self) -> usize {
         self.state.n_computed + self.state.shares.iter().map(|share| share.n_tokens).sum::<usize>()
     }
 
-    /// Tokens that its next share may compute: those that it lacks, and those that steps in flight choose, if
-    /// they can be carried. 0 for a beam that waits for the others, and for a sequence that waits for the
-    /// step in flight. The last token of a sequence that waits for its masks is not among them.
+    /// Number of tokens that its next share may compute: those that it lacks, and those that steps in
+    /// flight sample, if they can be carried. 0 for a beam that waits for the others, and for a sequence
+    /// that waits for the step in flight. Excludes the last token of a sequence that waits for its masks.
     pub fn n_missing(&self) -> usize {
         let n = match self.newest_share() {
             None => self.tokens.len() - self.state.n_computed,
@@ -43,8 +43,8 @@ impl Sequence<Running> {
         n.saturating_sub(usize::from(self.awaits_masks_since().is_some()))
     }
 
-    /// Origin of the token of its next share, if the step in flight chooses it: which of that step's
-    /// sequences it is.
+    /// Index, in the step in flight, of the sequence that samples the token of the next share, if that step
+    /// does.
     pub(crate) fn carried_from(&self) -> Option<usize> {
         self.newest_share().filter(|share| share.chooses).map(|share| share.sequence_idx)
     }
@@ -54,7 +54,7 @@ impl Sequence<Running> {
         self.state.shares.iter().any(|share| share.step == number)
     }
 
-    /// Turns what was scheduled for it into a share of a step.
+    /// Turns its scheduled tokens into a share of a step.
     pub(crate) fn join_step(&mut self, share: Share) {
         self.state.shares.push(share);
         self.state.n_scheduled = 0;
@@ -62,20 +62,20 @@ impl Sequence<Running> {
         self.state.n_to_draft = 0;
     }
 
-    /// Has no share in step `number` any more.
+    /// Removes its share in step `number`.
     pub(crate) fn leave_step(&mut self, number: u64) {
         self.state.shares.retain(|share| share.step != number);
     }
 
-    /// Has no share in the step that was planned last. A token is carried from one step to the next, not
-    /// further.
+    /// Notes that it has no share in the step planned last. A token is carried only from one step to the
+    /// next.
     pub(crate) fn pass_step(&mut self) {
         if let Some(newest) = self.state.shares.last_mut() {
             newest.may_be_followed &= !newest.chooses;
         }
     }
 
-    /// Tokens that steps in flight choose.
+    /// Number of tokens that steps in flight sample.
     fn n_to_come(&self) -> usize {
         self.state.shares.iter().filter(|share| share.chooses).count()
     }

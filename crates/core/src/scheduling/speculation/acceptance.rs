@@ -1,13 +1,14 @@
-//! How likely the next draft of a sequence is accepted, estimated from its latest ones. Does not know tokens.
+//! Estimates the probability that the next draft of a sequence is accepted, from its latest ones. Does not
+//! know tokens.
 
-/// The estimate while nothing is known.
+/// Estimate before the first verified draft.
 const PRIOR: f64 = 0.5;
 
 /// Weight of the newest verified draft.
 const NEWEST_WEIGHT: f64 = 0.125;
 
-/// Share of the way back to the prior in a step without a verified draft, so that a sequence whose drafts
-/// were wrong tries again some time later.
+/// Share of the distance to the prior by which the estimate returns in a step without a verified draft, so
+/// that a sequence whose drafts were wrong tries again later.
 const RETURN_RATE: f64 = 0.01;
 
 /// A decaying mean of the outcomes of verified drafts.
@@ -28,8 +29,8 @@ impl Acceptance {
         self.probability
     }
 
-    /// Notes a step that computed `n_drafts` and accepted the first `n_accepted` of them. The drafts after
-    /// the first rejected one say nothing: they follow a wrong token.
+    /// Notes a step that computed `n_drafts` and accepted the first `n_accepted` of them. Drafts after the
+    /// first rejected one do not count: they follow a wrong token.
     pub fn observe(&mut self, n_drafts: usize, n_accepted: usize) {
         if n_drafts == 0 {
             self.probability += RETURN_RATE * (PRIOR - self.probability);

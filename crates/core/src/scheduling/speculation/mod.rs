@@ -1,5 +1,5 @@
-//! What a running sequence keeps to guess its next tokens: an index of its own tokens, and how often guesses
-//! of each source were right. Does not know what a guess costs and whether it is worth it.
+//! State of a running sequence from which its drafts are made: an index of its own tokens, and the
+//! acceptance rate of each source. Does not know the cost of drafts.
 
 mod acceptance;
 mod prompt_lookup;
@@ -12,12 +12,12 @@ use crate::token::TokenId;
 /// Source of a sequence's drafts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DraftSource {
-    /// The executor proposed them after the step before.
+    /// Proposed by the executor after the step before.
     #[default]
     Proposed,
-    /// Looked up in the tokens.
+    /// Looked up in the sequence's own tokens.
     Lookup,
-    /// The executor's draft model makes them in the step that verifies them.
+    /// Made by the executor's draft model in the step that verifies them.
     Model,
 }
 
@@ -25,7 +25,7 @@ pub enum DraftSource {
 /// tokens.
 #[derive(Debug, Default)]
 pub struct Speculation {
-    /// Lookup table, made when a draft is first worth looking for.
+    /// Lookup table, built when a draft is first worth looking up.
     lookup: Option<PromptLookup>,
     /// Tokens looked up for this step, whether they are used or not.
     looked_up: Vec<TokenId>,

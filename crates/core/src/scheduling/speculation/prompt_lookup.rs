@@ -1,15 +1,15 @@
-//! An index of a sequence's own tokens that finds where its end occurred before, as LZ77 does: what followed
-//! there is a guess of what follows now. Does not know how good the guess is.
+//! An index of a sequence's own tokens that finds earlier occurrences of its end, as LZ77 does: the tokens
+//! that followed are drafts of the next ones. Does not judge drafts.
 
 use crate::token::TokenId;
 
-/// Most earlier occurrences that are compared; the newest ones.
+/// Maximum number of earlier occurrences that are compared, the newest ones.
 const MAX_CANDIDATES: usize = 8;
 
-/// Tokens compared in one occurrence: a longer match is not better.
+/// Maximum number of tokens compared in one occurrence; a longer match counts no more.
 const MAX_MATCH: usize = 32;
 
-/// Fewest entries of the hash table.
+/// Minimum number of entries of the hash table.
 const MIN_SLOTS: usize = 64;
 
 /// An index of the positions of a growing list of tokens by the `min_match` tokens before each. Two words a
@@ -17,14 +17,14 @@ const MIN_SLOTS: usize = 64;
 #[derive(Debug)]
 pub struct PromptLookup {
     min_match: usize,
-    /// Newest position of each hash; 0: none. As many entries as tokens or more, a power of two.
+    /// Newest position for each hash, 0 for none. A power of two of entries, at least as many as tokens.
     newest: Vec<u32>,
-    /// Next older position in the same place of the table, for each indexed one; 0: none.
+    /// For each indexed position, the next older one with the same hash; 0 for none.
     older: Vec<u32>,
 }
 
 impl PromptLookup {
-    /// An empty index of matches of at least `min_match` tokens, at least 1.
+    /// Creates an empty index of matches of at least `min_match` tokens, at least 1.
     pub fn new(min_match: usize) -> Self {
         Self { min_match: min_match.max(1), newest: Vec::new(), older: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! Requests to the API server of Kubernetes. Does not know what is asked for.
+//! HTTP client for the Kubernetes API server. Does not know resources.
 
 use std::time::Duration;
 
@@ -15,24 +15,24 @@ use super::KubernetesApi;
 use crate::body_lines::BodyLines;
 use crate::client_tls::client_tls;
 
-/// Seconds after which the API server ends a watch, and it is begun again.
+/// Duration of a watch in seconds, after which the API server ends it and the client starts it again.
 pub(super) const WATCH_S: u64 = 240;
-/// Timeout of the head of an answer, and of a list.
+/// Timeout of the head of a response, and of a whole list.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// A watch that does not end by itself is given up after this time without a line.
+/// Maximum time without a line of a watch, after which the client gives it up.
 const MAX_SILENCE: Duration = Duration::from_secs(WATCH_S + 30);
-/// Most bytes of one page of a list.
+/// Maximum bytes of a page of a list.
 const MAX_LIST_BYTES: usize = 8 << 20;
-/// Most bytes of a token.
+/// Maximum bytes of a token.
 const MAX_TOKEN_BYTES: usize = 64 << 10;
 
-/// Reasons for which there is no answer.
+/// Reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiFault {
-    /// The resource version is no longer known: list again.
+    /// The resource version has expired: list again.
     #[error("the resource version is too old")]
     Gone,
-    /// Something else.
+    /// Any other fault.
     #[error("{0}")]
     Other(String),
 }
@@ -55,7 +55,7 @@ impl Api {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_connect_timeout(Some(TIMEOUT));
-        // A watch that nobody ends is found dead.
+        // TCP keepalive detects a watch whose connection was lost silently.
         http.set_keepalive(Some(Duration::from_secs(30)));
         let ca = config.ca_file.as_deref().filter(|_| config.url.starts_with("https:"));
         let tls = client_tls(ca, None, b"http/1.1")?;
@@ -65,7 +65,7 @@ impl Api {
         Ok(Self { config: config.clone(), client })
     }
 
-    /// A page of a list.
+    /// Requests a page of a list.
     pub async fn list(&self, path: &str) -> Result<Bytes, ApiFault> {
         let other = |reason: &str| ApiFault::Other(reason.to_owned());
         let body = self.get(path).await?;
@@ -74,7 +74,7 @@ impl Api {
         Ok(read.map_err(|_| other("the list broke off, or is too long"))?.to_bytes())
     }
 
-    /// A watch.
+    /// Starts a watch.
     pub async fn watch(&self, path: &str) -> Result<Watch, ApiFault> {
         Ok(Watch(BodyLines::new(Some(self.get(path).await?), None)))
     }
@@ -106,7 +106,7 @@ impl Api {
     }
 }
 
-/// The first cause of an error, which the outer ones do not name.
+/// The innermost cause of an error, whose message the outer ones omit.
 fn deepest(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
@@ -116,7 +116,7 @@ fn deepest(error: &dyn std::error::Error) -> String {
 }
 
 impl Watch {
-    /// The next line; `None` at the end.
+    /// Waits for the next line; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, String> {
         let line = tokio::time::timeout(MAX_SILENCE, self.0.next()).await;
         line.map_err(|_| "the watch was silent for too long".to_owned())?.or(Ok(None))

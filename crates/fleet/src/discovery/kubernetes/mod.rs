@@ -1,6 +1,6 @@
-//! Workers that are the ready endpoints of a Kubernetes service: its EndpointSlices are listed and then
-//! watched, as the API's concepts describe ("Efficient detection of changes"). Speaks HTTP to the API server
-//! with the pod's service account. Does not know workers.
+//! Workers among the ready endpoints of a Kubernetes service. Lists its EndpointSlices and then watches
+//! them, as Kubernetes' API concepts describe ("Efficient detection of changes"). Talks to the API server
+//! over HTTP with the pod's service account. Does not know workers.
 
 mod api;
 mod slices;
@@ -17,25 +17,26 @@ use slices::{Event, Slices};
 
 /// Folder of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Pause between two watches that ended by themselves.
+/// Pause before a new watch after one that ended by itself.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Address and credentials of the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KubernetesApi {
-    /// Its address, as `https://10.0.0.1:443`.
+    /// URL, such as `https://10.0.0.1:443`.
     pub url: String,
-    /// The file with the token of the service account, which is read for each request: tokens expire.
+    /// File with the service account's token. Read for each request, since tokens expire.
     #[serde(default)]
     pub token_file: Option<PathBuf>,
-    /// The certificates that the server's must come from.
+    /// File of the certificate authorities for the server's certificate.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
 }
 
 impl KubernetesApi {
-    /// Server of a pod's environment variables `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`.
+    /// The API server in a pod's environment variables `KUBERNETES_SERVICE_HOST` and
+    /// `KUBERNETES_SERVICE_PORT`.
     pub fn of_pod(host: &str, port: &str) -> Self {
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         let file = |name: &str| Some(PathBuf::from(SERVICE_ACCOUNT).join(name));
@@ -48,7 +49,7 @@ impl KubernetesApi {
 pub(crate) struct Service {
     namespace: String,
     name: String,
-    /// The number of the workers' port, or its name.
+    /// Number or name of the workers' port.
     port: String,
     is_encrypted: bool,
 }
@@ -58,7 +59,7 @@ impl Service {
     pub fn parse(text: &str, is_encrypted: bool) -> Option<Self> {
         let (namespace, rest) = text.split_once('/')?;
         let (name, port) = rest.rsplit_once(':')?;
-        // RFC 1123 labels, which need no escaping in paths and queries.
+        // RFC 1123 labels need no escaping in paths and queries.
         let is_label = |label: &str| {
             (1..=63).contains(&label.len())
                 && label.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
@@ -101,7 +102,7 @@ pub(super) async fn follow(service: Service, api: Option<KubernetesApi>, teller:
     }
 }
 
-/// Lists once and watches until the API server no longer knows what came after the list.
+/// Lists once and watches until the API server has dropped the events after the list.
 async fn list_and_watch(
     service: &Service,
     api: &KubernetesApi,

@@ -1,5 +1,5 @@
-//! The EndpointSlices of a service (`discovery.k8s.io/v1`) as a list and the events of a watch tell them, and
-//! the workers in them. Does not know how they come.
+//! The EndpointSlices of a service (`discovery.k8s.io/v1`), from a list and the events of a watch, and the
+//! workers in them. Does not fetch them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::Service;
 use crate::discovery::Found;
 use crate::replica::WorkerAddress;
 
-/// Most slices of a service: a slice has 100 endpoints, as Kubernetes makes them.
+/// Maximum number of slices of a service; Kubernetes puts up to 100 endpoints in a slice.
 const MAX_SLICES: usize = 1024;
 
 /// The slices of a service.
@@ -19,12 +19,12 @@ pub(super) struct Slices {
     version: String,
 }
 
-/// Outcomes of an event.
+/// Outcome of an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// The event is applied.
+    /// The event was applied.
     Applied,
-    /// The server does not know what came before: list again.
+    /// The server has dropped earlier events: list again.
     Gone,
 }
 
@@ -83,7 +83,7 @@ struct Endpoint {
 
 #[derive(Debug, Default, Deserialize)]
 struct Conditions {
-    /// Absent counts as ready, as the API documents.
+    /// Absent counts as ready, as documented in the API.
     #[serde(default)]
     ready: Option<bool>,
 }
@@ -105,15 +105,15 @@ struct Status {
 }
 
 impl Slices {
-    /// Adds a page of a list; the name of the next one.
+    /// Adds a page of a list. Returns the token of the next page.
     ///
     /// # Errors
-    /// When it is no such list.
+    /// When it is not a list of EndpointSlices.
     pub fn add_page(&mut self, page: impl AsRef<[u8]>) -> Result<Option<String>, String> {
         let list: List = serde_json::from_slice(page.as_ref()).map_err(unreadable)?;
         self.version = list.metadata.resource_version;
         list.items.into_iter().try_for_each(|slice| self.insert(slice))?;
-        // Names of pages are base64 for URLs.
+        // Page tokens are URL-safe base64.
         let token = list.metadata.token;
         if token.contains(|c: char| !(c.is_ascii_alphanumeric() || "-_.=".contains(c))) {
             return Err("the API server names a page in a way that is not known".to_owned());
@@ -124,7 +124,7 @@ impl Slices {
     /// Applies an event of a watch.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the line is not an event.
     pub fn apply(&mut self, line: &[u8]) -> Result<Event, String> {
         let event: WatchEvent<'_> = serde_json::from_slice(line).map_err(unreadable)?;
         if event.kind == "ERROR" {
@@ -138,7 +138,7 @@ impl Slices {
         match event.kind.as_str() {
             "ADDED" | "MODIFIED" => self.insert(slice)?,
             "DELETED" => drop(self.by_name.remove(&slice.metadata.name)),
-            // Bookmarks bring a version only.
+            // Bookmarks contain only a resource version.
             _ => {}
         }
         Ok(Event::Applied)
@@ -152,12 +152,12 @@ impl Slices {
         Ok(())
     }
 
-    /// The version after the last event.
+    /// The resource version after the last event.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// The ready endpoints, in order of their addresses and each once.
+    /// The ready endpoints, ordered by address and without duplicates.
     pub fn found(&self, service: &Service) -> Vec<Found> {
         let of_slice = |slice: &Slice| {
             let ports = slice.ports.as_deref().unwrap_or_default();

@@ -1,12 +1,12 @@
 //! The address of a worker, `throng://host:port`, or `throngs://host:port` with TLS; also the address of an
-//! engine of another maker that discovery found. Does not connect.
+//! upstream engine from discovery. Does not connect.
 
 use std::fmt;
 use std::str::FromStr;
 
 use http::uri::Authority;
 
-/// Address at which a worker listens.
+/// Listening address of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkerAddress {
     host: String,
@@ -14,7 +14,7 @@ pub struct WorkerAddress {
     is_encrypted: bool,
 }
 
-/// A text is no address of a worker.
+/// Error of a text that is not the address of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no address of {expected}")]
 pub struct InvalidAddress {
@@ -23,7 +23,7 @@ pub struct InvalidAddress {
 }
 
 impl InvalidAddress {
-    /// Error of a text that is no source of workers.
+    /// Error of a text that is not a source of workers.
     pub fn of_source(text: &str) -> Self {
         let expected = "workers: it must be file:///PATH, dns://[SERVER:PORT/]NAME:PORT, srv://[SERVER:PORT/]NAME or \
             kubernetes://NAMESPACE/SERVICE:PORT";
@@ -32,23 +32,22 @@ impl InvalidAddress {
 }
 
 impl WorkerAddress {
-    /// Address of a name, or of an IP address without brackets.
+    /// Creates an address from a host name, or an IP address without brackets.
     pub fn new(host: String, port: u16, is_encrypted: bool) -> Self {
         Self { host, port, is_encrypted }
     }
 
-    /// Reads the address of an engine: `http://HOST[:PORT]`, or `https://HOST[:PORT]` for encrypted
-    /// connections.
+    /// Parses the address of an engine: `http://HOST[:PORT]`, or `https://HOST[:PORT]` for TLS.
     ///
     /// # Errors
-    /// When it is no such address, as one with a path.
+    /// When it is not such an address, for example because it has a path.
     pub fn of_engine(text: &str) -> Result<Self, InvalidAddress> {
         let expected = "an engine: it must be http://HOST:PORT, or https://HOST:PORT with TLS";
         Self::read(text, [("http", false, Some(80)), ("https", true, Some(443))], expected)
     }
 
-    /// Reads a text that begins with one of two schemes, of which each tells whether connections are
-    /// encrypted and which port is meant where none is said.
+    /// Parses an address with one of two schemes. A scheme determines whether connections are encrypted,
+    /// and the default port.
     fn read(
         text: &str,
         schemes: [(&str, bool, Option<u16>); 2],
@@ -68,7 +67,7 @@ impl WorkerAddress {
         Ok(Self { host: host.to_owned(), port, is_encrypted })
     }
 
-    /// A name, or an IP address without brackets.
+    /// Host name, or IP address without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
@@ -83,7 +82,7 @@ impl WorkerAddress {
         self.is_encrypted
     }
 
-    /// The authority of URLs.
+    /// The authority (`host:port`) for URLs.
     pub fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)

@@ -1,5 +1,5 @@
-//! A connection to a worker: made, asked for documents and streams of lines, found lost. Does not know
-//! requests and models.
+//! A connection to a worker: opens it, sends requests, reads documents and streams of lines, and detects
+//! its loss. Does not know requests and models.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,48 +23,48 @@ use tokio_rustls::TlsConnector;
 use super::WorkerAddress;
 use super::request_body::RequestBody;
 
-/// Timeout of the way to the worker and the handshakes.
+/// Timeout for connecting, handshakes included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Timeout of the head of an answer to a small request, and of a document.
+/// Timeout of the head of a small request's response, and of a document.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A connection on which nothing came for so long is asked for a sign of life.
+/// Time without any data after which a ping is sent.
 const PING_INTERVAL: Duration = Duration::from_millis(500);
-/// Timeout of that sign of life.
+/// Timeout of the ping's answer.
 const PING_TIMEOUT: Duration = Duration::from_millis(1000);
-/// Bytes of one stream that wait for their reader.
+/// Bytes buffered for a stream's reader.
 const STREAM_WINDOW_BYTES: u32 = 32 << 10;
-/// Bytes of all streams that wait: streams whose readers are behind hold up no others.
+/// Bytes buffered for all streams, so large that slow readers do not block other streams.
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 
 /// Address and credentials of a worker.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    /// Its address.
+    /// Address of the worker.
     pub address: WorkerAddress,
-    /// Its operator's name for it, if any.
+    /// Name of the worker in the configuration, if any.
     pub name: Option<String>,
-    /// The name that its certificate must have, if not that of the address.
+    /// Name that its certificate must have; `None`: the host of the address.
     pub server_name: Option<String>,
-    /// The value of the header with the token.
+    /// Value of the header with the token.
     pub authorization: Option<HeaderValue>,
-    /// Encryption of its connections.
+    /// TLS settings of the connections.
     pub tls: Option<Arc<rustls::ClientConfig>>,
-    /// Its region, if the gateway's operator says so; else the worker does.
+    /// Configured region of the worker; `None`: the region that the worker reports.
     pub region: Option<Region>,
 }
 
-/// A connection. Once it is lost it stays so, and nothing that comes on it counts any more: the next
-/// connection to the same worker is another one.
+/// A connection to a worker. A lost connection stays lost, and later data on it is ignored: reconnecting
+/// creates a new `Connection`.
 #[derive(Debug, Clone)]
 pub struct Connection {
     sender: http2::SendRequest<RequestBody>,
     authorization: Option<HeaderValue>,
     base: Arc<str>,
-    /// Closed when it is lost.
+    /// Closed when the connection is lost.
     lost: watch::Receiver<()>,
 }
 
-/// Declares a connection lost when it is dropped.
+/// Marks a connection as lost when dropped.
 #[derive(Debug)]
 pub struct ConnectionGuard {
     _lost: watch::Sender<()>,
@@ -79,12 +79,12 @@ impl ConnectionGuard {
 }
 
 impl Endpoint {
-    /// The name by which clients can ask for it: its operator's, else host and port.
+    /// Name by which clients can select the worker: the configured one, else host and port.
     pub fn name(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.address.authority())
     }
 
-    /// Name in logs and metrics: its own, else its address.
+    /// Name in logs and metrics: the configured one, else the address.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.address.to_string())
     }
@@ -92,7 +92,7 @@ impl Endpoint {
     /// Connects.
     ///
     /// # Errors
-    /// Why not, for operators.
+    /// The reason, for operators.
     pub async fn connect(&self) -> Result<(Connection, ConnectionGuard), String> {
         let connecting = self.connect_now();
         let late = |_| "no connection in time".to_owned();
@@ -146,15 +146,15 @@ impl Connection {
         async move { while lost.changed().await.is_ok() {} }.boxed()
     }
 
-    /// Whether it is lost.
+    /// Whether the connection is lost.
     pub fn is_lost(&self) -> bool {
         self.lost.has_changed().is_err()
     }
 
-    /// Sends a request and waits for the head of its answer.
+    /// Sends a request and waits for the head of the response.
     ///
     /// # Errors
-    /// Why there is none, for operators.
+    /// The reason why there is none, for operators.
     pub async fn send(
         &self,
         request: http::request::Builder,
@@ -178,10 +178,10 @@ impl Connection {
         }
     }
 
-    /// An answer with status 200.
+    /// Sends a GET request and returns the body of a response with status 200.
     ///
     /// # Errors
-    /// Errors of [`Self::send`], and what the worker said otherwise.
+    /// Errors of [`Self::send`], and other statuses with the worker's message.
     pub async fn get(&self, path: &str) -> Result<Incoming, String> {
         let asked = self.send(Request::get("/"), path, RequestBody::empty());
         let answer = within(ANSWER_TIMEOUT, asked).await.map_err(|_| "no answer in time")??;
@@ -192,7 +192,7 @@ impl Connection {
         }
     }
 
-    /// All bytes of a document of at most `max_bytes`, which may come as slowly as they do while some come.
+    /// Reads a document of at most `max_bytes`. There is no time limit as long as data arrives.
     ///
     /// # Errors
     /// Errors of [`Self::get`].
@@ -208,10 +208,10 @@ impl Connection {
         }
     }
 
-    /// A JSON document of at most `max_bytes`.
+    /// Reads a JSON document of at most `max_bytes`.
     ///
     /// # Errors
-    /// Errors of [`Self::bytes`], and when it is not what it should be.
+    /// Errors of [`Self::bytes`], and when it has another form.
     pub async fn document<T: DeserializeOwned>(&self, path: &str, max_bytes: usize) -> Result<T, String> {
         let bytes = self.bytes(path, max_bytes);
         let bytes = within(ANSWER_TIMEOUT, bytes).await.map_err(|_| "no answer in time")??;

@@ -1,5 +1,5 @@
-//! A request that a worker runs, as the stream of its events. Dropping it resets the stream, which aborts the
-//! request there. Does not know how it began.
+//! A request running on a worker, as the stream of its events. Dropping it resets the HTTP/2 stream, which
+//! aborts the request on the worker. Does not submit requests.
 
 use std::fmt;
 use std::pin::Pin;
@@ -16,20 +16,20 @@ use super::lost;
 use crate::body_lines::BodyLines;
 use crate::replica::{Generation, ReplicaEvent, received_event};
 
-/// A request that a worker runs.
+/// A request running on a worker.
 pub(super) struct RemoteGeneration {
     lines: BodyLines,
     commands: mpsc::UnboundedSender<Bytes>,
-    /// Completes when the connection is lost: then nothing counts that still comes.
+    /// Completes when the connection is lost; later data is ignored.
     lost: BoxFuture<'static, ()>,
-    /// Continuations that have not ended.
+    /// Number of running continuations.
     n_live: u32,
     aborted: Vec<u32>,
     _counted: OwnSequences,
 }
 
 impl RemoteGeneration {
-    /// A request of `n` continuations that has been taken in.
+    /// Creates the stream of an accepted request with `n` continuations.
     pub fn new(
         lines: BodyLines,
         commands: mpsc::UnboundedSender<Bytes>,
@@ -89,7 +89,7 @@ impl Generation for RemoteGeneration {
         }
         self.aborted.push(index);
         if let Ok(line) = throng_wire::line(&Command::Abort { index }) {
-            // A request that has ended need not be told.
+            // Sending fails if the request has ended, which needs no abort.
             let _ = self.commands.unbounded_send(line.into());
         }
     }

@@ -1,5 +1,5 @@
-//! What a gateway knows of one worker at present: the connection, the model that it described, its last
-//! status. Whoever follows the worker writes it; replicas read it and never wait. Does not connect.
+//! Current state of one worker: the connection, the described model, the last status. The task that follows
+//! the worker writes it; replicas read it without waiting. Does not connect.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,81 +15,81 @@ use super::connection::{Connection, Endpoint};
 use crate::dispatch::HealthReporter;
 use crate::replica::{Load, ReplicaError, ReplicaErrorKind, Status, received_error};
 
-/// One worker as it is known at present.
+/// Current state of one worker.
 #[derive(Debug)]
 pub struct Link {
     /// Address and credentials of the worker.
     pub endpoint: Endpoint,
     known: Mutex<Known>,
-    /// Sequences of this gateway that it runs.
+    /// Number of sequences that the worker runs for this gateway.
     n_own: AtomicUsize,
-    /// Reporters for requests of each model that it ever had: each gets its state while it has the model.
+    /// Reporters for each model that the worker has ever had. Only that of the current model is used.
     reporters: Mutex<Vec<(Identity, HealthReporter)>>,
-    /// Notified when there are none.
+    /// Notified when no such sequences are left.
     idle: Notify,
-    /// Whether it is no longer listed: what it runs may end, and nothing else begins.
+    /// Whether the worker is no longer listed: running requests may finish, and no new ones start.
     is_leaving: AtomicBool,
 }
 
-/// A model and a region as one worker described them, of all that it ever described. What was sent to a
-/// worker in one region is not run by it in another one.
+/// A model and a region that one worker has described. A worker that changes either gets a new identity,
+/// and requests for the old identity are not sent to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The model's first name.
+    /// First name of the model.
     pub model: Arc<str>,
-    /// The worker's region.
+    /// Region of the worker.
     pub region: Option<Region>,
 }
 
 #[derive(Debug)]
 struct Known {
     state: LinkState,
-    /// Whether it was up or down since it is known.
+    /// Whether a first connection attempt has succeeded or failed.
     was_tried: bool,
     since: Instant,
-    /// Names of the model that it described last.
+    /// Names of the model in the last description.
     names: Vec<String>,
     fingerprint: Arc<str>,
     takes_media: bool,
     load: Load,
-    /// Sequences that it had from others when it last said how it is.
+    /// Number of sequences of other gateways in the last status.
     n_others: usize,
-    /// Error with which it refuses new requests.
+    /// Error with which the worker refuses new requests.
     refuses: Option<ReplicaError>,
 }
 
 #[derive(Debug)]
 enum LinkState {
-    /// No connection, or no description yet.
+    /// No connection, or no description yet, for this reason.
     Down { reason: String },
     /// Connected, with a model.
     Up { connection: Connection, identity: Identity, status: Status },
 }
 
-/// State of a worker, for people.
+/// State of a worker, for operators.
 #[derive(Debug, Clone)]
 pub struct LinkReport {
-    /// A word for its state.
+    /// Name of the state.
     pub state: &'static str,
-    /// Reason for which it is not ready.
+    /// Reason why the worker is not ready.
     pub reason: Option<String>,
-    /// Time since which it is connected or not.
+    /// Time of the last change between connected and disconnected.
     pub since: Instant,
-    /// The names of its model.
+    /// Names of the model.
     pub names: Vec<String>,
-    /// Equal where answers are equal to the bit.
+    /// Fingerprint, equal for workers with bit-identical outputs.
     pub fingerprint: Arc<str>,
-    /// Its load.
+    /// Load of the worker.
     pub load: Load,
-    /// Whether it gets requests, if it is connected.
+    /// Health, which determines whether a connected worker gets requests.
     pub health: Option<State>,
-    /// Blocks that it is known to have cached.
+    /// Number of blocks that the worker is known to have cached.
     pub n_known_blocks: usize,
-    /// Its region, and the shortest of the latest round trips to it.
+    /// Region of the worker, and the shortest of the latest round trips to it.
     pub region_and_rtt: (Option<Region>, Option<Nanos>),
 }
 
-/// Counts sequences that a worker runs for this gateway.
+/// Guard that counts a worker's sequences for this gateway.
 #[derive(Debug)]
 pub(super) struct OwnSequences {
     link: Arc<Link>,
@@ -105,7 +105,7 @@ impl Drop for OwnSequences {
 }
 
 impl Link {
-    /// A worker that nothing is known of.
+    /// Creates the state of a worker before the first connection.
     pub fn new(endpoint: Endpoint) -> Self {
         let known = Known {
             state: LinkState::Down { reason: "not connected yet".to_owned() },
@@ -126,7 +126,7 @@ impl Link {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that it gets requests of the model of this identity, and where to report.
+    /// Adds the reporter for requests to the model of this identity.
     pub(super) fn attach(&self, identity: Identity, reporter: HealthReporter) {
         let mut reporters = self.reporters.lock().unwrap_or_else(PoisonError::into_inner);
         reporters.retain(|(known, _)| known.model != identity.model);
@@ -134,7 +134,7 @@ impl Link {
         reporters.push((identity, reporter));
     }
 
-    /// The reporter of the model that it has.
+    /// The reporter of the current model.
     fn reporter(&self) -> Option<HealthReporter> {
         let LinkState::Up { identity, .. } = &self.known().state else { return None };
         self.reporter_of(identity)
@@ -145,7 +145,7 @@ impl Link {
         reporters.iter().find(|(known, _)| known == identity).map(|(_, reporter)| reporter.clone())
     }
 
-    /// Notes that it answers and which model it has.
+    /// Records that the worker is connected and which model it has described.
     pub fn set_up(&self, connection: Connection, identity: Identity, description: &throng_wire::Description) {
         let mut known = self.known();
         known.state = LinkState::Up { connection, identity, status: Status::Ready };
@@ -160,40 +160,39 @@ impl Link {
         }
     }
 
-    /// Whether it reads prompts with parts that are not text. One that does not know of them would pass them
-    /// over.
+    /// Whether the worker reads prompts with media. Older workers would ignore the media.
     pub fn takes_media(&self) -> bool {
         self.known().takes_media
     }
 
-    /// Notes a round trip to it.
+    /// Records a round trip to the worker.
     pub fn measured(&self, round_trip: Duration) {
         if let Some(reporter) = self.reporter() {
             reporter.measured(round_trip);
         }
     }
 
-    /// Whether it has answered or failed to.
+    /// Whether a first connection attempt has succeeded or failed.
     pub fn was_tried(&self) -> bool {
         self.known().was_tried
     }
 
-    /// Whether it has said which model it serves.
+    /// Whether the worker has described its model.
     pub fn was_described(&self) -> bool {
         !self.known().names.is_empty()
     }
 
-    /// Notes that it is no longer listed.
+    /// Records that the worker is no longer listed.
     pub fn set_leaving(&self) {
         self.is_leaving.store(true, Ordering::Release);
     }
 
-    /// Whether it is no longer listed.
+    /// Whether the worker is no longer listed.
     pub fn is_leaving(&self) -> bool {
         self.is_leaving.load(Ordering::Acquire)
     }
 
-    /// Completes when it runs nothing for this gateway.
+    /// Completes when the worker has no sequences of this gateway left.
     pub async fn drained(&self) {
         loop {
             let idle = self.idle.notified();
@@ -204,12 +203,12 @@ impl Link {
         }
     }
 
-    /// Whether it last said that it takes no new requests because it ends.
+    /// Whether the last status announced the worker's shutdown.
     pub fn is_draining(&self) -> bool {
         self.refusal().is_some_and(|refusal| refusal.kind == ReplicaErrorKind::Draining)
     }
 
-    /// Notes that it does not answer. Whether that is news.
+    /// Records that the worker does not answer. Returns whether it did before.
     pub fn set_down(&self, reason: &str) -> bool {
         if let Some(reporter) = self.reporter() {
             reporter.start_again();
@@ -225,7 +224,7 @@ impl Link {
         is_news
     }
 
-    /// Notes what it said of itself.
+    /// Records a status line of the worker.
     pub fn set_status(&self, sent: throng_wire::Status) {
         if let Some(reporter) = self.reporter() {
             let load = sent.load;
@@ -244,7 +243,7 @@ impl Link {
         }
     }
 
-    /// The connection, if it has the model of this identity.
+    /// The connection, if the worker has the model of this identity.
     pub(super) fn connection(&self, of: &Identity) -> Option<Connection> {
         match &self.known().state {
             LinkState::Up { connection, identity, .. } if identity == of => Some(connection.clone()),
@@ -252,7 +251,7 @@ impl Link {
         }
     }
 
-    /// Whether it answers with the model of this identity.
+    /// Whether the worker answers with the model of this identity.
     pub(super) fn status(&self, of: &Identity) -> Status {
         match &self.known().state {
             LinkState::Up { identity, .. } if identity != of => Status::Lost,
@@ -262,12 +261,12 @@ impl Link {
         }
     }
 
-    /// Error with which it refuses new requests.
+    /// Error with which the worker refuses new requests.
     pub(super) fn refusal(&self) -> Option<ReplicaError> {
         self.known().refuses.clone()
     }
 
-    /// Its load as it last said, with the sequences that this gateway has given it since.
+    /// Load in the last status, plus the sequences that this gateway has submitted since.
     pub fn load(&self) -> Load {
         let n_own = self.n_own.load(Ordering::Relaxed);
         let known = self.known();
@@ -275,18 +274,18 @@ impl Link {
         Load { n_waiting, ..known.load }
     }
 
-    /// Sequences of this gateway that it runs.
+    /// Number of sequences that the worker runs for this gateway.
     pub fn n_own(&self) -> usize {
         self.n_own.load(Ordering::Relaxed)
     }
 
-    /// Counts sequences that it is given.
+    /// Counts sequences that are submitted to the worker.
     pub(super) fn begin(self: &Arc<Self>, n: usize) -> OwnSequences {
         self.n_own.fetch_add(n, Ordering::Relaxed);
         OwnSequences { link: self.clone(), n }
     }
 
-    /// The probe that is to be made of it now, with where it is to be made.
+    /// The probe that is due now, with the connection for it and the reporter.
     pub(super) fn probe_due(&self) -> Option<(Connection, HealthReporter, Probe)> {
         let LinkState::Up { connection, identity, status: Status::Ready } = &self.known().state else {
             return None;
@@ -296,12 +295,12 @@ impl Link {
         Some((connection.clone(), reporter, probe))
     }
 
-    /// Steps that it has done, as it last said.
+    /// Number of steps in the last status.
     pub(super) fn n_steps(&self) -> u64 {
         self.known().load.totals.steps
     }
 
-    /// Report of its state, for people.
+    /// State of the worker, for operators.
     pub fn report(&self) -> LinkReport {
         let (load, reporter) = (self.load(), self.reporter());
         let health = reporter.as_ref().map(HealthReporter::state);

@@ -1,6 +1,6 @@
-//! A replica in another process: a worker with one model, over an HTTP/2 connection that somebody else keeps.
-//! A connection that is lost fails what runs on it, so that another replica goes on, and nothing that still
-//! comes on it counts. Does not know routes.
+//! A replica in another process: a worker with one model, over an HTTP/2 connection that another task
+//! keeps. The loss of the connection fails all requests on it, so that other replicas continue them; later
+//! data on it is ignored. Does not know routes.
 
 mod address;
 mod connection;
@@ -37,10 +37,10 @@ pub use connection::{Connection, ConnectionGuard, Endpoint};
 pub use link::{Identity, Link};
 pub use links::Links;
 
-/// Time for a worker to take a request in: it may have to load an adapter.
+/// Timeout until a worker accepts a request: it may have to load an adapter.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A worker as long as it has one model.
+/// A worker while it has one model.
 #[derive(Debug)]
 pub struct RemoteReplica {
     link: Arc<Link>,
@@ -48,7 +48,7 @@ pub struct RemoteReplica {
 }
 
 impl RemoteReplica {
-    /// The worker behind `link` while it has the model of this identity.
+    /// Creates the replica for the worker behind `link`, valid while it has the model of this identity.
     pub fn new(link: Arc<Link>, identity: Identity) -> Self {
         Self { link, identity }
     }
@@ -100,7 +100,7 @@ impl Replica for RemoteReplica {
     }
 }
 
-/// Sends a request and waits until it is taken in.
+/// Sends a request and waits until the worker accepts it.
 async fn submit(
     connection: Connection,
     request: ReplicaRequest,
@@ -136,7 +136,7 @@ async fn submit(
     }
 }
 
-/// Marks a failure after which another worker may do what this one cannot any more.
+/// A retryable error: another worker may continue what this one has lost.
 fn lost(reason: &str) -> ReplicaError {
     ReplicaError { kind: ReplicaErrorKind::Unhealthy, retryable: true, message: reason.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! Probes of a worker: a request of one token, which runs a real step there. Does not know when probes are
+//! Probes of a worker: requests of one token, which run a real step there. Does not decide when probes are
 //! due.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::replica::{Continuations, ReplicaErrorKind, ReplicaEvent, ReplicaReque
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Link {
-    /// Makes the probe that is due now, if there is one, on a task of its own.
+    /// Starts the probe that is due now, if any, as a separate task.
     pub fn probe_if_due(self: &Arc<Self>) {
         if let Some((connection, reporter, probe)) = self.probe_due() {
             tokio::spawn(probe_once(self.clone(), connection, reporter, probe));
@@ -31,7 +31,7 @@ impl Link {
 async fn probe_once(link: Arc<Link>, connection: Connection, reporter: HealthReporter, probe: Probe) {
     let (began, n_steps) = (Instant::now(), link.n_steps());
     let answer = within(TIMEOUT, one_token(&link, connection)).await;
-    // A worker with much to do may not come to it, but goes on with its steps.
+    // An overloaded worker may not reach the probe in time, but its step counter advances.
     let has_answered = answer.unwrap_or_else(|_| link.n_steps() > n_steps);
     if !has_answered {
         tracing::warn!(worker = link.endpoint.label(), "a worker did not answer a probe");
@@ -39,7 +39,7 @@ async fn probe_once(link: Arc<Link>, connection: Connection, reporter: HealthRep
     reporter.probed(probe, has_answered.then(|| began.elapsed()));
 }
 
-/// Whether the worker makes a token, or says that it has no room for more requests.
+/// Whether the worker generates a token, or refuses for lack of room.
 async fn one_token(link: &Arc<Link>, connection: Connection) -> bool {
     let request = ReplicaRequest {
         tenant: TenantId("throng probe".into()),

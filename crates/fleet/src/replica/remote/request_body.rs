@@ -1,5 +1,5 @@
 //! The body of a request to a worker: its first line, then lines with commands while it runs. Does not know
-//! what they say.
+//! the lines' meaning.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -10,21 +10,21 @@ use futures_channel::mpsc;
 use futures_util::StreamExt;
 use http_body::{Body, Frame};
 
-/// A body whose end is that of the sender of its commands.
+/// A body that ends when the sender of its commands is dropped.
 #[derive(Debug)]
 pub struct RequestBody {
     first: Bytes,
-    /// Commands, of which there are seldom any: a channel that holds nothing while it is empty.
+    /// Commands, usually none: an unbounded channel allocates nothing while it is empty.
     commands: Option<mpsc::UnboundedReceiver<Bytes>>,
 }
 
 impl RequestBody {
-    /// No body.
+    /// Creates an empty body.
     pub fn empty() -> Self {
         Self { first: Bytes::new(), commands: None }
     }
 
-    /// A line, and those that are sent later.
+    /// Creates a body of a first line and the lines sent later.
     pub fn new(first: Bytes, commands: mpsc::UnboundedReceiver<Bytes>) -> Self {
         Self { first, commands: Some(commands) }
     }

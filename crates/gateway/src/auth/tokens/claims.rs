@@ -1,5 +1,5 @@
-//! From the claims of a verified token to who asks: organisation, project, user, and what the user may use.
-//! Does not know signatures.
+//! Reads the claims of a verified token: organisation, project, user, permitted models and limits. Does not
+//! know signatures.
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -9,20 +9,20 @@ use super::super::named_limits::read_limits;
 use super::super::stored::KnownScopes;
 use crate::config::ClaimNames;
 
-/// Longest claim that is a name, as names in the database.
+/// Longest name in a claim, as of names in the database, in bytes.
 const MAX_NAME_BYTES: usize = 256;
-/// Most models of one token.
+/// Maximum number of models of one token.
 const MAX_MODELS: usize = 256;
 
 /// The claims of a token.
 pub type Claims = Map<String, Value>;
 
-/// The key that the token stands for. A project that the database knows has its id and its limits. A token
-/// without a project has one of its own without a name, so that users whom nobody has put together share
-/// nothing, neither with one another nor with a project that is called as they are.
+/// The key that represents the token. A project that the database knows has its id and its limits. A token
+/// without a project has a nameless one of its own, so that users without a common project share nothing,
+/// neither with one another nor with a project of the same name.
 ///
 /// # Errors
-/// The claim that is absent or not what it must be.
+/// The claim that is absent or invalid.
 pub fn key_of(claims: &Claims, names: &ClaimNames, known: &KnownScopes) -> Result<ApiKey, String> {
     let user = name(claims, &names.user)?.ok_or_else(|| names.user.clone())?;
     let organisation = name(claims, &names.organisation)?.unwrap_or_else(|| "default".to_owned());
@@ -76,7 +76,7 @@ fn is_name(text: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// A list of names, or one text with blanks between them, as `scope` has it.
+/// Reads a list of names, or a string with names separated by blanks, as `scope`.
 fn models(claims: &Claims, claim: &str) -> Result<Option<Vec<String>>, String> {
     let fault = || claim.to_owned();
     let models: Vec<String> = match claims.get(claim) {
@@ -91,7 +91,7 @@ fn models(claims: &Claims, claim: &str) -> Result<Option<Vec<String>>, String> {
     if models.len() > MAX_MODELS { Err(fault()) } else { Ok(Some(models)) }
 }
 
-/// The same names have the same id in every process.
+/// Derives an id from names, equal in every process.
 fn id(kind: &str, names: &[&str]) -> String {
     let mut digest = Sha256::new();
     for name in names {

@@ -1,5 +1,5 @@
-//! An issuer's public keys (JWK Set, RFC 7517), as read from its document. Keys that cannot verify a
-//! signature are passed over. Does not know where the document comes from.
+//! An issuer's public keys (JWK Set, RFC 7517). Keys that cannot verify a signature are ignored. Does not
+//! fetch the document.
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
@@ -7,16 +7,16 @@ use serde::Deserialize;
 
 use super::signatures::is_accepted;
 
-/// Most keys of an issuer that are kept; more are passed over.
+/// Maximum number of keys of an issuer; further ones are ignored.
 const MAX_KEYS: usize = 64;
 
-/// Reason why a document is no set of keys.
+/// Reason why a document is not a set of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeySetError {
-    /// No object with `keys`.
+    /// The document is not an object with `keys`.
     #[error("it is not a JWK Set")]
     NotAKeySet,
-    /// None of its keys can verify a token.
+    /// No key of the document can verify a token.
     #[error("it has no public key for RS, PS, ES or EdDSA signatures")]
     NoKeys,
 }
@@ -35,7 +35,7 @@ pub struct KeySet {
 #[derive(Debug)]
 struct VerifyingKey {
     id: Option<String>,
-    /// The algorithms that it is for: one if the document names it.
+    /// Algorithms of the key: one if the document names it.
     algorithms: Vec<Algorithm>,
     key: DecodingKey,
 }
@@ -58,8 +58,8 @@ impl KeySet {
         self.keys.len()
     }
 
-    /// The key that a token names, if it is for the token's algorithm; for a token that names none the only
-    /// key of the algorithm.
+    /// The key that a token names, if it has the token's algorithm; for a token without a key id, the only
+    /// key with the algorithm.
     pub fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Option<&DecodingKey> {
         let suits = |key: &&VerifyingKey| {
             key.algorithms.contains(&algorithm) && (id.is_none() || key.id.as_deref() == id)

@@ -1,5 +1,5 @@
-//! Bearer tokens of an identity provider (JSON Web Tokens, RFC 7519) in the place of API keys. The provider's
-//! keys are given from outside; a token that names an unknown one asks for them to be read again. Does not
+//! Bearer tokens of an identity provider (JSON Web Tokens, RFC 7519), accepted in place of API keys. The
+//! caller provides the provider's keys; a token with an unknown key id requests a new reading. Does not
 //! know HTTP.
 
 mod claims;
@@ -21,12 +21,12 @@ use crate::config::TokenConfig;
 use crate::retry_after::retry_after_s;
 use throng_api::ApiError;
 
-/// Longest token that is looked at.
+/// Longest accepted token.
 const MAX_TOKEN_BYTES: usize = 8 << 10;
-/// Clocks may differ by this much.
+/// Tolerated difference between clocks.
 const LEEWAY_S: u64 = 60;
 
-/// The keys of the issuer as they were read last; none before the first reading. Clones share them.
+/// Keys of the issuer at the last reading; none before the first one. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct IssuerKeys {
     shared: Arc<Shared>,
@@ -39,7 +39,7 @@ struct Shared {
 }
 
 impl IssuerKeys {
-    /// Takes the keys of a JWK Set; those before are forgotten. Returns how many there are.
+    /// Replaces the keys by those of a JWK Set, and returns their number.
     ///
     /// # Errors
     /// When the document has no usable key; the keys stay as they were.
@@ -50,7 +50,7 @@ impl IssuerKeys {
         Ok(n)
     }
 
-    /// Waits until a token has named a key that is not there.
+    /// Waits until a token has named an unknown key.
     pub async fn wanted(&self) {
         self.shared.wanted.notified().await;
     }
@@ -78,10 +78,10 @@ impl TokenVerifier {
         credential.starts_with(b"eyJ") && credential.iter().filter(|byte| **byte == b'.').count() == 2
     }
 
-    /// The key that the token stands for.
+    /// The key that represents the token.
     ///
     /// # Errors
-    /// 401 for a token that is not valid, or not valid any more; 503 while the issuer's keys are not known.
+    /// 401 for a token that is invalid or has expired; 503 while the issuer's keys are not known.
     pub fn verify(&self, token: &[u8], known: &KnownScopes) -> Result<ApiKey, ApiError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(ApiError::refused_token("it is too long"));

@@ -1,5 +1,5 @@
-//! Checks signatures of tokens with ring, for the `jsonwebtoken` crate. Only public-key algorithms: what a
-//! token says of itself never chooses a shared secret. Does not know claims.
+//! Verification of token signatures with ring, for the `jsonwebtoken` crate. Only public-key algorithms, so
+//! that a token cannot choose a shared secret. Does not know claims.
 
 use std::sync::Once;
 
@@ -9,7 +9,7 @@ use jsonwebtoken::signature::{self, Verifier};
 use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind};
 use ring::signature as ring_signature;
 
-/// Accepted algorithms; ring wants RSA keys of 2048 to 8192 bits.
+/// Accepted algorithms. RSA keys must have 2048 to 8192 bits.
 const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
     Algorithm::RS384,
@@ -22,7 +22,7 @@ const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::EdDSA,
 ];
 
-/// Whether a signature of this algorithm is looked at.
+/// Whether signatures of this algorithm are accepted.
 pub fn is_accepted(algorithm: Algorithm) -> bool {
     ALGORITHMS.contains(&algorithm)
 }

@@ -1,5 +1,5 @@
-//! What a chat's tools ask of the form of its answers: `tool_choice` `required` or a function, and `strict`.
-//! Does not know how calls are written, which is the text crate's, and how a form is enforced.
+//! Constraint on answers from a chat's tools: `tool_choice` `required` or a function, and `strict`. Does
+//! not know the formats of calls and the enforcement.
 
 use serde_json::{Value, json};
 use throng_text::AnswerFormat;
@@ -8,8 +8,8 @@ use throng_text::grammar::{CallableTool, ConstraintSpec, ToolCallSpec};
 use throng_api::ApiError;
 use throng_api::spec::{ChatInput, GenerationOptions, OutputConstraint};
 
-/// The form of a chat's answers: its own constraint, or that of its tools. Where the model must call,
-/// `response_format` says nothing about the answer.
+/// Constraint on a chat's answers: its own, or that of its tools. If the model must call a tool,
+/// `response_format` has no effect.
 ///
 /// # Errors
 /// 400 for a model without a format of calls, and where another parameter constrains the answer too.

@@ -1,5 +1,5 @@
-//! What the form of a request's outputs is held to: its own constraint or that of its tools, after the
-//! reasoning, which may have a bound of its own. Does not know how constraints are compiled and evaluated.
+//! The constraint on a request's outputs: its own or that of its tools, beginning after the reasoning,
+//! which may be bounded. Does not compile and evaluate constraints.
 
 mod call_constraint;
 

@@ -1,5 +1,6 @@
-//! Answers that another server has judged: the outputs of a session are held back in windows until the
-//! classifier has allowed their text; at one that is not allowed the choice ends. Does not know the wire.
+//! Judgement of answers by a classifier: the outputs of a session are held back in windows until the
+//! classifier has allowed their text; a window that is not allowed ends the choice. Does not know the
+//! protocol.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use futures_util::future::BoxFuture;
 use crate::generation::output::Output;
 use crate::moderation::{Classifier, Judgement, Unavailable};
 
-/// Text before a window that is judged with it, so that what stands across two windows is seen.
+/// Maximum bytes of text before a window that are judged with it, so that matches across two windows are
+/// found.
 const MAX_CONTEXT_BYTES: usize = 4 << 10;
 
 /// Question to the classifier.
@@ -22,18 +24,18 @@ pub(super) struct OutputClassifying {
     classifier: Arc<Classifier>,
     window_bytes: usize,
     choices: Vec<Choice>,
-    /// Outputs whose text is not judged; the first `n_asked` are being judged.
+    /// Outputs that are not judged yet; the first `n_asked` are being judged.
     held: VecDeque<Output>,
     held_bytes: usize,
     n_asked: usize,
-    /// The question under way, and which choice each of its texts belongs to.
+    /// Running request to the classifier, and the choice of each of its texts.
     asking: Option<(Question, Vec<usize>)>,
     ready: VecDeque<Output>,
 }
 
 #[derive(Debug, Default)]
 struct Choice {
-    /// The end of the text that has been asked about.
+    /// End of the text that has been submitted for judgement.
     caller: String,
     is_blocked: bool,
 }
@@ -45,7 +47,7 @@ impl std::fmt::Debug for OutputClassifying {
 }
 
 impl OutputClassifying {
-    /// Creates the judgement of a request with `n` choices; `None` where the classifier does not judge
+    /// Creates the judgement of a request with `n` choices; `None` if the classifier does not judge
     /// answers.
     pub fn new(classifier: &Arc<Classifier>, n: usize) -> Option<Self> {
         Some(Self {
@@ -65,24 +67,24 @@ impl OutputClassifying {
         self.ready.pop_front()
     }
 
-    /// Whether it takes more outputs in now: two windows at most are held.
+    /// Whether it accepts more outputs now: it holds two windows at most.
     pub fn has_room(&self) -> bool {
         self.held_bytes < 2 * self.window_bytes
     }
 
-    /// Whether nothing is held any more.
+    /// Whether it holds no outputs.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty() && self.ready.is_empty()
     }
 
-    /// Takes an output in.
+    /// Adds an output.
     pub fn push(&mut self, output: Output) {
         self.held_bytes += text_of(&output).len();
         self.held.push_back(output);
     }
 
-    /// Goes on with the question under way, or asks the next one if a window is full or a choice has ended.
-    /// Returns the choices that end here.
+    /// Polls the running request, or starts the next one if a window is full or a choice has ended. Returns
+    /// the choices that end here.
     pub fn poll(&mut self, cx: &mut Context<'_>, is_last: bool) -> Poll<Vec<usize>> {
         if self.asking.is_none() {
             let has_end = self.held.iter().any(|output| !matches!(output, Output::Token { .. }));
@@ -123,8 +125,8 @@ impl OutputClassifying {
         self.asking = Some((question.boxed(), choices));
     }
 
-    /// Releases what was asked about, but for choices with a text that is not allowed. Without a judgement
-    /// none is.
+    /// Releases the judged outputs, except those of choices with a text that is not allowed. Without a
+    /// judgement no text is allowed.
     fn settle(&mut self, choices: &[usize], judgements: Result<Vec<Judgement>, Unavailable>) -> Vec<usize> {
         let judgements = judgements.unwrap_or_else(|Unavailable| vec![Some(String::new()); choices.len()]);
         let flagged = choices.iter().zip(judgements).filter(|(_, judgement)| judgement.is_some());
@@ -140,7 +142,7 @@ impl OutputClassifying {
     }
 }
 
-/// End that is sent in place of a choice's output that must not go on.
+/// The end that replaces output of a choice that must not continue.
 fn blocked(output: Output) -> Option<Output> {
     let Output::Finished { choice_idx, reason, timing, .. } = output else { return None };
     Some(Output::Finished { choice_idx, text: String::new(), reason, stop: None, is_filtered: true, timing })

@@ -1,6 +1,5 @@
-//! Answers without what must not be sent: the outputs of a session are held back until it is certain that
-//! their text is no part of a match; at a match the choice ends. Does not know rules' categories and the
-//! wire.
+//! Filter of answers by rules: the outputs of a session are held back until their text can be no part of a
+//! match; a match ends the choice. Does not know categories of rules and the protocol.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use throng_text::moderation::{RuleSet, TextFilter};
 
 use crate::generation::output::Output;
 
-/// The filter of all choices of a request.
+/// Filter of all choices of a request.
 #[derive(Debug)]
 pub(super) struct OutputFilter {
     choices: Vec<Choice>,
@@ -20,12 +19,12 @@ pub(super) struct OutputFilter {
 #[derive(Debug)]
 struct Choice {
     filter: TextFilter,
-    /// Outputs that are held back, and how much of the text must be safe before each may be sent.
+    /// Outputs that are held back, each with the number of safe bytes of text from which it may be sent.
     held: VecDeque<(Output, usize)>,
-    /// Bytes of the text so far, and of those in outputs that were sent.
+    /// Number of bytes of the text so far, and of the part in outputs that were sent.
     n_text: usize,
     n_sent: usize,
-    /// The text before a match that was found, as far as it stands in no output.
+    /// Text before a match, as far as it is not in an output.
     rest: Option<String>,
 }
 
@@ -47,7 +46,7 @@ impl OutputFilter {
         self.ready.pop_front()
     }
 
-    /// Takes an output in. Returns the choice that ends here because of a match, if one does.
+    /// Adds an output. Returns its choice if it ends because of a match.
     pub fn push(&mut self, output: Output) -> Option<usize> {
         match output {
             Output::Token { choice_idx, .. } => {
@@ -84,7 +83,7 @@ impl OutputFilter {
 }
 
 impl Choice {
-    /// Takes a token in; whether it completes a match.
+    /// Adds a token; returns whether it completes a match.
     fn take(&mut self, output: Output) -> bool {
         let Output::Token { text, .. } = &output else { return false };
         if self.rest.is_some() {
@@ -98,7 +97,7 @@ impl Choice {
         self.cut("")
     }
 
-    /// The text has come to its end, with this last piece.
+    /// Adds the last piece of the text.
     fn finish(&mut self, text: &str) {
         if self.rest.is_some() {
             return;
@@ -111,7 +110,7 @@ impl Choice {
         }
     }
 
-    /// Keeps what stands before a match; whether there is one. `tail` is text that is in no token.
+    /// Keeps the outputs before a match; returns whether there is one. `tail` is text that is in no token.
     fn cut(&mut self, tail: &str) -> bool {
         let Some(found) = self.filter.found() else { return false };
         let is_safe = |held: &&(Output, usize)| held.1 <= found.start;
@@ -132,7 +131,7 @@ impl Choice {
         true
     }
 
-    /// Sends what is safe.
+    /// Moves safe outputs to `ready`.
     fn send(&mut self, ready: &mut VecDeque<Output>) {
         let n_safe = if self.rest.is_some() { usize::MAX } else { self.filter.n_shown() };
         while self.held.front().is_some_and(|(_, needed)| *needed <= n_safe) {

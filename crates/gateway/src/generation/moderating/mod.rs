@@ -1,4 +1,4 @@
-//! What stands between a session's outputs and its reader: the tenant's rules, then the classifier. Does not
+//! Moderation between a session's outputs and its reader: the tenant's rules, then the classifier. Does not
 //! know generations.
 
 mod classifying;
@@ -13,7 +13,7 @@ use crate::auth::Tenant;
 use crate::generation::output::Output;
 use crate::moderation::Moderation;
 
-/// Holds back what must not be sent of a request's answers.
+/// Moderation of a request's answers.
 #[derive(Debug)]
 pub(super) struct Moderating {
     filter: Option<OutputFilter>,
@@ -23,7 +23,7 @@ pub(super) struct Moderating {
 }
 
 impl Moderating {
-    /// Creates the moderation of a tenant's request with `n` choices; `None` where all may be sent.
+    /// Creates the moderation of a tenant's request with `n` choices; `None` without rules and classifier.
     pub fn new(moderation: &Arc<Moderation>, tenant: &Tenant, n: usize) -> Option<Self> {
         let filter = moderation.of(tenant).output().map(|rules| OutputFilter::new(&rules.set, n));
         let classifying =
@@ -32,7 +32,7 @@ impl Moderating {
         is_needed.then(|| Self { filter, classifying, moderation: moderation.clone(), has_ended: false })
     }
 
-    /// The next output that may be sent, from those that `next` gives. `end` ends a choice that needs no more
+    /// The next output that may be sent, of those from `next`. `end` ends a choice that needs no more
     /// tokens.
     pub fn poll(
         &mut self,
@@ -63,7 +63,7 @@ impl Moderating {
         }
     }
 
-    /// Takes an output in; the choice that ends here because of it.
+    /// Adds an output; returns its choice if it ends here.
     fn push(&mut self, output: Output) -> Option<usize> {
         match (&mut self.filter, &mut self.classifying) {
             (Some(filter), _) => filter.push(output),

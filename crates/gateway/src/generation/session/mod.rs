@@ -1,5 +1,5 @@
-//! A request while it runs: the events of its prompts' generations, merged, as text and reports of numbered
-//! choices. Does not know the wire.
+//! A running request: merges the events of its prompts' generations into text and reports of numbered
+//! choices. Does not know the protocol.
 
 mod unfinished;
 
@@ -28,16 +28,16 @@ use throng_api::ApiError;
 use throng_cache::CacheUse;
 use throng_metering::observation::GenerationRecord;
 
-/// Options for making text of every choice.
+/// Settings by which tokens of all choices become text.
 #[derive(Debug, Clone)]
 pub(crate) struct TextOptions {
-    /// Makes the text.
+    /// Tokenizer of the model.
     pub tokenizer: Arc<Tokenizer>,
-    /// Rules for text, and for its end.
+    /// Rules for text and stop strings.
     pub detokenize: DetokenizeOptions,
 }
 
-/// A request while it runs. Dropping it ends what is not finished.
+/// A running request. Dropping it ends its unfinished choices.
 #[derive(Debug)]
 pub(crate) struct Session {
     model: Arc<ModelEntry>,
@@ -49,34 +49,34 @@ pub(crate) struct Session {
     memory: Vec<Reservation>,
     caller: Arc<Caller>,
     record: GenerationRecord,
-    /// Adapter that is kept in memory as long as the request runs.
+    /// Adapter, kept in memory while the request runs.
     adapter: Option<LoadedAdapter>,
-    /// Holds back what must not be sent.
+    /// Moderation of the outputs.
     moderating: Option<Moderating>,
-    /// Charge of the key's limits, of which a part is given back when it ends.
+    /// Charge of the key's limits, whose unused part is returned at the end.
     charge: Option<Charge>,
-    /// Outputs that have come and were not given yet.
+    /// Outputs that were received and not returned yet.
     ahead: VecDeque<Output>,
 }
 
-/// A prompt whose generation has begun.
+/// A prompt with its running generation.
 #[derive(Debug)]
 pub(crate) struct BegunPrompt {
-    /// Generation of its tokens.
+    /// Generation of the tokens.
     pub generation: Box<dyn Generation>,
-    /// Origin of its tokens, if they may be shared.
+    /// Origin of the tokens, if they may be shared.
     pub cache_use: Option<CacheUse>,
-    /// Its number of continuations.
+    /// Number of continuations.
     pub n: u32,
-    /// Its number of tokens.
+    /// Number of prompt tokens.
     pub n_tokens: usize,
-    /// Choice of its continuations.
+    /// Sampling parameters.
     pub sampling: Arc<SamplingParams>,
 }
 
 #[derive(Debug)]
 struct PromptState {
-    /// `None` once all its choices have ended.
+    /// `None` once all choices have ended.
     generation: Option<Box<dyn Generation>>,
     n_tokens: usize,
     n_cached: u32,
@@ -94,9 +94,9 @@ struct ChoiceState {
 }
 
 impl Session {
-    /// A session over generations that have just begun, one a prompt. `blamed` tells where in the request the
-    /// prompt and the constraint stood. It keeps `memory` reserved as long as it lives, and then tells
-    /// `context` what happened.
+    /// Creates a session over generations that have just begun, one for each prompt. `blamed` has the
+    /// parameters of the prompt and the constraint. Holds `memory` until it is dropped, and then reports to
+    /// `context`.
     pub fn new(
         model: Arc<ModelEntry>,
         prompts: Vec<BegunPrompt>,
@@ -142,38 +142,37 @@ impl Session {
         }
     }
 
-    /// The same session, which keeps its adapter in memory as long as it lives.
+    /// Sets the adapter, which is kept in memory as long as the session.
     pub fn with_adapter(mut self, adapter: Option<LoadedAdapter>) -> Self {
         self.adapter = adapter;
         self
     }
 
-    /// The same session, which sends nothing that is not allowed.
+    /// Sets the moderation of the outputs.
     pub fn with_moderation(mut self, moderation: &Arc<Moderation>) -> Self {
         self.moderating = Moderating::new(moderation, &self.caller.key_holder(), self.n_choices());
         self
     }
 
-    /// The same session, which uses what it is charged with.
+    /// Sets the charge, from which usage is deducted.
     pub fn with_charge(mut self, charge: Charge) -> Self {
         self.charge = Some(charge).filter(Charge::is_counted);
         self
     }
 
-    /// Keeps this reserved too as long as it lives.
+    /// Holds this reservation too until the session is dropped.
     pub fn keep(&mut self, memory: Reservation) {
         self.memory.push(memory);
     }
 
-    /// The error of [`Output::Failed`] for the client.
+    /// Error for the client from [`Output::Failed`].
     pub fn client_error(&self, error: &ReplicaError) -> ApiError {
         let request_id = self.caller.id_text();
         tracing::warn!(request = request_id, %error, "a request failed");
         client_error(error, &self.blamed, &self.model, request_id)
     }
 
-    /// Origin of its tokens, if they may be shared; of several prompts the one that was spared the least
-    /// work.
+    /// Origin of the tokens, if they may be shared; of several prompts, the one with the most work.
     pub fn cache_use(&self) -> Option<CacheUse> {
         self.record.cache_use
     }
@@ -183,13 +182,12 @@ impl Session {
         self.prompts.iter().map(|prompt| prompt.choices.len()).sum()
     }
 
-    /// Waits for the next output; `None` after everything has ended. Can be dropped and called again without
-    /// loss.
+    /// Waits for the next output; `None` after the last. Cancel-safe.
     pub async fn next(&mut self) -> Option<Output> {
         std::future::poll_fn(|cx| self.poll_output(cx)).await
     }
 
-    /// The same as a poll.
+    /// Polling form of [`Self::next`].
     pub fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<Option<Output>> {
         match self.ahead.pop_front() {
             Some(output) => Poll::Ready(Some(output)),
@@ -197,10 +195,10 @@ impl Session {
         }
     }
 
-    /// Waits until a choice has got a token or has ended; [`Self::next`] gives all that has come.
+    /// Waits until a choice has a token or has ended; [`Self::next`] returns all outputs.
     ///
     /// # Errors
-    /// When the request fails before.
+    /// When the request fails first.
     pub async fn begun(&mut self) -> Result<(), ReplicaError> {
         let is_prompt = |output: &Output| matches!(output, Output::Prompt { .. });
         while self.ahead.iter().all(is_prompt) {
@@ -226,7 +224,7 @@ impl Session {
         polled
     }
 
-    /// A choice needs no more tokens.
+    /// Notes that a choice needs no more tokens.
     fn end_choice(&mut self, choice_idx: usize) {
         let n = self.prompts.first().map_or(1, |prompt| prompt.choices.len()).max(1);
         let Some(prompt) = self.prompts.get_mut(choice_idx / n) else { return };
@@ -235,7 +233,7 @@ impl Session {
         }
     }
 
-    /// Prompts take turns, so that one that is always ready does not hold the others back.
+    /// Polls prompts in turn, so that one that is always ready does not delay the others.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Output>> {
         let n_prompts = self.prompts.len();
         let mut all_ended = true;
@@ -360,17 +358,17 @@ impl Session {
 }
 
 impl PromptState {
-    /// Prompt tokens that were not found in the cache.
+    /// Number of prompt tokens that were not in the cache.
     fn n_computed(&self) -> usize {
         self.n_tokens.saturating_sub(self.n_cached as usize)
     }
 
-    /// Whether nothing more is generated for it.
+    /// Whether all choices have ended.
     fn has_ended(&self) -> bool {
         self.choices.iter().all(|choice| choice.has_ended)
     }
 
-    /// Takes the outputs that are not known when nobody reads it any more.
+    /// Takes the generation for charging after the session is dropped, if its usage is not known yet.
     fn take_unfinished(&mut self) -> Option<Unfinished> {
         let live = self.choices.iter().enumerate().filter(|(_, choice)| !choice.has_ended);
         let choices: Vec<(u32, u64)> =

@@ -1,5 +1,5 @@
-//! Requests that nobody waits for any more: ends them, and charges them with all tokens that were generated
-//! until then, also those that were on their way. Does not know limits.
+//! Generations without a reader: ends them, and charges all tokens generated until then, also those on
+//! their way. Does not know limits.
 
 use futures_util::StreamExt;
 use throng_fleet::adapters::LoadedAdapter;
@@ -9,22 +9,21 @@ use tokio::runtime::Handle;
 
 use crate::limits::Charge;
 
-/// A prompt's generation of which some choices have not ended.
+/// A prompt's generation with unfinished choices.
 #[derive(Debug)]
 pub(super) struct Unfinished {
-    /// Generation of its tokens.
+    /// Generation of the tokens.
     pub generation: Box<dyn Generation>,
-    /// Its prompt's tokens.
+    /// Number of prompt tokens.
     pub n_prompt_tokens: u64,
-    /// Its choices that have not ended, and how many tokens came of each.
+    /// Unfinished choices with the number of received tokens.
     pub choices: Vec<(u32, u64)>,
-    /// Tokens charged for each of these choices if its tokens are known at its end only, as those of beams
-    /// are.
+    /// Tokens charged for each of these choices if their number is known only at the end, as for beams.
     pub unknown_tokens: Option<u64>,
 }
 
 impl Unfinished {
-    /// Ends it and charges its tokens. They come to an end within one step.
+    /// Ends the generation and charges its tokens, which come within one step.
     async fn end(mut self, charge: &mut Charge) {
         if let Some(n_tokens) = self.unknown_tokens {
             return charge.answer_ended(n_tokens * self.choices.len() as u64, 0);
@@ -55,14 +54,14 @@ impl Unfinished {
         self.charge_seen(charge);
     }
 
-    /// Charges what came of the choices that have not ended.
+    /// Charges the received tokens of unfinished choices.
     fn charge_seen(&self, charge: &mut Charge) {
         let n_seen = self.choices.iter().map(|choice| choice.1).sum();
         charge.answer_ended(n_seen, n_seen);
     }
 }
 
-/// Ends what has not ended, and then gives the rest of its charge back. The adapter is kept until then.
+/// Ends unfinished generations and then returns the rest of the charge. The adapter is kept until then.
 pub(super) fn end(
     unfinished: Vec<Unfinished>,
     mut charge: Charge,

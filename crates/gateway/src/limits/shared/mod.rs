@@ -1,5 +1,5 @@
-//! Limits over several gateways: asks Redis for shares of them, off the way of requests. Does not decide:
-//! `throng_core::fleet::limits::shared` does.
+//! Limits over several gateways: asks Redis for shares of them, beside requests. The decisions are those of
+//! `throng_core::fleet::limits::shared`.
 
 mod script;
 mod watch;
@@ -20,15 +20,15 @@ use throng_fleet::Secret;
 
 pub(crate) use self::watch::RedisWatch;
 
-/// Redis answers within this time, or the gateway goes on without it.
+/// Longest time for an answer of Redis, after which the gateway proceeds without it.
 const ANSWER_LIMIT: Duration = Duration::from_millis(250);
-/// A connection is there within this time.
+/// Longest time for a connection to Redis.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// Longest interval of reports to Redis.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Shortest interval of questions.
+/// Shortest interval of questions to Redis.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Time after a failure until the next attempt begins.
+/// Time from a failure to the next attempt.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Keeps a gateway's shares of the limits while it runs.
@@ -49,8 +49,8 @@ struct RedisPool {
 }
 
 impl SharedLimits {
-    /// Begins to share the limits. `ca` has the certificates that Redis' own must come from, instead of the
-    /// system's. The URL is not in the error, for it may have a password.
+    /// Starts sharing the limits. `ca` is a file of certificate authorities for Redis, instead of the
+    /// system's. The error does not contain the URL, which may have a password.
     pub(crate) fn start(url: &Secret, ca: Option<&Path>, limits: Arc<RateLimits>) -> Result<Self, String> {
         let client = client(url, ca)?;
         let me = uuid::Uuid::new_v4().simple().to_string();
@@ -60,7 +60,7 @@ impl SharedLimits {
         Ok(Self { limits, pool, task })
     }
 
-    /// Gives back what is not used. What is used counts until its minute is over.
+    /// Returns unused shares. Usage counts until its minute is over.
     pub async fn finish(self) {
         self.task.abort();
         let Ok(mut pool) = timeout(ANSWER_LIMIT, self.pool.lock()).await else { return };
@@ -121,7 +121,7 @@ async fn follow(limits: Arc<RateLimits>, pool: Arc<tokio::sync::Mutex<RedisPool>
 }
 
 impl RedisPool {
-    /// Asks on the open connection, or opens one.
+    /// Sends a question on the open connection, or on a new one.
     async fn exchange(&mut self, ask: &LeaseRequest) -> Result<Option<LeaseReply>, String> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
@@ -150,7 +150,7 @@ async fn connect(client: &Client) -> Result<MultiplexedConnection, String> {
     }
 }
 
-/// Kind of a failure, without what Redis wrote: it may quote what it was sent.
+/// Kind of a failure, without the message of Redis, which may quote secrets.
 fn without_detail(error: &RedisError) -> String {
     error.category().to_owned()
 }

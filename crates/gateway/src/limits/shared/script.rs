@@ -1,5 +1,5 @@
-//! The pool of limits as a script that Redis runs: questions and answers as its arguments and numbers. Does
-//! not know when to ask.
+//! The pool of limits as a script that Redis runs, with questions and answers as numbers. Does not know
+//! when to ask.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use redis::aio::ConnectionLike;
 use redis::{ErrorKind, RedisError, Script};
 use throng_core::fleet::limits::shared::{Amounts, LeaseReply, LeaseReplyEntry, LeaseRequest};
 
-/// Keys have a common hash tag, so that they are on one node of a cluster.
+/// Prefix of keys, with a common hash tag, so that they are on one node of a cluster.
 const PREFIX: &str = "throng:{limits}:";
-/// Numbers of an answer for each scope: the share, what is free, whether that is final.
+/// Number of values of an answer for each scope: the share, the free part, and whether that is final.
 const N_TOLD: usize = 7;
 
-/// The script.
+/// The compiled script.
 #[derive(Debug)]
 pub(super) struct PoolScript(Script);
 
@@ -21,10 +21,11 @@ impl PoolScript {
         Self(Script::new(include_str!("pool.lua")))
     }
 
-    /// Asks. `None` if a later question was answered before. `now_ms` is the time, or the server's own.
+    /// Sends a question. `None` if a later one was answered before. `now_ms` is the time, or the server's
+    /// own if absent.
     ///
     /// # Errors
-    /// When Redis cannot be reached, fails, or answers what the script does not.
+    /// When Redis cannot be reached or fails, or its answer is malformed.
     pub async fn exchange(
         &self,
         connection: &mut impl ConnectionLike,

@@ -1,4 +1,4 @@
-//! How Redis fares as this gateway sees it, for the metrics. Does not know limits.
+//! Availability of Redis for this gateway, for the metrics. Does not know limits.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use throng_metering::metrics::RedisState;
 pub(crate) struct RedisWatch(Mutex<RedisState>);
 
 impl RedisWatch {
-    /// Notes what came of a question.
+    /// Notes whether a question was answered.
     pub fn heard(&self, is_answered: bool) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.is_answering = is_answered;
@@ -20,7 +20,7 @@ impl RedisWatch {
         }
     }
 
-    /// State that is known now.
+    /// Present state.
     pub fn state(&self) -> RedisState {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

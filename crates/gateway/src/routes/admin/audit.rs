@@ -1,4 +1,4 @@
-//! `GET /admin/audit`: where requests that are bound to regions went. Does not know who writes it.
+//! `GET /admin/audit`: destinations of requests that are bound to regions. Does not write the audit.
 
 use axum::Json;
 use axum::extract::{RawQuery, State};
@@ -10,11 +10,11 @@ use crate::rejection::Rejection;
 use crate::routes::json_body::AppState;
 use throng_api::ApiError;
 
-/// Latest time that may be named: the year 9999.
+/// Latest accepted time: the year 9999.
 const MAX_TIME_S: u64 = 253_402_300_799;
 const DEFAULT_LINES: usize = 100;
 
-/// Lines in the order in which they were written, a page at a time.
+/// A page of lines in the order in which they were written.
 pub(in crate::routes) async fn list(
     State(app): AppState,
     RawQuery(query): RawQuery,

@@ -1,5 +1,4 @@
-//! The bodies of the admin API. Unknown fields, fields that stand there twice and values out of range are
-//! refused.
+//! Bodies of the admin API. Unknown fields, repeated fields and values out of range are refused.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,7 +25,7 @@ pub struct CreateKey {
     limits: Map<String, Value>,
 }
 
-/// An absent field stays, null takes a restriction away.
+/// Change of a key: an absent field leaves the value, null removes a restriction.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChangeKey {
@@ -48,7 +47,7 @@ pub struct LimitBody {
     limits: Map<String, Value>,
 }
 
-/// Reads a body, which must be an object.
+/// Parses a body, which must be an object.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8], _: &ReadOptions) -> Result<T, ApiError> {
     // serde would take an array of the fields' values too.
     if bytes.trim_ascii_start().first() != Some(&b'{') {

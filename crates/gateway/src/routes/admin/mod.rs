@@ -1,5 +1,5 @@
-//! What only the operator may do, on the operator's listener: keys, limits, the end of the server. Does not
-//! know how keys are stored.
+//! The operator's API on the operator's listener: keys, limits, draining. Does not know how keys are
+//! stored.
 
 pub(super) mod audit;
 mod bodies;
@@ -48,7 +48,7 @@ pub(super) async fn create_key(State(app): AppState, body: JsonBody) -> Result<R
     Ok((StatusCode::CREATED, Json(shown)).into_response())
 }
 
-/// `POST /admin/keys/{id}`: changes what a key may do; what is not named stays.
+/// `POST /admin/keys/{id}`: changes a key; absent fields leave their values.
 pub(super) async fn change_key(
     State(app): AppState,
     PathText(id): PathText,
@@ -82,7 +82,8 @@ pub(super) async fn limit(State(app): AppState, body: JsonBody) -> Result<Json<V
     Ok(Json(json!({"limits": limits_json(&limits)})))
 }
 
-/// `POST /admin/drain`: the server refuses new requests, finishes what runs and ends, as after SIGTERM.
+/// `POST /admin/drain`: the server refuses new requests, finishes the running ones and ends, as after
+/// SIGTERM.
 pub(super) async fn drain(State(app): AppState) -> (StatusCode, Json<Value>) {
     app.lifecycle.ending.notify_one();
     (StatusCode::ACCEPTED, Json(json!({"status": "draining"})))
@@ -97,15 +98,15 @@ async fn changed(app: &App, key: &ApiKey) -> Value {
     shown_key(key)
 }
 
-/// A change holds at once for this server; should the database fail now, within a second after it answers
-/// again.
+/// Reads the keys again, so that a change takes effect at once. If the database fails now, the change takes
+/// effect within a second of its recovery.
 async fn refresh(app: &App) {
     if let (Some(keys), Ok(store)) = (app.policy.keys.stored(), store(app)) {
         let _ = keys.refresh(&**store).await;
     }
 }
 
-/// Error for the operator by a refusal of the database.
+/// Error for the operator from a refusal of the database.
 fn answered<T>(result: Result<T, StoreError>) -> Result<T, ApiError> {
     result.map_err(|error| match error {
         StoreError::UnknownKey(_) | StoreError::UnknownScope(_) => ApiError::not_found(&error.to_string()),

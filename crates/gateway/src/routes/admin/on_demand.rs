@@ -37,7 +37,7 @@ pub(in crate::routes) async fn unload(
     Ok(Json(json!({"model": model, "state": "unloaded"})))
 }
 
-/// `GET /admin/models`: those that come and go, with their states.
+/// `GET /admin/models`: models that are loaded on demand, with their states.
 pub(in crate::routes) async fn list(State(app): AppState) -> Json<Value> {
     let states = app.models.on_demand.iter().flat_map(|models| models.states());
     let data: Vec<Value> = states.map(|(model, state)| json!({"model": model, "state": state})).collect();

@@ -1,4 +1,4 @@
-//! Roll-outs in the operator's API: begun, shown, taken back. Does not decide.
+//! Roll-outs in the operator's API. Does not make decisions.
 
 use axum::Json;
 use axum::extract::State;
@@ -17,7 +17,7 @@ use crate::aliases::{Golden, RunningRollout};
 use crate::rejection::Rejection;
 use throng_api::ApiError;
 
-/// Most golden prompts of a roll-out, and most tokens of an answer to one.
+/// Maximum number of golden prompts of a roll-out, and of tokens of an answer to one.
 const MAX_GOLDEN: usize = 16;
 const MAX_GOLDEN_TOKENS: u32 = 512;
 /// Longest stage, a week.
@@ -103,7 +103,7 @@ pub(in crate::routes) async fn list(State(app): AppState) -> Json<Value> {
     Json(json!({"object": "list", "data": data}))
 }
 
-/// `POST /admin/rollouts`: begins one.
+/// `POST /admin/rollouts`: begins a roll-out.
 pub(in crate::routes) async fn begin(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
     let (body, _memory) = body.read(bodies::parse::<BeginRollout>)?;
     let plan = body.plan()?;

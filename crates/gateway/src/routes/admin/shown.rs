@@ -1,4 +1,4 @@
-//! Keys, organisations and limits as the admin API shows them. Secrets are not among them.
+//! Keys, organisations and limits as JSON of the admin API, without secrets.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ type Named<'a> = (&'a str, &'a str);
 /// Projects, each with one of its keys.
 type Projects<'a> = BTreeMap<Named<'a>, &'a ApiKey>;
 
-/// A key.
+/// JSON of a key.
 pub fn shown_key(key: &ApiKey) -> Value {
     json!({
         "object": "api_key",
@@ -29,7 +29,7 @@ pub fn shown_key(key: &ApiKey) -> Value {
     })
 }
 
-/// Limits by name; money as a text in dollars.
+/// Limits by name; money as a string in dollars.
 pub fn limits_json(limits: &Limits) -> Value {
     let shown = |kind: LimitKind| {
         let limit = limits.get(kind)?;

@@ -1,5 +1,5 @@
-//! Requests for model aliases: one model after the other is asked until one answers, and a share of the
-//! requests is copied to a shadow model. Does not know how models answer.
+//! Requests for model aliases: models are asked in turn until one answers, and a share of the requests is
+//! copied to a shadow model. Does not know how models answer.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::caller::Caller;
 use crate::generate::Target;
 use throng_api::ApiError;
 
-/// What of a body decides: read before the rest of it, and only where there are such names.
+/// Fields of a body that choose the model, parsed before the rest if there are aliases.
 #[derive(Deserialize)]
 struct Head<'a> {
     #[serde(borrow)]
@@ -25,10 +25,10 @@ struct Head<'a> {
     user: Option<Cow<'a, str>>,
 }
 
-/// Answers a request: by the models that its alias stands for, if it names one.
+/// Answers a request, by the models of its alias if it names one.
 ///
 /// # Errors
-/// Returns those of the last model that was asked.
+/// Errors of the last model that was asked.
 pub(super) async fn answer(
     app: Arc<App>,
     body: JsonBody,
@@ -70,15 +70,15 @@ pub(super) async fn answer(
     Err(ApiError::model_not_found(name))
 }
 
-/// Whether another model may answer what this one could not, maybe because it is in other regions than the
-/// request is bound to. What took all of its time is of no use any more.
+/// Whether another model may answer after this error, for example because it is in a permitted region. Not
+/// after a timeout, since the answer would be of no use.
 fn is_of_the_model(error: &ApiError) -> bool {
     let has_failed = error.status().is_server_error() && error.code() != "generation_timeout";
     has_failed || error.code() == "region_not_permitted"
 }
 
-/// The alias that a body names, and which models its request goes to: those that can be used now, or else the
-/// one that was chosen.
+/// The alias that a body names, and the models for the request: those that are usable now, or else the
+/// chosen one.
 fn choose(app: &App, caller: &Caller, body: &[u8]) -> Option<(Arc<Alias>, Choice)> {
     if app.models.aliases.is_empty() {
         return None;
@@ -105,13 +105,13 @@ fn choose(app: &App, caller: &Caller, body: &[u8]) -> Option<(Arc<Alias>, Choice
     Some((alias.clone(), choice))
 }
 
-/// Where a session stands in the range of all: the same on every gateway.
+/// Point of a session in the range of `u64`, equal on every gateway.
 fn point_of(parts: &[&str]) -> u64 {
     let digest = throng_wire::digest(parts.join("\0").as_bytes());
     u64::from_str_radix(&digest[..16], 16).unwrap_or_default()
 }
 
-/// Whether a model would take a request now.
+/// Whether a model would admit a request now.
 pub(in crate::routes) fn is_usable(app: &App, model: &str) -> bool {
     match (app.models.router.get(model), app.models.upstreams.find(model)) {
         (Some(route), _) => route.status() == Status::Ready && route.check_room().is_ok(),

@@ -1,5 +1,5 @@
-//! Golden prompts of a roll-out: the new version is asked again and again what is known to be its answer.
-//! Does not know what follows from it.
+//! Golden prompts of a roll-out: the new version is asked repeatedly, and its answers are compared with the
+//! expected ones. Does not judge the roll-out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::app::App;
 use crate::generate::Target;
 use throng_api::ApiError;
 
-/// Whose requests they are.
+/// Tenant of the requests.
 const TENANT: &str = "throng golden";
-/// Between two rounds.
+/// Pause between two rounds.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// An answer that takes longer is none.
+/// Longest time for an answer.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// Asks until the roll-out has ended.
+/// Sends the golden prompts until the roll-out has ended.
 pub(in crate::routes) async fn watch(app: Arc<App>, rollout: Arc<RunningRollout>) {
     while rollout.is_running() && !rollout.golden.is_empty() && !app.is_draining() {
         for golden in &rollout.golden {
@@ -38,7 +38,7 @@ pub(in crate::routes) async fn watch(app: Arc<App>, rollout: Arc<RunningRollout>
     }
 }
 
-/// How the model continues a prompt.
+/// The model's continuation of a prompt.
 async fn ask(app: &Arc<App>, model: &str, golden: &Golden) -> Result<Value, ApiError> {
     let mut body = json!({
         "model": model, "prompt": golden.prompt, "max_tokens": golden.max_tokens, "temperature": 0,

@@ -1,5 +1,4 @@
-//! What the headers of an answer tell: where its tokens came from, and where its time went. Does not know its
-//! body.
+//! Headers of an answer with the origin of its tokens and its times. Does not know its body.
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use crate::caller::Caller;
 use throng_api::answer::Answer;
 use throng_cache::CacheUse;
 
-/// Says in a header where the answer came from, if it may be shared.
+/// Adds the header with the origin of the tokens, if they may be shared.
 pub(super) fn with_cache_use(mut response: Response, cache_use: Option<CacheUse>) -> Response {
     if let Some(cache_use) = cache_use {
         response.headers_mut().insert("x-cache", HeaderValue::from_static(cache_use.name()));
@@ -18,10 +17,10 @@ pub(super) fn with_cache_use(mut response: Response, cache_use: Option<CacheUse>
     response
 }
 
-/// Where the time of a request went.
+/// Header with the times of a request.
 pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// Where the time of the first choice went, as headers.
+/// Headers with the times of the first choice.
 pub(super) fn timing(answer: &Answer, caller: &Caller) -> [(HeaderName, HeaderValue); 2] {
     let timing = answer.choices.first().and_then(|choice| choice.end.as_ref()).map(|end| end.timing);
     let ms = |time: Option<Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1e3);
@@ -38,7 +37,7 @@ pub(super) fn timing(answer: &Answer, caller: &Caller) -> [(HeaderName, HeaderVa
     ]
 }
 
-/// Letters and digits as the value of a header.
+/// Value of a header from letters and digits.
 pub(super) fn header_value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("digits and letters are a header value")
 }

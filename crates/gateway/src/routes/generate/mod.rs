@@ -39,16 +39,16 @@ const JSON: [(HeaderName, HeaderValue); 1] =
 /// An endpoint for generated text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TextEndpoint {
-    /// Reads requests and writes answers.
+    /// Parser of requests and writer of answers.
     dialect: &'static dyn Dialect,
-    /// The same endpoint of upstream engines, which take its bodies as they come. Other requests for their
-    /// models are read here and written anew.
+    /// The same endpoint of upstream engines, to which bodies are passed unchanged. Without it, requests
+    /// for their models are parsed here and written anew.
     upstream: Option<Endpoint>,
-    /// Reads requests that go on with what is kept, where the API keeps something.
+    /// Parser of requests that continue kept conversations, if the API has such.
     read_turn: Option<ReadTurn>,
 }
 
-/// Reads a request that is a turn of a kept conversation.
+/// Parser of a request that is a turn of a kept conversation.
 type ReadTurn = fn(&Turn, &[u8], &ReadOptions) -> Result<Request, ApiError>;
 
 impl TextEndpoint {
@@ -62,11 +62,11 @@ const CHAT: TextEndpoint = TextEndpoint::new(&ChatCompletions, Some(Endpoint::Ch
 /// OpenAI's text completions.
 const COMPLETIONS: TextEndpoint = TextEndpoint::new(&Completions, Some(Endpoint::Completions));
 
-/// llama.cpp's filling in the middle.
+/// llama.cpp's infill.
 const INFILL: TextEndpoint = TextEndpoint::new(&InfillEndpoint, None);
 /// Ollama's chats.
 const OLLAMA_CHAT: TextEndpoint = TextEndpoint::new(&ollama::Chat, None);
-/// Ollama's generate.
+/// Ollama's completions.
 const OLLAMA_GENERATE: TextEndpoint = TextEndpoint::new(&ollama::Generate, None);
 /// Anthropic's messages.
 const MESSAGES: TextEndpoint = TextEndpoint::new(&Messages, None);
@@ -74,7 +74,7 @@ const MESSAGES: TextEndpoint = TextEndpoint::new(&Messages, None);
 /// OpenAI's Responses.
 const RESPONSES: TextEndpoint =
     TextEndpoint { dialect: &Responses, upstream: None, read_turn: Some(Turn::parse) };
-/// OpenAI's conversations made short.
+/// OpenAI's compaction of conversations.
 const COMPACT: TextEndpoint =
     TextEndpoint { dialect: &Compact, upstream: None, read_turn: Some(Turn::parse_compaction) };
 
@@ -120,13 +120,35 @@ pub(super) async fn responses(State(app): AppState, mut body: JsonBody) -> Resul
     answer_once(app, body.with_tools(), RESPONSES).await.map_err(Rejection::from)
 }
 
+/// `POST /v1/responses`, for a line of a batch.
+pub(super) async fn response_of_batch(
+    State(app): AppState,
+    mut body: JsonBody,
+) -> Result<Response, Rejection> {
+    body.gather_turn(&app).await?;
+    if body.turn().is_some_and(|turn| turn.is_background()) {
+        let reason = "Lines of batches are answered without their client anyway.";
+        return Err(ApiError::unsupported_parameter("background", reason).into());
+    }
+    answer_once(app, body.with_tools(), RESPONSES).await.map_err(Rejection::from)
+}
+
+/// Answers a message of a connection by events, each a line.
+///
+/// # Errors
+/// The errors of `POST /v1/responses`.
+pub(super) async fn answer_message(app: Arc<App>, message: JsonBody) -> Result<Response, ApiError> {
+    check_permission(&app, &message)?;
+    alias::answer(app, message.with_tools(), RESPONSES).await
+}
+
 /// `POST /v1/responses/compact`.
 pub(super) async fn compact(State(app): AppState, mut body: JsonBody) -> Result<Response, Rejection> {
     body.gather_turn(&app).await?;
     answer_once(app, body, COMPACT).await.map_err(Rejection::from)
 }
 
-/// Answers a request; one with an `Idempotency-Key` is generated once, however often it comes.
+/// Answers a request; one with an `Idempotency-Key` is generated only once.
 async fn answer_once(
     app: Arc<App>,
     mut body: JsonBody,
@@ -143,8 +165,7 @@ async fn answer_once(
     }
 }
 
-/// Refuses a model that the key does not permit before answers that were kept are looked at, and before
-/// copies are made of the request.
+/// Refuses a model that the key does not permit, before kept answers are looked up and copies are made.
 fn check_permission(app: &App, body: &JsonBody) -> Result<(), ApiError> {
     let key_holder = body.caller.key_holder();
     if !key_holder.is_restricted() {
@@ -153,7 +174,7 @@ fn check_permission(app: &App, body: &JsonBody) -> Result<(), ApiError> {
     app.check_permission(&key_holder, named_model(body.bytes()).as_deref(), body.is_repeatable())
 }
 
-/// Answers a request by one model.
+/// Answers a request with one model.
 async fn answer_as(
     app: Arc<App>,
     body: JsonBody,
@@ -198,7 +219,7 @@ async fn answer_as(
     }
 }
 
-/// Begins to answer without the client: it gets the response as it begins, or its events as they are kept.
+/// Answers without the client, which gets the initial response, or its events as they are stored.
 async fn answer_without_client(
     app: &Arc<App>,
     caller: Arc<Caller>,
@@ -213,7 +234,7 @@ async fn answer_without_client(
     Ok(with_ignored(app, (JSON, Body::from(json)), &ignored))
 }
 
-/// Answers token by token.
+/// Answers with a stream.
 fn answer_by_stream(
     app: &App,
     caller: Arc<Caller>,
@@ -231,7 +252,7 @@ fn answer_by_stream(
     with_cache_use(response, cache_use)
 }
 
-/// Answers at once.
+/// Answers with a complete body.
 async fn answer_whole(
     app: &App,
     caller: &Caller,

@@ -1,6 +1,6 @@
-//! Copies of requests, whose answers nobody gets: a share of an alias's requests goes to another model too. A
-//! copy belongs to no client: it is not charged, waits behind all others, and is not made where too many run.
-//! Does not know what is asked.
+//! Shadow copies: a share of an alias's requests is also sent to another model, whose answers are
+//! discarded. A copy belongs to no client: it is not charged, waits behind all other requests, and is not
+//! made if too many run. Does not know the content of requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,13 @@ use crate::app::App;
 use crate::generate::Target;
 use throng_api::ApiError;
 
-/// Whose requests copies are.
+/// Tenant of copies.
 const TENANT: &str = "throng shadow";
-/// A copy that takes longer is given up.
+/// Longest time for a copy.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Copies this request, if it is one of those that are to be copied and there is room. A copy belongs to no
-/// organisation, so that requests that a residency rule or a header binds to regions are not copied, nor
-/// those that another gateway may have copied.
+/// Copies this request, if it is chosen and there is room. A copy belongs to no organisation, so requests
+/// that are bound to regions are not copied, nor those that another gateway may have copied.
 pub(super) fn copy(app: &Arc<App>, alias: &Arc<Alias>, body: &JsonBody, endpoint: TextEndpoint) {
     let tenant = body.caller.key_holder();
     let has_rule = app.config.routing.binds(tenant.key.as_deref().map(|key| key.organisation.as_str()));
@@ -49,14 +48,14 @@ pub(super) fn copy(app: &Arc<App>, alias: &Arc<Alias>, body: &JsonBody, endpoint
     });
 }
 
-/// The least urgent of all, and not from a cache nor for it.
+/// Headers of a copy: the lowest urgency, and no use of caches.
 fn headers() -> HeaderMap {
     let batch = ("x-service-class".parse(), HeaderValue::from_static("batch"));
     let fields = [batch, (Ok(header::CACHE_CONTROL), HeaderValue::from_static("no-store"))];
     fields.into_iter().filter_map(|(name, value)| Some((name.ok()?, value))).collect()
 }
 
-/// Reads an answer to its end; whether it was one.
+/// Reads an answer to its end; returns whether it was successful.
 async fn discard(answer: impl Future<Output = Result<Response, ApiError>>) -> Result<bool, axum::Error> {
     let Ok(answer) = answer.await else { return Ok(false) };
     let is_answer = answer.status().is_success();

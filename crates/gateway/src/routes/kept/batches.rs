@@ -19,7 +19,7 @@ use crate::caller::Caller;
 use crate::kept::{principal_of, state_error, state_of};
 use crate::rejection::Rejection;
 
-/// Most and usual batches of a page.
+/// Maximum and default number of batches of a page.
 const LIMITS: [usize; 2] = [100, 20];
 
 /// `POST /v1/batches`.

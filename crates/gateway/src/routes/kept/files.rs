@@ -1,4 +1,4 @@
-//! Files of a tenant, in OpenAI's form. Does not know what they are for.
+//! Files of a tenant, in OpenAI's form. Does not know their content.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,13 +29,13 @@ use crate::rejection::{Rejection, memory_full};
 
 /// Longest text beside the file in a form.
 const MAX_TEXT_BYTES: u64 = 4 << 10;
-/// Most bytes of a form beside the file: texts and what stands between them.
+/// Maximum bytes of a form beside the file: texts and separators.
 const MAX_FORM_BYTES: u64 = 64 << 10;
-/// Purposes of a file.
+/// Accepted purposes of a file.
 const PURPOSES: &[&str] = &["assistants", "batch", "evals", "fine-tune", "user_data", "vision"];
 /// Shortest and longest time until a file is deleted, in seconds.
 const EXPIRY_S: [u64; 2] = [3_600, 2_592_000];
-/// Most and usual files of a page.
+/// Maximum and default number of files of a page.
 const LIMITS: [usize; 2] = [999, 999];
 
 /// `POST /v1/files`: a form with the file and its purpose.
@@ -101,7 +101,7 @@ pub(in crate::routes) async fn delete(
     Ok(Json(DeletedObject { id, object: "file", deleted: true }))
 }
 
-/// Memory for the chunks that are on their way.
+/// Reserves memory for chunks in transit.
 fn reserve(app: &App) -> Result<Reservation, ApiError> {
     app.work.memory.reserve(Part::Bodies, 4 * CHUNK_BYTES).map_err(memory_full)
 }
@@ -170,7 +170,7 @@ async fn receive(
     }
 }
 
-/// Reads a form. Its file is in `upload` as soon as it has been begun, with its name.
+/// Reads a form. Its file is in `upload`, with its name, as soon as it has begun.
 async fn read_form(
     form: &mut Multipart<'_>,
     state: &TenantState,
@@ -218,7 +218,7 @@ async fn read_form(
     Ok(read)
 }
 
-/// A short text.
+/// Reads a short text field.
 async fn text(mut field: Field<'_>) -> Result<String, ApiError> {
     let name = field.name().unwrap_or_default().to_owned();
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! The query of a list: which page, in which order. Does not know what is listed.
+//! Query of a list: its page and order. Does not know the listed objects.
 
 use throng_api::ApiError;
 use throng_store::ListOrder;
@@ -6,20 +6,20 @@ use throng_store::ListOrder;
 /// A checked query. Unknown parameters have no effect.
 #[derive(Debug, Default)]
 pub(super) struct ListQuery {
-    /// The page begins after this id.
+    /// Id after which the page begins.
     pub after: Option<String>,
-    /// The page ends before this id.
+    /// Id before which the page ends.
     pub before: Option<String>,
-    /// Most entries.
+    /// Maximum number of entries.
     pub limit: usize,
-    /// Their order.
+    /// Order of the entries.
     pub order: Option<ListOrder>,
-    /// Only files of this purpose.
+    /// Purpose of the listed files; `None` for all.
     pub purpose: Option<String>,
 }
 
 impl ListQuery {
-    /// Reads the query of a URL; `most` entries may be asked for, and `usual` are unless it says so.
+    /// Parses the query of a URL; `most` is the maximum number of entries, `usual` the default.
     ///
     /// # Errors
     /// 400 that names the parameter.

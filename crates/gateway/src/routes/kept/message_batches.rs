@@ -25,7 +25,7 @@ use crate::kept::{principal_of, state_error, state_of};
 use crate::rejection::{Rejection, memory_full};
 
 const FORM: BatchForm = BatchForm::Anthropic;
-/// Most and usual batches of a page.
+/// Maximum and default number of batches of a page.
 const LIMITS: [usize; 2] = [999, 20];
 /// Memory that is reserved while results are read.
 const RESULT_BYTES: usize = 8 << 20;
@@ -88,7 +88,7 @@ pub(in crate::routes) async fn delete(
     Ok(Json(DeletedBatch { id, r#type: "message_batch_deleted" }))
 }
 
-/// `GET /v1/messages/batches/{id}/results`: one result a line.
+/// `GET /v1/messages/batches/{id}/results`: one result on each line.
 pub(in crate::routes) async fn results(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Arc<Caller>>,

@@ -1,4 +1,4 @@
-//! Routes for what tenants keep: files and batches. Does not know how they are kept.
+//! Routes for files and batches of tenants. Does not store them.
 
 pub(super) mod batches;
 pub(super) mod files;

@@ -1,4 +1,4 @@
-//! Ollama's lists and descriptions of models, and what it does to models beside answering with them.
+//! Ollama's lists and descriptions of models, and its other operations on models.
 
 mod pull;
 mod stay;
@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::rejection::Rejection;
 
-/// Version of Ollama whose API is spoken here.
+/// Version of Ollama whose API is implemented.
 const API_VERSION: &str = "0.12.0";
 
 /// `GET /api/tags`: all models that the key permits.
@@ -47,7 +47,7 @@ fn answer(names: &[(String, Option<u32>)]) -> Response {
     Json(ModelList { models }).into_response()
 }
 
-/// The names of served models that the key permits, with their tokens of context.
+/// Names of served models that the key permits, with their context lengths in tokens.
 fn served(app: &App, caller: &Caller) -> Vec<(String, Option<u32>)> {
     let key_holder = caller.key_holder();
     let mut names = Vec::new();
@@ -82,8 +82,8 @@ pub(super) async fn create() -> Rejection {
     ApiError::not_over_http("This server makes and publishes no models.").into()
 }
 
-/// `GET /api/version`. Clients refuse a server that is older than the API they speak, so the version is that
-/// of Ollama's API.
+/// `GET /api/version`: the version of Ollama's API, since clients refuse a server that is older than
+/// theirs.
 pub(super) async fn version() -> Response {
     let throng = env!("CARGO_PKG_VERSION");
     Json(serde_json::json!({"version": API_VERSION, "throng": throng})).into_response()

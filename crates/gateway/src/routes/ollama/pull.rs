@@ -1,5 +1,5 @@
-//! `POST /api/pull`: brings a model into the cache of the server's machine, for the operator alone, and as
-//! far as he allows it. Does not know where models come from.
+//! `POST /api/pull`: downloads a model into the cache of the server's machine, for the operator and within
+//! the configured bound. Does not know where models come from.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::routes::json_body::{AppState, JsonBody, with_ignored};
 
 /// Shortest time between two lines of a stream.
 const LINE_INTERVAL: Duration = Duration::from_millis(100);
-/// A stream without news repeats its last line this often.
+/// Interval at which a stream without progress repeats its last line.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// `POST /api/pull`.
@@ -66,7 +66,7 @@ fn broken() -> ApiError {
     ApiError::from(PullFault::Failed("the download broke off".to_owned()))
 }
 
-/// The lines of a download that is watched. One line at a time waits for its reader.
+/// Lines of a watched download. One line at a time waits for its reader.
 struct Lines {
     state: watch::Receiver<PullState>,
     phase: watch::Receiver<Phase>,
@@ -108,7 +108,7 @@ impl Lines {
         Some((Ok(out.take()), self))
     }
 
-    /// Waits for news; whether there will be none any more, and `None` when the server is ending.
+    /// Waits for progress; returns whether the download has ended, or `None` when the server is ending.
     async fn wait(&mut self) -> Option<bool> {
         tokio::select! {
             news = tokio::time::timeout(REPEAT_INTERVAL, self.state.changed()) => {

@@ -1,5 +1,4 @@
-//! How long models that come on demand stay in memory, as Ollama's clients ask for it, and requests that are
-//! for nothing else.
+//! Ollama's `keep_alive`, and requests that only load or unload a model.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +11,18 @@ use crate::app::App;
 use crate::rejection::Rejection;
 use crate::routes::json_body::JsonBody;
 
-/// Applies the `keep_alive` of a request, where the operator unloads unused models.
+/// Applies the `keep_alive` of a request, if the operator unloads unused models.
 pub(in crate::routes) fn apply_stay(app: &App, body: &JsonBody) {
     if let Some(request) = app.models.on_demand.as_ref().and_then(|_| StayRequest::peek(body.bytes())) {
         keep(app, body, &request);
     }
 }
 
-/// Answers a request without a prompt, which loads its model, or with a `keep_alive` of 0 lets it go; `None`
-/// for a request that asks for text. Applies its `keep_alive` in both cases.
+/// Answers a request without a prompt, which loads its model, or unloads it with a `keep_alive` of 0;
+/// `None` for a request for text. Applies its `keep_alive` in both cases.
 ///
 /// # Errors
-/// 404 for a name of no model; 503 for a model that does not come in time.
+/// 404 for an unknown name; 503 for a model that is not loaded in time.
 pub(in crate::routes) async fn load_only(
     app: &Arc<App>,
     body: &JsonBody,
@@ -58,7 +57,7 @@ pub(in crate::routes) async fn load_only(
     Ok(Some(Json(LoadAnswer::new(name, is_chat, !goes)).into_response()))
 }
 
-/// Longest body that is taken for one without a prompt, where no model comes on demand.
+/// Longest body in bytes that is checked for a missing prompt if no model is loaded on demand.
 const MAX_EMPTY_BYTES: usize = 4096;
 
 fn keep(app: &App, body: &JsonBody, request: &StayRequest) {

@@ -2,6 +2,7 @@
 
 pub(super) mod conversations;
 mod page;
+mod websocket;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use throng_state::conversations::ItemPage;
 use throng_state::responses::Responses;
 
 use self::page::{ItemList, page_query};
+pub(super) use self::websocket::connect;
 use super::json_body::AppState;
 use super::path_text::PathText;
 use crate::app::App;
@@ -23,7 +25,7 @@ use crate::caller::Caller;
 use crate::rejection::Rejection;
 use crate::turns::tail;
 
-/// The kept responses of a caller.
+/// Kept responses of a caller.
 struct Mine {
     responses: Responses,
     tenant: String,
@@ -33,7 +35,7 @@ impl Mine {
     /// # Errors
     /// 404 on a server without a store.
     fn of(app: &App, caller: &Caller) -> Result<Self, ApiError> {
-        let responses = app.policy.responses().ok_or_else(ApiError::nothing_kept)?;
+        let responses = app.responses(&caller.key_holder()).ok_or_else(ApiError::nothing_kept)?;
         Ok(Self { responses, tenant: caller.tenant().0.to_string() })
     }
 }

@@ -1,15 +1,15 @@
-//! Pages of items: what of them a query asks for, and how they are given.
+//! Pages of items, and their queries.
 
 use serde::Serialize;
 use throng_api::ApiError;
 use throng_api::responses::Item;
 use throng_state::conversations::{ItemPage, PageQuery};
 
-/// Most items of a page.
+/// Maximum number of items of a page.
 const MAX_LIMIT: usize = 100;
 const DEFAULT_LIMIT: usize = 20;
 
-/// A page as its client gets it.
+/// JSON of a page.
 #[derive(Debug, Serialize)]
 pub(super) struct ItemList<'a> {
     object: &'static str,
@@ -26,7 +26,7 @@ impl<'a> ItemList<'a> {
     }
 }
 
-/// Reads which page a query asks for; the newest items come first unless it says otherwise.
+/// Parses the query of a page; the newest items come first by default.
 ///
 /// # Errors
 /// 400 that names the parameter.

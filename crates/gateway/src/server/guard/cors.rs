@@ -1,5 +1,5 @@
-//! Which methods and headers the pages of allowed origins may use, as `tower_http` answers it. Does not know
-//! which origins are allowed: `guard` has checked that.
+//! Methods and headers permitted to pages of allowed origins, answered by `tower_http`. Does not check
+//! origins, which `guard` does.
 
 use std::time::Duration;
 
@@ -23,16 +23,16 @@ const EXPOSED: [&str; 12] = [
     "x-ratelimit-remaining-tokens",
     "x-ratelimit-reset-tokens",
 ];
-/// Time for which a browser may keep the answer to its question.
+/// Time for which a browser may cache the answer to a preflight.
 const MAX_AGE: Duration = Duration::from_secs(600);
 
-/// A setting that cannot be used; the setting, its value, and what it must be.
+/// An invalid setting with its value and the expected value.
 pub(crate) type Fault = (&'static str, String, &'static str);
 
-/// The layer for requests from allowed origins.
+/// Layer for requests from allowed origins.
 ///
 /// # Errors
-/// The first value that is no method or header name.
+/// The first invalid name of a method or header.
 pub(crate) fn layer(access: &AccessConfig) -> Result<CorsLayer, Fault> {
     let methods = parse("allowed_methods", &access.allowed_methods, "the name of a method", |text| {
         Method::from_bytes(text.as_bytes()).ok()
@@ -53,7 +53,7 @@ pub(crate) fn layer(access: &AccessConfig) -> Result<CorsLayer, Fault> {
 /// Checks the form of origins.
 ///
 /// # Errors
-/// The first one that no browser would send.
+/// The first origin that a browser would never send.
 pub(crate) fn check_origins(origins: &[String]) -> Result<(), Fault> {
     match origins.iter().find(|origin| !is_origin(origin)) {
         Some(bad) => Err(("allowed_origins", bad.clone(), "scheme://host[:port] without a path, null or *")),
@@ -74,7 +74,7 @@ fn is_origin(text: &str) -> bool {
             && text.split_once("://").is_some_and(|(scheme, rest)| is_scheme(scheme) && is_plain(rest)))
 }
 
-/// The values, or `None` if all are allowed.
+/// The parsed values; `None` if all are allowed.
 fn parse<T>(
     setting: &'static str,
     values: &[String],

@@ -1,5 +1,5 @@
-//! What every request must pass before it is routed: sizes of its head and body, Host and Origin, upgrades.
-//! Does not know routes and bodies.
+//! Checks of every request before routing: sizes of its head and body, Host and Origin, upgrades. Does not
+//! know routes and bodies.
 
 pub(super) mod cors;
 pub(super) mod root_path;
@@ -21,14 +21,14 @@ use throng_api::ApiError;
 /// The rules of one listening socket.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    /// Whether only this machine can connect: then a web page's name for this server must be a local one,
-    /// lest a foreign page reaches it through DNS rebinding.
+    /// Whether only this machine can connect: then the host in a web page's request must be a local name,
+    /// as a protection from DNS rebinding.
     loopback: bool,
-    /// Whether a page can only come through a proxy, which knows its own names.
+    /// Whether pages can reach the socket only through a proxy, which checks names itself.
     behind_proxy: bool,
     allowed_origins: Vec<String>,
     allowed_hosts: Vec<String>,
-    /// The name that the operator told it to listen on; perhaps an address.
+    /// Host of the configuration, a name or an address.
     own_name: String,
     needs_key: bool,
     max_body_bytes: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Guard {
 pub(crate) enum Source {
     /// A program, or a page of this server.
     Own,
-    /// A page of another origin, which may read our answers.
+    /// A page of an allowed origin, which may read answers.
     AllowedOrigin,
 }
 
@@ -61,7 +61,7 @@ impl Guard {
     /// Checks a request's head.
     ///
     /// # Errors
-    /// The first rule that it breaks.
+    /// The first rule that the request breaks.
     pub fn check(&self, parts: &Parts) -> Result<Source, ApiError> {
         if parts.version >= Version::HTTP_2 {
             check_http2_fields(&parts.headers).map_err(head_violation)?;
@@ -76,8 +76,8 @@ impl Guard {
         Ok(source)
     }
 
-    /// Whether a page of an allowed origin may read why its request was refused. A preflight's refusal is its
-    /// status.
+    /// Whether a page of an allowed origin may read the refusal of its request. For a preflight, the status
+    /// is the refusal.
     pub fn may_read_refusal(&self, parts: &Parts) -> bool {
         let source = || self.check_origin(parts, self.check_host(parts)?.as_ref());
         parts.method != Method::OPTIONS && matches!(source(), Ok(Source::AllowedOrigin))
@@ -142,7 +142,7 @@ impl Guard {
         self.allowed_hosts.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(name))
     }
 
-    /// Whether no page that a stranger serves can be reached under this name, whatever his name server says.
+    /// Whether this name cannot be made to lead a foreign page here by a DNS server of its owner.
     fn is_known(&self, host: &Authority) -> bool {
         let name = bare_name(host);
         self.behind_proxy
@@ -151,16 +151,16 @@ impl Guard {
             || (!self.own_name.is_empty() && name.eq_ignore_ascii_case(&self.own_name))
     }
 
-    /// Whether an origin is that of a proxy which shows this server under an allowed name, at the scheme's
-    /// own port, and addresses it by another.
+    /// Whether an origin is that of a proxy that shows this server under an allowed name, at the scheme's
+    /// default port, and addresses it by another name.
     fn is_shown_by_proxy(&self, origin: &str) -> bool {
         let name = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
         name.is_some_and(|name| self.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name)))
     }
 
-    /// A page of our own may ask, and a page of an allowed origin may ask and read. Where no key is needed,
-    /// no other page may ask at all; where one is, it may, as any program may, but its browser will not let
-    /// it read.
+    /// Checks the origin of a page. Pages of this server and of allowed origins pass. If no key is needed,
+    /// all other pages are refused; otherwise they pass like programs, but their browsers do not let them
+    /// read the answer.
     fn check_origin(&self, parts: &Parts, host: Option<&Authority>) -> Result<Source, ApiError> {
         let is_known = host.is_some_and(|host| self.is_known(host));
         let mut sent = parts.headers.get_all(header::ORIGIN).iter();
@@ -182,8 +182,8 @@ impl Guard {
         }
     }
 
-    /// Checks a request without `Origin` by what a browser says of it. Following a link to this server from
-    /// elsewhere is no harm.
+    /// Checks a request without `Origin` by the browser's fetch metadata. Following a link from elsewhere
+    /// is harmless.
     fn check_fetch(
         &self,
         parts: &Parts,
@@ -203,8 +203,8 @@ impl Guard {
         }
     }
 
-    /// Whether whoever reaches the socket may use the models, so that a page must not reach it in somebody's
-    /// browser.
+    /// Whether anyone who reaches the socket may use the models, so that foreign pages must be kept from
+    /// it.
     fn is_open(&self) -> bool {
         self.loopback || !self.needs_key
     }
@@ -214,11 +214,15 @@ fn bare_name(host: &Authority) -> &str {
     host.host().trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Nothing is offered to upgrade to, and no tunnels. HTTP/2 in clear text may be asked for in passing and is
-/// then ignored.
+/// Rejects CONNECT and every `Upgrade` except WebSocket, for a request without a body, and HTTP/2 in clear
+/// text, which is ignored.
 fn check_upgrade(parts: &Parts) -> Result<(), ApiError> {
-    let harmless = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"h2c");
-    if parts.method != Method::CONNECT && parts.headers.get_all(header::UPGRADE).iter().all(harmless) {
+    let may_be_websocket = parts.method == Method::GET && content_length(&parts.headers).unwrap_or(0) == 0;
+    let is_offered = |value: &HeaderValue| {
+        let value = value.as_bytes();
+        value.eq_ignore_ascii_case(b"h2c") || (may_be_websocket && value.eq_ignore_ascii_case(b"websocket"))
+    };
+    if parts.method != Method::CONNECT && parts.headers.get_all(header::UPGRADE).iter().all(is_offered) {
         return Ok(());
     }
     Err(ApiError::unsupported_upgrade())

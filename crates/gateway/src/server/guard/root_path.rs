@@ -1,4 +1,4 @@
-//! The path under which a proxy shows the server: removed from requests whose proxy has not removed it. Does
+//! Path under which a proxy shows the server, removed from requests if the proxy has not removed it. Does
 //! not know routes.
 
 use http::Uri;
@@ -7,16 +7,16 @@ use http::uri::PathAndQuery;
 /// Treatment of a request's path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Rooted {
-    /// Route it.
+    /// Routes this URI.
     Route(Uri),
-    /// Redirect to this path: relative links of a page need the slash at its end.
+    /// Redirects to this path: relative links of a page need the slash at its end.
     Redirect(String),
 }
 
 /// Checks the setting.
 ///
 /// # Errors
-/// The setting, its value, and what it must be.
+/// The setting, its value, and the expected value.
 pub(crate) fn check(root: &str) -> Result<(), (&'static str, String, &'static str)> {
     let is_path = root.starts_with('/')
         && !root.ends_with('/')
@@ -28,7 +28,7 @@ pub(crate) fn check(root: &str) -> Result<(), (&'static str, String, &'static st
     Err(("root_path", root.to_owned(), "a path that begins with a slash and does not end with one, as /llm"))
 }
 
-/// Removes `root` from the beginning of a path, if it stands there.
+/// Removes `root` from the beginning of a path, if it is there.
 pub(crate) fn strip(uri: Uri, root: &str) -> Rooted {
     let Some(rest) = uri.path().strip_prefix(root).filter(|_| !root.is_empty()) else {
         return Rooted::Route(uri);

@@ -1,6 +1,7 @@
 //! A real server on a real socket over the paper executor, and a client that sends exactly the given bytes.
 
 mod front;
+mod socket;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 pub use front::Front;
+pub use socket::Socket;
 
 pub const VOCABULARY: u32 = 259;
 pub const START: u32 = 256;

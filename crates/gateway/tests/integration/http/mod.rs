@@ -7,3 +7,4 @@ mod half_close;
 mod memory;
 mod slow_readers;
 mod tls;
+mod websocket;

@@ -1,6 +1,6 @@
-//! The gate and hyper over the same bytes, cut anywhere: hyper sees exactly the requests that the gate
-//! accepted, with bodies as long as the gate counted, and never refuses one itself. Streams are valid
-//! requests with changes.
+//! Runs the gate and hyper on the same bytes, split anywhere: hyper sees exactly the requests that the gate
+//! accepted, with bodies as long as the gate counted, and never refuses one itself. The bytes are valid
+//! requests with mutations.
 #![cfg(test)]
 
 use std::convert::Infallible;
@@ -72,13 +72,12 @@ fn stream(random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
-/// Requests that the gate accepts when nothing but this test reads: heads, their bodies' lengths in bytes of
-/// data, and whether the last one was refused.
+/// The output of the gate when only this test reads it, and the state of the connection.
 async fn through_the_gate(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Arc<ConnectionState>) {
     let state = Arc::new(ConnectionState::default());
     let mut gate = Http1Gate::new(source(bytes, cuts), state.clone(), false);
     let mut out = Vec::new();
-    // The stand-in is the last that comes out, and nothing ends the input after it.
+    // The stand-in is the last output, and the gate does not end the input after it.
     let mut chunk = [0; 37];
     while !out.ends_with(STAND_IN) {
         match gate.read(&mut chunk).await {
@@ -103,16 +102,16 @@ fn source(bytes: &[u8], cuts: &[usize]) -> tokio::io::DuplexStream {
         }
         let _ = client.write_all(rest).await;
         let _ = client.shutdown().await;
-        // Answers are taken until the server closes.
+        // Reads responses until the server closes.
         let _ = client.read_to_end(&mut Vec::new()).await;
     });
     server
 }
 
-/// One request as hyper saw it: its line, and its body unless that was broken.
+/// One request as seen by hyper: its request line, and its body unless that was broken.
 type Seen = (String, Option<Bytes>);
 
-/// The requests that hyper sees, and whether it complained of one itself.
+/// The requests that hyper sees, and whether hyper itself refused one.
 async fn through_hyper(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> (Vec<Seen>, bool) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let service = {
@@ -149,7 +148,7 @@ async fn hyper_sees_what_the_gate_accepts() {
         let cuts: Vec<usize> = (0..random.usize(..6)).map(|_| random.usize(..40)).collect();
         let shown = format!("THRONG_SEED={seed} {:?} {cuts:?}", String::from_utf8_lossy(&bytes));
         let (passed, state) = through_the_gate(&bytes, &cuts).await;
-        // However the bytes are cut, the same ones are accepted.
+        // The result does not depend on how the bytes are split.
         assert_eq!(passed, through_the_gate(&bytes, &[]).await.0, "{shown}");
         let (direct, complained) = through_hyper(source(&passed, &[])).await;
         assert!(!complained, "hyper refuses what the gate accepted: {shown}");
@@ -158,7 +157,7 @@ async fn hyper_sees_what_the_gate_accepts() {
         let (gated, complained) = through_hyper(gate).await;
         assert!(!complained, "{shown}");
         assert_eq!(gated, direct, "{shown}");
-        // Each head that passed became one request, unless one before it ended the connection.
+        // Each accepted head became one request, unless an earlier one ended the connection.
         let refused = (1..=direct.len() + 1).find(|&number| state.refusal(number).is_some());
         n_refused += usize::from(refused.is_some());
         n_seen += direct.len();
@@ -166,7 +165,7 @@ async fn hyper_sees_what_the_gate_accepts() {
         if let (Some(number), false) = (refused, is_stood_in) {
             assert!(direct.get(number - 1).is_none_or(|(_, body)| body.is_none()), "{shown}");
         }
-        // What hyper alone makes of the same bytes begins the same way.
+        // hyper alone reads the same requests at first.
         let (alone, _) = through_hyper(source(&bytes, &cuts)).await;
         let n_in_order = refused.map_or(gated.len(), |number| number - 1).min(gated.len());
         assert_eq!(&alone[..n_in_order.min(alone.len())], &gated[..n_in_order], "{shown}");

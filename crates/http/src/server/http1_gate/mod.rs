@@ -1,8 +1,8 @@
-//! Between a client's socket and hyper: lets only bytes through that are strictly well-formed HTTP/1, a head
-//! only whole, so that hyper and this server never disagree where a request ends and hyper never answers by
-//! itself. In place of a request that is refused, hyper is given a stand-in, whose turn comes after the
-//! answers to all requests before it; [`ConnectionState::refusal`] tells what to answer. Lets HTTP/2 through
-//! as it is. Does not know routes.
+//! A gate between a client's socket and hyper. It passes only strictly well-formed HTTP/1, and heads only
+//! as a whole, so that hyper and this server always agree where a request ends, and hyper never responds by
+//! itself. In place of a refused request, hyper gets a stand-in request, whose turn comes after the
+//! responses to all earlier requests; [`ConnectionState::refusal`] has the reason for the response. HTTP/2
+//! passes unchanged. Does not know routes.
 
 use std::future::poll_fn;
 use std::io;
@@ -22,45 +22,49 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 const READ_BYTES: usize = 8 << 10;
 
-/// A client's socket that gives only well-formed HTTP.
+/// A client's socket that yields only well-formed HTTP.
 #[derive(Debug)]
 pub(super) struct Http1Gate<T> {
     inner: T,
     state: Arc<ConnectionState>,
     needs_credentials: bool,
     stage: Stage,
-    /// Bytes that have been read but not given on: at most a head and one read.
+    /// Bytes read but not passed on: at most a head and one read.
     held: Vec<u8>,
-    /// Bytes of `held` that have been given on, and that may be.
+    /// Number of bytes of `held` already passed on, and number of checked bytes.
     n_given: usize,
     n_checked: usize,
     n_heads: usize,
 }
 
-/// The version of HTTP that a client speaks.
+/// HTTP version of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HttpVersion {
     Http1,
     Http2,
 }
 
-/// Part that the next byte from the client belongs to.
+/// Part of a request that the next byte belongs to.
 #[derive(Debug)]
 enum Stage {
-    /// The beginning of the connection: perhaps HTTP/2.
+    /// The start of the connection, which may be HTTP/2.
     Preface,
     Head(HeadScan),
     Length(u64),
     Chunks(ChunkScan),
     Http2,
-    /// Nothing: the request with this number was refused.
+    /// Nothing until the response is known: the request asks for an upgrade to WebSocket.
+    Upgrade,
+    /// Bytes of another protocol: the connection was upgraded.
+    Upgraded,
+    /// None: the request with this number was refused.
     Refused(usize),
-    /// Nothing: the body under way was broken.
+    /// None: the current body was invalid.
     BrokenBody,
 }
 
 impl<T> Http1Gate<T> {
-    /// Watches `inner`. `needs_credentials`: whether requests must bring credentials.
+    /// Creates a gate over `inner`. `needs_credentials`: whether requests must have credentials.
     pub fn new(inner: T, state: Arc<ConnectionState>, needs_credentials: bool) -> Self {
         let stage = Stage::Preface;
         Self {
@@ -75,7 +79,7 @@ impl<T> Http1Gate<T> {
         }
     }
 
-    /// Examines what is held, as far as it can be.
+    /// Checks the held bytes as far as possible.
     fn check(&mut self) {
         while self.n_checked < self.held.len() {
             let bytes = &self.held[self.n_checked..];
@@ -97,16 +101,18 @@ impl<T> Http1Gate<T> {
                         self.break_body(violation);
                     }
                 }
-                Stage::Http2 => self.n_checked = self.held.len(),
+                Stage::Upgrade if !self.state.is_upgraded() => return,
+                Stage::Upgrade => self.stage = Stage::Upgraded,
+                Stage::Http2 | Stage::Upgraded => self.n_checked = self.held.len(),
                 Stage::Refused(_) | Stage::BrokenBody => self.held.truncate(self.n_checked),
             }
         }
     }
 
-    /// Examines a head; whether it is complete or refused.
+    /// Checks a head. Returns whether it is complete or refused.
     fn check_head(&mut self) -> bool {
         let Stage::Head(scan) = &mut self.stage else { return true };
-        // Empty lines before a request line are allowed and mean nothing.
+        // Empty lines before a request line are permitted and ignored.
         while self.held[self.n_checked..].starts_with(b"\r\n") && scan.is_untouched() {
             self.held.drain(self.n_checked..self.n_checked + 2);
         }
@@ -120,6 +126,10 @@ impl<T> Http1Gate<T> {
                 self.n_checked += end.n_bytes;
                 self.n_heads += 1;
                 self.stage = match end.body {
+                    BodyFraming::Length(0) if end.asks_for_websocket => {
+                        self.state.await_upgrade();
+                        Stage::Upgrade
+                    }
                     BodyFraming::Length(0) => Stage::Head(HeadScan::default()),
                     BodyFraming::Length(n_left) => Stage::Length(n_left),
                     BodyFraming::Chunked => Stage::Chunks(ChunkScan::default()),
@@ -140,7 +150,7 @@ impl<T> Http1Gate<T> {
         }
     }
 
-    /// Puts the stand-in where the head that is not acceptable would have come.
+    /// Puts the stand-in in place of the refused head.
     fn refuse(&mut self, refusal: Refusal) {
         tracing::debug!(error = %refusal, "refused a request's head");
         self.n_heads += 1;
@@ -158,13 +168,13 @@ impl<T> Http1Gate<T> {
         self.stage = Stage::BrokenBody;
     }
 
-    /// Gives on what has been checked; whether there was any.
+    /// Passes checked bytes on. Returns whether there were any.
     fn give(&mut self, buf: &mut ReadBuf<'_>) -> bool {
         let n = (self.n_checked - self.n_given).min(buf.remaining());
         buf.put_slice(&self.held[self.n_given..self.n_given + n]);
         self.n_given += n;
         if self.n_given == self.held.len() {
-            // Idle connections hold nothing.
+            // Frees the buffer, so that idle connections hold none.
             self.held = Vec::new();
             (self.n_given, self.n_checked) = (0, 0);
         }
@@ -173,7 +183,7 @@ impl<T> Http1Gate<T> {
 }
 
 impl Stage {
-    /// Takes what belongs to the body; how many bytes were in order, and what was not.
+    /// Consumes the bytes of the body. Returns the number of valid ones, and the violation after them.
     fn take_body(&mut self, bytes: &[u8]) -> (usize, Option<Violation>) {
         let (n, is_over) = match self {
             Self::Length(n_left) => {
@@ -195,11 +205,11 @@ impl Stage {
 }
 
 impl<T: AsyncRead + Unpin> Http1Gate<T> {
-    /// The version that the client speaks: waits for the bytes that tell, which are held. HTTP/1 where they
-    /// end before.
+    /// Determines the client's HTTP version: reads and holds as many bytes as necessary. HTTP/1 if the
+    /// input ends before.
     ///
     /// # Errors
-    /// Those of the socket, its deadlines among them.
+    /// Errors of the socket, including its deadlines.
     pub async fn version(&mut self) -> io::Result<HttpVersion> {
         while matches!(self.stage, Stage::Preface) {
             if !poll_fn(|cx| self.poll_fill(cx)).await? {
@@ -209,7 +219,8 @@ impl<T: AsyncRead + Unpin> Http1Gate<T> {
         Ok(if matches!(self.stage, Stage::Http2) { HttpVersion::Http2 } else { HttpVersion::Http1 })
     }
 
-    /// Reads more of a head; ready when there is something new to look at, or at the end of input (false).
+    /// Reads more of a head. Ready with true when there are new bytes to check, and with false at the end
+    /// of input.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         self.held.drain(..self.n_given);
         (self.n_given, self.n_checked) = (0, self.n_checked - self.n_given);
@@ -230,7 +241,7 @@ impl<T: AsyncRead + Unpin> Http1Gate<T> {
         Poll::Ready(Ok(!buf.filled().is_empty()))
     }
 
-    /// Reads a part of a body right to where it is wanted; what follows the body is held.
+    /// Reads part of a body directly into the caller's buffer, and holds bytes after the body.
     fn poll_body(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let n_before = buf.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
@@ -244,15 +255,16 @@ impl<T: AsyncRead + Unpin> Http1Gate<T> {
         }
         let is_end = new.is_empty();
         buf.set_filled(n_before + n_good);
-        // Nothing filled would mean the end of input.
+        // An empty read would signal the end of input.
         if n_good > 0 || is_end { Poll::Ready(Ok(())) } else { Poll::Ready(Err(broken_body())) }
     }
 
-    /// After a refusal nothing is given on, but while requests before it are under way their client may go.
+    /// Passes nothing on after a refusal. While earlier requests are running, still detects that the client
+    /// disconnects.
     fn poll_refused(&mut self, number: usize, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let n_unstarted = number.saturating_sub(self.state.n_started());
         if n_unstarted == 0 || (n_unstarted == 1 && self.state.n_in_flight() == 0) {
-            // The refusal is being answered; the writing side has a deadline of its own.
+            // The refusal is being answered; writing has a deadline of its own.
             return Poll::Pending;
         }
         let mut scratch = [0; READ_BYTES];
@@ -282,7 +294,13 @@ impl<T: AsyncRead + Unpin> AsyncRead for Http1Gate<T> {
                 return Poll::Ready(Ok(()));
             }
             match this.stage {
-                Stage::Http2 => return Pin::new(&mut this.inner).poll_read(cx, buf),
+                Stage::Http2 | Stage::Upgraded => return Pin::new(&mut this.inner).poll_read(cx, buf),
+                // A client sends nothing until the response has come. After any but an upgrade the connection closes.
+                Stage::Upgrade if !this.state.is_upgraded() => return Poll::Pending,
+                Stage::Upgrade => {
+                    this.stage = Stage::Upgraded;
+                    this.check();
+                }
                 Stage::Length(_) | Stage::Chunks(_) => return this.poll_body(cx, buf),
                 Stage::Refused(number) => return this.poll_refused(number, cx),
                 Stage::BrokenBody => return Poll::Ready(Err(broken_body())),

@@ -69,7 +69,7 @@ impl Part<'_> {
 
 /// Writes one group's accumulators to the outputs.
 pub(super) struct Finish<'a, T> {
-    /// [slot][16 tokens][16 rows].
+    /// Accumulators, [slot][16 tokens][16 rows].
     sums: &'a [f32],
     product: Part<'a>,
     /// The up projection and the activation, where the product is the gate of a gated linear unit.

@@ -1,4 +1,4 @@
-//! What is counted about names that stand for models. Does not know how models are chosen.
+//! Metrics of model aliases. Does not know how models are chosen.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -19,7 +19,7 @@ struct OutcomeLabels {
     outcome: &'static str,
 }
 
-/// Counters of aliases; clones count together. Names are those of the operator, never of clients.
+/// Counters of aliases, shared by clones. Labels contain only the operator's names, never those of clients.
 #[derive(Debug, Clone)]
 pub struct AliasMetrics {
     requests: Family<Labels, Counter>,
@@ -30,7 +30,7 @@ pub struct AliasMetrics {
 }
 
 impl AliasMetrics {
-    /// Makes the counters known to `registry`.
+    /// Registers the counters.
     pub fn register(registry: &mut Registry) -> Self {
         let (requests, failed_over, copies, rollout_percent, rollouts) = Default::default();
         let this = Self { requests, failed_over, copies, rollout_percent, rollouts };
@@ -48,27 +48,27 @@ impl AliasMetrics {
         this
     }
 
-    /// A request goes to this model.
+    /// Counts a request that an alias sends to this model.
     pub fn chosen(&self, alias: &str, model: &str) {
         self.requests.get_or_create(&labels(alias, model)).inc();
     }
 
-    /// A request goes elsewhere, because this model failed.
+    /// Counts a request that goes to another model because this one failed.
     pub fn failed_over(&self, alias: &str, model: &str) {
         self.failed_over.get_or_create(&labels(alias, model)).inc();
     }
 
-    /// Counts the outcome of a copy: `answered`, `failed` or `dropped`.
+    /// Counts the outcome of a shadow request: `answered`, `failed` or `dropped`.
     pub fn copied(&self, alias: &str, model: &str, outcome: &'static str) {
         self.copies.get_or_create(&outcome_labels(alias, model, outcome)).inc();
     }
 
-    /// The share of a roll-out's new version.
+    /// Sets the traffic share of a roll-out's new version, in percent.
     pub fn rollout_percent(&self, alias: &str, model: &str, percent: u32) {
         self.rollout_percent.get_or_create(&labels(alias, model)).set(percent.into());
     }
 
-    /// A roll-out is over.
+    /// Counts the end of a roll-out.
     pub fn rollout_ended(&self, alias: &str, model: &str, outcome: &'static str) {
         self.rollouts.get_or_create(&outcome_labels(alias, model, outcome)).inc();
     }

@@ -1,4 +1,4 @@
-//! How workers and upstream engines are, read at each scrape. Keeps nothing.
+//! Metrics of workers and upstream engines, read at each scrape. Keeps nothing.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ use crate::metrics::AtScrape;
 /// State of one worker or engine for one model.
 #[derive(Debug, Clone)]
 pub struct EngineStatus {
-    /// The model's first name.
+    /// First name of the model.
     pub model_name: String,
-    /// The engine's name.
+    /// Name of the engine.
     pub replica: String,
-    /// Whether it gets requests.
+    /// Health, which determines whether the engine gets requests.
     pub state: State,
-    /// Requests that it runs for this gateway.
+    /// Number of this gateway's requests that the engine runs.
     pub n_running: usize,
 }
 
-/// Asks for the engines at each scrape.
+/// Collector that reads the engines' states at each scrape.
 #[derive(Debug)]
 pub(in crate::metrics) struct EngineStatusCollector(pub AtScrape<EngineStatus>);
 

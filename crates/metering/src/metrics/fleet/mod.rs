@@ -1,5 +1,4 @@
-//! What is counted of several machines: names that stand for models, workers and upstream engines, how many
-//! there should be.
+//! Metrics of a fleet: model aliases, workers and upstream engines, and the desired number of workers.
 
 mod aliases;
 mod engines;

@@ -1,4 +1,4 @@
-//! How many workers the models of a gateway should have, decided at each scrape. Keeps nothing.
+//! Metrics of the desired number of workers of a gateway's models, computed at each scrape. Keeps nothing.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use prometheus_client::metrics::MetricType;
 
 use crate::metrics::{AtScrape, ModelLabels};
 
-/// Asks for the decisions at each scrape.
+/// Collector that computes the desired numbers at each scrape.
 #[derive(Debug)]
 pub(in crate::metrics) struct ScaleCollector(pub AtScrape<(ModelLabels, u32)>);
 

@@ -49,8 +49,8 @@ impl HfConfig {
         Ok(Self { model_type, text_model_type, map, read: Rc::default() })
     }
 
-    /// The same with these sizes where the file leaves them out: transformers does not write the sizes of a
-    /// nested configuration that are its class's defaults.
+    /// Copies the configuration with these sizes where the file leaves them out: transformers does not
+    /// write the sizes of a nested configuration that are its class's defaults.
     pub(super) fn with_defaults(&self, defaults: &[(&str, usize)]) -> Self {
         let mut map = self.map.clone();
         for (key, size) in defaults {
@@ -59,14 +59,14 @@ impl HfConfig {
         self.with_map(map)
     }
 
-    /// The same with this size, whatever the file says.
+    /// Copies the configuration with this size, whatever the file has.
     pub(super) fn with_size(&self, key: &str, size: usize) -> Self {
         let mut map = self.map.clone();
         map.insert(key.to_owned(), Value::from(size));
         self.with_map(map)
     }
 
-    /// The same with this share of each head rotated where the file does not say one.
+    /// Copies the configuration with this share of each head rotated, unless the file has one.
     pub(super) fn with_rotated_share(&self, share: f64) -> Self {
         let mut map = self.map.clone();
         map.entry("partial_rotary_factor").or_insert_with(|| Value::from(share));

@@ -13,11 +13,11 @@ const CONFIGS: &str = include_str!("configs.jsonl");
 /// Degree of a model's support.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Support {
-    /// All of it.
+    /// The whole model.
     Whole,
     /// Text only: neither images nor sounds.
     TextOnly,
-    /// Nothing, for this reason.
+    /// Not supported, for this reason.
     None(ConfigError),
 }
 

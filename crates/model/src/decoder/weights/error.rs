@@ -9,7 +9,7 @@ pub enum TensorError {
     /// A tensor that the architecture needs is not in the file.
     #[error("the model lacks the tensor {name}")]
     Missing {
-        /// Its name.
+        /// Name of the tensor.
         name: String,
     },
     /// A tensor that the architecture needs has numbers that no quantization explains.
@@ -18,15 +18,15 @@ pub enum TensorError {
          they are quantized)"
     )]
     Type {
-        /// Its name.
+        /// Name of the tensor.
         name: String,
         /// The element type.
         found: String,
     },
-    /// A tensor's shape is not what the configuration says.
+    /// A tensor's shape differs from the configuration.
     #[error("tensor {name}: expected shape {expected:?}, found {found:?}")]
     Shape {
-        /// Its name.
+        /// Name of the tensor.
         name: String,
         /// Shape by the configuration, slowest dimension first.
         expected: Vec<usize>,
@@ -36,10 +36,10 @@ pub enum TensorError {
     /// A tensor of a head whose meaning is not known.
     #[error("tensor {name} is not one of an EAGLE-3 head")]
     Unknown {
-        /// Its name.
+        /// Name of the tensor.
         name: String,
     },
-    /// A tensor does not hold what it should.
+    /// A tensor has invalid content.
     #[error("{what}")]
     Malformed {
         /// Reason of the refusal.

@@ -186,7 +186,7 @@ impl<B: Backend> DecoderWeights<B> {
         Self::load_stage(backend, architecture, source, &Stage::whole(&architecture.config), progress)
     }
 
-    /// The same of the tensors that a stage needs.
+    /// Loads the tensors that a stage needs.
     ///
     /// # Errors
     /// Errors of [`Self::load`], and when the model has no such stage.
@@ -200,7 +200,7 @@ impl<B: Backend> DecoderWeights<B> {
         Self::load_with(backend, architecture, source, stage, None, progress)
     }
 
-    /// The same, with matrices quantized by `quantizer`.
+    /// Loads the tensors, with matrices quantized by `quantizer`.
     pub(crate) fn load_with(
         backend: &B,
         architecture: &Architecture,
@@ -416,7 +416,7 @@ pub(crate) fn find_tensor<'a>(source: &'a dyn TensorSource, name: &str) -> Optio
     source.tensor(name).or_else(|| other_names(name).iter().find_map(|name| source.tensor(name)))
 }
 
-/// The same for a tensor of bytes.
+/// A tensor of bytes by its name, looked up as other tensors are.
 pub(crate) fn find_byte_tensor<'a>(source: &'a dyn TensorSource, name: &str) -> Option<ByteTensor<'a>> {
     source.byte_tensor(name).or_else(|| other_names(name).iter().find_map(|name| source.byte_tensor(name)))
 }

@@ -19,7 +19,7 @@ pub async fn page(pool: &AnyPool, query: &ItemQuery) -> Result<Vec<StoredItem>, 
          ORDER BY number {}",
         keyword(query.order)
     );
-    // Text of the program only.
+    // The SQL contains only constant text.
     let rows = sqlx::query(AssertSqlSafe(sql)).bind(object).bind(low).bind(high).fetch_all(pool).await?;
     rows.iter().map(item_of).collect()
 }
@@ -72,7 +72,7 @@ pub async fn delete(store: &SqlStore, key: &ObjectKey, id: &str) -> Result<bool,
     finish(transaction, done).await
 }
 
-/// Numbers of a page with one column more.
+/// The numbers of a page, with one further column.
 async fn numbers(
     pool: &AnyPool,
     query: &ItemQuery,

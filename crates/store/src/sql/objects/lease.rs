@@ -1,4 +1,4 @@
-//! Leases of objects. Who gets one is decided by the database: an update that one of several callers can do.
+//! Leases of objects. The database decides which caller gets a lease: only one can succeed with the update.
 
 use sqlx::{AnyPool, Row};
 

@@ -1,5 +1,5 @@
-//! Kept objects in SQL. A tenant's row in `object_totals` is locked by every write of the tenant, so that
-//! counts are exact and two writers cannot wait for each other.
+//! Stored objects in SQL. Every write locks the tenant's row in `object_totals`, so that counts are exact
+//! and two writers cannot deadlock.
 
 mod items;
 mod lease;
@@ -25,7 +25,7 @@ use crate::objects::{
     ObjectQuery, ObjectStore, ObjectUsage, ObjectWrite, PendingObject, StoredItem, StoredObject, Written,
 };
 
-/// The condition of an object that has a name and has not expired; [`named`] binds its four parameters.
+/// The condition of an unexpired object with a key; [`named`] binds its four parameters.
 macro_rules! is_named {
     () => {
         "tenant = $1 AND kind = $2 AND id = $3 AND expires_unix_s > $4"
@@ -44,8 +44,8 @@ fn now_unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Whether a text can be an id or a tenant. Others are found nowhere; they are not changed into what a
-/// database takes, which could be somebody else's.
+/// Whether a text can be an id or a tenant. Other texts are never found. They are not converted for the
+/// database, since the result could be another one's id.
 fn is_id(text: &str) -> bool {
     (1..=MAX_OBJECT_ID_BYTES).contains(&text.len()) && !text.chars().any(char::is_control)
 }
@@ -58,7 +58,7 @@ fn unsigned(row: &AnyRow, column: usize) -> Result<u64, StoreError> {
     Ok(row.try_get::<i64, _>(column)?.unsigned_abs())
 }
 
-/// The totals of a tenant, whose row is locked until the transaction ends.
+/// The totals of a tenant. Their row is locked until the transaction ends.
 #[derive(Debug, Clone, Copy)]
 struct Totals {
     n_objects: i64,
@@ -89,7 +89,8 @@ impl Totals {
     }
 }
 
-/// Commits what was done. What was refused, not failed, is undone, and its connection stays open.
+/// Commits a transaction. After a refusal, as opposed to a failure, rolls it back and keeps its connection
+/// open.
 async fn finish<T>(transaction: Transaction, done: Result<T, StoreError>) -> Result<T, StoreError> {
     match done {
         Ok(done) => transaction.commit().await.map(|()| done),
@@ -98,8 +99,8 @@ async fn finish<T>(transaction: Transaction, done: Result<T, StoreError>) -> Res
     }
 }
 
-/// Cuts a page of numbers and lengths, in the page's order, where its bytes are too many. The lowest and the
-/// highest number that remain.
+/// Truncates a page of numbers and lengths, in its order, at the maximum bytes. Returns the lowest and the
+/// highest remaining number.
 fn cut(rows: &[AnyRow]) -> Result<Option<(i64, i64)>, StoreError> {
     let (mut bounds, mut n_bytes) = (None, 0_u64);
     for row in rows {
@@ -129,6 +130,15 @@ impl ObjectStore for SqlStore {
 
     fn objects<'a>(&'a self, query: &'a ObjectQuery) -> StoreFuture<'a, Vec<StoredObject>> {
         answered(read::objects(&self.pool, query)).boxed()
+    }
+
+    fn object_versions<'a>(
+        &'a self,
+        tenant: &'a str,
+        kind: ObjectKind,
+        ids: &'a [&'a str],
+    ) -> StoreFuture<'a, Vec<Option<u64>>> {
+        answered(read::versions(&self.pool, tenant, kind, ids)).boxed()
     }
 
     fn delete_object<'a>(&'a self, key: &'a ObjectKey) -> StoreFuture<'a, bool> {

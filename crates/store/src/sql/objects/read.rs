@@ -1,4 +1,6 @@
-//! Reads objects: one, a page of a kind, a page of all.
+//! Reads objects: one, a page of a kind, a page of all kinds.
+
+use std::collections::HashMap;
 
 use sqlx::any::AnyRow;
 use sqlx::{AnyPool, AssertSqlSafe, Row};
@@ -6,7 +8,9 @@ use sqlx::{AnyPool, AssertSqlSafe, Row};
 use super::{cut, is_id, is_key, is_named, limit, named, now_unix_s, unsigned};
 use crate::bounds::as_i64;
 use crate::error::StoreError;
-use crate::objects::{ListOrder, ObjectKey, ObjectKind, ObjectQuery, ObjectUsage, StoredObject};
+use crate::objects::{
+    ListOrder, MAX_PAGE_ENTRIES, ObjectKey, ObjectKind, ObjectQuery, ObjectUsage, StoredObject,
+};
 
 const COLUMNS: &str = "number, tenant, kind, id, parent, version, created_unix_s, expires_unix_s, is_pending,
     n_items, n_bytes, body";
@@ -16,9 +20,38 @@ pub async fn object(pool: &AnyPool, key: &ObjectKey) -> Result<Option<StoredObje
         return Ok(None);
     }
     let sql = format!(concat!("SELECT {} FROM objects WHERE ", is_named!()), COLUMNS);
-    // Text of the program only.
+    // The SQL contains only constant text.
     let row = named(sqlx::query(AssertSqlSafe(sql)), key).fetch_optional(pool).await?;
     row.map_or(Ok(None), |row| object_of(&row))
+}
+
+pub async fn versions(
+    pool: &AnyPool,
+    tenant: &str,
+    kind: ObjectKind,
+    ids: &[&str],
+) -> Result<Vec<Option<u64>>, StoreError> {
+    let ids = &ids[..ids.len().min(MAX_PAGE_ENTRIES)];
+    if ids.is_empty() || !is_id(tenant) || !ids.iter().all(|id| is_id(id)) {
+        return Ok(vec![None; ids.len()]);
+    }
+    let places: Vec<String> = (4..4 + ids.len()).map(|place| format!("${place}")).collect();
+    let sql = format!(
+        "SELECT id, version FROM objects
+         WHERE tenant = $1 AND kind = $2 AND expires_unix_s > $3 AND id IN ({})",
+        places.join(", ")
+    );
+    // Text of the program only.
+    let mut found =
+        sqlx::query(AssertSqlSafe(sql)).bind(tenant.to_owned()).bind(kind.name()).bind(as_i64(now_unix_s()));
+    for id in ids {
+        found = found.bind((*id).to_owned());
+    }
+    let mut versions = HashMap::new();
+    for row in found.fetch_all(pool).await? {
+        versions.insert(row.try_get::<String, _>(0)?, unsigned(&row, 1)?);
+    }
+    Ok(ids.iter().map(|id| versions.get(*id).copied()).collect())
 }
 
 pub async fn objects(pool: &AnyPool, query: &ObjectQuery) -> Result<Vec<StoredObject>, StoreError> {
@@ -114,7 +147,7 @@ fn objects_of(rows: &[AnyRow]) -> Result<Vec<StoredObject>, StoreError> {
     rows.iter().filter_map(|row| object_of(row).transpose()).collect()
 }
 
-/// An object; none of a kind that only a newer version knows.
+/// Converts a row; `None` for a kind that only a newer version knows.
 fn object_of(row: &AnyRow) -> Result<Option<StoredObject>, StoreError> {
     let kind: String = row.try_get(2)?;
     let Some(kind) = ObjectKind::of_name(&kind) else { return Ok(None) };

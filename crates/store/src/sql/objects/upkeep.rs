@@ -1,4 +1,4 @@
-//! Deletes objects with their items: one, what has expired, all of a tenant.
+//! Deletes objects with their items: one, expired ones, all of a tenant.
 
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
@@ -9,9 +9,9 @@ use crate::error::StoreError;
 use crate::objects::ObjectKey;
 use crate::sql::SqlStore;
 
-/// Most objects that are deleted in one transaction.
+/// Maximum number of objects deleted in a transaction.
 const N_DELETED: i64 = 100;
-/// Once so many bytes have been deleted in a transaction it ends.
+/// Number of deleted bytes after which a transaction ends.
 const DELETED_BYTES: i64 = 64 << 20;
 
 pub async fn delete(store: &SqlStore, key: &ObjectKey) -> Result<bool, StoreError> {
@@ -40,7 +40,7 @@ pub async fn delete_all(store: &SqlStore, tenant: &str) -> Result<u64, StoreErro
     delete_some(store, tenant, i64::MAX).await
 }
 
-/// Deletes some of the tenant's objects that expire up to this time.
+/// Deletes some of the tenant's objects that expire by this time.
 async fn delete_some(store: &SqlStore, tenant: &str, until_unix_s: i64) -> Result<u64, StoreError> {
     let mut transaction = store.transaction().await?;
     let done = async {
@@ -60,7 +60,7 @@ async fn delete_some(store: &SqlStore, tenant: &str, until_unix_s: i64) -> Resul
     finish(transaction, done).await
 }
 
-/// Deletes objects, given by number and bytes, until they are many bytes. How many.
+/// Deletes objects, given by number and bytes, up to [`DELETED_BYTES`]. Returns their number.
 async fn delete_rows(
     connection: &mut AnyConnection,
     tenant: &str,

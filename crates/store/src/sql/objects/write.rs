@@ -63,7 +63,7 @@ async fn write_all(
         written.push(write_one(connection, write, &mut totals).await?);
         let objects = (before.n_objects, totals.n_objects, as_i64(write.quota.max_objects));
         let bytes = (before.n_bytes, totals.n_bytes, as_i64(write.quota.max_bytes));
-        // What makes a tenant smaller is done in any case.
+        // Writes that reduce a tenant's usage are always permitted.
         if [objects, bytes].into_iter().any(|(before, after, most)| after > before && after > most) {
             return Err(StoreError::Full);
         }
@@ -129,7 +129,7 @@ async fn find(connection: &mut AnyConnection, key: &ObjectKey) -> Result<Option<
     }))
 }
 
-/// Makes an empty object; its state is written afterwards.
+/// Creates an empty object; its state is written afterwards.
 async fn create(connection: &mut AnyConnection, key: &ObjectKey) -> Result<State, StoreError> {
     let n_bytes = as_i64(ENTRY_BYTES);
     let made = sqlx::query(
@@ -145,7 +145,7 @@ async fn create(connection: &mut AnyConnection, key: &ObjectKey) -> Result<State
     .bind(Vec::<u8>::new())
     .fetch_optional(connection)
     .await?;
-    // One that has expired still has its name until it is forgotten.
+    // An expired object keeps its key until it is deleted.
     let number = made.ok_or(StoreError::Conflict)?.try_get(0)?;
     Ok(State { number, version: 0, n_items: 0, n_bytes, body_bytes: 0, owner: String::new() })
 }
@@ -170,7 +170,7 @@ async fn write_change(
     Ok(())
 }
 
-/// Appends the items that are new.
+/// Appends the new ones of these items.
 async fn append(
     connection: &mut AnyConnection,
     state: &mut State,

@@ -53,6 +53,14 @@ pub async fn objects_are_made_changed_over_a_version_listed_and_deleted(url: &st
         let made = ObjectWrite::create(key("proj_1", &format!("conv_{n}")), n, vec![1]).with_parent(parent);
         write(&store, made).await.expect("made");
     }
+    let versions = async |tenant: &str, ids: &[&str]| {
+        store.object_versions(tenant, ObjectKind::Conversation, ids).await.expect("read")
+    };
+    let asked = ["conv_3", "conv_1", "conv_none", "conv_3", "\u{0}"];
+    assert_eq!(versions("proj_1", &asked[..4]).await, [Some(1), Some(2), None, Some(1)]);
+    assert_eq!(versions("proj_1", &asked).await, [None; 5], "one of them is no id");
+    assert_eq!(versions("proj_2", &asked[..1]).await, [None]);
+    assert!(versions("proj_1", &[]).await.is_empty());
     let mut query = ObjectQuery::new("proj_1", ObjectKind::Conversation, 3);
     assert_eq!(ids(&store.objects(&query).await.expect("read")), ["conv_1", "conv_2", "conv_3"]);
     query.after = Some("conv_3".to_owned());

@@ -1,11 +1,11 @@
-//! Writes GBNF rules as Lark. Does not know GBNF's syntax.
+//! Writes GBNF rules as Lark. Does not parse GBNF.
 
 use std::fmt::Write;
 
 use super::Node;
 use crate::grammar::lark::quoted;
 
-/// The Lark text of rules of which the first is the root.
+/// Lark text of these rules; the first is the root.
 pub(super) fn emit(rules: &[Node]) -> String {
     let mut writer = Writer { is_plain: plain_rules(rules), terminals: String::new(), n_terminals: 0 };
     let mut text = format!("start: {}\n", writer.rule_name(0));
@@ -16,7 +16,7 @@ pub(super) fn emit(rules: &[Node]) -> String {
     text + &writer.terminals
 }
 
-/// Rules that neither refer to themselves nor to one that does, directly or not.
+/// Finds the rules that refer, directly or indirectly, to no recursive rule.
 fn plain_rules(rules: &[Node]) -> Vec<bool> {
     let mut is_plain = vec![false; rules.len()];
     loop {
@@ -42,7 +42,7 @@ fn refers_only_to(node: &Node, allowed: &[bool]) -> bool {
 struct Writer {
     /// Whether each rule is a terminal.
     is_plain: Vec<bool>,
-    /// Terminals for parts of rules that are none, as lines.
+    /// Lines that define terminals for parts of recursive rules.
     terminals: String,
     n_terminals: usize,
 }
@@ -52,7 +52,7 @@ impl Writer {
         format!("{}{idx}", if self.is_plain[idx] { "T" } else { "r" })
     }
 
-    /// A part without recursion, as a terminal's body; in parentheses where it is `nested` and needs them.
+    /// The body of a terminal for a non-recursive part, in parentheses if `nested` and necessary.
     fn terminal(&self, node: &Node, nested: bool) -> String {
         let text = match node {
             Node::Literal(text) => return quoted(text),
@@ -68,7 +68,7 @@ impl Writer {
         if nested { format!("({text})") } else { text }
     }
 
-    /// A name for a part without recursion inside of a rule.
+    /// A name for a non-recursive part of a rule.
     fn named(&mut self, node: &Node) -> String {
         if let Node::Rule(idx) = node {
             return self.rule_name(*idx);
@@ -80,7 +80,7 @@ impl Writer {
         name
     }
 
-    /// Any part, as a rule's body.
+    /// The body of a rule for any part.
     fn body(&mut self, node: &Node, nested: bool) -> String {
         if refers_only_to(node, &self.is_plain) {
             return self.named(node);
@@ -97,7 +97,7 @@ impl Writer {
         if nested { format!("({text})") } else { text }
     }
 
-    /// Neighbours without recursion become one terminal.
+    /// Merges adjacent non-recursive parts into one terminal.
     fn sequence(&mut self, parts: &[Node]) -> String {
         let mut words = Vec::new();
         let mut plain: Vec<Node> = Vec::new();
@@ -122,7 +122,7 @@ impl Writer {
         }
     }
 
-    /// Options without recursion become one terminal.
+    /// Merges non-recursive options into one terminal.
     fn choice(&mut self, parts: &[Node]) -> String {
         let (plain, other): (Vec<&Node>, Vec<&Node>) =
             parts.iter().partition(|part| refers_only_to(part, &self.is_plain));

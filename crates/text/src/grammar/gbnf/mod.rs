@@ -1,10 +1,10 @@
-//! llama.cpp's GBNF as Lark. Does not know how Lark is compiled.
+//! Converts llama.cpp's GBNF to Lark. Does not compile Lark.
 //!
-//! llguidance splits an output into lexemes, each as long as possible, before it looks at the rules; GBNF has
-//! no lexemes. So whatever is not recursive becomes one terminal, which is matched exactly; a grammar without
-//! recursion is a single terminal. In recursive rules neighbouring parts that are not recursive become one
-//! terminal each. There the longest match may exclude some texts of the grammar (`[a-z]+` followed by a
-//! recursive rule that begins with a letter), but never admits one that does not belong to it.
+//! llguidance splits an output into lexemes, each as long as possible, before it applies the rules; GBNF
+//! has no lexemes. Therefore every non-recursive part becomes one terminal, which is matched exactly; a
+//! grammar without recursion is a single terminal. In recursive rules, adjacent non-recursive parts become
+//! one terminal each. There the longest match may exclude some texts of the grammar (`[a-z]+` followed by a
+//! recursive rule that starts with a letter), but never admits a text outside of it.
 
 mod emit;
 mod parse;
@@ -14,8 +14,8 @@ use super::GrammarError;
 /// The Lark text of a GBNF grammar.
 ///
 /// # Errors
-/// [`GrammarError::Invalid`] with the line of a syntax error or the name of a rule that is not defined;
-/// [`GrammarError::TooComplex`] past the limits on rules, nesting and repetition.
+/// [`GrammarError::Invalid`] with the line of a syntax error or the name of an undefined rule;
+/// [`GrammarError::TooComplex`] beyond the limits on rules, nesting and repetition.
 pub(super) fn to_lark(text: &str) -> Result<String, GrammarError> {
     let rules = parse::parse(text)?;
     Ok(emit::emit(&rules))
@@ -30,16 +30,16 @@ enum Node {
     Class(String),
     /// The rule of this index.
     Rule(usize),
-    /// One after the other.
+    /// Parts in sequence.
     Sequence(Vec<Node>),
-    /// Any one of them.
+    /// Any one of these parts.
     Choice(Vec<Node>),
-    /// A repetition, from the first to the second number of times.
+    /// A repetition with its minimum and maximum count.
     Repeat(Box<Node>, u32, Option<u32>),
 }
 
 impl Node {
-    /// Calls `each` with the index of every rule it refers to.
+    /// Calls `each` with the index of every referenced rule.
     fn for_each_rule(&self, each: &mut dyn FnMut(usize)) {
         match self {
             Self::Literal(_) | Self::Class(_) => {}

@@ -1,18 +1,18 @@
-//! Reads GBNF text into rules. Does not know Lark.
+//! Parses GBNF into rules. Does not know Lark.
 
 use std::collections::HashMap;
 
 use super::Node;
 use crate::grammar::GrammarError;
 
-/// Most rules of a grammar.
+/// Maximum number of rules of a grammar.
 const MAX_RULES: usize = 1000;
-/// Deepest nesting of groups.
+/// Maximum nesting of groups.
 const MAX_GROUPS: usize = 48;
-/// Largest number of a repetition.
+/// Maximum count of a repetition.
 const MAX_REPEAT: u32 = 2000;
 
-/// The rules, the one named `root` first. Each refers to others by index.
+/// Parses the rules. The one named `root` comes first; rules refer to others by index.
 pub(super) fn parse(text: &str) -> Result<Vec<Node>, GrammarError> {
     let mut reader = Reader { text, at: 0, names: HashMap::new(), rules: Vec::new(), n_groups: 0 };
     reader.rule_idx("root")?;
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
         Ok(self.rules.len() - 1)
     }
 
-    /// The name at this place; empty where there is none.
+    /// Reads a name; empty if there is none.
     fn name(&self) -> &'a str {
         let rest = self.rest();
         &rest[..rest.find(|c| !is_name(c)).unwrap_or(rest.len())]
@@ -131,7 +131,7 @@ impl<'a> Reader<'a> {
         Ok(if options.len() == 1 { options.remove(0) } else { Node::Choice(options) })
     }
 
-    /// Whether a definition of the next rule begins here.
+    /// Whether the definition of the next rule starts here.
     fn is_definition(&self) -> bool {
         self.rest()[self.name().len()..].trim_start().starts_with("::=")
     }
@@ -285,8 +285,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A character of a class of the `regex` crate, in which none but letters and digits stand for themselves
-/// here.
+/// Appends a character to a class for the `regex` crate; all characters except letters and digits are
+/// escaped.
 fn push_class_char(class: &mut String, c: char) {
     if c.is_ascii_alphanumeric() {
         class.push(c);

@@ -1,5 +1,5 @@
-//! Whether schemas exclude each other, so that `oneOf` says no more than `anyOf`. Says no where it cannot
-//! tell.
+//! Checks whether schemas exclude each other, so that `oneOf` is equivalent to `anyOf`. Returns false if
+//! that is not certain.
 
 use std::cell::Cell;
 
@@ -7,19 +7,19 @@ use serde_json::{Map, Value};
 
 use crate::exact_number;
 
-/// Deepest nesting of schemas, references included.
+/// Maximum nesting of schemas, references included.
 const MAX_DEPTH: usize = 12;
-/// Most pairs of schemas that are compared for one schema.
+/// Maximum number of pairs of schemas that are compared for one schema.
 const MAX_PAIRS: usize = 20_000;
 
-/// Types that exclude each other: integers are numbers.
+/// Mutually exclusive types; integers are numbers.
 const TYPES: &[&str] = &["array", "boolean", "null", "number", "object", "string"];
 
 /// Compares the schemas of one document.
 pub(super) struct Disjoint<'r> {
-    /// Schema that references lead to.
+    /// Schema that references point into.
     root: &'r Value,
-    /// Pairs that may still be compared.
+    /// Number of pairs that may still be compared.
     n_left: Cell<usize>,
 }
 
@@ -49,7 +49,7 @@ impl<'r> Disjoint<'r> {
         self.inside(a, other, depth) || self.inside(b, one, depth) || self.by_type(a, b, depth)
     }
 
-    /// Whether the schemas that `schema` is made of exclude `other`.
+    /// Whether `other` excludes the target of `schema`, one of its `allOf`, or all its options.
     fn inside(&self, schema: &Map<String, Value>, other: &Value, depth: usize) -> bool {
         let list = |keyword: &str| schema.get(keyword).and_then(Value::as_array);
         let excludes = |one: &Value| self.pair(one, other, depth + 1);
@@ -62,7 +62,7 @@ impl<'r> Disjoint<'r> {
                 .any(|all| !all.is_empty() && all.iter().all(excludes))
     }
 
-    /// Whether values of no type satisfy both.
+    /// Whether no type has values that satisfy both.
     fn by_type(&self, a: &Map<String, Value>, b: &Map<String, Value>, depth: usize) -> bool {
         if let (Some(of_a), Some(of_b)) = (constants(a), constants(b)) {
             return !of_a.iter().any(|one| of_b.iter().any(|other| is_equal(one, other)));
@@ -76,7 +76,7 @@ impl<'r> Disjoint<'r> {
         })
     }
 
-    /// Whether a property that `a` requires is different in both, or cannot be in `b`.
+    /// Whether a property that `a` requires differs in both, or must not be in `b`.
     fn objects(&self, a: &Map<String, Value>, b: &Map<String, Value>, depth: usize) -> bool {
         let required = a.get("required").and_then(Value::as_array).into_iter().flatten();
         required.filter_map(Value::as_str).any(|name| {
@@ -98,7 +98,7 @@ impl<'r> Disjoint<'r> {
     }
 }
 
-/// The values that `const` and `enum` leave.
+/// The values of `const` or `enum`.
 fn constants(schema: &Map<String, Value>) -> Option<&[Value]> {
     match (schema.get("const"), schema.get("enum")) {
         (Some(value), _) => Some(std::slice::from_ref(value)),
@@ -107,8 +107,8 @@ fn constants(schema: &Map<String, Value>) -> Option<&[Value]> {
     }
 }
 
-/// Whether JSON Schema takes both for the same value. Numbers are compared as doubles, so that two are rather
-/// taken for equal than for different.
+/// Whether JSON Schema considers both equal. Numbers are compared as doubles, which errs on the side of
+/// equality.
 fn is_equal(one: &Value, other: &Value) -> bool {
     let (a, b) = (exact_number::as_f64(one), exact_number::as_f64(other));
     match (one, other) {
@@ -118,7 +118,7 @@ fn is_equal(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Whether values of a type may satisfy the schema, as far as its own keywords tell.
+/// Whether values of a type may satisfy the schema, judged by its own keywords.
 fn has_type(schema: &Map<String, Value>, name: &str) -> bool {
     let is_named = |one: &Value| one == name || name == "number" && one == "integer";
     let is_of = |value: &Value| match value {

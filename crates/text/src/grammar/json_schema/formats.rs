@@ -1,29 +1,28 @@
-//! Formats of texts as patterns. Does not know schemas.
+//! Patterns for formats of strings. Does not know schemas.
 
 /// Formats that llguidance enforces as they are defined.
 pub(super) const FORMATS: &[&str] = &["duration", "ipv4", "ipv6", "uri", "uuid"];
 
-/// Formats that JSON Schema defines and nothing here can hold a text to. Others mean nothing to validators
-/// either.
+/// Formats of JSON Schema that cannot be enforced here. Validators ignore all other unknown formats.
 pub(super) const UNSUPPORTED_FORMATS: &[&str] = &["regex", "uri-template"];
 
-/// RFC 3339's dates that exist, and times without leap seconds, of which only some exist.
+/// Existing dates of RFC 3339; times without leap seconds, since only some of these exist.
 const DATE: &str = concat!(
     "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)",
     "|02-(?:0[1-9]|1[0-9]|2[0-8]))",
     "|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)",
 );
 const TIME: &str = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
-/// Labels of at most 63 characters, hyphens neither at their ends nor next to each other, 4 labels at most.
+/// Up to 4 labels of at most 63 characters, without hyphens at the ends or next to each other.
 const HOST: &str = r"[a-zA-Z0-9](?:-?[a-zA-Z0-9]){0,31}(?:\.[a-zA-Z0-9](?:-?[a-zA-Z0-9]){0,31}){0,3}";
-/// Words that dots join, 62 characters at most.
+/// Words joined by dots, at most 62 characters.
 const MAILBOX: &str = r"[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]{1,20}(?:\.[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]{1,20}){0,2}";
 
-/// RFC 6901's pointers.
+/// Pointers of RFC 6901.
 const POINTER: &str = "(?:/(?:[^~/]|~[01])*)*";
 
-/// The pattern of a format that llguidance does not know, or for which its own would allow texts that are not
-/// of the format.
+/// The pattern of a format that llguidance lacks, or whose own pattern in llguidance would match other
+/// texts.
 pub(super) fn format_pattern(format: &str) -> Option<String> {
     Some(match format {
         "date" => format!("^{DATE}$"),
@@ -37,13 +36,13 @@ pub(super) fn format_pattern(format: &str) -> Option<String> {
     })
 }
 
-/// A format that llguidance knows, all texts of which are of `format` too.
+/// A format of llguidance whose texts are all of `format` too.
 pub(super) fn narrower(format: &str) -> Option<&'static str> {
     matches!(format, "iri" | "iri-reference" | "uri-reference").then_some("uri")
 }
 
-/// The pattern of a text of one of [`FORMATS`], or of some of its texts; `None` where only JSON can be held
-/// to it.
+/// The pattern of one of [`FORMATS`] or of a subset of its texts; `None` if the format can only be enforced
+/// in JSON.
 pub(in crate::grammar) fn text_format(format: &str) -> Option<&'static str> {
     Some(match format {
         "duration" => "P(?:[0-9]{1,4}W|[0-9]{1,4}D(?:T[0-9]{1,4}H)?|T[0-9]{1,4}[HMS])",

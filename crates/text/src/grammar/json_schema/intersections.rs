@@ -1,6 +1,6 @@
-//! How many patterns and formats one text of a schema must match: those of `allOf` and of references beside
-//! other keywords come together, also for properties and items that several of the combined schemas describe.
-//! Does not know what the patterns match.
+//! Counts the patterns and formats that one string of a schema must match. Those of `allOf` and of
+//! references beside other keywords add up, also for properties and items that several of the combined
+//! schemas describe. Does not know the patterns' meaning.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 use super::GrammarError;
 use crate::grammar::intersection::Operands;
 
-/// Most visits of schemas: one that is reached in several ways is visited for each.
+/// Maximum number of visited schemas; a schema that is reached in several ways counts each time.
 const MAX_VISITS: usize = 30_000;
 
-/// The keywords that restrict texts, and those under which the schemas of children stand.
+/// Keywords that restrict strings, and those that contain the schemas of children.
 const OWN: &[&str] = &[
     "additionalItems",
     "additionalProperties",
@@ -25,29 +25,29 @@ const OWN: &[&str] = &[
     "properties",
 ];
 
-/// The schemas of one place in an instance.
+/// The schemas that apply to one place in an instance.
 #[derive(Debug)]
 enum Place<'s> {
-    /// The keywords of one schema, without those that name further schemas of the same place.
+    /// The keywords of one schema, except those that refer to further schemas for the same place.
     One(&'s Map<String, Value>),
-    /// All hold.
+    /// All of these apply.
     All(Vec<Place<'s>>),
-    /// At least one of them holds.
+    /// At least one of these applies.
     Any(Vec<Place<'s>>),
 }
 
 /// Child of an object or array.
 #[derive(Debug, Clone, Copy)]
 enum Child<'s> {
-    /// The property of this name.
+    /// The property with this name.
     Property(&'s str),
-    /// A property that has no other name of these.
+    /// A property without a schema of its own.
     Other,
     /// An item.
     Item,
 }
 
-/// Checks every place of a schema.
+/// Checks every place of an instance of the schema.
 ///
 /// # Errors
 /// [`GrammarError::TooComplex`].
@@ -55,8 +55,8 @@ pub(in crate::grammar) fn check(root: &Value) -> Result<(), GrammarError> {
     each_place(root, |place| place.operands().check())
 }
 
-/// Checks that llguidance can multiply the `multipleOf` of every place in 32 bits, in whatever order it
-/// comes upon them. All of them are `primes`.
+/// Checks that llguidance can multiply the `multipleOf` of every place in 32 bits, in any order. All of
+/// them are `primes`.
 ///
 /// # Errors
 /// [`GrammarError::TooComplex`].
@@ -65,7 +65,7 @@ pub(super) fn check_products(root: &Value, primes: impl Iterator<Item = u32>) ->
         let reason = "too many different conditions on numbers, several of which hold for one number";
         Err(GrammarError::TooComplex(reason.to_owned()))
     };
-    // It multiplies two least common multiples.
+    // llguidance multiplies two least common multiples.
     let is_within = |product: u64| product.saturating_mul(product) <= u64::from(u32::MAX);
     if has_unknown_reference(root) {
         let product = primes.map(u64::from).fold(1, u64::saturating_mul);
@@ -77,7 +77,7 @@ pub(super) fn check_products(root: &Value, primes: impl Iterator<Item = u32>) ->
     })
 }
 
-/// Whether a reference leads to where [`Walk::target`] does not find it.
+/// Whether a reference points to where [`Walk::target`] does not find it.
 fn has_unknown_reference(root: &Value) -> bool {
     let mut stack = vec![root];
     while let Some(value) = stack.pop() {
@@ -122,7 +122,7 @@ fn each_place(
 }
 
 impl<'s> Place<'s> {
-    /// All or any of these, each once. Nothing restricts a place without schemas.
+    /// Combines places with `make`, each once; `None` if there are none.
     fn of(places: Vec<Self>, make: fn(Vec<Self>) -> Self) -> Option<Self> {
         let mut seen = HashSet::new();
         let mut different: Vec<Self> =
@@ -130,7 +130,7 @@ impl<'s> Place<'s> {
         if different.len() <= 1 { different.pop() } else { Some(make(different)) }
     }
 
-    /// Equal for equal places: the addresses of the schemas, and how they are combined.
+    /// Identity of a place: the addresses of its schemas, and how they are combined.
     fn identity(&self) -> Vec<usize> {
         let mut written = Vec::new();
         self.write_identity(&mut written);
@@ -138,7 +138,7 @@ impl<'s> Place<'s> {
     }
 
     fn write_identity(&self, written: &mut Vec<usize>) {
-        // Small numbers are no addresses.
+        // Small numbers cannot be addresses.
         let (begin, places) = match self {
             Self::One(schema) => return written.push(std::ptr::from_ref(*schema).addr()),
             Self::All(places) => (1, places),
@@ -164,7 +164,7 @@ impl<'s> Place<'s> {
         }
     }
 
-    /// Number of `multipleOf` that hold, and their product.
+    /// Number of `multipleOf` that apply, and their product.
     fn multiples(&self) -> (usize, u64) {
         match self {
             Self::One(schema) => match schema.get("multipleOf").and_then(Value::as_u64) {
@@ -206,8 +206,8 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    /// A schema with all that it refers to for the same place. `open` are the schemas that refer to it: one
-    /// that refers to itself adds nothing.
+    /// A schema with all schemas that it refers to for the same place. `open` are the schemas being
+    /// visited: a reference back to one of them adds nothing.
     fn place(
         &mut self,
         schema: &'s Value,
@@ -238,7 +238,7 @@ impl<'s> Walk<'s> {
         Ok(Place::of(all, Place::All))
     }
 
-    /// Each schema once; what is nothing but a reference counts as its target.
+    /// Each schema once; a schema that is only a reference counts as its target.
     fn different(&self, schemas: impl Iterator<Item = &'s Value>) -> Vec<&'s Value> {
         let mut seen = HashSet::new();
         let targets = schemas.map(|schema| {

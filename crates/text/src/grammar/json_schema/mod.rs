@@ -1,5 +1,5 @@
-//! JSON schemas before llguidance reads them: bounds, keywords that cannot be enforced, spellings that it
-//! does not know. Does not know how a schema becomes a grammar.
+//! Prepares JSON schemas for llguidance: checks limits and unenforceable keywords, and rewrites spellings
+//! that it does not support. Does not compile schemas.
 
 mod disjoint;
 mod formats;
@@ -18,34 +18,34 @@ use disjoint::Disjoint;
 pub(super) use formats::text_format;
 pub(super) use numbers::Numbers;
 
-/// Deepest nesting of values in a schema.
+/// Maximum nesting of values in a schema.
 const MAX_DEPTH: usize = 64;
-/// Most values in a schema.
+/// Maximum number of values in a schema.
 const MAX_VALUES: usize = 20_000;
-/// Longest text in a schema: what must be written is kept for each output as long as that.
+/// Maximum bytes of a text in a schema: required text is stored for each output.
 pub(super) const MAX_TEXT_BYTES: usize = 16 << 10;
-/// Most references: they may form a chain, over which llguidance recurses.
+/// Maximum number of references: they may form a chain, over which llguidance recurses.
 const MAX_REFERENCES: usize = 512;
-/// Most schemas in a schema.
+/// Maximum number of schemas in a schema.
 const MAX_SCHEMAS: usize = 2000;
-/// Most properties of one object: each is a way to go on after any other.
+/// Maximum number of properties of one object: each may follow any other.
 const MAX_PROPERTIES: usize = 400;
-/// Largest least common multiple of all `multipleOf`, their powers of ten left out: an automaton counts to
-/// it.
+/// Maximum of the least common multiple of all `multipleOf` without their powers of ten: an automaton
+/// counts up to it.
 const MAX_MULTIPLE: u64 = 10_000;
-/// Largest lower bound on a length: what is longer never fits an answer.
+/// Maximum of a lower bound on a length: longer texts never fit an answer.
 const MAX_LENGTH: u64 = 100_000;
-/// Largest lower bound on items and properties.
+/// Maximum of a lower bound on items and properties.
 const MAX_COUNT: u64 = 10_000;
 
-/// Key under which llguidance finds its options.
+/// Key of llguidance's options.
 pub(super) const OPTIONS_KEY: &str = "x-guidance";
 
-/// White space between tokens: a space, or up to two line breaks and indentation. Without a bound a model
-/// could write white space for ever.
+/// White space between tokens: a space, or up to two line breaks and indentation. Without a limit, a model
+/// could write white space endlessly.
 const WHITESPACE: &str = r" |\r?\n{1,2}[ \t]{0,20}";
 
-/// Keywords of any draft that would have to be enforced and cannot be.
+/// Keywords of any draft that affect validation and cannot be enforced.
 const UNSUPPORTED: &[&str] = &[
     "$dynamicRef",
     "$recursiveRef",
@@ -68,23 +68,24 @@ const UNSUPPORTED: &[&str] = &[
     "uniqueItems",
 ];
 
-/// Keywords under which a schema stands.
+/// Keywords whose value is a schema.
 const SCHEMA: &[&str] = &["additionalItems", "additionalProperties", "items"];
-/// Keywords under which an array of schemas stands.
+/// Keywords whose value is an array of schemas.
 const SCHEMAS: &[&str] = &["allOf", "anyOf", "items", "oneOf", "prefixItems"];
-/// Keywords under which an object stands whose members are schemas.
+/// Keywords whose value is an object of schemas.
 const SCHEMA_MAP: &[&str] = &["$defs", "definitions", "patternProperties", "properties"];
 
-/// Checks a schema and makes of it what [`Numbers::lower`] takes: an object with llguidance's options.
+/// Checks a schema and converts it for [`Numbers::lower`]: an object with llguidance's options.
 ///
 /// # Errors
 /// [`GrammarError::UnsupportedKeyword`], [`GrammarError::Unsupported`] for a format,
-/// [`GrammarError::TooComplex`], [`GrammarError::Invalid`], and [`GrammarError::Unsatisfiable`] for `false`.
+/// [`GrammarError::TooComplex`], [`GrammarError::Invalid`], and [`GrammarError::Unsatisfiable`] for
+/// `false`.
 pub(super) fn prepare(schema: &Value) -> Result<Value, GrammarError> {
     Ok(with_options(&checked(schema)?, None))
 }
 
-/// Prepares a schema as [`prepare`] does, without options.
+/// Checks and converts a schema like [`prepare`], without options.
 pub(super) fn checked(schema: &Value) -> Result<Value, GrammarError> {
     check_size(schema)?;
     let mut schema = match schema {
@@ -103,8 +104,8 @@ pub(super) fn checked(schema: &Value) -> Result<Value, GrammarError> {
     Ok(schema)
 }
 
-/// A checked schema with llguidance's options. Strings use the escapes of `escapes` (the characters after the
-/// backslash), or all of JSON's.
+/// Adds llguidance's options to a checked schema. Strings use the escapes in `escapes` (the characters
+/// after the backslash), or all of JSON's.
 pub(super) fn with_options(schema: &Value, escapes: Option<&str>) -> Value {
     let mut schema = schema.as_object().cloned().unwrap_or_else(Map::new);
     let mut options = json!({ "whitespace_pattern": WHITESPACE });
@@ -123,7 +124,7 @@ fn too_complex(reason: String) -> GrammarError {
     GrammarError::TooComplex(reason)
 }
 
-/// Checks the size without recursion, because nothing is known about the depth yet.
+/// Checks the size without recursion, because the nesting is not limited yet.
 fn check_size(schema: &Value) -> Result<(), GrammarError> {
     let (mut n_values, mut n_references) = (0, 0);
     let mut stack = vec![(schema, 1)];
@@ -153,17 +154,17 @@ fn check_size(schema: &Value) -> Result<(), GrammarError> {
     Ok(())
 }
 
-/// Counts over a whole schema.
+/// Limits and counts over a whole schema.
 struct Check<'r> {
     n_schemas: usize,
-    /// Tells options of `oneOf` apart.
+    /// Checks whether options of `oneOf` exclude each other.
     disjoint: Disjoint<'r>,
-    /// The least common multiple of what was met so far.
+    /// Least common multiple of the `multipleOf` so far.
     multiple: u64,
 }
 
-/// The pattern that stands for a format, if one does, and whether the format is an annotation only. A format
-/// that llguidance reads too generously is narrowed in place.
+/// The pattern that replaces a format, if any, and whether the format is only an annotation. A format that
+/// llguidance treats too loosely is narrowed in place.
 ///
 /// # Errors
 /// When it is a format of JSON Schema that cannot be enforced.
@@ -177,7 +178,7 @@ fn format_rule(format: &mut String, path: &str) -> Result<(Option<String>, bool)
         return Ok((None, false));
     }
     let pattern = formats::format_pattern(format);
-    // Formats that JSON Schema does not define mean nothing, such as OpenAPI's `int64`.
+    // Formats outside of JSON Schema, such as OpenAPI's `int64`, are ignored.
     let is_annotation = pattern.is_none() && !formats::FORMATS.contains(&format.as_str());
     Ok((pattern, is_annotation))
 }
@@ -257,7 +258,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Schemas may be combined, and then both numbers hold.
+    /// Restricts the number to multiples of `coefficient` too, beside those of earlier schemas.
     fn multiple_of(&mut self, coefficient: u64, path: &str) -> Result<(), GrammarError> {
         let (mut a, mut b) = (self.multiple, coefficient);
         while b != 0 {
@@ -285,7 +286,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Makes an integer of `2.0`.
+/// Converts `2.0` to an integer.
 fn check_count(keyword: &str, number: &mut Value, path: &str) -> Result<(), GrammarError> {
     let value = exact_number::as_f64(number).filter(|count| *count >= 0.0 && count.fract() == 0.0);
     let Some(count) = value else {

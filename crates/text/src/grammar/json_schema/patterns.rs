@@ -1,4 +1,4 @@
-//! Parts of regular expressions that cannot be enforced, by name. Does not know the rest of their syntax.
+//! Finds unenforceable constructs in regular expressions. Does not parse the rest of their syntax.
 
 use serde_json::{Map, Value};
 
@@ -21,7 +21,7 @@ pub(super) fn check(schema: &Map<String, Value>, path: &str) -> Result<(), Gramm
     Ok(())
 }
 
-/// Finds a construct of ECMA-262 that no regular language has.
+/// Finds a construct of ECMA-262 that is not regular.
 fn unsupported(pattern: &str) -> Option<&'static str> {
     let (mut rest, mut in_class) = (pattern, false);
     while let Some(c) = rest.chars().next() {

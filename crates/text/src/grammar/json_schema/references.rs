@@ -1,6 +1,5 @@
-//! References to schemas at places where no keyword puts a schema, such as `#/x/y`: they get places under
-//! `$defs`, so that what is checked of schemas is checked of them. Does not know references to other
-//! documents.
+//! References to schemas at places where no keyword puts a schema, such as `#/x/y`. Moves these schemas
+//! under `$defs`, so that they are checked like all others. Does not know references to other documents.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{MAX_VALUES, SCHEMAS, too_complex};
 use crate::grammar::GrammarError;
 
-/// Keywords under which a schema stands.
+/// Keywords whose value is a schema.
 const ONE: &[&str] = &[
     "additionalItems",
     "additionalProperties",
@@ -23,11 +22,11 @@ const ONE: &[&str] = &[
     "unevaluatedItems",
     "unevaluatedProperties",
 ];
-/// Keywords under which an object stands whose members are schemas.
+/// Keywords whose value is an object of schemas.
 const MAP: &[&str] =
     &["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
 
-/// Gives schemas at hidden places, to which references lead, places under `$defs`.
+/// Moves referenced schemas at hidden places to `$defs`.
 ///
 /// # Errors
 /// [`GrammarError::TooComplex`] if the schema becomes too large.
@@ -69,13 +68,13 @@ pub(super) fn hoist(root: &mut Map<String, Value>) -> Result<(), GrammarError> {
             }
         }
         if moved.len() == before {
-            // What was moved last was seen in this round.
+            // No schema was moved after this round.
             return Ok(());
         }
     }
 }
 
-/// Whether a reference is anything but one to the whole schema or a definition.
+/// Whether a reference points to anything but the whole schema or a definition.
 fn may_hide(root: &Map<String, Value>) -> bool {
     let mut stack: Vec<&Value> = root.values().collect();
     let is_plain = |reference: &str| {
@@ -99,7 +98,7 @@ fn may_hide(root: &Map<String, Value>) -> bool {
     false
 }
 
-/// Calls `each` with every schema at a place of its own and with that place.
+/// Calls `each` with every schema at a regular place, and with that place.
 fn visit(schema: &mut Map<String, Value>, path: &str, each: &mut dyn FnMut(&mut Map<String, Value>, &str)) {
     each(schema, path);
     for (keyword, value) in schema.iter_mut() {
@@ -148,12 +147,12 @@ fn n_values(value: &Value) -> usize {
     n
 }
 
-/// A key as a step of a JSON pointer (RFC 6901).
+/// Escapes a key for a JSON pointer (RFC 6901).
 pub(super) fn escaped(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 
-/// A fragment without its escapes; as it is where they are none.
+/// Decodes a fragment; unchanged if its escapes are invalid.
 fn percent_decoded(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let [first, after @ ..] = rest {

@@ -1,5 +1,5 @@
-//! Keywords that llguidance does not know, as others that say the same. Does not know what is supported in
-//! the end.
+//! Rewrites keywords that llguidance does not support as equivalent ones. Does not know which are supported
+//! in the end.
 
 use serde_json::{Map, Value, json};
 
@@ -7,17 +7,17 @@ use crate::exact_number;
 
 /// All types of JSON.
 const TYPES: &[&str] = &["array", "boolean", "null", "number", "object", "string"];
-/// Keywords that say nothing about instances.
+/// Keywords without effect on validation.
 const ANNOTATIONS: &[&str] = &["$comment", "default", "deprecated", "description", "examples", "title"];
-/// Upper bounds on counts that no answer reaches, such as the largest of a type.
+/// Value from which an upper bound on a count has no effect, since no answer reaches it.
 const UNREACHABLE: f64 = 1e9;
 /// Lower bounds on counts.
 const AT_LEAST: [&str; 3] = ["minItems", "minLength", "minProperties"];
 /// Upper bounds on counts.
 const AT_MOST: [&str; 3] = ["maxItems", "maxLength", "maxProperties"];
-/// Keywords that say something about strings only, and are of no effect beside other types.
+/// Keywords about strings only, without effect on other types.
 const OF_STRINGS: [&str; 4] = ["format", "maxLength", "minLength", "pattern"];
-/// Keywords whose schemas say which properties and items are evaluated.
+/// Keywords whose schemas determine which properties and items are evaluated.
 const APPLICATORS: &[&str] =
     &["$dynamicRef", "$ref", "allOf", "anyOf", "contains", "dependentSchemas", "else", "if", "oneOf", "then"];
 
@@ -27,7 +27,7 @@ pub(super) fn and(schema: &mut Map<String, Value>, condition: Value) {
     all_of.as_array_mut().into_iter().for_each(|list| list.push(condition.clone()));
 }
 
-/// Rewrites the keywords of one schema, not of those in it. What cannot be said otherwise stays.
+/// Rewrites the keywords of one schema, not of nested ones. Keywords without an equivalent stay.
 pub(super) fn keywords(schema: &mut Map<String, Value>) {
     unevaluated(schema);
     without_effect(schema);
@@ -48,7 +48,7 @@ pub(super) fn keywords(schema: &mut Map<String, Value>) {
     if !schema.contains_key("$anchor")
         && let Some(anchor) = schema.shift_remove("$dynamicAnchor")
     {
-        // The difference is only in what `$dynamicRef` finds.
+        // The two differ only for `$dynamicRef`.
         schema.insert("$anchor".to_owned(), anchor);
     }
 }
@@ -128,7 +128,7 @@ fn without_effect(schema: &mut Map<String, Value>) {
     }
 }
 
-/// `contains` of any item is a bound on how many items there are.
+/// Rewrites `contains` of any item as a bound on the number of items.
 fn contains_anything(schema: &mut Map<String, Value>) {
     if !schema.get("contains").is_some_and(says_nothing) {
         return;
@@ -141,7 +141,7 @@ fn contains_anything(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Schema of properties that depend on another one: it is not there, or the schema holds.
+/// Rewrites dependent schemas: either the property is absent, or the schema applies.
 fn dependencies(schema: &mut Map<String, Value>) {
     for keyword in ["dependentRequired", "dependentSchemas", "dependencies"] {
         let Some(Value::Object(all)) = schema.get(keyword) else { continue };
@@ -165,7 +165,7 @@ fn dependencies(schema: &mut Map<String, Value>) {
     }
 }
 
-/// `if`, `then` and `else` as two options, where the condition can be negated.
+/// Rewrites `if`, `then` and `else` as two options, if the condition can be negated.
 fn condition(schema: &mut Map<String, Value>) {
     let Some(negated) = schema.get("if").and_then(negation) else { return };
     let is = schema.shift_remove("if").unwrap_or_default();
@@ -174,7 +174,7 @@ fn condition(schema: &mut Map<String, Value>) {
     and(schema, json!({"anyOf": [{"allOf": [is, then]}, {"allOf": [negated, otherwise]}]}));
 }
 
-/// Complement of a schema; `None` where it cannot be said.
+/// Negates a schema; `None` if that cannot be expressed.
 fn negation(schema: &Value) -> Option<Value> {
     let members = match schema {
         Value::Bool(is_true) => return Some(Value::Bool(!is_true)),
@@ -182,7 +182,7 @@ fn negation(schema: &Value) -> Option<Value> {
         _ => return None,
     };
     let telling = members.iter().filter(|(keyword, _)| !ANNOTATIONS.contains(&keyword.as_str()));
-    // Not all of them hold.
+    // At least one of them does not apply.
     let mut options =
         telling.map(|(keyword, value)| negation_of(keyword, value)).collect::<Option<Vec<_>>>()?;
     Some(match options.len() {
@@ -192,7 +192,7 @@ fn negation(schema: &Value) -> Option<Value> {
     })
 }
 
-/// The negation of one keyword.
+/// Negates one keyword.
 fn negation_of(keyword: &str, value: &Value) -> Option<Value> {
     let each = || value.as_array()?.iter().map(negation).collect::<Option<Vec<_>>>();
     let absent = |name: &Value| Some(json!({"type": "object", "properties": {name.as_str()?: false}}));
@@ -214,7 +214,7 @@ fn negation_of(keyword: &str, value: &Value) -> Option<Value> {
         "type" => {
             let is_one =
                 |name: &str| value == name || value.as_array().is_some_and(|all| all.contains(&name.into()));
-            // Numbers that are no integers have no name.
+            // Non-integer numbers have no type name.
             let is_known = |name: &str| TYPES.contains(&name);
             let names = value.as_array().map_or_else(|| vec![value], |all| all.iter().collect());
             if !names.iter().all(|name| name.as_str().is_some_and(is_known)) {

@@ -1,5 +1,5 @@
-//! Arguments that are not written as one JSON object: between tags, or as Python writes them. Does not know
-//! how calls are written around them.
+//! Rules for arguments that are not a JSON object: between tags, or in Python's syntax. Does not know the
+//! text around them.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use super::{ANY, Writer, quoted};
 use crate::grammar::{GrammarError, json_schema};
 use crate::tool_calls::Kinds;
 
-/// Keywords beside `properties` that would have to hold for all arguments together.
+/// Keywords beside `properties` that apply to all arguments together.
 const OF_ALL_ARGUMENTS: &[&str] = &[
     "$ref",
     "allOf",
@@ -22,29 +22,29 @@ const OF_ALL_ARGUMENTS: &[&str] = &[
     "patternProperties",
 ];
 
-/// Most bytes of schemas that are copied for arguments with references, all tools together.
+/// Maximum bytes of schemas copied for arguments with references, over all tools.
 const MAX_COPIED_BYTES: usize = 256 << 10;
 
-/// Schema of values about which nothing is said.
+/// Schema of unspecified values.
 static ANYTHING: Value = Value::Bool(true);
 
-/// Characters that a line of Python would take for something else than a name.
+/// Characters that are not permitted in names in Python's syntax.
 const NO_PYTHON_NAME: &[char] = &['"', '\'', '(', ')', '[', ']', '{', '}', '=', ',', '<', '\n'];
-/// The same between tags.
+/// Characters that are not permitted in names between tags.
 const NO_TAG_NAME: &[char] = &['"', '\'', '<', '>', '\n'];
 
 /// Writes the rules for one tool's arguments.
 pub(super) struct Arguments<'a, 's, 'v> {
     pub writer: &'a mut Writer<'s>,
-    /// The name of the tool's rule, with which those of its parts begin.
+    /// Name of the tool's rule; a prefix of its parts' names.
     pub rule: &'a str,
-    /// The schema of the arguments, as [`json_schema::prepare`] gives it.
+    /// Schema of the arguments, as returned by [`json_schema::prepare`].
     pub schema: &'v Value,
-    /// Bytes of the schema as text, once they are needed.
+    /// Bytes of the schema as text, computed on demand.
     pub n_bytes: Option<usize>,
 }
 
-/// An argument that may or must be given.
+/// An argument, optional or required.
 struct Argument<'a> {
     name: &'a str,
     schema: &'a Value,
@@ -68,7 +68,7 @@ impl<'v> Arguments<'_, '_, 'v> {
         Ok(if parts.is_empty() { "\"\"".to_owned() } else { parts.join(" ") })
     }
 
-    /// The ways to write a value, with what ends it.
+    /// The options for a value, each with the end of its tag.
     fn tagged_value(
         &mut self,
         argument: &Argument<'_>,
@@ -114,8 +114,8 @@ impl<'v> Arguments<'_, '_, 'v> {
         Ok(options.join(" | "))
     }
 
-    /// Text of the expression `text` and the end of its tag. Its first part is in the terminal `name`, so
-    /// that text goes on until the end and never over it.
+    /// Text that matches the expression `text`, up to the end of its tag. The first part is in the terminal
+    /// `name`, so that the text continues up to the end and not beyond.
     fn ended_text(&mut self, name: &str, text: &str, tags: &ArgumentTags) -> String {
         let is_control = |stop: &&&str| self.writer.spec.control.iter().any(|known| known.1 == **stop);
         let stops: Vec<String> =
@@ -125,7 +125,7 @@ impl<'v> Arguments<'_, '_, 'v> {
             body += &format!(" & ~({ANY} ({}) {ANY})", stops.join(" | "));
         }
         let end = self.writer.literal(tags.end);
-        // As far as the first control token, the end is text.
+        // The end is text up to the first control token.
         let (head, rest) = match end.split_once("<[") {
             Some((head, rest)) => (head.trim(), format!(" <[{rest}")),
             None => (end.as_str(), String::new()),
@@ -143,7 +143,7 @@ impl<'v> Arguments<'_, '_, 'v> {
         format!("({name} {upper}_NAME {value} {text})*")
     }
 
-    /// Arguments as Python writes them, in the order of the schema.
+    /// Arguments in Python's syntax, in the order of the schema.
     pub(super) fn python(&mut self, tool: &str) -> Result<String, GrammarError> {
         if !tool.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
             let reason = "this model writes calls as Python, so its name must begin with a letter or '_'";
@@ -155,7 +155,8 @@ impl<'v> Arguments<'_, '_, 'v> {
             let one = format!("{upper}_NAME \"=\" {}", self.python_value(&json!({}))?);
             return Ok(format!("({one} (\", \" {one})*)?"));
         };
-        // `RULE_more_N` are the arguments from number N on behind others, `RULE_from_N` without any before them.
+        // `RULE_more_N`: the arguments from number N on, after others; `RULE_from_N`: the same, without any
+        // before them.
         let rule = self.rule.to_owned();
         let name = |part: &str, idx: usize| format!("{rule}_{part}_{idx}");
         let n = arguments.len();
@@ -179,7 +180,7 @@ impl<'v> Arguments<'_, '_, 'v> {
         Ok(start)
     }
 
-    /// The arguments that the schema names; `None` where it allows any and names none.
+    /// The arguments in the schema; `None` if it permits any and names none.
     fn known(&self) -> Result<Option<Vec<Argument<'v>>>, GrammarError> {
         let schema = self.schema;
         let properties = schema["properties"].as_object();
@@ -219,7 +220,7 @@ impl<'v> Arguments<'_, '_, 'v> {
         self.value(json_schema::with_options(schema, None))
     }
 
-    /// JSON with the escapes that Python reads as JSON does.
+    /// JSON with only the escapes that Python reads in the same way.
     fn python_value(&mut self, schema: &Value) -> Result<String, GrammarError> {
         self.value(json_schema::with_options(schema, Some("nrt\"\\")))
     }
@@ -228,11 +229,11 @@ impl<'v> Arguments<'_, '_, 'v> {
         Ok(format!("%json {}", self.writer.numbers.lower(schema)?))
     }
 
-    /// A part of the schema on its own, of these types. Its references lead where they led, for which the
-    /// whole schema is copied.
+    /// A part of the schema by itself, restricted to these types. The whole schema is copied to keep its
+    /// references valid.
     ///
     /// # Errors
-    /// [`GrammarError::TooComplex`] past the bound on copies.
+    /// [`GrammarError::TooComplex`] beyond the limit on copies.
     fn part(&mut self, schema: &Value, types: Option<&[&str]>) -> Result<Value, GrammarError> {
         let typed = types.map(|types| json!({ "type": types }));
         if !has_reference(schema) {
@@ -276,7 +277,7 @@ fn has_reference(schema: &Value) -> bool {
     }
 }
 
-/// Makes references from the root into such from `#/$defs/tool`.
+/// Changes references into the root to references into `#/$defs/tool`.
 fn move_references(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
@@ -292,7 +293,8 @@ fn move_references(schema: &mut Value) {
     }
 }
 
-/// Leaves out the texts that would be read as another kind of value that the argument takes.
+/// An expression that excludes texts which would be parsed as another kind of value that the argument
+/// takes.
 fn not_read_otherwise(kinds: Kinds) -> String {
     let mut beginnings = String::new();
     let mut words: Vec<&str> = Vec::new();

@@ -1,5 +1,5 @@
-//! Calls of tools as Lark: what an answer must look like for its calls to be found and their arguments to
-//! satisfy the tools' schemas. Does not know how calls are read and what makes a request ask for them.
+//! Tool calls as Lark: the form of an answer whose calls can be parsed and whose arguments satisfy the
+//! tools' schemas. Does not parse calls.
 
 mod arguments;
 mod raw_text;
@@ -16,27 +16,27 @@ use crate::tool_calls::ToolCallFormat;
 use arguments::Arguments;
 use spelling::{ArgumentStyle, CallSpelling, JSON, spelling};
 
-/// The calls that an answer may or must have.
+/// The calls in an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCallSpec {
     /// Format of the model's calls.
     pub format: ToolCallFormat,
-    /// The tools that may be called.
+    /// Tools that may be called.
     pub tools: Vec<CallableTool>,
-    /// The answer is calls and nothing else; otherwise it is text in which calls may stand.
+    /// Whether the answer consists of calls only; otherwise it is text that may contain calls.
     pub must_call: bool,
-    /// Most one call.
+    /// Whether at most one call is allowed.
     pub only_one: bool,
-    /// The ids and spellings of the format's markers that are control tokens of the model.
+    /// Ids and spellings of the format's markers that are control tokens of the model.
     pub control: Vec<(u32, &'static str)>,
 }
 
 /// A tool that may be called.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallableTool {
-    /// Its name: letters, digits, `_` and `-`.
+    /// Name: letters, digits, `_` and `-`.
     pub name: String,
-    /// The schema of the object that its arguments are.
+    /// Schema of the object of its arguments.
     pub arguments: Value,
 }
 
@@ -46,8 +46,8 @@ const ANY: &str = "/(?s:.*)/";
 /// The Lark text of calls.
 ///
 /// # Errors
-/// [`GrammarError::Unsupported`] for a format whose calls cannot be written as a grammar, and what a tool's
-/// schema gives, with the tool's name.
+/// [`GrammarError::Unsupported`] for a format whose calls cannot be expressed as a grammar, and errors of a
+/// tool's schema, with the tool's name.
 pub(super) fn to_lark(spec: &ToolCallSpec, numbers: &mut Numbers) -> Result<String, GrammarError> {
     let mut writer = Writer { spec, lines: String::new(), n_copied_bytes: 0, numbers };
     let is_control = |text: &str| spec.control.iter().any(|known| known.1 == text);
@@ -72,7 +72,7 @@ struct Writer<'s> {
     spec: &'s ToolCallSpec,
     /// Rules and terminals.
     lines: String,
-    /// Bytes of schemas that stand in it again for the references of an argument.
+    /// Bytes of schemas that were copied for an argument's references.
     n_copied_bytes: usize,
     /// Conditions on numbers.
     numbers: &'s mut Numbers,
@@ -83,7 +83,7 @@ impl Writer<'_> {
         let _ = writeln!(self.lines, "{name}: {body}");
     }
 
-    /// The rule `args_IDX` of each tool.
+    /// Writes the rule `args_IDX` of each tool.
     fn arguments(&mut self, style: ArgumentStyle) -> Result<(), GrammarError> {
         for (idx, tool) in self.spec.tools.iter().enumerate() {
             let mut schema = tool.arguments.as_object().cloned().unwrap_or_else(Map::new);
@@ -105,7 +105,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A text in which markers that are control tokens are these tokens.
+    /// A text whose markers become control tokens where the model has such.
     fn literal(&self, text: &str) -> String {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -125,7 +125,7 @@ impl Writer<'_> {
         if parts.is_empty() { "\"\"".to_owned() } else { parts.join(" ") }
     }
 
-    /// One call of any tool, of which `call` is written before the name.
+    /// One call of any tool; `call` is the text before the name.
     fn one(&mut self, rule: &str, call: &str, spelling: &CallSpelling) {
         let tools = self.spec.tools.iter().enumerate();
         let number = if spelling.number.is_empty() { "" } else { " NUMBER " };
@@ -138,7 +138,7 @@ impl Writer<'_> {
         self.define(rule, &options);
     }
 
-    /// Calls, of whose beginning `trigger` stands already.
+    /// Calls whose start `trigger` has already been matched.
     fn group(&mut self, rule: &str, trigger: &str, spelling: &CallSpelling) {
         if !spelling.number.is_empty() {
             self.define("NUMBER", "/[0-9]{1,3}/");
@@ -169,7 +169,7 @@ impl Writer<'_> {
         let without = |text: &str| format!("& ~({ANY} {} {ANY})", quoted(text));
         let without_also = if spelling.also.is_empty() { String::new() } else { without(spelling.also) };
         if spelling.trigger.is_empty() {
-            // An answer that begins as calls do would be read as a call.
+            // An answer that starts like a call would be parsed as one.
             self.define("TEXT", &format!("/[^{}\\s](?s:.*)/ {without_also}", spelling.first_char));
             return "calls | TEXT | \"\"".to_owned();
         }
@@ -220,7 +220,7 @@ impl Writer<'_> {
     }
 }
 
-/// An error of a tool's schema with the tool's name.
+/// Adds the tool's name to an error of its schema.
 fn of_tool(tool: &CallableTool, error: GrammarError) -> GrammarError {
     let named = |text: String| format!("the parameters of the function '{}': {text}", tool.name);
     match error {

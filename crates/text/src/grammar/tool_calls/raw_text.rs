@@ -1,5 +1,5 @@
-//! What a JSON schema says about strings, as an expression over their text without quotation marks and
-//! escapes. Does not know numbers and trees.
+//! Converts a JSON schema's conditions on strings to an expression over text without quotation marks and
+//! escapes. Does not know numbers and other types.
 
 use std::cell::Cell;
 
@@ -8,22 +8,23 @@ use serde_json::Value;
 use super::{ANY, quoted};
 use crate::grammar::{GrammarError, json_schema, lark};
 
-/// Deepest nesting of schemas, references included.
+/// Maximum nesting of schemas, references included.
 const MAX_DEPTH: usize = 16;
-/// Most schemas that are looked at for one argument: references may lead to the same one again and again.
+/// Maximum number of schemas visited for one argument: references may reach the same one repeatedly.
 const MAX_SCHEMAS: usize = 2000;
-/// Most patterns of one argument: whether several can hold together may take long to find.
+/// Maximum number of patterns of one argument: whether several can match together may take long to
+/// determine.
 const MAX_PATTERNS: usize = 2;
-/// Longest text that is counted.
+/// Maximum length of a text that is counted.
 const MAX_LENGTH: u64 = 1 << 20;
 
 /// Reads the schemas of one argument.
 pub(super) struct TextSchemas<'r> {
-    /// Schema that references lead to.
+    /// Schema that references point into.
     root: &'r Value,
-    /// Schemas that may still be looked at.
+    /// Number of schemas that may still be visited.
     n_left: Cell<usize>,
-    /// Patterns so far.
+    /// Number of patterns so far.
     n_patterns: Cell<usize>,
 }
 
@@ -33,11 +34,11 @@ impl<'r> TextSchemas<'r> {
         Self { root, n_left: Cell::new(MAX_SCHEMAS), n_patterns: Cell::new(0) }
     }
 
-    /// The strings that satisfy a schema as a Lark terminal's expression; `None` where no string does.
+    /// The strings that satisfy a schema, as the expression of a Lark terminal; `None` if no string does.
     ///
     /// # Errors
-    /// [`GrammarError::Unsupported`] for a format that is only known for JSON and for a reference to
-    /// elsewhere, [`GrammarError::TooComplex`] past the bounds, and for what a pattern gives.
+    /// [`GrammarError::Unsupported`] for a format that is only supported in JSON or a reference to another
+    /// document, [`GrammarError::TooComplex`] beyond the limits, and errors of a pattern.
     pub(super) fn strings(&self, schema: &Value, depth: usize) -> Result<Option<String>, GrammarError> {
         self.count(depth)?;
         let members = match schema {
@@ -69,7 +70,7 @@ impl<'r> TextSchemas<'r> {
                 }
                 "format" => Some(of_format(value.as_str().unwrap_or_default())?),
                 "minLength" => Some(format!("/(?s:.{{{},}})/", value.as_u64().unwrap_or(0))),
-                // What is longer than an answer needs no bound.
+                // Texts longer than an answer need no limit.
                 "maxLength" if value.as_u64().is_none_or(|n| n > MAX_LENGTH) => continue,
                 "maxLength" => Some(format!("/(?s:.{{0,{value}}})/")),
                 "anyOf" => any_of(each()?.into_iter().flatten()),
@@ -91,7 +92,7 @@ impl<'r> TextSchemas<'r> {
         Ok(Some(if all.is_empty() { ANY.to_owned() } else { all.join(" & ") }))
     }
 
-    /// Whether a schema admits `value`, which is `null` or a boolean.
+    /// Whether a schema allows `value`, which is `null` or a boolean.
     ///
     /// # Errors
     /// Errors of [`Self::strings`].
@@ -151,7 +152,7 @@ fn any_of(options: impl Iterator<Item = String>) -> Option<String> {
     (!options.is_empty()).then(|| options.join(" | "))
 }
 
-/// Texts that satisfy one of the options and none of the others.
+/// Texts that match exactly one of the options.
 fn exactly_one(options: &[Option<String>]) -> Option<String> {
     let present: Vec<&String> = options.iter().flatten().collect();
     any_of((0..present.len()).map(|idx| {
@@ -161,7 +162,7 @@ fn exactly_one(options: &[Option<String>]) -> Option<String> {
     }))
 }
 
-/// The texts in which a pattern is found.
+/// Texts that contain a match of a pattern.
 fn found_in(pattern: &str) -> Result<String, GrammarError> {
     lark::check_brackets(pattern)?;
     let options = top_level_options(pattern).into_iter().map(|option| {
@@ -178,7 +179,7 @@ fn found_in(pattern: &str) -> Result<String, GrammarError> {
     Ok(any_of(options).unwrap_or_default())
 }
 
-/// A pattern's options outside of all brackets.
+/// The top-level options of a pattern.
 fn top_level_options(pattern: &str) -> Vec<&str> {
     let (mut options, mut start, mut depth) = (Vec::new(), 0, 0_usize);
     let (mut is_escaped, mut in_class) = (false, false);
@@ -205,7 +206,7 @@ fn top_level_options(pattern: &str) -> Vec<&str> {
     options
 }
 
-/// The formats that [`json_schema::prepare`] leaves to llguidance, for text.
+/// The formats that [`json_schema::prepare`] leaves to llguidance, as patterns.
 fn of_format(format: &str) -> Result<String, GrammarError> {
     let regex = json_schema::text_format(format).ok_or_else(|| {
         GrammarError::Unsupported(format!(

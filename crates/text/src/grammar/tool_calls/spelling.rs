@@ -1,5 +1,4 @@
-//! How the formats of tool calls are spelled: the texts around calls, names and arguments. Does not know
-//! grammars.
+//! Spelling of the tool call formats: the texts around calls, names and arguments. Does not know grammars.
 
 use crate::tool_calls::ToolCallFormat;
 
@@ -21,14 +20,15 @@ pub(super) struct CallSpelling {
     pub between: &'static str,
     /// Text after the last call.
     pub after: &'static str,
-    /// With what the text before a call ends, the beginning of what is written before the first call; empty
-    /// where a call can only be the whole answer.
+    /// End of the text before a call, which is the start of `before`; empty if a call can only be the whole
+    /// answer.
     pub trigger: &'static str,
-    /// Other text that begins calls: free text must not have it.
+    /// Other text that starts calls, so that free text must not contain it.
     pub also: &'static str,
-    /// The first character of calls that can only be the whole answer, as in a character class.
+    /// First character of calls that can only be the whole answer, as in a character class.
     pub first_char: &'static str,
-    /// With these characters, as in a character class, text may not begin: they would be read as calls though
+    /// Characters, as in a character class, that free text must not start with: it would be parsed as a
+    /// call even without `trigger`.
     /// `trigger` does not stand before them.
     pub bare: &'static str,
 }
@@ -38,9 +38,9 @@ pub(super) struct CallSpelling {
 pub(super) enum ArgumentStyle {
     /// One JSON object.
     Json,
-    /// Tags around each, strings as they are, other values as JSON.
+    /// Tags around each argument; strings are written verbatim, other values as JSON.
     Tagged(&'static ArgumentTags),
-    /// `key=value`, separated by commas, values as JSON.
+    /// `key=value`, separated by commas; values as JSON.
     Python,
 }
 
@@ -52,11 +52,11 @@ pub(super) struct ArgumentTags {
     pub value: &'static str,
     /// Text after the value.
     pub end: &'static str,
-    /// Text that would end a value: a value that is text must not have it.
+    /// Texts that would end a value, so that a string value must not contain them.
     pub stops: &'static [&'static str],
 }
 
-/// Calls as JSON objects, in a row.
+/// Calls as consecutive JSON objects.
 pub(super) const JSON: CallSpelling = CallSpelling {
     before: "",
     call: "{\"name\": \"",
@@ -191,12 +191,12 @@ const OLMO3: CallSpelling = CallSpelling {
     ..PYTHONIC
 };
 
-/// The spelling of a format, that which the model's own markers tell where it has several; `None` for
+/// The spelling of a format. If a format has several, the model's own markers determine it. `None` for
 /// Harmony, whose calls are messages.
 pub(super) fn spelling(format: ToolCallFormat, is_control: &dyn Fn(&str) -> bool) -> Option<CallSpelling> {
     Some(match format {
         ToolCallFormat::Hermes => HERMES,
-        // A block of code, a list or an object alone may be calls too.
+        // A code block, or a list or an object without a marker, may be a call too.
         ToolCallFormat::Generic => CallSpelling { also: "```json", bare: "{\\[", ..HERMES },
         ToolCallFormat::Llama3Json => {
             CallSpelling { arguments: "\", \"parameters\": ", between: "; ", also: "<|python_tag|>", ..JSON }

@@ -1,5 +1,5 @@
-//! Content of a message: a text, or a list of parts of which this server reads those of text and of
-//! reasoning. Does not know who says it.
+//! Content of a message: a string, or a list of parts. Only parts of text and reasoning are read. Does not
+//! know the message's role.
 
 use super::image::check_image_url;
 use super::reasoning_part::read_reasoning;
@@ -7,8 +7,7 @@ use crate::error::ApiError;
 use crate::json::{JsonType, Node};
 use crate::spec::{ContentPart, MAX_PARTS};
 
-/// Types of parts: those of text, those that are refused, and those of reasoning, which strict servers
-/// refuse.
+/// Types of parts: text, refused types, and reasoning, which strict servers also refuse.
 const TYPES: &[&str] = &[
     "text",
     "input_text",
@@ -32,22 +31,22 @@ const N_STRICT_TYPES: usize = 12;
 /// Content of a message.
 #[derive(Debug, Default)]
 pub(super) struct Content {
-    /// Its parts.
+    /// Parts of text.
     pub parts: Vec<ContentPart>,
-    /// Reasoning among the parts.
+    /// Reasoning among the parts, if any.
     pub reasoning: Option<Reasoned>,
 }
 
-/// Reasoning that stands among the parts of a message.
+/// Reasoning parts of a message, joined.
 #[derive(Debug)]
 pub(super) struct Reasoned {
-    /// Its texts, joined by line breaks.
+    /// Their texts, joined by line breaks.
     pub text: String,
-    /// Path of the first of them.
+    /// Path of the first reasoning part.
     pub path: String,
 }
 
-/// A part.
+/// A part of a message's content.
 enum Part {
     Text(String),
     Reasoning(String),
@@ -86,7 +85,7 @@ pub(super) fn read_content(node: &Node<'_, '_>) -> Result<Content, ApiError> {
     }
 }
 
-/// Texts with line breaks between them.
+/// Collects texts with line breaks between them.
 struct Joined {
     text: String,
     is_first: bool,
@@ -129,8 +128,7 @@ fn read_part(node: &Node<'_, '_>) -> Result<Part, ApiError> {
     }
 }
 
-/// A part of text; a refusal is one too. Parts of other kinds in the same object would be lost, so that they
-/// are refused.
+/// Reads a text or refusal part. Other content in the same object is refused, since it would be lost.
 fn read_text(node: &Node<'_, '_>, kind: &str) -> Result<String, ApiError> {
     let key = if kind == "refusal" { "refusal" } else { "text" };
     let mut said = None;
@@ -139,7 +137,7 @@ fn read_text(node: &Node<'_, '_>, kind: &str) -> Result<String, ApiError> {
         _ if name == key && value.is_null() => value.put(&mut said, None),
         _ if name == key => value.put(&mut said, Some(value.string(usize::MAX)?.into_owned())),
         "text" | "refusal" if value.is_null() => Ok(()),
-        // Marks for caches and citations, which strict servers accept too.
+        // Marks for caching and citations, which strict servers also accept.
         "cache_control" | "annotations" => {
             value.ignore();
             Ok(())
@@ -150,7 +148,7 @@ fn read_text(node: &Node<'_, '_>, kind: &str) -> Result<String, ApiError> {
     said.flatten().ok_or_else(|| ApiError::missing_required_parameter(node.path_of(key)))
 }
 
-/// Why a part that is no text is refused: it is not what it says that it is, or this server does not take it.
+/// The error for a part without text: its content does not match its type, or the type is not supported.
 fn refused(node: &Node<'_, '_>, kind: &str) -> ApiError {
     let mut checked = Ok(());
     let found = node.members(usize::MAX, |key, value| {

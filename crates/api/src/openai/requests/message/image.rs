@@ -1,5 +1,5 @@
-//! Checks that the address of an image is one that a server could follow without being led into its own
-//! network. Nothing is fetched.
+//! Checks that a server could fetch the URL of an image without reaching into its own network. Fetches
+//! nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,7 +14,7 @@ use crate::json::{JsonType, Node};
 ///
 /// # Errors
 /// `invalid_image_url` for anything but a public `http:` or `https:` URL or a `data:` URL of an image;
-/// `invalid_image` for such a one whose content is not base64.
+/// `invalid_image` for a `data:` URL whose content is not base64.
 pub(super) fn check_image_url(node: &Node<'_, '_>) -> Result<(), ApiError> {
     if node.json_type() == JsonType::String {
         return check_url(node);
@@ -44,7 +44,8 @@ fn check_url(node: &Node<'_, '_>) -> Result<(), ApiError> {
             _ => Err(ApiError::invalid_image(node.path())),
         };
     }
-    // The parser takes a backslash for a slash and drops tabs and line breaks: clients that do not would see another host.
+    // The parser treats a backslash as a slash and drops tabs and line breaks; a client that does not would
+    // see another host.
     let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     let is_public = is_plain
         && Url::parse(&text).is_ok_and(|url| {
@@ -56,8 +57,8 @@ fn check_url(node: &Node<'_, '_>) -> Result<(), ApiError> {
     if is_public { Ok(()) } else { Err(ApiError::invalid_image_url(node.path())) }
 }
 
-/// Whether a host is not known to be inside a network. A name can still lead there; who fetches must look
-/// again.
+/// Whether a host is not known to be internal. A name can still resolve to an internal address, which the
+/// fetching code must check again.
 fn is_public(host: &Host<&str>) -> bool {
     match host {
         Host::Domain(name) => {

@@ -12,9 +12,9 @@ use crate::error::ApiError;
 use crate::json::{Node, TreeBudget};
 use crate::spec::{ContentPart, MAX_MESSAGES, MAX_NAME_BYTES, Message, Role, ToolCall, check_replies};
 
-/// Keys of a message. Those from `annotations` on mean nothing here: other servers' answers have them, and
-/// clients send them back. The last six would change the answer: the first two of them leave the last message
-/// open, as DeepSeek's, Mistral's and Moonshot's servers call it; the others hold what is no text.
+/// Keys of a message. Those from `annotations` on have no effect: other servers' answers contain them, and
+/// clients send them back. The last six would change the answer: `prefix` (DeepSeek, Mistral) and `partial`
+/// (Moonshot) leave the last message open; the others hold media.
 const KEYS: &[&str] = &[
     "role",
     "content",
@@ -40,19 +40,19 @@ const KEYS: &[&str] = &[
     "files",
     "attachments",
 ];
-/// Number of those that strict servers know.
+/// Number of keys that strict servers accept.
 const N_STRICT_KEYS: usize = 17;
 
 /// The messages of a conversation.
 #[derive(Debug)]
 pub struct Messages {
-    /// At least one.
+    /// Messages, at least one.
     pub messages: Vec<Message>,
-    /// The parameter that leaves the last one open, if it has one.
+    /// Path of the parameter that leaves the last message open, if any.
     pub open: Option<String>,
 }
 
-/// Reads `messages`; what they are as trees is taken from `budget`.
+/// Reads `messages`. Takes the values of their trees from `budget`.
 ///
 /// # Errors
 /// A 400 that names the path.
@@ -72,14 +72,14 @@ pub fn read_messages(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Mes
         return Err(ApiError::invalid_value(mark.clone(), reason));
     }
     if n_open > usize::from(open.is_some()) {
-        // Messages that were continued once and are history now.
+        // Earlier messages that were continued in their time.
         node.ignore_as("messages[].prefix");
     }
     check_replies(&messages, |idx, key| format!("{}[{idx}].{key}", node.path()))?;
     Ok(Messages { messages, open })
 }
 
-/// The members of a message as they come.
+/// The members of a message read so far.
 #[derive(Default)]
 struct Parts {
     role: Option<Role>,
@@ -91,7 +91,7 @@ struct Parts {
     refusal: Option<String>,
 }
 
-/// Reads a message, and which of its parameters leaves it open.
+/// Reads a message. Also returns the path of its parameter that leaves it open, if any.
 fn read_message(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<(Message, Option<String>), ApiError> {
     let mut parts = Parts::default();
     let mut open = None;
@@ -115,7 +115,8 @@ fn read_message(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<(Message
             "refusal" => parts.refusal = text()?,
             "reasoning" | "reasoning_content" => {
                 let text = text()?;
-                // Servers disagree on the name, so that clients repeat both: the same text twice is no fault.
+                // Servers use two names for reasoning, so clients send both; the same text twice is
+                // accepted.
                 if parts.reasoning.is_some() && parts.reasoning != text {
                     return Err(ApiError::duplicate_key(value.path()));
                 }
@@ -138,7 +139,7 @@ fn read_message(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<(Message
     Ok((parts.into_message(node)?, open))
 }
 
-/// Refuses what is no text, and would be lost.
+/// Refuses media, which would be lost.
 fn refuse_media(node: &Node<'_, '_>) -> Result<(), ApiError> {
     let is_nothing = node.is_empty_container() || matches!(node.text(), "false" | "\"\"");
     if is_nothing {
@@ -148,7 +149,7 @@ fn refuse_media(node: &Node<'_, '_>) -> Result<(), ApiError> {
 }
 
 impl Parts {
-    /// Checks what belongs to which role.
+    /// Checks which members the role allows and requires.
     fn into_message(self, node: &Node<'_, '_>) -> Result<Message, ApiError> {
         let Self { role, content, name, tool_calls, tool_call_id, reasoning, refusal } = self;
         let missing = |key: &str| ApiError::missing_required_parameter(node.path_of(key));
@@ -175,7 +176,7 @@ impl Parts {
         let reasoning =
             reasoning.or(thought.flatten().map(|thought| thought.text).filter(|text| !text.is_empty()));
         let content = content.or(refusal.map(|text| vec![ContentPart::Text(text)]));
-        // An answer that was cut while the model thought has no content, and clients drop its reasoning.
+        // An answer that was truncated during reasoning has no content, and clients drop its reasoning.
         let may_say_nothing = role == Role::Assistant && (reasoning.is_some() || !node.is_strict());
         if content.is_none() && tool_calls.is_empty() && !may_say_nothing {
             return Err(missing("content"));

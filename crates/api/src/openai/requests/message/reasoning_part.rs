@@ -1,14 +1,14 @@
-//! Parts of a message's content that hold reasoning, in the forms of Anthropic, Mistral and OpenAI's
-//! Responses. Does not know whose message it is.
+//! Reasoning parts of a message's content, in the forms of Anthropic, Mistral and OpenAI's Responses API.
+//! Does not know the message.
 
 use crate::error::ApiError;
 use crate::json::{JsonType, Node};
 use crate::spec::MAX_PARTS;
 
-/// The keys under which the text stands, in the forms of different servers.
+/// Keys of the text in the forms of different servers.
 const TEXTS: &[&str] = &["thinking", "reasoning", "text", "summary"];
 
-/// Reads the text of a part; it is empty where the part holds only what its writer can read.
+/// Reads the text of a part. The text is empty if the part is encrypted.
 ///
 /// # Errors
 /// A 400 that names the path.
@@ -22,7 +22,7 @@ pub(super) fn read_reasoning(node: &Node<'_, '_>) -> Result<String, ApiError> {
     Ok(texts.join("\n"))
 }
 
-/// A text, or a list of objects with one.
+/// Reads a string, or a list of objects that contain one.
 fn read_texts(node: &Node<'_, '_>, texts: &mut Vec<String>) -> Result<(), ApiError> {
     match node.json_type() {
         JsonType::Null => Ok(()),

@@ -1,13 +1,13 @@
-//! The calls of tools in a conversation. Does not know which tools there are.
+//! The tool calls in a conversation. Does not know which tools are offered.
 
 use crate::error::ApiError;
 use crate::json::{Node, TreeBudget};
 use crate::spec::{MAX_NAME_BYTES, ToolCall};
 
-/// Most calls of tools in one message.
+/// Maximum number of tool calls in a message.
 const MAX_TOOL_CALLS: usize = 128;
 
-/// Values of a call in a template's tree, its arguments apart.
+/// Values in a template's tree for a call without its arguments.
 const VALUES_OF_A_CALL: usize = 5;
 
 /// Reads `tool_calls`.
@@ -34,7 +34,8 @@ pub(super) fn read_tool_calls(
 
 fn read_call(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<ToolCall, ApiError> {
     let (mut id, mut function) = (None, None);
-    // The index is that of streamed pieces, which clients put together and send back; the last two are other servers'.
+    // `index` comes from streamed fragments, which clients merge and send back; the last two are other
+    // servers' keys.
     const KEYS: &[&str] = &["id", "type", "function", "index", "extra_content", "provider_specific_fields"];
     node.known_members(KEYS, |key, value| {
         match key {
@@ -54,7 +55,7 @@ fn read_call(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<ToolCall, A
 
 fn read_called_function(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<(String, String), ApiError> {
     let (mut name, mut arguments) = (None, None);
-    // OpenAI's library keeps the arguments as it parsed them beside their text; the text is what counts.
+    // OpenAI's library adds the parsed arguments beside their text; only the text is used.
     node.known_members(&["name", "arguments", "parsed_arguments"], |key, value| {
         match key {
             _ if value.is_null() => {}

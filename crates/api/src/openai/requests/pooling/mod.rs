@@ -1,5 +1,5 @@
 //! The bodies of embeddings, reranking, scoring and classification, in the forms of OpenAI, Jina and vLLM.
-//! Does not know how vectors are made.
+//! Does not compute vectors.
 
 use super::completion::read_prompts;
 use super::generation_values::TOKENS;
@@ -10,27 +10,28 @@ use crate::ignored::IgnoredParameters;
 use crate::json::{JsonType, Node};
 use crate::spec::Prompt;
 
-/// Most texts of one request, as in OpenAI's API.
+/// Maximum number of texts of a request, as in OpenAI's API.
 pub const MAX_INPUTS: usize = 2048;
-/// Most dimensions that a client can ask for.
+/// Maximum number of dimensions that a client can request.
 const MAX_DIMENSIONS: i64 = 1 << 20;
 
-/// What the endpoints share.
+/// Parameters that all four endpoints share.
 #[derive(Debug, Clone, Default)]
 pub struct PoolingOptions {
-    /// The model; `None`: the only one there is.
+    /// Name of the model; `None`: the only served one.
     pub model: Option<String>,
-    /// Whether the tokenizer's special tokens are put around texts; yes unless said.
+    /// Whether the tokenizer adds its special tokens to texts; default true.
     pub add_special_tokens: Option<bool>,
-    /// Cuts longer texts to this many tokens; -1: to what the model takes. Without it they are refused.
+    /// Truncates longer texts to this many tokens; -1: to the model's maximum. `None`: longer texts are
+    /// refused.
     pub truncate_prompt_tokens: Option<i64>,
-    /// Whether scores and classes are probabilities instead of logits; yes unless said.
+    /// Whether scores and classes are probabilities instead of logits; default true.
     pub use_activation: Option<bool>,
-    /// End user for whom the request is made.
+    /// End user of the request.
     pub user: Option<String>,
 }
 
-/// The parameters that the endpoints share.
+/// The parameters that all four endpoints share.
 pub const POOLING_FIELDS: &[Field<PoolingOptions>] = &[
     field("model", ModelName(|o| &mut o.model), "The model."),
     field(
@@ -51,7 +52,7 @@ pub const POOLING_FIELDS: &[Field<PoolingOptions>] = &[
     field("user", Text(512, |o| &mut o.user), "A name for who asks, for limits and the log."),
 ];
 
-/// How embeddings are written.
+/// Encoding of embeddings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EncodingFormat {
     /// A list of numbers.
@@ -64,15 +65,16 @@ pub enum EncodingFormat {
 /// A checked request for embeddings.
 #[derive(Debug, Clone, Default)]
 pub struct EmbeddingRequest {
-    /// What it shares with the other endpoints.
+    /// Parameters that all four endpoints share.
     pub options: PoolingOptions,
-    /// The texts, at least one.
+    /// Texts, at least one.
     pub input: Vec<Prompt>,
-    /// How they are written.
+    /// Encoding of the embeddings.
     pub encoding_format: EncodingFormat,
-    /// How many elements of each are given, divided by their length again; all when absent.
+    /// Number of elements of each embedding; the shortened vector is normalized again. `None`: all
+    /// elements.
     pub dimensions: Option<i64>,
-    /// The name of the prompt that is put before each text.
+    /// Name of the configured prompt that is put before each text.
     pub prompt_name: Option<String>,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
@@ -131,18 +133,18 @@ impl EmbeddingRequest {
     }
 }
 
-/// A checked request to score pairs of texts: by `/score` and by reranking.
+/// A checked request to score pairs of texts, of `/score` or reranking.
 #[derive(Debug, Clone, Default)]
 pub struct PairsRequest {
-    /// What it shares with the other endpoints.
+    /// Parameters that all four endpoints share.
     pub options: PoolingOptions,
-    /// The first texts: one, or as many as the second ones.
+    /// First texts of the pairs: one, or as many as second texts.
     pub first: Vec<Prompt>,
-    /// The second texts.
+    /// Second texts of the pairs.
     pub second: Vec<Prompt>,
-    /// How many results are given, the best first; all when absent.
+    /// Number of best results to return; `None`: all.
     pub top_n: Option<i64>,
-    /// Whether results have their documents; yes unless said.
+    /// Whether results include their documents; default true.
     pub return_documents: Option<bool>,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
@@ -202,7 +204,7 @@ pub const SCORE_FIELDS: &[Field<PairsRequest>] = &[
 ];
 
 impl PairsRequest {
-    /// Reads and checks a body of reranking.
+    /// Reads and checks the body of a reranking request.
     ///
     /// # Errors
     /// A 400 that names the parameter.
@@ -210,7 +212,7 @@ impl PairsRequest {
         Self::parse(body, options, RERANK_FIELDS, ["query", "documents"])
     }
 
-    /// Reads and checks a body of scoring.
+    /// Reads and checks the body of a scoring request.
     ///
     /// # Errors
     /// A 400 that names the parameter.
@@ -243,9 +245,9 @@ impl PairsRequest {
 /// A checked request to classify texts.
 #[derive(Debug, Clone, Default)]
 pub struct ClassifyRequest {
-    /// What it shares with the other endpoints.
+    /// Parameters that all four endpoints share.
     pub options: PoolingOptions,
-    /// The texts, at least one.
+    /// Texts, at least one.
     pub input: Vec<Prompt>,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
@@ -276,7 +278,7 @@ impl ClassifyRequest {
     }
 }
 
-/// Reads a body of the shared parameters and an endpoint's own ones.
+/// Reads a body with the shared parameters and the endpoint's own.
 fn read<T>(
     body: &[u8],
     options: &ReadOptions,
@@ -291,7 +293,8 @@ fn read<T>(
     )
 }
 
-/// Texts and token ids, none of them empty: whether a vector of nothing exists would depend on the model.
+/// Reads texts and token ids, none of them empty: whether an empty text has a vector would depend on the
+/// model.
 fn read_inputs(node: &Node<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
     let inputs = read_prompts(node, MAX_INPUTS)?;
     let is_list = node.json_type() == JsonType::Array;
@@ -302,17 +305,17 @@ fn read_inputs(node: &Node<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
     }
 }
 
-/// Whether it is a text without characters.
+/// Whether a prompt is an empty text.
 pub fn is_empty_text(prompt: &Prompt) -> bool {
     matches!(prompt, Prompt::Text(text) if text.is_empty())
 }
 
-/// The refusal of an empty text.
+/// The error for an empty text.
 pub fn empty_text(param: impl Into<String>) -> ApiError {
     ApiError::invalid_value(param, "The text must not be empty.")
 }
 
-/// Texts, or objects with a text.
+/// Reads texts, or objects with a text.
 fn read_documents(node: &Node<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
     let mut documents = Vec::new();
     node.elements(MAX_INPUTS, |_, element| {

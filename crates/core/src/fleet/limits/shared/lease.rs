@@ -1,5 +1,5 @@
-//! A gateway's share of one scope: how much of it may be used, and what to say of it to the pool. Does not
-//! know other scopes.
+//! A gateway's share of one scope: the part that may be used, and its report to the pool. Does not know
+//! other scopes.
 
 use super::{Amounts, LEASE, LeaseReplyEntry, LeaseRequestEntry};
 use crate::time::{Nanos, Timestamp};
@@ -8,25 +8,25 @@ use std::sync::Arc;
 /// After this time without the pool, everything that gateways used beyond an equal part has left the minute:
 /// the lease, the minute and its last quarter of a second, and how far apart gateways may have noticed.
 const OTHERS_HAVE_YIELDED: Nanos = Nanos(LEASE.0 + 62_000_000_000);
-/// Time for which the pool's word that nothing is left holds.
+/// Time for which the pool's answer that nothing is left holds.
 const FINAL_FOR: Nanos = Nanos(50_000_000);
-/// Interval of asking the pool whether a scope that was short is so still.
+/// Interval at which the pool is asked whether a scope is still short.
 const ASK_IF_SHORT: Nanos = Nanos(500_000_000);
 /// A share that is not used is given back after this time.
 const UNUSED_FOR: Nanos = Nanos(5_000_000_000);
-/// The pool hears of every share at least so often, so that it does not forget the scope.
+/// Longest time without a report of a share to the pool, so that the pool does not drop the scope.
 const REFRESH: Nanos = Nanos(20_000_000_000);
 
-/// Knowledge of a gateway about itself among the others.
+/// Position of a gateway among the others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Standing {
     /// Number of gateways.
     pub n_gateways: u64,
-    /// Time at which the last answered question was sent; none before the first.
+    /// Time at which the last answered question was sent; `None` before the first.
     pub heard_at: Option<Timestamp>,
-    /// Whether the last question was answered, by a pool that gives.
+    /// Whether the last question was answered by a pool that grants shares.
     pub is_answered: bool,
-    /// The pool's memory.
+    /// Number of the pool's memory.
     pub epoch: u64,
 }
 
@@ -35,11 +35,11 @@ pub(super) struct Standing {
 pub(super) struct Lease {
     pub limits: [Option<u64>; 3],
     share: Amounts,
-    /// Whether a pool that gives has ever spoken of it.
+    /// Whether a pool that grants shares has ever answered about the scope.
     is_known: bool,
     need: Amounts,
     free: Amounts,
-    /// Time at which the pool said that nothing more can be had.
+    /// Time at which the pool answered that nothing more is left.
     final_at: Option<Timestamp>,
     is_short: bool,
     told_at: Option<Timestamp>,
@@ -65,14 +65,14 @@ impl Lease {
         }
     }
 
-    /// Whether a pool that gives has ever spoken of it. Until then an equal part is used where the pool does
-    /// not answer, although others may have leased all of it.
+    /// Whether a pool that grants shares has ever answered about the scope. Before that, an equal part is
+    /// used while the pool does not answer, although other gateways may have leased all of it.
     #[cfg(test)]
     pub fn is_known(&self) -> bool {
         self.is_known
     }
 
-    /// A request is here for it, and these are its limits.
+    /// Notes a request for the scope, with the scope's limits.
     pub fn touch(&mut self, limits: [Option<u64>; 3], now: Timestamp) {
         self.used_at = now;
         if self.limits != limits {
@@ -81,7 +81,7 @@ impl Lease {
         }
     }
 
-    /// Amount that may be used here now; none where there is no limit.
+    /// Amounts that may be used here now; `None` where there is no limit.
     pub fn allowed(&self, standing: &Standing, now: Timestamp) -> [Option<u64>; 3] {
         let age = standing.heard_at.map(|at| now.since(at));
         std::array::from_fn(|k| {
@@ -98,25 +98,25 @@ impl Lease {
         })
     }
 
-    /// Whether the pool has just said that a request which lacks so much cannot be helped.
+    /// Whether the pool has just answered that nothing is left for a request which lacks these amounts.
     pub fn is_final(&self, lacks: Amounts, now: Timestamp) -> bool {
         let is_fresh = self.final_at.is_some_and(|at| now.since(at) < FINAL_FOR);
         is_fresh && (0..3).any(|k| lacks[k] > self.free[k])
     }
 
-    /// A request that waits needs so much in all.
+    /// Notes that a waiting request needs these amounts in all.
     pub fn wait_for(&mut self, needed: Amounts) {
         for (sum, needed) in self.need.iter_mut().zip(needed) {
             *sum = sum.saturating_add(needed);
         }
     }
 
-    /// Others want more than is left.
+    /// Notes that other gateways want more than is left.
     pub fn set_short(&mut self) {
         self.is_short = true;
     }
 
-    /// Whether nothing is used and nothing kept.
+    /// Whether nothing is used and no share is held.
     pub fn is_gone(&self, used: Amounts, now: Timestamp) -> bool {
         used == [0; 3] && self.is_unused(now) && (self.share == [0; 3] || !self.is_known)
     }
@@ -141,7 +141,7 @@ impl Lease {
             || (self.is_unused(now) && used == [0; 3] && self.share != [0; 3])
     }
 
-    /// Makes a question to the pool. From now on no more than what is kept is used.
+    /// Creates the entry for a question to the pool. From now on no more than the kept share is used.
     pub fn ask(
         &mut self,
         name: &Arc<str>,
@@ -173,7 +173,7 @@ impl Lease {
         LeaseRequestEntry { name: name.clone(), limits: self.limits, keep, need: lacking, want, yields }
     }
 
-    /// The pool has answered.
+    /// Takes over the pool's answer.
     pub fn told(&mut self, told: &LeaseReplyEntry, is_listed: bool, standing: &Standing, now: Timestamp) {
         self.share = told.share;
         self.free = told.free;
@@ -184,7 +184,8 @@ impl Lease {
         self.epoch = standing.epoch;
     }
 
-    /// Amounts that may still be used: the rest of this gateway's share and what no gateway has leased.
+    /// Amounts that may still be used: the rest of this gateway's share and the part that no gateway has
+    /// leased.
     pub fn left(&self, used: Amounts, standing: &Standing, now: Timestamp) -> [Option<u64>; 3] {
         let allowed = self.allowed(standing, now);
         std::array::from_fn(|k| {
@@ -194,7 +195,7 @@ impl Lease {
     }
 }
 
-/// One gateway's part of a limit where all have as much, and one at least.
+/// A gateway's part of a limit that is divided equally, at least one.
 fn equal_part(limit: u64, standing: &Standing) -> u64 {
     (limit / standing.n_gateways.max(1)).max(1).min(limit)
 }

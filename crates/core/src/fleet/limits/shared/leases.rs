@@ -1,5 +1,5 @@
-//! A gateway's shares of all limits: admits within them, and asks the pool for others. Does not know how the
-//! pool is reached.
+//! A gateway's shares of all limits: admits within them, and asks the pool for others. Does not know how
+//! the pool is reached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use super::{Amounts, LeaseReply, LeaseRequest, MAX_ENTRIES, limits_of, numbers};
 use crate::fleet::limits::limiter::{LimitRefusal, Limiter, Remaining, Reservation, Scope, Status};
 use crate::time::Timestamp;
 
-/// A request does not fit into this gateway's shares, but the pool may have more: ask it and try again.
-/// Whoever cannot wait is refused.
+/// Reason why a request does not fit into this gateway's shares. The pool may have more; a request that
+/// cannot wait is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undecided {
-    /// LeaseRequest the pool and try again, or refuse with this.
+    /// The pool must be asked; if it has nothing, the request is refused with this.
     LeaseRequest(LimitRefusal),
     /// The request may not begin.
     Refused(LimitRefusal),
 }
 
-/// The shares, and what is used of them.
+/// Shares of all scopes, and their usage.
 #[derive(Debug, Clone)]
 pub struct Leases {
     limiter: Limiter,
@@ -30,12 +30,12 @@ pub struct Leases {
     least_gateways: u64,
     pub(super) number: u64,
     pub(super) sent_at: Option<Timestamp>,
-    /// Scope after which the next question goes on if there was too much for one.
+    /// Scope after which the next question continues if the last one was full.
     after: Option<Arc<str>>,
 }
 
 impl Leases {
-    /// Creates leases without usage. There are this many gateways, as far as is known before the pool has
+    /// Creates leases without usage. `least_gateways` is the assumed number of gateways until the pool has
     /// answered.
     pub fn new(max_scopes: usize, least_gateways: u64) -> Self {
         let standing =
@@ -78,7 +78,8 @@ impl Leases {
         }
     }
 
-    /// Gateways that share limits, as far as is known, and scopes of which this one holds a share.
+    /// Number of gateways that share limits, as far as is known, and of scopes of which this one holds a
+    /// share.
     pub fn standing(&self) -> (u64, usize) {
         (self.standing.n_gateways, self.leases.len())
     }
@@ -93,7 +94,7 @@ impl Leases {
         self.limiter.cancel(reservation);
     }
 
-    /// Rests of the limits, as far as this gateway knows.
+    /// Remaining parts of the limits, as far as this gateway knows.
     pub fn status(&mut self, scopes: &[Scope], now: Timestamp) -> Status {
         let mut status = Status::default();
         for scope in scopes {
@@ -116,19 +117,20 @@ impl Leases {
         status
     }
 
-    /// Whether requests wait for what the pool may have.
+    /// Whether requests wait for shares that the pool may have.
     #[cfg(test)]
     pub(super) fn is_needed(&self) -> bool {
         self.leases.values().any(Lease::is_needed)
     }
 
-    /// Whether the pool answers, and gives.
+    /// Whether the pool answers and grants shares.
     #[cfg(test)]
     pub(super) fn is_answered(&self) -> bool {
         self.standing.is_answered
     }
 
-    /// The next question. At most one is on its way: it is followed by [`Self::told`] or [`Self::not_told`].
+    /// Creates the next question. At most one is in flight: it is followed by [`Self::told`] or
+    /// [`Self::not_told`].
     pub fn ask(&mut self, now: Timestamp) -> LeaseRequest {
         self.forget_unused(now);
         self.number += 1;
@@ -156,18 +158,19 @@ impl Leases {
         LeaseRequest { number: self.number, is_last: false, entries: entries.collect() }
     }
 
-    /// The last question: what is used stays counted until its minute is over, all else is given back.
+    /// Creates the last question: usage stays counted until its minute is over, the rest of the shares is
+    /// given back.
     pub fn ask_last(&mut self, now: Timestamp) -> LeaseRequest {
         self.leases.values_mut().for_each(Lease::set_short);
         LeaseRequest { is_last: true, ..self.ask(now) }
     }
 
-    /// Whether not all that was to be said had room in the last question.
+    /// Whether the last question was too small for all due scopes.
     pub fn has_more(&self) -> bool {
         self.after.is_some()
     }
 
-    /// The answer to the last question.
+    /// Takes over the answer to the last question.
     pub fn told(&mut self, ask: &LeaseRequest, told: &LeaseReply, now: Timestamp) {
         self.standing.is_answered = !told.is_settling;
         self.standing.epoch = told.epoch;
@@ -189,12 +192,12 @@ impl Leases {
         }
     }
 
-    /// The last question has no answer in time.
+    /// Notes that the last question has no answer in time.
     pub fn not_told(&mut self) {
         self.standing.is_answered = false;
     }
 
-    /// The scopes of a request have leases from now on.
+    /// Creates leases for the scopes of a request.
     fn touch(&mut self, scopes: &[Scope], now: Timestamp) -> Result<(), LimitRefusal> {
         for scope in scopes {
             let limits = numbers(&scope.limits);
@@ -215,7 +218,7 @@ impl Leases {
         leases.retain(|name, lease| !lease.is_gone(limiter.used(name, now), now));
     }
 
-    /// Notes what the request lacks, or says that it cannot be had.
+    /// Notes the amounts that the request lacks, or refuses it if the pool has nothing left.
     fn wait_for(
         &mut self,
         scopes: &[Scope],

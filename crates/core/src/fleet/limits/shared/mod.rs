@@ -1,21 +1,22 @@
-//! Limits that hold over several gateways. Each gateway may use a share of every limit, and the shares
-//! together are never more than the limit. Since each gateway keeps the last minute within its share, all of
-//! them keep it within the limit, to the token.
+//! Limits that hold over several gateways. Each gateway may use a share of every limit, and the sum of the
+//! shares never exceeds the limit. Since each gateway keeps the last minute within its share, all of them
+//! keep it within the limit, to the token.
 //!
-//! [`Leases`] is a gateway's side: it admits within its shares and says which it wants changed. [`Pool`] is
-//! what all gateways ask: it gives what nobody has. The one in use is a script that Redis runs; this one is
-//! the same in Rust, against which the script is tested. Neither knows sockets or clocks.
+//! [`Leases`] is a gateway's side: it admits requests within its shares and asks for changes of them.
+//! [`Pool`] answers the questions of all gateways and grants shares that no gateway has. In production the
+//! pool is a script that Redis runs; [`Pool`] is the same in Rust, against which the script is tested. Both
+//! have no sockets and clocks.
 //!
-//! - A share that a gateway gives back is not used from the moment when it says so, before anybody has heard
-//!   it. Shares are said as absolute numbers. So lost, late and repeated messages do no harm; numbered ones
-//!   cannot overtake each other.
-//! - Each gateway leases an equal part of a limit in advance, and more as it needs it. Once somebody wants
-//!   more than is left, the others give back what they do not use, and all ask for each request, until nobody
-//!   has wanted for a while.
-//! - Where the pool does not answer, a gateway goes on with its shares for [`LEASE`], then with no more than
-//!   an equal part, and with an equal part once what others had used beyond theirs has left the minute.
-//! - A pool that has lost its memory, or was not reached by anybody for a while, gives nothing until all had
-//!   time to say what they have.
+//! - A share that a gateway gives back is not used from the moment when it is reported, before the report has
+//!   arrived. Shares are reported as absolute numbers, so that lost, late and repeated messages do no harm;
+//!   they are numbered, so that a late one cannot overtake a newer one.
+//! - Each gateway leases an equal part of a limit in advance, and more as it needs it. Once a gateway wants
+//!   more than is left, the others give back their unused shares, and all ask for each request, until no
+//!   gateway has lacked anything for a while.
+//! - If the pool does not answer, a gateway uses its shares for [`LEASE`], then at most an equal part, and a
+//!   full equal part once the usage of others beyond theirs has left the minute.
+//! - A pool that has lost its memory, or was not reached by any gateway for a while, grants nothing until all
+//!   had time to report their shares.
 
 mod lease;
 mod leases;
@@ -31,39 +32,39 @@ use std::sync::Arc;
 use super::limiter::Limits;
 use crate::time::Nanos;
 
-/// Time for which a gateway may use its shares after it last heard from the pool.
+/// Time for which a gateway may use its shares after the pool's last answer.
 pub const LEASE: Nanos = Nanos(5_000_000_000);
-/// Most scopes in one question.
+/// Maximum number of scopes in one question.
 pub const MAX_ENTRIES: usize = 256;
-/// A limit above this counts as this: numbers of the pool are doubles.
+/// Largest limit; higher limits count as this, since numbers of the pool are doubles.
 const MOST: u64 = 1 << 53;
 
 /// One number for each of requests in a minute, tokens in a minute, and requests at a time.
 pub type Amounts = [u64; 3];
 
-/// Report of a gateway to the pool, with its requests.
+/// Report of a gateway to the pool, with the shares that it asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeaseRequest {
-    /// Goes up with each question of a gateway.
+    /// Number of the question, which increases with each question of a gateway.
     pub number: u64,
-    /// Whether the gateway will ask nothing more.
+    /// Whether this is the gateway's last question.
     pub is_last: bool,
-    /// The scopes that it speaks of.
+    /// Scopes that are reported.
     pub entries: Vec<LeaseRequestEntry>,
 }
 
 /// Shares of a scope that a gateway has and wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRequestEntry {
-    /// The scope's name.
+    /// Name of the scope.
     pub name: Arc<str>,
-    /// Its whole limits.
+    /// Whole limits of the scope.
     pub limits: [Option<u64>; 3],
     /// The share that the gateway goes on using.
     pub keep: Amounts,
     /// Amounts that waiting requests lack.
     pub need: Amounts,
-    /// Amounts that it would have besides, if nobody else needs them.
+    /// Amounts that it asks for besides, if no other gateway needs them.
     pub want: Amounts,
     /// Whether it keeps no more than it uses.
     pub yields: bool,
@@ -74,13 +75,13 @@ pub struct LeaseRequestEntry {
 pub struct LeaseReply {
     /// Number of gateways.
     pub n_gateways: u64,
-    /// Number of the pool's memory. A gateway that sees another one than before reports its shares.
+    /// Number of the pool's memory. A gateway reports its shares when this differs from the last answer's.
     pub epoch: u64,
-    /// Whether nothing is given because gateways may not have said yet what they have.
+    /// Whether no shares are granted because gateways may not have reported theirs yet.
     pub is_settling: bool,
     /// Replies, one for each entry of the question.
     pub entries: Vec<LeaseReplyEntry>,
-    /// Scopes of which somebody wanted more than was left, within the last seconds.
+    /// Scopes of which a gateway wanted more than was left, within the last seconds.
     pub short: Vec<Arc<str>>,
 }
 
@@ -89,19 +90,19 @@ pub struct LeaseReply {
 pub struct LeaseReplyEntry {
     /// The share from now on.
     pub share: Amounts,
-    /// Amounts that nobody has.
+    /// Amounts that no gateway has.
     pub free: Amounts,
     /// Whether all others keep no more than they use.
     pub is_final: bool,
 }
 
-/// Limits as the numbers that the pool knows.
+/// Limits in the pool's representation.
 fn numbers(limits: &Limits) -> [Option<u64>; 3] {
     let Limits { requests_per_minute, tokens_per_minute, concurrent_requests } = *limits;
     [requests_per_minute, tokens_per_minute, concurrent_requests].map(|limit| limit.map(|n| n.min(MOST)))
 }
 
-/// The other way round.
+/// Limits from the pool's representation.
 fn limits_of([requests, tokens, concurrent]: [Option<u64>; 3]) -> Limits {
     Limits { requests_per_minute: requests, tokens_per_minute: tokens, concurrent_requests: concurrent }
 }

@@ -1,5 +1,5 @@
-//! What nobody has of each limit, and who has the rest. Does not know how it is reached; the clock is the
-//! pool's own.
+//! Grants gateways shares of each limit from the part that no gateway has. Does not know how it is reached;
+//! the clock is the pool's own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use super::{Amounts, LEASE, LeaseReply, LeaseReplyEntry, LeaseRequest, LeaseRequ
 const LEASE_MS: u64 = LEASE.0 / 1_000_000;
 /// Time for which the usage of a gateway that has gone counts, until its minute is over.
 const HOLD_MS: u64 = LEASE_MS + 61_000;
-/// Time without any gateway after which some may have gone on by themselves.
+/// Time without any gateway after which some may have continued without the pool.
 const GAP_MS: u64 = 1_500;
-/// Time without grants afterwards.
+/// Time without grants after such a gap.
 const SETTLING_MS: u64 = 2_000;
-/// A gateway that was not here for so long is not waited for.
+/// Time after its last question from which a gateway is not waited for.
 const PRESENT_MS: u64 = 1_000;
-/// A scope counts as short for this time after somebody wanted more than was left.
+/// Time for which a scope counts as short after a gateway wanted more than was left.
 const SHORT_MS: u64 = 2_000;
 /// Time for which the report of a gateway about a scope that is short counts.
 const YIELDED_MS: u64 = 150;
-/// Most scopes of which gateways are told that they are short.
+/// Maximum number of short scopes in an answer.
 const MAX_SHORT: usize = 256;
 
-/// The pool.
+/// Shares of all gateways.
 #[derive(Debug, Clone, Default)]
 pub struct Pool {
     epoch: u64,
@@ -30,7 +30,7 @@ pub struct Pool {
     last_ms: u64,
     gateways: BTreeMap<String, Gateway>,
     scopes: BTreeMap<Arc<str>, BTreeMap<String, Share>>,
-    /// Time since which and until which a scope is short.
+    /// For each scope, the time since which and until which it is short.
     short: BTreeMap<Arc<str>, (u64, u64)>,
 }
 

@@ -1,6 +1,6 @@
-//! Drafts in a step (speculative decoding): tokens, time and blocks that are left when all have their own.
-//! Where the executor proposed none, they are looked up in the sequence or left to the executor's draft
-//! model, as many as are expected to pay. Does not know what they guess.
+//! Drafts in a step (speculative decoding), which take the tokens, time and blocks that are left when all
+//! sequences have their tokens. If the executor proposed none, they are looked up in the sequence or left
+//! to the executor's draft model, as many as are expected to pay. Does not read tokens.
 
 mod price;
 
@@ -10,19 +10,21 @@ use crate::request::TokenId;
 use crate::scheduling::sequence::{Running, Sequence};
 use price::{DraftPrice, Undrafted};
 
-/// Drafts that are looked up where none is worth being verified, so that look-up is compared with the draft
+/// Number of drafts that are looked up though none is worth verifying, to compare look-up with the draft
 /// model.
 const N_JUDGED: usize = 4;
 
-/// Passes of the draft model that are run whatever they are worth; those after the warm-up measure one.
+/// Number of passes of the draft model that run whatever their expected gain; those after the warm-up
+/// measure the time of a pass.
 const N_TIMED_PASSES: u64 = 8;
 
-/// After so many steps without a pass of the draft model one is timed again: what it takes may have changed.
+/// Number of steps without a pass of the draft model after which one is timed again, since its time may
+/// have changed.
 const STEPS_BETWEEN_PASSES: u64 = 128;
 
 impl Scheduler {
-    /// Chooses the source and the number of drafts for the sequences that have a token chosen in this step
-    /// and no drafts of the executor. None before the first step was timed.
+    /// Chooses the source and the number of drafts for the sequences that sample in this step and have no
+    /// drafts of the executor. Chooses none before the first step was timed.
     pub(super) fn choose_drafts(&mut self) {
         let method = self.config.speculation;
         let settling = self.running.iter().filter(|sequence| has_token_chosen(sequence));
@@ -60,7 +62,7 @@ impl Scheduler {
         }
     }
 
-    /// Leaves one draft to the draft model where it has not been timed enough and makes none.
+    /// Leaves one draft to the draft model if it has not been timed often enough and makes no other.
     fn time_draft_model(&mut self) {
         let is_known =
             self.n_draft_passes >= N_TIMED_PASSES && self.n_steps_without_pass < STEPS_BETWEEN_PASSES;
@@ -75,9 +77,9 @@ impl Scheduler {
         }
     }
 
-    /// Adds their drafts to the sequences that have a token chosen in this step. Comes last in planning and
-    /// gives blocks of rejected drafts back when the step ends, so that drafts displace neither a token nor a
-    /// sequence. What is left is divided evenly, in the order of running.
+    /// Adds drafts to the sequences that sample in this step. Comes last in planning, and blocks of
+    /// rejected drafts are released when the step ends, so that drafts displace neither a token nor a
+    /// sequence. The rest of the step is divided evenly, in the order of running.
     pub(super) fn schedule_drafts(&mut self, budget: &mut StepBudget) {
         let mut n_drafting = self.running.iter().filter(|s| can_draft(s)).count();
         for i in 0..self.running.len() {
@@ -106,13 +108,13 @@ impl Scheduler {
         }
     }
 
-    /// Number of drafts that sequence `i` has, or may have made, and that could become tokens.
+    /// Number of drafts that sequence `i` has or may have made, and that could become tokens.
     fn n_useful_drafts(&self, i: usize) -> usize {
         let sequence = &self.running[i];
         sequence.drafts().len().max(sequence.state.n_to_draft).min(self.n_possible_drafts(i))
     }
 
-    /// Number of drafts of sequence `i` that may be computed in a step, none of a beam: they keep within the
+    /// Number of drafts of sequence `i` that may be computed in a step: 0 for a beam, otherwise within the
     /// limits on drafts, and with the token after them within the request's `max_tokens` and the context.
     fn n_possible_drafts(&self, i: usize) -> usize {
         let sequence = &self.running[i];
@@ -126,7 +128,7 @@ impl Scheduler {
         of_request.min(of_context).min(of_step as usize)
     }
 
-    /// The drafts an executor proposed, as far as they can be scheduled.
+    /// The drafts that an executor proposed, as far as they can be scheduled.
     pub(super) fn usable_drafts<'a>(&self, proposed: &'a [TokenId]) -> &'a [TokenId] {
         let most = proposed.len().min(self.config.max_draft_tokens as usize);
         let in_vocabulary = |token: &&TokenId| self.admission.is_token(**token);
@@ -134,7 +136,7 @@ impl Scheduler {
     }
 }
 
-/// Leaves no more drafts to the draft model than the passes that make them are worth.
+/// Reduces the number of drafts of the draft model until each of its passes is worth its time.
 fn limit_passes(running: &mut [Sequence<Running>], price: &DraftPrice<'_>) {
     let most = running.iter().map(|sequence| sequence.state.n_to_draft).max().unwrap_or(0);
     let is_worthwhile = |&depth: &usize| {
@@ -150,18 +152,18 @@ fn limit_passes(running: &mut [Sequence<Running>], price: &DraftPrice<'_>) {
     }
 }
 
-/// Whether the step computes all its tokens, so that drafts can follow them, and there may be drafts.
+/// Whether the step computes all tokens of the sequence, so that drafts can follow, and drafts are allowed.
 fn can_draft(sequence: &Sequence<Running>) -> bool {
     has_token_chosen(sequence) && (!sequence.drafts().is_empty() || sequence.state.n_to_draft > 0)
 }
 
-/// Whether drafts may be made for it: it has none, and its masks were not begun without them.
+/// Whether drafts may be made for the sequence: it has none, and its masks were not begun without them.
 fn may_be_drafted(sequence: &Sequence<Running>) -> bool {
     has_token_chosen(sequence) && sequence.drafts().is_empty() && !sequence.has_begun_masks()
 }
 
-/// Whether the step computes all its tokens and settles the one after them. Nothing can be guessed after a
-/// token that a step in flight chooses.
+/// Whether the step computes all tokens of the sequence and samples the next one. No draft can follow a
+/// token that a step in flight samples.
 fn has_token_chosen(sequence: &Sequence<Running>) -> bool {
     let n_scheduled = sequence.state.n_scheduled;
     n_scheduled > 0

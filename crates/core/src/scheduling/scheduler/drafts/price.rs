@@ -1,18 +1,18 @@
-//! What drafts cost and what they are worth, in expected time. Does not know which tokens they are.
+//! Expected cost and gain of drafts, in time. Does not know their tokens.
 
 use crate::scheduling::scheduler::step_time::{StepShape, StepTimeModel};
 use crate::scheduling::sequence::{Running, Sequence};
 
-/// A draft is computed if its expected gain is at least this many times its expected cost: neither the
-/// estimate of acceptance nor that of time is exact.
+/// Ratio of expected gain to expected cost from which a draft is computed, because the estimates of
+/// acceptance and time are not exact.
 const MARGIN: f64 = 1.25;
 
-/// A step in which the sequences that have a token chosen compute one token each, without chunks and drafts:
-/// what a token costs that is not drafted. Chunks are left out, because they would be computed anyway.
+/// The step without chunks and drafts: each sampling sequence computes one token. Gives the cost of a token
+/// that is not drafted; chunks are left out, because they are computed in any case.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Undrafted {
     shape: StepShape,
-    /// Output tokens that it settles.
+    /// Number of output tokens that the step settles.
     n_settled: usize,
 }
 
@@ -22,7 +22,7 @@ impl Undrafted {
         Self { shape, n_settled: self.n_settled + 1 }
     }
 
-    /// The price of drafts in this step; none before a step was timed.
+    /// The price of drafts in this step; `None` before a step was timed.
     pub(super) fn price<'a>(
         &self,
         step_time: &'a StepTimeModel,
@@ -35,27 +35,27 @@ impl Undrafted {
 }
 
 /// The price of drafts in a step. Draft `j` of a sequence is worth `acceptance^j` tokens; it must give more
-/// tokens in the time that it adds to the step than the step gives in the same time without drafts.
+/// tokens in the time that it adds than the step gives in that time without drafts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DraftPrice<'a> {
     shape: StepShape,
-    /// The step without drafts.
+    /// Duration in ms of the step without drafts.
     ms: f64,
-    /// The time in which the step without drafts settles a token.
+    /// Time in ms per token of the step without drafts.
     ms_of_token: f64,
     step_time: &'a StepTimeModel,
-    /// Times of passes of the draft model.
+    /// Durations of passes of the draft model.
     draft_time: &'a StepTimeModel,
 }
 
 impl DraftPrice<'_> {
-    /// Number of drafts at the positions from `start` on, at most `most`, that are worth being verified if
-    /// each is accepted with probability `acceptance` after all before it.
+    /// Number of drafts at the positions from `start` on, at most `most`, that are worth verifying if each
+    /// is accepted with probability `acceptance` after all before it.
     pub(super) fn n_worthwhile(&self, acceptance: f64, start: usize, most: usize) -> usize {
         self.n_worth(acceptance, self.verifying_ms(start), most)
     }
 
-    /// The same of drafts that a draft model has to make, in passes that are there for others anyway.
+    /// Number of such drafts if the draft model makes them, in passes that run for other sequences anyway.
     pub(super) fn n_worth_making(&self, acceptance: f64, start: usize, most: usize) -> usize {
         let one = StepShape::of_sequence(start, 1);
         let (Some(alone), Some(beside)) =
@@ -67,9 +67,9 @@ impl DraftPrice<'_> {
         self.n_worth(acceptance, self.verifying_ms(start) + (beside - alone), most)
     }
 
-    /// Whether a pass of the draft model is worth its time that makes, for each of `sequences`, draft number
-    /// `depth` at `start + depth`, accepted with probability `acceptance^depth`. Each is an acceptance and a
-    /// start.
+    /// Whether a pass of the draft model is worth its time that makes, for each of `sequences`, draft
+    /// number `depth` at `start + depth`, accepted with probability `acceptance^depth`. Each sequence is
+    /// given as acceptance and start.
     pub(super) fn is_pass_worthwhile(
         &self,
         depth: usize,
@@ -91,7 +91,7 @@ impl DraftPrice<'_> {
         worth.take(most).take_while(|&worth| worth > least_worth).count()
     }
 
-    /// The time that one more token at `position` adds to the step.
+    /// Time in ms that one more token at `position` adds to the step.
     fn verifying_ms(&self, position: usize) -> f64 {
         let with_one_more = self.shape.plus(StepShape::of_sequence(position, 1));
         self.step_time.predict_ms(with_one_more).unwrap_or(self.ms) - self.ms
@@ -124,7 +124,7 @@ mod tests {
         step(n_users).price(model, &untimed).map_or(0, |price| price.n_worthwhile(acceptance, 1, 16))
     }
 
-    /// The same of a draft model: each sequence's own number, as far as a pass for all is worth its time.
+    /// Drafts of a draft model for each sequence, as far as a pass for all is worth its time.
     fn n_made(model: &StepTimeModel, of_draft: &StepTimeModel, n_users: usize, acceptance: f64) -> usize {
         let price = step(n_users).price(model, of_draft).expect("it was timed");
         let each = price.n_worth_making(acceptance, 1, 16);

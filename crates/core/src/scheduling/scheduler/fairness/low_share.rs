@@ -1,6 +1,7 @@
-//! Tenants that ask for little beside others that ask for much. The prompt of such a tenant is computed in
-//! steps without the others' tokens, every second one at most, and while there is such a tenant the others'
-//! steps are short: its first token comes about as soon as if it were alone. Does not know blocks.
+//! Priority of light tenants, which ask for little beside others that ask for much. Their prompts are
+//! computed in steps without other tenants' tokens, every second one at most, and while there is such a
+//! tenant the other steps are short: its first token comes about as soon as if it were alone. Does not know
+//! blocks.
 
 use crate::request::TenantId;
 use crate::scheduling::scheduler::budget::StepBudget;
@@ -10,33 +11,33 @@ use crate::scheduling::sequence::{Running, Sequence};
 use crate::time::{Nanos, Timestamp};
 use crate::timeline::request_trace::QueueCause;
 
-/// A tenant asks for little that has at most this part of its share: the whole divided by the tenants that
-/// run or wait.
+/// Divisor of a tenant's share (the whole divided by the tenants that run or wait) that gives the bound for
+/// a light tenant.
 const PART_OF_SHARE: usize = 4;
 
-/// For so long after a request of a tenant that asks for little, others' steps are short.
+/// Time after a request of a light tenant for which the others' steps stay short.
 const REMEMBERED: Nanos = Nanos::from_ms(60_000);
 
-/// Most of a short step that its fixed work may be: a shorter one would waste the machine.
+/// Maximum share of a short step that its fixed work may take: a shorter step would waste the machine.
 const FIXED_PART_OF_STEP: f64 = 0.1;
 
-/// Chunks may make a short step this many times as long as it would be without: prompts must end.
+/// Factor by which chunks may lengthen a short step, so that prompts make progress.
 const MOST_SLOWDOWN: f64 = 1.25;
 
-/// Knowledge about tenants that ask for little.
+/// State of the preference for light tenants.
 #[derive(Debug, Default)]
 pub(in crate::scheduling::scheduler) struct LowShareTenants {
-    /// The latest whose request was started, and when.
+    /// The light tenant whose request was started last, and the time.
     latest: Option<(TenantId, Timestamp)>,
-    /// The newest step has nothing of the others.
+    /// Whether the newest step had only light tenants.
     has_stepped_alone: bool,
 }
 
-/// Running work, of a tenant or of all.
+/// Running work of one tenant, or of all.
 #[derive(Debug, Default, Clone, Copy)]
 struct Load {
     n_sequences: usize,
-    /// Tokens to compute.
+    /// Number of tokens to compute.
     n_tokens: usize,
 }
 
@@ -48,8 +49,7 @@ impl Load {
 }
 
 impl Scheduler {
-    /// Whether the sequence that goes next is of a tenant that asks for little, and was served no more than
-    /// any that runs.
+    /// Whether the next sequence is of a light tenant that was served no more than any running one.
     pub(in crate::scheduling::scheduler) fn first_is_light(&mut self) -> bool {
         let Some(head) = self.waiting.first_mut() else { return false };
         let (tenant, n_tokens) = (head.request.tenant.clone(), head.tokens().len());
@@ -79,8 +79,7 @@ impl Scheduler {
             || (own.n_tokens + n_tokens) * parts <= all.n_tokens + n_tokens
     }
 
-    /// Marks a sequence that is started by whether its tenant asks for little, and remembers the tenant if
-    /// so.
+    /// Marks a starting sequence if its tenant is light, and records that tenant.
     pub(in crate::scheduling::scheduler) fn note_light(
         &mut self,
         sequence: &mut Sequence<Running>,
@@ -93,8 +92,8 @@ impl Scheduler {
         }
     }
 
-    /// Chunks of tenants that ask for little, and nothing else. False where there are none, and after a step
-    /// that was such.
+    /// Schedules chunks of light tenants and nothing else; `false` if there are none, and after a step that
+    /// did so.
     pub(in crate::scheduling::scheduler) fn schedule_light_alone(
         &mut self,
         budget: &mut StepBudget,
@@ -117,8 +116,8 @@ impl Scheduler {
         self.light.has_stepped_alone
     }
 
-    /// Chunks of tenants that ask for little. False where the blocks are used up, so that nobody else may be
-    /// admitted either.
+    /// Schedules chunks of light tenants; `false` if the blocks are used up, so that no other sequence may
+    /// be admitted either.
     pub(in crate::scheduling::scheduler) fn schedule_light(
         &mut self,
         budget: &mut StepBudget,
@@ -134,7 +133,7 @@ impl Scheduler {
         has_blocks
     }
 
-    /// Limits the step's time in favour of a tenant that asked for little lately, where others run or wait.
+    /// Limits the step's time in favour of a recent light tenant, if others run or wait.
     pub(in crate::scheduling::scheduler) fn shorten(&self, budget: &mut StepBudget, now: Timestamp) {
         let Some((tenant, at)) = &self.light.latest else { return };
         if now.since(*at) > REMEMBERED {

@@ -1,6 +1,5 @@
-//! Sequences whose masks take long: they sit out the steps until the masks are there, so that no mask holds
-//! up others, and their tenants pay for the time. Does not know who evaluates masks; it is told how long that
-//! took.
+//! Sequences with slow masks: they sit out steps until their masks are evaluated, so that they delay no
+//! others, and their tenants are charged the time. Does not evaluate masks; the caller reports the time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,14 +17,13 @@ use crate::time::{Nanos, Timestamp};
 /// Time after a slow mask of a tenant in which its new sequences wait for their masks.
 pub const SLOW_MASKS_REMEMBERED: Nanos = Nanos::from_ms(10_000);
 
-/// Tenants with slow masks that are remembered.
+/// Maximum number of tenants with slow masks that are recorded.
 const MAX_TENANTS: usize = 1024;
 
-/// Assumed cost of a token while no step was timed.
+/// Assumed duration of a token in ms before a step was timed.
 const USUAL_TOKEN_MS: f64 = 5.0;
 
-/// Whether sequences of more than one tenant, or without constraints, have a share of the step that is
-/// planned.
+/// Whether the planned step has sequences of more than one tenant, or without constraints.
 pub(in crate::scheduling::scheduler) fn has_others(running: &[Sequence<Running>]) -> bool {
     let mut scheduled = running.iter().filter(|sequence| sequence.state.n_scheduled > 0);
     let Some(first) = scheduled.next() else { return false };
@@ -34,10 +32,10 @@ pub(in crate::scheduling::scheduler) fn has_others(running: &[Sequence<Running>]
     !first.is_constrained() || scheduled.any(is_other)
 }
 
-/// The masks of one sequence were evaluated.
+/// Report of evaluated masks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaskReport {
-    /// Sequence that needs them.
+    /// Sequence that the masks are for.
     pub sequence: SequenceId,
     /// Number of the masks.
     pub number: u64,
@@ -47,18 +45,18 @@ pub struct MaskReport {
     pub charged: Nanos,
 }
 
-/// Tenants of which a mask was slow lately, and when.
+/// Tenants that had a slow mask lately, and the time of it.
 #[derive(Debug, Default)]
 pub(in crate::scheduling::scheduler) struct SlowMasks {
     tenants: BTreeMap<TenantId, Timestamp>,
-    /// Masks that were begun before a step needs them, to be evaluated.
+    /// Masks to be evaluated before a step needs them.
     begun: Vec<Arc<SequenceMasks>>,
-    /// The number of the latest masks.
+    /// Number of the latest masks.
     n_made: u64,
 }
 
 impl SlowMasks {
-    /// A number that no masks have.
+    /// Returns a number that no masks have yet.
     pub fn next_number(&mut self) -> u64 {
         self.n_made += 1;
         self.n_made
@@ -78,8 +76,8 @@ impl SlowMasks {
 }
 
 impl Scheduler {
-    /// Takes in that masks were evaluated: a sequence that waited for them has a place in the next step, and
-    /// its tenant has been served that time.
+    /// Notes evaluated masks: a sequence that waited for them can join the next step, and its tenant is
+    /// charged the time.
     pub fn note_masks(&mut self, report: &MaskReport, now: Timestamp) {
         let Some(progress) = self.requests.get(&report.sequence.request) else { return };
         let tenant = progress.request.tenant.clone();
@@ -94,7 +92,7 @@ impl Scheduler {
         }
     }
 
-    /// Masks that are to be evaluated although no step has them yet; each is told once.
+    /// Takes the masks that must be evaluated although no step has them yet.
     pub fn take_begun_masks(&mut self) -> impl Iterator<Item = Arc<SequenceMasks>> {
         self.slow_masks.begun.drain(..)
     }

@@ -1,5 +1,5 @@
-//! Who of those that wait goes first: one of the tenant that was served least (virtual token counters, Sheng
-//! et al., OSDI'24); within that tenant the smallest rank, which is priority, then arrival. A priority never
+//! Order of waiting sequences: the tenant that was served least comes first (virtual token counters, Sheng
+//! et al., OSDI'24); within a tenant the smallest rank, which is priority, then arrival. A priority never
 //! counts against another tenant. Does not know blocks and budgets.
 
 mod low_share;
@@ -15,20 +15,19 @@ pub(super) use low_share::LowShareTenants;
 pub use masks::{MaskReport, SLOW_MASKS, SLOW_MASKS_REMEMBERED};
 pub(super) use masks::{SlowMasks, has_others};
 
-/// Service of one prompt token. An output token costs twice as much, as in the paper.
+/// Cost of one prompt token. An output token costs twice as much, as in the paper.
 const PROMPT_TOKEN_COST: u64 = 1;
 const OUTPUT_TOKEN_COST: u64 = 2;
 
-/// Tenants that are remembered although nothing of theirs waits.
+/// Maximum number of tenants without waiting sequences whose service is kept.
 const MAX_IDLE_TENANTS: usize = 1024;
 
-/// All sequences that wait, and what each tenant has had so far.
+/// Waiting sequences, and the service that each tenant has had.
 #[derive(Debug, Default)]
 pub struct WaitingQueue {
     tenants: BTreeMap<TenantId, Tenant>,
     n_sequences: usize,
-    /// The service level of those served: no tenant that comes (back) starts below it, so that absence saves
-    /// up no credit.
+    /// Service level below which no new or returning tenant starts, so that absence saves up no credit.
     floor: u64,
     /// Cause that kept the next sequence from starting in the newest step.
     pub(super) cause: Option<QueueCause>,
@@ -36,7 +35,7 @@ pub struct WaitingQueue {
 
 #[derive(Debug, Default)]
 struct Tenant {
-    /// Service had, in token costs.
+    /// Service that the tenant has had, in token costs.
     served: u64,
     queue: BTreeMap<Rank, Sequence<Waiting>>,
 }
@@ -47,7 +46,7 @@ impl WaitingQueue {
         self.n_sequences
     }
 
-    /// Whether none waits.
+    /// Whether no sequence waits.
     pub fn is_empty(&self) -> bool {
         self.n_sequences == 0
     }
@@ -57,17 +56,17 @@ impl WaitingQueue {
         self.tenants.get(tenant).map_or(0, |tenant| tenant.queue.len())
     }
 
-    /// The tenants of those that wait.
+    /// Tenants with waiting sequences.
     pub fn tenants(&self) -> impl Iterator<Item = &TenantId> {
         self.tenants.iter().filter(|(_, tenant)| !tenant.queue.is_empty()).map(|(id, _)| id)
     }
 
-    /// The service that a tenant has had.
+    /// Service that a tenant has had.
     pub fn served(&self, tenant: &TenantId) -> u64 {
         self.tenants.get(tenant).map_or(self.floor, |tenant| tenant.served)
     }
 
-    /// Adds a sequence that has arrived, or that was paused.
+    /// Adds a sequence that has arrived or was paused.
     pub fn insert(&mut self, sequence: Sequence<Waiting>) {
         let floor = self.floor;
         let tenant = self.tenants.entry(sequence.request.tenant.clone()).or_default();
@@ -78,7 +77,7 @@ impl WaitingQueue {
         self.bound_idle_tenants();
     }
 
-    /// Adds a sequence that waited before: its tenant was not away.
+    /// Adds a sequence that waited before, without raising its tenant's service to the floor.
     pub fn put_back(&mut self, sequence: Sequence<Waiting>) {
         let tenant = self.tenants.entry(sequence.request.tenant.clone()).or_default();
         let before = tenant.queue.insert(sequence.rank, sequence);
@@ -86,13 +85,13 @@ impl WaitingQueue {
         self.n_sequences += 1;
     }
 
-    /// The sequence that goes next.
+    /// The next sequence.
     pub fn first_mut(&mut self) -> Option<&mut Sequence<Waiting>> {
         let tenant = self.first_tenant()?.clone();
         Some(self.tenants.get_mut(&tenant)?.queue.first_entry()?.into_mut())
     }
 
-    /// Takes the sequence that goes next.
+    /// Takes the next sequence.
     pub fn take_first(&mut self) -> Option<Sequence<Waiting>> {
         let id = self.first_tenant()?.clone();
         let tenant = self.tenants.get_mut(&id)?;
@@ -102,24 +101,24 @@ impl WaitingQueue {
         Some(sequence)
     }
 
-    /// Takes the sequence of this rank, if it waits.
+    /// Takes the sequence with this rank, if it waits.
     pub fn remove(&mut self, tenant: &TenantId, rank: Rank) -> Option<Sequence<Waiting>> {
         let sequence = self.tenants.get_mut(tenant)?.queue.remove(&rank)?;
         self.n_sequences -= 1;
         Some(sequence)
     }
 
-    /// Notes that `tenant` had `n_tokens` prompt tokens computed.
+    /// Charges `tenant` for `n_tokens` computed prompt tokens.
     pub fn charge_prompt(&mut self, tenant: &TenantId, n_tokens: usize) {
         self.charge(tenant, n_tokens as u64 * PROMPT_TOKEN_COST);
     }
 
-    /// Notes that `tenant` was given an output token.
+    /// Charges `tenant` for an output token.
     pub fn charge_output(&mut self, tenant: &TenantId) {
         self.charge(tenant, OUTPUT_TOKEN_COST);
     }
 
-    /// Forgets what everybody had. For when nobody is served any more: nobody then stands behind anybody.
+    /// Resets the service of all tenants, for when none has sequences any more.
     pub fn forget_service(&mut self) {
         self.tenants.retain(|_, tenant| !tenant.queue.is_empty());
         self.floor = 0;
@@ -128,7 +127,7 @@ impl WaitingQueue {
         }
     }
 
-    /// Notes service of this cost.
+    /// Charges a tenant this cost.
     pub fn charge(&mut self, id: &TenantId, cost: u64) {
         match self.tenants.get_mut(id) {
             Some(tenant) => tenant.served += cost,

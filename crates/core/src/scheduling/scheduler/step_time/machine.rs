@@ -1,4 +1,4 @@
-//! What is known of the executor's speed, for those who predict waits. Does not know who waits.
+//! Measured speed of the executor, for predicting waits. Does not predict.
 
 use super::StepShape;
 use crate::scheduling::scheduler::Scheduler;
@@ -6,8 +6,8 @@ use crate::scheduling::{ServiceRate, StepTime};
 use crate::time::Nanos;
 
 impl Scheduler {
-    /// Duration of steps, with contexts as long as those that run now, and how many sequences fit beside each
-    /// other; none before the first step.
+    /// Duration of steps, with contexts as long as the present ones, and the number of sequences that fit
+    /// at once; `None` before the first step.
     pub fn machine(&self) -> Option<ServiceRate> {
         let n_running = self.running.len();
         let n_positions = self.running.iter().map(|sequence| sequence.n_computed()).sum::<usize>();

@@ -1,32 +1,32 @@
-//! How long a step takes, learnt from the steps that ran: `ms = a + b · tokens + c · attended positions`.
-//! Plans ask for what is safe, those who predict waits for what is likely: until a step was long enough to
-//! tell what a token costs, these differ. Does not know why. Only the size of chunks and the number of drafts
-//! may depend on it, never what a request gets.
+//! Model of the duration of a step, learnt from earlier steps: `ms = a + b · tokens + c · attended
+//! positions`. Plans use a safe estimate, predictions of waits a likely one; these differ until a step was
+//! long enough to show the cost of a token. Only the size of chunks and the number of drafts may depend on
+//! the model, never the result of a request.
 
 mod machine;
 
 use crate::time::Nanos;
 
-/// One mean for each power of two of batch size, so that thousands of decode steps do not wash out what was
-/// learnt from the few long ones.
+/// Number of means, one for each power of two of batch size, so that thousands of decode steps do not
+/// outweigh the few long ones.
 const N_BUCKETS: usize = 20;
 
 /// Weight of the newest step in its bucket's mean.
 const NEWEST_WEIGHT: f64 = 0.2;
 
-/// From so many tokens on, a step tells what a token costs. A shorter one takes about as long as a step of
-/// one token, because reading the weights takes most of it; the differences between such steps are mostly
-/// noise, and a line through them would price a long prompt by that noise.
+/// Minimum number of tokens of a step that shows the cost of a token. A shorter one takes about as long as
+/// a step of one token, because reading the weights takes most of it; the differences between such steps
+/// are mostly noise, and a line through them would price a long prompt by that noise.
 const MIN_TELLING_TOKENS: usize = 16;
 
-/// Assumed cost of a token before that, in parts of a step without tokens: as of a replica that reports
+/// Assumed cost of a token before that, as a share of a step without tokens: as of a replica that reports
 /// nothing ([`StepTime::default`](crate::scheduling::StepTime)).
 const USUAL_TOKEN_SHARE: f64 = 0.01;
 
 /// Properties of a step on which its duration depends.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StepShape {
-    /// New tokens.
+    /// Number of new tokens.
     pub n_tokens: usize,
     /// Positions that the new tokens attend to, summed over tokens.
     pub n_attended: usize,
@@ -38,12 +38,12 @@ impl StepShape {
         Self { n_tokens: n, n_attended: n * start + n * (n + 1) / 2 }
     }
 
-    /// Both in one step.
+    /// Shape of a step with the work of both.
     pub fn plus(self, other: Self) -> Self {
         Self { n_tokens: self.n_tokens + other.n_tokens, n_attended: self.n_attended + other.n_attended }
     }
 
-    /// Subtracts a part of it from this step.
+    /// Shape of this step without the work of `other`.
     pub fn minus(self, other: Self) -> Self {
         Self { n_tokens: self.n_tokens - other.n_tokens, n_attended: self.n_attended - other.n_attended }
     }
@@ -67,7 +67,7 @@ struct Bucket {
 }
 
 impl StepTimeModel {
-    /// Learns from a step that ran.
+    /// Updates the model with a step that ran.
     pub fn observe(&mut self, shape: StepShape, duration: Nanos) {
         let (features, ms) = (shape.features(), duration.as_ms_f64().max(1e-3));
         let bucket = &mut self.buckets[(shape.n_tokens.max(1).ilog2() as usize).min(N_BUCKETS - 1)];
@@ -82,14 +82,14 @@ impl StepTimeModel {
         self.coefficients = Some(self.fit());
     }
 
-    /// The duration of a step of this shape in ms; none before the first observation. Before long steps were
-    /// seen it is rather too long for them.
+    /// The duration of a step of this shape in ms; `None` before the first observation. Before long steps
+    /// were seen, it is too long rather than too short for them.
     pub fn predict_ms(&self, shape: StepShape) -> Option<f64> {
         Some(Self::ms(self.coefficients?, shape))
     }
 
-    /// The expected duration of a step of this shape in ms, also for shapes beyond all that were observed;
-    /// none before the first observation.
+    /// The expected duration of a step of this shape in ms, also for shapes beyond all observed ones;
+    /// `None` before the first observation.
     pub fn likely_ms(&self, shape: StepShape) -> Option<f64> {
         let first_telling = MIN_TELLING_TOKENS.ilog2() as usize;
         let is_told = self.buckets[first_telling..].iter().any(Option::is_some);
@@ -101,8 +101,8 @@ impl StepTimeModel {
         coefficients.iter().zip(shape.features()).map(|(c, x)| c * x).sum()
     }
 
-    /// The most new tokens, at most `n_max`, that a sequence beginning at `start` may add to a step of shape
-    /// `before` so that it lasts at most `target_ms`. None before the first observation.
+    /// Maximum number of new tokens, at most `n_max`, that a sequence beginning at `start` may add to a
+    /// step of shape `before` so that it lasts at most `target_ms`. `None` before the first observation.
     pub fn most_tokens(
         &self,
         before: StepShape,
@@ -123,7 +123,7 @@ impl StepTimeModel {
         Some(fitting)
     }
 
-    /// Times by the mean of the buckets, for a machine on which tokens have the usual cost.
+    /// Coefficients from the mean of the buckets, for a machine on which tokens have the usual cost.
     fn usual(&self) -> [f64; 3] {
         let fixed = |bucket: &Bucket| bucket.ms / (1.0 + USUAL_TOKEN_SHARE * bucket.features[1]);
         let n_buckets = self.buckets.iter().flatten().count().max(1) as f64;
@@ -131,8 +131,7 @@ impl StepTimeModel {
         [fixed, USUAL_TOKEN_SHARE * fixed, 0.0]
     }
 
-    /// Least squares with coefficients that are not negative: those that would be are left out, the last
-    /// first.
+    /// Least squares with coefficients that are not negative: negative ones are left out, the last first.
     fn fit(&self) -> [f64; 3] {
         let mut used = [true; 3];
         loop {

@@ -3,4 +3,5 @@
 mod anthropic;
 mod ollama;
 mod responses;
+mod responses_socket;
 mod served_tools;

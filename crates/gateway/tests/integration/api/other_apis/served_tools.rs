@@ -105,7 +105,7 @@ async fn a_response_has_several_turns_whole_and_streamed() {
     let text = |idx: usize| whole["output"][idx]["content"][0]["text"].as_str().map_or(0, str::len) as u64;
     let n_output = whole["usage"]["output_tokens"].as_u64().expect("a number");
     assert!(n_output > text(1) + text(3) + text(5) + 3, "of all turns: {}", whole["usage"]);
-    server.stopped().await;
+    server.idle().await;
 }
 
 #[tokio::test]

@@ -1,5 +1,4 @@
-//! Sets of numbers as expressions over the digits with which JSON writes them. Does not know how they
-//! become part of a grammar.
+//! Sets of numbers as regular expressions over the digits of their JSON form. Does not know grammars.
 
 use llguidance::derivre::RegexAst;
 
@@ -22,7 +21,7 @@ fn then(first: u8, rest: RegexAst) -> RegexAst {
     RegexAst::Concat(vec![RegexAst::Byte(first), rest])
 }
 
-/// A digit of a range and what may follow; `None` where there is no such digit.
+/// A digit in a range, followed by `rest`; `None` if the range is empty.
 fn digit_then(low: u8, high: u8, rest: &str) -> Option<RegexAst> {
     (low <= high).then(|| regex(&format!("[{}-{}]{rest}", char::from(low), char::from(high))))
 }
@@ -30,11 +29,11 @@ fn digit_then(low: u8, high: u8, rest: &str) -> Option<RegexAst> {
 /// Any fraction.
 const FRACTION: &str = r"(\.[0-9]+)?";
 
-/// Kind of numbers in a set. Integers have expressions of their own, so that nothing is left of one where no
-/// further digit may come: llguidance tells the end of a number by that.
+/// Kind of numbers in a set. Integers have separate expressions, without a remainder after the last digit,
+/// from which llguidance detects the end of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// All.
+    /// All numbers.
     Any,
     /// Numbers without a fraction.
     Integers,
@@ -49,16 +48,16 @@ impl Kind {
     }
 }
 
-/// Any number of `n` more digits before the point, and any fraction.
+/// `n` more digits before the point, and any fraction.
 fn whatever(n: usize, kind: Kind) -> String {
     format!("[0-9]{{{n}}}{}", kind.fraction())
 }
 
-/// The texts of the numbers from `low` on, which is not negative.
+/// Texts of the numbers from `low` upwards; `low` is not negative.
 pub(super) fn at_least(low: &Decimal, is_inclusive: bool, kind: Kind) -> RegexAst {
     let (whole, fraction) = low.parts();
     let n = whole.len();
-    // What follows when the number begins like `low`.
+    // The rest of a number that starts like `low`.
     let mut same = match (kind, fraction.is_empty(), is_inclusive) {
         (Kind::Integers, true, true) => RegexAst::EmptyString,
         (Kind::Integers, ..) => RegexAst::NoMatch,
@@ -83,7 +82,7 @@ fn fraction_at_least(fraction: &[u8], is_inclusive: bool) -> RegexAst {
     same
 }
 
-/// The texts of the numbers from 0 to `high`, which is not negative.
+/// Texts of the numbers from 0 to `high`; `high` is not negative.
 pub(super) fn at_most(high: &Decimal, is_inclusive: bool, kind: Kind) -> RegexAst {
     let (whole, fraction) = high.parts();
     let n = whole.len();
@@ -111,7 +110,8 @@ fn fraction_at_most(fraction: &[u8], is_inclusive: bool) -> RegexAst {
         let smaller = digit_then(b'0', digit - 1, "[0-9]*");
         let mut options = vec![then(*digit, same)];
         options.extend(smaller);
-        // A shorter fraction is smaller, because the last digit is not 0; but one has at least a digit.
+        // A shorter fraction is smaller, because the last digit is not 0; but a fraction has at least one
+        // digit.
         if at > 0 {
             options.push(RegexAst::EmptyString);
         }
@@ -120,8 +120,8 @@ fn fraction_at_most(fraction: &[u8], is_inclusive: bool) -> RegexAst {
     same
 }
 
-/// The texts of the multiples of `coefficient` times ten to the power `exponent`, with any sign. The
-/// coefficient has no zeros at its end.
+/// Texts of the multiples of `coefficient` times ten to the power `exponent`, with any sign. The
+/// coefficient has no trailing zeros.
 pub(super) fn multiples(coefficient: u32, exponent: i64) -> RegexAst {
     let of = |coefficient: u32, n_places: u32| match coefficient {
         1 => regex(r"[0-9.]+"),
@@ -138,7 +138,7 @@ pub(super) fn multiples(coefficient: u32, exponent: i64) -> RegexAst {
     if coefficient == 1 {
         return regex(&format!(r"-?[0-9]+(\.[0-9]{{1,{n_places}}})?"));
     }
-    // A number of fewer places is a multiple if it is one of the multiples that have zeros there.
+    // A number with fewer decimal places is a multiple if appending zeros gives one.
     let options = (0..=n_places).map(|places| {
         let own = coefficient / gcd(coefficient, n_places - places);
         let form = match places {

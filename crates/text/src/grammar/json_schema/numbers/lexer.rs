@@ -1,5 +1,5 @@
-//! The expressions of numbers in what llguidance made of a grammar, in place of the primes that stand for
-//! them. Does not know schemas.
+//! Replaces primes by the expressions of their conditions on numbers, in grammars compiled by llguidance.
+//! Does not know schemas.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,19 +10,19 @@ use super::Numbers;
 use super::automaton::Kind;
 use crate::grammar::GrammarError;
 
-/// Text before the divisor in derivre's form of a test for divisibility.
+/// Text before the divisor in derivre's notation of a divisibility test.
 const DIVISOR: &str = "( % ";
 
-/// Expression of llguidance for an integer without bounds.
+/// llguidance's expression for an integer without limits.
 const INTEGER: &str = "-?(0|[1-9][0-9]*)";
-/// Expression of llguidance for a number without bounds.
+/// llguidance's expression for a number without limits.
 const NUMBER: &str = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?";
 
 impl Numbers {
-    /// Puts the conditions in the place of their primes.
+    /// Replaces the primes by their conditions.
     ///
     /// # Errors
-    /// [`GrammarError::Internal`] where llguidance made something else of a prime than is expected.
+    /// [`GrammarError::Internal`] if llguidance compiled a prime in an unexpected way.
     pub(in crate::grammar) fn put_into(&self, spec: &mut LexerSpec) -> Result<(), GrammarError> {
         let failed = |_| GrammarError::Internal("an expression of numbers".to_owned());
         let integer = spec.regex_builder.mk_regex(INTEGER).map_err(failed)?;
@@ -41,7 +41,7 @@ impl Numbers {
             };
             spec.current_class = old.class();
             if add(spec, new)? != idx {
-                // It equals an earlier one and is to be one of its own all the same, because the grammar
+                // The lexeme equals an earlier one, but must have an index of its own, because the grammar
                 // refers to both.
                 let earlier = std::mem::replace(&mut spec.lexemes, vec![old; idx]);
                 add(spec, new)?;
@@ -55,14 +55,14 @@ impl Numbers {
     }
 }
 
-/// Adds a lexeme as llguidance adds those of JSON schemas; gives where it stands.
+/// Adds a lexeme like llguidance adds those of JSON schemas. Returns its index.
 fn add(spec: &mut LexerSpec, expression: ExprRef) -> Result<usize, GrammarError> {
     let name = String::new();
     let idx = spec.add_greedy_lexeme(name, RegexAst::ExprRef(expression), false, None, usize::MAX);
     idx.map(|idx| idx.as_usize()).map_err(|error| GrammarError::Internal(error.to_string()))
 }
 
-/// The expression of a lexeme that a JSON schema made. llguidance gives it in the lexeme's description only.
+/// The expression of a lexeme of a JSON schema. Only the lexeme's description contains it.
 fn expression_of(lexeme: &LexemeSpec) -> Option<ExprRef> {
     let description = lexeme.to_string(256, None);
     let (_, expression) = description.rsplit_once(" (ExprRef ")?;
@@ -74,14 +74,14 @@ struct Replacer<'n> {
     /// The expressions of [`INTEGER`] and [`NUMBER`].
     integer: ExprRef,
     number: ExprRef,
-    /// Replacements of expressions.
+    /// Replaced expressions.
     done: HashMap<ExprRef, ExprRef>,
-    /// Expressions without tests for divisibility.
+    /// Expressions without divisibility tests.
     clean: HashSet<ExprRef>,
 }
 
 impl Replacer<'_> {
-    /// Replacement of an expression; `None` where it stays.
+    /// The replacement of an expression; `None` if it stays unchanged.
     fn replace(
         &mut self,
         builder: &mut RegexBuilder,
@@ -100,7 +100,7 @@ impl Replacer<'_> {
         for arg in args {
             new.push(match tag.as_str() {
                 "Or" => RegexAst::ExprRef(self.replace(builder, arg)?.unwrap_or(arg)),
-                // What takes the place of the prime allows nothing else.
+                // The replacement of the prime is at least as strict.
                 "And" if arg == self.integer || arg == self.number => continue,
                 "And" => self.operand(builder, arg, kind)?,
                 _ => return Err(unexpected(builder, expression)),
@@ -112,7 +112,7 @@ impl Replacer<'_> {
         Ok(Some(new))
     }
 
-    /// One of the expressions that a number must match.
+    /// Converts one of the expressions that a number must match.
     fn operand(
         &mut self,
         builder: &mut RegexBuilder,
@@ -126,7 +126,7 @@ impl Replacer<'_> {
         let product = text.split_once(DIVISOR).and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
         let known = product.and_then(|product: u32| Some((product, self.numbers.expression(product, kind)?)));
         let Some((product, expression)) = known else { return Err(unexpected(builder, arg)) };
-        // It is what llguidance makes of `multipleOf`, and nothing around it.
+        // Checks that the whole expression is the one that llguidance compiles for `multipleOf`.
         let sign = RegexAst::Regex("-?".to_owned());
         let signed = builder.mk(&RegexAst::Concat(vec![sign, RegexAst::MultipleOf(product, 0)]));
         if signed.ok() != Some(arg) {
@@ -135,7 +135,7 @@ impl Replacer<'_> {
         Ok(expression)
     }
 
-    /// Whether no test for divisibility is in an expression.
+    /// Whether an expression contains no divisibility test.
     fn is_clean(&mut self, builder: &RegexBuilder, expression: ExprRef) -> bool {
         let (mut stack, mut seen) = (vec![expression], HashSet::new());
         while let Some(next) = stack.pop() {

@@ -1,4 +1,4 @@
-//! Schemas whose conditions on numbers are primes under `multipleOf`. Does not know what the primes become.
+//! Replaces a schema's conditions on numbers by primes under `multipleOf`. Does not know their later use.
 
 use serde_json::{Map, Value, json};
 
@@ -8,8 +8,8 @@ use super::{KEYWORDS, Numbers, read};
 use crate::exact_number;
 use crate::grammar::GrammarError;
 
-/// Keywords that llguidance acts upon, and those by which it finds schemas. Others are annotations: what
-/// has to hold and cannot be enforced was refused before.
+/// Keywords that affect llguidance, and those that contain schemas. All others are annotations:
+/// unenforceable keywords were refused before.
 const KEPT: &[&str] = &[
     "$anchor",
     "$id",
@@ -41,11 +41,12 @@ const KEPT: &[&str] = &[
     "type",
 ];
 
-/// All types but numbers.
+/// All types except numbers.
 const OTHER_TYPES: [&str; 5] = ["array", "boolean", "null", "object", "string"];
 
 impl Numbers {
-    /// A schema that [`super::super::prepare`] has checked, or a part of one, as llguidance may read it.
+    /// Converts a schema checked by [`super::super::prepare`], or a part of one, into the form for
+    /// llguidance.
     ///
     /// # Errors
     /// [`GrammarError::TooComplex`].
@@ -64,7 +65,7 @@ impl Numbers {
     fn schema(&mut self, schema: &mut Value) -> Result<(), GrammarError> {
         let Value::Object(members) = schema else { return Ok(()) };
         members.retain(|keyword, _| KEPT.contains(&keyword.as_str()) || KEYWORDS.contains(&keyword.as_str()));
-        // Before its own keywords become others, in which there are primes.
+        // Nested schemas come first: afterwards the schema's own keywords contain primes.
         for (keyword, value) in members.iter_mut() {
             let word = keyword.as_str();
             match value {
@@ -81,12 +82,12 @@ impl Numbers {
         self.own(members)
     }
 
-    /// The keywords of one schema.
+    /// Converts the keywords of one schema.
     fn own(&mut self, schema: &mut Map<String, Value>) -> Result<(), GrammarError> {
         let mut set = NumberSet::default();
         for keyword in KEYWORDS {
             if let Some(value) = schema.get(keyword) {
-                // What cannot be read was refused before.
+                // Invalid values were refused before.
                 read(keyword, value, schema, &mut set).map_err(|_| too_complex())?;
             }
         }
@@ -124,7 +125,7 @@ impl Numbers {
         Ok(())
     }
 
-    /// A schema of just these values.
+    /// A schema of exactly these values.
     fn constants(&mut self, values: &[Value]) -> Result<Value, GrammarError> {
         let numbers: Vec<_> = values.iter().filter_map(exact_number::text).collect();
         let (trees, plain): (Vec<&Value>, Vec<&Value>) = values
@@ -147,7 +148,7 @@ impl Numbers {
         Ok(if options.len() == 1 { options.remove(0) } else { json!({ "anyOf": options }) })
     }
 
-    /// A schema of just one value.
+    /// A schema of exactly one value.
     fn tree(&mut self, value: &Value) -> Result<Value, GrammarError> {
         if exact_number::is_number(value) {
             return self.constants(std::slice::from_ref(value));
@@ -159,7 +160,7 @@ impl Numbers {
             Value::Array(elements) => {
                 let items = elements.iter().map(|one| self.tree(one)).collect::<Result<Vec<_>, _>>()?;
                 let n = items.len();
-                // The spelling that all drafts take.
+                // The form that all drafts accept.
                 json!({"type": "array", "items": items, "additionalItems": false, "minItems": n, "maxItems": n})
             }
             Value::Object(members) => {
@@ -176,7 +177,7 @@ impl Numbers {
     }
 }
 
-/// Leaves numbers of the types that a schema allows.
+/// Removes all types except numbers from those that a schema allows.
 fn only_numbers(schema: &mut Map<String, Value>) {
     match schema.get("type") {
         None => drop(schema.insert("type".to_owned(), Value::from("number"))),

@@ -1,10 +1,10 @@
-//! Conditions on numbers, exact for numbers of any length. llguidance reads numbers as doubles and recurses
-//! over ranges of integers, so it is told of none: in what it compiles, `multipleOf` with a prime number
-//! stands for a condition, and the expression that it makes of that is replaced by the condition's own.
-//! Does not know what else schemas say.
+//! Conditions on numbers, exact for numbers of any length. llguidance parses numbers as doubles and
+//! recurses over ranges of integers, so conditions are hidden from it: during compilation, `multipleOf`
+//! with a prime number represents a condition, and the compiled expression is then replaced by the
+//! condition's own. Does not know other parts of schemas.
 //!
-//! Where several conditions hold for one number, llguidance makes of two primes their product, which says
-//! which conditions these are. [`super::intersections`] keeps products within its 32 bits.
+//! If several conditions apply to one number, llguidance multiplies their primes; the product identifies
+//! the conditions. [`super::intersections`] keeps products within its 32 bits.
 
 mod automaton;
 mod lexer;
@@ -21,10 +21,10 @@ use crate::grammar::GrammarError;
 use automaton::Kind;
 use set::{NumberSet, Refusal};
 
-/// Most different conditions of a grammar.
+/// Maximum number of different conditions of a grammar.
 const MAX_SETS: usize = 2000;
 
-/// The keywords that say something about numbers only.
+/// Keywords about numbers.
 const KEYWORDS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
 
 /// The conditions on numbers in one grammar.
@@ -36,12 +36,12 @@ pub(in crate::grammar) struct Numbers {
 }
 
 impl Numbers {
-    /// Whether no condition has to be put in place.
+    /// Whether there are no conditions to insert.
     pub(in crate::grammar) fn is_empty(&self) -> bool {
         self.sets.is_empty()
     }
 
-    /// The prime that stands for a condition.
+    /// The prime that represents a condition.
     fn prime(&mut self, set: NumberSet) -> Result<u32, GrammarError> {
         if let Some(prime) = self.primes.get(&set) {
             return Ok(*prime);
@@ -58,8 +58,7 @@ impl Numbers {
         Ok(prime)
     }
 
-    /// The texts of the numbers that satisfy the conditions of which `product` is made; `None` where it is
-    /// made of others.
+    /// The texts of the numbers that satisfy the conditions in `product`; `None` if it has other factors.
     fn expression(&self, product: u32, kind: Kind) -> Option<RegexAst> {
         let mut rest = product;
         let mut all = Vec::new();
@@ -73,7 +72,7 @@ impl Numbers {
     }
 }
 
-/// Checks the keywords of a schema about numbers. Gives the coefficient of its `multipleOf`.
+/// Checks a schema's keywords about numbers. Returns the coefficient of its `multipleOf`.
 ///
 /// # Errors
 /// [`GrammarError::Invalid`] and [`GrammarError::TooComplex`], with `path`.
@@ -112,14 +111,14 @@ fn check_constants(value: &Value) -> Result<(), &'static str> {
     }
 }
 
-/// Adds what one keyword says to a condition. Gives the coefficient of a `multipleOf`.
+/// Adds a keyword to a condition. Returns the coefficient of a `multipleOf`.
 fn read(
     keyword: &str,
     value: &Value,
     schema: &Map<String, Value>,
     set: &mut NumberSet,
 ) -> Result<Option<u64>, Refusal> {
-    // In draft 4, a boolean said whether the bound beside it belonged to the range.
+    // In draft 4, a boolean determined whether the bound beside it is exclusive.
     let is_excluded = |beside: &str| schema.get(beside) == Some(&Value::Bool(true));
     if value.is_boolean() && keyword.starts_with("exclusive") {
         return Ok(None);

@@ -1,15 +1,15 @@
-//! Sets of numbers that the keywords of one schema describe. Does not know where in a schema they stand.
+//! Sets of numbers described by the keywords of one schema. Does not know where the schema is.
 
 use llguidance::derivre::RegexAst;
 
 use super::automaton::{self, Kind};
 use crate::decimal::{Decimal, Fault};
 
-/// Largest coefficient of a `multipleOf`, its zeros left out: an automaton counts to it.
+/// Maximum coefficient of a `multipleOf` without trailing zeros: an automaton counts up to it.
 pub(super) const MAX_COEFFICIENT: u64 = 10_000;
-/// Most decimal places of a `multipleOf` whose coefficient is not 1.
+/// Maximum decimal places of a `multipleOf` whose coefficient is not 1.
 const MAX_PLACES: i64 = 8;
-/// Longest number that is written without a power of ten where its schema writes one.
+/// Characters above which a number may also be written with the power of ten that its schema has.
 const MAX_PLAIN_CHARS: usize = 24;
 
 /// An end of a range.
@@ -19,11 +19,11 @@ struct Bound {
     is_inclusive: bool,
 }
 
-/// A number that `const` or `enum` names.
+/// A number of `const` or `enum`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Constant {
     number: Decimal,
-    /// Text as the schema writes it, but for a sign of a positive power of ten.
+    /// Text in the schema, without the sign of a positive power of ten.
     text: String,
 }
 
@@ -31,24 +31,24 @@ struct Constant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Multiple {
     coefficient: u32,
-    /// The power of ten that the coefficient is multiplied with.
+    /// Power of ten of the coefficient.
     exponent: i64,
 }
 
-/// Numbers.
+/// A set of numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct NumberSet {
     low: Option<Bound>,
     high: Option<Bound>,
     multiples: Vec<Multiple>,
-    /// The only ones, if they are named.
+    /// The only numbers, if they are listed.
     constants: Option<Vec<Constant>>,
 }
 
 /// Reason why a keyword cannot be enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The value is none that the keyword may have.
+    /// The value is invalid for the keyword.
     Invalid(&'static str),
     /// A limit is exceeded.
     TooComplex(&'static str),
@@ -62,7 +62,7 @@ fn read(text: &str) -> Result<Decimal, Refusal> {
 }
 
 impl NumberSet {
-    /// Keeps the numbers from `text` on.
+    /// Restricts the set to numbers from `text` upwards.
     pub(super) fn above(&mut self, text: &str, is_inclusive: bool) -> Result<(), Refusal> {
         let bound = Bound { at: read(text)?, is_inclusive };
         let is_tighter = |old: &Bound| (&bound.at, !bound.is_inclusive) > (&old.at, !old.is_inclusive);
@@ -72,7 +72,7 @@ impl NumberSet {
         Ok(())
     }
 
-    /// Keeps the numbers up to `text`.
+    /// Restricts the set to numbers up to `text`.
     pub(super) fn below(&mut self, text: &str, is_inclusive: bool) -> Result<(), Refusal> {
         let bound = Bound { at: read(text)?, is_inclusive };
         let is_tighter = |old: &Bound| (&bound.at, bound.is_inclusive) < (&old.at, old.is_inclusive);
@@ -82,7 +82,7 @@ impl NumberSet {
         Ok(())
     }
 
-    /// Keeps the multiples of `text`. Gives the coefficient that an automaton counts to.
+    /// Restricts the set to multiples of `text`. Returns the coefficient that an automaton counts up to.
     pub(super) fn multiple_of(&mut self, text: &str) -> Result<u64, Refusal> {
         let number = read(text)?;
         if number.is_zero() || number.is_negative() {
@@ -100,7 +100,7 @@ impl NumberSet {
         Ok(u64::from(coefficient))
     }
 
-    /// Keeps the numbers that are among `texts`.
+    /// Restricts the set to `texts`.
     pub(super) fn among<'t>(&mut self, texts: impl Iterator<Item = &'t str>) -> Result<(), Refusal> {
         let mut constants: Vec<Constant> = Vec::new();
         let mut seen = std::collections::HashSet::new();
@@ -116,12 +116,12 @@ impl NumberSet {
         Ok(())
     }
 
-    /// Whether it keeps all numbers.
+    /// Whether the set contains all numbers.
     pub(super) fn is_everything(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether no number at all can be in it. Ranges in which no multiple lies are not found.
+    /// Whether the set is certainly empty. Does not detect ranges without any multiple.
     pub(super) fn is_empty(&self) -> bool {
         let is_crossed = match (&self.low, &self.high) {
             (Some(low), Some(high)) => {
@@ -145,7 +145,7 @@ impl NumberSet {
                 .all(|one| number.is_multiple_of(u64::from(one.coefficient), one.exponent))
     }
 
-    /// The texts of the numbers in it.
+    /// Texts of the numbers in the set.
     pub(super) fn expression(&self, kind: Kind) -> RegexAst {
         if let Some(constants) = &self.constants {
             let mut options = Vec::new();

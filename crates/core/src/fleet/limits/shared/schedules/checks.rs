@@ -1,4 +1,4 @@
-//! What must hold in every schedule: limits are kept, and what fits is not refused.
+//! Invariants of every schedule: limits are kept, and requests that fit are not refused.
 
 use super::{BUCKET, MINUTE, RECENTLY, Waiting, World};
 use crate::fleet::limits::limiter::LimitRefusal;

@@ -1,4 +1,4 @@
-//! What goes wrong in a schedule: the pool is away or forgets, gateways die.
+//! Faults in a schedule: the pool is unreachable or loses its memory, gateways die.
 
 use super::{Bug, MINUTE, World};
 use crate::fleet::limits::limiter::Scope;
@@ -25,7 +25,7 @@ impl World {
         }
     }
 
-    /// Drops the usage of dead gateways, which is known to the pool alone and lost with it.
+    /// Drops the usage of dead gateways, which only the pool has and loses with its memory.
     fn forget_dead(&mut self) {
         let alive: Vec<&str> = self.gateways.iter().map(|gateway| gateway.id.as_str()).collect();
         self.begun.retain(|begun| alive.contains(&begun.gateway.as_str()));

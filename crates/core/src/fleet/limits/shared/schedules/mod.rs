@@ -1,7 +1,7 @@
-//! Random schedules of gateways that share limits through a pool: messages are late, lost, and arrive when
-//! nobody waits for them; gateways die; the pool is gone for a while and loses its memory. All gateways
-//! together never exceed a limit, nothing is refused that fits, and planted bugs are found. A failing seed
-//! prints itself.
+//! Tests of random schedules of gateways that share limits through a pool: messages are late, lost, or
+//! arrive after their sender stopped waiting; gateways die; the pool is unreachable for a while and loses
+//! its memory. All gateways together never exceed a limit, no request is refused that fits, and planted
+//! bugs are found. A failing seed is printed.
 
 mod checks;
 mod faults;
@@ -22,21 +22,21 @@ const MINUTE: Nanos = Nanos(60_000_000_000);
 const BUCKET: Nanos = Nanos(250_000_000);
 const PATIENCE: Nanos = Nanos(250_000_000);
 const TICK: Nanos = Nanos(50_000_000);
-/// Time before a refusal in which something may have been used that was given back since.
+/// Time before a refusal in which usage may have been given back since.
 const RECENTLY: Nanos = Nanos(600_000_000);
 
-/// Mistakes that the test must find.
+/// Bugs that the test must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
-    /// Questions that were overtaken count.
+    /// Overtaken questions count.
     LateQuestionsCount,
-    /// Shares of a dead gateway are given away at once.
+    /// Shares of a dead gateway are granted at once.
     DeadGatewaysAreForgotten,
-    /// A pool that has lost its memory gives at once.
+    /// A pool that has lost its memory grants shares at once.
     EmptyPoolGives,
-    /// A gateway uses what it has given back until the pool has heard it.
+    /// A gateway uses what it has given back until the report reaches the pool.
     GivenBackAndUsed,
-    /// A gateway that hears nothing takes an equal part at once, whatever others have used.
+    /// A gateway without answers uses an equal part at once, whatever others have used.
     EqualPartAtOnce,
     /// Unused shares are never given back.
     NothingIsGivenBack,
@@ -60,7 +60,7 @@ struct Waiting {
 struct Gateway {
     id: String,
     leases: Leases,
-    /// The question on its way, when it arrives, and the answer with the time when it is here.
+    /// The question in flight, its time of arrival, and the answer with its time once there is one.
     question: Option<(LeaseRequest, Timestamp)>,
     answer: Option<(LeaseRequest, LeaseReply, Timestamp)>,
     sent_at: Timestamp,
@@ -83,16 +83,16 @@ struct World {
     gateways: Vec<Gateway>,
     n_made: usize,
     pool: Pool,
-    /// Questions whose gateway no longer waits for the answer.
+    /// Questions whose gateways have stopped waiting for the answer.
     late: Vec<(String, LeaseRequest, Timestamp)>,
     begun: Vec<StartedRequest>,
     away_until: Timestamp,
-    /// Time since which nothing has happened that makes refusals right for a while.
+    /// Time since which no event has made refusals right for a while.
     calm_since: Timestamp,
-    /// Requests that waited, ended or gave something back: when, and how many tokens.
+    /// Requests that waited, ended or gave tokens back: the time and the number of tokens.
     moved: Vec<(Timestamp, u64)>,
     n_judged: usize,
-    /// Time at which a gateway that the pool did not answer last used a scope of which it had never heard.
+    /// Last time at which a gateway without an answer of the pool used a scope that the pool did not know.
     blind_at: Timestamp,
 }
 
@@ -173,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    /// A burst that has passed leaves the minute.
+    /// Lets time pass until a burst has left the minute.
     fn pass_quietly(&mut self) -> Result<(), String> {
         for _ in 0..self.rng.usize(..200) {
             self.now = self.now + Nanos(200_000_000);
@@ -186,7 +186,7 @@ impl World {
         Ok(())
     }
 
-    /// Questions that nobody waits for arrive.
+    /// Delivers the questions that no gateway waits for any more.
     fn deliver(&mut self) {
         if self.now < self.away_until {
             return;
@@ -209,7 +209,7 @@ impl World {
         self.pool.exchange(id, &ask, self.now.as_ns() / 1_000_000)
     }
 
-    /// A gateway sends, receives, and looks after those who wait.
+    /// Runs a gateway: it sends and receives, and its waiting requests are tried again.
     fn turn(&mut self, i: usize) -> Result<(), String> {
         let is_away = self.now < self.away_until;
         if let Some((ask, at)) = self.gateways[i].question.take_if(|(_, at)| *at <= self.now && !is_away) {
@@ -262,7 +262,7 @@ impl World {
         gateway.question = Some((ask, now + delay));
     }
 
-    /// Mostly short, sometimes longer than anybody waits.
+    /// Random delay: mostly short, sometimes longer than a gateway waits.
     fn delay(&mut self) -> Nanos {
         if self.rng.u16(..2_000) > 0 {
             return Nanos(self.rng.u64(..5_000_000));

@@ -1,12 +1,16 @@
 //! From items to the messages that a chat template walks. Items are the truth; messages are made anew for
 //! each request.
 
+mod chain;
+
 use std::collections::{HashMap, VecDeque};
 
 use super::item::{Author, Content, Ids, Item, Output, decode_opaque};
 use super::mcp_tool::model_name;
 use crate::error::{ApiError, echo};
 use crate::spec::{ContentPart, MAX_MESSAGES, Message, Role, ToolCall};
+
+pub use self::chain::History;
 
 /// Introduction of a summary in the place of older items.
 const SUMMARY: &str = "A summary of the conversation so far:\n\n";
@@ -16,9 +20,11 @@ const SUMMARY: &str = "A summary of the conversation so far:\n\n";
 ///
 /// # Errors
 /// `invalid_value` for a call without result and a result without call; `array_above_max_length`.
-pub(super) fn messages_of(items: Vec<Item>) -> Result<Vec<Message>, ApiError> {
-    let decisions = decisions_of(&items);
-    let mut turns = Turns { outputs: outputs_of(&items), decisions, ..Turns::default() };
+pub(super) fn messages_of<'a>(
+    items: impl Iterator<Item = &'a Item> + Clone,
+) -> Result<Vec<Message>, ApiError> {
+    let (outputs, decisions) = (outputs_of(items.clone()), decisions_of(items.clone()));
+    let mut turns = Turns { outputs, decisions, ..Turns::default() };
     for item in items {
         turns.add(item)?;
         if turns.messages.len() > MAX_MESSAGES {
@@ -39,7 +45,7 @@ pub(super) fn messages_of(items: Vec<Item>) -> Result<Vec<Message>, ApiError> {
 /// The results of calls that have the same id, in order: some models use their ids again in each turn.
 type Outputs = HashMap<String, VecDeque<Vec<ContentPart>>>;
 
-fn outputs_of(items: &[Item]) -> Outputs {
+fn outputs_of<'a>(items: impl Iterator<Item = &'a Item>) -> Outputs {
     let mut outputs = Outputs::new();
     for item in items {
         let (Item::FunctionCallOutput(result) | Item::CustomToolCallOutput(result)) = item else { continue };
@@ -55,9 +61,9 @@ fn outputs_of(items: &[Item]) -> Outputs {
 /// What became of calls that waited for approval, by the ids of their requests.
 type Decisions = HashMap<String, String>;
 
-fn decisions_of(items: &[Item]) -> Decisions {
+fn decisions_of<'a>(items: impl Iterator<Item = &'a Item> + Clone) -> Decisions {
     const WAITS: &str = "The user has not approved this call.";
-    let requests = items.iter().filter_map(|item| match item {
+    let requests = items.clone().filter_map(|item| match item {
         Item::McpApprovalRequest(request) => Some((request.id.clone(), WAITS.to_owned())),
         _ => None,
     });
@@ -100,7 +106,7 @@ struct Turns {
 }
 
 impl Turns {
-    fn add(&mut self, item: Item) -> Result<(), ApiError> {
+    fn add(&mut self, item: &Item) -> Result<(), ApiError> {
         let turn = Ids::turn_of(item.id());
         let is_call = matches!(
             item,
@@ -141,10 +147,10 @@ impl Turns {
                 }
                 Ok(())
             }
-            Item::FunctionCall(call) => self.call(call.call_id, call.name, call.arguments),
+            Item::FunctionCall(call) => self.call(&call.call_id, &call.name, call.arguments.clone()),
             Item::CustomToolCall(call) => {
                 let arguments = serde_json::json!({"input": call.input}).to_string();
-                self.call(call.call_id, call.name, arguments)
+                self.call(&call.call_id, &call.name, arguments)
             }
             Item::McpListTools(_) => Ok(()),
             // Its result stands where it was asked for.
@@ -155,11 +161,11 @@ impl Turns {
             }
             Item::McpCall(call) => {
                 let told = call.told();
-                self.served_call(turn, &call.server_label, &call.name, call.arguments, told)
+                self.served_call(turn, &call.server_label, &call.name, call.arguments.clone(), told)
             }
             Item::McpApprovalRequest(call) => {
                 let told = self.decisions.get(&call.id).cloned().unwrap_or_default();
-                self.served_call(turn, &call.server_label, &call.name, call.arguments, told)
+                self.served_call(turn, &call.server_label, &call.name, call.arguments.clone(), told)
             }
             Item::McpApprovalResponse(_) => self.flush(),
             // A result ends the turn that called; it was placed when that turn was.
@@ -197,13 +203,13 @@ impl Turns {
         Ok(())
     }
 
-    fn call(&mut self, id: String, name: String, arguments: String) -> Result<(), ApiError> {
+    fn call(&mut self, id: &str, name: &str, arguments: String) -> Result<(), ApiError> {
         let open = self.open();
         if open.tool_calls.iter().any(|call| call.id == id) {
-            let reason = format!("Two tool calls have the call_id {}.", echo(&id));
+            let reason = format!("Two tool calls have the call_id {}.", echo(id));
             return Err(ApiError::invalid_value("input", reason));
         }
-        open.tool_calls.push(ToolCall { id, name, arguments });
+        open.tool_calls.push(ToolCall { id: id.to_owned(), name: name.to_owned(), arguments });
         Ok(())
     }
 
@@ -219,7 +225,7 @@ impl Turns {
         let id = format!("call_served_{}", self.n_served);
         (self.n_served, self.served_turn) = (self.n_served + 1, Some(turn));
         self.outputs.entry(id.clone()).or_default().push_back(vec![ContentPart::Text(told)]);
-        self.call(id, model_name(server_label, name), arguments)
+        self.call(&id, &model_name(server_label, name), arguments)
     }
 
     /// Ends the turn of the model: its message, then the result of each of its calls.
@@ -250,7 +256,8 @@ mod tests {
     use super::*;
 
     fn messages(items: Value) -> Result<Vec<Message>, ApiError> {
-        messages_of(serde_json::from_value(items).expect("items"))
+        let items: Vec<Item> = serde_json::from_value(items).expect("items");
+        messages_of(items.iter())
     }
 
     fn said(role: &str, text: &str) -> Value {

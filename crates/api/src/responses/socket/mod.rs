@@ -1,0 +1,19 @@
+//! WebSocket mode of OpenAI's Responses: the messages of clients, and which of them run beside each other.
+//! Does not know sockets.
+
+mod lanes;
+mod message;
+
+pub use lanes::{Lane, Lanes};
+pub use message::{ClientMessage, error_message};
+pub(super) use message::{MESSAGE_FIELDS, MessageHead};
+
+/// How the events of a stream are framed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Framing {
+    /// Server-sent events.
+    #[default]
+    ServerSent,
+    /// Lines of JSON, each a message of a WebSocket connection, with the lane of its response.
+    Messages(Lane),
+}

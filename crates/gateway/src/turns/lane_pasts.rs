@@ -1,0 +1,57 @@
+//! The last response of each lane of a connection, which can be gone on from though no store keeps it. Does
+//! not know sockets.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use throng_api::responses::Lane;
+use throng_http::memory::{MemoryBudget, Part, Reservation};
+use throng_state::responses::Past;
+
+/// Conversations of a connection, each up to the end of its lane's last response.
+#[derive(Debug)]
+pub(crate) struct LanePasts {
+    memory: Arc<MemoryBudget>,
+    lanes: Mutex<BTreeMap<Lane, LanePast>>,
+}
+
+#[derive(Debug)]
+struct LanePast {
+    response: String,
+    past: Past,
+    _memory: Reservation,
+}
+
+impl LanePasts {
+    /// Remembers nothing; what it will remember counts in `memory`.
+    pub fn new(memory: Arc<MemoryBudget>) -> Self {
+        Self { memory, lanes: Mutex::default() }
+    }
+
+    /// The conversation up to the end of this response, if it is the last one of a lane.
+    pub fn find(&self, response: &str) -> Option<Past> {
+        self.lanes().values().find(|last| last.response == response).map(|last| last.past.clone())
+    }
+
+    /// Remembers the last response of a lane in place of the one before it, if there is memory for it.
+    pub fn remember(&self, lane: &Lane, response: &str, past: Past) {
+        let reserved = self.memory.reserve(Part::Prompts, past.n_bytes);
+        let mut lanes = self.lanes();
+        lanes.remove(lane);
+        if let Ok(memory) = reserved {
+            lanes.insert(lane.clone(), LanePast { response: response.to_owned(), past, _memory: memory });
+        }
+    }
+
+    /// Forgets the last response of a lane if it is this one: what went on from it has failed.
+    pub fn forget(&self, lane: &Lane, response: &str) {
+        let mut lanes = self.lanes();
+        if lanes.get(lane).is_some_and(|last| last.response == response) {
+            lanes.remove(lane);
+        }
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, BTreeMap<Lane, LanePast>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,10 @@
+//! WebSocket connections (RFC 6455) over HTTP/1.1: the handshake, messages of bounded size that count as
+//! memory of requests, pings, and the close. Does not know what the messages say.
+
+mod counted_io;
+mod handshake;
+mod socket;
+
+pub use self::handshake::{Handshake, HandshakeError};
+pub use self::socket::{Ended, Settings, WebSocket};
+pub use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;

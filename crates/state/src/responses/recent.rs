@@ -1,0 +1,106 @@
+//! Conversations up to recent responses, in the memory of the process: a turn reads and parses nothing that
+//! was made a moment ago. The database has the last word: what was deleted, changed or has expired there is
+//! not used. Does not know how responses are made.
+
+use std::sync::Arc;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use throng_api::responses::History;
+
+/// Most bytes of the conversations that are remembered.
+const MAX_BYTES: u64 = 32 << 20;
+/// Number of conversations for which the table is made.
+const USUAL_CONVERSATIONS: usize = 1_000;
+/// Bytes that each one counts for beside its items.
+const ENTRY_BYTES: u64 = 512;
+
+/// A conversation up to the end of a response, in memory.
+#[derive(Debug, Clone)]
+pub struct Past {
+    /// Items of the conversation.
+    pub history: History,
+    /// The kept responses that it consists of, the oldest first; `None` where a part of it is not kept.
+    pub kept: Option<Vec<KeptResponse>>,
+    /// Whether it has items of a conversation, which can be deleted without a change of any response.
+    pub has_conversation: bool,
+    /// Approximate bytes of the items.
+    pub n_bytes: usize,
+}
+
+/// A kept response, as it was when it was read or written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptResponse {
+    /// Its id.
+    pub id: String,
+    /// Its version in the database.
+    pub version: u64,
+}
+
+/// Conversations up to recent responses of all tenants.
+#[derive(Debug)]
+pub struct RecentPasts(Cache<Key, Arc<Past>, ByBytes>);
+
+/// The tenant, whose name says what it is, and the response.
+type Key = (Arc<str>, Arc<str>);
+
+#[derive(Debug, Clone)]
+struct ByBytes;
+
+impl Weighter<Key, Arc<Past>> for ByBytes {
+    fn weight(&self, (tenant, response): &Key, past: &Arc<Past>) -> u64 {
+        let n_bytes = tenant.len() + response.len() + past.n_bytes;
+        ENTRY_BYTES + n_bytes as u64
+    }
+}
+
+impl Default for RecentPasts {
+    fn default() -> Self {
+        Self(Cache::with_weighter(USUAL_CONVERSATIONS, MAX_BYTES, ByBytes))
+    }
+}
+
+impl RecentPasts {
+    /// The conversation up to the end of a response. Whether it still holds is for the database to say.
+    pub fn find(&self, tenant: &str, response: &str) -> Option<Arc<Past>> {
+        self.0.get(&key(tenant, response))
+    }
+
+    /// Remembers a conversation. The least used ones are forgotten for it.
+    pub fn remember(&self, tenant: &str, response: &str, past: Past) {
+        self.0.insert(key(tenant, response), Arc::new(past));
+    }
+
+    /// Forgets a conversation.
+    pub fn forget(&self, tenant: &str, response: &str) {
+        self.0.remove(&key(tenant, response));
+    }
+}
+
+fn key(tenant: &str, response: &str) -> Key {
+    (tenant.into(), response.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn past(n_bytes: usize) -> Past {
+        Past { history: History::default(), kept: None, has_conversation: false, n_bytes }
+    }
+
+    #[test]
+    fn a_conversation_is_its_tenants_and_all_together_are_bounded() {
+        let pasts = RecentPasts::default();
+        pasts.remember("a", "r", past(10));
+        assert!(pasts.find("a", "r").is_some() && pasts.find("b", "r").is_none());
+        pasts.forget("a", "r");
+        assert!(pasts.find("a", "r").is_none());
+        for n in 0..100 {
+            pasts.remember("a", &n.to_string(), past(4 << 20));
+        }
+        let n_bytes: usize =
+            (0..100).filter_map(|n| pasts.find("a", &n.to_string())).map(|past| past.n_bytes).sum();
+        assert!(n_bytes <= MAX_BYTES as usize && n_bytes > 0, "{n_bytes}");
+    }
+}

@@ -1,0 +1,99 @@
+//! Kept responses that turns go on from: the same from memory and from the database, and never what is gone.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use throng_api::responses::{Item, StateParameters};
+use throng_state::responses::{Gathered, KeptResponse, Past, RecentPasts, ResponseRecord, Responses};
+use throng_store::open;
+
+const TENANT: &str = "proj_1";
+
+/// A server's responses, and the memory that it has of them.
+struct Server {
+    responses: Responses,
+    recent: Arc<RecentPasts>,
+}
+
+impl Server {
+    async fn at(folder: &tempfile::TempDir) -> Self {
+        let store =
+            open(&format!("sqlite:{}", folder.path().join("throng.db").display())).await.expect("opened");
+        let recent = Arc::new(RecentPasts::default());
+        Self { responses: Responses::new(store, recent.clone(), None), recent }
+    }
+
+    /// Keeps a response that goes on from others.
+    async fn keep(&self, id: &str, before: &[&str]) -> KeptResponse {
+        let said = |id: String, role: &str, kind: &str| -> Item {
+            let content = json!([{"type": kind, "text": format!("text of {id}")}]);
+            let item =
+                json!({"type": "message", "id": id, "status": "completed", "role": role, "content": content});
+            serde_json::from_value(item).expect("an item")
+        };
+        let record = ResponseRecord {
+            response: serde_json::value::to_raw_value(&json!({"id": id})).expect("JSON"),
+            input: vec![said(format!("in_{id}"), "user", "input_text")],
+            output: vec![said(format!("out_{id}"), "assistant", "output_text")],
+            previous: before.last().map(|&id| id.to_owned()),
+            ancestors: before.iter().map(|&id| id.to_owned()).collect(),
+            conversation: None,
+            request: None,
+        };
+        self.responses.keep(TENANT, id, &record).await.expect("kept")
+    }
+
+    async fn gather(&self, tenant: &str, previous: &str) -> Result<Gathered, throng_api::ApiError> {
+        let parameters =
+            StateParameters { previous: Some(previous.to_owned()), ..StateParameters::default() };
+        self.responses.gather(tenant, &parameters, None).await
+    }
+}
+
+fn ids(gathered: &Gathered) -> Vec<String> {
+    gathered.context.history.iter().map(|item| item.id().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_conversation_in_memory_is_that_of_the_database_or_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (here, there) = (Server::at(&folder).await, Server::at(&folder).await);
+    let first = here.keep("a", &[]).await;
+    let second = here.keep("b", &["a"]).await;
+    let read = here.gather(TENANT, "b").await.expect("kept");
+    assert_eq!(ids(&read), ["in_a", "out_a", "in_b", "out_b"]);
+    assert_eq!(read.kept, Some(vec![first, second]));
+    assert!(here.recent.find(TENANT, "b").is_some(), "it was remembered");
+    let again = here.gather(TENANT, "b").await.expect("kept");
+    assert_eq!((ids(&again), &again.kept, again.n_bytes), (ids(&read), &read.kept, read.n_bytes));
+
+    // What another server deletes is not found here either, and is named.
+    there.responses.delete(TENANT, "a").await.expect("deleted");
+    let gone = here.gather(TENANT, "b").await.expect_err("gone");
+    assert_eq!((gone.code(), gone.message().contains("'a'")), ("previous_response_not_found", true));
+    assert!(here.recent.find(TENANT, "b").is_none());
+    let stranger = here.gather("proj_2", "b").await.expect_err("another tenant's");
+    assert_eq!(stranger.code(), "previous_response_not_found");
+}
+
+#[tokio::test]
+async fn what_is_remembered_is_used_instead_of_reading() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::at(&folder).await;
+    let kept = server.keep("a", &[]).await;
+    let marked = |kept: KeptResponse, has_conversation| Past {
+        history: Vec::new().into(),
+        kept: Some(vec![kept]),
+        has_conversation,
+        n_bytes: 7,
+    };
+    server.responses.remember(TENANT, "a", marked(kept.clone(), false));
+    assert_eq!(server.gather(TENANT, "a").await.expect("kept").n_bytes, 7);
+    let changed = KeptResponse { version: kept.version + 1, ..kept.clone() };
+    server.responses.remember(TENANT, "a", marked(changed, false));
+    let read = server.gather(TENANT, "a").await.expect("kept");
+    assert_eq!(ids(&read), ["in_a", "out_a"], "another version was remembered");
+    server.recent.forget(TENANT, "a");
+    server.responses.remember(TENANT, "a", marked(kept, true));
+    assert!(server.recent.find(TENANT, "a").is_none(), "its conversation can change");
+}
