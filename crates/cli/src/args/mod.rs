@@ -3,7 +3,6 @@
 
 mod adapters;
 mod batch;
-mod bench;
 mod fleet;
 mod foreign;
 mod help;
@@ -11,10 +10,10 @@ mod inspect;
 mod keys;
 mod launch;
 mod local;
+mod measuring;
 mod model_length;
 mod network;
 mod observability;
-mod plan;
 mod recommended;
 mod terminal;
 mod values;
@@ -39,10 +38,6 @@ use values::{model_place, parse_bytes, parse_isa, parse_variables};
 
 pub use adapters::{AdapterArgs, LoraModule};
 pub use batch::BatchArgs;
-pub use bench::{
-    BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs, BenchServerArgs, LoadKind, LoadTargetArgs,
-    ReplayArgs, TraceArgs, TraceCommand, TraceProfileArgs,
-};
 pub use fleet::{FleetArgs, FleetCommand, GatewayArgs, WorkerArgs};
 pub use foreign::ForeignArgs;
 pub use inspect::{InspectArgs, PullArgs};
@@ -55,10 +50,14 @@ pub use local::{
     CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, ModelsCommand, RemoveArgs, ToolArgs,
     ToolServersArgs, ToolsArgs, ToolsCommand,
 };
+pub use measuring::{
+    BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs, BenchServerArgs, CalibrateArgs, LoadKind,
+    LoadTargetArgs, PlanArgs, PlanFleetArgs, PlanGoal, PlanLoadArgs, PlanPrefill, ReplayArgs, TraceArgs,
+    TraceCommand, TraceProfileArgs,
+};
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
 pub use observability::{ExplainArgs, ObservabilityArgs};
-pub use plan::{CalibrateArgs, PlanArgs, PlanFleetArgs, PlanGoal, PlanLoadArgs, PlanPrefill};
 pub use recommended::{GenerationConfigSource, RecommendedSampling};
 pub use terminal::{ChatArgs, GenerateArgs, RunArgs, SamplingArgs};
 pub use values::{LogFormat, Variables, bytes_of, check_variables};

@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 
 use throng_core::fleet::routing::Policy;
 
-use super::ModelArgs;
-use super::values::{model_place, parse_bytes};
+use crate::args::ModelArgs;
+use crate::args::values::{model_place, parse_bytes};
 use crate::bounds::{self, within};
 
 /// `throng plan`.
