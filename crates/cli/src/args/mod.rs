@@ -10,7 +10,6 @@ mod help;
 mod inspect;
 mod keys;
 mod launch;
-mod load;
 mod local;
 mod model_length;
 mod network;
@@ -40,7 +39,10 @@ use values::{model_place, parse_bytes, parse_isa, parse_variables};
 
 pub use adapters::{AdapterArgs, LoraModule};
 pub use batch::BatchArgs;
-pub use bench::{BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs};
+pub use bench::{
+    BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs, BenchServerArgs, LoadKind, LoadTargetArgs,
+    ReplayArgs, TraceArgs, TraceCommand, TraceProfileArgs,
+};
 pub use fleet::{FleetArgs, FleetCommand, GatewayArgs, WorkerArgs};
 pub use foreign::ForeignArgs;
 pub use inspect::{InspectArgs, PullArgs};
@@ -49,9 +51,6 @@ pub use keys::{
     UsageArgs, UsageBy,
 };
 pub use launch::{Agent, LaunchArgs};
-pub use load::{
-    BenchServerArgs, LoadKind, LoadTargetArgs, ReplayArgs, TraceArgs, TraceCommand, TraceProfileArgs,
-};
 pub use local::{
     CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, ModelsCommand, RemoveArgs, ToolArgs,
     ToolServersArgs, ToolsArgs, ToolsCommand,

@@ -109,11 +109,15 @@ fn in_virtual_time(arguments: &ReplayArgs) -> Result<()> {
         let file = File::open(path).map_err(SimError::Read)?;
         RecordingReader::open(BufReader::new(file))
     };
+    let mut first = String::new();
+    open(path)?.read_line(&mut first).with_context(in_file)?;
+    if TraceFormat::of_first_line(&first).is_some() {
+        bail!("{}: a trace has no step times to simulate with: replay it with --url", path.display());
+    }
     let header = reader().with_context(in_file)?.header().clone();
     let Some(engine) = header.engine else {
         bail!(
-            "{}: the recording of a gateway has no step times to simulate with: replay it with --url, or plan \
-             with throng plan",
+            "{}: the recording of a gateway has no step times to simulate with: replay it with --url",
             path.display()
         );
     };

@@ -1,9 +1,14 @@
 //! The arguments of `throng bench`. Does not know how anything is measured.
 
+mod load;
+
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{BenchServerArgs, ModelArgs};
+use super::ModelArgs;
 use crate::bounds::{self, within};
+pub use load::{
+    BenchServerArgs, LoadKind, LoadTargetArgs, ReplayArgs, TraceArgs, TraceCommand, TraceProfileArgs,
+};
 
 /// `throng bench`.
 #[derive(Debug, Clone, Args)]

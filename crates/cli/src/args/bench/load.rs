@@ -170,7 +170,6 @@ pub struct TraceProfileArgs {
 mod tests {
     use clap::Parser;
 
-    use super::*;
     use crate::args::{BenchInstead, Command, CommandLine};
 
     fn parse(words: &[&str]) -> Result<Option<Command>, clap::Error> {
