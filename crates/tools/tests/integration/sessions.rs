@@ -262,7 +262,7 @@ async fn a_list_that_the_conversation_has_is_not_asked_for_again() {
     let history = context.served.expect("tools").first;
     assert!(matches!(&history[..], [Item::McpListTools(list)] if list.tools.len() == 4), "{history:?}");
     seen.is_changed.store(true, Ordering::SeqCst);
-    let context = TurnContext { history, ..TurnContext::default() };
+    let context = TurnContext { history: history.into(), ..TurnContext::default() };
     let asked = request(server(&origin), json!({}));
     let (session, _) = Session::begin(&toolbox, asked, &context).await.expect("a session");
     let (_, context) = session.next_request();
