@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use throng_api::responses::History;
 
 /// Most bytes of the conversations that are remembered.
@@ -56,7 +56,19 @@ impl Weighter<Key, Arc<Past>> for ByBytes {
 
 impl Default for RecentPasts {
     fn default() -> Self {
-        Self(Cache::with_weighter(USUAL_CONVERSATIONS, MAX_BYTES, ByBytes))
+        // One shard: a conversation may then be as large as the whole, not only as a part for each processor.
+        let options = OptionsBuilder::new()
+            .shards(1)
+            .estimated_items_capacity(USUAL_CONVERSATIONS)
+            .weight_capacity(MAX_BYTES)
+            .build()
+            .expect("all capacities are set");
+        Self(Cache::with_options(
+            options,
+            ByBytes,
+            DefaultHashBuilder::default(),
+            DefaultLifecycle::default(),
+        ))
     }
 }
 
