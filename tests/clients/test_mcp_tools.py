@@ -99,6 +99,11 @@ def kinds(response):
     return [item.type for item in response.output]
 
 
+def error_of(item):
+    """The error of a call; versions of the library before 3 leave it as it came."""
+    return item.error if isinstance(item.error, dict) else item.error.to_dict()
+
+
 def check_items(response):
     assert kinds(response) == ["mcp_list_tools", "message", "mcp_call", "mcp_call", "message", "mcp_call", "message"]
     listed, _, added, shouted, _, broken, said = response.output
@@ -106,8 +111,8 @@ def check_items(response):
     assert listed.tools[0].input_schema["properties"].keys() == {"a", "b"}
     assert (added.name, added.server_label, added.output, added.status) == ("add", "calc", "5", "completed")
     assert (shouted.output, shouted.error) == ("HEY", None)
-    assert broken.status == "failed" and broken.output is None and broken.error.type == "mcp_tool_execution_error"
-    assert "broken" in json.dumps(broken.error.content)
+    assert broken.status == "failed" and broken.output is None and error_of(broken)["type"] == "mcp_tool_execution_error"
+    assert "broken" in json.dumps(error_of(broken)["content"])
     assert said.content[0].text == TURNS[2] and response.output_text.endswith(TURNS[2])
     assert response.status == "completed" and response.tools[0].type == "mcp"
 
@@ -137,6 +142,7 @@ def test_tools_of_the_operator_whole_and_streamed(client, folder):
     assert (folder / "calls").read_text().splitlines().count("add 2 3") == 2
 
 
+@pytest.mark.skipif(openai.__version__.startswith("2."), reason="the types of openai 2 know errors of calls as texts only")
 def test_events_and_items_are_those_of_the_library(client):
     adapter = TypeAdapter(openai.types.responses.ResponseStreamEvent)
     with client.responses.with_streaming_response.create(tools=[OWN], stream=True, **ASKED) as raw:
@@ -210,7 +216,7 @@ def test_calls_have_the_bound_of_the_request(client):
     response = client.responses.create(tools=[OWN], max_tool_calls=1, **ASKED)
     calls = [item for item in response.output if item.type == "mcp_call"]
     assert [item.status for item in calls] == ["completed", "failed"]
-    assert calls[1].error.type == "http_error" and calls[1].error.code == 429
+    assert (error_of(calls[1])["type"], error_of(calls[1])["code"]) == ("http_error", 429)
 
 
 def test_tools_in_the_background(client):
