@@ -11,7 +11,7 @@ const DAY_S: u64 = 24 * 60 * 60;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StateConfig {
-    /// Days after which files, batches, responses and conversations are deleted; 0 for never.
+    /// Days after which files, batches and responses are deleted; 0 for never.
     pub retention_days: u64,
     /// Days of retention for keys of the database, by key prefix, project or organisation.
     pub retention: BTreeMap<String, u64>,
