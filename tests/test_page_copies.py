@@ -1,21 +1,57 @@
 """Conversations of the page that are kept on the server too: two browsers with one key show the same."""
 
 import subprocess
+import uuid
 
 import pytest
 from pages import all_of, chat, chromium, open_page, text_of, until
 from selenium.webdriver.common.by import By
 
+HOUR_MS = 60 * 60 * 1000
+# Runs a script with the page's own modules, as the page does with its setting.
+SCRIPT = """
+const done = arguments[arguments.length - 1], [key, given] = arguments;
+(async () => {
+  const [{ BrowserStorage }, { CopiedStorage }, { newId }, server] = await Promise.all(
+    ["storage", "server_copy", "conversation", "server"].map((name) => import(`/ui/${name}.js`)));
+  const storage = await BrowserStorage.open(), states = [];
+  const copied = new CopiedStorage(storage, { key: () => key, onState: (...state) => states.push(state) });
+  const conversation = (title) =>
+    ({ id: newId(), title, created: 1, updated: Date.now(), leaf: null, system: "", model: "" });
+  let last = Date.now();
+  const message = ({ id }, content) =>
+    ({ id: newId(), conversation: id, parent: null, role: "user", content, created: ++last });
+  const write = (head, change, messages) => server.writeFile(
+    key, `throng-conversation-${head.id}-${change}.json`, JSON.stringify({ ...head, messages }));
+  const copies = async () => {
+    const found = [];
+    for await (const { id, filename } of server.listFiles(key)) {
+      const { title, messages } = await server.readFile(key, id);
+      found.push({ isMark: filename.includes("deleted"), title, texts: messages?.map(({ content }) => content).sort() });
+    }
+    return found;
+  };
+  const kept = async () => Promise.all((await storage.conversations()).map(async ({ id, title }) =>
+    ({ title, texts: (await storage.messages(id)).map(({ content }) => content).sort() })));
+  %s
+})().then(done, (error) => done(`failed: ${error.stack}`));
+"""
 TITLES = "return [...document.querySelectorAll('#conversations .open .title')].map((title) => title.textContent)"
 
 
 @pytest.fixture(scope="module")
-def key_and_server(binary, start, tmp_path_factory):
+def database_and_server(start, tmp_path_factory):
     database = str(tmp_path_factory.mktemp("store") / "store.db")
-    command = [binary, "keys", "create", "--database", database, "--organisation", "acme", "--project", "pages"]
-    key = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
     with start("--database", database) as server:
-        yield key, server
+        yield database, server
+
+
+@pytest.fixture()
+def key_and_server(binary, database_and_server):
+    """A key of a project of its own, and the server."""
+    database, server = database_and_server
+    command = [binary, "keys", "create", "--database", database, "--organisation", "acme", "--project", uuid.uuid4().hex]
+    yield subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip(), server
 
 
 @pytest.fixture()
@@ -44,6 +80,13 @@ def shown_again(page):
     page.refresh()
     until(page, lambda page: page.find_element(By.ID, "model").get_attribute("value") == "throng-starter")
     until(page, lambda page: state(page).startswith("Conversations on the server"))
+
+
+def run(page, key, script, given=None):
+    """The result of a script that runs with the page's modules."""
+    result = page.execute_async_script(SCRIPT % script, key, given)
+    assert not str(result).startswith("failed: "), result
+    return result
 
 
 def copies(server, key):
@@ -99,3 +142,118 @@ def test_without_a_database_the_page_says_that_nothing_is_copied(browsers, serve
     until(page, lambda page: state(page).startswith("Not on the server: "))
     chat(page, "Hello!")
     assert page.execute_script(TITLES) == ["Hello!"]
+
+
+def test_a_change_during_a_copy_is_copied_too(browsers, key_and_server):
+    key, server = key_and_server
+    page = browsers[0]
+    page.get(server.url + "/")
+    found = run(page, key, """
+      const head = conversation("first"), send = window.fetch;
+      await copied.save(head, [message(head, "one")]);
+      window.fetch = async (url, request) => {
+        if (request.method === "POST") {
+          window.fetch = send;
+          await copied.save({ ...head, title: "second" }, [message(head, "two")]);
+        }
+        return send(url, request);
+      };
+      await copied.flush();
+      await copied.flush();
+      return copies();
+    """)
+    assert found == [{"isMark": False, "title": "second", "texts": ["one", "two"]}]
+
+
+def test_a_deletion_waits_until_the_server_can_be_reached(browsers, key_and_server):
+    key, server = key_and_server
+    page = browsers[0]
+    page.get(server.url + "/")
+    run(page, key, """
+      const head = conversation("deleted");
+      await copied.save(head, [message(head, "one")]);
+      await copied.flush();
+      window.fetch = () => Promise.reject(new TypeError("Failed to fetch"));
+      await copied.remove(head.id);
+      await copied.work;
+    """)
+    assert [file.bytes > 2 for file in copies(server, key)] == [True]
+    page.get(server.url + "/")
+    found = run(page, key, "await copied.synchronize(true); return [await copies(), await kept()]")
+    assert found == [[{"isMark": True, "title": None, "texts": None}], []]
+
+
+def test_copies_that_browsers_wrote_at_the_same_time_are_all_read(browsers, key_and_server):
+    key, server = key_and_server
+    page = browsers[0]
+    page.get(server.url + "/")
+    found = run(page, key, """
+      const head = conversation("begun");
+      await copied.save(head, [message(head, "own")]);
+      for (const text of ["one", "two", "three"]) {
+        await write({ ...head, title: text }, ++last + given, [message(head, text)]);
+      }
+      await copied.flush();
+      return [await copies(), await kept()];
+    """, HOUR_MS)
+    whole = {"title": "three", "texts": ["one", "own", "three", "two"]}
+    assert found == [[{"isMark": False, **whole}], [whole]]
+
+
+def test_a_bad_copy_does_not_keep_the_others_from_being_read(browsers, key_and_server):
+    key, server = key_and_server
+    page = browsers[0]
+    page.get(server.url + "/")
+    states, found = run(page, key, """
+      const [good, bad, other] = ["good", "bad", "other"].map(conversation);
+      const tokens = [["a", 0, 1]];
+      await write(good, 1, [{ ...message(good, "one"), tokens }]);
+      await write({ ...bad, title: 5 }, last + given, []);
+      const misnamed = JSON.stringify({ ...other, id: newId(), messages: [] });
+      await server.writeFile(key, `throng-conversation-${other.id}-${last + given}.json`, misnamed);
+      await copied.save(other, [message(other, "two")]);
+      await copied.synchronize(true);
+      return [states, await kept()];
+    """, HOUR_MS)
+    assert [is_fault for _, is_fault in states] == [True]
+    assert sorted(one["title"] for one in found) == ["good", "other"]
+
+
+def test_a_change_is_later_than_one_of_a_browser_whose_clock_is_ahead(browsers, key_and_server):
+    key, server = key_and_server
+    page = browsers[0]
+    page.get(server.url + "/")
+    found = run(page, key, """
+      const head = conversation("theirs");
+      await write(head, last + given, [message(head, "one")]);
+      await copied.synchronize(true);
+      await copied.save({ ...head, title: "mine" }, []);
+      await copied.flush();
+      return [await copies(), await kept()];
+    """, HOUR_MS)
+    mine = {"title": "mine", "texts": ["one"]}
+    assert found == [[{"isMark": False, **mine}], [mine]]
+
+
+@pytest.mark.parametrize("is_changed", [False, True], ids=["unchanged", "changed"])
+def test_a_deletion_covers_what_its_browser_had_whatever_the_clocks_say(browsers, key_and_server, is_changed):
+    key, server = key_and_server
+    for page in browsers:
+        page.get(server.url + "/")
+    one, two = browsers
+    # Its last change is an hour ahead of the server's clock.
+    run(one, key, """
+      const head = conversation("deleted");
+      await write(head, last + given, [message(head, "one")]);
+      await copied.synchronize(true);
+    """, HOUR_MS)
+    run(two, key, """
+      await copied.synchronize(true);
+      const [head] = await copied.conversations();
+      if (given) await copied.save({ ...head, title: "changed" }, [message(head, "two")]);
+    """, is_changed)
+    run(one, key, "await copied.remove((await copied.conversations())[0].id); await copied.work")
+    found = run(two, key, "await copied.synchronize(true); return [await copies(), await kept()]")
+    changed = {"title": "changed", "texts": ["one", "two"]}
+    marked = [[{"isMark": True, "title": None, "texts": None}], []]
+    assert found == ([[{"isMark": False, **changed}], [changed]] if is_changed else marked)

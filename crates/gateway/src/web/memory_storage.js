@@ -1,5 +1,5 @@
 // Conversations that end with the page: for browsers that keep nothing, and for who wants nothing kept. It has the
-// methods of `BrowserStorage`.
+// methods of `BrowserStorage` that the page calls.
 
 import { MAX_CONVERSATIONS } from "./storage.js";
 

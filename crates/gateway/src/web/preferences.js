@@ -17,7 +17,17 @@ function write(area, name, value) {
   try { window[area].setItem(PREFIX + name, JSON.stringify(value)); } catch { held.set(name, value); }
 }
 
-const DEFAULTS = { model: "", system: "", keep: true, copy: false, sidebar: true, notices: [], settings: {}, prompts: [] };
+const DEFAULTS = {
+  model: "",
+  system: "",
+  keep: true,
+  copy: false,
+  deleted: {},
+  sidebar: true,
+  notices: [],
+  settings: {},
+  prompts: [],
+};
 
 export const preferences = {
   get: (name) => read("localStorage", name, DEFAULTS[name]),

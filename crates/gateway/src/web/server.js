@@ -18,15 +18,7 @@ async function refusal(response) {
   return new ServerError(error, response.status);
 }
 
-function headers(key) {
-  return { "content-type": "application/json", ...(key && { authorization: "Bearer " + key }) };
-}
-
-export async function listModels(key) {
-  const response = await fetch("v1/models", { headers: headers(key) });
-  if (!response.ok) throw await refusal(response);
-  return (await response.json()).data;
-}
+const headers = (key) => (key ? { authorization: "Bearer " + key } : {});
 
 async function checked(request) {
   const response = await request;
@@ -34,13 +26,15 @@ async function checked(request) {
   return response;
 }
 
-const ofKey = (key) => (key ? { authorization: "Bearer " + key } : {});
+export async function listModels(key) {
+  return (await (await checked(fetch("v1/models", { headers: headers(key) }))).json()).data;
+}
 
 /** The files of this key that hold data of its user, the latest first. */
 export async function* listFiles(key) {
   for (let after = ""; ;) {
     const query = `purpose=user_data&limit=500${after && `&after=${encodeURIComponent(after)}`}`;
-    const page = await (await checked(fetch(`v1/files?${query}`, { headers: ofKey(key) }))).json();
+    const page = await (await checked(fetch(`v1/files?${query}`, { headers: headers(key) }))).json();
     yield* page.data;
     if (!page.has_more || !page.data.length) return;
     after = page.data.at(-1).id;
@@ -49,7 +43,7 @@ export async function* listFiles(key) {
 
 /** The JSON in a file. */
 export async function readFile(key, id) {
-  return (await checked(fetch(`v1/files/${encodeURIComponent(id)}/content`, { headers: ofKey(key) }))).json();
+  return (await checked(fetch(`v1/files/${encodeURIComponent(id)}/content`, { headers: headers(key) }))).json();
 }
 
 /** Writes a file of JSON, which the server deletes after so many seconds where they are given. */
@@ -61,12 +55,12 @@ export async function writeFile(key, name, text, lifetime) {
     form.append("expires_after[seconds]", String(lifetime));
   }
   form.append("file", new Blob([text], { type: "application/json" }), name);
-  await checked(fetch("v1/files", { method: "POST", headers: ofKey(key), body: form }));
+  await checked(fetch("v1/files", { method: "POST", headers: headers(key), body: form }));
 }
 
 /** Deletes a file; one that is gone already is no fault. */
 export async function deleteFile(key, id) {
-  const response = await fetch(`v1/files/${encodeURIComponent(id)}`, { method: "DELETE", headers: ofKey(key) });
+  const response = await fetch(`v1/files/${encodeURIComponent(id)}`, { method: "DELETE", headers: headers(key) });
   if (!response.ok && response.status !== 404) throw await refusal(response);
 }
 
@@ -84,7 +78,8 @@ async function respond(body, key, signal, onWait) {
     let reason = "The server cannot be reached.";
     let seconds = wait;
     try {
-      const request = { method: "POST", headers: headers(key), body: JSON.stringify(body), signal };
+      const sent = { "content-type": "application/json", ...headers(key) };
+      const request = { method: "POST", headers: sent, body: JSON.stringify(body), signal };
       const response = await fetch("v1/chat/completions", request);
       if (response.ok) return response;
       const error = await refusal(response);

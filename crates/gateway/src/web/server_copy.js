@@ -1,37 +1,61 @@
 // A copy of the conversations on the server: each is a file of the API key's project, named after the conversation
 // and its last change, so that the list of files says what is new. Nothing is lost when two browsers change one
-// conversation: their messages are put together. A deletion leaves a mark, a file of no content, from which other
-// browsers learn of it. The class has the methods of `BrowserStorage` and keeps the conversations in one.
+// conversation: their messages are put together. A deletion leaves a mark, a file named after the last change that it
+// covers, from which other browsers learn of it. The class has the methods of `BrowserStorage` that the page calls,
+// and keeps the conversations in one.
 
+import { MAX_MESSAGES } from "./conversation.js";
+import { preferences } from "./preferences.js";
 import { deleteFile, listFiles, readFile, writeFile } from "./server.js";
 import { MAX_CONVERSATIONS } from "./storage.js";
 import { readCopy } from "./transfer.js";
 
-const NAME = /^throng-conversation-([0-9a-f]{32})-(deleted|[0-9]{1,15})\.json$/;
+const NAME = /^throng-conversation-([0-9a-f]{32})-(deleted-)?([0-9]{1,15})\.json$/;
 const MAX_BYTES = 32 * 1024 * 1024;
 const WAIT_MS = 2_000;
 const BETWEEN_MS = 30_000;
 const MARK_LIFETIME_S = 30 * 24 * 60 * 60;
 
 const nameOf = (id, change) => `throng-conversation-${id}-${change}.json`;
-const changeOf = (head) => head.changed ?? head.updated;
+const changeOf = (head) => Math.max(head.changed ?? 0, head.updated);
 
-/** Files of one conversation on the server: that of its last change, older ones, and the mark of its deletion. */
+/** Files of one conversation on the server: its copies, one unless browsers wrote at the same time, and its marks. */
 class Copies {
   constructor() {
     this.files = [];
-    this.mark = null;
+    this.marks = [];
   }
 
-  add(file, change) {
-    if (change === "deleted") this.mark = file;
-    else this.files.push({ file, change: Number(change) });
+  /** The last change that a deletion covers. */
+  get deleted() {
+    return Math.max(-1, ...this.marks.map(({ change }) => change));
   }
 
+  /** The copies that no deletion covers. */
+  get alive() {
+    return this.files.filter(({ change }) => change > this.deleted);
+  }
+
+  /** The last change of a copy that no deletion covers; -1 without one. */
   get latest() {
-    return this.files.reduce((best, copy) => (best && best.change >= copy.change ? best : copy), null);
+    return Math.max(-1, ...this.alive.map(({ change }) => change));
   }
 }
+
+/** Deletions that the server does not know yet: the last change of each deleted conversation, by its id. */
+const deletions = {
+  all: () => preferences.get("deleted"),
+  add(heads) {
+    const changes = heads.map((head) => [head.id, changeOf(head)]);
+    const all = [...Object.entries(deletions.all()), ...changes].slice(-2 * MAX_CONVERSATIONS);
+    preferences.set("deleted", Object.fromEntries(all));
+  },
+  /** Removes a deletion, but no later one of the same conversation. */
+  remove(id, change) {
+    const { [id]: last, ...others } = deletions.all();
+    if (last === change) preferences.set("deleted", others);
+  },
+};
 
 export class CopiedStorage {
   /** `onState` gets a sentence about the copy, and whether it is a fault. */
@@ -40,8 +64,6 @@ export class CopiedStorage {
     this.key = key;
     this.onState = onState;
     this.waiting = new Set();
-    // The last change of each conversation that this browser has read from the server or written there.
-    this.copied = new Map();
     this.timer = 0;
     this.last = 0;
     this.work = Promise.resolve();
@@ -58,23 +80,30 @@ export class CopiedStorage {
   messages(id) { return this.storage.messages(id); }
 
   async save(head, messages) {
-    head.changed = Math.max(Date.now(), (head.changed ?? 0) + 1);
-    head.copied = this.copied.get(head.id) ?? head.copied;
-    await this.storage.save(head, messages);
+    await this.storage.change(head.id, (kept) => {
+      // A page does not know what was read from the server since it opened the conversation.
+      const changed = Math.max(Date.now(), changeOf(kept ?? head) + 1);
+      return { head: { ...head, changed, copied: kept?.copied }, messages };
+    });
     this.#later(head.id);
   }
 
   async remove(id) {
+    const head = await this.storage.head(id);
+    if (head) deletions.add([head]);
     this.waiting.delete(id);
     await this.storage.remove(id);
-    this.#inTurn(async () => this.#markDeleted(id, (await this.#listed()).get(id)));
+    this.#inTurn(() => this.#listed());
   }
 
   async clear() {
+    deletions.add(await this.storage.conversations());
     this.waiting.clear();
     await this.storage.clear();
     this.#inTurn(async () => {
-      for (const [id, copies] of await this.#listed()) if (copies.latest) await this.#markDeleted(id, copies);
+      for (const [id, copies] of await this.#listed()) {
+        if (copies.alive.length) await this.#markDeleted(id, copies.latest, copies);
+      }
     });
   }
 
@@ -83,16 +112,11 @@ export class CopiedStorage {
     if (!now && Date.now() - this.last < BETWEEN_MS) return this.work;
     this.last = Date.now();
     return this.#inTurn(async () => {
-      const [listed, heads] = [await this.#listed(), await this.storage.conversations()];
-      const local = new Map(heads.map((head) => [head.id, head]));
-      const change = (id) => Math.max(local.has(id) ? changeOf(local.get(id)) : 0, listed.get(id)?.latest?.change ?? 0);
+      const listed = await this.#listed();
+      const local = new Map((await this.storage.conversations()).map((head) => [head.id, changeOf(head)]));
+      const change = (id) => Math.max(local.get(id) ?? 0, listed.get(id)?.latest ?? 0);
       const ids = [...new Set([...local.keys(), ...listed.keys()])].sort((a, b) => change(b) - change(a));
-      for (const id of ids.slice(0, MAX_CONVERSATIONS)) {
-        await this.#bringTogether(local.get(id), id, listed.get(id) ?? new Copies());
-      }
-      this.onTold();
-      const count = (await this.storage.conversations()).length;
-      this.onState(`Conversations on the server: ${count}`, false);
+      try { await this.#bringAllTogether(ids.slice(0, MAX_CONVERSATIONS), listed); } finally { this.onTold(); }
     });
   }
 
@@ -103,16 +127,16 @@ export class CopiedStorage {
     this.timer = setTimeout(() => this.flush(), WAIT_MS);
   }
 
-  /** Copies all that waits. */
+  /** Copies all that waits. What cannot be copied waits on. */
   flush() {
     clearTimeout(this.timer);
     if (!this.waiting.size) return this.work;
     return this.#inTurn(async () => {
-      const listed = await this.#listed();
-      const heads = new Map((await this.storage.conversations()).map((head) => [head.id, head]));
-      for (const id of this.waiting) {
-        this.waiting.delete(id);
-        await this.#bringTogether(heads.get(id), id, listed.get(id) ?? new Copies());
+      const ids = [...this.waiting];
+      this.waiting.clear();
+      try { await this.#bringAllTogether(ids, await this.#listed()); } catch (error) {
+        for (const id of ids) this.waiting.add(id);
+        throw error;
       }
     });
   }
@@ -123,70 +147,112 @@ export class CopiedStorage {
     return this.work;
   }
 
+  /** The files of each conversation, once the server has marks of all deletions. */
   async #listed() {
+    const found = await this.#list();
+    const waiting = Object.entries(deletions.all());
+    for (const [id, change] of waiting) {
+      await this.#markDeleted(id, change, found.get(id) ?? new Copies());
+      deletions.remove(id, change);
+    }
+    return waiting.length ? this.#list() : found;
+  }
+
+  async #list() {
     const found = new Map();
     for await (const file of listFiles(this.key())) {
-      const [, id, change] = NAME.exec(file.filename) ?? [];
+      const [, id, mark, change] = NAME.exec(file.filename) ?? [];
       if (!id) continue;
       if (!found.has(id)) found.set(id, new Copies());
-      found.get(id).add(file, change);
+      found.get(id)[mark ? "marks" : "files"].push({ file, change: Number(change) });
     }
     return found;
   }
 
-  async #bringTogether(head, id, copies) {
+  /** Brings conversations together; one that fails does not keep the others from it. */
+  async #bringAllTogether(ids, listed) {
+    const faults = [];
+    for (const id of ids) {
+      try { await this.#bringTogether(id, listed.get(id) ?? new Copies()); } catch (error) {
+        // The server cannot be reached.
+        if (error instanceof TypeError) throw error;
+        faults.push(error);
+      }
+    }
+    if (faults.length) throw faults[0];
+    this.onState(`Conversations on the server: ${(await this.storage.conversations()).length}`, false);
+  }
+
+  async #bringTogether(id, copies) {
+    let head = await this.storage.head(id);
+    if (head && changeOf(head) <= copies.deleted) {
+      await this.storage.remove(id);
+      head = undefined;
+    }
+    const unread = copies.alive.filter(({ change }) => change !== head?.copied);
+    const isChanged = unread.length
+      ? await this.#merge(id, head, unread, copies)
+      : head && (!copies.alive.length || changeOf(head) > head.copied);
+    if (isChanged) await this.#write(id, copies);
+  }
+
+  /** Puts the messages of copies and of this browser together. Says whether the result is in none of the copies. */
+  async #merge(id, head, unread, copies) {
+    const sides = await Promise.all(unread.map((copy) => this.#read(id, copy)));
+    const own = head ? await this.storage.messages(id) : [];
+    const mine = new Set(own);
     const latest = copies.latest;
-    if (copies.mark && !(head && changeOf(head) > copies.mark.created_at * 1000)) {
-      if (head) await this.storage.remove(id);
-      return;
-    }
-    if (!latest) {
-      if (head) await this.#write(head, copies);
-      return;
-    }
-    if (head?.copied === latest.change) {
-      if (changeOf(head) > latest.change) await this.#write(head, copies);
-      return;
-    }
-    await this.#merge(head, latest, copies);
+    let isNew = copies.alive.length > 1;
+    await this.storage.change(id, (kept) => {
+      // It was deleted meanwhile.
+      if (head && !kept) {
+        isNew = false;
+        return null;
+      }
+      if (kept) sides.push({ head: kept, messages: own, change: changeOf(kept) });
+      // A message that two sides have is that of the side that was changed last.
+      const messages = new Map();
+      for (const side of sides.sort((a, b) => a.change - b.change)) {
+        for (const message of side.messages) messages.set(message.id, message);
+      }
+      const newest = sides.at(-1);
+      isNew ||= newest.change > latest || newest.messages.length < messages.size;
+      const changed = isNew ? Math.max(Date.now(), newest.change + 1) : newest.change;
+      // The page may have changed its own ones since they were read.
+      const others = [...messages.values()].filter((message) => !mine.has(message));
+      return { head: { ...newest.head, changed, copied: latest }, messages: others };
+    });
+    return isNew;
   }
 
-  /** Puts the messages of a newer copy and of this browser together. */
-  async #merge(head, latest, copies) {
-    if (latest.file.bytes > MAX_BYTES) throw new Error("a conversation there is larger than 32 MB.");
-    const copy = readCopy(await readFile(this.key(), latest.file.id));
-    const known = new Set(copy.messages.map(({ id }) => id));
-    const own = head ? await this.storage.messages(head.id) : [];
-    const isCopyOlder = head && changeOf(head) > latest.change;
-    // A message that both have is that of the side that was changed last.
-    const theirs = isCopyOlder ? copy.messages.filter(({ id }) => !own.some((message) => message.id === id)) : copy.messages;
-    const changed = Math.max(latest.change, head ? changeOf(head) : 0);
-    const merged = { ...(isCopyOlder ? head : copy.head), changed, copied: latest.change };
-    this.copied.set(merged.id, latest.change);
-    await this.storage.save(merged, theirs);
-    const isMore = head && (isCopyOlder || own.some(({ id }) => !known.has(id)));
-    if (!isMore) return;
-    merged.changed = Math.max(Date.now(), merged.changed + 1);
-    await this.#write(merged, copies);
+  async #read(id, { file, change }) {
+    if (file.bytes > MAX_BYTES) throw new Error("a conversation there is larger than 32 MB.");
+    const { head, messages } = readCopy(await readFile(this.key(), file.id));
+    if (head.id !== id) throw new Error("a file there has another conversation than its name says.");
+    return { head, messages, change };
   }
 
-  async #write(head, copies) {
+  /** Writes a conversation in place of its files, all of which this browser has read. */
+  async #write(id, copies) {
+    const head = await this.storage.head(id);
+    if (!head) return;
     const change = changeOf(head);
-    const messages = await this.storage.messages(head.id);
+    const messages = await this.storage.messages(id);
     const text = JSON.stringify({ ...head, copied: undefined, messages });
-    if (text.length > MAX_BYTES) throw new Error(`“${head.title}” is larger than 32 MB.`);
-    await writeFile(this.key(), nameOf(head.id, change), text);
-    this.copied.set(head.id, change);
-    // The page may have changed it meanwhile: then the list has a newer head, which is copied later.
-    const now = (await this.storage.conversations()).find(({ id }) => id === head.id);
-    if (now) await this.storage.save({ ...now, changed: Math.max(changeOf(now), change), copied: change }, []);
-    for (const { file } of copies.files) await deleteFile(this.key(), file.id);
-    if (copies.mark) await deleteFile(this.key(), copies.mark.id);
+    if (messages.length > MAX_MESSAGES) throw new Error(`“${head.title}” has more than ${MAX_MESSAGES} messages.`);
+    if (new Blob([text]).size > MAX_BYTES) throw new Error(`“${head.title}” is larger than 32 MB.`);
+    await writeFile(this.key(), nameOf(id, change), text);
+    // A change that the page makes meanwhile is a later one, which is copied later.
+    await this.storage.change(id, (kept) => {
+      return kept && { head: { ...kept, changed: Math.max(changeOf(kept), change), copied: change }, messages: [] };
+    });
+    for (const { file } of [...copies.files, ...copies.marks]) await deleteFile(this.key(), file.id);
   }
 
-  async #markDeleted(id, copies) {
-    if (!copies?.latest) return;
-    await writeFile(this.key(), nameOf(id, "deleted"), "{}", MARK_LIFETIME_S);
-    for (const { file } of copies.files) await deleteFile(this.key(), file.id);
+  /** Marks a conversation as deleted up to a change, and deletes the files that this covers. */
+  async #markDeleted(id, change, copies) {
+    if (copies.deleted < change) await writeFile(this.key(), nameOf(id, `deleted-${change}`), "{}", MARK_LIFETIME_S);
+    for (const copy of copies.files) if (copy.change <= change) await deleteFile(this.key(), copy.file.id);
+    for (const mark of copies.marks) if (mark.change < change) await deleteFile(this.key(), mark.file.id);
   }
 }

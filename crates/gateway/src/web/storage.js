@@ -1,6 +1,6 @@
 // Where conversations are kept: in the browser's IndexedDB. Its records are those of `conversation.js`: a
 // conversation's head, and each message by itself, so that an answer is written without the ones before it. Whatever
-// else keeps conversations (`memory_storage.js`, `server_copy.js`) has the same methods.
+// else keeps conversations (`memory_storage.js`, `server_copy.js`) has the methods that the page calls.
 
 const DATABASE = "throng";
 const VERSION = 1;
@@ -57,11 +57,27 @@ export class BrowserStorage {
     return done(index.getAll(IDBKeyRange.bound([id], [id, []])));
   }
 
+  /** The head of a conversation; `undefined` where there is none. */
+  head(id) {
+    return done(this.database.transaction("conversations").objectStore("conversations").get(id));
+  }
+
   /** Writes a head and some messages at once; beyond the most conversations the oldest goes. */
-  async save(head, messages) {
+  save(head, messages) {
+    return this.change(head.id, () => ({ head, messages }));
+  }
+
+  /**
+   * Changes a conversation in one transaction: `act` gets its head as it is now, `undefined` without one, and returns
+   * the head and the messages to write, or nothing to change nothing.
+   */
+  async change(id, act) {
     const transaction = this.database.transaction(["conversations", "messages"], "readwrite");
-    transaction.objectStore("conversations").put(head);
-    for (const message of messages) transaction.objectStore("messages").put(message);
+    const heads = transaction.objectStore("conversations");
+    const changed = act(await done(heads.get(id)));
+    if (!changed) return;
+    heads.put(changed.head);
+    for (const message of changed.messages) transaction.objectStore("messages").put(message);
     await committed(transaction);
     await this.#removeBeyond(MAX_CONVERSATIONS);
     this.channel.postMessage("changed");

@@ -38,7 +38,7 @@ export async function importFile(file) {
 /** A conversation of this page under its own ids: `{ head, messages }`. Throws what is wrong with it. */
 export function readCopy(entry) {
   const own = (id) => {
-    if (!/^[0-9a-f]{32}$/.test(id)) throw new BadFile("An id is not one.");
+    if (!isText(id) || !/^[0-9a-f]{32}$/.test(id)) throw new BadFile("An id is not one.");
     return id;
   };
   return readConversation(entry, own);
@@ -107,5 +107,6 @@ function readTokens(tokens) {
     if (!Array.isArray(entry) || !isText(entry[0])) throw new BadFile("A token is not one.");
     return [entry[0], numberOr(entry[1], 0)];
   };
-  return tokens.slice(0, 8_192).map((entry) => [...read(entry), (entry[2] ?? []).slice(0, 20).map(read)]);
+  const others = (entry) => (Array.isArray(entry[2]) ? entry[2] : []);
+  return tokens.slice(0, 8_192).map((entry) => [...read(entry), others(entry).slice(0, 20).map(read)]);
 }
