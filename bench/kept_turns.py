@@ -12,7 +12,6 @@ import argparse
 import http.client
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -20,8 +19,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from comparison import servers
+
 MODEL = "throng-starter"
-START_LIMIT_S = 120
 
 
 def arguments():
@@ -33,22 +33,12 @@ def arguments():
     return parser.parse_args()
 
 
-class Server:
-    """A server with a database and a key."""
+class Client:
+    """A connection to a server with a database, and a key of it."""
 
-    def __init__(self, binary, database, folder):
-        made = [binary, "keys", "create", "--database", database, "--organisation", "bench", "--project", f"p{os.getpid()}"]
-        self.key = subprocess.run(made, capture_output=True, text=True, check=True).stdout.strip()
-        command = [binary, "serve", "--port", "0", "--database", database, "--ledger-journal", folder / "journal"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        end = time.monotonic() + START_LIMIT_S
-        for line in self.process.stdout:
-            if found := re.search(r"Serving on http://(127\.0\.0\.1:\d+)", line):
-                self.connection = http.client.HTTPConnection(found.group(1))
-                return
-            if time.monotonic() > end:
-                break
-        sys.exit("the server did not start")
+    def __init__(self, port, key):
+        self.key = key
+        self.connection = http.client.HTTPConnection("127.0.0.1", port)
 
     def respond(self, **request):
         """A response, and the seconds that it took."""
@@ -63,30 +53,26 @@ class Server:
             sys.exit(f"{reply.status}: {content.decode()}")
         return json.loads(content), took
 
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(60)
 
-
-def converse(server, n_turns):
+def converse(client, n_turns):
     """The items of a conversation, and its last response."""
     items, previous = [], None
     for turn in range(n_turns):
         asked = {"role": "user", "content": f"This is note {turn}: keep it in mind, please."}
-        response, _ = server.respond(input=[asked], previous_response_id=previous, max_output_tokens=8)
+        response, _ = client.respond(input=[asked], previous_response_id=previous, max_output_tokens=8)
         items += [asked, *({key: item[key] for key in ("role", "content")} for item in response["output"] if item["type"] == "message")]
         previous = response["id"]
     return items, previous
 
 
-def measure(server, items, previous, rounds, store):
+def measure(client, items, previous, rounds, store):
     asked = {"role": "user", "content": "Go on."}
     kinds = {"previous": dict(input=[asked], previous_response_id=previous), "whole": dict(input=[*items, asked])}
     times, usage = {kind: [] for kind in kinds}, {}
     for number in range(rounds + 1):
         # Each kind is first in every second round.
         for kind in sorted(kinds, reverse=number % 2 == 1):
-            response, took = server.respond(store=store, **kinds[kind])
+            response, took = client.respond(store=store, **kinds[kind])
             usage[kind] = response["usage"]
             # The first round fills caches.
             times[kind] += [took * 1e3] * (number > 0)
@@ -97,12 +83,15 @@ def main():
     settings = arguments()
     with tempfile.TemporaryDirectory() as folder:
         database = settings.database or str(Path(folder) / "store.db")
-        server = Server(settings.throng, database, Path(folder))
-        try:
-            items, previous = converse(server, settings.turns)
+        made = [settings.throng, "keys", "create", "--database", database, "--organisation", "bench", "--project", f"p{os.getpid()}"]
+        key = subprocess.run(made, capture_output=True, text=True, check=True).stdout.strip()
+        command = [settings.throng, "serve", "--database", database, "--ledger-journal", Path(folder) / "journal", "--port"]
+        with servers.Server(lambda port: [*command, port], Path(os.devnull)) as server:
+            client = Client(server.port, key)
+            items, previous = converse(client, settings.turns)
             print(f"{settings.turns} turns before, {settings.rounds} rounds; milliseconds")
             for store in (False, True):
-                times, usage = measure(server, items, previous, settings.rounds, store)
+                times, usage = measure(client, items, previous, settings.rounds, store)
                 for kind, took in times.items():
                     low, median, high = statistics.quantiles(took, n=4)
                     used = usage[kind]
@@ -111,8 +100,6 @@ def main():
                           f"{cached} of {used['input_tokens']} tokens cached")
                 beyond = statistics.median(times["previous"]) - statistics.median(times["whole"])
                 print(f"store={store!s:5} beyond the whole history: {beyond:+.3f}")
-        finally:
-            server.stop()
 
 
 if __name__ == "__main__":
