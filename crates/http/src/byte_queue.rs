@@ -4,6 +4,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_channel::mpsc;
@@ -11,6 +12,7 @@ use futures_util::StreamExt;
 use http_body::Frame;
 use tokio::sync::{Notify, Semaphore};
 
+use crate::awake::within;
 use crate::memory::{MemoryBudget, Part, Reservation};
 
 /// Maximum bytes that wait for a slow reader.
@@ -47,9 +49,9 @@ struct Queued {
     _memory: Reservation,
 }
 
-/// Error after the reader was dropped.
+/// Error of a send whose reader was dropped or takes nothing.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Closed;
+pub struct Unread;
 
 /// Creates a queue.
 pub fn byte_queue(memory: &Arc<MemoryBudget>) -> (ByteSender, ByteBody) {
@@ -65,16 +67,16 @@ impl ByteSender {
     /// Queues bytes, waiting for room.
     ///
     /// # Errors
-    /// [`Closed`] once the reader has been dropped.
-    pub async fn send(&self, mut bytes: Bytes) -> Result<(), Closed> {
+    /// [`Unread`] once the reader has been dropped, or has taken nothing for `limit`.
+    pub async fn send(&self, mut bytes: Bytes, limit: Duration) -> Result<(), Unread> {
         while !bytes.is_empty() {
             let bytes = bytes.split_to(bytes.len().min(QUEUE_BYTES / 2));
-            let permit = self.reader.room.acquire_many(bytes.len() as u32).await.map_err(|_| Closed)?;
-            permit.forget();
+            let room = within(limit, self.reader.room.acquire_many(bytes.len() as u32));
+            room.await.map_err(|_| Unread)?.map_err(|_| Unread)?.forget();
             let mut memory = self.memory.reservation(Part::Answers);
             // The queue itself is bounded, and a running stream must not be refused.
             memory.add_always(bytes.len());
-            self.frames.unbounded_send(Queued { bytes, _memory: memory }).map_err(|_| Closed)?;
+            self.frames.unbounded_send(Queued { bytes, _memory: memory }).map_err(|_| Unread)?;
         }
         Ok(())
     }
@@ -119,20 +121,37 @@ mod tests {
 
     use super::*;
 
+    const LIMIT: Duration = Duration::from_secs(30);
+
     #[tokio::test]
     async fn a_full_queue_waits_for_its_reader() {
         let (sender, mut body) = byte_queue(&MemoryBudget::new(1 << 20));
         let half = Bytes::from(vec![0; QUEUE_BYTES / 2]);
         for _ in 0..2 {
-            sender.send(half.clone()).now_or_never().expect("room").expect("a reader");
+            sender.send(half.clone(), LIMIT).now_or_never().expect("room").expect("a reader");
         }
-        assert!(sender.send(Bytes::from_static(b"x")).now_or_never().is_none());
+        assert!(sender.send(Bytes::from_static(b"x"), LIMIT).now_or_never().is_none());
         let read = body.frame().await.expect("a frame").expect("data");
         assert_eq!(read.into_data().expect("data").len(), half.len());
-        sender.send(Bytes::from_static(b"x")).now_or_never().expect("room").expect("a reader");
-        assert!(sender.send(Bytes::from(vec![0; 1 << 20])).now_or_never().is_none());
+        sender.send(Bytes::from_static(b"x"), LIMIT).now_or_never().expect("room").expect("a reader");
+        assert!(sender.send(Bytes::from(vec![0; 1 << 20]), LIMIT).now_or_never().is_none());
         drop(body);
-        assert_eq!(sender.send(half).await, Err(Closed));
+        assert_eq!(sender.send(half, LIMIT).await, Err(Unread));
         sender.closed().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_reader_that_takes_nothing_is_given_up() {
+        let (sender, mut body) = byte_queue(&MemoryBudget::new(1 << 20));
+        let bytes = Bytes::from(vec![0; 20 * QUEUE_BYTES]);
+        let sending = tokio::spawn(async move { (sender.send(bytes.clone(), LIMIT).await, sender, bytes) });
+        let mut n_read = 0;
+        while n_read < 20 * QUEUE_BYTES {
+            tokio::time::sleep(LIMIT / 2).await;
+            n_read += body.frame().await.expect("a frame").expect("data").into_data().expect("data").len();
+        }
+        let (sent, sender, bytes) = sending.await.expect("sent");
+        assert_eq!(sent, Ok(()), "a slow reader takes all of it in the end");
+        assert_eq!(sender.send(bytes, LIMIT).await, Err(Unread));
     }
 }

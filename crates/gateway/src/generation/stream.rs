@@ -13,8 +13,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderValue, header};
 use throng_api::answer::AnswerEvent;
 use throng_api::{AnswerWriter, ApiError, Events};
-use throng_http::awake::within;
-use throng_http::byte_queue::{ByteSender, Closed, QUEUE_BYTES, byte_queue};
+use throng_http::byte_queue::{ByteSender, QUEUE_BYTES, Unread, byte_queue};
 use throng_http::memory::MemoryBudget;
 use throng_http::{Exchange, HALF_CLOSED_PING_INTERVAL, Phase};
 use tokio::sync::watch;
@@ -167,8 +166,8 @@ enum Broken {
     Told(ApiError),
 }
 
-impl From<Closed> for Broken {
-    fn from(_: Closed) -> Self {
+impl From<Unread> for Broken {
+    fn from(_: Unread) -> Self {
         Self::Unread
     }
 }
@@ -189,9 +188,8 @@ async fn run(mut source: impl StreamSource, mut setting: StreamSetting, sender: 
     // What was used is settled before the client sees the end.
     drop(source);
     if !events.is_empty() {
-        let last = sender.send(events.take());
         // A reader that does not take even this is closed by its socket's own limit.
-        let _ = tokio::time::timeout(setting.slow_reader_timeout, last).await;
+        let _ = sender.send(events.take(), setting.slow_reader_timeout).await;
     }
 }
 
@@ -252,6 +250,5 @@ async fn send(events: &mut Events, setting: &StreamSetting, sender: &ByteSender)
             Broken::Told(error)
         })?;
     }
-    let sent = within(setting.slow_reader_timeout, sender.send(events.take())).await;
-    Ok(sent.map_err(|_| Broken::Unread)??)
+    Ok(sender.send(events.take(), setting.slow_reader_timeout).await?)
 }

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use throng_api::ApiError;
 use throng_http::Phase;
-use throng_http::awake::within;
 use throng_http::byte_queue::{ByteSender, byte_queue};
 use throng_state::responses::{EventPage, Responses};
 use tokio::time::{Instant, sleep};
@@ -88,6 +87,6 @@ impl Tail {
     /// Sends bytes; `false` if the client did not take them in time.
     async fn send(&self, sender: &ByteSender, bytes: Bytes) -> bool {
         let timeout = Duration::from_secs(self.app.config.server.slow_reader_timeout_s);
-        matches!(within(timeout, sender.send(bytes)).await, Ok(Ok(())))
+        sender.send(bytes, timeout).await.is_ok()
     }
 }

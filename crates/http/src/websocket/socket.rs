@@ -16,7 +16,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Bytes as Payload, Message};
 
 use super::counted_io::CountedIo;
-use crate::awake::{AwakeSleep, within};
+use crate::awake::AwakeSleep;
 use crate::connection::ConnectionState;
 use crate::memory::{MemoryBudget, Part, Reservation};
 
@@ -35,8 +35,6 @@ pub struct Settings {
     /// A client that is silent for this long is sent a ping; one that leaves it unanswered for as long again
     /// has gone.
     pub ping_interval: Duration,
-    /// A client that takes nothing of a message for this long has gone.
-    pub write_timeout: Duration,
     /// Budget in which the connection and its messages count.
     pub memory: Arc<MemoryBudget>,
 }
@@ -46,7 +44,6 @@ pub struct Settings {
 pub struct WebSocket {
     stream: WebSocketStream<CountedIo>,
     connection: Arc<ConnectionState>,
-    write_timeout: Duration,
     silence: AwakeSleep,
     /// Whether a ping is unanswered.
     has_pinged: bool,
@@ -58,7 +55,8 @@ pub struct WebSocket {
 pub enum Ended {
     /// The client has closed it, or has gone.
     Closed,
-    /// The client has broken a rule, or needs what there is not: the close code, and a clause for people.
+    /// The client has broken a rule, or the server lacks memory for it: the close code, and the reason that
+    /// the client gets.
     Failed(CloseCode, &'static str),
 }
 
@@ -83,8 +81,7 @@ impl WebSocket {
             .max_message_size(Some(settings.max_message_bytes));
         let stream = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
         let silence = AwakeSleep::new(settings.ping_interval);
-        let write_timeout = settings.write_timeout;
-        Ok(Self { stream, connection, write_timeout, silence, has_pinged: false, _memory: memory })
+        Ok(Self { stream, connection, silence, has_pinged: false, _memory: memory })
     }
 
     /// Waits for the next message, answers pings, and sends them to a silent client. Can be dropped and
@@ -111,7 +108,7 @@ impl WebSocket {
                 Some(Ok(Message::Binary(_))) => {
                     return Err(Ended::Failed(CloseCode::Unsupported, "messages are text"));
                 }
-                // The library answers both of them while the next message is waited for.
+                // Pings and closes, which the library answers during the next read, and pongs.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(ended_by(&error)),
                 None => return Err(Ended::Closed),
@@ -131,17 +128,14 @@ impl WebSocket {
     /// Sends a message, which must be UTF-8.
     ///
     /// # Errors
-    /// [`Ended::Closed`] where the client has gone or does not take it in time.
+    /// [`Ended::Closed`] where the client has gone, or takes nothing for the socket's write timeout.
     pub async fn send(&mut self, text: Bytes) -> Result<(), Ended> {
         let text = Utf8Bytes::try_from(text).map_err(|_| Ended::Failed(CloseCode::Error, "not UTF-8"))?;
         self.write(Message::Text(text)).await
     }
 
     async fn write(&mut self, message: Message) -> Result<(), Ended> {
-        match within(self.write_timeout, self.stream.send(message)).await {
-            Ok(Ok(())) => Ok(()),
-            _ => Err(Ended::Closed),
-        }
+        self.stream.send(message).await.map_err(|_| Ended::Closed)
     }
 
     /// Closes the connection with a code and a clause for people. Waits a little for the client's half of it.

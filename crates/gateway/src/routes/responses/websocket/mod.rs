@@ -46,7 +46,6 @@ pub(in crate::routes) async fn connect(
     let settings = Settings {
         max_message_bytes: app.config.api.max_body_bytes,
         ping_interval: Duration::from_secs(app.config.api.ping_interval_s.max(1)),
-        write_timeout: Duration::from_secs(app.config.server.slow_reader_timeout_s),
         memory: app.work.memory.clone(),
     };
     exchange.go_on_as_websocket(handshake.connection, settings, move |socket| {
