@@ -217,7 +217,9 @@ fn bare_name(host: &Authority) -> &str {
 /// Rejects CONNECT and every `Upgrade` except WebSocket, for a request without a body, and HTTP/2 in clear
 /// text, which is ignored.
 fn check_upgrade(parts: &Parts) -> Result<(), ApiError> {
-    let may_be_websocket = parts.method == Method::GET && content_length(&parts.headers).unwrap_or(0) == 0;
+    let has_body = parts.headers.contains_key(header::TRANSFER_ENCODING)
+        || content_length(&parts.headers).unwrap_or(0) > 0;
+    let may_be_websocket = parts.method == Method::GET && !has_body;
     let is_offered = |value: &HeaderValue| {
         let value = value.as_bytes();
         value.eq_ignore_ascii_case(b"h2c") || (may_be_websocket && value.eq_ignore_ascii_case(b"websocket"))
