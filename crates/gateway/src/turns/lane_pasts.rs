@@ -35,10 +35,10 @@ impl LanePasts {
 
     /// Remembers the last response of a lane in place of the one before it, if there is memory for it.
     pub fn remember(&self, lane: &Lane, response: &str, past: Past) {
-        let reserved = self.memory.reserve(Part::Prompts, past.n_bytes);
         let mut lanes = self.lanes();
+        // Its memory is free for the new one.
         lanes.remove(lane);
-        if let Ok(memory) = reserved {
+        if let Ok(memory) = self.memory.reserve(Part::Prompts, past.n_bytes) {
             lanes.insert(lane.clone(), LanePast { response: response.to_owned(), past, _memory: memory });
         }
     }
