@@ -24,7 +24,7 @@ pub struct KeptRequest {
     pub body: String,
     /// Seed, so that any process generates the same answer.
     pub seed: Option<i64>,
-    /// Holder of the request's key, written down by those who know keys.
+    /// Holder of the request's key, as the gateway writes it.
     #[serde(default)]
     pub principal: Value,
 }
@@ -136,8 +136,7 @@ impl Responses {
         first: u64,
         events: Vec<Vec<u8>>,
     ) -> Result<bool, StoreError> {
-        let numbered = events.into_iter().zip(first..);
-        let items = numbered.map(|(body, number)| NewItem { id: number.to_string(), body }).collect();
+        let items = numbered(events, first);
         let append = ObjectWrite::append(response.key.clone(), items).owned_by(&response.owner);
         match self.store.write_objects(&[append]).await {
             Ok(_) => Ok(true),
@@ -154,12 +153,15 @@ impl Responses {
         self.store.beat_object(&response.key, &response.owner).await
     }
 
-    /// Whether a response was neither cancelled nor deleted.
+    /// Whether a response was neither cancelled nor deleted: its version is the same, which new events do not
+    /// change.
     ///
     /// # Errors
     /// The errors of the store.
     pub async fn is_pending(&self, response: &BackgroundResponse) -> Result<bool, StoreError> {
-        Ok(self.store.object(&response.key).await?.is_some_and(|object| object.is_pending))
+        let ObjectKey { tenant, kind, id } = &response.key;
+        let versions = self.store.object_versions(tenant, *kind, &[id]).await?;
+        Ok(versions == [Some(response.version)])
     }
 
     /// Ends a response with its last events.
@@ -176,14 +178,12 @@ impl Responses {
         let found = self.store.object(&response.key).await.map_err(api_error)?;
         let object = found.filter(|object| object.version == response.version);
         let object = object.ok_or_else(|| ApiError::response_not_found(&response.key.id))?;
-        let numbered = events.into_iter().zip(first..);
-        let items = numbered.map(|(body, number)| NewItem { id: number.to_string(), body }).collect();
         let replace = ObjectWrite::replace(&object, body_of(record)?)
             .pending(false)
-            .with_items(items)
+            .with_items(numbered(events, first))
             .owned_by(&response.owner);
         self.write(&response.key.tenant, replace, record).await?;
-        // The work is done; that nobody has it any more is a courtesy.
+        // The response has ended; the claim would expire anyway.
         drop(self.store.release_object(&response.key, &response.owner).await);
         Ok(())
     }
@@ -245,6 +245,12 @@ impl Responses {
         let is_running = object.is_pending || last.is_some_and(|last| last + 1 < object.n_items);
         Ok(EventPage { events: items.into_iter().map(|item| item.body).collect(), last, is_running })
     }
+}
+
+/// Makes items of events, the first with the number `first`.
+fn numbered(events: Vec<Vec<u8>>, first: u64) -> Vec<NewItem> {
+    let numbered = events.into_iter().zip(first..);
+    numbered.map(|(body, number)| NewItem { id: number.to_string(), body }).collect()
 }
 
 /// Replaces members of a response object.

@@ -41,7 +41,7 @@ pub struct KeptResponse {
 #[derive(Debug)]
 pub struct RecentPasts(Cache<Key, Arc<Past>, ByBytes>);
 
-/// The tenant, whose name says what it is, and the response.
+/// Ids of the tenant and of the response.
 type Key = (Arc<str>, Arc<str>);
 
 #[derive(Debug, Clone)]

@@ -25,13 +25,17 @@ impl Server {
 
     /// Keeps a response that goes on from others.
     async fn keep(&self, id: &str, before: &[&str]) -> KeptResponse {
+        self.responses.keep(TENANT, id, &Self::record(id, before)).await.expect("kept")
+    }
+
+    fn record(id: &str, before: &[&str]) -> ResponseRecord {
         let said = |id: String, role: &str, kind: &str| -> Item {
             let content = json!([{"type": kind, "text": format!("text of {id}")}]);
             let item =
                 json!({"type": "message", "id": id, "status": "completed", "role": role, "content": content});
             serde_json::from_value(item).expect("an item")
         };
-        let record = ResponseRecord {
+        ResponseRecord {
             response: serde_json::value::to_raw_value(&json!({"id": id})).expect("JSON"),
             input: vec![said(format!("in_{id}"), "user", "input_text")],
             output: vec![said(format!("out_{id}"), "assistant", "output_text")],
@@ -39,8 +43,7 @@ impl Server {
             ancestors: before.iter().map(|&id| id.to_owned()).collect(),
             conversation: None,
             request: None,
-        };
-        self.responses.keep(TENANT, id, &record).await.expect("kept")
+        }
     }
 
     async fn gather(&self, tenant: &str, previous: &str) -> Result<Gathered, throng_api::ApiError> {
@@ -67,7 +70,7 @@ async fn a_conversation_in_memory_is_that_of_the_database_or_none() {
     let again = here.gather(TENANT, "b").await.expect("kept");
     assert_eq!((ids(&again), &again.kept, again.n_bytes), (ids(&read), &read.kept, read.n_bytes));
 
-    // What another server deletes is not found here either, and is named.
+    // A response that another server deletes is not found here either, and the error names it.
     there.responses.delete(TENANT, "a").await.expect("deleted");
     let gone = here.gather(TENANT, "b").await.expect_err("gone");
     assert_eq!((gone.code(), gone.message().contains("'a'")), ("previous_response_not_found", true));
@@ -96,4 +99,27 @@ async fn what_is_remembered_is_used_instead_of_reading() {
     server.recent.forget(TENANT, "a");
     server.responses.remember(TENANT, "a", marked(kept, true));
     assert!(server.recent.find(TENANT, "a").is_none(), "its conversation can change");
+}
+
+#[tokio::test]
+async fn a_response_without_its_client_is_pending_until_it_ends_or_is_cancelled() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (here, there) = (Server::at(&folder).await, Server::at(&folder).await);
+    for ends in [true, false] {
+        let (id, events) = (format!("ends_{ends}"), || vec![b"event".to_vec(), b"event".to_vec()]);
+        let record = Server::record(&id, &[]);
+        let response = here.responses.begin(TENANT, &id, &record).await.expect("begun");
+        assert!(here.responses.append_events(&response, 0, events()).await.expect("written"));
+        assert!(here.responses.is_pending(&response).await.expect("read"), "events do not end it");
+        assert!(there.responses.is_pending(&response).await.expect("read"));
+        if ends {
+            here.responses.finish(&response, 2, events(), &record).await.expect("ended");
+            assert_eq!(there.responses.events(TENANT, &id, Some(1)).await.expect("read").last, Some(3));
+        } else {
+            there.responses.cancel(TENANT, &id).await.expect("cancelled");
+        }
+        assert!(!here.responses.is_pending(&response).await.expect("read"), "{id}");
+        there.responses.delete(TENANT, &id).await.expect("deleted");
+        assert!(!here.responses.is_pending(&response).await.expect("read"), "it is gone");
+    }
 }
