@@ -32,29 +32,26 @@ impl Lane {
 /// The requests of a connection.
 #[derive(Debug)]
 pub struct Lanes<T> {
-    lanes: BTreeMap<Lane, Requests<T>>,
-    n_running: usize,
-    n_waiting: usize,
-    /// Lanes in the order in which their next requests came.
-    order: VecDeque<Lane>,
-}
-
-#[derive(Debug)]
-struct Requests<T> {
-    is_running: bool,
-    waiting: VecDeque<T>,
+    /// Whether a request of each known lane runs.
+    is_running: BTreeMap<Lane, bool>,
+    /// Requests that wait, in the order in which they came.
+    waiting: VecDeque<(Lane, T)>,
 }
 
 impl<T> Default for Lanes<T> {
     fn default() -> Self {
-        Self { lanes: BTreeMap::new(), n_running: 0, n_waiting: 0, order: VecDeque::new() }
+        Self { is_running: BTreeMap::new(), waiting: VecDeque::new() }
     }
 }
 
 impl<T> Lanes<T> {
     /// Whether no request runs or waits.
     pub fn is_idle(&self) -> bool {
-        self.n_running == 0 && self.n_waiting == 0
+        self.n_running() == 0 && self.waiting.is_empty()
+    }
+
+    fn n_running(&self) -> usize {
+        self.is_running.values().filter(|is_running| **is_running).count()
     }
 
     /// Queues a request.
@@ -62,53 +59,39 @@ impl<T> Lanes<T> {
     /// # Errors
     /// 400 beyond the number of lanes, 429 beyond the number of requests that wait.
     pub fn push(&mut self, lane: Lane, request: T) -> Result<(), ApiError> {
-        let n_named = self.lanes.keys().filter(|lane| lane.name().is_some()).count();
-        if lane.name().is_some() && n_named == MAX_NAMED_LANES && !self.lanes.contains_key(&lane) {
+        let n_named = self.is_running.keys().filter(|lane| lane.name().is_some()).count();
+        if lane.name().is_some() && n_named == MAX_NAMED_LANES && !self.is_running.contains_key(&lane) {
             return Err(ApiError::websocket_stream_limit_reached(MAX_NAMED_LANES));
         }
-        if self.n_waiting == MAX_WAITING {
+        if self.waiting.len() == MAX_WAITING {
             return Err(ApiError::websocket_queue_full(MAX_WAITING));
         }
-        let empty = || Requests { is_running: false, waiting: VecDeque::new() };
-        self.lanes.entry(lane.clone()).or_insert_with(empty).waiting.push_back(request);
-        self.order.push_back(lane);
-        self.n_waiting += 1;
+        self.is_running.entry(lane.clone()).or_insert(false);
+        self.waiting.push_back((lane, request));
         Ok(())
     }
 
     /// Takes the request that is to begin next, if one may begin now.
     pub fn start_next(&mut self) -> Option<(Lane, T)> {
-        if self.n_running == MAX_RUNNING {
+        if self.n_running() == MAX_RUNNING {
             return None;
         }
-        let is_free = |lane: &Lane| self.lanes.get(lane).is_some_and(|requests| !requests.is_running);
-        let place = self.order.iter().position(is_free)?;
-        let lane = self.order.remove(place)?;
-        let requests = self.lanes.get_mut(&lane)?;
-        let request = requests.waiting.pop_front()?;
-        requests.is_running = true;
-        self.n_running += 1;
-        self.n_waiting -= 1;
+        let next = self.waiting.iter().position(|(lane, _)| self.is_running.get(lane) == Some(&false))?;
+        let (lane, request) = self.waiting.remove(next)?;
+        self.is_running.insert(lane.clone(), true);
         Some((lane, request))
     }
 
     /// Notes that the running request of a lane has ended.
     pub fn end(&mut self, lane: &Lane) {
-        if let Some(requests) = self.lanes.get_mut(lane).filter(|requests| requests.is_running) {
-            requests.is_running = false;
-            self.n_running -= 1;
+        if let Some(is_running) = self.is_running.get_mut(lane) {
+            *is_running = false;
         }
     }
 
     /// Drops the requests that wait, with their lanes.
     pub fn drop_waiting(&mut self) -> Vec<(Lane, T)> {
-        self.n_waiting = 0;
-        self.order.clear();
-        let mut dropped = Vec::new();
-        for (lane, requests) in &mut self.lanes {
-            dropped.extend(requests.waiting.drain(..).map(|request| (lane.clone(), request)));
-        }
-        dropped
+        self.waiting.drain(..).collect()
     }
 }
 
@@ -150,6 +133,6 @@ mod tests {
         assert_eq!(started(&mut lanes).len(), MAX_RUNNING);
         while lanes.push(Lane::default(), 7).is_ok() {}
         assert_eq!(lanes.drop_waiting().len(), MAX_WAITING);
-        assert_eq!(lanes.n_running, MAX_RUNNING);
+        assert_eq!(lanes.n_running(), MAX_RUNNING);
     }
 }
