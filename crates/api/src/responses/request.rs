@@ -172,9 +172,11 @@ impl CreateRequest {
         if messages.is_empty() {
             return Err(ApiError::empty_array("input"));
         }
-        let options = std::mem::take(&mut body.options);
-        let view = body.view(&options, &tools, ids, context)?;
-        Ok(Parts { chat: body.into_chat(messages, tools), options: view.0, view: view.1, items })
+        let mut options = std::mem::take(&mut body.options);
+        options.seed = options.seed.or(context.seed);
+        options.user = body.user.clone().or_else(|| body.safety_identifier.clone());
+        let view = body.view(&options, &tools, ids, context);
+        Ok(Parts { chat: body.into_chat(messages, tools), options, view, items })
     }
 }
 
@@ -193,10 +195,7 @@ impl Body {
         tools: &Tools,
         ids: Ids,
         context: &TurnContext,
-    ) -> Result<(GenerationOptions, ResponseView), ApiError> {
-        let mut options = options.clone();
-        options.seed = options.seed.or(context.seed);
-        options.user = self.user.clone().or_else(|| self.safety_identifier.clone());
+    ) -> ResponseView {
         let echo = Echo {
             background: self.background.unwrap_or(false),
             conversation: self.conversation.take(),
@@ -222,7 +221,7 @@ impl Body {
             truncation: if self.truncates { "auto" } else { "disabled" },
             user: self.user.take(),
         };
-        let view = ResponseView {
+        ResponseView {
             ids,
             echo,
             custom_tools: tools.custom.clone(),
@@ -236,8 +235,7 @@ impl Body {
             is_warmup: context.is_warmup,
             first: context.served.as_ref().map_or_else(Vec::new, |served| served.first.clone()),
             served_tools: served_tools(context),
-        };
-        Ok((options, view))
+        }
     }
 
     fn into_chat(self, messages: Vec<Message>, tools: Tools) -> ChatInput {
