@@ -101,8 +101,7 @@ impl<T> Http1Gate<T> {
                         self.break_body(violation);
                     }
                 }
-                Stage::Upgrade if !self.state.is_upgraded() => return,
-                Stage::Upgrade => self.stage = Stage::Upgraded,
+                Stage::Upgrade => return,
                 Stage::Http2 | Stage::Upgraded => self.n_checked = self.held.len(),
                 Stage::Refused(_) | Stage::BrokenBody => self.held.truncate(self.n_checked),
             }
