@@ -28,7 +28,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &["throng-api", "throng-core", "throng-engine", "throng-http", "throng-text", "throng-wire"],
     ),
     ("throng-cache", &["throng-core", "throng-fleet", "throng-text", "throng-wire"]),
-    ("throng-state", &["throng-api", "throng-core", "throng-store"]),
+    ("throng-state", &["throng-api", "throng-store"]),
     ("throng-tools", &["throng-api", "throng-core"]),
     (
         "throng-metering",
@@ -55,7 +55,6 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "throng-cli",
         &[
-            "throng-api",
             "throng-checkpoint",
             "throng-core",
             "throng-os",
