@@ -16,7 +16,7 @@ impl ApiError {
         Self::client(StatusCode::UPGRADE_REQUIRED, "unsupported_websocket_version", message)
     }
 
-    /// A lane's name that is none.
+    /// An invalid name of a lane.
     pub fn invalid_stream_id() -> Self {
         let message = "Invalid 'stream_id': expected 1 to 256 ASCII letters, digits, '_', '-' or '.'.";
         Self::bad_request("invalid_stream_id", message.to_owned()).with_param("stream_id")

@@ -244,7 +244,7 @@ impl Turn {
         let past = |kept| Past { history, kept, has_conversation, n_bytes };
         match (&self.responses, kept, &self.message) {
             (Some(responses), Some(own), _) => {
-                // One behind what is not kept has all of it in its own record.
+                // The record of a response after one that is not kept has the whole history.
                 let all = self.kept.iter().flatten().cloned().chain([own]).collect();
                 responses.remember(&self.tenant, self.id(), past(Some(all)));
             }

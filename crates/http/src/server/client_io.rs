@@ -129,7 +129,7 @@ impl ClientIo {
     /// Deadline of a read without data.
     fn read_deadline(&mut self) -> Option<Instant> {
         self.note_started();
-        // What an upgraded connection goes on with has deadlines of its own.
+        // The protocol of an upgraded connection has deadlines of its own.
         if self.state.n_in_flight() > 0 || self.state.is_upgraded() {
             self.was_busy = true;
             return None;

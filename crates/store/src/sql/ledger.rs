@@ -26,7 +26,7 @@ pub async fn append(store: &SqlStore, entries: &[LedgerEntry]) -> Result<(), Sto
     for some in entries.chunks(ROWS_PER_STATEMENT) {
         let rows: Vec<BoundedEntry<'_>> = some.iter().map(BoundedEntry::new).collect();
         let mut new = insert(&mut transaction, store.dialect, &rows).await?;
-        // Of two entries with the same id, the first is stored.
+        // Of two entries with the same id, the first is stored and counted.
         written.extend(rows.into_iter().filter(|row| new.remove(&*row.id)));
     }
     add_daily_totals(&mut transaction, &written).await?;

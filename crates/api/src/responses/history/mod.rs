@@ -58,7 +58,7 @@ fn outputs_of<'a>(items: impl Iterator<Item = &'a Item>) -> Outputs {
     outputs
 }
 
-/// What became of calls that waited for approval, by the ids of their requests.
+/// Results of calls that waited for approval, by the ids of their approval requests.
 type Decisions = HashMap<String, String>;
 
 fn decisions_of<'a>(items: impl Iterator<Item = &'a Item> + Clone) -> Decisions {
@@ -153,7 +153,7 @@ impl Turns {
                 self.call(&call.call_id, &call.name, arguments)
             }
             Item::McpListTools(_) => Ok(()),
-            // Its result stands where it was asked for.
+            // Its approval request became the call and has its result.
             Item::McpCall(call)
                 if call.approval_request_id.as_ref().is_some_and(|id| self.decisions.contains_key(id)) =>
             {

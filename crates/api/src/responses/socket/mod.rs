@@ -8,7 +8,7 @@ pub use lanes::{Lane, Lanes};
 pub use message::{ClientMessage, error_message};
 pub(super) use message::{MESSAGE_FIELDS, MessageHead};
 
-/// How the events of a stream are framed.
+/// Framing of a stream's events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Framing {
     /// Server-sent events.

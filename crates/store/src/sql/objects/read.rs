@@ -41,7 +41,7 @@ pub async fn versions(
          WHERE tenant = $1 AND kind = $2 AND expires_unix_s > $3 AND id IN ({})",
         places.join(", ")
     );
-    // Text of the program only.
+    // The SQL contains only parameter numbers.
     let mut found =
         sqlx::query(AssertSqlSafe(sql)).bind(tenant.to_owned()).bind(kind.name()).bind(as_i64(now_unix_s()));
     for id in ids {

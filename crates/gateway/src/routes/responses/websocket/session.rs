@@ -41,7 +41,7 @@ pub(super) struct Session {
     opened: Instant,
     /// Time of the last message or event.
     last_used: Instant,
-    /// Unreadable messages since a time.
+    /// Number of unreadable messages, and the start of the period in which they are counted.
     faults: (u32, Instant),
     pasts: Arc<LanePasts>,
     lanes: Lanes<Waiting>,
@@ -57,7 +57,7 @@ struct Waiting {
     generates: bool,
 }
 
-/// End of a connection that is due once the running responses have been told.
+/// Close of a connection, which is due once the events of its running responses have been sent.
 struct Closing {
     /// Told to requests that come too late.
     refusal: ApiError,
@@ -93,7 +93,7 @@ impl Session {
             Ok(Closing { code, reason, .. }) => Ended::Failed(code, reason),
             Err(ended) => ended,
         };
-        // What still runs has no reader any more.
+        // Responses that still run have no reader any more.
         self.running.clear();
         self.socket.end(ended).await;
     }
@@ -197,7 +197,7 @@ impl Session {
         Err(Ended::Failed(CloseCode::Policy, "too many messages cannot be read"))
     }
 
-    /// Does what a response does next.
+    /// Handles the next step of a response.
     async fn step(&mut self, step: Step) -> Result<(), Ended> {
         self.last_used = Instant::now();
         match step {

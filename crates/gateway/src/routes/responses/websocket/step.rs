@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::turns::MessageTurn;
 
-/// What a response does next.
+/// Next step of a response.
 #[derive(Debug)]
 pub(super) enum Step {
     /// The next event; more may follow.
