@@ -55,3 +55,25 @@ impl LanePasts {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_has_its_last_response_where_there_is_memory_for_it() {
+        let past =
+            |n_bytes| Past { history: Vec::new().into(), kept: None, has_conversation: false, n_bytes };
+        let (pasts, lane) = (LanePasts::new(MemoryBudget::new(100)), Lane::named("a"));
+        pasts.remember(&lane, "first", past(80));
+        // Both together would not fit.
+        pasts.remember(&lane, "second", past(90));
+        assert!(pasts.find("first").is_none() && pasts.find("second").is_some());
+        pasts.remember(&Lane::named("b"), "other", past(20));
+        assert!(pasts.find("other").is_none() && pasts.find("second").is_some());
+        pasts.forget(&lane, "first");
+        assert!(pasts.find("second").is_some(), "another response failed");
+        pasts.remember(&lane, "third", past(101));
+        assert!(pasts.find("second").is_none() && pasts.find("third").is_none());
+    }
+}

@@ -2,6 +2,7 @@
 
 mod front;
 mod socket;
+mod stored;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use tokio::task::JoinHandle;
 
 pub use front::Front;
 pub use socket::Socket;
+pub use stored::Stored;
 
 pub const VOCABULARY: u32 = 259;
 pub const START: u32 = 256;

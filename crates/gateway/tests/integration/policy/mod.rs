@@ -5,6 +5,7 @@ mod admin;
 mod aliases;
 mod explain;
 mod idempotency;
+mod kept_objects;
 mod key_limits;
 mod keys;
 mod ledger;

@@ -1,13 +1,11 @@
 //! WebSocket mode of OpenAI's Responses: the same events as streams, turns in the memory of the connection,
 //! lanes, errors, and how connections end.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::tool_calls::scripted;
-use crate::harness::{Server, Setup, Socket};
+use crate::harness::{Server, Setup, Socket, Stored};
 use serde_json::{Value, json};
-use throng_store::{CreatedKey, Journal, NewKey, Store, open};
 
 /// A message that asks for `text`.
 fn asking(text: &str, fields: Value) -> Value {
@@ -292,49 +290,26 @@ async fn connections_end_by_age_and_without_use() {
 }
 
 /// A server with a database and a key.
-struct Place {
-    server: Server,
-    store: Arc<dyn Store>,
-    key: CreatedKey,
-    _folder: tempfile::TempDir,
+async fn with_database() -> Stored {
+    Stored::start(Setup::default(), &[("o", "p")]).await
 }
 
-async fn with_database() -> Place {
-    let folder = tempfile::tempdir().expect("a folder");
-    let url = format!("sqlite:{}", folder.path().join("throng.db").display());
-    let mut setup = Setup { step_time: Duration::from_millis(2), ..Setup::default() };
-    setup.config.access.database = Some(url.clone());
-    let (server, loading, model) = Server::without_model(setup).await;
-    let store = open(&url).await.expect("a database");
-    let new = NewKey { organisation: "o".into(), project: "p".into(), ..NewKey::default() };
-    let key = store.create_key(new).await.expect("made");
-    let (keys, ledger) = (loading.stored_keys().expect("keys"), loading.ledger().expect("a ledger"));
-    let journal = Journal::open(&folder.path().join("journal")).expect("a journal");
-    ledger.open(journal, open(&url).await.expect("a database")).await.expect("opened");
-    keys.refresh(&*store).await.expect("read");
-    tokio::spawn(keys.follow(open(&url).await.expect("a database")));
-    loading.finish(vec![model]).expect("a valid model");
-    Place { server, store, key, _folder: folder }
-}
-
-impl Place {
-    async fn socket(&self) -> Socket {
-        let authorization = format!("Bearer {}", self.key.secret());
-        Socket::open(self.server.address, &[("authorization", &authorization)]).await.expect("accepted")
-    }
+async fn socket_with_key(place: &Stored) -> Socket {
+    let authorization = format!("Bearer {}", place.keys[0].secret());
+    Socket::open(place.server.address, &[("authorization", &authorization)]).await.expect("accepted")
 }
 
 #[tokio::test]
 async fn kept_responses_go_on_from_any_connection() {
     let place = with_database().await;
-    let mut socket = place.socket().await;
+    let mut socket = socket_with_key(&place).await;
     let first = socket.ask(&asking("Hello", json!({}))).await["response"].clone();
     assert_eq!(first["store"], true);
     let unkept = asking("More", json!({"previous_response_id": first["id"], "store": false}));
     let unkept = socket.ask(&unkept).await["response"].clone();
     let third = asking("Yet more", json!({"previous_response_id": unkept["id"]}));
     let third = socket.ask(&third).await["response"].clone();
-    let mut elsewhere = place.socket().await;
+    let mut elsewhere = socket_with_key(&place).await;
     let goes_on = |id: &Value| asking("Last", json!({"previous_response_id": id}));
     let lost = elsewhere.ask(&goes_on(&unkept["id"])).await;
     assert_eq!(lost["error"]["code"], "previous_response_not_found");
@@ -351,10 +326,10 @@ async fn a_revoked_key_ends_its_connections_once_the_running_response_is_told() 
     assert_eq!(Socket::open(place.server.address, &[]).await.err(), Some(401));
     let refused = Socket::open(place.server.address, &[("authorization", "Bearer sk-none")]).await;
     assert_eq!(refused.err(), Some(401));
-    let (mut idle, mut running) = (place.socket().await, place.socket().await);
+    let (mut idle, mut running) = (socket_with_key(&place).await, socket_with_key(&place).await);
     running.send(&asking("Hello", json!({"max_output_tokens": 900}))).await;
     assert_eq!(running.next().await.expect("an event")["type"], "response.created");
-    place.store.revoke_key(&place.key.key.id).await.expect("revoked");
+    place.store.revoke_key(&place.keys[0].key.id).await.expect("revoked");
     for (socket, is_running) in [(&mut idle, false), (&mut running, true)] {
         if is_running {
             assert_ne!(socket.events().await.pop().expect("an end")["type"], "error");
