@@ -179,8 +179,17 @@ def test_a_deletion_waits_until_the_server_can_be_reached(browsers, key_and_serv
     """)
     assert [file.bytes > 2 for file in copies(server, key)] == [True]
     page.get(server.url + "/")
-    found = run(page, key, "await copied.synchronize(true); return [await copies(), await kept()]")
-    assert found == [[{"isMark": True, "title": None, "texts": None}], []]
+    marked = [[{"isMark": True, "title": None, "texts": None}], []]
+    synchronize = "await copied.synchronize(true); return [await copies(), await kept()]"
+    assert run(page, key, synchronize) == marked
+    # A copy of before the deletion, from a browser that did not know of it.
+    run(page, key, """
+      for await (const { filename } of server.listFiles(key)) {
+        const head = { ...conversation("deleted"), id: filename.split("-")[2] };
+        await write(head, 1, [message(head, "one")]);
+      }
+    """)
+    assert run(page, key, synchronize) == marked
 
 
 def test_copies_that_browsers_wrote_at_the_same_time_are_all_read(browsers, key_and_server):

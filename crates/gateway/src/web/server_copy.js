@@ -189,6 +189,8 @@ export class CopiedStorage {
       await this.storage.remove(id);
       head = undefined;
     }
+    // Another browser may have written one when it did not know of the deletion.
+    await this.#deleteCovered(copies, copies.deleted);
     const unread = copies.alive.filter(({ change }) => change !== head?.copied);
     const isChanged = unread.length
       ? await this.#merge(id, head, unread, copies)
@@ -249,9 +251,15 @@ export class CopiedStorage {
     for (const { file } of [...copies.files, ...copies.marks]) await deleteFile(this.key(), file.id);
   }
 
-  /** Marks a conversation as deleted up to a change, and deletes the files that this covers. */
+  /** Deletes the files that a deletion covers, and marks the conversation as deleted. */
   async #markDeleted(id, change, copies) {
+    // First, so that there is room for the mark.
+    await this.#deleteCovered(copies, change);
     if (copies.deleted < change) await writeFile(this.key(), nameOf(id, `deleted-${change}`), "{}", MARK_LIFETIME_S);
+  }
+
+  /** Deletes the copies up to a change, and the marks of earlier deletions. */
+  async #deleteCovered(copies, change) {
     for (const copy of copies.files) if (copy.change <= change) await deleteFile(this.key(), copy.file.id);
     for (const mark of copies.marks) if (mark.change < change) await deleteFile(this.key(), mark.file.id);
   }
