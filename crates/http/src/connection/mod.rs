@@ -176,7 +176,8 @@ impl ConnectionState {
         self.is_upgraded.load(Ordering::Acquire)
     }
 
-    /// Marks the connection as upgraded: once the response has been sent, `continuation` runs in place of HTTP.
+    /// Marks the connection as upgraded: once the response has been sent, `continuation` runs in place of
+    /// HTTP.
     pub(crate) fn go_on_as(&self, continuation: BoxFuture<'static, ()>) {
         self.is_upgraded.store(true, Ordering::Release);
         *self.continuation.lock().unwrap_or_else(PoisonError::into_inner) = Some(Continuation(continuation));
