@@ -76,6 +76,14 @@ pub const RETENTION_DAYS: RangeInclusive<u64> = 0..=36_500;
 pub const STATE_OBJECTS: RangeInclusive<u64> = 1..=1_000_000_000;
 /// Stored bytes of a tenant.
 pub const STATE_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 50;
+/// Seconds of a tool's call or of its breaker.
+pub const TOOL_S: RangeInclusive<u64> = 1..=86_400;
+/// Bytes of a tool's result.
+pub const TOOL_RESULT_BYTES: RangeInclusive<usize> = 1..=1 << 30;
+/// Calls of tools, turns of the model between them, and failures in a row.
+pub const TOOL_CALLS: RangeInclusive<u32> = 1..=1_000_000;
+/// Calls of a tool that wait.
+pub const TOOL_QUEUE: RangeInclusive<u32> = 0..=1_000_000;
 /// Rounds of a comparison.
 pub const BENCH_ROUNDS: RangeInclusive<u32> = 1..=1000;
 /// Adapters in a benchmark.

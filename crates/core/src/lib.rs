@@ -12,6 +12,7 @@ pub mod fleet;
 pub mod prompt_media;
 pub mod request;
 pub mod scheduling;
+pub mod secret;
 pub mod time;
 pub mod timeline;
 mod token;

@@ -10,10 +10,9 @@ mod discovery;
 pub mod dispatch;
 mod following;
 pub mod replica;
-mod secret;
 pub mod upstream;
 pub mod worker;
 
 pub use discovery::KubernetesApi;
 pub use following::{Fleet, FleetError, FleetModels, RemoteModel, ReplicaConfig};
-pub use secret::Secret;
+pub use throng_core::secret::Secret;

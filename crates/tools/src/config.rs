@@ -1,11 +1,14 @@
 //! The operator's settings about tools. Does not know files.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use throng_core::secret::Secret;
 
-use crate::hidden::Hidden;
+/// Names with secret values: headers and environment variables.
+pub type Secrets = BTreeMap<String, Secret>;
 
 /// Tools that the gateway calls for its clients; none unless they are configured.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
@@ -72,7 +75,7 @@ pub struct LimitsConfig {
     pub max_result_bytes: usize,
     /// Failures in a row after which calls fail at once.
     pub breaker_failures: u32,
-    /// Seconds for which they do, until one is tried again.
+    /// Seconds for which calls fail at once, until one is tried again.
     pub breaker_s: u64,
 }
 
@@ -99,8 +102,8 @@ pub struct ServerConfig {
     pub command: Option<String>,
     /// Arguments of the program.
     pub args: Vec<String>,
-    /// Its environment, beside `PATH`.
-    pub env: Hidden,
+    /// Environment of the program, beside `PATH`.
+    pub env: Secrets,
     /// The sandbox that it runs in: `bwrap`, `unshare`, `docker:IMAGE`, `podman:IMAGE`, or `none`. Refused
     /// without one.
     pub sandbox: Option<String>,
@@ -111,7 +114,7 @@ pub struct ServerConfig {
     /// The URL of a server that speaks streamable HTTP.
     pub url: Option<String>,
     /// Headers of each request to it.
-    pub headers: Hidden,
+    pub headers: Secrets,
     /// The tools that may be called; all approved ones unless said.
     pub allowed_tools: Option<Vec<String>>,
     /// Whether each call waits for the client's approval, whatever the request says.
@@ -141,7 +144,7 @@ pub struct HttpToolConfig {
     pub method: String,
     /// Headers of each request.
     #[serde(default)]
-    pub headers: Hidden,
+    pub headers: Secrets,
     /// Whether each call waits for the client's approval, whatever the request says.
     #[serde(default)]
     pub require_approval: bool,

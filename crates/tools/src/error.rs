@@ -1,6 +1,5 @@
 //! Everything that goes wrong with tools: at the start of a server, and in a call.
 
-use serde_json::Value;
 use throng_api::answer::CallFailure;
 
 /// A fault of the configuration, of a file or of a server that is found before a tool is called.
@@ -63,63 +62,18 @@ impl ToolsError {
     }
 }
 
-/// The failure of a call, which the model and the client are told.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum CallError {
-    /// The server refused the call as its protocol has it.
-    #[error("{message}")]
-    Protocol {
-        /// JSON-RPC's code.
-        code: i64,
-        /// The server's words.
-        message: String,
-    },
-    /// The tool ran and failed.
-    #[error("{text}")]
-    Execution {
-        /// Its output as text.
-        text: String,
-        /// Its output as the server gave it.
-        content: Value,
-    },
-    /// The call has no answer: the status of an HTTP endpoint, or the one that fits.
-    #[error("{message}")]
-    Http {
-        /// The status.
-        code: u16,
-        /// The reason.
-        message: String,
-    },
+/// Whether the tool itself is at fault, rather than its arguments.
+pub(crate) fn counts_for_breaker(failure: &CallFailure) -> bool {
+    matches!(failure, CallFailure::Unanswered { status: 500.., .. })
 }
 
-impl CallError {
-    pub(crate) fn http(code: u16, message: impl Into<String>) -> Self {
-        Self::Http { code, message: message.into() }
-    }
-
-    /// Whether the tool itself is at fault, rather than what it was asked.
-    pub(crate) fn counts_for_breaker(&self) -> bool {
-        matches!(self, Self::Http { code: 500.., .. })
-    }
-
-    /// The word for it in ledgers and explanations.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Protocol { .. } => "protocol_error",
-            Self::Execution { .. } => "tool_error",
-            Self::Http { code: 429, .. } => "queue_full",
-            Self::Http { code: 504, .. } => "timeout",
-            Self::Http { .. } => "unavailable",
-        }
-    }
-}
-
-impl From<CallError> for CallFailure {
-    fn from(error: CallError) -> Self {
-        match error {
-            CallError::Protocol { code, message } => Self::Protocol { code, message },
-            CallError::Execution { content, .. } => Self::Execution { content },
-            CallError::Http { code, message } => Self::Unanswered { status: code, message },
-        }
+/// Outcome of a failed call in ledgers, metrics and explanations.
+pub(crate) fn outcome_of(failure: &CallFailure) -> &'static str {
+    match failure {
+        CallFailure::Protocol { .. } => "protocol_error",
+        CallFailure::Execution { .. } => "tool_error",
+        CallFailure::Unanswered { status: 429, .. } => "queue_full",
+        CallFailure::Unanswered { status: 504, .. } => "timeout",
+        CallFailure::Unanswered { .. } => "unavailable",
     }
 }

@@ -4,12 +4,13 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use throng_api::answer::CallFailure;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::breaker::Breaker;
 use crate::config::LimitsConfig;
-use crate::error::CallError;
+use crate::error::counts_for_breaker;
 
 /// The gate of a tool.
 #[derive(Debug)]
@@ -40,24 +41,26 @@ impl Gate {
     pub async fn run<T>(
         &self,
         tool: &str,
-        call: impl Future<Output = Result<T, CallError>>,
-    ) -> Result<T, CallError> {
+        call: impl Future<Output = Result<T, CallFailure>>,
+    ) -> Result<T, CallFailure> {
         let Ok(_place) = self.places.try_acquire() else {
-            return Err(CallError::http(429, format!("Too many calls of '{tool}' wait already.")));
+            return Err(CallFailure::unanswered(429, format!("Too many calls of '{tool}' wait already.")));
         };
         self.breaker().admit(Instant::now()).map_err(|wait| {
             let seconds = wait.as_secs() + 1;
-            CallError::http(503, format!("'{tool}' failed several times; it is tried again in {seconds} s."))
+            CallFailure::unanswered(
+                503,
+                format!("'{tool}' failed several times; it is tried again in {seconds} s."),
+            )
         })?;
         let deadline = Instant::now() + Duration::from_secs(self.limits.timeout_s);
-        let late =
-            |_| CallError::http(504, format!("'{tool}' did not end within {} s.", self.limits.timeout_s));
-        let running = timeout_at(deadline, self.running.acquire()).await;
-        let Ok(_running) = running.map_err(late)? else {
-            return Err(CallError::http(503, format!("'{tool}' is closed.")));
+        let late = |_| {
+            CallFailure::unanswered(504, format!("'{tool}' did not end within {} s.", self.limits.timeout_s))
         };
+        let running = timeout_at(deadline, self.running.acquire()).await.map_err(late)?;
+        let _running = running.expect("the semaphore is never closed");
         let result = timeout_at(deadline, call).await.map_err(late).flatten();
-        let has_failed = result.as_ref().is_err_and(CallError::counts_for_breaker);
+        let has_failed = result.as_ref().is_err_and(counts_for_breaker);
         self.breaker().ended(has_failed, Instant::now());
         result
     }
@@ -80,9 +83,9 @@ mod tests {
         Arc::new(Gate::new(limits))
     }
 
-    fn code(result: Result<(), CallError>) -> Option<u16> {
+    fn code(result: Result<(), CallFailure>) -> Option<u16> {
         match result {
-            Err(CallError::Http { code, .. }) => Some(code),
+            Err(CallFailure::Unanswered { status, .. }) => Some(status),
             _ => None,
         }
     }
@@ -113,11 +116,11 @@ mod tests {
     async fn a_tool_that_fails_rests_and_one_that_refuses_does_not() {
         let gate = gate(1, 0);
         for _ in 0..3 {
-            let refused = async { Err(CallError::http(404, "unknown")) };
+            let refused = async { Err(CallFailure::unanswered(404, "unknown")) };
             assert_eq!(code(gate.run("t", refused).await), Some(404));
         }
         for _ in 0..2 {
-            let broken = async { Err(CallError::http(502, "broken")) };
+            let broken = async { Err(CallFailure::unanswered(502, "broken")) };
             assert_eq!(code(gate.run("t", broken).await), Some(502));
         }
         assert_eq!(code(gate.run("t", async { Ok(()) }).await), Some(503));

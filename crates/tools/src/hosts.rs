@@ -1,4 +1,4 @@
-//! Where requests of tools go: origins that the operator lists, and a client that follows no redirect.
+//! Destinations of requests to tools: the origins that the operator lists, and a client without redirects.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,7 +19,7 @@ impl AllowedOrigins {
     /// Reads the operator's list.
     ///
     /// # Errors
-    /// [`ToolsError::Setting`] for what is no origin.
+    /// [`ToolsError::Setting`] for text that is not an origin.
     pub fn new(listed: &[String]) -> Result<Self, ToolsError> {
         let read = |text: &String| {
             let url = parse(text)
@@ -67,7 +67,7 @@ pub(crate) fn parse(text: &str) -> Result<Url, String> {
     }
 }
 
-/// The client of all requests: what redirects it is refused, so that no listed host leads to another.
+/// The HTTP client of all tools. It follows no redirect, so that no listed host leads to another one.
 ///
 /// # Errors
 /// [`ToolsError::Setting`] where TLS cannot be set up.

@@ -4,15 +4,20 @@ use futures_util::StreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use reqwest::Url;
 use serde_json::{Map, Value};
+use throng_api::answer::CallFailure;
+use throng_api::responses::ToolDefinition;
+use throng_core::secret::Secret;
 
 use crate::bound_text::bound;
 use crate::config::HttpToolConfig;
-use crate::definition::ToolDefinition;
-use crate::error::{CallError, ToolsError};
+use crate::definition::check;
+use crate::error::ToolsError;
 use crate::hosts;
 
-/// Bytes of an error's body that are told.
+/// Maximum bytes of an error's body in the message of its failure.
 const MAX_ERROR_BYTES: usize = 1024;
+/// Maximum bytes of a character in UTF-8.
+const MAX_CHAR_BYTES: usize = 4;
 
 /// An HTTP endpoint.
 #[derive(Debug)]
@@ -27,7 +32,7 @@ pub(crate) struct HttpTool {
 }
 
 impl HttpTool {
-    /// Checks the configuration of one.
+    /// Creates the tool of a configuration.
     ///
     /// # Errors
     /// [`ToolsError::Setting`].
@@ -46,7 +51,7 @@ impl HttpTool {
                 .contains(method)
         };
         let method = method.ok().filter(is_known).ok_or_else(|| fault("method", "is unknown".to_owned()))?;
-        let headers = headers_of(config.headers.iter()).map_err(|text| fault("headers", text))?;
+        let headers = headers_of(&config.headers).map_err(|text| fault("headers", text))?;
         let mut schema = config.parameters.clone();
         schema.entry("type").or_insert_with(|| "object".into());
         let definition = ToolDefinition {
@@ -55,17 +60,17 @@ impl HttpTool {
             input_schema: Value::Object(schema),
             annotations: None,
         };
-        definition.check().map_err(|text| fault("name", text))?;
+        check(&definition).map_err(|text| fault("name", text))?;
         let (requires_approval, max_bytes) = (config.require_approval, config.limits.max_result_bytes);
         let url = config.url.clone();
         Ok(Self { definition, requires_approval, client, method, url, headers, max_bytes })
     }
 
-    /// Calls it.
+    /// Calls the endpoint. A result may be somewhat longer than its bound, so that the caller notes the cut.
     ///
     /// # Errors
-    /// [`CallError::Http`].
-    pub async fn call(&self, mut arguments: Map<String, Value>) -> Result<String, CallError> {
+    /// [`CallFailure::Unanswered`].
+    pub async fn call(&self, mut arguments: Map<String, Value>) -> Result<String, CallFailure> {
         let mut url = self.filled(&mut arguments)?;
         let has_body = matches!(self.method, Method::POST | Method::PUT | Method::PATCH);
         if !has_body && !arguments.is_empty() {
@@ -80,32 +85,36 @@ impl HttpTool {
         }
         let answer = request.send().await;
         // The address may hold the operator's secrets.
-        let answer = answer.map_err(|error| CallError::http(502, error.without_url().to_string()))?;
+        let answer = answer.map_err(|error| CallFailure::unanswered(502, error.without_url().to_string()))?;
         let status = answer.status();
         let max_bytes = if status.is_success() { self.max_bytes } else { MAX_ERROR_BYTES };
         let text = body_of(answer, max_bytes).await?;
         if status.is_success() {
             return Ok(text);
         }
-        Err(CallError::http(status.as_u16(), format!("The endpoint answered with {status}: {text}")))
+        let text = bound(text, MAX_ERROR_BYTES);
+        Err(CallFailure::unanswered(status.as_u16(), format!("The endpoint answered with {status}: {text}")))
     }
 
     /// The URL with arguments in the places of their names; these are taken out.
-    fn filled(&self, arguments: &mut Map<String, Value>) -> Result<Url, CallError> {
+    fn filled(&self, arguments: &mut Map<String, Value>) -> Result<Url, CallFailure> {
         let mut parts = self.url.split('{');
         let mut filled = parts.next().unwrap_or_default().to_owned();
         for part in parts {
             let (name, rest) = part.split_once('}').unwrap_or((part, ""));
-            let missing = || CallError::http(400, format!("The argument '{name}' is missing."));
+            let missing = || CallFailure::unanswered(400, format!("The argument '{name}' is missing."));
             let value = plain(&arguments.remove(name).ok_or_else(missing)?);
             // These would lead to another path, encoded or not.
             if matches!(value.as_str(), "" | "." | "..") {
-                return Err(CallError::http(400, format!("The argument '{name}' cannot be '{value}'.")));
+                return Err(CallFailure::unanswered(
+                    400,
+                    format!("The argument '{name}' cannot be '{value}'."),
+                ));
             }
             filled.push_str(&encoded(&value));
             filled.push_str(rest);
         }
-        Url::parse(&filled).map_err(|error| CallError::http(400, error.to_string()))
+        Url::parse(&filled).map_err(|error| CallFailure::unanswered(400, error.to_string()))
     }
 }
 
@@ -113,12 +122,14 @@ impl HttpTool {
 ///
 /// # Errors
 /// The fault, without the value.
-pub(crate) fn headers_of<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Result<HeaderMap, String> {
+pub(crate) fn headers_of<'a>(
+    pairs: impl IntoIterator<Item = (&'a String, &'a Secret)>,
+) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (name, value) in pairs {
         let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no header"))?;
-        let mut value =
-            HeaderValue::from_str(value).map_err(|_| format!("the value of {name:?} is no header's"))?;
+        let mut value = HeaderValue::from_str(value.reveal())
+            .map_err(|_| format!("the value of {name:?} is no header's"))?;
         value.set_sensitive(true);
         headers.insert(key, value);
     }
@@ -142,29 +153,27 @@ fn encoded(text: &str) -> String {
     text.bytes().map(byte).collect()
 }
 
-/// The text of an answer, of which no more is read than is told.
-async fn body_of(answer: reqwest::Response, max_bytes: usize) -> Result<String, CallError> {
+/// The text of an answer: all of it, or more than `max_bytes` of it and little beyond.
+async fn body_of(answer: reqwest::Response, max_bytes: usize) -> Result<String, CallFailure> {
     let length = answer.content_length();
     let mut stream = answer.bytes_stream();
-    let mut bytes = Vec::new();
+    let (mut bytes, mut is_whole) = (Vec::new(), true);
     while let Some(piece) = stream.next().await {
-        let piece = piece.map_err(|error| CallError::http(502, error.without_url().to_string()))?;
+        let piece = piece.map_err(|error| CallFailure::unanswered(502, error.without_url().to_string()))?;
         bytes.extend_from_slice(&piece);
-        if bytes.len() > max_bytes {
+        is_whole = bytes.len() <= max_bytes + MAX_CHAR_BYTES;
+        if !is_whole {
             break;
         }
     }
-    let is_whole = bytes.len() <= max_bytes;
+    let n_bytes = length.unwrap_or(bytes.len() as u64);
     let text = String::from_utf8(bytes).or_else(|error| {
-        // A cut may split the last character.
+        // The end of what is read may split a character.
         let n_valid = error.utf8_error().valid_up_to();
-        let is_text = !is_whole && error.as_bytes().len() - n_valid < 4;
+        let is_text = !is_whole && error.as_bytes().len() - n_valid < MAX_CHAR_BYTES;
         let mut bytes = error.into_bytes();
         bytes.truncate(n_valid);
         if is_text { String::from_utf8(bytes).map_err(|_| ()) } else { Err(()) }
     });
-    match text {
-        Ok(text) => Ok(bound(text, max_bytes)),
-        Err(()) => Ok(format!("[{} bytes that are no text]", length.unwrap_or_default())),
-    }
+    Ok(text.unwrap_or_else(|()| format!("[{n_bytes} bytes that are no text]")))
 }

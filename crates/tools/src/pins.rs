@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use throng_api::responses::ToolDefinition;
 
-use crate::definition::ToolDefinition;
+use crate::definition::digest;
 use crate::error::ToolsError;
 
 /// Approved tools by server and name, with the hashes of their descriptions.
@@ -60,14 +61,14 @@ impl Pins {
 
     /// Approves `tools`, and nothing else of `server`.
     pub fn approve<'a>(&mut self, server: &str, tools: impl IntoIterator<Item = &'a ToolDefinition>) {
-        let pins = tools.into_iter().map(|tool| (tool.name.clone(), tool.digest())).collect();
+        let pins = tools.into_iter().map(|tool| (tool.name.clone(), digest(tool))).collect();
         self.servers.insert(server.to_owned(), pins);
     }
 
     /// Compares a tool with what was approved.
     pub fn state(&self, server: &str, tool: &ToolDefinition) -> PinState {
         match self.servers.get(server).and_then(|tools| tools.get(&tool.name)) {
-            Some(digest) if *digest == tool.digest() => PinState::Approved,
+            Some(approved) if *approved == digest(tool) => PinState::Approved,
             Some(_) => PinState::Changed,
             None => PinState::New,
         }
@@ -90,15 +91,20 @@ impl Pins {
     ) -> Result<Vec<ToolDefinition>, ToolsError> {
         let refused = |fault: String| ToolsError::Unapproved { server: server.to_owned(), fault };
         let command = format!("look at them and run: throng tools approve {server}");
-        let mut changed = tools.iter().filter(|tool| self.state(server, tool) == PinState::Changed);
-        if let Some(tool) = changed.next() {
-            let fault =
-                format!("the description of '{}' has changed since it was approved; {command}", tool.name);
-            return Err(refused(fault));
-        }
         let n_tools = tools.len();
-        let approved: Vec<_> =
-            tools.into_iter().filter(|tool| self.state(server, tool) == PinState::Approved).collect();
+        let mut approved = Vec::with_capacity(n_tools);
+        for tool in tools {
+            match self.state(server, &tool) {
+                PinState::Approved => approved.push(tool),
+                PinState::New => {}
+                PinState::Changed => {
+                    let name = tool.name;
+                    let fault =
+                        format!("the description of '{name}' has changed since it was approved; {command}");
+                    return Err(refused(fault));
+                }
+            }
+        }
         if approved.is_empty() && n_tools > 0 {
             return Err(refused(format!("none of its {n_tools} tools is approved; {command}")));
         }

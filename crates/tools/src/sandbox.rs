@@ -1,5 +1,5 @@
-//! The sandboxes of programs that speak MCP: none of them has a network. Whether one can be had is tried at
-//! the start.
+//! The sandboxes of programs that speak MCP: none of them has a network. Each is tried when the gateway
+//! starts.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -54,7 +54,7 @@ pub(crate) struct Program {
 }
 
 impl Sandbox {
-    /// Reads the name of one.
+    /// Parses the name of a sandbox.
     ///
     /// # Errors
     /// The fault.
@@ -76,7 +76,7 @@ impl Sandbox {
         }
     }
 
-    /// The program that runs `server`'s command in it.
+    /// The program that runs `server`'s command in the sandbox.
     pub fn wrap(&self, server: &ServerConfig) -> Program {
         let command = server.command.clone().unwrap_or_default();
         let mut args: Vec<String> = Vec::new();
@@ -101,7 +101,7 @@ impl Sandbox {
         Program { path: path.to_owned(), args }
     }
 
-    /// Tries whether it can be had.
+    /// Checks that programs start in the sandbox.
     ///
     /// # Errors
     /// [`ToolsError::Sandbox`], which names the server.
@@ -129,7 +129,7 @@ impl Sandbox {
     }
 }
 
-/// Namespaces for processes and network, in which the user is nobody else's.
+/// Arguments of `unshare`: new namespaces of users, network, processes, IPC and host name.
 const UNSHARE: &[&str] = &[
     "--user",
     "--map-root-user",
@@ -182,8 +182,8 @@ fn container(server: &ServerConfig) -> Vec<String> {
     ];
     let mut args: Vec<String> = plain.map(str::to_owned).to_vec();
     // The values stay in the environment, where other users of the machine do not see them.
-    for (name, _) in server.env.iter() {
-        args.extend(["--env".to_owned(), name.to_owned()]);
+    for name in server.env.keys() {
+        args.extend(["--env".to_owned(), name.clone()]);
     }
     for (folders, mode) in [(&server.readable, ":ro"), (&server.writable, "")] {
         for folder in folders.iter().map(|path| path.display().to_string()) {
@@ -222,6 +222,8 @@ fn run_probe(probe: &Program) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use throng_core::secret::Secret;
+
     use super::*;
 
     fn server() -> ServerConfig {
@@ -229,7 +231,7 @@ mod tests {
             name: "code".to_owned(),
             command: Some("python3".to_owned()),
             args: vec!["-m".to_owned(), "server".to_owned()],
-            env: [("TOKEN".to_owned(), "secret".to_owned())].into_iter().collect(),
+            env: [("TOKEN".to_owned(), Secret::new("secret"))].into(),
             readable: vec!["/srv/data".into()],
             ..ServerConfig::default()
         }

@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Map, Value};
+use throng_api::answer::CallFailure;
+use throng_api::responses::ToolDefinition;
 
 use crate::bound_text::bound;
 use crate::config::LimitsConfig;
-use crate::definition::ToolDefinition;
-use crate::error::{CallError, ToolsError};
+use crate::error::ToolsError;
 use crate::gate::Gate;
 use crate::http_tool::HttpTool;
 use crate::mcp::McpServer;
 use crate::pins::Pins;
 
-/// The name of the gate before lists of tools, which no tool has.
+/// Name of the gate for lists of tools; no tool can have it, as it has spaces.
 const LISTING: &str = "list of tools";
-/// Most tools whose gates are kept for servers that requests name.
+/// Number of gates at which those that nobody uses are dropped: requests name any tools of their servers.
 const MAX_GATES: usize = 1_024;
 
 /// A server of tools.
@@ -127,7 +128,7 @@ impl ToolServer {
         }
     }
 
-    /// The tools of an MCP server, listed within the bounds of a call.
+    /// The tools of an MCP server, listed within the bounds of one call.
     async fn listed(&self, server: &McpServer) -> Result<Vec<ToolDefinition>, ToolsError> {
         let listed = self.gates.gate(LISTING).run(LISTING, server.tools()).await;
         listed.map_err(|error| ToolsError::unreachable(&self.label, error))
@@ -136,13 +137,13 @@ impl ToolServer {
     /// Calls a tool with arguments as the model wrote them.
     ///
     /// # Errors
-    /// [`CallError`].
-    pub async fn call(&self, tool: &str, arguments: &str) -> Result<String, CallError> {
+    /// [`CallFailure`].
+    pub async fn call(&self, tool: &str, arguments: &str) -> Result<String, CallFailure> {
         let arguments = match arguments.trim() {
             "" => Map::new(),
             text => match serde_json::from_str(text) {
                 Ok(Value::Object(members)) => members,
-                _ => return Err(CallError::http(400, "The arguments are no JSON object.")),
+                _ => return Err(CallFailure::unanswered(400, "The arguments are no JSON object.")),
             },
         };
         let max_bytes = self.gates.limits(tool).max_result_bytes;
@@ -152,19 +153,29 @@ impl ToolServer {
                 Kind::Mcp(server, _) => server.call(tool, arguments).await,
                 Kind::Http(tools) => match tools.iter().find(|http| http.definition.name == tool) {
                     Some(http) => http.call(arguments).await,
-                    None => Err(CallError::http(404, format!("There is no tool '{tool}'."))),
+                    None => Err(CallFailure::unanswered(404, format!("There is no tool '{tool}'."))),
                 },
             }
         });
         match called.await {
             Ok(text) => Ok(bound(text, max_bytes)),
-            Err(CallError::Execution { text, content }) => {
-                let is_short = content.to_string().len() <= max_bytes;
-                let text = bound(text, max_bytes);
-                let content = if is_short { content } else { Value::String(text.clone()) };
-                Err(CallError::Execution { text, content })
-            }
-            Err(error) => Err(error),
+            Err(failure) => Err(bound_failure(failure, max_bytes)),
+        }
+    }
+}
+
+/// A failure whose message or output has at most `max_bytes`.
+fn bound_failure(failure: CallFailure, max_bytes: usize) -> CallFailure {
+    match failure {
+        CallFailure::Execution { ref content } if content.to_string().len() > max_bytes => {
+            CallFailure::Execution { content: bound(failure.to_string(), max_bytes).into() }
+        }
+        CallFailure::Execution { content } => CallFailure::Execution { content },
+        CallFailure::Protocol { code, message } => {
+            CallFailure::Protocol { code, message: bound(message, max_bytes) }
+        }
+        CallFailure::Unanswered { status, message } => {
+            CallFailure::unanswered(status, bound(message, max_bytes))
         }
     }
 }

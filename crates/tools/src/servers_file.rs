@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
+use throng_core::secret::Secret;
 
-use crate::config::ServerConfig;
+use crate::config::{Secrets, ServerConfig};
 use crate::error::ToolsError;
 
 /// Maximum bytes of the file of servers.
@@ -70,8 +71,9 @@ fn server(
     variable: Variable<'_>,
 ) -> Result<ServerConfig, String> {
     let filled = |text: String| fill(&text, variable);
-    let all = |pairs: BTreeMap<String, String>| {
-        pairs.into_iter().map(|(name, value)| Ok((name, filled(value)?))).collect::<Result<_, String>>()
+    let secrets = |pairs: BTreeMap<String, String>| {
+        let secret = |(name, value)| Ok((name, Secret::new(filled(value)?)));
+        pairs.into_iter().map(secret).collect::<Result<Secrets, String>>()
     };
     let sandbox = entry.command.is_some().then(|| entry.sandbox.as_deref().or(sandbox)).flatten();
     Ok(ServerConfig {
@@ -79,9 +81,9 @@ fn server(
         sandbox: sandbox.map(str::to_owned),
         command: entry.command.map(filled).transpose()?,
         args: entry.args.into_iter().map(filled).collect::<Result<_, _>>()?,
-        env: all(entry.env)?,
+        env: secrets(entry.env)?,
         url: entry.url.map(filled).transpose()?,
-        headers: all(entry.headers)?,
+        headers: secrets(entry.headers)?,
         ..ServerConfig::default()
     })
 }
@@ -118,7 +120,7 @@ mod tests {
         assert_eq!(servers[0].args[2], "<HOME>/data");
         assert_eq!(servers[0].sandbox.as_deref(), Some("bwrap"));
         assert_eq!(servers[1].sandbox, None);
-        assert_eq!(servers[1].headers.iter().next(), Some(("Authorization", "Bearer <KEY>")));
+        assert_eq!(servers[1].headers["Authorization"].reveal(), "Bearer <KEY>");
         let shown = format!("{:?}{}", servers[1], serde_json::to_string(&servers[1]).expect("JSON"));
         assert!(!shown.contains("<KEY>"), "{shown}");
     }

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::HeaderName;
 use throng_api::answer::CallFailure;
+use throng_api::responses::{MAX_LABEL_BYTES, ToolDefinition, is_label};
+use throng_core::secret::Secret;
 
 use crate::config::{HttpToolConfig, LimitsConfig, ServerConfig, ToolsConfig};
-use crate::definition::ToolDefinition;
 use crate::error::ToolsError;
 use crate::hosts::{self, AllowedOrigins};
 use crate::http_tool::{HttpTool, headers_of};
@@ -17,13 +18,24 @@ use crate::sandbox::Sandbox;
 use crate::server::{Gates, ToolServer};
 use crate::servers_file;
 
-/// Most servers.
+/// Maximum number of servers of the operator.
 const MAX_SERVERS: usize = 64;
-/// Longest name of a server.
-const MAX_NAME_BYTES: usize = 64;
-/// Headers that belong to the connection or to the protocol.
-const OWN_HEADERS: &[&str] =
-    &["host", "content-length", "transfer-encoding", "connection", "mcp-session-id", "mcp-protocol-version"];
+/// Status of calls that an operator's server does not answer. The breaker counts it.
+const OWN_FAULT: u16 = 502;
+/// Status of calls that a server of a request does not answer. The fault may be that of the request's path or
+/// token, so the breaker does not count it: the server is there for the requests of others.
+const HOSTED_FAULT: u16 = 424;
+/// Headers of the connection and of the protocol, which requests may not set.
+const OWN_HEADERS: &[&str] = &[
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "accept",
+    "last-event-id",
+    "mcp-session-id",
+    "mcp-protocol-version",
+];
 
 /// The tools of a gateway.
 #[derive(Debug)]
@@ -32,12 +44,12 @@ pub struct Toolbox {
     allowed: AllowedOrigins,
     client: reqwest::Client,
     hosted_limits: LimitsConfig,
-    /// The gates of servers that requests name, by origin.
+    /// The gates of servers that requests name, by their origins, which the operator lists.
     hosted_gates: Mutex<BTreeMap<String, Arc<Gates>>>,
     pins: Arc<Pins>,
-    /// Most calls for one response.
+    /// Maximum calls of tools in one response.
     pub max_calls: u32,
-    /// Most turns of the model for one response.
+    /// Maximum turns of the model in one response.
     pub max_turns: u32,
 }
 
@@ -46,9 +58,11 @@ pub struct Toolbox {
 pub struct ListedServer {
     /// Name of the server.
     pub name: String,
-    /// Its tools, each with how it compares with what was approved.
+    /// Whether its descriptions need approval; those of HTTP endpoints are the operator's own.
+    pub is_pinned: bool,
+    /// Tools of the server, compared with the approved ones.
     pub tools: Vec<(ToolDefinition, PinState)>,
-    /// Approved tools that it does not have any more.
+    /// Approved tools that the server no longer has.
     pub gone: Vec<String>,
 }
 
@@ -111,16 +125,15 @@ impl Toolbox {
     /// A server that a request names, for this request.
     ///
     /// # Errors
-    /// [`ToolsError::Forbidden`] for one that the operator does not allow, and for headers that are none.
+    /// [`ToolsError::Forbidden`] for an origin that the operator does not allow, and for invalid headers.
     pub(crate) fn hosted(
         &self,
         label: &str,
         url: &str,
-        headers: &[(String, String)],
+        headers: &[(String, Secret)],
     ) -> Result<ToolServer, ToolsError> {
         let url = self.allowed.check(url)?;
-        let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let headers = headers_of(pairs)
+        let headers = headers_of(headers.iter().map(|(name, value)| (name, value)))
             .map_err(|fault| ToolsError::Forbidden(format!("The 'headers' are refused: {fault}.")))?;
         if let Some(name) = OWN_HEADERS.iter().find(|name| headers.contains_key(**name)) {
             return Err(ToolsError::Forbidden(format!(
@@ -137,22 +150,20 @@ impl Toolbox {
             let new = || Arc::new(Gates::new(BTreeMap::new(), self.hosted_limits));
             gates.entry(hosts::origin(&url)).or_insert_with(new).clone()
         };
-        let server = McpServer::new(label, place);
+        let server = McpServer::new(label, place, HOSTED_FAULT);
         Ok(ToolServer::of_mcp((label, server), None, None, false, gates))
     }
 
     /// Calls a tool of an operator's server, approved or not.
     ///
     /// # Errors
-    /// The failure that a model would be told.
+    /// The failure that a model would be given.
     pub async fn call(&self, server: &str, tool: &str, arguments: &str) -> Result<String, CallFailure> {
-        let message = || format!("There is no tool server '{server}'.");
-        let unknown = || CallFailure::Unanswered { status: 404, message: message() };
-        let server = self.server(server).ok_or_else(unknown)?;
-        server.call(tool, arguments).await.map_err(CallFailure::from)
+        let unknown = || CallFailure::unanswered(404, format!("There is no tool server '{server}'."));
+        self.server(server).ok_or_else(unknown)?.call(tool, arguments).await
     }
 
-    /// The names of the operator's servers.
+    /// Names of the operator's servers.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.servers.keys().map(String::as_str)
     }
@@ -171,7 +182,8 @@ impl Toolbox {
         };
         let gone = self.pins.gone(name, &tools).into_iter().map(str::to_owned).collect();
         let tools = tools.into_iter().map(|tool| (state(&tool), tool)).map(|(state, tool)| (tool, state));
-        Ok(ListedServer { name: name.to_owned(), tools: tools.collect(), gone })
+        let is_pinned = server.is_pinned();
+        Ok(ListedServer { name: name.to_owned(), is_pinned, tools: tools.collect(), gone })
     }
 }
 
@@ -195,14 +207,13 @@ fn mcp_server(
         }
         (None, Some(url)) => {
             let url = hosts::parse(url).map_err(|text| fault(&format!("url: {text}")))?;
-            let headers =
-                headers_of(config.headers.iter()).map_err(|text| fault(&format!("headers: {text}")))?;
+            let headers = headers_of(&config.headers).map_err(|text| fault(&format!("headers: {text}")))?;
             let headers = by_name(headers);
             Place::Http(HttpPlace { client: client.clone(), url: url.to_string(), headers })
         }
         _ => return Err(fault("needs either a command or a url")),
     };
-    let server = McpServer::new(&config.name, place);
+    let server = McpServer::new(&config.name, place, OWN_FAULT);
     let gates = Arc::new(Gates::new(BTreeMap::new(), config.limits));
     let allowed = config.allowed_tools.clone();
     Ok(ToolServer::of_mcp((&config.name, server), Some(pins), allowed, config.require_approval, gates))
@@ -226,11 +237,10 @@ fn http_server(
 }
 
 fn check_name(setting: &str, name: &str) -> Result<(), ToolsError> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.chars().all(is_plain) {
+    if is_label(name) {
         return Ok(());
     }
-    let fault = format!("{name:?} must have 1 to {MAX_NAME_BYTES} letters, digits, hyphens or underscores");
+    let fault = format!("{name:?} must have 1 to {MAX_LABEL_BYTES} letters, digits, hyphens or underscores");
     Err(ToolsError::setting(setting, fault))
 }
 

@@ -1,5 +1,6 @@
 //! The neutral form of an answer: events of a request, which each API writes in its own form.
 
+mod call_failure;
 mod shape;
 mod tally;
 mod timings;
@@ -8,6 +9,7 @@ mod whole;
 use throng_core::fleet::replica::{Timing, TokenReport};
 use throng_core::request::FinishReason;
 
+pub use call_failure::CallFailure;
 pub use shape::{AnswerShape, LogprobBytes};
 pub use tally::{Moments, Tally, TokenCounts};
 pub use timings::Timings;
@@ -101,33 +103,6 @@ pub enum ServedEvent {
     TurnBegan {
         /// Tokens of its prompt.
         n_prompt_tokens: u64,
-    },
-}
-
-/// The failure of a call that the server ran.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum CallFailure {
-    /// The tool's server refused it.
-    #[error("{message}")]
-    Protocol {
-        /// JSON-RPC's code.
-        code: i64,
-        /// The reason.
-        message: String,
-    },
-    /// The tool ran and failed.
-    #[error("it failed: {content}")]
-    Execution {
-        /// Output of the tool.
-        content: serde_json::Value,
-    },
-    /// The call has no answer.
-    #[error("{message}")]
-    Unanswered {
-        /// The status of HTTP that fits.
-        status: u16,
-        /// The reason.
-        message: String,
     },
 }
 

@@ -41,7 +41,7 @@ pub struct PromptReport {
 }
 
 /// A whole choice.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Choice {
     /// Answer text.
     pub content: String,
@@ -60,7 +60,7 @@ pub struct Choice {
 }
 
 /// A whole call of a tool.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Call {
     /// Id that the call's result refers to.
     pub id: String,
@@ -158,34 +158,37 @@ impl Answer {
 
     fn apply(&mut self, choice_idx: usize, deltas: Vec<Delta>) {
         let choice = &mut self.choices[choice_idx];
-        for delta in deltas {
-            self.n_text_bytes += match delta {
-                Delta::Content(text) => {
-                    choice.n_chars += text.chars().count();
-                    append(&mut choice.content, text)
-                }
-                Delta::Reasoning(text) => append(&mut choice.reasoning, text),
-                Delta::CallBegin { id, name, .. } => {
-                    let n_bytes = size_of::<Call>() + id.len() + name.len();
-                    choice.calls.push(Call { id, name, arguments: String::new() });
-                    n_bytes
-                }
-                Delta::CallArguments { call_idx, fragment } => choice
-                    .calls
-                    .get_mut(call_idx as usize)
-                    .map_or(0, |call| append(&mut call.arguments, fragment)),
-            };
-        }
+        self.n_text_bytes += deltas.iter().map(|delta| choice.add(delta)).sum::<usize>();
     }
 }
 
 /// Appends `more` and returns its number of bytes.
-fn append(text: &mut String, more: String) -> usize {
-    text.push_str(&more);
+fn append(text: &mut String, more: &str) -> usize {
+    text.push_str(more);
     more.len()
 }
 
 impl Choice {
+    /// Adds text or a call, and returns the number of bytes that it holds.
+    pub fn add(&mut self, delta: &Delta) -> usize {
+        match delta {
+            Delta::Content(text) => {
+                self.n_chars += text.chars().count();
+                append(&mut self.content, text)
+            }
+            Delta::Reasoning(text) => append(&mut self.reasoning, text),
+            Delta::CallBegin { id, name, .. } => {
+                let call = Call { id: id.clone(), name: name.clone(), arguments: String::new() };
+                self.calls.push(call);
+                size_of::<Call>() + id.len() + name.len()
+            }
+            Delta::CallArguments { call_idx, fragment } => {
+                let call = self.calls.get_mut(*call_idx as usize);
+                call.map_or(0, |call| append(&mut call.arguments, fragment))
+            }
+        }
+    }
+
     /// The token ids of the choice.
     pub fn token_ids(&self) -> Vec<TokenId> {
         self.reports.iter().map(|report| report.chosen.token).collect()

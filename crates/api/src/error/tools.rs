@@ -4,11 +4,18 @@ use http::StatusCode;
 
 use super::{ApiError, echo};
 
+const UNAVAILABLE: &str = "tool_server_unavailable";
+
 impl ApiError {
     /// A server of tools does not answer as it should.
     pub fn tool_server_unavailable(param: impl Into<String>, reason: &str) -> Self {
         let message = format!("The tools cannot be listed: {reason}.");
-        Self::client(StatusCode::FAILED_DEPENDENCY, "tool_server_unavailable", message).with_param(param)
+        Self::client(StatusCode::FAILED_DEPENDENCY, UNAVAILABLE, message).with_param(param)
+    }
+
+    /// Whether a server of tools does not answer as it should.
+    pub fn is_tool_server_unavailable(&self) -> bool {
+        self.code() == UNAVAILABLE
     }
 
     /// The tools of a server are not those that the operator has approved.

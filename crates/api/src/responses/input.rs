@@ -5,9 +5,10 @@ use super::item::{
     Output, Reasoning, Side, Thought,
 };
 use super::mcp_input;
+use super::members::{name_of, text_of};
 use crate::error::ApiError;
 use crate::json::{JsonType, Node, TreeBudget};
-use crate::spec::{MAX_MESSAGES, MAX_NAME_BYTES, MAX_PARTS};
+use crate::spec::{MAX_MESSAGES, MAX_PARTS};
 
 /// Most items of a request.
 pub(super) const MAX_ITEMS: usize = MAX_MESSAGES;
@@ -139,7 +140,7 @@ fn read_entry(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Entry, Api
         "compaction" => Item::Compaction(read_compaction(node)?),
         "mcp_list_tools" => Item::McpListTools(mcp_input::read_list(node, budget)?),
         "mcp_call" => {
-            let call = mcp_input::read_call(node)?;
+            let call = mcp_input::read_call(node, budget)?;
             budget.take_text(&call.arguments, node)?;
             Item::McpCall(call)
         }
@@ -157,14 +158,6 @@ fn read_entry(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Entry, Api
         }
     };
     Ok(Entry::Item(item))
-}
-
-fn text_of(value: &Node<'_, '_>) -> Result<String, ApiError> {
-    Ok(value.string(usize::MAX)?.into_owned())
-}
-
-fn name_of(value: &Node<'_, '_>) -> Result<String, ApiError> {
-    Ok(value.string(MAX_NAME_BYTES)?.into_owned())
 }
 
 fn status_of(value: &Node<'_, '_>) -> Result<ItemStatus, ApiError> {

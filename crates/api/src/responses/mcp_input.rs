@@ -1,21 +1,17 @@
 //! Items of tools that the server calls, as requests send them back.
 
+use serde::Deserialize as _;
+
 use super::mcp_item::{
-    McpApprovalRequest, McpApprovalResponse, McpCall, McpError, McpListTools, McpListedTool, McpStatus,
+    McpApprovalRequest, McpApprovalResponse, McpCall, McpListTools, McpStatus, ToolDefinition,
 };
+use super::members::{name_of, text_of};
+use crate::answer::CallFailure;
 use crate::error::ApiError;
 use crate::json::{JsonType, Node, TreeBudget};
-use crate::spec::{MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MAX_TOOLS};
+use crate::spec::{MAX_DESCRIPTION_BYTES, MAX_TOOLS};
 
 const STATUSES: &[&str] = &["in_progress", "completed", "incomplete", "calling", "failed"];
-
-fn name_of(value: &Node<'_, '_>) -> Result<String, ApiError> {
-    Ok(value.string(MAX_NAME_BYTES)?.into_owned())
-}
-
-fn text_of(value: &Node<'_, '_>) -> Result<String, ApiError> {
-    Ok(value.string(usize::MAX)?.into_owned())
-}
 
 /// Takes a member that must be there.
 fn needed<T>(node: &Node<'_, '_>, key: &str, value: Option<T>) -> Result<T, ApiError> {
@@ -37,7 +33,7 @@ pub(super) fn read_list(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<
                 tools.push(read_listed(&tool, budget)?);
                 Ok(())
             })?,
-            "error" => error = Some(error_of(&value)?.text()),
+            "error" => error = Some(error_of(&value, budget)?.to_string()),
             _ => {}
         }
         Ok(())
@@ -45,7 +41,7 @@ pub(super) fn read_list(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<
     Ok(McpListTools { id, server_label: needed(node, "server_label", label)?, tools, error })
 }
 
-fn read_listed(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<McpListedTool, ApiError> {
+fn read_listed(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<ToolDefinition, ApiError> {
     budget.take_tree(node)?;
     let (mut name, mut description, mut schema, mut annotations) = (None, None, None, None);
     node.known_members(&["name", "description", "input_schema", "annotations"], |key, value| {
@@ -58,7 +54,7 @@ fn read_listed(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<McpListed
         }
         Ok(())
     })?;
-    Ok(McpListedTool {
+    Ok(ToolDefinition {
         name: needed(node, "name", name)?,
         description,
         input_schema: needed(node, "input_schema", schema)?,
@@ -70,7 +66,7 @@ fn read_listed(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<McpListed
 ///
 /// # Errors
 /// A 400 that names the path.
-pub(super) fn read_call(node: &Node<'_, '_>) -> Result<McpCall, ApiError> {
+pub(super) fn read_call(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<McpCall, ApiError> {
     const KEYS: &[&str] = &[
         "type",
         "id",
@@ -94,7 +90,7 @@ pub(super) fn read_call(node: &Node<'_, '_>) -> Result<McpCall, ApiError> {
             "arguments" => arguments = Some(text_of(&value)?),
             "approval_request_id" => approval_request_id = Some(name_of(&value)?),
             "output" => output = Some(text_of(&value)?),
-            "error" => error = Some(error_of(&value)?),
+            "error" => error = Some(error_of(&value, budget)?),
             "status" => {
                 use McpStatus::{Calling, Completed, Failed, InProgress, Incomplete};
                 status = [InProgress, Completed, Incomplete, Calling, Failed][value.one_of(STATUSES)?];
@@ -116,13 +112,14 @@ pub(super) fn read_call(node: &Node<'_, '_>) -> Result<McpCall, ApiError> {
 }
 
 /// An error in the library's form, or as a text of older versions.
-fn error_of(node: &Node<'_, '_>) -> Result<McpError, ApiError> {
+fn error_of(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<CallFailure, ApiError> {
     if node.json_type() == JsonType::String {
-        return Ok(McpError::McpProtocolError { code: 0, message: text_of(node)? });
+        return Ok(CallFailure::Protocol { code: 0, message: text_of(node)? });
     }
+    budget.take_tree(node)?;
     let content = node.tree()?;
-    let typed = serde_json::from_value(content.clone());
-    Ok(typed.unwrap_or(McpError::McpToolExecutionError { content }))
+    let typed = CallFailure::deserialize(&content);
+    Ok(typed.unwrap_or(CallFailure::Execution { content }))
 }
 
 /// Reads an `mcp_approval_request`.
@@ -173,4 +170,28 @@ pub(super) fn read_approval_response(node: &Node<'_, '_>) -> Result<McpApprovalR
         approve: needed(node, "approve", approve)?,
         reason,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ReadOptions;
+    use crate::responses::CreateRequest;
+
+    #[test]
+    fn the_error_of_a_call_is_no_larger_than_other_trees() {
+        let body = |error: &str| {
+            let call = format!(
+                r#"{{"type":"mcp_call","id":"mcp_1","server_label":"a","name":"b","arguments":"{{}}","error":{error}}}"#
+            );
+            format!(r#"{{"model":"m","input":[{{"role":"user","content":"a"}},{call}]}}"#)
+        };
+        let read = |error: &str| CreateRequest::parse(body(error).as_bytes(), &ReadOptions::default());
+        for good in
+            [r#""late""#, r#"{"type":"http_error","code":504,"message":"late"}"#, r#"{"other":[1,2]}"#]
+        {
+            assert!(read(good).is_ok(), "{good}");
+        }
+        let many = format!("[{}0]", "0,".repeat(1_000_000));
+        assert_eq!(read(&many).expect_err("too large").code(), "schema_too_complex");
+    }
 }

@@ -3,31 +3,33 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::answer::CallFailure;
+
 /// The tools of a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct McpListTools {
-    /// Its id.
+    /// Id of the item.
     pub id: String,
-    /// The label of the server.
+    /// Label of the server.
     pub server_label: String,
-    /// The tools.
-    pub tools: Vec<McpListedTool>,
-    /// Why they could not be listed.
+    /// The tools that the request allows.
+    pub tools: Vec<ToolDefinition>,
+    /// Reason why they could not be listed.
     #[serde(default)]
     pub error: Option<String>,
 }
 
-/// A tool of a server.
+/// A tool as its server describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct McpListedTool {
-    /// Its name.
+pub struct ToolDefinition {
+    /// Name of the tool.
     pub name: String,
-    /// What it does.
+    /// Description of the tool for the model.
     #[serde(default)]
     pub description: Option<String>,
     /// The JSON schema of its arguments.
     pub input_schema: Value,
-    /// Hints of the server about it.
+    /// Hints of the server about the tool, such as `readOnlyHint`.
     #[serde(default)]
     pub annotations: Option<Value>,
 }
@@ -35,28 +37,28 @@ pub struct McpListedTool {
 /// A call of a server's tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct McpCall {
-    /// Its id.
+    /// Id of the item.
     pub id: String,
-    /// The label of the server.
+    /// Label of the server.
     pub server_label: String,
-    /// The tool.
+    /// Name of the tool.
     pub name: String,
-    /// Its arguments: JSON, if the model did well.
+    /// Arguments as the model wrote them: usually JSON.
     pub arguments: String,
-    /// The request by which the client approved it, if one was needed.
+    /// Id of the approval request, if the call needed one.
     #[serde(default)]
     pub approval_request_id: Option<String>,
-    /// The result.
+    /// Result of the call.
     #[serde(default)]
     pub output: Option<String>,
-    /// Why there is none.
+    /// Failure of the call.
     #[serde(default)]
-    pub error: Option<McpError>,
-    /// How far it is.
+    pub error: Option<CallFailure>,
+    /// Status of the call.
     pub status: McpStatus,
 }
 
-/// How far a call is.
+/// Status of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum McpStatus {
@@ -72,85 +74,53 @@ pub enum McpStatus {
     Failed,
 }
 
-/// The failure of a call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum McpError {
-    /// The server refused the call as its protocol has it.
-    McpProtocolError {
-        /// JSON-RPC's code.
-        code: i64,
-        /// The reason.
-        message: String,
-    },
-    /// The tool ran and failed.
-    McpToolExecutionError {
-        /// Its output.
-        content: Value,
-    },
-    /// The call has no answer.
-    HttpError {
-        /// The status that fits.
-        code: i64,
-        /// The reason.
-        message: String,
-    },
-}
-
 /// A call that waits for the client's approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct McpApprovalRequest {
-    /// Its id.
+    /// Id of the item, to which the decision refers.
     pub id: String,
-    /// The label of the server.
+    /// Label of the server.
     pub server_label: String,
-    /// The tool.
+    /// Name of the tool.
     pub name: String,
-    /// Its arguments.
+    /// Arguments as the model wrote them.
     pub arguments: String,
 }
 
 /// The client's decision about a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct McpApprovalResponse {
-    /// Its id.
+    /// Id of the item.
     pub id: String,
-    /// The request.
+    /// Id of the approval request.
     pub approval_request_id: String,
     /// Whether the call may run.
     pub approve: bool,
-    /// The client's words.
+    /// The client's reason.
     #[serde(default)]
     pub reason: Option<String>,
 }
 
+impl ToolDefinition {
+    /// Whether the server declares that the tool changes nothing.
+    pub fn is_read_only(&self) -> bool {
+        self.annotations.as_ref().is_some_and(|hints| hints["readOnlyHint"] == Value::Bool(true))
+    }
+
+    /// Bytes of the name, the description and the schema.
+    pub fn n_bytes(&self) -> usize {
+        let description = self.description.as_ref().map_or(0, String::len);
+        self.name.len() + description + self.input_schema.to_string().len()
+    }
+}
+
 impl McpCall {
-    /// What the model is told of it.
+    /// The result as the model is given it.
     pub fn told(&self) -> String {
         match (&self.output, &self.error) {
             (Some(output), _) => output.clone(),
-            (None, Some(error)) => format!("The call failed: {}", error.text()),
+            (None, Some(error)) => format!("The call failed: {error}"),
             (None, None) => "The call did not end.".to_owned(),
         }
-    }
-}
-
-impl McpError {
-    /// Its text.
-    pub fn text(&self) -> String {
-        match self {
-            Self::McpProtocolError { message, .. } | Self::HttpError { message, .. } => message.clone(),
-            Self::McpToolExecutionError { content } => text_of(content),
-        }
-    }
-}
-
-/// The texts of a tool's output.
-fn text_of(content: &Value) -> String {
-    let of_block = |block: &Value| block["text"].as_str().map_or_else(|| block.to_string(), str::to_owned);
-    match content {
-        Value::String(text) => text.clone(),
-        Value::Array(blocks) => blocks.iter().map(of_block).collect::<Vec<_>>().join("\n"),
-        other => other.to_string(),
     }
 }

@@ -1,15 +1,18 @@
-//! Servers of tools that a request names, and their tools as the model is offered them. Does not know how
-//! servers are asked.
+//! Servers of tools that a request names, and their tools as the model is offered them. Sends nothing to
+//! servers.
 
 use serde_json::{Value, json};
+use throng_core::secret::Secret;
 
 use crate::error::ApiError;
 use crate::json::{JsonType, Node};
 use crate::spec::{MAX_NAME_BYTES, MAX_TOOLS};
 
-/// Most headers that a request gives for a server.
+/// Maximum bytes of the label of a server.
+pub const MAX_LABEL_BYTES: usize = 64;
+/// Maximum number of headers that a request gives for a server.
 const MAX_HEADERS: usize = 32;
-/// Most bytes of a URL, a header or a token.
+/// Maximum bytes of a URL, a header or a token.
 const MAX_TEXT_BYTES: usize = 8 << 10;
 const KEYS: &[&str] = &[
     "type",
@@ -29,53 +32,53 @@ const KEYS: &[&str] = &[
 /// A server of tools that a request names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct McpServer {
-    /// The label under which items name it.
+    /// Label of the server in items and in the names of tools.
     pub label: String,
     /// The URL of the server; without one it is a server of the operator.
     pub url: Option<String>,
-    /// Headers for it, `authorization` among them.
-    pub headers: Vec<(String, String)>,
-    /// The tools that the model may call; all where nothing is said.
+    /// Headers of requests to the server, `authorization` among them.
+    pub headers: Vec<(String, Secret)>,
+    /// The tools that the model may call; `None` for all.
     pub allowed: Option<ToolFilter>,
-    /// Which calls wait for approval; `None` where nothing is said.
+    /// The calls that wait for approval; `None` for the default of the server's kind.
     pub approval: Option<Approval>,
     /// The path of the tool in the request, for errors.
     pub path: String,
 }
 
-/// Some tools of a server: all that match everything it says.
+/// A filter of a server's tools. A tool matches if it meets every condition that is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolFilter {
-    /// Their names.
+    /// Names of the tools.
     pub names: Option<Vec<String>>,
-    /// Whether the server says that they change nothing.
+    /// Whether the server declares that the tools change nothing.
     pub is_read_only: Option<bool>,
 }
 
-/// Which calls wait for approval.
+/// The calls that wait for the client's approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Approval {
-    /// All.
+    /// All calls.
     Always,
-    /// None.
+    /// No call.
     Never,
-    /// Calls of some tools wait and those of others do not; tools that are in neither list wait.
+    /// Calls of some tools; calls of tools in neither list wait.
     Filter {
         /// Tools whose calls wait.
         always: Option<ToolFilter>,
-        /// Tools whose calls do not.
+        /// Tools whose calls do not wait.
         never: Option<ToolFilter>,
     },
 }
 
-/// A tool of a server, as the model is offered it.
+/// A tool of a server in the form in which the model is offered it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerTool {
-    /// The label of its server.
+    /// Label of the server.
     pub server_label: String,
-    /// Its name at the server.
+    /// Name of the tool at its server.
     pub name: String,
-    /// What it does.
+    /// Description of the tool.
     pub description: Option<String>,
     /// The JSON schema of its arguments.
     pub input_schema: Value,
@@ -84,7 +87,7 @@ pub struct ServerTool {
 }
 
 impl ToolFilter {
-    /// Whether a tool is one of them.
+    /// Whether a tool meets every condition.
     pub fn matches(&self, name: &str, is_read_only: bool) -> bool {
         self.names.as_ref().is_none_or(|names| names.iter().any(|known| known == name))
             && self.is_read_only.is_none_or(|wanted| wanted == is_read_only)
@@ -92,7 +95,7 @@ impl ToolFilter {
 }
 
 impl Approval {
-    /// Whether calls of a tool wait.
+    /// Whether calls of a tool wait for approval.
     pub fn is_needed(&self, name: &str, is_read_only: bool) -> bool {
         match self {
             Self::Always => true,
@@ -141,7 +144,7 @@ pub(super) fn read_server(node: &Node<'_, '_>) -> Result<McpServer, ApiError> {
             "server_url" => url = Some(value.string(MAX_TEXT_BYTES)?.into_owned()),
             "authorization" => authorization = Some(value.string(MAX_TEXT_BYTES)?.into_owned()),
             "headers" => value.members(MAX_HEADERS, |name, value| {
-                headers.push((name.to_owned(), value.string(MAX_TEXT_BYTES)?.into_owned()));
+                headers.push((name.to_owned(), Secret::new(value.string(MAX_TEXT_BYTES)?)));
                 Ok(())
             })?,
             "allowed_tools" => allowed = Some(read_filter(&value)?),
@@ -159,7 +162,7 @@ pub(super) fn read_server(node: &Node<'_, '_>) -> Result<McpServer, ApiError> {
     let label = label.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("server_label")))?;
     if let Some(token) = authorization {
         headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
-        headers.push(("authorization".to_owned(), format!("Bearer {token}")));
+        headers.push(("authorization".to_owned(), Secret::new(format!("Bearer {token}"))));
     }
     if url.is_none() && !headers.is_empty() {
         let reason = "Headers are only for a server with a 'server_url'.";
@@ -169,16 +172,19 @@ pub(super) fn read_server(node: &Node<'_, '_>) -> Result<McpServer, ApiError> {
 }
 
 fn read_label(node: &Node<'_, '_>) -> Result<String, ApiError> {
-    const MAX_LABEL_BYTES: usize = 64;
     let label = node.string(MAX_LABEL_BYTES)?.into_owned();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if label.is_empty() || !label.chars().all(is_plain) {
-        return Err(ApiError::invalid_value(
-            node.path(),
-            "A label has letters, digits, hyphens and underscores.",
-        ));
+    if !is_label(&label) {
+        let reason = "A label has letters, digits, hyphens and underscores.";
+        return Err(ApiError::invalid_value(node.path(), reason));
     }
     Ok(label)
+}
+
+/// Whether `text` can be the label of a server: 1 to [`MAX_LABEL_BYTES`] letters, digits, hyphens and
+/// underscores.
+pub fn is_label(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    (1..=MAX_LABEL_BYTES).contains(&text.len()) && text.chars().all(is_plain)
 }
 
 fn read_names(node: &Node<'_, '_>) -> Result<Vec<String>, ApiError> {
@@ -233,7 +239,9 @@ pub(super) fn for_answer(mut tool: Value) -> Value {
         for key in ["allowed_tools", "headers", "server_description"] {
             members.entry(key).or_insert(Value::Null);
         }
-        members.entry("require_approval").or_insert("always".into());
+        // Calls to the operator's servers wait for approval where the operator wants it.
+        let unless_said = if members.contains_key("server_url") { "always".into() } else { Value::Null };
+        members.entry("require_approval").or_insert(unless_said);
     }
     tool
 }

@@ -10,6 +10,7 @@ mod logprobs;
 mod mcp_input;
 mod mcp_item;
 mod mcp_tool;
+mod members;
 mod open_item;
 mod request;
 mod response;
@@ -35,9 +36,9 @@ pub use item::{
     Message, Output, Reasoning, Side, Thought, TopLogprob,
 };
 pub use mcp_item::{
-    McpApprovalRequest, McpApprovalResponse, McpCall, McpError, McpListTools, McpListedTool, McpStatus,
+    McpApprovalRequest, McpApprovalResponse, McpCall, McpListTools, McpStatus, ToolDefinition,
 };
-pub use mcp_tool::{Approval, McpServer, ServerTool, ToolFilter};
+pub use mcp_tool::{Approval, MAX_LABEL_BYTES, McpServer, ServerTool, ToolFilter, is_label};
 pub use request::{CountedInput, CreateRequest};
 pub use slot::{ResponseSlot, WholeResponse};
 pub use socket::{ClientMessage, Framing, Lane, Lanes, error_message};

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use throng_core::fleet::overload::ServiceClass;
+
 use super::fields::{Body, FIELDS};
 use super::history::messages_of;
 use super::input::{Entry, name_items};
@@ -132,12 +134,33 @@ impl CreateRequest {
         self.body.options.max_tokens.and_then(|n| u64::try_from(n).ok())
     }
 
-    /// Its own items, references apart.
-    pub fn items(&self) -> impl Iterator<Item = &Item> {
+    /// Items of the input. References to items that `context` does not have are left out; they are refused
+    /// with the whole request.
+    pub fn items<'a>(&'a self, context: &'a TurnContext) -> impl Iterator<Item = &'a Item> {
         self.body.input.iter().flatten().filter_map(|entry| match entry {
             Entry::Item(item) => Some(item),
-            Entry::Reference(_) => None,
+            Entry::Reference(id) => context.find(id).ok(),
         })
+    }
+
+    /// Whether the answer is a stream of events.
+    pub fn is_streaming(&self) -> bool {
+        self.body.options.is_streaming()
+    }
+
+    /// Class of service that the body names.
+    pub fn service_class(&self) -> Option<ServiceClass> {
+        self.body.options.service_class
+    }
+
+    /// User of the client's service for whom the request is made.
+    pub fn user(&self) -> Option<&str> {
+        self.body.user.as_deref().or(self.body.safety_identifier.as_deref())
+    }
+
+    /// Name of the model.
+    pub fn model(&self) -> &str {
+        self.body.options.model()
     }
 
     pub(super) fn into_parts(self, context: &TurnContext) -> Result<Parts, ApiError> {
@@ -147,7 +170,7 @@ impl CreateRequest {
         for entry in body.input.take().unwrap_or_default() {
             items.push(match entry {
                 Entry::Item(item) => item,
-                Entry::Reference(id) => context.find(&id)?,
+                Entry::Reference(id) => context.find(&id)?.clone(),
             });
         }
         name_items(&mut items, &ids);

@@ -1,7 +1,7 @@
-//! Items of tools that the server calls, while they come about: their events, and what their calls become.
+//! Items of tools that the server calls, while their response is generated: events, and results of calls.
 
 use super::item::Item;
-use super::mcp_item::{McpCall, McpError, McpListTools, McpStatus};
+use super::mcp_item::{McpCall, McpListTools, McpStatus};
 use super::response::{Event, Place};
 use crate::answer::CallFailure;
 
@@ -47,23 +47,18 @@ pub(super) fn end_of<'a>(call: &McpCall, place: Place<'a>) -> Event<'a> {
 }
 
 impl McpCall {
-    /// Gives it what came of it.
+    /// Marks a call that has no result as incomplete: its response has ended.
+    pub fn cut(&mut self) {
+        if self.status == McpStatus::InProgress {
+            self.status = McpStatus::Incomplete;
+        }
+    }
+
+    /// Ends the call with its result.
     pub fn settle(&mut self, result: Result<String, CallFailure>) {
         match result {
             Ok(output) => (self.output, self.status) = (Some(output), McpStatus::Completed),
-            Err(failure) => (self.error, self.status) = (Some(McpError::from(failure)), McpStatus::Failed),
-        }
-    }
-}
-
-impl From<CallFailure> for McpError {
-    fn from(failure: CallFailure) -> Self {
-        match failure {
-            CallFailure::Protocol { code, message } => Self::McpProtocolError { code, message },
-            CallFailure::Execution { content } => Self::McpToolExecutionError { content },
-            CallFailure::Unanswered { status, message } => {
-                Self::HttpError { code: i64::from(status), message }
-            }
+            Err(failure) => (self.error, self.status) = (Some(failure), McpStatus::Failed),
         }
     }
 }

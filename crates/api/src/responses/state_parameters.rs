@@ -1,7 +1,6 @@
 //! What of a request concerns what is kept, read before the rest of it. Does not know stores.
 
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::history::History;
@@ -82,17 +81,6 @@ impl StateParameters {
         })
     }
 
-    /// A body without the secrets that it has for servers of tools.
-    pub fn without_secrets(body: &[u8]) -> Option<Vec<u8>> {
-        let mut body: Value = serde_json::from_slice(body).ok()?;
-        let tools = body.get_mut("tools").and_then(Value::as_array_mut);
-        for tool in tools.into_iter().flatten().filter_map(Value::as_object_mut) {
-            tool.remove("authorization");
-            tool.remove("headers");
-        }
-        serde_json::to_vec(&body).ok()
-    }
-
     /// Whether the request goes on with something that is kept.
     pub fn goes_on(&self) -> bool {
         self.previous.is_some() || self.conversation.is_some() || !self.references.is_empty()
@@ -159,9 +147,9 @@ pub struct ServedTools {
 }
 
 impl TurnContext {
-    pub(super) fn find(&self, id: &str) -> Result<Item, ApiError> {
+    pub(super) fn find(&self, id: &str) -> Result<&Item, ApiError> {
         let found = self.history.iter().chain(&self.referenced).find(|item| item.id() == id);
-        found.cloned().ok_or_else(|| ApiError::item_not_found(id, "input"))
+        found.ok_or_else(|| ApiError::item_not_found(id, "input"))
     }
 }
 

@@ -36,7 +36,7 @@ const TYPES: &[&str] = &[
 const N_READ_TYPES: usize = 4;
 /// Most servers of tools.
 const MAX_SERVERS: usize = 16;
-/// Keys that change what is offered to whom, which nothing here knows.
+/// Known keys of a function. Others are ignored and named in the answer's header.
 const FUNCTION_KEYS: &[&str] = &["type", "name", "description", "parameters", "strict"];
 const CUSTOM_KEYS: &[&str] = &["type", "name", "description", "format"];
 
@@ -115,7 +115,7 @@ impl Tools {
     /// Offers tools of servers beside the client's own.
     ///
     /// # Errors
-    /// A 400 where names are equal or there are too many; where servers are named and nobody asks them.
+    /// A 400 for equal names, more than [`MAX_TOOLS`] tools, and servers where the gateway calls none.
     pub fn add_served(&mut self, served: &[ServerTool], is_served: bool) -> Result<(), ApiError> {
         if let Some(server) = self.servers.first().filter(|_| !is_served) {
             let reason = "Tools of the type 'mcp' are called at /v1/responses alone, by servers that have some; use tools \

@@ -178,6 +178,15 @@ impl ResponseWriter {
         self.items[output_index] = item;
     }
 
+    /// Ends calls that have no result: the response ends before they run, or while they do.
+    fn end_unanswered(&mut self, out: &mut Events) {
+        for output_index in std::mem::take(&mut self.served).into_values() {
+            let Item::McpCall(call) = &mut self.items[output_index] else { continue };
+            call.cut();
+            self.push(&Event::ItemDone { output_index, item: &self.items[output_index] }, out);
+        }
+    }
+
     fn push_served(&mut self, event: ServedEvent, out: &mut Events) {
         match event {
             ServedEvent::TurnEnded { deltas, .. } => {
@@ -223,7 +232,9 @@ impl ResponseWriter {
     fn close(&mut self, status: ItemStatus, out: &mut Events) {
         let Some(open) = self.open.take() else { return };
         let runs = matches!(open, OpenItem::Served { .. }) && status == ItemStatus::Completed;
-        if let OpenItem::Served { call_idx, .. } = &open {
+        if let OpenItem::Served { call_idx, .. } = &open
+            && runs
+        {
             self.served.insert(*call_idx, self.items.len());
         }
         let item = open.done(status, &self.view);
@@ -349,6 +360,7 @@ impl ResponseWriter {
     /// Tells how a response ended, which is the last event.
     fn finish(&mut self, standing: Standing<'_>, out: &mut Events) {
         self.close(standing.of_last_item(), out);
+        self.end_unanswered(out);
         let response = self.response(standing, &self.items, &self.tally);
         self.leave(&response, &self.items);
         let last = match standing.status {
@@ -387,6 +399,11 @@ impl ResponseWriter {
             }
         }
         self.add_items(&answer.choices[0], answer.turns.len() as u32, last, &mut items);
+        for item in &mut items {
+            if let Item::McpCall(call) = item {
+                call.cut();
+            }
+        }
         items
     }
 
@@ -470,6 +487,7 @@ impl AnswerWriter for ResponseWriter {
             let told = Event::Error { code: error.code(), message: error.message(), param: error.param() };
             self.push(&told, out);
         }
+        self.end_unanswered(out);
         let response = self.response(Standing::failed(error), &self.items, &self.tally);
         self.leave(&response, &self.items);
         self.push(&Event::Failed { response }, out);

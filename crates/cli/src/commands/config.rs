@@ -1,5 +1,5 @@
-//! `throng config check`: reads a configuration file as a server would, and checks that the files that it
-//! names exist. Starts nothing.
+//! `throng config check`: reads a configuration file as a server does, and checks that the files that it
+//! names exist. Loads no model and listens on no port; it does try the sandboxes of tool servers.
 
 use std::path::Path;
 

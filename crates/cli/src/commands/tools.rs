@@ -3,15 +3,17 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use throng_api::responses::ToolDefinition;
 use throng_tools::{ListedServer, PinState, Pins, Toolbox, ToolsConfig};
 
 use crate::args::{ServeArgs, ToolArgs, ToolServersArgs, ToolsArgs, ToolsCommand};
 use crate::config::Settings;
+use crate::process::line_queue::escaped;
 use crate::process::output;
 use crate::usage_error::UsageError;
 
-/// Characters of a description that the list shows.
-const MAX_SHOWN_CHARS: usize = 100;
+/// Indent of a description below the name of its tool.
+const INDENT: &str = "            ";
 
 /// Runs the command.
 ///
@@ -57,21 +59,33 @@ async fn listed(arguments: &ToolServersArgs, settings: &ToolsConfig) -> Result<V
 async fn list(arguments: &ToolServersArgs) -> Result<()> {
     let settings = settings(arguments.config.clone(), arguments.tools.clone())?;
     for server in listed(arguments, &settings).await? {
-        output::line(&server.name)?;
+        let note = if server.is_pinned { "" } else { " (described by the operator, needs no approval)" };
+        output::line(format!("{}{note}", server.name))?;
         for (tool, state) in &server.tools {
-            let state = match state {
-                PinState::Approved => "approved",
-                PinState::Changed => "CHANGED",
-                PinState::New => "new",
-            };
-            let description = tool.description.as_deref().unwrap_or_default();
-            let line: String = description.split_whitespace().collect::<Vec<_>>().join(" ");
-            let shown: String = line.chars().take(MAX_SHOWN_CHARS).collect();
-            output::line(format!("  {state:<9} {:<24} {shown}", tool.name))?;
+            show(tool, *state)?;
         }
         for name in &server.gone {
-            output::line(format!("  {:<9} {name}", "gone"))?;
+            output::line(format!("  {:<9} {}", "gone", escaped(name)))?;
         }
+    }
+    Ok(())
+}
+
+/// Prints everything of a tool that an approval covers. Servers choose these texts, so none of their
+/// characters can change how the terminal shows them.
+fn show(tool: &ToolDefinition, state: PinState) -> Result<()> {
+    let state = match state {
+        PinState::Approved => "approved",
+        PinState::Changed => "CHANGED",
+        PinState::New => "new",
+    };
+    output::line(format!("  {state:<9} {}", escaped(&tool.name)))?;
+    for line in tool.description.iter().flat_map(|text| text.lines()) {
+        output::line(format!("{INDENT}{}", escaped(line)))?;
+    }
+    output::line(format!("{INDENT}arguments: {}", escaped(&tool.input_schema.to_string())))?;
+    if let Some(annotations) = &tool.annotations {
+        output::line(format!("{INDENT}annotations: {}", escaped(&annotations.to_string())))?;
     }
     Ok(())
 }
@@ -80,7 +94,8 @@ async fn approve(arguments: &ToolServersArgs) -> Result<()> {
     let settings = settings(arguments.config.clone(), arguments.tools.clone())?;
     let path =
         settings.pins.clone().context("name the file of approvals: --tool-pins, or gateway.tools.pins")?;
-    let servers = listed(arguments, &settings).await?;
+    let mut servers = listed(arguments, &settings).await?;
+    servers.retain(|server| server.is_pinned);
     let mut pins = Pins::read(&path)?;
     for server in &servers {
         pins.approve(&server.name, server.tools.iter().map(|(tool, _)| tool));

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use throng_gateway::{GatewayConfig, TokenConfig};
+use throng_tools::{LimitsConfig, ToolsConfig};
 
 use super::{EngineSection, ModelSection, Settings, on_demand};
 use crate::args::{check_variables, is_path};
@@ -163,4 +164,29 @@ fn gateway(config: &GatewayConfig, faults: &mut Faults) {
         bounds::TOKENIZATIONS,
     );
     faults.number("gateway.api.ping_interval_s", api.ping_interval_s, connection);
+    tools(&config.tools, faults);
+}
+
+fn tools(config: &ToolsConfig, faults: &mut Faults) {
+    faults.number("gateway.tools.max_calls", config.max_calls, bounds::TOOL_CALLS);
+    faults.number("gateway.tools.max_turns", config.max_turns, bounds::TOOL_CALLS);
+    tool_limits("gateway.tools.hosted_limits", &config.hosted_limits, faults);
+    for server in &config.server {
+        tool_limits(&format!("gateway.tools.server '{}': limits", server.name), &server.limits, faults);
+    }
+    for tool in &config.http {
+        tool_limits(&format!("gateway.tools.http '{}': limits", tool.name), &tool.limits, faults);
+    }
+}
+
+fn tool_limits(place: &str, limits: &LimitsConfig, faults: &mut Faults) {
+    let LimitsConfig { concurrency, queue, timeout_s, max_result_bytes, breaker_failures, breaker_s } =
+        *limits;
+    let name = |key: &str| format!("{place}.{key}");
+    faults.number(&name("concurrency"), concurrency, bounds::TOOL_CALLS);
+    faults.number(&name("queue"), queue, bounds::TOOL_QUEUE);
+    faults.number(&name("timeout_s"), timeout_s, bounds::TOOL_S);
+    faults.number(&name("max_result_bytes"), max_result_bytes, bounds::TOOL_RESULT_BYTES);
+    faults.number(&name("breaker_failures"), breaker_failures, bounds::TOOL_CALLS);
+    faults.number(&name("breaker_s"), breaker_s, bounds::TOOL_S);
 }

@@ -195,7 +195,7 @@ impl Settings {
 }
 
 impl ModelSection {
-    /// The `[engine]` section with the values of the flags alone.
+    /// The `[model]` section with the values of the flags alone.
     pub fn of(arguments: &ModelArgs) -> Self {
         let mut section = Self::default();
         section.overlay(arguments);
@@ -221,7 +221,7 @@ impl ModelSection {
 }
 
 impl EngineSection {
-    /// The `[model]` section with the values of the flags alone.
+    /// The `[engine]` section with the values of the flags alone.
     pub fn of(arguments: &ModelArgs) -> Self {
         Self {
             max_batch_tokens: arguments.max_num_batched_tokens,

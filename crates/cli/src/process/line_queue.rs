@@ -173,16 +173,23 @@ impl<W: Write> Writer<W> {
 /// reorder lines.
 fn escape(text: &mut String, line: &str) {
     let kept = &line[..line.floor_char_boundary(MAX_LINE_BYTES)];
-    for c in kept.chars() {
-        if is_escaped(c) {
-            text.extend(c.escape_default());
-        } else {
-            text.push(c);
-        }
-    }
+    text.push_str(&escaped(kept));
     if kept.len() < line.len() {
         text.push_str(" … (cut)");
     }
+}
+
+/// The text of one line with control characters and characters that break or reorder lines escaped.
+pub fn escaped(line: &str) -> String {
+    let mut shown = String::with_capacity(line.len());
+    for c in line.chars() {
+        if is_escaped(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }
 
 /// Appends a line of JSON and escapes the same characters, which occur only inside of strings, as JSON

@@ -18,6 +18,9 @@ use crate::usage_error::UsageError;
 
 /// The environment variable with the filter, in the syntax of tracing's `EnvFilter`.
 const VARIABLE: &str = "THRONG_LOG";
+/// Filter before the asked one, which can replace it. The SDK of MCP logs errors with the URLs of servers,
+/// which may hold secrets of the operator; each error is in the answer of its request, without them.
+const QUIET: &str = "rmcp=off";
 /// How long the process waits at exit until the last lines are written.
 const EXIT_LIMIT: Duration = Duration::from_secs(1);
 /// How long a panicking thread waits until its message is written, in case the process is about to abort.
@@ -77,9 +80,11 @@ pub fn finish() {
 }
 
 fn filter(asked: Option<&OsStr>, default: &str) -> Result<EnvFilter, UsageError> {
-    let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(EnvFilter::new(default)) };
+    let Some(asked) = asked.filter(|asked| !asked.is_empty()) else {
+        return Ok(EnvFilter::new(format!("{QUIET},{default}")));
+    };
     let text = asked.to_str().ok_or_else(|| UsageError(format!("{VARIABLE} is not UTF-8")))?;
-    EnvFilter::try_new(text).map_err(|error| {
+    EnvFilter::try_new(format!("{QUIET},{text}")).map_err(|error| {
         UsageError(format!(
             "{VARIABLE}={text:?} is no filter ({error}): name a level (error, warn, info, debug, trace, off) or \
              target=level pairs separated by commas"
@@ -123,9 +128,13 @@ mod tests {
     #[test]
     fn a_filter_that_cannot_be_read_is_an_error() {
         let read = |text: &str| filter(Some(OsStr::new(text)), "warn").map(|filter| filter.to_string());
-        assert_eq!(filter(None, "warn").map(|filter| filter.to_string()).ok().as_deref(), Some("warn"));
-        assert_eq!(read("").ok().as_deref(), Some("warn"));
-        assert_eq!(read("throng_engine=debug").ok().as_deref(), Some("throng_engine=debug"));
+        assert_eq!(
+            filter(None, "warn").map(|filter| filter.to_string()).ok().as_deref(),
+            Some("rmcp=off,warn")
+        );
+        assert_eq!(read("").ok().as_deref(), Some("rmcp=off,warn"));
+        assert_eq!(read("throng=debug").ok().as_deref(), Some("throng=debug,rmcp=off"));
+        assert_eq!(read("rmcp=debug").ok().as_deref(), Some("rmcp=debug"), "it can be asked for");
         for bad in ["throng=loud", "a=b=c", "info,,[{"] {
             let error = read(bad).expect_err(bad).to_string();
             assert!(error.starts_with("THRONG_LOG=") && error.contains("is no filter"), "{error}");

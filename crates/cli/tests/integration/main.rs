@@ -19,4 +19,5 @@ mod signals;
 mod standard_streams;
 mod start;
 mod tokenizers;
+mod tools;
 mod usage;

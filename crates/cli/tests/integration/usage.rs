@@ -136,6 +136,14 @@ fn the_file_has_the_same_ranges_as_the_flags() {
             "engine.max_batch_sequences = 0: must be a number from 1 to 4096",
         ),
         ("[engine]\nmax_batch_tokens = 4294967295", "must be a number from 1 to 65536"),
+        (
+            "[gateway.tools.hosted_limits]\ntimeout_s = 9223372036854775807",
+            "gateway.tools.hosted_limits.timeout_s = 9223372036854775807: must be a number from 1 to 86400",
+        ),
+        (
+            "[[gateway.tools.server]]\nname = \"a\"\nlimits = { concurrency = 0 }",
+            "gateway.tools.server 'a': limits.concurrency = 0: must be a number from 1 to 1000000",
+        ),
         ("[engine]\nmax_queued_requests = 0", "engine.max_queued_requests = 0: must be"),
         ("[model]\nn_threads = 100000", "model.n_threads = 100000: must be a number from 1 to 1024"),
         ("[model]\nn_threads = -1", "n_threads = -1"),

@@ -2,15 +2,14 @@
 //! it.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_api::openai::upstream::{AnswerReader, request_body};
 use throng_api::spec::Input;
-use throng_api::{AnswerFacts, AnswerView, ApiError, IgnoredParameters, Request};
+use throng_api::{AnswerView, ApiError, IgnoredParameters, Request};
 use throng_fleet::upstream::{Endpoint, UpstreamModel, UpstreamRequest};
 use throng_http::memory::{Part, Reservation};
 
-use super::StartedRequest;
+use super::{StartedRequest, facts_without_tokens};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generation::AnswerBound;
@@ -96,16 +95,8 @@ pub(super) async fn start_at_upstream(
     let job = UpstreamJob { model: &model, endpoint, request: &request, name: &name, may_end_with_context };
     let stream = upstream::answer(&setting, &job, caller, reader).await?;
     drop((request, memory));
-    let facts = AnswerFacts {
-        model: name,
-        created_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-        // An engine tells the number of its tokens, not which they are.
-        prompts: vec![Arc::from([]); n_prompts],
-        texts: None,
-        tokenizer: None,
-        temperature: generation.temperature,
-        top_p: generation.top_p,
-    };
+    // An engine tells the number of its tokens, not which they are.
+    let facts = facts_without_tokens(name, n_prompts, (generation.temperature, generation.top_p));
     Ok(StartedRequest {
         stream,
         writer: view.writer(facts),

@@ -1,13 +1,12 @@
 //! Turns a parsed request into a job: rendered, tokenized and checked, with only what its answer needs.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_api::spec::Input;
 use throng_api::{AnswerFacts, AnswerView, ApiError, IgnoredParameters, Request};
 
 use super::question::Draft;
-use super::{Target, find_route};
+use super::{Target, find_route, unix_s};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generation::{Abandoned, AnswerBound, PrepareContext, Prepared, check_room, prepare};
@@ -71,7 +70,7 @@ pub(super) fn prepare_job(
     let bound = AnswerBound::new(&view.shape(&spec), &spec, &prepared, app.config.api.max_answer_bytes)?;
     let facts = AnswerFacts {
         model: options.model().to_owned(),
-        created_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        created_unix_s: unix_s(),
         prompts: prepared.requests.iter().map(|request| request.prompt.clone()).collect(),
         texts: prepared.echo.take(),
         temperature: prepared.requests.first().map_or(1.0, |request| request.sampling.temperature),

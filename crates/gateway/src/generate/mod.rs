@@ -2,13 +2,15 @@
 //! Independent of HTTP: the caller provides a reader of the request and writes the events.
 
 mod by_upstream;
+mod failed;
 mod job;
 mod question;
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_api::answer::Answer;
-use throng_api::{AnswerWriter, ApiError, IgnoredParameters, Request};
+use throng_api::{AnswerFacts, AnswerWriter, ApiError, IgnoredParameters, Request};
 use throng_http::Phase;
 use throng_http::memory::{Part, Reservation};
 
@@ -17,8 +19,8 @@ use self::job::{Job, prepare_job};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generation::{
-    Abandoned, AnswerBound, AnswerStream, Collected, SessionAnswer, WrittenAnswer, admit, collect,
-    read_and_prepare,
+    Abandoned, AnswerBound, AnswerStream, Collected, SessionAnswer, WrittenAnswer, admit, check_room,
+    collect, read_and_prepare,
 };
 use crate::rejection::memory_full;
 use crate::retry_after::retry_after_s;
@@ -110,6 +112,17 @@ where
     }
 }
 
+/// Refuses a request to `model` that would be refused now whatever its content.
+///
+/// # Errors
+/// 4xx for a model that is absent, not permitted or has no text; 503 without capacity.
+pub(crate) fn check(app: &App, caller: &Caller, model: &str) -> Result<(), ApiError> {
+    match app.models.upstreams.find(model) {
+        Some(_) => app.check_permission(&caller.key_holder(), Some(model), false),
+        None => check_room(&find_route(app, caller, Some(model))?, caller),
+    }
+}
+
 /// A request that was parsed and prepared.
 enum Prepared {
     /// Request for a model of this gateway.
@@ -169,6 +182,24 @@ impl StartedRequest {
         Answer::keep_best(&mut collected.answer, self.n_shown);
         Ok((collected, self.writer))
     }
+}
+
+/// Facts of an answer whose tokens are not known here. `sampling` is the temperature and the top-p.
+fn facts_without_tokens(model: String, n_prompts: usize, sampling: (f32, f32)) -> AnswerFacts {
+    AnswerFacts {
+        model,
+        created_unix_s: unix_s(),
+        prompts: vec![Arc::from([]); n_prompts],
+        texts: None,
+        temperature: sampling.0,
+        top_p: sampling.1,
+        tokenizer: None,
+    }
+}
+
+/// Seconds since 1970.
+fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// The route of a model, if the key permits it and new requests are accepted.

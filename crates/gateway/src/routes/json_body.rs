@@ -24,6 +24,7 @@ use crate::idempotency::Repeatable;
 use crate::on_demand::Serving;
 use crate::rejection::{Rejection, body_not_read, memory_full};
 use crate::turns::{MessageTurn, ToolRun, Turn};
+use throng_api::responses::StateParameters;
 use throng_api::{ApiError, IgnoredParameters, ReadOptions};
 
 /// Priority of the lines of batches.
@@ -44,9 +45,11 @@ pub(super) struct JsonBody {
     repeatable: Option<Repeatable>,
     /// Turn of a kept conversation, if the request is one.
     turn: Option<Arc<Turn>>,
+    /// Whether the request names servers whose tools the gateway calls.
+    names_servers: bool,
     /// Tools that the gateway calls for the request, if its API has such; listed once, however many models
     /// are asked.
-    tools: Option<Arc<OnceCell<Option<Arc<ToolRun>>>>>,
+    tools: Option<Arc<OnceCell<Arc<ToolRun>>>>,
 }
 
 /// A received body that was not parsed, with its request.
@@ -61,6 +64,11 @@ pub(super) struct Received {
 }
 
 impl JsonBody {
+    fn new(body: HeldBody, options: ReadOptions, caller: Arc<Caller>, exchange: Arc<Exchange>) -> Self {
+        let (repeatable, turn, names_servers, tools) = (None, None, false, None);
+        Self { body, options, caller, exchange, repeatable, turn, names_servers, tools }
+    }
+
     /// Number of bytes.
     pub fn n_bytes(&self) -> usize {
         self.body.bytes.len()
@@ -86,24 +94,29 @@ impl JsonBody {
     /// # Errors
     /// 4xx for objects that are not kept for its tenant, 503 when the store does not answer.
     pub async fn gather_turn(&mut self, app: &App) -> Result<(), ApiError> {
-        self.turn = Turn::of(app, &self.caller, &self.body.bytes).await?;
+        // A body that cannot be read is refused when it is read as a whole.
+        let Some(parameters) = StateParameters::of(&self.body.bytes) else { return Ok(()) };
+        self.names_servers = parameters.names_servers;
+        self.turn = Turn::of(app, &self.caller, &self.body.bytes, parameters).await?;
         Ok(())
     }
 
-    /// Enables tools that the gateway calls.
-    pub fn with_tools(self) -> Self {
-        Self { tools: Some(Arc::default()), ..self }
+    /// Enables the tools that the gateway calls, if the request names any and the gateway has some.
+    pub fn with_tools(self, app: &App) -> Self {
+        let has_tools = self.names_servers && app.tools.is_some();
+        Self { tools: has_tools.then(Arc::default), ..self }
     }
 
-    /// Lists the tools that the gateway calls for the request; `None` without any.
+    /// Lists the tools that the gateway calls for the request to `model`, which it names itself if that is
+    /// `None`. `None` without tools.
     ///
     /// # Errors
-    /// 4xx for tools that may not be used or do not answer.
-    pub async fn tools(&self, app: &Arc<App>) -> Result<Option<Arc<ToolRun>>, ApiError> {
+    /// 4xx for tools that may not be used or do not answer; errors of a request that would be refused anyway.
+    pub async fn tools(&self, app: &Arc<App>, model: Option<&str>) -> Result<Option<Arc<ToolRun>>, ApiError> {
         let Some(tools) = &self.tools else { return Ok(None) };
         let (body, turn) = ((self.body.bytes.clone(), self.options.clone()), self.turn.as_deref());
-        let begin = async || Ok(ToolRun::of(app, &self.caller, turn, body).await?.map(Arc::new));
-        tools.get_or_try_init(begin).await.cloned()
+        let begin = async || ToolRun::of(app, &self.caller, (turn, model), body).await.map(Arc::new);
+        tools.get_or_try_init(begin).await.cloned().map(Some)
     }
 
     /// Turn of a kept conversation, if the request is one.
@@ -126,15 +139,7 @@ impl JsonBody {
         let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
         caller.set_tenant(Tenant::without_key(TenantId(Arc::from(tenant))));
         let (body, options) = (HeldBody { bytes, memory }, read_options(&app.config));
-        Ok(Self {
-            body,
-            options,
-            caller: Arc::new(caller),
-            exchange,
-            repeatable: None,
-            turn: None,
-            tools: None,
-        })
+        Ok(Self::new(body, options, Arc::new(caller), exchange))
     }
 
     /// Creates the body of a line of a batch of `tenant`, with the lowest urgency.
@@ -147,16 +152,7 @@ impl JsonBody {
         let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
         caller.set_tenant(tenant);
         let options = ReadOptions { most_urgent_priority: LEAST_URGENT, ..read_options(&app.config) };
-        let body = HeldBody { bytes, memory };
-        Ok(Self {
-            body,
-            options,
-            caller: Arc::new(caller),
-            exchange,
-            repeatable: None,
-            turn: None,
-            tools: None,
-        })
+        Ok(Self::new(HeldBody { bytes, memory }, options, Arc::new(caller), exchange))
     }
 
     /// Creates the body of a WebSocket message, which begins a turn.
@@ -170,10 +166,11 @@ impl JsonBody {
         message: MessageTurn,
     ) -> Result<Self, ApiError> {
         caller.received_body(&body.bytes);
-        let turn = Some(Turn::of_message(app, &caller, &body.bytes, message).await?);
+        let turn = Turn::of_message(app, &caller, &body.bytes, message).await?;
         let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
         let options = read_options(&app.config);
-        Ok(Self { body, options, caller, exchange, repeatable: None, turn, tools: None })
+        let names_servers = turn.names_servers();
+        Ok(Self { turn: Some(turn), names_servers, ..Self::new(body, options, caller, exchange) })
     }
 
     /// Copies the bytes into a request in the name of `tenant`, as [`Self::internal`].
@@ -192,8 +189,9 @@ impl JsonBody {
         let memory = memory.reserve(Part::Bodies, self.n_bytes()).map_err(memory_full)?;
         let body = HeldBody { bytes: self.body.bytes.clone(), memory };
         let (caller, exchange) = (self.caller.clone(), self.exchange.clone());
-        let (options, turn, tools) = (self.options.clone(), self.turn.clone(), self.tools.clone());
-        Ok(Self { body, options, caller, exchange, repeatable: None, turn, tools })
+        let (turn, names_servers, tools) = (self.turn.clone(), self.names_servers, self.tools.clone());
+        let copy = Self::new(body, self.options.clone(), caller, exchange);
+        Ok(Self { turn, names_servers, tools, ..copy })
     }
 
     /// Loads the model of the request: `target`, or the one that the body names. Only permitted models are
@@ -244,7 +242,7 @@ impl FromRequestParts<Arc<App>> for JsonBody {
         caller.received_body(&body.bytes);
         let options = read_options(&app.config);
         let repeatable = Repeatable::of(app, &caller, &parts.headers, parts.uri.path(), &body.bytes)?;
-        Ok(Self { body, options, caller, exchange, repeatable, turn: None, tools: None })
+        Ok(Self { repeatable, ..Self::new(body, options, caller, exchange) })
     }
 }
 
@@ -328,15 +326,7 @@ mod tests {
         let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
         let memory = budget.reserve(Part::Bodies, n_bytes).expect("room");
         let body = HeldBody { bytes: vec![b' '; n_bytes].into(), memory };
-        JsonBody {
-            body,
-            options: ReadOptions::default(),
-            caller: Arc::new(caller),
-            exchange,
-            repeatable: None,
-            turn: None,
-            tools: None,
-        }
+        JsonBody::new(body, ReadOptions::default(), Arc::new(caller), exchange)
     }
 
     #[test]

@@ -34,6 +34,9 @@ use crate::generation::AnswerRecorder;
 use crate::kept::principal_of;
 use crate::rejection::memory_full;
 
+/// Body that is kept of a background request whose tools the gateway calls.
+const CALLS_TOOLS: &[u8] = br#"{"tools":[{"type":"mcp"}]}"#;
+
 /// A turn of a kept conversation.
 #[derive(Debug)]
 pub(crate) struct Turn {
@@ -69,16 +72,22 @@ pub(crate) struct MessageTurn {
 }
 
 impl Turn {
-    /// The turn of a body; `None` if nothing is stored for it and it continues no conversation.
+    /// The turn of a body with these parameters; `None` if nothing is stored for it and it
+    /// continues no conversation.
     ///
     /// # Errors
     /// 4xx for objects that are not kept for this tenant, or if they need a store that is absent; 503 when
     /// the store does not answer.
-    pub async fn of(app: &App, caller: &Caller, body: &Bytes) -> Result<Option<Arc<Self>>, ApiError> {
-        // What excludes each other is refused when the body is read as a whole.
-        let is_one =
-            |parameters: &StateParameters| parameters.previous.is_none() || parameters.conversation.is_none();
-        let Some(parameters) = StateParameters::of(body).filter(is_one) else { return Ok(None) };
+    pub async fn of(
+        app: &App,
+        caller: &Caller,
+        body: &Bytes,
+        parameters: StateParameters,
+    ) -> Result<Option<Arc<Self>>, ApiError> {
+        if parameters.previous.is_some() && parameters.conversation.is_some() {
+            // They exclude each other, which is refused when the body is read as a whole.
+            return Ok(None);
+        }
         let Some(responses) = app.responses(&caller.key_holder()) else {
             parameters.check_without_store()?;
             return Ok(None);
@@ -88,10 +97,11 @@ impl Turn {
         if !gathered.context.is_storing && !parameters.goes_on() {
             return Ok(None);
         }
-        let kept = match (parameters.is_background, parameters.names_servers) {
-            (true, true) => StateParameters::without_secrets(body).map(Bytes::from),
-            (is_background, _) => is_background.then(|| body.clone()),
-        };
+        let kept = parameters.is_background.then(|| match parameters.names_servers {
+            // It is not repeated, and may have secrets for its servers.
+            true => Bytes::from_static(CALLS_TOOLS),
+            false => body.clone(),
+        });
         let keep = |body: Bytes| kept_request(&body, gathered.context.seed, &caller.key_holder());
         let request = kept.map(keep).transpose()?;
         let turn = Self::new(app, Some(responses), tenant, parameters, gathered, body.len())?;
@@ -209,6 +219,11 @@ impl Turn {
     /// Whether the turn is answered without its client.
     pub fn is_background(&self) -> bool {
         self.parameters.is_background
+    }
+
+    /// Whether the request names servers whose tools the gateway calls.
+    pub fn names_servers(&self) -> bool {
+        self.parameters.names_servers
     }
 
     /// Stores the response if it has ended.

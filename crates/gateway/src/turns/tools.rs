@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt, stream};
 use throng_api::answer::AnswerEvent;
-use throng_api::responses::{CreateRequest, Item, StateParameters, TurnContext};
+use throng_api::responses::{CreateRequest, Item, TurnContext};
 use throng_api::{ApiError, ReadOptions, Request};
 use throng_http::memory::{Part, Reservation};
 use throng_metering::observation::ToolReport;
@@ -22,7 +22,7 @@ use super::tool_entry::ToolEntry;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::config::PARSE_FACTOR;
-use crate::generate::{StartedRequest, Target, UnreadRequest, generate};
+use crate::generate::{StartedRequest, Target, UnreadRequest, check, generate};
 use crate::generation::{AnswerSource, AnswerStream};
 use crate::rejection::memory_full;
 
@@ -38,21 +38,19 @@ pub(crate) struct ToolRun {
 }
 
 impl ToolRun {
-    /// Lists the tools that the gateway must call for a request, and runs the calls that the request
-    /// approves. `None` without any.
+    /// Lists the tools that the gateway must call for a request to `model`, which it names itself if that is
+    /// `None`. Then runs the calls that the request approves.
     ///
     /// # Errors
-    /// 4xx for tools that are not permitted or do not answer.
+    /// 4xx for tools that are not permitted or do not answer; errors of [`check`] and of the request itself,
+    /// before any call has run.
     pub async fn of(
         app: &Arc<App>,
         caller: &Arc<Caller>,
-        turn: Option<&Turn>,
+        (turn, model): (Option<&Turn>, Option<&str>),
         (body, options): (Bytes, ReadOptions),
-    ) -> Result<Option<Self>, ApiError> {
-        let Some(toolbox) = app.tools.clone() else { return Ok(None) };
-        if !StateParameters::of(&body).is_some_and(|parameters| parameters.names_servers) {
-            return Ok(None);
-        }
+    ) -> Result<Self, ApiError> {
+        let toolbox = app.tools.clone().ok_or_else(|| ApiError::internal_error(caller.id_text()))?;
         let n_bytes = body.len();
         let mut memory =
             app.work.memory.reserve(Part::Bodies, n_bytes * PARSE_FACTOR).map_err(memory_full)?;
@@ -61,13 +59,24 @@ impl ToolRun {
         let read = tokio::task::spawn_blocking(parse).await;
         let request = read.map_err(|_| ApiError::internal_error(caller.id_text()))??;
         let before = turn.map_or_else(TurnContext::default, |turn| turn.context.clone());
+        let model = model.unwrap_or(request.model()).to_owned();
+        // The check and the ledger entries of calls depend on them.
+        caller.set_service_tier(request.service_class());
+        caller.set_user(request.user());
+        check(app, caller, &model)?;
         let (mut session, approved) = Session::begin(&toolbox, request, &before).await?;
         memory.cover((n_bytes + session.n_bytes()) * PARSE_FACTOR).map_err(memory_full)?;
+        if !approved.is_empty() {
+            // A call changes something elsewhere, so nothing runs for a request that is refused afterwards.
+            let (request, context) = session.next_request();
+            request.into_request(&context)?;
+            check(app, caller, &model)?;
+        }
         let mut calls = run(app.clone(), caller.clone(), approved);
         while let Some(called) = calls.next().await {
             session.settle_approved(called);
         }
-        Ok(Some(Self { session, n_bytes, _memory: memory }))
+        Ok(Self { session, n_bytes, _memory: memory })
     }
 
     /// The request of the model's first turn, with its own items.
@@ -77,6 +86,11 @@ impl ToolRun {
     pub fn request(&self) -> Result<(Request, Vec<Item>), ApiError> {
         let (request, context) = self.session.next_request();
         request.into_request(&context)
+    }
+
+    /// The error that the response fails with once its stream has begun: a server does not list its tools.
+    pub fn failure(&self) -> Option<&ApiError> {
+        self.session.failure()
     }
 
     /// The answer whose model has begun its first turn in `started`.
@@ -105,14 +119,15 @@ impl ToolRun {
 fn run(app: Arc<App>, caller: Arc<Caller>, calls: Vec<PendingCall>) -> BoxStream<'static, Called> {
     let one = move |call: PendingCall| {
         let entry = app.policy.ledger.as_ref().and_then(|ledger| ToolEntry::begin(ledger, &caller, &call));
-        let caller = caller.clone();
+        let (caller, metrics) = (caller.clone(), app.observed.metrics.tools.clone());
         async move {
             let called = call.run().await;
             let outcome = if called.result.is_ok() { Outcome::Stop } else { Outcome::Error };
             if let Some(entry) = entry {
                 entry.end(outcome);
             }
-            let CallRecord { server, tool, duration, status } = called.record.clone();
+            let CallRecord { server, tool, duration, is_operators, status } = called.record.clone();
+            metrics.called(is_operators.then_some((&server, &tool)), status);
             caller.record_tool(ToolReport { server, tool, duration, status });
             called
         }

@@ -13,6 +13,7 @@ mod moderation;
 mod process;
 mod requests;
 mod response_cache;
+mod tools;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,6 +31,7 @@ pub use self::limits::{RedisState, SharingStats};
 pub use self::memory::MemoryCollector;
 pub use self::moderation::ModerationCounts;
 pub use self::requests::{ModelLabels, ModelMetrics};
+pub use self::tools::ToolMetrics;
 
 use self::engine::EngineCollector;
 use self::fleet::{EngineStatusCollector, ScaleCollector};
@@ -73,6 +75,8 @@ pub struct Metrics {
     pub http: HttpMetrics,
     /// Metrics of model aliases.
     pub aliases: AliasMetrics,
+    /// Metrics of tools.
+    pub tools: ToolMetrics,
     /// Metrics of upstream engines' models, by model id.
     upstreams: RwLock<BTreeMap<Box<str>, Arc<ModelMetrics>>>,
 }
@@ -96,6 +100,7 @@ impl Metrics {
         let http = HttpMetrics::register(&mut registry);
         let requests = RequestMetrics::register(&mut registry);
         let aliases = AliasMetrics::register(&mut registry);
+        let tools = ToolMetrics::register(&mut registry);
         registry.register_collector(Box::new(EngineCollector::new(replicas)));
         registry.register_collector(Box::new(EngineStatusCollector(engines)));
         registry.register_collector(Box::new(ScaleCollector(scales)));
@@ -110,7 +115,7 @@ impl Metrics {
         if let Some(ledger) = ledger {
             registry.register_collector(Box::new(LedgerCollector(ledger)));
         }
-        Self { registry, requests, http, aliases, upstreams: RwLock::default() }
+        Self { registry, requests, http, aliases, tools, upstreams: RwLock::default() }
     }
 
     /// Creates the metrics of one model, which the caller keeps.

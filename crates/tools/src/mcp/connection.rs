@@ -1,4 +1,5 @@
-//! A connection to an MCP server, through the official SDK. Knows no bounds of calls but those of sizes.
+//! A connection to an MCP server, through the official SDK. Bounds sizes of messages; times and numbers of
+//! calls are bounded elsewhere.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -8,26 +9,28 @@ use rmcp::model::{
     CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams,
     ProtocolVersion, Tool,
 };
-use rmcp::service::{RoleClient, RunningService, ServiceError};
+use rmcp::service::{ClientInitializeError, RoleClient, RunningService, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::transport::{StreamableHttpClientTransport, TokioChildProcess};
 use rmcp::{ClientHandler, ServiceExt};
 use serde_json::{Map, Value};
+use throng_api::answer::CallFailure;
+use throng_api::responses::ToolDefinition;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
 use super::result::text_of;
-use crate::definition::ToolDefinition;
-use crate::error::CallError;
+use crate::config::Secrets;
+use crate::definition::check;
 use crate::sandbox::Program;
 
-/// Most tools of a server.
+/// Maximum number of tools of a server.
 const MAX_TOOLS: usize = 256;
-/// Most bytes of a message of a server.
+/// Maximum bytes of a message of a server.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
-/// Requests to a server over HTTP at a time.
+/// Maximum number of running HTTP requests to a server.
 const MAX_REQUESTS: usize = 16;
-/// Bytes of a program's errors that one line of the log has.
+/// Maximum bytes of a program's standard error in one line of the log.
 const LOG_BYTES: usize = 1024;
 
 /// Transport to a server.
@@ -38,7 +41,7 @@ pub(crate) enum Place {
         /// The program, in its sandbox.
         program: Program,
         /// Environment of the program, beside `PATH`.
-        env: crate::hidden::Hidden,
+        env: Secrets,
     },
     /// HTTP at a URL.
     Http(HttpPlace),
@@ -51,11 +54,11 @@ pub(crate) struct HttpPlace {
     pub client: reqwest::Client,
     /// The URL.
     pub url: String,
-    /// Headers of each request, as they are sent.
+    /// Headers of each request.
     pub headers: HashMap<HeaderName, HeaderValue>,
 }
 
-/// The client that servers see: it offers them nothing but to be asked.
+/// The client that servers see: it declares no capabilities.
 #[derive(Debug, Clone, Copy)]
 struct Client;
 
@@ -74,6 +77,15 @@ pub(super) struct Connection {
     service: RunningService<RoleClient, Client>,
 }
 
+/// The failure of a call.
+#[derive(Debug)]
+pub(super) enum CallError {
+    /// The server answered with a failure.
+    Failed(CallFailure),
+    /// The server did not answer, for this reason.
+    Unanswered(String),
+}
+
 impl Connection {
     /// Connects to a server and agrees with it on a version of the protocol.
     ///
@@ -85,11 +97,11 @@ impl Connection {
                 let mut command = Command::new(&program.path);
                 command.args(&program.args).env_clear().kill_on_drop(true);
                 command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
-                command.envs(env.iter());
+                command.envs(env.iter().map(|(name, value)| (name, value.reveal())));
                 let builder = TokioChildProcess::builder(command).stderr(Stdio::piped());
-                let (transport, errors) = builder
-                    .spawn()
-                    .map_err(|error| format!("{} cannot be started: {error}", program.path))?;
+                let spawned = builder.spawn();
+                let (transport, errors) =
+                    spawned.map_err(|error| format!("its program cannot be started: {error}"))?;
                 tokio::spawn(log_errors(label.to_owned(), errors));
                 Client.serve(transport).await
             }
@@ -103,10 +115,10 @@ impl Connection {
                 Client.serve(StreamableHttpClientTransport::with_client(client, config)).await
             }
         };
-        service.map(|service| Self { service }).map_err(|error| causes(&error))
+        service.map(|service| Self { service }).map_err(|error| fault_of_start(&error))
     }
 
-    /// Whether nothing can be asked over it any more.
+    /// Whether the connection is lost.
     pub fn is_closed(&self) -> bool {
         self.service.is_closed() || self.service.peer().is_transport_closed()
     }
@@ -120,7 +132,7 @@ impl Connection {
         let mut cursor = None;
         loop {
             let page = cursor.map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
-            let listed = self.service.list_tools(page).await.map_err(|error| causes(&error))?;
+            let listed = self.service.list_tools(page).await.map_err(|error| fault_of_request(&error))?;
             if tools.len() + listed.tools.len() > MAX_TOOLS {
                 return Err(format!("it has more than {MAX_TOOLS} tools"));
             }
@@ -131,7 +143,7 @@ impl Connection {
                 break;
             }
         }
-        tools.iter().try_for_each(ToolDefinition::check)?;
+        tools.iter().try_for_each(check)?;
         Ok(tools)
     }
 
@@ -142,18 +154,18 @@ impl Connection {
     pub async fn call(&self, tool: &str, arguments: Map<String, Value>) -> Result<String, CallError> {
         let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         let result = self.service.call_tool(params).await.map_err(|error| match error {
-            ServiceError::McpError(error) => {
-                CallError::Protocol { code: i64::from(error.code.0), message: error.message.into_owned() }
-            }
-            error => CallError::http(502, causes(&error)),
+            ServiceError::McpError(error) => CallError::Failed(CallFailure::Protocol {
+                code: i64::from(error.code.0),
+                message: error.message.into_owned(),
+            }),
+            error => CallError::Unanswered(fault_of_request(&error)),
         })?;
-        let text = text_of(&result);
         match result.is_error {
             Some(true) => {
                 let content = serde_json::to_value(&result.content).unwrap_or_default();
-                Err(CallError::Execution { text, content })
+                Err(CallError::Failed(CallFailure::Execution { content }))
             }
-            _ => Ok(text),
+            _ => Ok(text_of(&result)),
         }
     }
 }
@@ -177,9 +189,24 @@ async fn log_errors(server: String, errors: Option<impl AsyncRead + Unpin>) {
     }
 }
 
-/// An error with its causes in one line of bounded length.
+/// The reason why a connection was not made, without the names of the SDK's types.
+fn fault_of_start(error: &ClientInitializeError) -> String {
+    match error {
+        ClientInitializeError::TransportError { error, .. } => causes(&*error.error),
+        error => causes(error),
+    }
+}
+
+/// The reason why a request has no answer, without the names of the SDK's types.
+fn fault_of_request(error: &ServiceError) -> String {
+    match error {
+        ServiceError::TransportSend(error) => causes(&*error.error),
+        error => causes(error),
+    }
+}
+
+/// An error with its causes in one line.
 fn causes(error: &dyn std::error::Error) -> String {
-    const MAX_CHARS: usize = 400;
     let mut told = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -189,5 +216,5 @@ fn causes(error: &dyn std::error::Error) -> String {
         }
         cause = error.source();
     }
-    told.chars().take(MAX_CHARS).collect()
+    told
 }

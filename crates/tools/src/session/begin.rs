@@ -6,58 +6,58 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use throng_api::ApiError;
-use throng_api::answer::{Tally, TokenCounts};
+use throng_api::answer::{Choice, Tally, TokenCounts};
 use throng_api::responses::{
-    CreateRequest, Item, McpApprovalRequest, McpCall, McpListTools, McpListedTool, McpServer, McpStatus,
-    ServedTools, ServerTool, TurnContext,
+    CreateRequest, Item, McpApprovalRequest, McpCall, McpListTools, McpServer, McpStatus, ServedTools,
+    ServerTool, ToolDefinition, ToolFilter, TurnContext,
 };
 
 use super::call::PendingCall;
-use super::turn::TurnParts;
-use super::{Route, Session};
-use crate::definition::ToolDefinition;
+use super::{Route, Session, size_of};
+use crate::definition::check;
 use crate::error::ToolsError;
 use crate::server::ToolServer;
 use crate::toolbox::Toolbox;
 
-/// Most calls that one request approves.
+/// Maximum number of calls that one request approves.
 const MAX_APPROVED: usize = 64;
 
 impl Session {
-    /// Lists the tools of a request's servers. `before` is what was kept of its conversation. Returns also
+    /// Lists the tools of a request's servers. `before` is the kept part of its conversation. Returns also
     /// the calls that the request approves: they run before the model's first turn.
     ///
     /// # Errors
-    /// 4xx that names the server which may not be used, has no approved tools or does not answer.
+    /// 4xx that names the server which may not be used, has no approved tools or does not answer. For a
+    /// stream the latter is [`Session::failure`] instead: as in OpenAI's API its events name the server.
     pub async fn begin(
         toolbox: &Toolbox,
         request: CreateRequest,
         before: &TurnContext,
     ) -> Result<(Self, Vec<PendingCall>), ApiError> {
-        let mut context = before.clone();
-        let items: Vec<&Item> = before.history.iter().chain(request.items()).collect();
+        let items: Vec<&Item> = before.history.iter().chain(request.items(before)).collect();
         let listed = join_all(request.servers().iter().map(|server| list(toolbox, server, &items))).await;
-        let (mut routes, mut served) = (BTreeMap::new(), ServedTools::default());
+        let mut offer = Offer::default();
         for (server, listed) in request.servers().iter().zip(listed) {
-            let Listed { source, tools, is_new } = listed?;
-            if is_new {
-                served.first.push(Item::McpListTools(list_item(server, &tools)));
-            }
-            for definition in tools {
-                let tool = server_tool(server, &source, definition);
-                let (server, needs_approval) = (source.clone(), tool.needs_approval);
-                let route = Route { server, tool: tool.name.clone(), needs_approval };
-                routes.insert(tool.model_name(), route);
-                served.tools.push(tool);
+            match listed {
+                Ok(listed) => offer.add(server, listed),
+                Err(error) if error.is_tool_server_unavailable() && request.is_streaming() => {
+                    offer.add_failed(server, error);
+                }
+                Err(error) => return Err(error),
             }
         }
+        let Offer { routes, mut served, failure } = offer;
         let max_calls = request.max_tool_calls().unwrap_or(u32::MAX).min(toolbox.max_calls);
-        let approved = approved_calls(&items, &request)?;
+        let approved = match failure {
+            None => approved_calls(&items, request.items(before))?,
+            Some(_) => Vec::new(),
+        };
         let pending = pending_calls(&routes, &approved, max_calls)?;
         let (n_calls, first_call) = (approved.len() as u32, served.first.len());
         served.first.extend(approved.into_iter().map(started));
         served.is_exhausted = n_calls >= max_calls;
-        context.served = Some(served);
+        let n_bytes = served.first.iter().map(size_of).sum();
+        let context = TurnContext { served: Some(served), ..before.clone() };
         let session = Self {
             request,
             context,
@@ -65,14 +65,45 @@ impl Session {
             max_calls,
             max_turns: toolbox.max_turns.max(1),
             n_calls,
-            turn: TurnParts::default(),
+            n_bytes,
+            turn: Choice::default(),
             first_call,
             tally: Tally::default(),
             before: TokenCounts::default(),
             end: None,
             is_last: false,
+            failure,
         };
         Ok((session, pending))
+    }
+}
+
+/// What the model is offered of all servers.
+#[derive(Debug, Default)]
+struct Offer {
+    routes: BTreeMap<String, Route>,
+    served: ServedTools,
+    failure: Option<ApiError>,
+}
+
+impl Offer {
+    fn add(&mut self, server: &McpServer, listed: Listed) {
+        let Listed { source, tools, is_new } = listed;
+        if is_new {
+            self.served.first.push(list_item(server, tools.clone(), None));
+        }
+        for definition in tools {
+            let tool = server_tool(server, &source, definition);
+            let (server, needs_approval) = (source.clone(), tool.needs_approval);
+            let route = Route { server, tool: tool.name.clone(), needs_approval };
+            self.routes.insert(tool.model_name(), route);
+            self.served.tools.push(tool);
+        }
+    }
+
+    fn add_failed(&mut self, server: &McpServer, error: ApiError) {
+        self.served.first.push(list_item(server, Vec::new(), Some(error.message().to_owned())));
+        self.failure.get_or_insert(error);
     }
 }
 
@@ -80,7 +111,7 @@ impl Session {
 struct Listed {
     source: Arc<ToolServer>,
     tools: Vec<ToolDefinition>,
-    /// Whether the conversation does not have the list yet.
+    /// Whether the response begins with the list: the conversation has none, or another one.
     is_new: bool,
 }
 
@@ -100,16 +131,32 @@ async fn list(toolbox: &Toolbox, server: &McpServer, items: &[&Item]) -> Result<
         Item::McpListTools(list) if list.server_label == server.label && list.error.is_none() => Some(list),
         _ => None,
     });
-    let mut tools = match known {
-        // What the client has seen of its own server is what the model is told.
-        Some(list) if !source.is_operators() => list.tools.iter().map(definition_of).collect(),
-        _ => source.tools().await.map_err(|error| api_error(server, "server_label", &error))?,
+    // The model is given what the client has seen of its own server, unless the request names further tools.
+    let seen = known.filter(|list| !source.is_operators() && has_all_names(list, server.allowed.as_ref()));
+    let mut tools = match seen {
+        Some(list) => {
+            list.tools.iter().try_for_each(check).map_err(|fault| list_refused(server, &fault))?;
+            list.tools.clone()
+        }
+        None => source.tools().await.map_err(|error| api_error(server, "server_label", &error))?,
     };
     if let Some(allowed) = &server.allowed {
         tools.retain(|tool| allowed.matches(&tool.name, tool.is_read_only()));
     }
-    let is_new = known.is_none_or(|list| list.tools.len() != tools.len());
+    let is_new = seen.is_none() && known.is_none_or(|list| list.tools != tools);
     Ok(Listed { source, tools, is_new })
+}
+
+/// Whether a list has each tool that a filter names. It may lack some where an earlier request allowed fewer.
+fn has_all_names(list: &McpListTools, filter: Option<&ToolFilter>) -> bool {
+    let names = filter.and_then(|filter| filter.names.as_ref());
+    names.into_iter().flatten().all(|name| list.tools.iter().any(|tool| tool.name == *name))
+}
+
+/// Refusal of a list of tools that the client has sent.
+fn list_refused(server: &McpServer, fault: &str) -> ApiError {
+    let reason = format!("The 'mcp_list_tools' of '{}' is refused: {fault}.", server.label);
+    ApiError::invalid_value("input", reason)
 }
 
 fn api_error(server: &McpServer, key: &str, error: &ToolsError) -> ApiError {
@@ -121,18 +168,9 @@ fn api_error(server: &McpServer, key: &str, error: &ToolsError) -> ApiError {
     }
 }
 
-fn definition_of(listed: &McpListedTool) -> ToolDefinition {
-    let McpListedTool { name, description, input_schema, annotations } = listed.clone();
-    ToolDefinition { name, description, input_schema, annotations }
-}
-
-fn list_item(server: &McpServer, tools: &[ToolDefinition]) -> McpListTools {
-    let listed = |tool: &ToolDefinition| {
-        let ToolDefinition { name, description, input_schema, annotations } = tool.clone();
-        McpListedTool { name, description, input_schema, annotations }
-    };
-    let tools = tools.iter().map(listed).collect();
-    McpListTools { id: String::new(), server_label: server.label.clone(), tools, error: None }
+fn list_item(server: &McpServer, tools: Vec<ToolDefinition>, error: Option<String>) -> Item {
+    let (id, server_label) = (String::new(), server.label.clone());
+    Item::McpListTools(McpListTools { id, server_label, tools, error })
 }
 
 fn server_tool(server: &McpServer, source: &ToolServer, definition: ToolDefinition) -> ServerTool {
@@ -147,10 +185,16 @@ fn server_tool(server: &McpServer, source: &ToolServer, definition: ToolDefiniti
     ServerTool { server_label: server.label.clone(), name, description, input_schema, needs_approval }
 }
 
-/// The calls that a request approves, and that have not run.
-fn approved_calls(items: &[&Item], request: &CreateRequest) -> Result<Vec<McpApprovalRequest>, ApiError> {
+/// The calls that the items of a request approve and that have not run.
+///
+/// # Errors
+/// 400 for approvals of calls that are not in the conversation, and for more than [`MAX_APPROVED`].
+fn approved_calls<'a>(
+    items: &[&Item],
+    input: impl Iterator<Item = &'a Item>,
+) -> Result<Vec<McpApprovalRequest>, ApiError> {
     let mut approved: Vec<McpApprovalRequest> = Vec::new();
-    for item in request.items() {
+    for item in input {
         let Item::McpApprovalResponse(response) = item else { continue };
         let id = &response.approval_request_id;
         let asked = items.iter().find_map(|item| match item {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use throng_api::answer::CallFailure;
 use tokio::time::Instant;
 
-use crate::error::CallError;
+use crate::error::outcome_of;
 use crate::server::ToolServer;
 
 /// A call that is to run.
@@ -40,6 +40,8 @@ pub struct CallRecord {
     pub tool: String,
     /// Duration of the call.
     pub duration: Duration,
+    /// Whether the operator names the server, rather than the request.
+    pub is_operators: bool,
     /// `ok`, or the kind of its failure.
     pub status: &'static str,
 }
@@ -56,12 +58,14 @@ impl PendingCall {
         let begun = Instant::now();
         let result = match refused_above {
             None => server.call(&tool, &arguments).await,
-            Some(most) => {
-                Err(CallError::http(429, format!("The response has had its {most} calls of tools already.")))
-            }
+            Some(most) => Err(CallFailure::unanswered(
+                429,
+                format!("The response has had its {most} calls of tools already."),
+            )),
         };
-        let status = result.as_ref().err().map_or("ok", CallError::name);
-        let record = CallRecord { server: server.label.clone(), tool, duration: begun.elapsed(), status };
-        Called { call_idx, result: result.map_err(CallFailure::from), record }
+        let status = result.as_ref().err().map_or("ok", outcome_of);
+        let (duration, is_operators) = (begun.elapsed(), server.is_operators());
+        let record = CallRecord { server: server.label.clone(), tool, duration, is_operators, status };
+        Called { call_idx, result, record }
     }
 }

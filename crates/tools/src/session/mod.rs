@@ -8,12 +8,15 @@ mod turn;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use throng_api::answer::{AnswerEvent, CallFailure, ChoiceEnd, ServedEvent, Tally, TokenCounts};
-use throng_api::responses::{CreateRequest, Item, McpListedTool, TurnContext};
+use throng_api::ApiError;
+use throng_api::answer::{
+    AnswerEvent, CallFailure, Choice, ChoiceEnd, Delta, ServedEvent, Tally, TokenCounts,
+};
+use throng_api::responses::{CreateRequest, Item, ToolDefinition, TurnContext};
 use throng_core::request::FinishReason;
 
 pub use self::call::{CallRecord, Called, PendingCall};
-use self::turn::TurnParts;
+use self::turn::items_of;
 use crate::server::ToolServer;
 
 /// A tool that the model is offered.
@@ -34,10 +37,12 @@ pub struct Session {
     max_calls: u32,
     max_turns: u32,
     n_calls: u32,
-    /// Items of this turn of the model.
-    turn: TurnParts,
-    /// Place of the first call among the items of all turns, before them among those that the response begins
-    /// with.
+    /// Bytes of the items so far.
+    n_bytes: usize,
+    /// Texts and calls of the current turn.
+    turn: Choice,
+    /// Index of the first approved call among the items that the response begins with; from the first turn's
+    /// end on, index of the first call of the last turn among the items of all turns.
     first_call: usize,
     tally: Tally,
     /// Tokens of the turns before, for engines that count theirs themselves.
@@ -46,12 +51,14 @@ pub struct Session {
     end: Option<ChoiceEnd>,
     /// Whether the turn also has calls that the client has to answer.
     is_last: bool,
+    /// Error that the response fails with: a server does not list its tools.
+    failure: Option<ApiError>,
 }
 
-/// An event of the model, seen.
+/// An event of the model after the session has followed it.
 #[derive(Debug)]
 pub enum Observed {
-    /// An event that is told as it is.
+    /// An event for the client.
     Event(AnswerEvent),
     /// The turn has ended; these calls run before the next one.
     Calls(AnswerEvent, Vec<PendingCall>),
@@ -66,10 +73,21 @@ pub enum TurnOutcome {
     End(AnswerEvent),
 }
 
-/// Bytes of a tool in a list.
-fn size_of_tool(tool: &McpListedTool) -> usize {
-    let description = tool.description.as_ref().map_or(0, String::len);
-    tool.name.len() + description + tool.input_schema.to_string().len()
+/// Bytes of the texts of an item.
+fn size_of(item: &Item) -> usize {
+    match item {
+        Item::McpCall(call) => call.arguments.len() + call.output.as_ref().map_or(0, String::len),
+        Item::McpListTools(list) => list.tools.iter().map(ToolDefinition::n_bytes).sum(),
+        Item::Message(message) => message.content.iter().map(|part| part.text().len()).sum(),
+        Item::Reasoning(reasoning) => reasoning.content.iter().map(|part| part.text().len()).sum(),
+        Item::FunctionCall(call) => call.arguments.len(),
+        _ => 0,
+    }
+}
+
+/// Bytes of the result of a call.
+fn size_of_result(result: &Result<String, CallFailure>) -> usize {
+    result.as_ref().map_or_else(|failure| failure.to_string().len(), String::len)
 }
 
 impl Session {
@@ -80,14 +98,13 @@ impl Session {
 
     /// Bytes of the items so far, which are held until the response ends.
     pub fn n_bytes(&self) -> usize {
-        let Some(served) = &self.context.served else { return 0 };
-        let size = |item: &Item| match item {
-            Item::McpCall(call) => call.arguments.len() + call.output.as_ref().map_or(0, String::len),
-            Item::McpListTools(list) => list.tools.iter().map(size_of_tool).sum(),
-            Item::Message(message) => message.content.iter().map(|part| part.text().len()).sum(),
-            _ => 0,
-        };
-        served.first.iter().chain(&served.turns).map(size).sum()
+        self.n_bytes
+    }
+
+    /// The error that a streamed response fails with after its first items: a server does not list its
+    /// tools. No call runs for it.
+    pub fn failure(&self) -> Option<&ApiError> {
+        self.failure.as_ref()
     }
 
     /// Follows an event of the model.
@@ -99,11 +116,11 @@ impl Session {
         self.tally.add(&event);
         match event {
             AnswerEvent::Token { ref deltas, .. } => {
-                self.turn.add(deltas);
+                self.add_to_turn(deltas);
                 Observed::Event(event)
             }
             AnswerEvent::Finished { choice_idx, deltas, end } => {
-                self.turn.add(&deltas);
+                self.add_to_turn(&deltas);
                 let calls = match end.reason {
                     FinishReason::Stop { .. } if !end.is_filtered => self.take_turn(),
                     _ => Vec::new(),
@@ -118,16 +135,24 @@ impl Session {
         }
     }
 
-    /// Notes what came of a call that the client has approved.
+    fn add_to_turn(&mut self, deltas: &[Delta]) {
+        for delta in deltas {
+            self.turn.add(delta);
+        }
+    }
+
+    /// Puts the result of a call that the client has approved into its item.
     pub fn settle_approved(&mut self, called: Called) {
+        self.n_bytes += size_of_result(&called.result);
         let served = self.context.served.get_or_insert_default();
         if let Some(Item::McpCall(call)) = served.first.get_mut(self.first_call + called.call_idx as usize) {
             call.settle(called.result);
         }
     }
 
-    /// Notes what came of a call. Returns the event that tells it.
+    /// Puts the result of a call into its item, and returns the event for it.
     pub fn settle(&mut self, call_idx: u32, result: Result<String, CallFailure>) -> AnswerEvent {
+        self.n_bytes += size_of_result(&result);
         let served = self.context.served.get_or_insert_default();
         if let Some(Item::McpCall(call)) = served.turns.get_mut(self.first_call + call_idx as usize) {
             call.settle(result.clone());
@@ -158,7 +183,7 @@ impl Session {
         TurnOutcome::Next
     }
 
-    /// Notes that the next turn of the model began. Returns the event that tells it.
+    /// Begins the next turn of the model, and returns the event for it.
     pub fn begin_turn(&mut self, n_prompt_tokens: u64) -> AnswerEvent {
         let Tally { prompt, cached, output, reasoning, .. } = self.tally;
         self.before = TokenCounts { prompt, cached, output, reasoning };
@@ -197,11 +222,12 @@ impl Session {
             });
         }
         let served = self.context.served.get_or_insert_default();
-        let mut items = turn.into_items(served.turn, |name| {
+        let mut items = items_of(turn, served.turn, |name| {
             let route = self.routes.get(name)?;
             Some((route.server.label.clone(), route.tool.clone()))
         });
         self.first_call = served.turns.len() + items.first_call;
+        self.n_bytes += items.items.iter().map(size_of).sum::<usize>();
         served.turns.append(&mut items.items);
         pending
     }

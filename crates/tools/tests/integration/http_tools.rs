@@ -18,7 +18,8 @@ async fn endpoint() -> String {
             )
             .route("/orders", post(|Json(body): Json<Value>| async move { Json(json!({"ordered": body})) }))
             .route("/broken", post(|| async { (axum::http::StatusCode::BAD_GATEWAY, "no") }))
-            .route("/long", get(|| async { "ö".repeat(100_000) }));
+            .route("/long", get(|| async { "ö".repeat(100_000) }))
+            .route("/odd", get(|| async { format!("a{}", "ö".repeat(100_000)) }));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let origin = format!("http://{}", listener.local_addr().expect("an address"));
     tokio::spawn(async move { axum::serve(listener, router).await });
@@ -41,6 +42,7 @@ async fn arguments_fill_the_path_the_query_and_the_body() {
         tool("order", "POST", format!("{origin}/orders")),
         tool("broken", "POST", format!("{origin}/broken")),
         tool("long", "GET", format!("{origin}/long")),
+        tool("odd", "GET", format!("{origin}/odd")),
     ];
     let toolbox = Toolbox::open(&ToolsConfig { http, ..ToolsConfig::default() }).expect("a toolbox");
     let call = async |name: &str, arguments: Value| toolbox.call("web", name, &arguments.to_string()).await;
@@ -50,8 +52,12 @@ async fn arguments_fill_the_path_the_query_and_the_body() {
     for bad in [json!({"city": ".."}), json!({})] {
         assert!(matches!(call("weather", bad).await, Err(CallFailure::Unanswered { status: 400, .. })));
     }
-    let long = call("long", json!({})).await.expect("a text");
-    assert!(long.ends_with("[cut after 65536 bytes]"), "{} bytes", long.len());
+    for (name, n_bytes) in [("long", 65_536), ("odd", 65_535)] {
+        let long = call(name, json!({})).await.expect("a text");
+        let note = format!("\n[cut after {n_bytes} bytes]");
+        assert!(long.ends_with(&format!("ö{note}")), "{} bytes", long.len());
+        assert_eq!(long.len(), n_bytes + note.len());
+    }
     for status in [502, 502, 503] {
         let failure = call("broken", json!({})).await.expect_err("broken");
         assert!(matches!(failure, CallFailure::Unanswered { status: s, .. } if s == status), "{failure:?}");

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, ServerRequest, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -63,6 +63,7 @@ impl ServerHandler for Server {
             tool("fail", "Fails.".to_owned()),
             tool("wait", "Waits.".to_owned()),
             tool("long", "Says much.".to_owned()),
+            tool("ask", "Asks the person.".to_owned()),
         ];
         Ok(ListToolsResult::with_all_items(tools))
     }
@@ -85,6 +86,16 @@ impl ServerHandler for Server {
             "shout" => CallToolResult::success(vec![ContentBlock::text(text.to_uppercase())]),
             "fail" => CallToolResult::error(vec![ContentBlock::text("it is broken")]),
             "long" => CallToolResult::success(vec![ContentBlock::text("x".repeat(200_000))]),
+            "ask" => {
+                let params = serde_json::json!({"message": "Which?", "requestedSchema": {"type": "object", "properties": {}}});
+                let question = CustomRequest::new("elicitation/create", Some(params));
+                let answer = context.peer.send_request(ServerRequest::CustomRequest(question)).await;
+                let text = match answer {
+                    Ok(answer) => serde_json::to_string(&answer).expect("JSON"),
+                    Err(error) => error.to_string(),
+                };
+                CallToolResult::success(vec![ContentBlock::text(text)])
+            }
             "wait" => {
                 seen.n_waiting.fetch_add(1, Ordering::SeqCst);
                 let _waiting = Waiting(seen.clone());

@@ -122,6 +122,42 @@ async fn a_server_that_the_operator_does_not_list_is_not_asked() {
 }
 
 #[tokio::test]
+async fn a_request_that_its_server_refuses_leaves_the_server_to_others() {
+    let (origin, _) = mcp_server::start().await;
+    let toolbox = Toolbox::open(&hosted(&origin)).expect("a toolbox");
+    let mut absent = server(&origin);
+    absent[0]["server_url"] = format!("{origin}/absent").into();
+    for _ in 0..10 {
+        let asked = request(absent.clone(), json!({}));
+        let error = Session::begin(&toolbox, asked, &TurnContext::default()).await.expect_err("absent");
+        assert_eq!((error.status().as_u16(), error.code()), (424, "tool_server_unavailable"));
+    }
+    let asked = request(server(&origin), json!({}));
+    Session::begin(&toolbox, asked, &TurnContext::default()).await.expect("another path of the same origin");
+}
+
+#[tokio::test]
+async fn errors_name_neither_the_address_of_a_server_nor_types() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/secret-path?key=secret", listener.local_addr().expect("an address"));
+    let router = axum::Router::new();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let closed = "http://127.0.0.1:9/secret-path?key=secret".to_owned();
+    let folder = tempfile::tempdir().expect("a folder");
+    for (url, expected) in [(url, "HTTP 404"), (closed, "its address")] {
+        let configured =
+            throng_tools::ServerConfig { name: "voice".to_owned(), url: Some(url), ..Default::default() };
+        let pins = Some(folder.path().join("pins.json"));
+        let config = ToolsConfig { pins, server: vec![configured], ..ToolsConfig::default() };
+        let tools = json!([{"type": "mcp", "server_label": "voice"}]);
+        let error = begin(&config, request(tools, json!({}))).await.expect_err("not there");
+        let told = error.message();
+        assert!(told.contains(expected), "{told}");
+        assert!(!told.contains("secret") && !told.contains("rmcp"), "{told}");
+    }
+}
+
+#[tokio::test]
 async fn redirects_are_not_followed() {
     let (inner, _) = mcp_server::start().await;
     let to = format!("{inner}/mcp");
@@ -241,6 +277,35 @@ async fn a_dropped_call_is_cancelled_at_the_server_and_long_results_are_cut() {
     assert!(text.len() < 66_000 && text.ends_with("[cut after 65536 bytes]"), "{} bytes", text.len());
 }
 
+#[tokio::test]
+async fn a_question_of_a_server_is_declined() {
+    let (origin, _) = mcp_server::start().await;
+    let mut session = begin(&hosted(&origin), request(server(&origin), json!({}))).await.expect("a session");
+    let results = run(&mut session, calls(&[("voice__ask", json!({}))])).await;
+    assert_eq!(results, [Ok(r#"{"action":"decline"}"#.to_owned())]);
+}
+
+#[tokio::test]
+async fn messages_of_servers_are_cut_too() {
+    let (origin, _) = mcp_server::start().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let configured = throng_tools::ServerConfig {
+        name: "voice".to_owned(),
+        url: Some(format!("{origin}/mcp")),
+        ..Default::default()
+    };
+    let pins = Some(folder.path().join("pins.json"));
+    let config = ToolsConfig { pins, server: vec![configured], ..ToolsConfig::default() };
+    let toolbox = Toolbox::open(&config).expect("a toolbox");
+    let failure = toolbox.call("voice", &"x".repeat(200_000), "{}").await.expect_err("no such tool");
+    let CallFailure::Protocol { message, .. } = failure else { panic!("{failure:?}") };
+    assert!(
+        message.len() < 66_000 && message.ends_with("[cut after 65536 bytes]"),
+        "{} bytes",
+        message.len()
+    );
+}
+
 /// Waits until something holds.
 async fn until(holds: impl Fn() -> bool) {
     for _ in 0..1_000 {
@@ -260,7 +325,7 @@ async fn a_list_that_the_conversation_has_is_not_asked_for_again() {
     let session = begin(&config, request(server(&origin), json!({}))).await.expect("a session");
     let (_, context) = session.next_request();
     let history = context.served.expect("tools").first;
-    assert!(matches!(&history[..], [Item::McpListTools(list)] if list.tools.len() == 4), "{history:?}");
+    assert!(matches!(&history[..], [Item::McpListTools(list)] if list.tools.len() == 5), "{history:?}");
     seen.is_changed.store(true, Ordering::SeqCst);
     let context = TurnContext { history: history.into(), ..TurnContext::default() };
     let asked = request(server(&origin), json!({}));
@@ -269,4 +334,60 @@ async fn a_list_that_the_conversation_has_is_not_asked_for_again() {
     let served = context.served.expect("tools");
     assert!(served.first.is_empty(), "{:?}", served.first);
     assert_eq!(served.tools[0].description.as_deref(), Some("Says it loudly."), "as the client has seen it");
+}
+
+/// A conversation whose first request allowed only `shout`.
+async fn narrowed(origin: &str) -> TurnContext {
+    let mut tools = server(origin);
+    tools[0]["allowed_tools"] = json!(["shout"]);
+    let session = begin(&hosted(origin), request(tools, json!({}))).await.expect("a session");
+    let history = session.next_request().1.served.expect("tools").first;
+    assert!(matches!(&history[..], [Item::McpListTools(list)] if list.tools.len() == 1), "{history:?}");
+    TurnContext { history: history.into(), ..TurnContext::default() }
+}
+
+#[tokio::test]
+async fn allowed_tools_may_grow_within_a_conversation() {
+    let (origin, _) = mcp_server::start().await;
+    let toolbox = Toolbox::open(&hosted(&origin)).expect("a toolbox");
+    let context = narrowed(&origin).await;
+    let mut tools = server(&origin);
+    tools[0]["allowed_tools"] = json!(["shout", "fail"]);
+    let (session, _) =
+        Session::begin(&toolbox, request(tools, json!({})), &context).await.expect("a session");
+    let served = session.next_request().1.served.expect("tools");
+    assert_eq!(served.tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["shout", "fail"]);
+    assert_eq!(served.first.len(), 1, "a new list");
+}
+
+#[tokio::test]
+async fn lists_of_the_client_are_checked_as_those_of_servers() {
+    let (origin, _) = mcp_server::start().await;
+    let list = json!({"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "voice",
+                      "tools": [{"name": "a b", "input_schema": {}}]});
+    let input = json!({"input": [{"role": "user", "content": "Hi"}, list]});
+    let error = begin(&hosted(&origin), request(server(&origin), input)).await.expect_err("a bad name");
+    assert_eq!((error.status().as_u16(), error.param()), (400, Some("input")));
+    assert!(error.message().contains("a tool has the name"), "{error}");
+}
+
+#[tokio::test]
+async fn a_kept_call_is_approved_by_reference() {
+    let (origin, seen) = mcp_server::start().await;
+    let toolbox = Toolbox::open(&hosted(&origin)).expect("a toolbox");
+    let asked = json!({"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "voice", "name": "shout",
+                       "arguments": "{\"text\":\"hi\"}"});
+    let decision = json!({"type": "mcp_approval_response", "id": "mcpar_1", "approval_request_id": "mcpr_1",
+                          "approve": true, "reason": null});
+    let referenced: Vec<Item> = serde_json::from_value(json!([asked, decision])).expect("items");
+    let context = TurnContext { referenced, ..TurnContext::default() };
+    let input = json!({"input": [{"role": "user", "content": "Say hi."},
+                                 {"type": "item_reference", "id": "mcpr_1"}, {"type": "item_reference", "id": "mcpar_1"}]});
+    let asked = request(server(&origin), input);
+    let (mut session, pending) = Session::begin(&toolbox, asked, &context).await.expect("a session");
+    assert_eq!(pending.len(), 1);
+    for call in pending {
+        session.settle_approved(call.run().await);
+    }
+    assert_eq!(seen.calls.lock().expect("no panic").len(), 1);
 }

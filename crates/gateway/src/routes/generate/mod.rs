@@ -117,7 +117,7 @@ pub(super) async fn messages(State(app): AppState, body: JsonBody) -> Result<Res
 /// `POST /v1/responses`.
 pub(super) async fn responses(State(app): AppState, mut body: JsonBody) -> Result<Response, Rejection> {
     body.gather_turn(&app).await?;
-    answer_once(app, body.with_tools(), RESPONSES).await.map_err(Rejection::from)
+    answer_with_tools(app, body).await
 }
 
 /// `POST /v1/responses`, for a line of a batch.
@@ -130,7 +130,13 @@ pub(super) async fn response_of_batch(
         let reason = "Lines of batches are answered without their client anyway.";
         return Err(ApiError::unsupported_parameter("background", reason).into());
     }
-    answer_once(app, body.with_tools(), RESPONSES).await.map_err(Rejection::from)
+    answer_with_tools(app, body).await
+}
+
+/// Answers a request whose tools the gateway may call.
+async fn answer_with_tools(app: Arc<App>, body: JsonBody) -> Result<Response, Rejection> {
+    let body = body.with_tools(&app);
+    answer_once(app, body, RESPONSES).await.map_err(Rejection::from)
 }
 
 /// Answers a message of a connection by events, each a line.
@@ -139,7 +145,8 @@ pub(super) async fn response_of_batch(
 /// The errors of `POST /v1/responses`.
 pub(super) async fn answer_message(app: Arc<App>, message: JsonBody) -> Result<Response, ApiError> {
     check_permission(&app, &message)?;
-    alias::answer(app, message.with_tools(), RESPONSES).await
+    let message = message.with_tools(&app);
+    alias::answer(app, message, RESPONSES).await
 }
 
 /// `POST /v1/responses/compact`.
@@ -191,7 +198,7 @@ async fn answer_as(
         return upstream::pass_through(&setting, &model, there, body, (caller, exchange)).await;
     }
     let (caller, exchange, n_bytes) = (body.caller.clone(), body.exchange.clone(), body.n_bytes());
-    let (turn, tools) = (body.turn().cloned(), body.tools(&app).await?);
+    let (turn, tools) = (body.turn().cloned(), body.tools(&app, target.model()).await?);
     let model = target.model().map(str::to_owned);
     let of_tools = tools.clone();
     let read = move || {
@@ -208,10 +215,16 @@ async fn answer_as(
             (None, None) => endpoint.dialect.parse(bytes, options),
         })
     };
-    let mut started = generate(&app, &caller, target, UnreadRequest { n_bytes, read }).await?;
-    if let Some(tools) = tools {
-        started = tools.follow(&app, caller.clone(), model, started);
-    }
+    let started = match tools {
+        None => generate(&app, &caller, target, UnreadRequest { n_bytes, read }).await?,
+        Some(tools) => match tools.failure() {
+            Some(error) => StartedRequest::failed(&app, read().map_err(|_| error.clone())?, error.clone()),
+            None => {
+                let started = generate(&app, &caller, target, UnreadRequest { n_bytes, read }).await?;
+                tools.follow(&app, caller.clone(), model, started)
+            }
+        },
+    };
     match turn {
         Some(turn) if turn.is_background() => answer_without_client(&app, caller, started, turn).await,
         turn if started.is_streaming => Ok(answer_by_stream(&app, caller, exchange, started, turn)),

@@ -5,3 +5,4 @@ mod ollama;
 mod responses;
 mod responses_socket;
 mod served_tools;
+mod served_tools_socket;

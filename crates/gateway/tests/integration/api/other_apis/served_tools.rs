@@ -18,8 +18,8 @@ use crate::harness::Server;
 
 /// What the endpoints have seen.
 #[derive(Default)]
-struct Seen {
-    asked: Mutex<Vec<String>>,
+pub(super) struct Seen {
+    pub asked: Mutex<Vec<String>>,
     n_waiting: AtomicU32,
 }
 
@@ -32,12 +32,12 @@ impl Drop for Waiting {
     }
 }
 
-fn call(name: &str, arguments: Value) -> String {
+pub(super) fn call(name: &str, arguments: Value) -> String {
     format!("<tool_call>{}</tool_call>", json!({"name": format!("shop__{name}"), "arguments": arguments}))
 }
 
 /// Endpoints, and a server that has them as tools.
-async fn start(change: impl FnOnce(&mut GatewayConfig)) -> (Server, Arc<Seen>) {
+pub(super) async fn start(change: impl FnOnce(&mut GatewayConfig)) -> (Server, Arc<Seen>) {
     let seen = Arc::new(Seen::default());
     let order = async |State(seen): State<Arc<Seen>>, Path(id): Path<String>| {
         seen.asked.lock().expect("no panic").push(id.clone());
@@ -67,7 +67,7 @@ async fn start(change: impl FnOnce(&mut GatewayConfig)) -> (Server, Arc<Seen>) {
     (scripted_with(config, Some(ToolCallFormat::Hermes), None).await, seen)
 }
 
-fn shop() -> Value {
+pub(super) fn shop() -> Value {
     json!([{"type": "mcp", "server_label": "shop"}])
 }
 
@@ -105,6 +105,9 @@ async fn a_response_has_several_turns_whole_and_streamed() {
     let text = |idx: usize| whole["output"][idx]["content"][0]["text"].as_str().map_or(0, str::len) as u64;
     let n_output = whole["usage"]["output_tokens"].as_u64().expect("a number");
     assert!(n_output > text(1) + text(3) + text(5) + 3, "of all turns: {}", whole["usage"]);
+    let metrics = client.get("/metrics").await;
+    let counted = r#"throng_tool_calls_total{server="shop",tool="order",outcome="ok"} 4"#;
+    assert!(metrics.text().contains(counted), "{}", metrics.text());
     server.idle().await;
 }
 
@@ -119,6 +122,7 @@ async fn a_model_that_calls_for_ever_is_stopped() {
     let fewer = asking(&call("order", json!({"id": "again"})), json!({"tools": shop(), "max_tool_calls": 1}));
     client.post("/v1/responses", &fewer).await;
     assert_eq!(seen.asked.lock().expect("no panic").len(), 4);
+    assert_eq!(response["tools"][0]["require_approval"], Value::Null, "the operator's setting decides");
     let short =
         asking(&call("order", json!({"id": "again"})), json!({"tools": shop(), "max_output_tokens": 100}));
     let response = client.post("/v1/responses", &short).await.json();
@@ -184,4 +188,86 @@ async fn approvals_and_choices_are_the_clients() {
         let error = reply.json()["error"].clone();
         assert_eq!((reply.status, &error["param"]), (400, &json!(param)), "{fields}: {error}");
     }
+}
+
+#[tokio::test]
+async fn no_approved_call_runs_for_a_request_that_is_refused() {
+    let (server, seen) = start(|config| config.tools.http[0].require_approval = true).await;
+    let mut client = server.connect().await;
+    let call = json!({"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "shop", "name": "order",
+                      "arguments": "{\"id\":\"last\"}"});
+    let input = json!([{"role": "user", "content": "Hi"}, call,
+                       {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": true}]);
+    let absent = json!({"type": "mcp", "server_label": "shop", "name": "absent"});
+    for (fields, status) in [(json!({"model": "absent"}), 404), (json!({"tool_choice": absent}), 400)] {
+        let mut body = asking("", json!({"input": input, "tools": shop()}));
+        body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+        let reply = client.post("/v1/responses", &body).await;
+        assert_eq!(reply.status, status, "{}", reply.text());
+    }
+    assert!(seen.asked.lock().expect("no panic").is_empty());
+    let body = asking("", json!({"input": input, "tools": shop()}));
+    assert_eq!(client.post("/v1/responses", &body).await.status, 200);
+    assert_eq!(seen.asked.lock().expect("no panic").len(), 1);
+}
+
+#[tokio::test]
+async fn calls_of_a_turn_that_is_cut_do_not_run_and_are_incomplete() {
+    let (server, seen) = start(|_| {}).await;
+    let first = call("order", json!({"id": "first"}));
+    let fields = json!({"tools": shop(), "max_output_tokens": first.len() + 60});
+    let body = asking(&format!("{first}{}", call("order", json!({"id": "last"}))), fields);
+    let mut client = server.connect().await;
+    let whole = client.post("/v1/responses", &body).await.json();
+    assert_eq!(kinds(&whole), ["mcp_list_tools", "mcp_call", "mcp_call"], "{whole}");
+    let statuses = [&whole["output"][1]["status"], &whole["output"][2]["status"]];
+    assert_eq!(statuses, ["incomplete", "incomplete"]);
+    let mut streamed = body.clone();
+    streamed["stream"] = json!(true);
+    let reply = client.post("/v1/responses", &streamed).await;
+    let events = events(reply.text());
+    let last = &events.last().expect("an end")["response"];
+    assert_eq!(without_ids(last.clone()), without_ids(whole));
+    let done = events.iter().filter(|event| event["type"] == "response.output_item.done");
+    let mut done: Vec<Value> = done.map(|event| event["item"].clone()).collect();
+    done.sort_by_key(|item| item["id"].as_str().and_then(|id| id.split('_').nth(1)).map(str::to_owned));
+    assert_eq!(json!(done), last["output"], "each item is done once");
+    assert!(seen.asked.lock().expect("no panic").is_empty());
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_list_fails_the_response_and_a_stream_names_it() {
+    let gone = throng_tools::ServerConfig {
+        name: "gone".to_owned(),
+        url: Some("http://127.0.0.1:9/mcp".to_owned()),
+        ..Default::default()
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let (server, _) = start(|config| {
+        config.tools.server = vec![gone];
+        config.tools.pins = Some(folder.path().join("pins.json"));
+    })
+    .await;
+    let mut client = server.connect().await;
+    let tools = json!([shop()[0], {"type": "mcp", "server_label": "gone"}]);
+    let mut body = asking("Hello", json!({"tools": tools}));
+    let reply = client.post("/v1/responses", &body).await;
+    let error = reply.json()["error"].clone();
+    let told = (reply.status, &error["code"], &error["param"]);
+    assert_eq!(told, (424, &json!("tool_server_unavailable"), &json!("tools[1].server_label")));
+    body["stream"] = json!(true);
+    let reply = client.post("/v1/responses", &body).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let events = events(reply.text());
+    let names: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
+    let item = |end| ["output_item.added", "mcp_list_tools.in_progress", end, "output_item.done"];
+    let named =
+        [&["created", "in_progress"][..], &item("mcp_list_tools.completed"), &item("mcp_list_tools.failed")];
+    let mut expected: Vec<String> = named.concat().iter().map(|name| format!("response.{name}")).collect();
+    expected.extend(["error".to_owned(), "response.failed".to_owned()]);
+    assert_eq!(names, expected);
+    let response = &events.last().expect("an end")["response"];
+    assert_eq!(kinds(response), ["mcp_list_tools", "mcp_list_tools"]);
+    let reason = response["output"][1]["error"].as_str().expect("a reason");
+    assert!(reason.contains("the tool server 'gone' cannot be used"), "{reason}");
 }
