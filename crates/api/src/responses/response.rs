@@ -118,6 +118,8 @@ pub(super) struct Failure<'a> {
 impl<'a> From<&'a ApiError> for Failure<'a> {
     fn from(error: &'a ApiError) -> Self {
         let code = match error.error_type() {
+            // The prompt is not at fault.
+            ErrorType::InvalidRequest if error.is_tool_server_unavailable() => "server_error",
             ErrorType::InvalidRequest => "invalid_prompt",
             ErrorType::RateLimit | ErrorType::InsufficientQuota => "rate_limit_exceeded",
             ErrorType::Server => "server_error",

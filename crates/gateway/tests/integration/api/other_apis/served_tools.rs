@@ -258,7 +258,8 @@ async fn a_server_that_does_not_list_fails_the_response_and_a_stream_names_it() 
     body["stream"] = json!(true);
     let reply = client.post("/v1/responses", &body).await;
     assert_eq!(reply.status, 200, "{}", reply.text());
-    let events = events(reply.text());
+    // The stream ends with the failure, without the mark of a complete one.
+    let events = events(&format!("{}data: [DONE]", reply.text()));
     let names: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
     let item = |end| ["output_item.added", "mcp_list_tools.in_progress", end, "output_item.done"];
     let named =
@@ -268,6 +269,7 @@ async fn a_server_that_does_not_list_fails_the_response_and_a_stream_names_it() 
     assert_eq!(names, expected);
     let response = &events.last().expect("an end")["response"];
     assert_eq!(kinds(response), ["mcp_list_tools", "mcp_list_tools"]);
+    assert_eq!(response["error"]["code"], "server_error");
     let reason = response["output"][1]["error"].as_str().expect("a reason");
     assert!(reason.contains("the tool server 'gone' cannot be used"), "{reason}");
 }
