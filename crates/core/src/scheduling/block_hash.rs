@@ -81,12 +81,21 @@ impl BlockHash {
 
     /// Short names of a prompt's full blocks, in order.
     pub fn keys_of(root: Self, prompt: &[TokenId], media: Option<&PromptMedia>) -> Vec<BlockKey> {
-        let (blocks, _) = prompt.as_chunks::<BLOCK_TOKENS>();
-        let names = blocks.iter().enumerate().scan(root, |name, (block_idx, block)| {
-            *name = name.child_with(block, media, block_idx);
-            Some(name.key())
-        });
-        names.collect()
+        Self::names_after(root, 0, prompt, media).map(|name| name.key()).collect()
+    }
+
+    /// Names of the full blocks of `tokens`, which follow a prefix of this name and of `n_blocks` blocks.
+    pub fn names_after(
+        prefix: Self,
+        n_blocks: usize,
+        tokens: &[TokenId],
+        media: Option<&PromptMedia>,
+    ) -> impl Iterator<Item = Self> {
+        let (blocks, _) = tokens.as_chunks::<BLOCK_TOKENS>();
+        blocks.iter().enumerate().scan(prefix, move |name, (block_idx, block)| {
+            *name = name.child_with(block, media, n_blocks + block_idx);
+            Some(*name)
+        })
     }
 
     /// The empty prefix of all requests of one tenant with one salt and one adapter, whose keys and values
