@@ -72,7 +72,6 @@ impl Recording {
             .context("cannot start a thread")?;
         Ok(Self { queue, counts })
     }
-
 }
 
 impl LoadObserver for Recording {

@@ -2,6 +2,8 @@
 //! block's name begins with a root of tenant, salt and adapter. Equal in all processes. Does not know where
 //! blocks are stored.
 
+use std::hash::{Hash, Hasher};
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -13,8 +15,14 @@ use crate::scheduling::batch::BLOCK_TOKENS;
 pub type BlockTokens = [TokenId; BLOCK_TOKENS];
 
 /// Name of a prefix that ends at a block boundary, made of its tokens and its root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockHash([u8; 32]);
+
+impl Hash for BlockHash {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.key().0);
+    }
+}
 
 /// Version of the format of names.
 const FORMAT_VERSION: u32 = 1;

@@ -16,7 +16,8 @@ use throng_sim::workload::{ArrivalProcess, OpenLoop, RequestShape};
 
 use crate::fleets::CAPACITY;
 
-/// Simulates that many seconds and prints what it took.
+/// Simulates that many seconds and prints what it took, and a digest of the report, by which two versions of
+/// the code can be compared.
 fn hour(rate: f64, n_replicas: usize, (prompt, output): (f64, f64), seconds: u64) {
     let capacity = ExecutorCapacity {
         n_blocks: 40_000,
@@ -45,9 +46,13 @@ fn hour(rate: f64, n_replicas: usize, (prompt, output): (f64, f64), seconds: u64
     let took = started.elapsed();
     let report = report.finish(totals);
     let n_tokens = report.totals.output_tokens;
+    let json = serde_json::to_string(&report).expect("plain numbers");
+    let digest = json
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     println!(
         "{rate} requests/s, {prompt} in, {output} out, {n_replicas} replicas, {seconds} s: {took:?}; {} events, \
-         {} steps, {n_tokens} tokens, {:.0} ns a token; {:.0} % busy, first token p99 {:.0} ms, gap p50 {:.1} ms",
+         {} steps, {n_tokens} tokens, {:.0} ns a token; {:.0} % busy, first token p99 {:.0} ms, gap p50 {:.1} ms; report {digest:016x}",
         report.totals.n_events,
         report.totals.n_steps,
         took.as_nanos() as f64 / n_tokens as f64,
@@ -61,6 +66,12 @@ fn hour(rate: f64, n_replicas: usize, (prompt, output): (f64, f64), seconds: u64
 #[ignore = "minutes in a development build"]
 fn an_hour_of_10_requests_a_second() {
     hour(10.0, 1, (500.0, 300.0), 3_600);
+}
+
+#[test]
+#[ignore = "a minute in a development build"]
+fn minutes_of_80_requests_a_second() {
+    hour(80.0, 8, (500.0, 300.0), 300);
 }
 
 #[test]
