@@ -126,10 +126,10 @@ impl Streams {
                 }
             }
             Event::Token { sequence, token } => {
-                if self.open.contains_key(&sequence.request) {
-                    let event = StreamEvent::Token { index: sequence.index, report: token.into() };
-                    effects.push(Effect::Deliver { request: sequence.request, event });
-                }
+                // The scheduler ends a request as soon as its stream is closed, so that no token comes later.
+                debug_assert!(self.open.contains_key(&sequence.request), "a token of a closed stream");
+                let event = StreamEvent::Token { index: sequence.index, report: token.into() };
+                effects.push(Effect::Deliver { request: sequence.request, event });
             }
             Event::Finished { sequence, reason, timeline } => {
                 let request = sequence.request;
