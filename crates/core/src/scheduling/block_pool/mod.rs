@@ -23,8 +23,6 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct BlockPool {
     slots: Vec<Slot>,
-    /// Content of the blocks that are named. Apart from the slots, which are small and read more often.
-    identities: Vec<Option<Identity>>,
     free: Vec<BlockId>,
     by_hash: HashMap<BlockHash, BlockId, NameState>,
     /// Cached blocks, least recently used first, as a list threaded through the slots.
@@ -41,8 +39,7 @@ struct Slot {
     n_references: u32,
     previous: u32,
     next: u32,
-    /// Whether it has an identity.
-    is_named: bool,
+    identity: Option<Identity>,
 }
 
 /// Content of a published block. A lookup compares all of it, so that not even a faulty hash leads to a
@@ -57,10 +54,9 @@ struct Identity {
 impl BlockPool {
     /// Creates a pool of `n_blocks` free blocks.
     pub fn new(n_blocks: u32) -> Self {
-        let slot = Slot { n_references: 0, previous: NONE, next: NONE, is_named: false };
+        let slot = Slot { n_references: 0, previous: NONE, next: NONE, identity: None };
         Self {
             slots: vec![slot; n_blocks as usize],
-            identities: vec![None; n_blocks as usize],
             free: (0..n_blocks).rev().map(BlockId).collect(),
             by_hash: HashMap::with_capacity_and_hasher(n_blocks as usize, NameState::default()),
             oldest: NONE,
@@ -142,7 +138,7 @@ impl BlockPool {
     /// When the block is free.
     pub fn retain(&mut self, block: BlockId) {
         if self.slot_mut(block).n_references == 0 {
-            assert!(self.slot_mut(block).is_named, "a reference to a free block");
+            assert!(self.slot_mut(block).identity.is_some(), "a reference to a free block");
             self.unlink(block);
         }
         self.slot_mut(block).n_references += 1;
@@ -160,18 +156,17 @@ impl BlockPool {
         if slot.n_references > 0 {
             return;
         }
-        if slot.is_named { self.link_newest(block) } else { self.free.push(block) }
+        if slot.identity.is_some() { self.link_newest(block) } else { self.free.push(block) }
     }
 
     /// Names the content of a used block, so that lookups find it. If another block already has that
     /// content, lookups keep finding that one and this one stays nameless.
     pub fn publish(&mut self, block: BlockId, hash: BlockHash, parent: BlockHash, tokens: &BlockTokens) {
         assert!(self.n_references(block) > 0, "only its holder can say what a block holds");
-        assert!(!self.slot_mut(block).is_named, "a block is published once");
+        assert!(self.slot_mut(block).identity.is_none(), "a block is published once");
         if let std::collections::hash_map::Entry::Vacant(entry) = self.by_hash.entry(hash) {
             entry.insert(block);
-            self.slot_mut(block).is_named = true;
-            self.identities[block.0 as usize] = Some(Identity { hash, parent, tokens: *tokens });
+            self.slot_mut(block).identity = Some(Identity { hash, parent, tokens: *tokens });
             self.note(CacheEvent::Stored(hash.key()));
         }
     }
@@ -180,7 +175,7 @@ impl BlockPool {
     /// match is verified against the block's own tokens.
     pub fn find(&self, hash: BlockHash, parent: BlockHash, tokens: &BlockTokens) -> Option<BlockId> {
         let block = *self.by_hash.get(&hash)?;
-        let identity = self.identities[block.0 as usize].as_ref()?;
+        let identity = self.slots[block.0 as usize].identity.as_ref()?;
         (identity.parent == parent && identity.tokens == *tokens).then_some(block)
     }
 
@@ -193,9 +188,8 @@ impl BlockPool {
             self.free.push(block);
         }
         for slot in &mut self.slots {
-            slot.is_named = false;
+            slot.identity = None;
         }
-        self.identities.fill(None);
         self.by_hash.clear();
         self.states.forget();
         self.dropped.take();
@@ -205,7 +199,7 @@ impl BlockPool {
     /// Starts recording which names are published and removed, beginning with all present ones.
     pub fn record_cache_events(&mut self) {
         let names: Vec<BlockKey> =
-            self.identities.iter().flatten().map(|identity| identity.hash.key()).collect();
+            self.slots.iter().filter_map(|slot| Some(slot.identity.as_ref()?.hash.key())).collect();
         self.events.begin(names.into_iter());
     }
 
@@ -240,7 +234,7 @@ impl BlockPool {
         for block in &self.free {
             seen[block.0 as usize] += 1;
             let slot = &self.slots[block.0 as usize];
-            if slot.n_references > 0 || slot.is_named {
+            if slot.n_references > 0 || slot.identity.is_some() {
                 return Err(format!("{block:?} is free but referenced or published"));
             }
         }
@@ -249,7 +243,7 @@ impl BlockPool {
             seen[block as usize] += 1;
             n_cached += 1;
             let slot = &self.slots[block as usize];
-            if slot.n_references > 0 || !slot.is_named || n_cached > self.n_total() {
+            if slot.n_references > 0 || slot.identity.is_none() || n_cached > self.n_total() {
                 return Err(format!("block {block} is cached but referenced, nameless or in a cycle"));
             }
             block = slot.next;
@@ -268,11 +262,8 @@ impl BlockPool {
 
     fn check_names(&self) -> Result<(), String> {
         let mut n_named = 0;
-        for (i, (slot, identity)) in self.slots.iter().zip(&self.identities).enumerate() {
-            if slot.is_named != identity.is_some() {
-                return Err(format!("block {i} has a name without content, or content without a name"));
-            }
-            let Some(identity) = identity else { continue };
+        for (i, slot) in self.slots.iter().enumerate() {
+            let Some(identity) = &slot.identity else { continue };
             n_named += 1;
             if self.by_hash.get(&identity.hash) != Some(&BlockId(i as u32)) {
                 return Err(format!("block {i} is not found under its name"));
@@ -286,8 +277,7 @@ impl BlockPool {
     }
 
     fn drop_content(&mut self, block: BlockId) {
-        self.slot_mut(block).is_named = false;
-        if let Some(Identity { hash, parent, tokens }) = self.identities[block.0 as usize].take() {
+        if let Some(Identity { hash, parent, tokens }) = self.slot_mut(block).identity.take() {
             self.by_hash.remove(&hash);
             self.note(CacheEvent::Removed(hash.key()));
             let n_blocks = self.n_total();
