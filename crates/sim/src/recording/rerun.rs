@@ -31,8 +31,8 @@ pub struct Rerun {
     pub n_lost: u64,
 }
 
-/// Applies the inputs of a recording again and passes each batch to `on_batch`, in the order in which they are
-/// planned. The outputs come from the recording: a first pass reads the ends of requests.
+/// Applies the inputs of a recording again and passes each batch to `on_batch`, in the order of planning. The
+/// outputs come from the recording: a first pass reads the ends of requests.
 ///
 /// # Errors
 /// When the recording is damaged, is not one of an engine, or does not begin with the engine's start.
