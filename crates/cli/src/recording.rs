@@ -12,9 +12,9 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use throng_core::engine::recording::{Event, Header, Line, Observed, RecordedEngine, Recorder, VERSION};
-use throng_engine::EngineObserver;
-use throng_fleet::replica::FleetObserver;
+use throng_core::engine::recording::{
+    Event, Header, Line, LoadObserver, Observed, RecordedEngine, Recorder, VERSION,
+};
 
 /// Inputs that wait to be written.
 const MAX_QUEUED: usize = 1 << 14;
@@ -27,12 +27,9 @@ const MAX_OLD_FILES: u32 = 3;
 /// Requests whose outputs are followed at a time.
 const MAX_OPEN: usize = 1 << 16;
 
-/// A recording that goes on. Clones share it.
-#[derive(Debug, Clone)]
-pub struct Recording(Arc<Shared>);
-
+/// A recording that goes on.
 #[derive(Debug)]
-struct Shared {
+pub struct Recording {
     queue: SyncSender<Observed>,
     counts: Arc<Counts>,
 }
@@ -73,11 +70,13 @@ impl Recording {
             .name("throng-record".into())
             .spawn(move || writer.run())
             .context("cannot start a thread")?;
-        Ok(Self(Arc::new(Shared { queue, counts })))
+        Ok(Self { queue, counts })
     }
+}
 
-    fn push(&self, observed: Observed) {
-        let counts = &self.0.counts;
+impl LoadObserver for Recording {
+    fn observed(&self, observed: Observed) {
+        let counts = &self.counts;
         if counts.has_ended.load(Ordering::Relaxed) {
             return;
         }
@@ -86,7 +85,7 @@ impl Recording {
         counts.n_bytes.fetch_add(n_bytes, Ordering::Relaxed);
         let is_lost = is_full
             || matches!(
-                self.0.queue.try_send(observed),
+                self.queue.try_send(observed),
                 Err(TrySendError::Full(_) | TrySendError::Disconnected(_))
             );
         if is_lost {
@@ -99,18 +98,6 @@ impl Recording {
 fn random_word() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(SystemTime::now())
-}
-
-impl EngineObserver for Recording {
-    fn observed(&mut self, observed: Observed) {
-        self.push(observed);
-    }
-}
-
-impl FleetObserver for Recording {
-    fn observed(&self, observed: Observed) {
-        self.push(observed);
-    }
 }
 
 /// The thread that writes.
@@ -141,11 +128,11 @@ impl Writer {
                 self.recorder.lines(observed, &mut lines);
                 let n_lost = self.counts.n_lost.load(Ordering::Relaxed);
                 if n_lost > self.n_told {
-                    self.file.write(&Line { at_ns, event: Event::Lost(n_lost - self.n_told) })?;
+                    self.file.write(Line { at_ns, event: Event::Lost(n_lost - self.n_told) })?;
                     self.n_told = n_lost;
                 }
                 for line in lines.drain(..) {
-                    self.file.write(&line)?;
+                    self.file.write(line)?;
                 }
                 next = self.queued.try_recv().ok();
             }
@@ -183,7 +170,7 @@ impl RotatedFile {
         self.out.flush()
     }
 
-    fn write(&mut self, line: &Line) -> io::Result<()> {
+    fn write(&mut self, mut line: Line) -> io::Result<()> {
         if self.n_bytes > self.max_bytes {
             self.out.flush()?;
             put_aside(&self.path)?;
@@ -193,7 +180,7 @@ impl RotatedFile {
         }
         // Inputs of several threads may come in another order than that of their times.
         self.last_ns = self.last_ns.max(line.at_ns);
-        let line = Line { at_ns: self.last_ns, event: line.event.clone() };
+        line.at_ns = self.last_ns;
         let text = serde_json::to_string(&line)?;
         self.n_bytes += text.len() as u64 + 1;
         writeln!(self.out, "{text}")
@@ -243,7 +230,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("load.jsonl");
         let mut file = RotatedFile::open(&path, header(), 150).expect("a file");
-        (0..40).for_each(|at| file.write(&line(at)).expect("room"));
+        (0..40).for_each(|at| file.write(line(at)).expect("room"));
         file.flush().expect("room");
         let mut names: Vec<_> = fs::read_dir(folder.path())
             .expect("a folder")
@@ -278,8 +265,8 @@ mod tests {
             let (queue, queued) = sync_channel(4);
             let counts = Arc::new(Counts::default());
             let recorder = Recorder::new([0; 32], 1);
-            let recording = Recording(Arc::new(Shared { queue, counts: Arc::clone(&counts) }));
-            recording.push(Observed::new(&Input::Tick, Timestamp::default(), &[]));
+            let recording = Recording { queue, counts: Arc::clone(&counts) };
+            recording.observed(Observed::new(&Input::Tick, Timestamp::default(), &[]));
             drop(recording);
             Writer { queued, counts: Arc::clone(&counts), recorder, file, n_told: 0 }.run();
             assert!(counts.has_ended.load(Ordering::Relaxed));

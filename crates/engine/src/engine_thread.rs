@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throng_core::engine::recording::Observed;
+use throng_core::engine::recording::{LoadObserver, Observed};
 use throng_core::engine::{
     Effect, EngineCore, EngineFailure, EngineState, Epoch, Input, StepDone, StepError, StepRecord,
 };
@@ -18,7 +18,7 @@ use tracing::{error, info, warn};
 
 use crate::executor_thread::{ExecutorThread, MakeExecutor, panic_message};
 use crate::masks::MaskThreads;
-use crate::message::{EngineObserver, Inbox, Message, Submission};
+use crate::message::{Inbox, Message, Submission};
 use crate::outbox::{Outbox, Outlet};
 use crate::shared::Shared;
 
@@ -58,7 +58,7 @@ pub struct EngineThread {
     /// Senders that are dropped when the engine has stopped.
     drains: Vec<Sender<()>>,
     /// Receiver of all inputs, if somebody records them.
-    observer: Option<Box<dyn EngineObserver>>,
+    observer: Option<Arc<dyn LoadObserver>>,
 }
 
 impl EngineThread {
@@ -182,20 +182,22 @@ impl EngineThread {
         while let Some(input) = next {
             let now = self.shared.now();
             self.applied_at = now;
-            {
+            let observed = {
                 // Logged before it is applied: should the core panic, the input is there to be looked at.
                 let mut log = self.shared.input_log();
                 let input = log.push(now, input);
                 self.core.apply(input, now, &mut self.effects);
-                if let Some(observer) = &mut self.observer {
-                    observer.observed(Observed::new(input, now, &self.effects));
-                }
-            }
+                self.observer.as_ref().map(|_| Observed::new(input, now, &self.effects))
+            };
             let mut effects = std::mem::take(&mut self.effects);
             for effect in effects.drain(..) {
                 self.carry_out(effect);
             }
             self.effects = effects;
+            // Only now, so that no step waits for an observer.
+            if let (Some(observer), Some(observed)) = (&self.observer, observed) {
+                observer.observed(observed);
+            }
             next = self.following.pop_front();
         }
     }

@@ -7,6 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use throng_core::engine::recording::LoadObserver;
 use throng_core::engine::{
     EXECUTOR_TIMEOUT, EngineConfig, EngineCore, EngineState, EngineStats, Epoch, InputLog, StepRecord,
     SubmitError,
@@ -21,7 +22,7 @@ use crate::engine_thread::EngineThread;
 use crate::error::EngineError;
 use crate::executor_thread::{ExecutorThread, make_guarded};
 use crate::masks::MaskThreads;
-use crate::message::{EngineObserver, Inbox, Message, Submission};
+use crate::message::{Inbox, Message, Submission};
 use crate::outbox::{Outlet, StreamLink};
 use crate::shared::Shared;
 use crate::stream::TokenStream;
@@ -191,7 +192,7 @@ impl EngineHandle {
     }
 
     /// Sets the observer of all inputs from now on, replacing the one before.
-    pub fn observe(&self, observer: Box<dyn EngineObserver>) {
+    pub fn observe(&self, observer: Arc<dyn LoadObserver>) {
         // An error would mean that the engine has ended.
         let _ = self.inbox.send(Message::Observe(observer));
     }

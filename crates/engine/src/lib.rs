@@ -26,7 +26,6 @@ mod stream;
 
 pub use error::EngineError;
 pub use handle::{Engine, EngineHandle};
-pub use message::EngineObserver;
 pub use outbox::TraceSlot;
 pub use stream::TokenStream;
 pub use throng_core::engine::{

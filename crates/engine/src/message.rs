@@ -1,11 +1,11 @@
 //! Messages to the engine thread. Does not handle them.
 
-use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use throng_core::engine::Input;
-use throng_core::engine::recording::Observed;
+use throng_core::engine::recording::LoadObserver;
 use throng_core::request::Request;
 use throng_core::time::Timestamp;
 
@@ -15,12 +15,6 @@ use crate::outbox::Outlet;
 /// counted, a few messages for each open stream, and the ends of the steps in flight.
 pub type Inbox = Sender<Message>;
 
-/// Receiver of all that an engine does. The engine thread calls it: it must not wait.
-pub trait EngineObserver: Debug + Send {
-    /// The engine has taken an input in.
-    fn observed(&mut self, observed: Observed);
-}
-
 /// Messages to the engine thread.
 #[derive(Debug)]
 pub enum Message {
@@ -29,7 +23,7 @@ pub enum Message {
     /// An input that is passed to the core.
     Input(Input),
     /// Report all inputs from now on to this observer.
-    Observe(Box<dyn EngineObserver>),
+    Observe(Arc<dyn LoadObserver>),
     /// Finish the accepted requests, for at most `limit`, and stop.
     Drain {
         /// Longest time; `None` for no limit.

@@ -57,7 +57,7 @@
 pub mod cost;
 pub mod distribution;
 mod error;
-mod event_queue;
+pub mod event_queue;
 pub mod fleet;
 pub mod outcome;
 pub mod profile;

@@ -123,7 +123,7 @@ fn in_virtual_time(arguments: &ReplayArgs) -> Result<()> {
     };
     let batches = match header.part {
         0 => {
-            let again = rerun(reader).with_context(in_file)?;
+            let again = rerun(reader, |_| ()).with_context(in_file)?;
             Some(Compared {
                 n_steps: again.n_steps,
                 n_different: again.n_different,

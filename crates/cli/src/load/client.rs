@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use throng_core::time::{Nanos, Timestamp};
 use throng_core::timeline::latency::TokenClock;
 use throng_sim::workload::SimRequest;
+use throng_wire::LineBuffer;
 
+use super::address::{first_model, server_root};
 use super::text::Texts;
 
 /// Timeout of the way to the server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most bytes of a line of an answer.
-const MAX_LINE_BYTES: usize = 4 << 20;
 
 /// Endpoint that is asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -86,8 +86,7 @@ impl LoadClient {
     /// # Errors
     /// When the address is none or the server does not answer.
     pub async fn connect(target: Target) -> Result<Self> {
-        let base = target.url.trim_end_matches('/');
-        let base = if base.ends_with("/v1") { base.to_owned() } else { format!("{base}/v1") };
+        let base = format!("{}/v1", server_root(&target.url));
         base.parse::<Uri>().with_context(|| format!("{} is not a URL", target.url))?;
         let mut http = HttpConnector::new();
         http.enforce_http(false);
@@ -119,8 +118,7 @@ impl LoadClient {
             bail!("the server answered {status} when asked for its models; name one with --model");
         }
         let list: Value = serde_json::from_slice(&body).context("the list of models is no JSON")?;
-        let first = list["data"][0]["id"].as_str().context("the server has no model")?;
-        Ok(first.to_owned())
+        first_model(&list)
     }
 
     fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>> {
@@ -217,34 +215,43 @@ async fn read_whole(body: Incoming, answer: &mut Answered) -> Result<(), &'stati
     if value["data"].as_array().is_none_or(Vec::is_empty) { Err("empty") } else { Ok(()) }
 }
 
+/// How far a stream has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StreamPart {
+    /// An event before the last one with a choice.
+    Answer,
+    /// The last event with a choice: it names the reason of the end.
+    FinishReason,
+    /// `[DONE]`.
+    Done,
+}
+
 /// Reads server-sent events. Each event with text counts as a token.
 async fn read_stream(mut body: Incoming, origin: Instant, answer: &mut Answered) -> Result<(), &'static str> {
-    let mut buffer: Vec<u8> = Vec::new();
+    let (mut lines, mut has_finished) = (LineBuffer::default(), false);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| "cut")?.into_data() else { continue };
         let at = now(origin);
-        buffer.extend_from_slice(&data);
-        let mut start = 0;
-        while let Some(length) = buffer[start..].iter().position(|byte| *byte == b'\n') {
-            let line = &buffer[start..start + length];
-            start += length + 1;
-            if read_line(line, at, answer)? {
-                return Ok(());
+        lines.push(&data).map_err(|_| "line_too_long")?;
+        while let Some(line) = lines.next_line() {
+            match read_line(line, at, answer)? {
+                StreamPart::Answer => {}
+                StreamPart::FinishReason => has_finished = true,
+                StreamPart::Done => return Ok(()),
             }
         }
-        buffer.drain(..start);
-        if buffer.len() > MAX_LINE_BYTES {
-            return Err("line_too_long");
-        }
     }
-    Err("cut")
+    // Some servers close the stream without `[DONE]`.
+    if has_finished { Ok(()) } else { Err("cut") }
 }
 
-/// Takes in a line of a stream. Whether it was the last one.
-fn read_line(line: &[u8], at: Timestamp, answer: &mut Answered) -> Result<bool, &'static str> {
-    let Some(data) = line.strip_prefix(b"data:").map(<[u8]>::trim_ascii) else { return Ok(false) };
+/// Takes in a line of a stream.
+fn read_line(line: &[u8], at: Timestamp, answer: &mut Answered) -> Result<StreamPart, &'static str> {
+    let Some(data) = line.strip_prefix(b"data:").map(<[u8]>::trim_ascii) else {
+        return Ok(StreamPart::Answer);
+    };
     if data == b"[DONE]" {
-        return Ok(true);
+        return Ok(StreamPart::Done);
     }
     let event: Value = serde_json::from_slice(data).map_err(|_| "not_json")?;
     if !event["error"].is_null() {
@@ -261,7 +268,8 @@ fn read_line(line: &[u8], at: Timestamp, answer: &mut Answered) -> Result<bool, 
         answer.gaps.extend(answer.clock.note(at));
         answer.text += text;
     }
-    Ok(false)
+    let has_finished = choice["finish_reason"].is_string();
+    Ok(if has_finished { StreamPart::FinishReason } else { StreamPart::Answer })
 }
 
 #[cfg(test)]
@@ -291,9 +299,11 @@ mod tests {
             (30, r#"data: {"choices":[{"text":"lo"}]}"#),
             (31, r#"data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}"#),
         ] {
-            assert_eq!(read_line(line.as_bytes(), at(ms), &mut answer), Ok(false), "{line}");
+            assert_eq!(read_line(line.as_bytes(), at(ms), &mut answer), Ok(StreamPart::Answer), "{line}");
         }
-        assert_eq!(read_line(b"data: [DONE]", at(40), &mut answer), Ok(true));
+        let end = br#"data: {"choices":[{"delta":{},"finish_reason":"length"}]}"#;
+        assert_eq!(read_line(end, at(35), &mut answer), Ok(StreamPart::FinishReason));
+        assert_eq!(read_line(b"data: [DONE]", at(40), &mut answer), Ok(StreamPart::Done));
         assert_eq!((answer.text.as_str(), answer.gaps), ("Hello", vec![Nanos::from_ms(20)]));
         assert_eq!((answer.n_prompt, answer.n_output), (Some(7), Some(2)));
         let latency = answer.clock.end(at(40), true);

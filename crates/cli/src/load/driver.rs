@@ -4,8 +4,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use throng_core::time::{Nanos, Timestamp};
+use throng_core::time::Nanos;
 use throng_core::timeline::latency::Objective;
+use throng_sim::event_queue::EventQueue;
 use throng_sim::workload::{EndedRequest, Span, TimedRequest, Workload};
 use tokio::sync::mpsc;
 
@@ -28,37 +29,6 @@ pub struct DriveOptions {
     pub keeps_answers: bool,
 }
 
-/// A request that is to be sent.
-#[derive(Debug)]
-struct Due(TimedRequest);
-
-impl Due {
-    fn key(&self) -> (Timestamp, u64) {
-        (self.0.at, self.0.tag)
-    }
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    /// The earliest is the greatest.
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        other.key().cmp(&self.key())
-    }
-}
-
 /// The end of a request.
 struct Ended {
     tag: u64,
@@ -78,23 +48,20 @@ pub async fn drive(
     let (tell, mut ended) = mpsc::channel::<Ended>(options.max_in_flight.max(1));
     let mut outcomes = Outcomes::new(options.objective, options.warm_up);
     let (mut texts, mut n_in_flight) = (Texts::default(), 0_usize);
-    let mut follow_ups = std::collections::BinaryHeap::<Due>::new();
-    let mut next = workload.next_request()?.map(Due);
+    let mut follow_ups = EventQueue::default();
+    let mut next = workload.next_request()?;
     let origin = Instant::now();
     loop {
-        let is_follow_up = match (&next, follow_ups.peek()) {
-            (Some(next), Some(follow_up)) => follow_up > next,
-            (None, Some(_)) => true,
-            (_, None) => false,
-        };
-        let due = if is_follow_up { follow_ups.peek() } else { next.as_ref() };
-        let Some(at) = due.map(|due| due.0.at) else {
+        let next_at = next.as_ref().map(|timed| timed.at);
+        let is_follow_up = follow_ups.next_at().is_some_and(|at| next_at.is_none_or(|next| at < next));
+        let Some(at) = (if is_follow_up { follow_ups.next_at() } else { next_at }) else {
             if n_in_flight == 0 {
                 return Ok(outcomes.finish(options.name.clone()));
             }
             if let Some(one) = ended.recv().await {
                 n_in_flight -= 1;
-                follow_ups.extend(take(one, workload, &mut texts, &mut outcomes, options).map(Due));
+                let follow_up = take(one, workload, &mut texts, &mut outcomes, options);
+                follow_up.into_iter().for_each(|timed| follow_ups.push(timed.at, timed));
             }
             continue;
         };
@@ -103,14 +70,16 @@ pub async fn drive(
             biased;
             Some(one) = ended.recv() => {
                 n_in_flight -= 1;
-                follow_ups.extend(take(one, workload, &mut texts, &mut outcomes, options).map(Due));
+                let follow_up = take(one, workload, &mut texts, &mut outcomes, options);
+                follow_up.into_iter().for_each(|timed| follow_ups.push(timed.at, timed));
             }
             () = tokio::time::sleep(wait) => {
-                let due = if is_follow_up { follow_ups.pop() } else { next.take() };
-                if !is_follow_up {
-                    next = workload.next_request()?.map(Due);
-                }
-                let Some(Due(timed)) = due else { continue };
+                let due = if is_follow_up {
+                    follow_ups.pop().map(|(_, timed)| timed)
+                } else {
+                    std::mem::replace(&mut next, workload.next_request()?)
+                };
+                let Some(timed) = due else { continue };
                 if n_in_flight >= options.max_in_flight {
                     outcomes.not_sent(timed.at);
                     continue;

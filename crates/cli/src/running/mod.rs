@@ -220,7 +220,7 @@ impl RunningModel {
     pub fn record(&self, path: Option<&Path>) -> Result<()> {
         let Some(path) = path else { return Ok(()) };
         let recording = Recording::start(path, Some(self.recorded_engine.clone()))?;
-        self.engine.observe(Box::new(recording));
+        self.engine.observe(Arc::new(recording));
         Ok(())
     }
 

@@ -121,6 +121,11 @@ fn a_server_is_measured_under_load() {
     let unknown = json(&[&["bench", &url, "--rate", "4", "--model", "none", "--json"][..], &common].concat());
     assert_eq!(unknown["n_whole"], 0, "{unknown}");
     assert!(unknown["errors"]["http_404"].as_u64().unwrap() > 0, "{unknown}");
+    for arguments in [&["--load", "chat"][..], &["--load", "agent", "--rate", "1", "--ramp"]] {
+        let refused = throng(&[&["bench", &url][..], arguments].concat()).output().unwrap();
+        let told = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && told.contains("sessions at a --rate"), "{told}");
+    }
     server.signal("TERM");
     server.end();
     let gone = throng(&["bench", &url, "--rate", "4"]).output().unwrap();

@@ -6,14 +6,14 @@
 //! 1. `config`, `error`, `step_log`, `stats`
 //! 2. `intake`
 //! 3. `engine_core`: `input` and `effect`, `traces`, then `streams`, then the core itself
-//! 4. `input_log`, `recorded_load`, then `recording`
+//! 4. `input_log`, `recorded_request`, then `recording`
 
 mod config;
 mod engine_core;
 mod error;
 mod input_log;
 mod intake;
-mod recorded_load;
+mod recorded_request;
 pub mod recording;
 mod stats;
 mod step_log;
@@ -23,8 +23,6 @@ pub use engine_core::{EXECUTOR_TIMEOUT, Effect, EngineCore, Epoch, Input, StepDo
 pub use error::{EngineFailure, StreamEvent, SubmitError};
 pub use input_log::{InputLog, LoggedInput};
 pub use intake::{EngineState, Intake};
-pub use recorded_load::{
-    END, LoadRecorder, RecordedEvent, RecordedInput, RecordedLoad, RecordedOutput, RecordedRequest,
-};
+pub use recorded_request::{END, RecordedOutput, RecordedRequest};
 pub use stats::{EngineStats, FailureCounts, IterationTokens};
 pub use step_log::{StepLog, StepRecord};

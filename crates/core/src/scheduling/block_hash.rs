@@ -2,6 +2,8 @@
 //! block's name begins with a root of tenant, salt and adapter. Equal in all processes. Does not know where
 //! blocks are stored.
 
+use std::hash::{Hash, Hasher};
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -13,8 +15,14 @@ use crate::scheduling::batch::BLOCK_TOKENS;
 pub type BlockTokens = [TokenId; BLOCK_TOKENS];
 
 /// Name of a prefix that ends at a block boundary, made of its tokens and its root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockHash([u8; 32]);
+
+impl Hash for BlockHash {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.key().0);
+    }
+}
 
 /// Version of the format of names.
 const FORMAT_VERSION: u32 = 1;
@@ -81,12 +89,21 @@ impl BlockHash {
 
     /// Short names of a prompt's full blocks, in order.
     pub fn keys_of(root: Self, prompt: &[TokenId], media: Option<&PromptMedia>) -> Vec<BlockKey> {
-        let (blocks, _) = prompt.as_chunks::<BLOCK_TOKENS>();
-        let names = blocks.iter().enumerate().scan(root, |name, (block_idx, block)| {
-            *name = name.child_with(block, media, block_idx);
-            Some(name.key())
-        });
-        names.collect()
+        Self::names_after(root, 0, prompt, media).map(|name| name.key()).collect()
+    }
+
+    /// Names of the full blocks of `tokens`, which follow a prefix of this name and of `n_blocks` blocks.
+    pub fn names_after(
+        prefix: Self,
+        n_blocks: usize,
+        tokens: &[TokenId],
+        media: Option<&PromptMedia>,
+    ) -> impl Iterator<Item = Self> {
+        let (blocks, _) = tokens.as_chunks::<BLOCK_TOKENS>();
+        blocks.iter().enumerate().scan(prefix, move |name, (block_idx, block)| {
+            *name = name.child_with(block, media, n_blocks + block_idx);
+            Some(*name)
+        })
     }
 
     /// The empty prefix of all requests of one tenant with one salt and one adapter, whose keys and values

@@ -11,6 +11,7 @@ pub mod block_table;
 pub mod executor;
 pub mod forward_work;
 pub mod masks;
+pub(crate) mod name_hasher;
 pub mod scheduler;
 pub mod sequence;
 mod service_rate;

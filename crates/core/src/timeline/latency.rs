@@ -27,13 +27,12 @@ pub struct TokenClock {
     first: Option<Timestamp>,
     last: Option<Timestamp>,
     n_tokens: u32,
-    longest_gap: Nanos,
 }
 
 impl TokenClock {
     /// The clock of a request that is sent now.
     pub const fn new(sent: Timestamp) -> Self {
-        Self { sent, first: None, last: None, n_tokens: 0, longest_gap: Nanos(0) }
+        Self { sent, first: None, last: None, n_tokens: 0 }
     }
 
     /// Notes a token and returns its gap to the one before.
@@ -45,11 +44,7 @@ impl TokenClock {
                 self.first = Some(at);
                 None
             }
-            Some(last) => {
-                let gap = at.since(last);
-                self.longest_gap = self.longest_gap.max(gap);
-                Some(gap)
-            }
+            Some(last) => Some(at.since(last)),
         }
     }
 
@@ -74,7 +69,6 @@ impl TokenClock {
         RequestLatency {
             first_token: self.first.map(|first| first.since(self.sent)),
             mean_gap: decode.and_then(|decode| mean_gap(decode, self.n_tokens)).map(Nanos::from),
-            longest_gap: self.longest_gap,
             end_to_end: at.since(self.sent),
             is_whole,
         }
@@ -88,8 +82,6 @@ pub struct RequestLatency {
     pub first_token: Option<Nanos>,
     /// Mean gap; `None` for fewer than two tokens.
     pub mean_gap: Option<Nanos>,
-    /// Longest gap.
-    pub longest_gap: Nanos,
     /// Time to the end.
     pub end_to_end: Nanos,
     /// Whether the answer came to its own end.
@@ -155,17 +147,6 @@ impl LatencyHistogram {
         self.n += 1;
         self.sum += u128::from(value.0);
         self.max = self.max.max(value.0);
-    }
-
-    /// Adds all durations of another histogram.
-    pub fn merge(&mut self, other: &Self) {
-        if other.counts.len() > self.counts.len() {
-            self.counts.resize(other.counts.len(), 0);
-        }
-        self.counts.iter_mut().zip(&other.counts).for_each(|(own, more)| *own += more);
-        self.n += other.n;
-        self.sum += other.sum;
-        self.max = self.max.max(other.max);
     }
 
     /// Number of durations.
@@ -314,7 +295,7 @@ mod tests {
         let latency = clock.end(at(175), true);
         assert_eq!(latency.first_token, Some(Nanos::from_ms(30)));
         assert_eq!(latency.mean_gap, Some(Nanos(13_333_333)));
-        assert_eq!((latency.longest_gap, latency.end_to_end), (Nanos::from_ms(30), Nanos::from_ms(75)));
+        assert_eq!(latency.end_to_end, Nanos::from_ms(75));
         let empty = TokenClock::new(at(0)).end(at(5), false);
         assert_eq!((empty.first_token, empty.mean_gap, empty.end_to_end), (None, None, Nanos::from_ms(5)));
     }
@@ -329,7 +310,6 @@ mod tests {
         let good = RequestLatency {
             first_token: Some(Nanos(10)),
             mean_gap: Some(Nanos(5)),
-            longest_gap: Nanos(50),
             end_to_end: Nanos(100),
             is_whole: true,
         };
@@ -371,12 +351,8 @@ mod tests {
                 random >> (random % 60)
             })
             .collect();
-        let (mut histogram, mut half) = (LatencyHistogram::default(), LatencyHistogram::default());
-        values.iter().enumerate().for_each(|(i, value)| match i % 2 {
-            0 => histogram.record(Nanos(*value)),
-            _ => half.record(Nanos(*value)),
-        });
-        histogram.merge(&half);
+        let mut histogram = LatencyHistogram::default();
+        values.iter().for_each(|value| histogram.record(Nanos(*value)));
         values.sort_unstable();
         for percent in [0.1, 10.0, 50.0, 90.0, 99.0, 99.9, 100.0] {
             let exact = percentile(&values, percent).expect("values");

@@ -5,7 +5,6 @@ mod blocks_elsewhere;
 mod fleet;
 mod fuzz;
 mod light_tenants;
-mod recorded_load;
 mod replica_health;
 mod resumed;
 mod rollout;

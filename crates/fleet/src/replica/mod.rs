@@ -29,7 +29,7 @@ use crate::dispatch::HealthReporter;
 pub use asking::PlacementHints;
 pub use error::{ReplicaError, ReplicaErrorKind};
 pub use local::LocalReplica;
-pub use observed::{FleetObserver, FleetRecording};
+pub use observed::FleetRecording;
 pub use remote::{Connection, ConnectionGuard, Endpoint, Identity, Link, Links, RemoteReplica};
 pub use remote::{InvalidAddress, WorkerAddress};
 pub use replicas::Replicas;

@@ -1,21 +1,14 @@
 //! What a recording is told of the requests of a gateway: their arrivals, and their outputs when they end.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use throng_core::engine::recording::Observed;
+use throng_core::engine::recording::{LoadObserver, Observed};
 use throng_core::request::{FinishReason, Request, RequestId, SequenceId, TokenId};
 use throng_core::time::{Nanos, Timestamp};
 use tokio::time::Instant;
 
 use super::{Continuations, ReplicaEvent, ReplicaRequest};
-
-/// Receiver of what a gateway's requests do. Must not wait.
-pub trait FleetObserver: Debug + Send + Sync {
-    /// A request came, or ended.
-    fn observed(&self, observed: Observed);
-}
 
 /// An observer with the clock and the numbers of requests that it is told.
 #[derive(Debug, Clone)]
@@ -23,14 +16,14 @@ pub struct FleetRecording(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    observer: Arc<dyn FleetObserver>,
+    observer: Arc<dyn LoadObserver>,
     origin: Instant,
     n_requests: AtomicU64,
 }
 
 impl FleetRecording {
     /// Tells this observer from now on.
-    pub fn new(observer: Arc<dyn FleetObserver>) -> Self {
+    pub fn new(observer: Arc<dyn LoadObserver>) -> Self {
         Self(Arc::new(Inner { observer, origin: Instant::now(), n_requests: AtomicU64::new(0) }))
     }
 

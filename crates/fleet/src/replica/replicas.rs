@@ -49,9 +49,7 @@ impl Replicas {
 
     /// Creates an empty set for remote replicas.
     pub fn remote(routing: &RoutingSettings) -> Self {
-        // Workers of one model may be different machines, so only a large difference in speed is a fault.
-        let (max_slowness, probe_interval) = (5, Nanos::from_ms(5_000));
-        Self::new(routing, HealthConfig { max_slowness, probe_interval, ..HealthConfig::default() }, true)
+        Self::new(routing, HealthConfig::of_workers(), true)
     }
 
     fn new(routing: &RoutingSettings, health: HealthConfig, are_judged: bool) -> Self {

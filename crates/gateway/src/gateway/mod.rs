@@ -8,6 +8,7 @@ mod followed;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
+use throng_core::engine::recording::LoadObserver;
 use throng_http::{Listener, Phase, Shutdown, Tls};
 use throng_state::batches::{Answerer, LineAnswer, LineRequest};
 use tokio::sync::{Notify, oneshot, watch};
@@ -26,7 +27,7 @@ use crate::server::{self, Served, Service};
 use crate::turns::adopt_orphans;
 use throng_cache::DiskTier;
 use throng_fleet::Secret;
-use throng_fleet::replica::{FleetObserver, FleetRecording};
+use throng_fleet::replica::FleetRecording;
 use throng_metering::ledger::PriceTable;
 use throng_metering::metrics::ProcessFacts;
 use throng_metering::observation::{Observation, RequestObserver};
@@ -64,7 +65,7 @@ pub struct Loading {
 
 impl Loading {
     /// Tells this observer of the requests that workers compute. To be called before the fleet is started.
-    pub fn record(&self, observer: Arc<dyn FleetObserver>) {
+    pub fn record(&self, observer: Arc<dyn LoadObserver>) {
         self.shared.recording.get_or_init(|| FleetRecording::new(observer));
     }
 }

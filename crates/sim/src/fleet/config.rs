@@ -112,11 +112,7 @@ impl Default for GatewaySettings {
     fn default() -> Self {
         Self {
             policy: Policy::default(),
-            health: HealthConfig {
-                max_slowness: 5,
-                probe_interval: Nanos::from_ms(5_000),
-                ..HealthConfig::default()
-            },
+            health: HealthConfig::of_workers(),
             overload: None,
             limits: BTreeMap::new(),
             default_limits: Limits::default(),

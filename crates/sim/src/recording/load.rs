@@ -1,10 +1,10 @@
 //! A recording as a workload: the requests in the order in which they came, with the outputs that they had.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use throng_core::engine::recording::{Event, Submit};
 use throng_core::engine::{RecordedOutput, RecordedRequest};
-use throng_core::request::Priority;
 use throng_core::scheduling::batch::BLOCK_TOKENS;
 use throng_core::scheduling::block_hash::BlockKey;
 use throng_core::time::Timestamp;
@@ -18,14 +18,13 @@ const UNNAMED: u64 = 41;
 const OUTPUT: u64 = 42;
 
 /// A request of a recording with its outputs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RecordedArrival {
+#[derive(Debug)]
+struct RecordedArrival {
     /// Time at which it was handed in.
-    pub arrived: Timestamp,
-    /// The request.
-    pub request: RecordedRequest,
-    /// Recorded submission of the request.
-    pub submit: Submit,
+    arrived: Timestamp,
+    request: RecordedRequest,
+    /// Whether it continues one in the recording of another replica.
+    is_resumed: bool,
 }
 
 /// Reads all requests of a recording. One that has not ended by the end of the recording has the output so
@@ -33,14 +32,14 @@ pub struct RecordedArrival {
 ///
 /// # Errors
 /// Those of the reader; [`SimError::Empty`] when there is no request.
-pub fn read_requests(mut reader: RecordingReader) -> Result<Vec<RecordedArrival>, SimError> {
+fn read_requests(mut reader: RecordingReader) -> Result<Vec<RecordedArrival>, SimError> {
     let mut requests: Vec<RecordedArrival> = Vec::new();
     let mut places: BTreeMap<u64, usize> = BTreeMap::new();
     while let Some(line) = reader.next_line()? {
         match line.event {
             Event::Submit(submit) => {
                 places.insert(submit.id, requests.len());
-                requests.push(arrival(*submit));
+                requests.push(arrival(&submit));
             }
             Event::End(end) => {
                 let place = places.get(&end.id).and_then(|place| requests.get_mut(*place));
@@ -53,20 +52,11 @@ pub fn read_requests(mut reader: RecordingReader) -> Result<Vec<RecordedArrival>
     if requests.is_empty() { Err(SimError::Empty) } else { Ok(requests) }
 }
 
-fn arrival(submit: Submit) -> RecordedArrival {
+fn arrival(submit: &Submit) -> RecordedArrival {
     RecordedArrival {
         arrived: Timestamp::from_ns(submit.arrived_ns),
-        request: RecordedRequest {
-            id: submit.id,
-            tenant: submit.tenant,
-            priority: Priority(submit.priority),
-            adapter: submit.adapter,
-            prompt_tokens: submit.prompt_tokens,
-            prompt_blocks: submit.prompt_blocks.clone(),
-            max_tokens: submit.max_tokens,
-            outputs: vec![RecordedOutput::default(); submit.n as usize],
-        },
-        submit,
+        request: submit.request(vec![RecordedOutput::default(); submit.n as usize]),
+        is_resumed: !submit.resumed.is_empty(),
     }
 }
 
@@ -81,10 +71,10 @@ impl RecordedWorkload {
     /// The load of a recording, from its first request on.
     ///
     /// # Errors
-    /// Those of [`read_requests`].
+    /// Those of the reader; [`SimError::Empty`] when there is no request.
     pub fn read(reader: RecordingReader) -> Result<Self, SimError> {
         let mut arrivals = read_requests(reader)?;
-        arrivals.retain(|arrival| arrival.submit.resumed.is_empty());
+        arrivals.retain(|arrival| !arrival.is_resumed);
         // What was handed in by several threads may have arrived in another order.
         arrivals.sort_by_key(|arrival| arrival.arrived);
         let Some(first) = arrivals.first().map(|arrival| arrival.arrived) else {
@@ -114,6 +104,7 @@ impl Workload for RecordedWorkload {
 fn timed(arrival: &RecordedArrival, first: Timestamp) -> impl Iterator<Item = TimedRequest> {
     let RecordedArrival { arrived, request, .. } = arrival;
     let at = Timestamp::default() + arrived.since(first);
+    let prompt = prompt_spans(request);
     request.outputs.iter().enumerate().map(move |(index, output)| {
         let tag = request.id;
         let content = content_id(tag, OUTPUT, index as u64);
@@ -128,14 +119,14 @@ fn timed(arrival: &RecordedArrival, first: Timestamp) -> impl Iterator<Item = Ti
                 output_span.n_tokens
             },
             stops: output.stops,
-            ..SimRequest::new(prompt_spans(request), output_span)
+            ..SimRequest::new(Arc::clone(&prompt), output_span)
         };
         TimedRequest { at, request, tag }
     })
 }
 
 /// The prompt as spans: a named block each, and the rest.
-fn prompt_spans(request: &RecordedRequest) -> Vec<Span> {
+fn prompt_spans(request: &RecordedRequest) -> Arc<[Span]> {
     let named = request
         .prompt_blocks
         .iter()

@@ -6,7 +6,7 @@ mod reader;
 mod rerun;
 mod step_times;
 
-pub use load::{RecordedWorkload, read_requests};
+pub use load::RecordedWorkload;
 pub use reader::RecordingReader;
-pub use rerun::{BatchRow, Rerun, rerun};
+pub use rerun::{Rerun, rerun};
 pub use step_times::RecordedCostModel;

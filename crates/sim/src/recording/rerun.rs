@@ -1,14 +1,14 @@
 //! The inputs of a recorded engine, applied again to its core: the same batches, batch for batch.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use throng_core::engine::recording::{Event, Header, Line, Step, Submit};
 use throng_core::engine::{
     END, Effect, EngineCore, Epoch, Input, RecordedOutput, RecordedRequest, StepDone, StepError,
 };
-use throng_core::request::{Priority, Request, RequestId, SamplingParams, SequenceId, TenantId, TokenId};
-use throng_core::scheduling::batch::{BLOCK_TOKENS, BlockId, ScheduledBatch, StepOutput, TokenLogprob};
+use throng_core::request::{Request, RequestId, SamplingParams, SequenceId, TenantId, TokenId};
+use throng_core::scheduling::batch::{BLOCK_TOKENS, ScheduledBatch, StepOutput, TokenLogprob};
 use throng_core::scheduling::block_hash::BlockKey;
 use throng_core::time::{Nanos, Timestamp};
 
@@ -16,40 +16,9 @@ use super::reader::RecordingReader;
 use crate::error::SimError;
 use crate::workload::content_id;
 
-/// A sequence's share of a step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BatchRow {
-    /// The sequence.
-    pub sequence: SequenceId,
-    /// Position of its first new token.
-    pub start: u32,
-    /// Its new tokens.
-    pub n_tokens: u32,
-    /// Whether a token is chosen.
-    pub samples: bool,
-    /// Block table of the sequence.
-    pub blocks: Vec<BlockId>,
-}
-
-impl BatchRow {
-    /// The rows of a batch.
-    pub fn of(batch: &ScheduledBatch) -> Vec<Self> {
-        let row = |scheduled: &throng_core::scheduling::batch::ScheduledSequence| Self {
-            sequence: scheduled.id,
-            start: scheduled.start,
-            n_tokens: scheduled.n_tokens() as u32,
-            samples: scheduled.sample,
-            blocks: batch.blocks(scheduled).to_vec(),
-        };
-        batch.sequences().iter().map(row).collect()
-    }
-}
-
 /// Outcome of a rerun.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rerun {
-    /// Batches in the order in which they were planned.
-    pub batches: Vec<Vec<BatchRow>>,
     /// Steps that ended, each with its recorded shape.
     pub n_steps: u64,
     /// Line of the first step whose batch differs from the recorded one.
@@ -62,22 +31,26 @@ pub struct Rerun {
     pub n_lost: u64,
 }
 
-/// Applies the inputs of a recording again. The outputs come from the recording: a first pass reads the ends
-/// of requests.
+/// Applies the inputs of a recording again and passes each batch to `on_batch`, in the order of planning. The
+/// outputs come from the recording: a first pass reads the ends of requests.
 ///
 /// # Errors
 /// When the recording is damaged, is not one of an engine, or does not begin with the engine's start.
-pub fn rerun(mut open: impl FnMut() -> Result<RecordingReader, SimError>) -> Result<Rerun, SimError> {
+pub fn rerun(
+    mut open: impl FnMut() -> Result<RecordingReader, SimError>,
+    mut on_batch: impl FnMut(&ScheduledBatch),
+) -> Result<Rerun, SimError> {
     let mut first = open()?;
     check(first.header())?;
     let mut ends: BTreeMap<(u64, u32), RecordedOutput> = BTreeMap::new();
     let mut order: Vec<u32> = Vec::new();
+    let mut known = BTreeSet::new();
     while let Some(line) = first.next_line()? {
         match line.event {
             Event::End(end) => {
                 ends.insert((end.id, end.index), end.output());
             }
-            Event::Submit(submit) if !order.contains(&submit.tenant) => {
+            Event::Submit(submit) if known.insert(submit.tenant) => {
                 let before = submit.tenant_after.and_then(|one| order.iter().position(|other| *other == one));
                 order.insert(before.map_or(0, |before| before + 1), submit.tenant);
             }
@@ -101,7 +74,7 @@ pub fn rerun(mut open: impl FnMut() -> Result<RecordingReader, SimError>) -> Res
         rerun: Rerun::default(),
     };
     while let Some(line) = reader.next_line()? {
-        again.apply(line, reader.n_lines());
+        again.apply(line, reader.n_lines(), &mut on_batch);
     }
     Ok(again.rerun)
 }
@@ -144,7 +117,7 @@ struct Again {
 }
 
 impl Again {
-    fn apply(&mut self, line: Line, number: u64) {
+    fn apply(&mut self, line: Line, number: u64, on_batch: &mut impl FnMut(&ScheduledBatch)) {
         let at = line.at();
         let input = match line.event {
             Event::Submit(submit) => {
@@ -177,7 +150,7 @@ impl Again {
         for effect in self.effects.drain(..) {
             match effect {
                 Effect::Execute { batch, .. } => {
-                    self.rerun.batches.push(BatchRow::of(&batch));
+                    on_batch(&batch);
                     self.steps.push_back(batch);
                 }
                 Effect::ReplaceExecutor { .. } | Effect::GiveUpExecutor { .. } => self.steps.clear(),
@@ -192,16 +165,7 @@ impl Again {
             let ended = self.ends.get(&(submit.id, index)).cloned();
             ended.unwrap_or_else(|| unended(submit.id, index, max_tokens))
         };
-        let recorded = RecordedRequest {
-            id: submit.id,
-            tenant: submit.tenant,
-            priority: Priority(submit.priority),
-            adapter: submit.adapter,
-            prompt_tokens: submit.prompt_tokens,
-            prompt_blocks: submit.prompt_blocks.clone(),
-            max_tokens: submit.max_tokens,
-            outputs: (0..submit.n).map(output).collect(),
-        };
+        let recorded = submit.request((0..submit.n).map(output).collect());
         let vocabulary_size = self.capacity.vocabulary_size;
         let mut request = recorded.to_request(vocabulary_size);
         let sampling = SamplingParams {

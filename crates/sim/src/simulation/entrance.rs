@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_core::engine::END;
 use throng_core::fleet::limits::{Denied, LimitRefusal};
-use throng_core::fleet::overload::{AdmissionRequest, Overloaded};
+use throng_core::fleet::overload::{AdmissionRequest, Overloaded, ServiceClass};
 use throng_core::request::SamplingParams;
 use throng_core::scheduling::block_hash::BlockHash;
 use throng_core::time::Nanos;
@@ -113,11 +113,11 @@ impl World<'_> {
         let Some(live) = self.live.get_mut(key) else { return };
         let ask = AdmissionRequest {
             tenant: name,
-            class: live.timed.request.class,
+            class: ServiceClass::Default,
             n_sequences: 1,
             n_prompt_tokens: n_prompt,
             max_tokens: live.timed.request.max_tokens,
-            deadline: live.deadline_left(self.now),
+            deadline: None,
         };
         match self.gate.as_mut().map(|gate| gate.admit(&ask, self.now)).transpose() {
             Ok(ticket) => live.ticket = ticket,

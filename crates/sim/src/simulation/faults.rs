@@ -1,5 +1,6 @@
 //! Faults begin and end; and at the end of a run nothing may be left behind.
 
+use throng_core::fleet::limits::{Denied, LimitKind, LimitRefusal};
 use throng_core::time::{Nanos, Timestamp};
 
 use super::{Cut, Event, World};
@@ -58,12 +59,7 @@ impl World<'_> {
         let Some(at) = self.arrival(index, self.now).or(Some(self.now)) else { return };
         let node = &mut self.nodes[index];
         let Some(replica) = node.replica.take() else { return };
-        let counters = replica.core().scheduler().stats().counters;
-        node.lost.cache_query_tokens += counters.cache_query_tokens;
-        node.lost.cache_hit_tokens += counters.cache_hit_tokens;
-        node.lost.preemptions += counters.preemptions;
-        node.lost.output_tokens += counters.output_tokens;
-        node.lost.prompt_tokens += counters.prompt_tokens;
+        node.lost += replica.core().scheduler().stats().counters;
         node.process += 1;
         node.tick_at = None;
         let event = Event::LinkLost { replica: index, link: node.link };
@@ -148,9 +144,8 @@ impl World<'_> {
             for n in 0..most {
                 match self.limits.reserve(&scopes, 0, now) {
                     Ok(reservation) => reservations.push(reservation),
-                    Err(denied) => {
-                        let is_concurrency = format!("{denied:?}").contains("ConcurrentRequests");
-                        if is_concurrency {
+                    Err(Denied::Refused(refusal) | Denied::AskOthers(refusal)) => {
+                        if let LimitRefusal::Exceeded { kind: LimitKind::ConcurrentRequests, .. } = refusal {
                             return Err(format!(
                                 "tenant {tenant} has {n} of {most} places: a charge is kept"
                             ));

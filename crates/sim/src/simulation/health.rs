@@ -2,7 +2,7 @@
 
 use throng_core::fleet::health::Probe;
 use throng_core::fleet::routing::LoadReport;
-use throng_core::scheduling::block_pool::{CacheEvent, CacheNews};
+use throng_core::scheduling::block_pool::CacheCursor;
 use throng_core::scheduling::{ServiceRate, StepTime};
 use throng_core::time::Nanos;
 
@@ -25,7 +25,10 @@ impl World<'_> {
                 continue;
             }
             let Some(replica) = &mut node.replica else { continue };
-            let news = if uses_blocks { news_of(replica.core_mut().take_cache_events()) } else { None };
+            let news = uses_blocks.then(|| {
+                node.cache_log.extend(replica.core_mut().take_cache_events());
+                node.cache_log.read(&mut node.cache_cursor)
+            });
             let stats = replica.core().stats();
             let scheduler = stats.scheduler;
             let step_time = stats.machine.map_or_else(StepTime::default, |machine| machine.step_time);
@@ -40,7 +43,7 @@ impl World<'_> {
             let id = node.id;
             self.dispatch.router.report(id, report, now);
             self.dispatch.board.heartbeat(id, scheduler.counters.steps, has_work, now);
-            if let Some(news) = news {
+            if let Some(news) = news.filter(|news| !news.is_empty()) {
                 self.dispatch.router.follow_cache(id, &news);
             }
         }
@@ -82,6 +85,8 @@ impl World<'_> {
         }
         node.is_connected = false;
         node.link += 1;
+        // The next connection begins with the whole content of the cache.
+        node.cache_cursor = CacheCursor::default();
         let id = node.id;
         self.dispatch.board.start_again(id, self.now);
         self.dispatch.router.forget_cache(id);
@@ -116,17 +121,4 @@ impl World<'_> {
         let at = self.now + Nanos(self.config.replicas[index].network.0 + RECONNECT.0);
         self.queue.push(at, Event::LinkUp { replica: index, link });
     }
-}
-
-/// Changes of a prefix cache in the form of reports to a router.
-fn news_of(events: Vec<CacheEvent>) -> Option<CacheNews> {
-    let mut news = CacheNews::default();
-    for event in events {
-        match event {
-            CacheEvent::Stored(key) => news.stored.push(key),
-            CacheEvent::Removed(key) => news.removed.push(key),
-            CacheEvent::Cleared => news = CacheNews { is_snapshot: true, ..CacheNews::default() },
-        }
-    }
-    (!news.is_empty()).then_some(news)
 }

@@ -7,7 +7,7 @@ use throng_core::fleet::overload;
 use throng_core::fleet::{Attempt, Failover, Tried};
 use throng_core::request::{RequestId, SamplingParams, TokenId};
 use throng_core::scheduling::block_hash::BlockKey;
-use throng_core::time::{Nanos, Timestamp};
+use throng_core::time::Timestamp;
 use throng_core::timeline::latency::TokenClock;
 
 use crate::workload::TimedRequest;
@@ -219,10 +219,5 @@ impl Live {
     /// Time since the gateway took it in.
     pub fn age(&self, now: Timestamp) -> std::time::Duration {
         std::time::Duration::from_nanos(now.since(self.received).0)
-    }
-
-    pub fn deadline_left(&self, now: Timestamp) -> Option<Nanos> {
-        let deadline = self.timed.request.deadline?;
-        Some((self.clock.sent() + deadline).since(now))
     }
 }

@@ -29,6 +29,7 @@ use throng_core::fleet::limits::{LimitState, Limits, Scope};
 use throng_core::fleet::overload::Gate;
 use throng_core::fleet::routing::{ReplicaId, Router};
 use throng_core::request::{FinishReason, RequestId, SamplingParams, TenantId};
+use throng_core::scheduling::block_pool::{CacheCursor, CacheLog};
 use throng_core::scheduling::scheduler::Counters;
 use throng_core::time::{Nanos, Timestamp};
 
@@ -45,6 +46,9 @@ pub use sabotage::Sabotage;
 
 /// Most tenants of which the limits are counted.
 const MAX_SCOPES: usize = 1 << 20;
+/// Most changes of a prefix cache between two reports, as in a worker: a gateway that misses some gets the
+/// whole content.
+const MAX_CACHE_EVENTS: usize = 1 << 16;
 
 /// A run, made of a fleet, a workload and faults.
 #[derive(Debug)]
@@ -174,6 +178,9 @@ struct Node {
     cut: Option<Cut>,
     /// Deadline of the engine for which a tick is on its way.
     tick_at: Option<Timestamp>,
+    /// Changes of the prefix cache, which the gateway reads up to the cursor.
+    cache_log: CacheLog,
+    cache_cursor: CacheCursor,
     /// Counts at the last sample.
     sampled: Counts,
     counts: Counts,
@@ -196,15 +203,19 @@ struct Counts {
 }
 
 impl Node {
-    /// Its counts so far, those of processes that have ended included.
-    fn counts(&self) -> Counts {
-        let current = self.replica.as_ref().map(|replica| replica.core().scheduler().stats().counters);
-        let current = current.unwrap_or_default();
-        Counts {
-            prompt_tokens: self.lost.prompt_tokens + current.prompt_tokens,
-            output_tokens: self.lost.output_tokens + current.output_tokens,
-            ..self.counts
+    /// Counts of the scheduler so far, those of processes that have ended included.
+    fn counters(&self) -> Counters {
+        let mut counters = self.lost;
+        if let Some(replica) = &self.replica {
+            counters += replica.core().scheduler().stats().counters;
         }
+        counters
+    }
+
+    /// Its counts so far.
+    fn counts(&self) -> Counts {
+        let Counters { prompt_tokens, output_tokens, .. } = self.counters();
+        Counts { prompt_tokens, output_tokens, ..self.counts }
     }
 }
 
@@ -293,6 +304,8 @@ impl<'a> World<'a> {
                 is_connected: true,
                 cut: None,
                 tick_at: None,
+                cache_log: CacheLog::new(MAX_CACHE_EVENTS),
+                cache_cursor: CacheCursor::default(),
                 sampled: Counts::default(),
                 counts: Counts::default(),
                 lost: Default::default(),
@@ -461,14 +474,12 @@ impl<'a> World<'a> {
             ..Totals::default()
         };
         for node in &self.nodes {
-            let current = node.replica.as_ref().map(|replica| replica.core().scheduler().stats().counters);
-            for counters in [Some(node.lost), current].into_iter().flatten() {
-                totals.cache_query_tokens += counters.cache_query_tokens;
-                totals.cache_hit_tokens += counters.cache_hit_tokens;
-                totals.preemptions += counters.preemptions;
-                totals.output_tokens += counters.output_tokens;
-                totals.prompt_tokens += counters.prompt_tokens;
-            }
+            let counters = node.counters();
+            totals.cache_query_tokens += counters.cache_query_tokens;
+            totals.cache_hit_tokens += counters.cache_hit_tokens;
+            totals.preemptions += counters.preemptions;
+            totals.output_tokens += counters.output_tokens;
+            totals.prompt_tokens += counters.prompt_tokens;
             totals.n_steps += node.counts.n_steps;
             totals.busy = Nanos(totals.busy.0 + node.counts.busy.0);
         }

@@ -5,7 +5,6 @@
 
 mod arrivals;
 mod closed_loop;
-mod crowd;
 mod open_loop;
 mod request;
 mod sessions;
@@ -13,7 +12,6 @@ pub mod trace;
 
 pub use arrivals::{ArrivalProcess, Arrivals};
 pub use closed_loop::ClosedLoop;
-pub use crowd::Crowd;
 pub use open_loop::{OpenLoop, RequestShape};
 pub use request::{EndedRequest, SimRequest, Span, TimedRequest, content_id, token_of};
 pub use sessions::{SessionShape, Sessions};

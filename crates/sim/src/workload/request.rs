@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use throng_core::engine::END;
-use throng_core::fleet::overload::ServiceClass;
 use throng_core::request::TokenId;
-use throng_core::time::{Nanos, Timestamp};
+use throng_core::time::Timestamp;
 
 /// Part of a prompt or an output. Spans of equal content have equal tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +20,6 @@ pub struct Span {
 pub struct SimRequest {
     /// Number of its tenant.
     pub tenant: u32,
-    /// Class of service.
-    pub class: ServiceClass,
     /// Priority among the tenant's requests; smaller is more urgent.
     pub priority: i32,
     /// The prompt. Prompts that begin with equal spans share a prefix.
@@ -33,8 +30,6 @@ pub struct SimRequest {
     pub max_tokens: u32,
     /// Whether the model ends the output; else `max_tokens` does, and the output has as many.
     pub stops: bool,
-    /// The answer is of no use later than this after its arrival.
-    pub deadline: Option<Nanos>,
 }
 
 /// A request and when its client sends it.
@@ -66,13 +61,11 @@ impl SimRequest {
     pub fn new(prompt: impl Into<Arc<[Span]>>, output: Span) -> Self {
         Self {
             tenant: 0,
-            class: ServiceClass::Default,
             priority: 0,
             prompt: prompt.into(),
             output,
             max_tokens: output.n_tokens,
             stops: true,
-            deadline: None,
         }
     }
 

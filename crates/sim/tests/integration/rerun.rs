@@ -8,17 +8,46 @@ use fastrand::Rng;
 use throng_core::engine::recording::{Header, Line, Observed, RecordedEngine, Recorder, VERSION};
 use throng_core::engine::{Effect, EngineConfig, EngineCore, Epoch, Input, StepDone, StepError};
 use throng_core::request::{Priority, Request, RequestId, SamplingParams, SequenceId, TenantId, TokenId};
-use throng_core::scheduling::batch::{ScheduledBatch, StepOutput, TokenLogprob};
+use throng_core::scheduling::batch::{BlockId, ScheduledBatch, ScheduledSequence, StepOutput, TokenLogprob};
 use throng_core::scheduling::executor::ExecutorCapacity;
 use throng_core::scheduling::scheduler::{SchedulerConfig, SpeculationMethod};
 use throng_core::time::{Nanos, Timestamp};
 use throng_sim::SimError;
-use throng_sim::recording::{BatchRow, RecordedWorkload, RecordingReader, rerun};
+use throng_sim::recording::{RecordedWorkload, RecordingReader, rerun};
 use throng_sim::workload::Workload;
 
 use crate::fleets::CAPACITY;
 
 const END: TokenId = 7;
+
+/// A sequence's share of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct BatchRow {
+    /// The sequence.
+    sequence: SequenceId,
+    /// Position of its first new token.
+    start: u32,
+    /// Its new tokens.
+    n_tokens: u32,
+    /// Whether a token is chosen.
+    samples: bool,
+    /// Block table of the sequence.
+    blocks: Vec<BlockId>,
+}
+
+impl BatchRow {
+    /// The rows of a batch.
+    fn of(batch: &ScheduledBatch) -> Vec<Self> {
+        let row = |scheduled: &ScheduledSequence| Self {
+            sequence: scheduled.id,
+            start: scheduled.start,
+            n_tokens: scheduled.n_tokens() as u32,
+            samples: scheduled.sample,
+            blocks: batch.blocks(scheduled).to_vec(),
+        };
+        batch.sequences().iter().map(row).collect()
+    }
+}
 
 /// An engine under random load, with everything that it does recorded.
 struct World {
@@ -209,15 +238,17 @@ fn a_recorded_engine_plans_the_same_batches_again() {
     let (mut n_batches, mut n_hits) = (0, 0);
     for seed in 0..12 {
         let world = World::new(seed).run(4_000);
-        let again = rerun(|| open(&world.text)).expect("a recording");
-        for (index, (recorded, again)) in world.batches.iter().zip(&again.batches).enumerate() {
+        let mut batches = Vec::new();
+        let on_batch = |batch: &ScheduledBatch| batches.push(BatchRow::of(batch));
+        let again = rerun(|| open(&world.text), on_batch).expect("a recording");
+        for (index, (recorded, again)) in world.batches.iter().zip(&batches).enumerate() {
             let differing = recorded.iter().zip(again).find(|(recorded, again)| recorded != again);
             assert_eq!(differing, None, "seed {seed}, batch {index}");
             assert_eq!(recorded.len(), again.len(), "seed {seed}, batch {index}");
         }
-        assert_eq!(world.batches.len(), again.batches.len(), "seed {seed}");
+        assert_eq!(world.batches.len(), batches.len(), "seed {seed}");
         assert_eq!((again.n_different, again.n_lost), (0, 0), "seed {seed}");
-        n_batches += again.batches.len();
+        n_batches += batches.len();
         n_hits += world.core.scheduler().stats().counters.cache_hit_tokens;
     }
     assert!(n_batches > 10_000 && n_hits > 10_000, "{n_batches} batches, {n_hits} cached tokens");
@@ -263,14 +294,14 @@ fn the_load_of_a_recording_has_its_lengths_and_shares_its_prefixes() {
 fn damaged_recordings_are_named() {
     let world = World::new(1).run(300);
     let part = world.text.replace("\"part\":0", "\"part\":2");
-    let error = rerun(|| open(&part)).expect_err("a part").to_string();
+    let error = rerun(|| open(&part), |_| ()).expect_err("a part").to_string();
     assert!(error.contains("part 2"), "{error}");
     let header = r#"{"throng_recording":1,"part":0,"started_unix_ms":5}"#.to_owned() + "\n";
-    let error = rerun(|| open(&header)).expect_err("no engine").to_string();
+    let error = rerun(|| open(&header), |_| ()).expect_err("no engine").to_string();
     assert!(error.contains("gateway"), "{error}");
     let error = RecordedWorkload::read(open(&header).expect("a header")).expect_err("empty").to_string();
     assert!(error.contains("no request"), "{error}");
     let damaged = world.text.replacen("\"t\":", "\"t\":x", 3);
-    let error = rerun(|| open(&damaged)).expect_err("damaged").to_string();
+    let error = rerun(|| open(&damaged), |_| ()).expect_err("damaged").to_string();
     assert!(error.starts_with("line 2: "), "{error}");
 }

@@ -16,8 +16,18 @@ use throng_sim::workload::{ArrivalProcess, OpenLoop, RequestShape};
 
 use crate::fleets::CAPACITY;
 
-/// Simulates that many seconds and prints what it took.
-fn hour(rate: f64, n_replicas: usize, (prompt, output): (f64, f64), seconds: u64) {
+/// Mean tokens of prompts and outputs.
+const LENGTHS: (f64, f64) = (500.0, 300.0);
+
+/// Simulates that many seconds and prints what it took, and a digest of the report, by which two versions of
+/// the code can be compared.
+fn simulate(
+    process: ArrivalProcess,
+    n_replicas: usize,
+    (prompt, output): (f64, f64),
+    seconds: u64,
+    seed: u64,
+) {
     let capacity = ExecutorCapacity {
         n_blocks: 40_000,
         max_batch_tokens: 2048,
@@ -36,8 +46,7 @@ fn hour(rate: f64, n_replicas: usize, (prompt, output): (f64, f64), seconds: u64
         Distribution::Exponential { mean: prompt },
         Distribution::Exponential { mean: output },
     );
-    let process = ArrivalProcess::Poisson { rate };
-    let workload = OpenLoop::new(process, shape, Nanos::from_ms(seconds * 1000), 3).expect("valid");
+    let workload = OpenLoop::new(process, shape, Nanos::from_ms(seconds * 1000), seed).expect("valid");
     let mut report = ReportBuilder::new(Objective::default(), Nanos(0));
     let started = Instant::now();
     let simulation = Simulation::new(fleet, Box::new(workload), 1).expect("valid");
@@ -45,9 +54,13 @@ fn hour(rate: f64, n_replicas: usize, (prompt, output): (f64, f64), seconds: u64
     let took = started.elapsed();
     let report = report.finish(totals);
     let n_tokens = report.totals.output_tokens;
+    let json = serde_json::to_string(&report).expect("plain numbers");
+    let digest = json
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     println!(
-        "{rate} requests/s, {prompt} in, {output} out, {n_replicas} replicas, {seconds} s: {took:?}; {} events, \
-         {} steps, {n_tokens} tokens, {:.0} ns a token; {:.0} % busy, first token p99 {:.0} ms, gap p50 {:.1} ms",
+        "{process:?}, {prompt} in, {output} out, {n_replicas} replicas, {seconds} s: {took:?}; {} events, \
+         {} steps, {n_tokens} tokens, {:.0} ns a token; {:.0} % busy, first token p99 {:.0} ms, gap p50 {:.1} ms; report {digest:016x}",
         report.totals.n_events,
         report.totals.n_steps,
         took.as_nanos() as f64 / n_tokens as f64,
@@ -60,11 +73,26 @@ fn hour(rate: f64, n_replicas: usize, (prompt, output): (f64, f64), seconds: u64
 #[test]
 #[ignore = "minutes in a development build"]
 fn an_hour_of_10_requests_a_second() {
-    hour(10.0, 1, (500.0, 300.0), 3_600);
+    simulate(ArrivalProcess::Poisson { rate: 10.0 }, 1, LENGTHS, 3_600, 3);
+}
+
+#[test]
+#[ignore = "a minute in a development build"]
+fn minutes_of_80_requests_a_second() {
+    simulate(ArrivalProcess::Poisson { rate: 80.0 }, 8, LENGTHS, 300, 3);
 }
 
 #[test]
 #[ignore = "minutes in a development build"]
 fn minutes_of_1000_requests_a_second() {
-    hour(1_000.0, 100, (500.0, 300.0), 60);
+    simulate(ArrivalProcess::Poisson { rate: 1_000.0 }, 100, LENGTHS, 60, 3);
+}
+
+/// 700 million users who ask twice a day are 16,200 requests a second, 3 for each of 5,400 replicas. Two
+/// replicas are simulated with their part of the load, twice: the difference is the error of the sample.
+#[test]
+#[ignore = "minutes in a release build"]
+fn a_day_of_700_million_users() {
+    let process = ArrivalProcess::Daily { mean_rate: 6.0, peak_factor: 2.5, day_s: 86_400.0 };
+    [3, 4].into_iter().for_each(|seed| simulate(process, 2, LENGTHS, 86_400, seed));
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use throng_core::time::Nanos;
 use throng_core::timeline::latency::Objective;
 use throng_sim::distribution::Distribution;
@@ -27,8 +27,11 @@ const KEEPS_UP: f64 = 0.95;
 /// Runs the command.
 ///
 /// # Errors
-/// When the server does not answer.
+/// When the arguments contradict each other or the server does not answer.
 pub async fn run(arguments: &BenchServerArgs) -> Result<()> {
+    if arguments.load != LoadKind::Requests && (arguments.ramp || arguments.rate.is_empty()) {
+        bail!("--load chat and --load agent begin sessions at a --rate, without --ramp");
+    }
     let client = LoadClient::connect(target(&arguments.url, &arguments.target)).await?;
     output::note(format_args!("{}: {}", arguments.url, client.model()));
     let mut reports = Vec::new();

@@ -10,6 +10,7 @@ use ureq::http::Response;
 
 use super::answer::{Answer, ContextFull};
 use crate::args::SamplingArgs;
+use crate::load::{first_model, server_root};
 
 /// Timeout for a connection to a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,7 +47,7 @@ impl Server {
     /// # Errors
     /// When it cannot be reached or refuses.
     pub fn find(url: &str, key: Option<&str>, model: Option<&str>) -> Result<Self> {
-        let base = format!("{}/v1", root(url));
+        let base = format!("{}/v1", server_root(url));
         let agent = agent();
         let mut server =
             Self { agent, base, key: key.map(str::to_owned), model: String::new(), context: None };
@@ -65,7 +66,7 @@ impl Server {
     pub fn having(url: &str, key: Option<&str>, model: Option<&str>) -> Option<Self> {
         let config = Agent::config_builder().http_status_as_error(false);
         let probe = config.timeout_global(Some(PROBE_TIMEOUT)).build().new_agent();
-        let base = format!("{}/v1", root(url));
+        let base = format!("{}/v1", server_root(url));
         let text = get_with(&probe, &format!("{base}/models"), key).ok()?;
         let list: Value = serde_json::from_str(&text).ok()?;
         let is_wanted =
@@ -138,7 +139,7 @@ impl Server {
 /// # Errors
 /// When the server cannot be reached or refuses.
 pub fn get(url: &str, path: &str, key: Option<&str>) -> Result<String> {
-    get_with(&agent(), &format!("{}{path}", root(url)), key)
+    get_with(&agent(), &format!("{}{path}", server_root(url)), key)
 }
 
 fn get_with(agent: &Agent, url: &str, key: Option<&str>) -> Result<String> {
@@ -152,19 +153,6 @@ fn get_with(agent: &Agent, url: &str, key: Option<&str>) -> Result<String> {
 fn agent() -> Agent {
     let config = Agent::config_builder().http_status_as_error(false);
     config.timeout_connect(Some(CONNECT_TIMEOUT)).build().new_agent()
-}
-
-/// A server's address without `/v1`.
-fn root(url: &str) -> String {
-    let address = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-    let address = address.trim_end_matches('/');
-    address.strip_suffix("/v1").unwrap_or(address).to_owned()
-}
-
-/// The first model that a server lists.
-fn first_model(list: &Value) -> Result<String> {
-    let id = list["data"][0]["id"].as_str();
-    Ok(id.context("the server has no model")?.to_owned())
 }
 
 /// The body of a response with a success status; other statuses are errors.

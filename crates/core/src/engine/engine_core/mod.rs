@@ -239,9 +239,9 @@ impl EngineCore {
         streams.turn_queue_clock(self.scheduler.queue_cause());
         self.begin_masks(effects);
         let Some(step) = step else { return false };
-        let (sequences, stats) = (step.batch().sequences(), self.scheduler.stats());
+        let sequences = step.batch().sequences();
         let record = StepRecord {
-            number: stats.counters.steps + self.steps.len() as u64,
+            number: self.scheduler.n_steps() + self.steps.len() as u64,
             started: now,
             duration: Nanos::default(),
             planning: Nanos::default(),
@@ -252,7 +252,7 @@ impl EngineCore {
             n_sampled: sequences.iter().filter(|scheduled| scheduled.sample).count() as u32,
             n_tokens: step.shape().n_tokens as u32,
             n_attended: step.shape().n_attended as u64,
-            n_waiting: stats.waiting as u32,
+            n_waiting: self.scheduler.n_waiting() as u32,
             succeeded: false,
         };
         effects.push(Effect::Execute { epoch: self.epoch, batch: Arc::clone(step.batch()) });

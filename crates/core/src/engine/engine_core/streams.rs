@@ -1,12 +1,13 @@
 //! The open streams: turns the scheduler's events into effects, and keeps track of readers that are behind.
 //! Does not know steps.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::fleet::replica::{Timing, TokenReport};
 use crate::request::{Request, RequestId, TenantId};
 use crate::scheduling::batch::ScheduledBatch;
+use crate::scheduling::name_hasher::NameState;
 use crate::scheduling::scheduler::{Event, Failure};
 use crate::time::Timestamp;
 use crate::timeline::request_trace::QueueCause;
@@ -19,7 +20,7 @@ use crate::engine::step_log::StepRecord;
 /// All open streams.
 #[derive(Debug)]
 pub struct Streams {
-    open: BTreeMap<RequestId, OpenStream>,
+    open: HashMap<RequestId, OpenStream, NameState>,
     /// Paused requests and the times of their pauses, the longest paused first.
     paused: BTreeSet<(Timestamp, RequestId)>,
     /// Requests that wait for their first step and their arrivals, the longest waiting first.
@@ -64,7 +65,7 @@ impl Streams {
     /// Creates the set without streams.
     pub fn new() -> Self {
         Self {
-            open: BTreeMap::new(),
+            open: HashMap::default(),
             paused: BTreeSet::new(),
             queued: BTreeSet::new(),
             step_failure: EngineFailure::Stopped,
@@ -94,9 +95,11 @@ impl Streams {
         self.open.contains_key(&request)
     }
 
-    /// Requests with open streams.
+    /// Requests with open streams, in order of their ids.
     pub fn requests(&self) -> Vec<RequestId> {
-        self.open.keys().copied().collect()
+        let mut requests: Vec<RequestId> = self.open.keys().copied().collect();
+        requests.sort_unstable();
+        requests
     }
 
     /// Turns an event of the scheduler into effects. Events of closed streams are dropped.
@@ -123,10 +126,10 @@ impl Streams {
                 }
             }
             Event::Token { sequence, token } => {
-                if self.open.contains_key(&sequence.request) {
-                    let event = StreamEvent::Token { index: sequence.index, report: token.into() };
-                    effects.push(Effect::Deliver { request: sequence.request, event });
-                }
+                // The scheduler ends a request as soon as its stream is closed, so that no token comes later.
+                debug_assert!(self.open.contains_key(&sequence.request), "a token of a closed stream");
+                let event = StreamEvent::Token { index: sequence.index, report: token.into() };
+                effects.push(Effect::Deliver { request: sequence.request, event });
             }
             Event::Finished { sequence, reason, timeline } => {
                 let request = sequence.request;

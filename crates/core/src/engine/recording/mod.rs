@@ -9,11 +9,11 @@ mod recorder;
 
 use serde::{Deserialize, Serialize};
 
-pub use recorder::{Observed, Recorder};
+pub use recorder::{LoadObserver, Observed, Recorder};
 
 use super::config::EngineConfig;
-use super::recorded_load::RecordedOutput;
-use crate::request::FinishReason;
+use super::recorded_request::{RecordedOutput, RecordedRequest};
+use crate::request::{FinishReason, Priority};
 use crate::scheduling::block_hash::BlockKey;
 use crate::scheduling::executor::ExecutorCapacity;
 use crate::scheduling::scheduler::SchedulerConfig;
@@ -184,6 +184,22 @@ pub struct Submit {
     /// Output tokens of each continuation so far, of a resumed request; `None` for one that has ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resumed: Vec<Option<u32>>,
+}
+
+impl Submit {
+    /// The request, with outputs from elsewhere.
+    pub fn request(&self, outputs: Vec<RecordedOutput>) -> RecordedRequest {
+        RecordedRequest {
+            id: self.id,
+            tenant: self.tenant,
+            priority: Priority(self.priority),
+            adapter: self.adapter,
+            prompt_tokens: self.prompt_tokens,
+            prompt_blocks: self.prompt_blocks.clone(),
+            max_tokens: self.max_tokens,
+            outputs,
+        }
+    }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -1,6 +1,7 @@
 //! Makes the lines of a recording from what an engine or a gateway does. Does not know files.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
 use sha2::{Digest, Sha256};
 
@@ -131,6 +132,12 @@ impl Observed {
     }
 }
 
+/// Receiver of the inputs of an engine, or of the requests of a gateway. It must not wait.
+pub trait LoadObserver: Debug + Send + Sync {
+    /// An input was applied; a request came or ended.
+    fn observed(&self, observed: Observed);
+}
+
 /// Makes lines of what an engine does.
 #[derive(Debug)]
 pub struct Recorder {
@@ -143,7 +150,8 @@ pub struct Recorder {
 /// A request that has not ended.
 #[derive(Debug)]
 struct Open {
-    root: BlockHash,
+    /// Name of the prompt's full blocks, which those of the outputs follow.
+    prompt_name: BlockHash,
     request: Request,
     /// The tokens of each continuation; `None` of one that has ended.
     outputs: Vec<Option<Vec<TokenId>>>,
@@ -202,9 +210,12 @@ impl Recorder {
     fn submit(&mut self, request: &Request, arrived: Timestamp) -> Submit {
         let (tenant, tenant_after) = self.tenant(&request.tenant);
         let root = self.root(request);
+        let media = request.media.as_deref();
+        let names: Vec<BlockHash> = BlockHash::names_after(root, 0, &request.prompt, media).collect();
         let outputs = (0..request.n).map(|index| request.output_so_far(index).map(<[TokenId]>::to_vec));
         if self.open.len() < self.max_open {
-            let open = Open { root, request: request.clone(), outputs: outputs.collect() };
+            let prompt_name = names.last().copied().unwrap_or(root);
+            let open = Open { prompt_name, request: request.clone(), outputs: outputs.collect() };
             self.open.insert(request.id, open);
         }
         let lengths = request.outputs_so_far.iter();
@@ -217,7 +228,7 @@ impl Recorder {
             adapter: request.adapter.map(|adapter| adapter.id.0),
             n: request.n,
             prompt_tokens: request.prompt.len() as u32,
-            prompt_blocks: BlockHash::keys_of(root, &request.prompt, request.media.as_deref()),
+            prompt_blocks: names.iter().map(BlockHash::key).collect(),
             max_tokens: request.sampling.max_tokens,
             min_tokens: request.sampling.min_tokens,
             prompt_logprobs: request.sampling.prompt_logprobs.is_some(),
@@ -252,15 +263,16 @@ impl Recorder {
     fn end(&mut self, id: SequenceId, reason: EndReason) -> Option<End> {
         let open = self.open.get_mut(&id.request)?;
         let output = open.outputs.get_mut(id.index as usize)?.take()?;
-        let n_prompt_blocks = open.request.prompt.len() / BLOCK_TOKENS;
-        let tokens = [&open.request.prompt[..], &output[..]].concat();
-        let names = BlockHash::keys_of(open.root, &tokens, open.request.media.as_deref());
+        let (whole, rest) = open.request.prompt.as_chunks::<BLOCK_TOKENS>();
+        let tokens = [rest, &output[..]].concat();
+        let media = open.request.media.as_deref();
+        let names = BlockHash::names_after(open.prompt_name, whole.len(), &tokens, media);
         Some(End {
             id: id.request.0,
             index: id.index,
             n_tokens: output.len() as u32,
             reason,
-            blocks: names[n_prompt_blocks..].to_vec(),
+            blocks: names.map(|name| name.key()).collect(),
         })
     }
 }

@@ -35,6 +35,14 @@ pub struct HealthConfig {
     pub panic_percent: u32,
 }
 
+impl HealthConfig {
+    /// Thresholds for workers of one model, which may be different machines, so that only a large difference
+    /// in speed is a fault.
+    pub fn of_workers() -> Self {
+        Self { max_slowness: 5, probe_interval: Nanos::from_ms(5_000), ..Self::default() }
+    }
+}
+
 impl Default for HealthConfig {
     fn default() -> Self {
         Self {

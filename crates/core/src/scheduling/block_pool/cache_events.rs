@@ -1,11 +1,12 @@
 //! Changes of the prefix cache, for choosing replicas by their caches. Recorded only after they were first
 //! asked for. Does not know the readers.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
 use crate::scheduling::block_hash::BlockKey;
+use crate::scheduling::name_hasher::NameState;
 
 /// One change of a prefix cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,14 +94,14 @@ pub struct CacheLog {
     /// Number of the oldest event kept.
     first: u64,
     events: VecDeque<CacheEvent>,
-    names: BTreeSet<BlockKey>,
+    names: HashSet<BlockKey, NameState>,
 }
 
 impl CacheLog {
     /// Creates a log of at most `max_events` events. There are at most as many names as the pool has
     /// blocks.
     pub fn new(max_events: usize) -> Self {
-        Self { max_events, first: 0, events: VecDeque::new(), names: BTreeSet::new() }
+        Self { max_events, first: 0, events: VecDeque::new(), names: HashSet::default() }
     }
 
     /// Adds changes in their order.
@@ -131,36 +132,33 @@ impl CacheLog {
         let unseen = skipped.map(|n| self.events.range(n as usize..));
         match unseen {
             Some(events) if !events.clone().any(|event| *event == CacheEvent::Cleared) => changes(events),
-            _ => CacheNews {
-                is_snapshot: true,
-                stored: self.names.iter().copied().collect(),
-                removed: Vec::new(),
-            },
+            _ => {
+                let mut stored: Vec<BlockKey> = self.names.iter().copied().collect();
+                stored.sort_unstable();
+                CacheNews { is_snapshot: true, stored, removed: Vec::new() }
+            }
         }
     }
 }
 
-/// The net changes: only the last change of each name counts.
+/// The net changes in order of name: only the last change of each name counts.
 fn changes<'a>(events: impl Iterator<Item = &'a CacheEvent>) -> CacheNews {
-    let (mut stored, mut removed) = (BTreeSet::new(), BTreeSet::new());
-    for event in events {
-        match *event {
-            CacheEvent::Stored(name) => {
-                removed.remove(&name);
-                stored.insert(name);
-            }
-            CacheEvent::Removed(name) => {
-                stored.remove(&name);
-                removed.insert(name);
-            }
-            CacheEvent::Cleared => {}
+    let by_name = events.filter_map(|event| match *event {
+        CacheEvent::Stored(name) => Some((name, true)),
+        CacheEvent::Removed(name) => Some((name, false)),
+        CacheEvent::Cleared => None,
+    });
+    let mut by_name: Vec<(BlockKey, bool)> = by_name.collect();
+    // Stable, so that the changes of a name stay in their order.
+    by_name.sort_by_key(|(name, _)| *name);
+    let mut news = CacheNews::default();
+    for of_name in by_name.chunk_by(|(a, _), (b, _)| a == b) {
+        match of_name[of_name.len() - 1] {
+            (name, true) => news.stored.push(name),
+            (name, false) => news.removed.push(name),
         }
     }
-    CacheNews {
-        is_snapshot: false,
-        stored: stored.into_iter().collect(),
-        removed: removed.into_iter().collect(),
-    }
+    news
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use crate::scheduling::batch::BlockId;
 use crate::scheduling::block_hash::{BlockHash, BlockKey, BlockTokens};
+use crate::scheduling::name_hasher::NameState;
 use crate::scheduling::slot_pool::SlotPool;
 use cache_events::CacheEvents;
 pub use cache_events::{CacheCursor, CacheEvent, CacheLog, CacheNews};
@@ -23,7 +24,7 @@ const NONE: u32 = u32::MAX;
 pub struct BlockPool {
     slots: Vec<Slot>,
     free: Vec<BlockId>,
-    by_hash: HashMap<BlockHash, BlockId>,
+    by_hash: HashMap<BlockHash, BlockId, NameState>,
     /// Cached blocks, least recently used first, as a list threaded through the slots.
     oldest: u32,
     newest: u32,
@@ -57,7 +58,7 @@ impl BlockPool {
         Self {
             slots: vec![slot; n_blocks as usize],
             free: (0..n_blocks).rev().map(BlockId).collect(),
-            by_hash: HashMap::with_capacity(n_blocks as usize),
+            by_hash: HashMap::with_capacity_and_hasher(n_blocks as usize, NameState::default()),
             oldest: NONE,
             newest: NONE,
             n_cached: 0,

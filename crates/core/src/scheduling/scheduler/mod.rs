@@ -269,12 +269,22 @@ impl Scheduler {
         self.admission.max_sequence_tokens()
     }
 
+    /// Number of steps that have ended.
+    pub fn n_steps(&self) -> u64 {
+        self.counters.steps
+    }
+
+    /// Number of sequences that wait, beams without blocks included.
+    pub fn n_waiting(&self) -> usize {
+        self.waiting.len() + self.idle_beams.len()
+    }
+
     /// Current numbers of the scheduler.
     pub fn stats(&self) -> SchedulerStats {
         SchedulerStats {
             running: self.running.len(),
             awaiting_masks: self.running.iter().filter(|s| s.awaits_masks_since().is_some()).count(),
-            waiting: self.waiting.len() + self.idle_beams.len(),
+            waiting: self.n_waiting(),
             paused: self.paused.len(),
             queued_requests: self.queue.n_requests(),
             queued_tokens: self.queue.n_tokens(),

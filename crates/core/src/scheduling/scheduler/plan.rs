@@ -96,6 +96,9 @@ impl Scheduler {
     ) {
         let is_catching_up = |s: &Sequence<Running>| s.n_missing() > 1 && s.state.n_scheduled == 0 && whom(s);
         let mut n_catching_up = self.running.iter().filter(|s| is_catching_up(s)).count();
+        if n_catching_up == 0 {
+            return;
+        }
         let mut i = 0;
         while i < self.running.len() && budget.tokens_left > 0 {
             if is_catching_up(&self.running[i]) {
@@ -142,9 +145,12 @@ impl Scheduler {
         now: Timestamp,
         emit: &mut Emit<'_>,
     ) {
+        self.waiting.cause = Some(QueueCause::StepTokens);
+        if self.waiting.is_empty() {
+            return;
+        }
         let mut n_promised: usize = self.running.iter().map(Scheduler::n_promised_blocks).sum();
         let max_deferred = self.config.max_batch_sequences as usize;
-        self.waiting.cause = Some(QueueCause::StepTokens);
         while !self.waiting.is_empty() && budget.tokens_left > 0 && self.deferred.len() < max_deferred {
             let has_low_share = self.first_is_light();
             if only_light && !has_low_share {

@@ -1,5 +1,7 @@
 //! Numbers of the scheduler. Does not count.
 
+use std::ops::AddAssign;
+
 /// Counts since the scheduler was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -23,6 +25,21 @@ pub struct Counters {
     pub cache_query_tokens: u64,
     /// Prompt tokens that were found there.
     pub cache_hit_tokens: u64,
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.steps += other.steps;
+        self.prompt_tokens += other.prompt_tokens;
+        self.output_tokens += other.output_tokens;
+        self.drafts += other.drafts;
+        self.draft_tokens += other.draft_tokens;
+        self.accepted_draft_tokens += other.accepted_draft_tokens;
+        self.left_out += other.left_out;
+        self.preemptions += other.preemptions;
+        self.cache_query_tokens += other.cache_query_tokens;
+        self.cache_hit_tokens += other.cache_hit_tokens;
+    }
 }
 
 /// Current numbers of the scheduler.

@@ -22,6 +22,7 @@ use masks::MaskState;
 pub use masks::SLOW_MASKS;
 use recurrent::RecurrentState;
 pub(crate) use shares::Share;
+use shares::Shares;
 
 /// Order within a tenant, smaller ranks first: priority, then arrival, then the index within the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,8 +64,8 @@ pub struct Running {
     recurrent: Option<RecurrentState>,
     /// Masks of the constraint.
     masks: MaskState,
-    /// Shares in the steps in flight, the oldest first.
-    shares: Vec<Share>,
+    /// Shares in the steps in flight.
+    shares: Shares,
     /// Number of new tokens in the planned step, drafts included; 0 if it has no share in it.
     pub(crate) n_scheduled: usize,
     /// Number of them that are drafts.
@@ -241,7 +242,7 @@ impl Sequence<Waiting> {
             copied_block: None,
             recurrent,
             masks: MaskState::default(),
-            shares: Vec::new(),
+            shares: Shares::default(),
             n_scheduled: 0,
             n_scheduled_drafts: 0,
             has_low_share: false,

@@ -19,6 +19,42 @@ pub(crate) struct Share {
     pub(crate) may_be_followed: bool,
 }
 
+/// Shares in the steps in flight, the oldest first. The oldest has its place in the sequence, since most have
+/// just one.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    oldest: Option<Share>,
+    later: Vec<Share>,
+}
+
+impl Shares {
+    fn iter(&self) -> impl Iterator<Item = &Share> {
+        self.oldest.iter().chain(&self.later)
+    }
+
+    fn push(&mut self, share: Share) {
+        match self.oldest {
+            None => self.oldest = Some(share),
+            Some(_) => self.later.push(share),
+        }
+    }
+
+    fn remove(&mut self, step: u64) {
+        self.later.retain(|share| share.step != step);
+        if self.oldest.is_some_and(|share| share.step == step) {
+            self.oldest = if self.later.is_empty() { None } else { Some(self.later.remove(0)) };
+        }
+    }
+
+    fn newest(&self) -> Option<&Share> {
+        self.later.last().or(self.oldest.as_ref())
+    }
+
+    fn newest_mut(&mut self) -> Option<&mut Share> {
+        self.later.last_mut().or(self.oldest.as_mut())
+    }
+}
+
 impl Sequence<Running> {
     /// Whether the sequence has a share in a step in flight.
     pub fn is_in_flight(&self) -> bool {
@@ -64,13 +100,13 @@ impl Sequence<Running> {
 
     /// Removes its share in step `number`.
     pub(crate) fn leave_step(&mut self, number: u64) {
-        self.state.shares.retain(|share| share.step != number);
+        self.state.shares.remove(number);
     }
 
     /// Notes that it has no share in the step planned last. A token is carried only from one step to the
     /// next.
     pub(crate) fn pass_step(&mut self) {
-        if let Some(newest) = self.state.shares.last_mut() {
+        if let Some(newest) = self.state.shares.newest_mut() {
             newest.may_be_followed &= !newest.chooses;
         }
     }
@@ -81,6 +117,6 @@ impl Sequence<Running> {
     }
 
     fn newest_share(&self) -> Option<Share> {
-        self.state.shares.last().copied()
+        self.state.shares.newest().copied()
     }
 }

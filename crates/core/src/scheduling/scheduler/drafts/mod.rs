@@ -27,6 +27,9 @@ impl Scheduler {
     /// drafts of the executor. Chooses none before the first step was timed.
     pub(super) fn choose_drafts(&mut self) {
         let method = self.config.speculation;
+        if !method.looks_up() && !method.asks_draft_model() {
+            return;
+        }
         let settling = self.running.iter().filter(|sequence| has_token_chosen(sequence));
         let step = settling.fold(Undrafted::default(), Undrafted::plus);
         let Some(price) = step.price(&self.step_time, &self.draft_time) else { return };
@@ -154,7 +157,7 @@ fn limit_passes(running: &mut [Sequence<Running>], price: &DraftPrice<'_>) {
 
 /// Whether the step computes all tokens of the sequence, so that drafts can follow, and drafts are allowed.
 fn can_draft(sequence: &Sequence<Running>) -> bool {
-    has_token_chosen(sequence) && (!sequence.drafts().is_empty() || sequence.state.n_to_draft > 0)
+    (!sequence.drafts().is_empty() || sequence.state.n_to_draft > 0) && has_token_chosen(sequence)
 }
 
 /// Whether drafts may be made for the sequence: it has none, and its masks were not begun without them.

@@ -103,6 +103,10 @@ impl Scheduler {
         if std::mem::take(&mut self.light.has_stepped_alone) {
             return false;
         }
+        self.waiting.cause = Some(QueueCause::StepTokens);
+        if self.light.latest.is_none() && self.waiting.is_empty() {
+            return false;
+        }
         let left_out = self.running.iter().filter(|sequence| sequence.n_missing() == 1);
         let left_out = left_out.map(|sequence| StepShape::of_sequence(sequence.n_planned(), 1));
         let left_out = left_out.fold(StepShape::default(), StepShape::plus);
@@ -110,7 +114,6 @@ impl Scheduler {
             let left_out_ms = self.step_time.predict_ms(left_out).unwrap_or(0.0);
             budget.target_ms = Some(f64::from(self.config.inter_token_target_ms).max(left_out_ms));
         }
-        self.waiting.cause = Some(QueueCause::StepTokens);
         self.schedule_light(budget, now, emit);
         self.light.has_stepped_alone = budget.shape.n_tokens > 0;
         self.light.has_stepped_alone
@@ -125,7 +128,9 @@ impl Scheduler {
         emit: &mut Emit<'_>,
     ) -> bool {
         let n_preempted = self.counters.preemptions;
-        self.schedule_chunks(|sequence| sequence.state.has_low_share, budget);
+        if self.light.latest.is_some() {
+            self.schedule_chunks(|sequence| sequence.state.has_low_share, budget);
+        }
         let has_blocks = self.counters.preemptions == n_preempted;
         if has_blocks && !self.waiting.is_empty() {
             self.admit(true, budget, now, emit);

@@ -99,6 +99,9 @@ impl Scheduler {
 
     /// Time at which the first sequence has waited for its masks for `patience`.
     pub fn masks_deadline(&self, patience: Nanos) -> Option<Timestamp> {
+        if self.slow_masks.n_made == 0 {
+            return None;
+        }
         self.running.iter().filter_map(|s| s.awaits_masks_since()).min().map(|since| since + patience)
     }
 
