@@ -57,15 +57,10 @@ impl World<'_> {
     fn kill(&mut self, index: usize) {
         let Some(at) = self.arrival(index, self.now).or(Some(self.now)) else { return };
         let node = &mut self.nodes[index];
-        let Some(replica) = node.replica.take() else { return };
-        let counters = replica.core().scheduler().stats().counters;
-        node.lost.cache_query_tokens += counters.cache_query_tokens;
-        node.lost.cache_hit_tokens += counters.cache_hit_tokens;
-        node.lost.preemptions += counters.preemptions;
-        node.lost.output_tokens += counters.output_tokens;
-        node.lost.prompt_tokens += counters.prompt_tokens;
-        node.process += 1;
-        node.tick_at = None;
+        if node.replica.is_none() {
+            return;
+        }
+        node.end_process();
         let event = Event::LinkLost { replica: index, link: node.link };
         self.queue.push(at, event);
     }
