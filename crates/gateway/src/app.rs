@@ -23,6 +23,7 @@ use crate::limits::RateLimits;
 use crate::loading::Progress;
 use crate::moderation::Moderation;
 use crate::on_demand::{OnDemandModels, Serving};
+use crate::plan_page::PlanPage;
 use crate::policy::Policy;
 use crate::retry_after::retry_after_s;
 use crate::router::{Route, Router};
@@ -76,6 +77,8 @@ pub(crate) struct Shared {
     pub tools: Option<Arc<Toolbox>>,
     /// Recording of requests for workers, once there is one.
     pub recording: Arc<OnceLock<FleetRecording>>,
+    /// Page of a capacity plan, once there is one.
+    pub plan: Arc<OnceLock<PlanPage>>,
 }
 
 impl Shared {
@@ -95,7 +98,8 @@ impl Shared {
         let phase = watch::Sender::new(Phase::Serving);
         let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
         let (workers, upstreams, ending, moderation) = Default::default();
-        let (disk, on_demand, tools, recording) = (None, None, None, Arc::default());
+        let (disk, on_demand, tools) = (None, None, None);
+        let (recording, plan) = Default::default();
         Self {
             memory,
             phase,
@@ -113,6 +117,7 @@ impl Shared {
             on_demand,
             tools,
             recording,
+            plan,
         }
     }
 }
@@ -207,6 +212,8 @@ pub(crate) struct Observed {
     pub metrics: Metrics,
     /// The latest finished requests.
     pub recent: Arc<RecentRequests>,
+    /// Page of a capacity plan, once there is one.
+    pub plan: Arc<OnceLock<PlanPage>>,
     /// Log of parameters without effect.
     pub ignored: IgnoredLog,
 }
@@ -247,6 +254,7 @@ impl App {
             on_demand,
             tools,
             recording,
+            plan,
         } = shared;
         let members = FleetMembers { workers: workers.clone(), engines: upstreams.clone() };
         let router = Arc::new(Router::of_fleet(members));
@@ -280,7 +288,7 @@ impl App {
             policy: Policy { keys, limits, ledger, moderation, cache, recent: Arc::default() },
             models: Models { router, upstreams, workers, recording, on_demand, aliases, loading },
             work: Work { turns, writing, memory },
-            observed: Observed { metrics, recent, ignored: IgnoredLog::default() },
+            observed: Observed { metrics, recent, plan, ignored: IgnoredLog::default() },
             lifecycle: Lifecycle { phase, ending, started_unix_s: now_unix_s() },
             tools,
             config,

@@ -25,6 +25,7 @@ mod model_names;
 mod moderation;
 mod on_demand;
 mod overload;
+mod plan_page;
 mod policy;
 mod pooling;
 mod pooling_model;
@@ -49,6 +50,7 @@ pub use config::{
 pub use gateway::{Gateway, GatewayError, Loading};
 pub use limits::SharedLimits;
 pub use on_demand::{FileProgress, ModelLoader, OnDemandModel, OnDemandModels, PullFault};
+pub use plan_page::MakePlanPage;
 pub use pooling_model::{LabelActivation, PoolingModel, PoolingOutput};
 pub use served_model::ServedModel;
 pub use throng_fleet::adapters::{

@@ -65,6 +65,21 @@ pub enum PlanError {
         /// GiB that may be used.
         usable_gib: f64,
     },
+    /// A policy of an autoscaler that grows and shrinks a fleet again and again.
+    #[error(
+        "the autoscaling policy ({policy}) oscillates: it turned round {n_turns} times in the hour from {from_h:.1} h on, \
+         expected at most {most}"
+    )]
+    Oscillates {
+        /// Settings of the policy.
+        policy: String,
+        /// Times that growing followed on shrinking, or the other way round.
+        n_turns: usize,
+        /// Hours until the hour with most of them begins.
+        from_h: f64,
+        /// Most times that are accepted.
+        most: usize,
+    },
     /// A load that no number of sequences at once meets.
     #[error("{on} cannot meet {target}: {reason}")]
     Unreachable {

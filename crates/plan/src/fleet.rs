@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use throng_sim::cost::{CostModel, StepShape};
+use throng_sim::cost::StepShape;
 
-use crate::cost::{Calibration, Roofline};
-use crate::error::{PlanError, not_negative};
+use crate::cost::{Calibration, Roofline, StepCost};
+use crate::error::PlanError;
 use crate::load::Load;
 use crate::machine::{Efficiency, ErrorBar, Machine};
 use crate::memory::MemoryPlan;
@@ -20,6 +20,12 @@ const HOUR_S: f64 = 3600.0;
 /// Share of the target of the first token that replicas which answer may take, where prompts are computed
 /// apart; the rest is for those that compute prompts.
 const DECODE_SHARE: f64 = 0.5;
+
+/// Most seconds of a step that no device computes in.
+const MAX_OVERHEAD_S: f64 = 60.0;
+
+/// Most replicas of each kind.
+const MAX_REPLICAS: f64 = 1e9;
 
 /// Where prompts are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,6 +100,23 @@ pub struct FleetPlan {
     pub error: Option<ErrorBar>,
 }
 
+/// Highest rates of one replica of each kind, in requests a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HighestRates {
+    /// Rate of a replica that answers.
+    pub answers: f64,
+    /// Rate of a replica that computes prompts for others; none where those that answer compute them.
+    pub prompts: Option<f64>,
+}
+
+impl HighestRates {
+    /// The highest rate of a fleet.
+    pub fn of(&self, n_replicas: u64, n_prefill: u64) -> f64 {
+        let answers = self.answers * n_replicas as f64;
+        self.prompts.map_or(answers, |rate| answers.min(rate * n_prefill as f64))
+    }
+}
+
 impl Setup {
     /// The name in reports.
     pub fn name(&self) -> String {
@@ -109,7 +132,13 @@ impl Setup {
     pub fn replica(&self, load: &Load, role: Role) -> Result<Replica, PlanError> {
         self.parallelism.check()?;
         load.at(1.0).check()?;
-        not_negative("seconds of a step that no device computes in", self.step_overhead_s)?;
+        if !(0.0..=MAX_OVERHEAD_S).contains(&self.step_overhead_s) {
+            return Err(PlanError::value(
+                "seconds of a step that no device computes in",
+                self.step_overhead_s,
+                "expected a number from 0 to 60",
+            ));
+        }
         let longest = (load.prompt.p99() + load.output.p99()).ceil() as u64;
         if longest > u64::from(self.model.max_sequence_tokens) {
             return Err(PlanError::value(
@@ -120,19 +149,23 @@ impl Setup {
         }
         let memory =
             MemoryPlan::new(&self.machine, &self.model, self.parallelism, self.memory_share, longest)?;
-        let cost: Arc<dyn CostModel> = match &self.measured {
+        let cost: Arc<dyn StepCost> = match &self.measured {
             Some(measured) => {
-                self.check_range(measured)?;
+                measured.check()?;
                 Arc::<Calibration>::clone(measured)
             }
             None => {
                 let roofline = Roofline::new(&self.machine, &self.model, self.parallelism)?;
                 let mut roofline = roofline.with_efficiency(self.efficiency());
-                roofline.check_range(self.batching.max_batch_tokens)?;
                 roofline.overhead_s = self.step_overhead_s;
                 Arc::new(roofline)
             }
         };
+        cost.check_range(&StepShape {
+            n_sequences: self.batching.max_sequences,
+            n_tokens: self.batching.max_batch_tokens,
+            ..StepShape::default()
+        })?;
         let replica = Replica {
             name: self.name(),
             model: self.model.clone(),
@@ -166,19 +199,6 @@ impl Setup {
         Ok(Some(rate.value * n_devices))
     }
 
-    /// Checks that the bounds of batches lie in the measured range.
-    fn check_range(&self, measured: &Calibration) -> Result<(), PlanError> {
-        let Batching { max_sequences, max_batch_tokens, .. } = self.batching;
-        measured.check()?;
-        measured
-            .predict(&StepShape {
-                n_sequences: max_sequences,
-                n_tokens: max_batch_tokens,
-                ..StepShape::default()
-            })
-            .map(|_| ())
-    }
-
     fn efficiency(&self) -> Efficiency {
         self.efficiency.clone().unwrap_or_else(|| Efficiency::of(&self.machine))
     }
@@ -190,25 +210,25 @@ impl Setup {
         }
     }
 
-    /// The highest rate that one replica that answers meets the targets at, and how many replicas that
-    /// compute prompts it needs for that.
+    /// The highest rates at which a replica of each kind meets the targets; 0 where it cannot.
     ///
     /// # Errors
     /// Errors of [`Self::replica`].
-    pub fn highest_rate(&self, load: &Load, targets: &Targets) -> Result<(f64, f64), PlanError> {
+    pub fn highest_rates(&self, load: &Load, targets: &Targets) -> Result<HighestRates, PlanError> {
         if self.layout == Layout::Together {
-            return Ok((self.replica(load, Role::Both)?.highest_rate(load, targets)?, 0.0));
+            let answers = self.replica(load, Role::Both)?.highest_rate(load, targets)?;
+            return Ok(HighestRates { answers, prompts: None });
         }
         let decode = self.replica(load, Role::Decode)?;
         let half = targets.first_token_s.map(|target| target * DECODE_SHARE);
         let decode_targets = Targets { first_token_s: half, ..*targets };
-        let rate = decode.highest_rate(load, &decode_targets)?;
-        let sent_s = decode.steady(&load.at(rate.max(1e-6))).map_or(0.0, |steady| steady.first_token.p99);
+        let answers = decode.highest_rate(load, &decode_targets)?;
+        let sent_s = decode.steady(&load.at(answers.max(1e-6))).map_or(0.0, |steady| steady.first_token.p99);
         // What remains of the target once keys and values have been sent and the first step is done.
         let first_token_s = targets.first_token_s.map(|target| (target - sent_s).max(1e-9));
         let prefill_targets = Targets { first_token_s, gap_s: None };
-        let prefill_rate = self.replica(load, Role::Prefill)?.highest_rate(load, &prefill_targets)?;
-        Ok((if prefill_rate > 0.0 { rate } else { 0.0 }, rate / prefill_rate.max(f64::MIN_POSITIVE)))
+        let prompts = self.replica(load, Role::Prefill)?.highest_rate(load, &prefill_targets)?;
+        Ok(HighestRates { answers, prompts: Some(prompts) })
     }
 
     /// The smallest fleet of this kind that meets the load, and goes on meeting it when `n_spare` replicas
@@ -218,13 +238,12 @@ impl Setup {
     /// Errors of [`Self::replica`], and when no rate meets the targets.
     pub fn smallest(&self, load: &Load, targets: &Targets, n_spare: u64) -> Result<FleetPlan, PlanError> {
         load.check()?;
-        let (highest, prefill_each) = self.highest_rate(load, targets)?;
-        if highest <= 0.0 {
+        let highest = self.highest_rates(load, targets)?;
+        if highest.of(1, 1) <= 0.0 {
             return Err(self.unreachable(load, targets));
         }
-        let n_replicas = (load.requests_per_s / highest).ceil().max(1.0);
-        let n_prefill = (load.requests_per_s / highest * prefill_each).ceil();
-        self.with(load, n_replicas as u64, n_prefill as u64, n_spare, highest)
+        let n_for = |rate: f64| (load.requests_per_s / rate).ceil().max(1.0) as u64;
+        self.with(load, n_for(highest.answers), highest.prompts.map_or(0, n_for), n_spare, highest)
     }
 
     /// A fleet of this many replicas that answer, at its highest load.
@@ -240,23 +259,21 @@ impl Setup {
         if n_replicas == 0 {
             return Err(PlanError::value("replicas", n_replicas, "expected at least one"));
         }
-        let (highest, prefill_each) = self.highest_rate(load, targets)?;
-        if highest <= 0.0 {
+        let highest = self.highest_rates(load, targets)?;
+        if highest.of(1, 1) <= 0.0 {
             return Err(self.unreachable(load, targets));
         }
-        let n_prefill = (n_replicas as f64 * prefill_each).ceil() as u64;
-        self.with(&load.at(highest * n_replicas as f64), n_replicas, n_prefill, 0, highest)
+        let most = highest.answers * n_replicas as f64;
+        let n_prefill = highest.prompts.map_or(0, |rate| (most / rate).ceil() as u64);
+        self.with(&load.at(most), n_replicas, n_prefill, 0, highest)
     }
 
     /// The reason why no rate meets the targets: the times of a single request.
     fn unreachable(&self, load: &Load, targets: &Targets) -> PlanError {
         let alone = self.replica(load, Role::Both).and_then(|replica| replica.steady(&load.at(1e-6)));
-        let Ok(alone) = alone else {
-            return PlanError::Unreachable {
-                on: self.name(),
-                target: "the load",
-                reason: "not even one request at a time fits".to_owned(),
-            };
+        let alone = match alone {
+            Ok(alone) => alone,
+            Err(error) => return error,
         };
         let misses_first = targets.first_token_s.is_some_and(|target| alone.first_token.p99 > target);
         let (target, best) = if misses_first {
@@ -268,34 +285,43 @@ impl Setup {
         PlanError::Unreachable { on: self.name(), target, reason }
     }
 
+    /// The state of a replica that answers, in a fleet under a load. First-token times include those of
+    /// replicas that compute prompts.
+    ///
+    /// # Errors
+    /// Errors of [`Self::replica`], and when the load is more than the fleet can answer.
+    pub fn steady(&self, load: &Load, n_replicas: u64, n_prefill: u64) -> Result<Steady, PlanError> {
+        let each = |n: u64| load.at(load.requests_per_s / n as f64);
+        if self.layout == Layout::Together {
+            return self.replica(load, Role::Both)?.steady(&each(n_replicas));
+        }
+        let mut steady = self.replica(load, Role::Decode)?.steady(&each(n_replicas))?;
+        let before = self.replica(load, Role::Prefill)?.steady(&each(n_prefill))?;
+        steady.first_token.mean += before.first_token.mean;
+        steady.first_token.p99 += before.first_token.p99;
+        steady.answer_s += before.first_token.mean;
+        Ok(steady)
+    }
+
     fn with(
         &self,
         load: &Load,
         n_replicas: u64,
         n_prefill: u64,
         n_spare: u64,
-        highest: f64,
+        highest: HighestRates,
     ) -> Result<FleetPlan, PlanError> {
-        let each = load.at(load.requests_per_s / n_replicas as f64);
-        let (replica, mut steady) = match self.layout {
-            Layout::Together => {
-                let replica = self.replica(load, Role::Both)?;
-                let steady = replica.steady(&each)?;
-                (replica, steady)
+        let kinds =
+            [("replicas", n_replicas), ("replicas for prompts", n_prefill), ("spare replicas", n_spare)];
+        for (name, n) in kinds {
+            if n as f64 > MAX_REPLICAS {
+                return Err(PlanError::value(name, n, "expected at most 1000000000"));
             }
-            Layout::Apart => {
-                let replica = self.replica(load, Role::Decode)?;
-                let steady = replica.steady(&each)?;
-                (replica, steady)
-            }
-        };
-        if self.layout == Layout::Apart {
-            let prefill = self.replica(load, Role::Prefill)?;
-            let before = prefill.steady(&load.at(load.requests_per_s / n_prefill as f64))?;
-            steady.first_token.mean += before.first_token.mean;
-            steady.first_token.p99 += before.first_token.p99;
-            steady.answer_s += before.first_token.mean;
         }
+        let steady = self.steady(load, n_replicas, n_prefill)?;
+        let highest_rate = highest.of(n_replicas, n_prefill);
+        let role = if self.layout == Layout::Apart { Role::Decode } else { Role::Both };
+        let memory = self.replica(load, role)?.memory;
         let n_spare_all = if n_prefill > 0 { 2 * n_spare } else { n_spare };
         let n_devices = (n_replicas + n_prefill + n_spare_all) * u64::from(self.parallelism.n_devices());
         let tokens_per_s = load.requests_per_s * load.output.mean;
@@ -314,14 +340,14 @@ impl Setup {
             n_spare,
             n_devices,
             steady,
-            utilization: each.requests_per_s / highest,
-            highest_rate: highest * n_replicas as f64,
+            utilization: load.requests_per_s / highest_rate,
+            highest_rate,
             price_per_hour,
             price_per_million: price_per_hour.map(|price| price_per_million(price, tokens_per_s)),
             watts,
             joules_per_token: watts.map(|watts| watts / tokens_per_s),
-            weight_bytes: replica.memory.weight_bytes,
-            cache_bytes: replica.memory.cache_bytes,
+            weight_bytes: memory.weight_bytes,
+            cache_bytes: memory.cache_bytes,
             error: self.error(),
         })
     }

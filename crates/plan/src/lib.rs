@@ -2,6 +2,7 @@
 //! Plain numbers, without files and clocks.
 #![forbid(unsafe_code)]
 
+pub mod autoscale;
 pub mod cost;
 pub mod error;
 pub mod fleet;

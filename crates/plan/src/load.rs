@@ -77,6 +77,12 @@ impl Load {
         Self { requests_per_s, ..self }
     }
 
+    /// Mean number of tokens before the next one of a sequence that decodes. Long answers decode longer, so
+    /// that a sequence seen at a random time has more than half of a mean answer behind it.
+    pub fn decode_context(&self) -> f64 {
+        self.prompt.mean + self.output.mean / 2.0 * (1.0 + self.output.variation.powi(2))
+    }
+
     /// Prompt tokens that are computed, of a prompt of this length.
     pub fn computed(&self, prompt: f64) -> f64 {
         (prompt * (1.0 - self.cached_share - self.host_cached_share)).max(1.0)

@@ -1,4 +1,4 @@
-//! What one device's memory holds: weights, then keys, values and recurrent states.
+//! Memory of one device: weights, then keys, values and recurrent states.
 
 use crate::error::{PlanError, share};
 use crate::machine::Machine;
@@ -51,13 +51,7 @@ impl MemoryPlan {
 
     /// Bytes of a sequence of this many tokens on each of its devices.
     pub fn sequence_bytes(&self, model: &ModelShape, n_tokens: u64) -> f64 {
-        let of_layer = |layer: &LayerShape| {
-            let Some(cache) = layer.cache.filter(|cache| cache.is_own) else { return 0.0 };
-            let kept = layer.window.map_or(n_tokens, |window| n_tokens.min(window));
-            let n_sharing = f64::from(self.parallelism.tensor).min(cache.n_heads);
-            layer.n_layers * cache.elements_per_token * model.kv_element_bytes * kept as f64 / n_sharing
-        };
-        let cache: f64 = model.layers.iter().map(of_layer).sum();
+        let cache = model.cache_part_bytes(n_tokens, f64::from(self.parallelism.tensor));
         let states = model.state_bytes() / f64::from(self.parallelism.tensor);
         (cache + states) / f64::from(self.parallelism.pipeline)
     }
@@ -71,13 +65,15 @@ impl MemoryPlan {
         (self.cache_bytes / bytes).floor() * f64::from(self.parallelism.expert)
     }
 
-    /// Tokens that all devices hold together, in long sequences.
-    pub fn n_tokens(&self, model: &ModelShape) -> f64 {
-        let bytes = self.sequence_bytes(model, 1) - self.sequence_bytes(model, 0);
+    /// Tokens that all devices hold together, in sequences of `sequence_tokens`: layers with a sliding window
+    /// keep the last ones of each only.
+    pub fn n_tokens(&self, model: &ModelShape, sequence_tokens: u64) -> f64 {
+        let n_tokens = sequence_tokens.max(1);
+        let bytes = self.sequence_bytes(model, n_tokens);
         if bytes <= 0.0 {
             return f64::INFINITY;
         }
-        (self.cache_bytes / bytes).floor() * f64::from(self.parallelism.expert)
+        (self.cache_bytes / bytes * n_tokens as f64).floor() * f64::from(self.parallelism.expert)
     }
 }
 

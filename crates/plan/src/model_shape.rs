@@ -1,5 +1,4 @@
-//! A model as plain numbers: the products of its layers, what its cache holds of a token, recurrent states,
-//! experts. Does not know files.
+//! A model as plain numbers: matrices of its layers, cache elements of a token, recurrent states, experts.
 
 use crate::error::{PlanError, positive};
 use crate::machine::ComputeType;
@@ -301,10 +300,17 @@ impl ModelShape {
 
     /// Bytes of keys and values of a sequence of this many tokens.
     pub fn cache_bytes(&self, n_tokens: u64) -> f64 {
+        self.cache_part_bytes(n_tokens, 1.0)
+    }
+
+    /// Bytes of keys and values of a sequence of this many tokens on one of the devices that share each
+    /// layer. Devices share heads; a layer with fewer heads than devices is kept more than once.
+    pub fn cache_part_bytes(&self, n_tokens: u64, n_devices: f64) -> f64 {
         let of_layer = |layer: &LayerShape| {
             let Some(cache) = layer.cache.filter(|cache| cache.is_own) else { return 0.0 };
-            let kept = layer.window.map_or(n_tokens, |window| n_tokens.min(window));
-            layer.n_layers * cache.elements_per_token * self.kv_element_bytes * kept as f64
+            let kept = layer.window.map_or(n_tokens, |window| n_tokens.min(window)) as f64;
+            let elements = cache.elements_per_token / n_devices.min(cache.n_heads);
+            layer.n_layers * elements * self.kv_element_bytes * kept
         };
         self.layers.iter().map(of_layer).sum()
     }
@@ -312,10 +318,5 @@ impl ModelShape {
     /// Bytes of the recurrent states of a sequence.
     pub fn state_bytes(&self) -> f64 {
         self.layers.iter().map(|layer| layer.n_layers * layer.state_bytes).sum()
-    }
-
-    /// Number of layers.
-    pub fn n_layers(&self) -> f64 {
-        self.layers.iter().map(|layer| layer.n_layers).sum()
     }
 }

@@ -25,6 +25,14 @@ pub fn wait_p99(n_servers: u32, offered: f64, service_s: f64) -> f64 {
     (waiting / 0.01).ln().max(0.0) / rate
 }
 
+/// The mean waiting time in a queue with exponential service times of mean `service_s`.
+pub fn mean_wait_of(n_servers: u32, offered: f64, service_s: f64) -> f64 {
+    if offered >= f64::from(n_servers) {
+        return f64::INFINITY;
+    }
+    erlang_c(n_servers, offered) * service_s / (f64::from(n_servers) - offered)
+}
+
 /// Mean waiting time at one server by its utilization and the mean and variation (standard deviation in parts
 /// of the mean) of service times (Pollaczek and Khinchine).
 pub fn mean_wait(utilization: f64, service_s: f64, variation: f64) -> f64 {
@@ -52,6 +60,7 @@ mod tests {
         // M/M/1: a share rho waits, and the mean wait is rho / (mu - lambda).
         assert!((erlang_c(1, 0.7) - 0.7).abs() < 1e-12);
         assert!((mean_wait(0.7, 1.0, 1.0) - 0.7 / 0.3).abs() < 1e-12);
+        assert!((mean_wait_of(1, 0.7, 1.0) - 0.7 / 0.3).abs() < 1e-12);
         // M/D/1: half of that.
         assert!((mean_wait(0.7, 1.0, 0.0) - 0.35 / 0.3).abs() < 1e-12);
         // M/M/1's waiting time exceeds t with probability rho * exp(-(mu - lambda) t).
@@ -66,6 +75,7 @@ mod tests {
         let rho: f64 = 0.6;
         assert!((erlang_c(2, 2.0 * rho) - 2.0 * rho * rho / (1.0 + rho)).abs() < 1e-12);
         assert_eq!((erlang_c(2, 2.0), wait_p99(2, 2.5, 1.0)), (1.0, f64::INFINITY));
+        assert_eq!(mean_wait_of(2, 2.0, 1.0), f64::INFINITY);
         assert!(erlang_c(10_000, 9_000.0) < 1e-6, "large pools do not overflow");
     }
 }

@@ -6,16 +6,26 @@
 
 use std::sync::Arc;
 
-use throng_sim::cost::{CostModel, StepShape};
+use throng_sim::cost::StepShape;
 
+use crate::cost::StepCost;
 use crate::error::{PlanError, positive, share};
 use crate::load::{Load, Z99};
 use crate::memory::MemoryPlan;
 use crate::model_shape::ModelShape;
-use crate::queueing::{mean_wait, mean_wait_p99, wait_p99};
+use crate::queueing::{mean_wait, mean_wait_of, mean_wait_p99, wait_p99};
 
 /// Rounds in which a step's duration is looked for.
 const MAX_ROUNDS: u32 = 2000;
+
+/// Most sequences of a step, and of all lanes together.
+const MAX_SEQUENCES: u32 = 65_536;
+
+/// Most tokens of a step.
+const MAX_TOKENS: u32 = 1 << 20;
+
+/// Most drafts of a sequence in a step.
+const MAX_DRAFTS: u32 = 64;
 
 /// Halvings of the interval in which the highest rate lies.
 const RATE_HALVINGS: u32 = 40;
@@ -43,7 +53,7 @@ pub struct Speculation {
 impl Speculation {
     /// Mean number of tokens of a sequence and step: the right drafts before the first wrong one, and one.
     pub fn tokens_per_step(&self) -> f64 {
-        (0..=self.n_drafts).map(|n| self.acceptance.powi(n as i32)).sum()
+        (0..=self.n_drafts.min(MAX_DRAFTS)).map(|n| self.acceptance.powi(n as i32)).sum()
     }
 }
 
@@ -113,7 +123,7 @@ pub struct Replica {
     /// The model.
     pub model: ModelShape,
     /// Duration of steps.
-    pub cost: Arc<dyn CostModel>,
+    pub cost: Arc<dyn StepCost>,
     /// Memory of each device.
     pub memory: MemoryPlan,
     /// Bounds of batches.
@@ -134,9 +144,22 @@ impl Replica {
     /// # Errors
     /// When one makes no sense; the error names it.
     pub fn check(&self) -> Result<(), PlanError> {
-        positive("sequences of a step", f64::from(self.batching.max_sequences))?;
-        positive("tokens of a step", f64::from(self.batching.max_batch_tokens))?;
-        if let Some(speculation) = self.batching.speculation {
+        let Batching { max_sequences, max_batch_tokens, speculation } = self.batching;
+        if max_sequences == 0 || max_sequences.saturating_mul(self.n_lanes) > MAX_SEQUENCES {
+            let expected = "expected 1 to 65536, in all stages of a pipeline together";
+            return Err(PlanError::value("sequences of a step", max_sequences, expected));
+        }
+        if !(1..=MAX_TOKENS).contains(&max_batch_tokens) {
+            return Err(PlanError::value("tokens of a step", max_batch_tokens, "expected 1 to 1048576"));
+        }
+        if let Some(speculation) = speculation {
+            if speculation.n_drafts > MAX_DRAFTS {
+                return Err(PlanError::value(
+                    "drafts of a step",
+                    speculation.n_drafts,
+                    "expected at most 64",
+                ));
+            }
             share("the share of drafts that are right", speculation.acceptance)?;
         }
         Ok(())
@@ -158,13 +181,14 @@ impl Replica {
     /// A step of sequences that decode, and of prompt tokens.
     fn step(&self, n_running: f64, prompt_tokens: f64, load: &Load) -> StepShape {
         let (_, rows) = self.tokens_and_rows();
-        let context = load.prompt.mean + load.output.mean / 2.0;
+        let context = load.decode_context();
         let n_prompts = (prompt_tokens / load.computed(load.prompt.mean)).ceil();
         let n_running = if n_running + prompt_tokens > 0.0 { n_running } else { 1.0 }.ceil();
         let seen = load.prompt.mean - load.computed(load.prompt.mean) / 2.0;
+        let Batching { max_sequences, max_batch_tokens, .. } = self.batching;
         StepShape {
-            n_sequences: (n_running + n_prompts) as u32,
-            n_tokens: (n_running * rows + prompt_tokens).ceil() as u32,
+            n_sequences: ((n_running + n_prompts) as u32).min(max_sequences),
+            n_tokens: ((n_running * rows + prompt_tokens).ceil() as u32).min(max_batch_tokens),
             n_prompt_tokens: prompt_tokens.ceil() as u32,
             n_logits: (n_running * rows + n_prompts).ceil() as u32,
             n_context_tokens: (n_running * context + n_prompts * seen) as u64,
@@ -172,8 +196,14 @@ impl Replica {
         }
     }
 
-    fn step_s(&self, n_running: f64, prompt_tokens: f64, load: &Load) -> f64 {
-        self.cost.step_time(&self.step(n_running, prompt_tokens, load)).as_secs_f64()
+    /// Seconds of such a step.
+    ///
+    /// # Errors
+    /// When it is larger than the steps that were measured.
+    fn step_s(&self, n_running: f64, prompt_tokens: f64, load: &Load) -> Result<f64, PlanError> {
+        let step = self.step(n_running, prompt_tokens, load);
+        self.cost.check_range(&step)?;
+        Ok(self.cost.step_time(&step).as_secs_f64())
     }
 
     /// Tokens of an answer that this replica makes.
@@ -200,7 +230,7 @@ impl Replica {
         let budget = f64::from(self.batching.max_batch_tokens);
         let (mut step_s, mut n_running, mut prompt_tokens) = (0.0, 0.0, 0.0);
         for _ in 0..MAX_ROUNDS {
-            let next = self.step_s(n_running, prompt_tokens, load);
+            let next = self.step_s(n_running, prompt_tokens, load)?;
             let settled = (next - step_s).abs() <= 1e-6 * next;
             step_s = next;
             n_running = rate * self.decoded(load) / tokens * step_s;
@@ -232,34 +262,37 @@ impl Replica {
         let max_running = self.max_running(load);
         let most_running = (n_running + Z99 * n_running.sqrt()).min(max_running / lanes).max(1.0);
         let room = (f64::from(self.batching.max_batch_tokens) - most_running * rows).max(1.0);
-        let full_s = self.step_s(n_running, room, load);
+        let full_s = self.step_s(n_running, room, load)?;
         let prefill_s = |prompt: f64| {
             let computed = self.computed(prompt, load);
             if computed <= room {
                 return self.step_s(n_running, computed, load);
             }
-            (computed / room).floor() * full_s + self.step_s(n_running, computed % room, load)
+            Ok((computed / room).floor() * full_s + self.step_s(n_running, computed % room, load)?)
         };
         let service_s = self.computed(load.prompt.mean, load) * full_s / room;
         let busy = rate * service_s;
         let answer_s = self.decoded(load) / tokens * step_s;
-        let held_s = prefill_s(load.prompt.mean) + answer_s;
-        let slots = max_running.min(f64::from(u32::MAX)) as u32;
-        let wait_slot = wait_p99(slots, load.requests_per_s * held_s, held_s);
-        let wait = wait_slot.max(mean_wait_p99(busy, service_s, load.prompt.variation));
-        if !wait.is_finite() {
+        let mean_prefill_s = prefill_s(load.prompt.mean)?;
+        let held_s = mean_prefill_s + answer_s;
+        let (slots, offered) = (max_running as u32, load.requests_per_s * held_s);
+        // A request waits for a slot, then for the prompts before it.
+        let variation = load.prompt.variation;
+        let mean_wait_s = mean_wait_of(slots, offered, held_s) + mean_wait(busy, service_s, variation);
+        let wait_p99_s = wait_p99(slots, offered, held_s).max(mean_wait_p99(busy, service_s, variation));
+        if !(mean_wait_s + wait_p99_s).is_finite() {
             return Err(self.overloaded("more requests come than it answers"));
         }
-        let mean_prefill = prefill_s(load.prompt.mean);
         let first_token = Times {
-            mean: mean_wait(busy, service_s, load.prompt.variation)
-                + step_s / 2.0
-                + mean_prefill
-                + self.transfer_s(load.prompt.mean, load),
-            p99: wait + step_s + prefill_s(load.prompt.p99()) + self.transfer_s(load.prompt.p99(), load),
+            mean: mean_wait_s + step_s / 2.0 + mean_prefill_s + self.transfer_s(load.prompt.mean, load),
+            p99: wait_p99_s
+                + step_s
+                + prefill_s(load.prompt.p99())?
+                + self.transfer_s(load.prompt.p99(), load),
         };
-        let gap = Times { mean: step_s / tokens, p99: self.gap_p99(load, most_running, prompt_tokens, room) };
-        let resident = (load.prompt.mean + load.output.mean / 2.0) as u64;
+        let gap_p99_s = self.gap_p99(load, most_running, prompt_tokens, room)?;
+        let gap = Times { mean: step_s / tokens, p99: gap_p99_s };
+        let resident = load.decode_context() as u64;
         Ok(Steady {
             step_s,
             n_running: n_running * lanes,
@@ -275,13 +308,19 @@ impl Replica {
     /// Seconds until keys and values of a prompt are there that come from elsewhere.
     fn transfer_s(&self, prompt: f64, load: &Load) -> f64 {
         let share = if self.role == Role::Decode { 1.0 } else { load.host_cached_share };
-        let bytes = prompt * share * self.model.kv_bytes_per_token();
+        let bytes = self.model.cache_bytes((prompt * share) as u64);
         self.transfer_bytes_per_s.map_or(0.0, |rate| bytes / rate)
     }
 
     /// The duration of a step that 1 % exceed: with more sequences than on average, and with the prompt
     /// tokens that arrive in a short time where such steps are more than 1 %.
-    fn gap_p99(&self, load: &Load, most_running: f64, prompt_tokens: f64, room: f64) -> f64 {
+    fn gap_p99(
+        &self,
+        load: &Load,
+        most_running: f64,
+        prompt_tokens: f64,
+        room: f64,
+    ) -> Result<f64, PlanError> {
         let computed = self.computed(load.prompt.mean, load);
         let n_prompts = if computed > 0.0 { prompt_tokens / computed } else { 0.0 };
         let steps_of_a_prompt = (computed / room).ceil().max(1.0);

@@ -37,8 +37,8 @@ pub struct Question {
 pub struct Answers {
     /// Fleets with the index of their setup, the best first.
     pub plans: Vec<(usize, FleetPlan)>,
-    /// Setups that cannot, with the reason.
-    pub refused: Vec<(String, PlanError)>,
+    /// Indices of setups that cannot, with the reason.
+    pub refused: Vec<(usize, PlanError)>,
 }
 
 impl Question {
@@ -57,7 +57,7 @@ impl Question {
             };
             match found.and_then(|plan| self.key(&plan).map(|_| plan)) {
                 Ok(plan) => answers.plans.push((idx, plan)),
-                Err(error) => answers.refused.push((setup.name(), error)),
+                Err(error) => answers.refused.push((idx, error)),
             }
         }
         let key = |plan: &FleetPlan| self.key(plan).unwrap_or(f64::INFINITY);

@@ -16,13 +16,14 @@ use throng_core::time::{Nanos, Timestamp};
 use throng_core::timeline::latency::{LatencyHistogram, LatencySummary, Objective};
 use throng_sim::SimError;
 use throng_sim::distribution::Distribution;
-use throng_sim::fleet::{Fault, FleetConfig, ReplicaConfig, SpeculationConfig};
-use throng_sim::outcome::{Observer, ReplicaSample, RequestOutcome};
+use throng_sim::fleet::{Fault, FleetConfig, ReplicaConfig, SpeculationConfig, Stage};
+use throng_sim::outcome::ReplicaSample;
 use throng_sim::report::{Report, ReportBuilder};
 use throng_sim::simulation::Simulation;
 use throng_sim::sweep;
 use throng_sim::workload::{ArrivalProcess, OpenLoop, RequestShape};
 
+use crate::cost::StepCost;
 use crate::error::{PlanError, positive};
 use crate::load::{Length, Load};
 use crate::replica::Replica;
@@ -61,6 +62,8 @@ pub struct Settings {
     pub n_lost: u64,
     /// Milliseconds between two tokens that prompts may lengthen a step to; none: as the product's default.
     pub inter_token_target_ms: Option<u32>,
+    /// Whether clients ask the engine itself, without a gateway and networks between.
+    pub is_direct: bool,
     /// Threads that runs are spread over. No result depends on it.
     pub n_threads: usize,
 }
@@ -113,34 +116,6 @@ pub struct Simulated {
     pub gap_p99: (f64, f64),
 }
 
-/// An observer that keeps distributions beside the report.
-struct Watch {
-    report: ReportBuilder,
-    warm_up_ns: u64,
-    first_token: LatencyHistogram,
-    gaps: LatencyHistogram,
-    answers: LatencyHistogram,
-}
-
-impl Observer for Watch {
-    fn gap(&mut self, gap: Nanos) {
-        self.gaps.record(gap);
-        self.report.gap(gap);
-    }
-
-    fn ended(&mut self, outcome: &RequestOutcome) {
-        if outcome.sent_ns >= self.warm_up_ns {
-            outcome.latency.first_token.into_iter().for_each(|time| self.first_token.record(time));
-            self.answers.record(outcome.latency.end_to_end);
-        }
-        self.report.ended(outcome);
-    }
-
-    fn sampled(&mut self, sample: &ReplicaSample) {
-        self.report.sampled(sample);
-    }
-}
-
 /// Simulates `n_replicas` replicas under a load, which is that of all of them.
 ///
 /// # Errors
@@ -162,13 +137,11 @@ pub fn simulate(
         return Err(PlanError::value("lost replicas", settings.n_lost, "expected fewer than are simulated"));
     }
     let part = load.at(load.requests_per_s * n_simulated as f64 / n_replicas as f64);
-    let seeds: Vec<u64> = (0..u64::from(settings.n_runs.max(1))).map(|run| settings.seed + run).collect();
+    let seeds: Vec<u64> =
+        (0..u64::from(settings.n_runs.max(1))).map(|run| settings.seed.wrapping_add(run)).collect();
     let runs =
         sweep::run(&seeds, settings.n_threads, |&seed| run(replica, n_simulated, &part, settings, seed));
-    let runs = runs.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| PlanError::Malformed {
-        what: "the simulation".to_owned(),
-        reason: error.to_string(),
-    })?;
+    let runs = runs.into_iter().collect::<Result<Vec<_>, _>>().map_err(failed)?;
     let spread = |of: fn(&LatencySummary) -> f64, which: fn(&Report) -> &LatencySummary| {
         let values: Vec<f64> = runs.iter().map(|(report, _)| of(which(report))).collect();
         let mean = values.iter().sum::<f64>() / values.len() as f64;
@@ -198,6 +171,27 @@ pub fn simulate(
     })
 }
 
+/// The error of a simulation.
+pub(crate) fn failed(error: SimError) -> PlanError {
+    PlanError::Malformed { what: "the simulation".to_owned(), reason: error.to_string() }
+}
+
+/// Nanoseconds of so many seconds, which are not negative and at most a year.
+pub(crate) fn nanos(seconds: f64) -> Nanos {
+    Nanos::from(Duration::from_secs_f64(seconds.clamp(0.0, 365.0 * MAX_SECONDS)))
+}
+
+/// A fleet of this many lanes as the simulator has it.
+pub(crate) fn fleet(replica: &Replica, n_lanes: usize, load: &Load, settings: &Settings) -> FleetConfig {
+    let mut fleet = FleetConfig::uniform(config(replica, load, settings), n_lanes);
+    fleet.gateway.policy = settings.policy;
+    if settings.is_direct {
+        (fleet.gateway.tokenizing, fleet.gateway.delivery) = (Stage::FREE, Stage::FREE);
+        fleet.replicas.iter_mut().for_each(|replica| replica.network = Nanos(0));
+    }
+    fleet
+}
+
 fn run(
     replica: &Replica,
     n_replicas: u64,
@@ -205,41 +199,67 @@ fn run(
     settings: &Settings,
     seed: u64,
 ) -> Result<(Report, [Percentiles; 3]), SimError> {
-    let warm_up = Nanos::from(Duration::from_secs_f64(settings.seconds * WARM_UP_SHARE));
-    let duration = Nanos::from(Duration::from_secs_f64(settings.seconds));
+    let warm_up = warm_up(settings.seconds);
+    let duration = nanos(settings.seconds);
     let lanes = n_replicas as usize * replica.n_lanes as usize;
-    let mut fleet = FleetConfig::uniform(config(replica, load, settings), lanes);
-    fleet.gateway.policy = settings.policy;
-    fleet.sample_interval = Some(Nanos::from(Duration::from_secs_f64(settings.seconds / TIMELINE_POINTS)));
-    let workload = OpenLoop::new(
-        ArrivalProcess::Poisson { rate: load.requests_per_s },
-        shape(load, u64::from(replica.model.max_sequence_tokens)),
-        duration,
-        seed,
-    )?;
+    let mut fleet = fleet(replica, lanes, load, settings);
+    fleet.sample_interval = Some(nanos(settings.seconds / TIMELINE_POINTS));
+    let workload = workload(load, replica.model.max_sequence_tokens, duration, seed)?;
     let half = Timestamp::from_ns(duration.0 / 2);
     let kill = |replica| Fault::Kill { replica, at: half, restart_after: None };
     let faults = (0..settings.n_lost as usize * replica.n_lanes as usize).map(kill).collect();
-    let mut watch = Watch {
-        report: ReportBuilder::new(Objective::default(), warm_up),
-        warm_up_ns: warm_up.0,
-        first_token: LatencyHistogram::default(),
-        gaps: LatencyHistogram::default(),
-        answers: LatencyHistogram::default(),
-    };
-    let totals = Simulation::new(fleet, Box::new(workload), seed)?.with_faults(faults)?.run(&mut watch)?;
+    let mut report = ReportBuilder::new(Objective::default(), warm_up);
+    let totals = Simulation::new(fleet, Box::new(workload), seed)?.with_faults(faults)?.run(&mut report)?;
     let of = |histogram: &LatencyHistogram| {
         let ms = |percent: f64| histogram.percentile(percent).map_or(0.0, |time| time.as_secs_f64() * 1e3);
         PERCENTILES.iter().map(|&percent| ms(percent)).collect()
     };
-    let distributions = [of(&watch.first_token), of(&watch.gaps), of(&watch.answers)];
-    Ok((watch.report.finish(totals), distributions))
+    let latencies = report.latencies();
+    let distributions = [&latencies.first_token, &latencies.gap, &latencies.end_to_end].map(of);
+    Ok((report.finish(totals), distributions))
+}
+
+/// The requests of a day at random times: `load` is that of the busiest time, whose rate is `peak_factor`
+/// times the mean. The day lasts `seconds`.
+///
+/// # Errors
+/// When a number makes no sense.
+pub fn day(
+    load: &Load,
+    peak_factor: f64,
+    max_sequence_tokens: u32,
+    seconds: f64,
+    seed: u64,
+) -> Result<OpenLoop, SimError> {
+    let mean_rate = load.requests_per_s / peak_factor;
+    let process = ArrivalProcess::Daily { mean_rate, peak_factor, day_s: seconds };
+    OpenLoop::new(process, shape(load, u64::from(max_sequence_tokens)), nanos(seconds), seed)
+}
+
+/// Requests of a load at random times, until `duration` is over. The same seed gives the same requests.
+///
+/// # Errors
+/// When a number of the load makes no sense.
+pub fn workload(
+    load: &Load,
+    max_sequence_tokens: u32,
+    duration: Nanos,
+    seed: u64,
+) -> Result<OpenLoop, SimError> {
+    let process = ArrivalProcess::Poisson { rate: load.requests_per_s };
+    OpenLoop::new(process, shape(load, u64::from(max_sequence_tokens)), duration, seed)
+}
+
+/// Nanoseconds of the beginning of a run of which the requests do not count.
+pub fn warm_up(seconds: f64) -> Nanos {
+    nanos(seconds * WARM_UP_SHARE)
 }
 
 /// One lane of a replica as the simulator has it.
 fn config(replica: &Replica, load: &Load, settings: &Settings) -> ReplicaConfig {
     let lanes = f64::from(replica.n_lanes);
-    let n_tokens = replica.memory.n_tokens(&replica.model) / lanes;
+    let sequence_tokens = (load.prompt.mean + load.output.mean).ceil() as u64;
+    let n_tokens = replica.memory.n_tokens(&replica.model, sequence_tokens) / lanes;
     let resident = replica.max_running(load) / lanes;
     let max_batch_sequences = (resident.max(1.0) as u32).min(replica.batching.max_sequences);
     let capacity = ExecutorCapacity {
@@ -270,7 +290,7 @@ fn config(replica: &Replica, load: &Load, settings: &Settings) -> ReplicaConfig 
     ReplicaConfig {
         engine: EngineConfig { scheduler, ..EngineConfig::default() },
         speculation,
-        ..ReplicaConfig::new(capacity, Arc::clone(&replica.cost))
+        ..ReplicaConfig::new(capacity, Arc::<dyn StepCost>::clone(&replica.cost))
     }
 }
 

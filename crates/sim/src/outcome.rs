@@ -110,6 +110,25 @@ pub struct ReplicaSample {
     pub output_tokens: u64,
 }
 
+/// A decision of the autoscaler, and what it saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ScaleSample {
+    /// Nanoseconds since the beginning.
+    pub at_ns: u64,
+    /// Replicas that it wants.
+    pub n_desired: u32,
+    /// Replicas that take requests.
+    pub n_serving: u32,
+    /// Replicas that run: those that start and those that end, too.
+    pub n_paid: u32,
+    /// Sequences that run on those that take requests.
+    pub n_running: u64,
+    /// Sequences that wait there.
+    pub n_waiting: u64,
+    /// Requests so far that found no replica.
+    pub n_unserved: u64,
+}
+
 /// Totals of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
@@ -155,6 +174,8 @@ pub trait Observer {
     fn ended(&mut self, _outcome: &RequestOutcome) {}
     /// A look at a replica.
     fn sampled(&mut self, _sample: &ReplicaSample) {}
+    /// The autoscaler has decided.
+    fn scaled(&mut self, _sample: &ScaleSample) {}
 }
 
 /// An observer that keeps all outcomes and samples.

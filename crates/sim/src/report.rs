@@ -7,7 +7,7 @@ use serde::Serialize;
 use throng_core::time::Nanos;
 use throng_core::timeline::latency::{LatencyHistogram, LatencyStats, LatencySummary, Objective};
 
-use crate::outcome::{EndReason, Observer, ReplicaSample, RequestOutcome, Totals};
+use crate::outcome::{EndReason, Observer, ReplicaSample, RequestOutcome, ScaleSample, Totals};
 
 /// An observer that keeps histograms, and samples as far as the fleet takes any.
 #[derive(Debug, Default)]
@@ -16,6 +16,7 @@ pub struct ReportBuilder {
     queued: LatencyHistogram,
     ends: BTreeMap<EndReason, u64>,
     samples: Vec<ReplicaSample>,
+    scaling: Vec<ScaleSample>,
     /// Requests that were sent earlier do not count.
     warm_up_ns: u64,
     first_sent_ns: Option<u64>,
@@ -31,6 +32,11 @@ impl ReportBuilder {
     /// count.
     pub fn new(objective: Objective, warm_up: Nanos) -> Self {
         Self { latencies: LatencyStats::new(objective), warm_up_ns: warm_up.0, ..Self::default() }
+    }
+
+    /// Latencies so far, with their whole distributions. Gaps are those of the warm-up too.
+    pub fn latencies(&self) -> &LatencyStats {
+        &self.latencies
     }
 
     /// The report of a run with these totals.
@@ -55,6 +61,7 @@ impl ReportBuilder {
             n_failovers: self.n_failovers,
             totals,
             samples: self.samples,
+            scaling: self.scaling,
         }
     }
 }
@@ -82,6 +89,10 @@ impl Observer for ReportBuilder {
 
     fn sampled(&mut self, sample: &ReplicaSample) {
         self.samples.push(*sample);
+    }
+
+    fn scaled(&mut self, sample: &ScaleSample) {
+        self.scaling.push(*sample);
     }
 }
 
@@ -123,6 +134,9 @@ pub struct Report {
     /// Samples of the replicas, in order of time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<ReplicaSample>,
+    /// Decisions of the autoscaler, in order of time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scaling: Vec<ScaleSample>,
 }
 
 impl Report {

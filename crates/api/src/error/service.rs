@@ -305,6 +305,11 @@ impl ApiError {
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "overloaded", reason).retry_after(retry_after_s)
     }
 
+    /// Too little was recorded for a capacity plan. `reason` is a whole sentence.
+    pub fn plan_not_ready(reason: &str, retry_after_s: u32) -> Self {
+        Self::server(StatusCode::SERVICE_UNAVAILABLE, "plan_not_ready", reason).retry_after(retry_after_s)
+    }
+
     /// The server is shutting down and accepts no new requests.
     pub fn shutting_down(retry_after_s: u32) -> Self {
         let message = "The server is shutting down.";

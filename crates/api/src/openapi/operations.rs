@@ -28,6 +28,7 @@ pub(super) struct Operation {
 
 pub(super) const JSON: &str = "application/json";
 const TEXT: &str = "text/plain";
+const HTML: &str = "text/html";
 const BYTES: &str = "application/octet-stream";
 const LINES: &str = "application/x-jsonl";
 
@@ -194,6 +195,10 @@ pub(super) const OPERATIONS: &[Operation] = &[
     get("/explain/{id}", "Where the time of one of the caller's finished requests went.")
         .gives("Explanation"),
     get("/fleet", "The workers of this gateway, for its operators.").gives("Fleet"),
+    Operation {
+        content_type: HTML,
+        ..get("/plan", "A page with a capacity plan for the recorded load, for operators who record.")
+    },
     get("/openapi.json", "This document."),
     post("/v1/models/load", "NamedModelRequest", "Load a model that comes on demand, for operators."),
     post("/v1/models/unload", "NamedModelRequest", "Unload one, once its requests have ended."),

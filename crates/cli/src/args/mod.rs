@@ -51,9 +51,10 @@ pub use local::{
     ToolServersArgs, ToolsArgs, ToolsCommand,
 };
 pub use measuring::{
-    BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs, BenchServerArgs, CalibrateArgs, LoadKind,
-    LoadTargetArgs, PlanArgs, PlanFleetArgs, PlanGoal, PlanLoadArgs, PlanPrefill, ReplayArgs, TraceArgs,
-    TraceCommand, TraceProfileArgs,
+    AutoscalePolicyArgs, BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs, BenchServerArgs,
+    CalibrateArgs, LoadKind, LoadTargetArgs, PlanArgs, PlanAutoscaleArgs, PlanCommand, PlanCommandArgs,
+    PlanFleetArgs, PlanGoal, PlanLoadArgs, PlanPrefill, ReplayArgs, TraceArgs, TraceCommand,
+    TraceProfileArgs,
 };
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
@@ -161,7 +162,7 @@ pub enum Command {
     /// Look at recorded loads
     Trace(TraceArgs),
     /// Find the machines that a model and a load need, with times, price and power
-    Plan(Box<PlanArgs>),
+    Plan(Box<PlanCommandArgs>),
     /// Measure the steps of a model on this machine, for throng plan
     Calibrate(Box<CalibrateArgs>),
     /// Make, list, revoke and restrict the API keys of a database

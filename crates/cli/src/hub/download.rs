@@ -50,6 +50,11 @@ pub(super) fn fetch<'a>(
     Ok(found)
 }
 
+/// The folder of the newest commit in the cache.
+pub(super) fn cached_folder(id: &HubId, settings: &HubSettings) -> Result<PathBuf, HubError> {
+    Snapshot::cached(id, settings, "no model is downloaded for this".to_owned()).map(|found| found.folder)
+}
+
 /// The files that a safetensors index names.
 fn shards(repository: &str, index: &Path) -> Result<Vec<String>, HubError> {
     let json = fs::read(index).map_err(|source| HubError::Io { path: index.to_owned(), source })?;

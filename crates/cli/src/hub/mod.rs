@@ -190,6 +190,21 @@ pub fn locate(model: &str, settings: &HubSettings) -> Result<PathBuf, HubError> 
     fetch(&id, model, settings)
 }
 
+/// The folder of a hub model's newest commit in the cache, whichever of its files are there.
+///
+/// # Errors
+/// When `model` is no hub id, or the cache does not have it.
+pub fn cached_folder(model: &str, settings: &HubSettings) -> Result<PathBuf, HubError> {
+    let id = HubId::parse(model).ok_or_else(|| HubError::NotAModel { model: model.to_owned() })?;
+    #[cfg(feature = "hub")]
+    return download::cached_folder(&id, settings);
+    #[cfg(not(feature = "hub"))]
+    {
+        let _ = settings;
+        Err(HubError::WithoutHub { model: id.repository })
+    }
+}
+
 /// Limit and progress report of a download.
 pub struct Watch<'a> {
     /// Maximum bytes to download.

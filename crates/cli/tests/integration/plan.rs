@@ -1,11 +1,11 @@
 //! `throng plan` and `throng calibrate` as programs: tables, JSON, the page, bad input.
 
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::process::throng;
+use crate::process::{LIMIT, POLL, Server, throng};
 
 const SHAPE: &str =
     "layers=32,hidden=4096,heads=32,kv-heads=8,head-dim=128,ffn=14336,vocabulary=128256,context=8192";
@@ -84,14 +84,82 @@ fn a_model_on_this_machine_is_checked_by_the_loader() {
     assert!(told.contains("the tokens of a long request, prompt and answer"), "{told}");
 }
 
+/// The configuration of the sizes in [`SHAPE`].
+const CONFIG: &str = r#"{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+    "vocab_size": 128256, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+    "tie_word_embeddings": false, "hidden_act": "silu", "torch_dtype": "bfloat16"}"#;
+
+/// A hub id whose configuration alone is in the cache is planned for, and the hub is not asked.
+#[test]
+fn a_configuration_in_the_cache_is_enough() {
+    let home = tempfile::tempdir().expect("a folder");
+    let model = home.path().join("hub/models--org--model");
+    std::fs::create_dir_all(model.join("snapshots/0123abc")).expect("a folder");
+    std::fs::create_dir_all(model.join("refs")).expect("a folder");
+    std::fs::write(model.join("refs/main"), "0123abc").expect("a file");
+    std::fs::write(model.join("snapshots/0123abc/config.json"), CONFIG).expect("a file");
+    let mut plan = throng(&["plan", "org/model", "--machine", "h100"]);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.set_nonblocking(true).expect("a socket");
+    let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+    plan.env("HF_HOME", home.path()).env("HF_ENDPOINT", endpoint).env_remove("HF_HUB_CACHE");
+    let output = plan.output().expect("it starts");
+    let table = text(&output.stdout);
+    assert!(table.starts_with("org/model: 8.03 B parameters"), "{table}{}", text(&output.stderr));
+    assert!(listener.accept().is_err(), "nothing asks the hub");
+}
+
+/// Files have one matrix where the gate of a squared ReLU is the network itself.
+#[test]
+fn parameters_are_those_of_the_files() {
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../model/tests/fixtures/nemotron-h");
+    let small = ["--machine", "h100", "--prompt-tokens", "50", "--output-tokens", "20"];
+    let plan = json(&[&[fixture], &small[..]].concat());
+    let file = std::fs::metadata(format!("{fixture}/model.safetensors")).expect("a file").len() as f64;
+    let counted = 4.0 * plan["model"]["parameters"].as_f64().expect("a number");
+    assert!((0.9..=1.0).contains(&(counted / file)), "{counted} of {file}");
+}
+
+#[test]
+fn the_type_of_weights_is_that_of_the_configuration() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_str().expect("a path");
+    let bits = |more: &str| {
+        let config = CONFIG.replace("\"torch_dtype\": \"bfloat16\"}", &format!("{more}}}"));
+        std::fs::write(folder.path().join("config.json"), config).expect("a file");
+        let plan = json(&[path, "--machine", "h100"]);
+        let of = |name: &str| plan["model"][name].as_f64().expect("a number");
+        8.0 * of("weight_bytes") / of("parameters")
+    };
+    assert_eq!(bits("\"torch_dtype\": \"float32\""), 32.0);
+    // Embeddings and logits, an eighth of the parameters, are not quantized.
+    let fp8 = bits(r#""quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic"}"#);
+    assert!((8.9..9.2).contains(&fp8), "{fp8}");
+    let awq = bits(
+        r#""quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": true, "version": "gemm"}"#,
+    );
+    assert!((5.6..5.8).contains(&awq), "{awq}");
+}
+
+#[test]
+fn fleets_that_differ_in_batches_differ_in_name() {
+    let plan =
+        json(&["--shape", SHAPE, "--machine", "h100", "--tensor-parallel", "1", "--max-num-seqs", "64,256"]);
+    let names: Vec<&str> = plan["fleets"]
+        .as_array()
+        .expect("fleets")
+        .iter()
+        .filter_map(|fleet| fleet["name"].as_str())
+        .collect();
+    assert!(names.len() == 2 && names[0] != names[1], "{names:?}");
+    assert!(names.iter().all(|name| name.ends_with("sequences and 2048 tokens")), "{names:?}");
+}
+
 #[test]
 fn a_configuration_without_weights_is_enough() {
     let folder = tempfile::tempdir().expect("a folder");
-    let config = r#"{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096,
-        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
-        "vocab_size": 128256, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
-        "tie_word_embeddings": false, "hidden_act": "silu", "torch_dtype": "bfloat16"}"#;
-    std::fs::write(folder.path().join("config.json"), config).expect("a file");
+    std::fs::write(folder.path().join("config.json"), CONFIG).expect("a file");
     let path = folder.path().to_str().expect("a path");
     let plan = json(&[path, "--machine", "h100"]);
     assert_eq!(
@@ -106,7 +174,9 @@ fn the_page_is_one_file_that_names_no_other() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("plan.html");
     let file = path.to_str().expect("a path");
-    let output = run(&["plan", "--shape", SHAPE, "--machine", "h100", "--simulate", "5", "--html", file]);
+    let seed = u64::MAX.to_string();
+    let arguments = ["plan", "--shape", SHAPE, "--machine", "h100", "--simulate", "5", "--seed", &seed];
+    let output = run(&[&arguments[..], &["--html", file]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let page = std::fs::read_to_string(&path).expect("the page");
     for word in ["src=", "href=", "@import", "url(", "fetch(", "{{plan}}"] {
@@ -155,6 +225,37 @@ fn bad_input_is_refused_by_name() {
             "the share of memory that may be used is 2",
         ),
         (&["/nowhere/model"], "/nowhere/model"),
+        (&["--shape", SHAPE, "--machine", "h100", "--rate", "1e300"], "replicas is 18446744073709551615"),
+        (
+            &["--shape", SHAPE, "--machine", "h100", "--spare", "18446744073709551615"],
+            "spare replicas is 18446744073709551615: expected at most 1000000000",
+        ),
+        (
+            &["--shape", SHAPE, "--machine", "h100", "--replicas", "18446744073709551615"],
+            "replicas is 18446744073709551615: expected at most 1000000000",
+        ),
+        (
+            &["--shape", SHAPE, "--machine", "h100", "--step-overhead-us", "1e30"],
+            "seconds of a step that no device computes in is 1000000000000000000000000",
+        ),
+        (
+            &[
+                "--shape",
+                SHAPE,
+                "--machine",
+                "h100",
+                "--speculative-acceptance",
+                "1",
+                "--speculative-tokens",
+                "4294967295",
+            ],
+            "drafts of a step is 4294967295: expected at most 64",
+        ),
+        (
+            &["--shape", SHAPE, "--machine", "h100", "--max-num-seqs", "4294967295"],
+            "sequences of a step is 4294967295: expected 1 to 65536",
+        ),
+        (&["--shape", SHAPE, "--vary", "rate=1,2", "--html", "x.html"], "cannot be used with"),
     ] {
         let told = error(arguments);
         assert!(told.contains(says), "{arguments:?}: {told}");
@@ -184,6 +285,9 @@ fn a_variation_has_a_row_for_each_value() {
         row.split_whitespace().nth(5).and_then(|cell| cell.parse().ok()).unwrap_or_else(|| panic!("{row}"))
     };
     assert!(table.lines().count() == 3 && devices(2) > devices(1), "{table}");
+    let arguments = ["plan", "--shape", SHAPE, "--machine", "h100", "--vary", "rate=1,2", "--simulate", "2"];
+    let table = text(&run(&arguments).stdout);
+    assert!(table.contains("rate 2: simulated 1 of 1 replicas"), "{table}");
 }
 
 /// Measures the starter model for a moment, and plans with what it found.
@@ -219,4 +323,107 @@ fn a_calibration_is_read_and_refuses_what_it_did_not_measure() {
     let beyond = (most_tokens + 1).to_string();
     let told = error(&[&short[..], &["--max-num-seqs", "8", "--max-num-batched-tokens", &beyond]].concat());
     assert!(told.contains(&format!("tokens of a step is {beyond}, outside the calibrated range")), "{told}");
+}
+
+/// A small replica and short answers, so that a day takes a moment.
+const SMALL_DAY: [&str; 13] = [
+    "--shape",
+    SHAPE,
+    "--machine",
+    "h100",
+    "--tensor-parallel",
+    "1",
+    "--max-num-seqs",
+    "8",
+    "--prompt-tokens",
+    "40",
+    "--output-tokens",
+    "20",
+    "--json",
+];
+
+#[test]
+fn a_day_with_the_autoscaler_stands_beside_one_without() {
+    let day = [
+        "plan",
+        "autoscale",
+        "--rate",
+        "40",
+        "--hours",
+        "0.2",
+        "--target-sequences",
+        "6",
+        "--price",
+        "h100=2",
+    ];
+    let output = run(&[&day[..], &SMALL_DAY[..]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let plan: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let of = |fleet: usize, name: &str| plan["autoscale"]["fleets"][fleet][name].as_f64().expect("a number");
+    assert_eq!(plan["autoscale"]["fleets"][1]["name"], "fixed");
+    assert_eq!(of(0, "failed_share"), 0.0);
+    assert!((of(1, "price") - 2.0 * of(1, "replica_hours")).abs() < 1e-9, "{plan}");
+    assert!(plan["autoscale"]["timeline"].as_array().expect("points").len() > 40);
+}
+
+#[test]
+fn a_policy_that_oscillates_is_an_error_after_its_table() {
+    let nervous =
+        ["--up-cooldown-s", "0", "--down-cooldown-s", "0", "--start-up-s", "0", "--max-replicas", "12"];
+    let day = ["plan", "autoscale", "--rate", "40", "--hours", "0.2", "--target-sequences", "1"];
+    let output = run(&[&day[..], &nervous[..], &SMALL_DAY[..12]].concat());
+    assert!(!output.status.success());
+    assert!(text(&output.stdout).contains("turns between growing and shrinking"), "{}", text(&output.stdout));
+    let told = text(&output.stderr);
+    assert!(told.contains("target_sequences = 1") && told.contains("oscillates"), "{told}");
+}
+
+#[test]
+fn the_load_of_a_plan_is_that_of_a_trace() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("day.csv");
+    let line = |n: u32| format!("2023-11-16 18:{:02}:{:02}.0000000,100,10\n", n / 60, n % 60);
+    let lines: String = (0..600).map(line).collect();
+    std::fs::write(&path, format!("TIMESTAMP,ContextTokens,GeneratedTokens\n{lines}")).expect("a file");
+    let file = path.to_str().expect("a path");
+    let plan = json(&["--shape", SHAPE, "--machine", "h100", "--day", file]);
+    let of = |name: &str| plan["load"][name].as_f64().expect("a number");
+    assert_eq!((of("requests_per_s"), of("prompt_tokens"), of("output_tokens")), (1.0, 100.0, 10.0));
+    let told = error(&["--shape", SHAPE, "--day", "/nowhere/day.csv"]);
+    assert!(told.contains("/nowhere/day.csv"), "{told}");
+}
+
+/// A server that records offers a plan once it has seen enough steps, and others have none.
+#[test]
+fn a_recording_server_offers_a_plan_of_its_load() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("load.jsonl");
+    let quiet = |command: &mut Command| {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+    };
+    let mut server = Server::start(&["--record", path.to_str().expect("a path"), "--no-speculation"], quiet);
+    server.ready();
+    let early = server.ask("GET", "/plan", "");
+    assert!(early.starts_with("HTTP/1.1 503") && early.contains("plan_not_ready"), "{early}");
+    for n in 0..4 {
+        let body = format!(
+            r#"{{"model": "throng-starter", "prompt": "Number {n} of", "max_tokens": 40, "ignore_eos": true}}"#
+        );
+        let answer = server.ask("POST", "/v1/completions", &body);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    // Lines are written by a thread of their own.
+    let until = std::time::Instant::now() + LIMIT;
+    let page = loop {
+        let page = server.ask("GET", "/plan", "");
+        if page.starts_with("HTTP/1.1 200") {
+            break page;
+        }
+        assert!(page.contains("plan_not_ready") && std::time::Instant::now() < until, "{page}");
+        std::thread::sleep(POLL);
+    };
+    assert!(page.contains("text/html") && page.contains("From the recording of this server: "), "{page}");
+    let mut other = Server::start(&[], quiet);
+    other.ready();
+    assert!(other.ask("GET", "/plan", "").starts_with("HTTP/1.1 404"));
 }

@@ -21,6 +21,7 @@ use crate::kept::principal_of;
 use crate::loading::Progress;
 use crate::moderation::Moderation;
 use crate::on_demand::OnDemandModels;
+use crate::plan_page::{MakePlanPage, PlanPage};
 use crate::routes::{self, Audience};
 use crate::served_model::ServedModel;
 use crate::server::{self, Served, Service};
@@ -67,6 +68,11 @@ impl Loading {
     /// Tells this observer of the requests that workers compute. To be called before the fleet is started.
     pub fn record(&self, observer: Arc<dyn LoadObserver>) {
         self.shared.recording.get_or_init(|| FleetRecording::new(observer));
+    }
+
+    /// Offers the page that this makes as `/plan`, to operators.
+    pub fn offer_plan(&self, make: Arc<MakePlanPage>) {
+        self.shared.plan.get_or_init(|| PlanPage::new(make));
     }
 }
 

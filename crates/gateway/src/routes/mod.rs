@@ -95,7 +95,7 @@ impl Route {
     /// Whether the route cannot answer without a loaded model.
     fn needs_models(&self) -> bool {
         matches!(self.access, Access::Key | Access::Operator)
-            && !matches!(self.path, "/metrics" | "/fleet" | "/v1/moderations")
+            && !matches!(self.path, "/metrics" | "/fleet" | "/plan" | "/v1/moderations")
     }
 
     /// Whether a listener for this audience has the route.
@@ -145,6 +145,7 @@ pub(crate) const ROUTES: &[Route] = &[
     of(Shared, "/explain", GET, || get(explain::latest)),
     of(Shared, "/explain/{*id}", GET, || get(explain::request)),
     of(Operator, "/fleet", GET, || get(fleet::workers)),
+    of(Operator, "/plan", GET, || get(page::plan)),
     keyed("/v1/chat/completions", "POST", || post(generate::chat)),
     keyed("/v1/completions", "POST", || post(generate::completions)),
     keyed("/v1/responses", "POST", || post(generate::responses).get(responses::connect)),

@@ -1,12 +1,14 @@
 //! The chat page, the dashboard and their files, compiled in. Fetches nothing from other servers.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use sha2::{Digest, Sha256};
 
 use super::path_text::PathText;
+use crate::app::App;
 use crate::rejection::Rejection;
 use throng_api::ApiError;
 
@@ -16,6 +18,13 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
                                        font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
                                        frame-ancestors 'none'; require-trusted-types-for 'script'; \
                                        trusted-types dompurify";
+
+/// Policy of the page of a plan: its own scripts and styles, and nothing from anywhere.
+const PLAN_CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
+                                            base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Seconds after which a plan may be there that was not yet.
+const PLAN_RETRY_S: u32 = 60;
 
 struct Asset {
     name: &'static str,
@@ -101,6 +110,25 @@ pub(super) async fn dashboard(headers: HeaderMap) -> Response {
 /// The chat page.
 pub(super) async fn index(headers: HeaderMap) -> Response {
     answer(&ASSETS[0], &headers)
+}
+
+/// The page of a capacity plan, which has its scripts and styles in itself.
+pub(super) async fn plan(
+    State(app): State<Arc<App>>,
+    method: Method,
+    uri: Uri,
+) -> Result<Response, Rejection> {
+    let Some(plan) = app.observed.plan.get() else {
+        return Err(ApiError::unknown_url(method.as_str(), uri.path()).into());
+    };
+    let page = plan.page().await.map_err(|reason: String| ApiError::plan_not_ready(&reason, PLAN_RETRY_S))?;
+    let fields: [(HeaderName, &str); 4] = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::CONTENT_SECURITY_POLICY, PLAN_CONTENT_SECURITY_POLICY),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ];
+    Ok((fields, page.to_string()).into_response())
 }
 
 /// A file of the pages.

@@ -71,6 +71,18 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
     })
 }
 
+/// The `config.json` at a path, with what ModelOpt's file beside it says of quantization.
+///
+/// # Errors
+/// When it cannot be read or is no object.
+pub fn configuration(path: &Path) -> Result<Map<String, Value>, LoadError> {
+    let reason = || "there is no such configuration".to_owned();
+    let json = read(path)?.ok_or_else(|| LoadError::NotAModel { path: path.to_owned(), reason: reason() })?;
+    let config = object(path, Some(json.clone()))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    with_modelopt(folder, config, json).map(|(config, _)| config)
+}
+
 /// A configuration that says nothing of quantization, with what ModelOpt's `hf_quant_config.json` beside it
 /// says.
 fn with_modelopt(

@@ -40,7 +40,7 @@ use throng_checkpoint::safetensors::SafetensorsError;
 use throng_checkpoint::{FileChanged, TensorSource, TensorView};
 
 pub use eagle::{EagleHead, ModelAndHead, is_eagle_head};
-pub use folder::tokenizer_files;
+pub use folder::{configuration, tokenizer_files};
 use prepare::{PreparedWeights, UnpreparedWeights};
 pub use summary::WeightSummary;
 

@@ -8,12 +8,17 @@ use throng_sim::cost::{CostModel, StepShape};
 
 use super::fit::error_bar;
 use super::product::joined;
-use crate::error::PlanError;
+use super::{StepCost, duration};
+use crate::error::{PlanError, positive};
 use crate::machine::ErrorBar;
 use crate::minimize::minimize;
 
 /// Fewest steps that a fit needs.
 const MIN_STEPS: usize = 40;
+
+/// Quantiles of the spread of durations that a fit keeps, and most of them in a file.
+const N_QUANTILES: usize = 64;
+const MAX_QUANTILES: usize = 1024;
 
 /// Version of the form of a calibration.
 const VERSION: u32 = 1;
@@ -57,6 +62,12 @@ pub struct Calibration {
     pub logits_s: f64,
     /// Seconds of a pair of a token and a position that it sees.
     pub pair_s: f64,
+    /// Mean of the measured durations in parts of those that the numbers above give, which are for the median.
+    #[serde(default = "one")]
+    pub mean_ratio: f64,
+    /// Durations of equal steps in parts of their mean, at evenly spaced quantiles.
+    #[serde(default)]
+    pub spread: Vec<f64>,
     /// Sequences of the steps.
     pub sequences: Range,
     /// Tokens of the steps.
@@ -69,6 +80,10 @@ pub struct Calibration {
     pub n_tested: usize,
     /// Errors of those.
     pub error: ErrorBar,
+}
+
+fn one() -> f64 {
+    1.0
 }
 
 /// The properties of a step that durations follow from.
@@ -118,6 +133,7 @@ impl Calibration {
         };
         let (fitted, tested) = (part(false), part(true));
         let p = fitted_parameters(&fitted);
+        let (mean_ratio, spread) = spread(&p, &fitted);
         let pairs = tested.iter().map(|step| (seconds(&p, &step.shape), step.seconds));
         let error = error_bar(pairs).expect("there are steps");
         let range = |of: fn(&StepShape) -> f64| {
@@ -135,6 +151,8 @@ impl Calibration {
             sequence_s,
             logits_s,
             pair_s,
+            mean_ratio,
+            spread,
             sequences: range(|shape| f64::from(shape.n_sequences)),
             tokens: range(|shape| f64::from(shape.n_tokens)),
             pairs: range(|shape| shape.n_attention_pairs as f64),
@@ -164,27 +182,14 @@ impl Calibration {
         for (name, value) in numbers {
             crate::error::not_negative(&format!("{name} of the calibration"), value)?;
         }
-        Ok(())
-    }
-
-    /// Seconds of a step.
-    ///
-    /// # Errors
-    /// When the step has more sequences, tokens or pairs than any that was measured; the error names the
-    /// property and the range.
-    pub fn predict(&self, shape: &StepShape) -> Result<f64, PlanError> {
-        let [n_sequences, n_tokens, _, n_pairs] = properties(shape);
-        let properties = [
-            ("sequences of a step", n_sequences, self.sequences),
-            ("tokens of a step", n_tokens, self.tokens),
-            ("pairs of a token and a position", n_pairs, self.pairs),
-        ];
-        for (name, value, Range { low, high }) in properties {
-            if value > high {
-                return Err(PlanError::OutOfRange { name, value, by: self.name.clone(), low, high });
-            }
+        positive("mean_ratio of the calibration", self.mean_ratio)?;
+        if self.spread.len() > MAX_QUANTILES {
+            return Err(PlanError::value("the length of spread", self.spread.len(), "expected at most 1024"));
         }
-        Ok(seconds(&self.parameters(), shape))
+        for &ratio in &self.spread {
+            positive("spread of the calibration", ratio)?;
+        }
+        Ok(())
     }
 
     fn parameters(&self) -> [f64; 7] {
@@ -202,8 +207,38 @@ impl Calibration {
 
 impl CostModel for Calibration {
     fn step_time(&self, step: &StepShape) -> Duration {
-        Duration::from_secs_f64(seconds(&self.parameters(), step))
+        duration(self.mean_ratio * seconds(&self.parameters(), step))
     }
+
+    fn spread(&self) -> &[f64] {
+        &self.spread
+    }
+}
+
+impl StepCost for Calibration {
+    fn check_range(&self, step: &StepShape) -> Result<(), PlanError> {
+        let [n_sequences, n_tokens, _, n_pairs] = properties(step);
+        let properties = [
+            ("sequences of a step", n_sequences, self.sequences),
+            ("tokens of a step", n_tokens, self.tokens),
+            ("pairs of a token and a position", n_pairs, self.pairs),
+        ];
+        for (name, value, Range { low, high }) in properties {
+            if value > high {
+                return Err(PlanError::OutOfRange { name, value, by: self.name.clone(), low, high });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Mean of measured over predicted durations, and quantiles of them in parts of that mean.
+fn spread(p: &[f64; 7], steps: &[StepSample]) -> (f64, Vec<f64>) {
+    let mut ratios: Vec<f64> = steps.iter().map(|step| step.seconds / seconds(p, &step.shape)).collect();
+    ratios.sort_by(f64::total_cmp);
+    let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+    let at = |i: usize| ratios[(2 * i + 1) * ratios.len() / (2 * N_QUANTILES)] / mean;
+    (mean, (0..N_QUANTILES).map(at).collect())
 }
 
 /// The parameters whose predictions are off by the smallest factors on average. Shares of the median step and
@@ -268,20 +303,34 @@ mod tests {
         assert_eq!((calibration.n_fitted, calibration.n_tested), (86, 42));
     }
 
+    /// Where every second step takes twice as long, so do half of the simulated ones.
+    #[test]
+    fn equal_steps_differ_as_they_were_measured() {
+        let mut noisy = samples();
+        noisy.iter_mut().step_by(2).for_each(|step| step.seconds *= 2.0);
+        let calibration = Calibration::fit("paper", &noisy).expect("enough steps");
+        let spread = calibration.spread();
+        assert_eq!(spread.len(), N_QUANTILES);
+        assert!(spread[N_QUANTILES - 4] / spread[4] > 1.7, "{spread:?}");
+        let mean = spread.iter().sum::<f64>() / spread.len() as f64;
+        assert!((mean - 1.0).abs() < 0.05, "{mean}");
+        let even = Calibration::fit("paper", &samples()).expect("enough steps");
+        assert!((even.mean_ratio - 1.0).abs() < 0.05 && even.spread[60] / even.spread[4] < 1.2, "{even:?}");
+    }
+
     #[test]
     fn larger_steps_than_measured_are_refused_by_name() {
         let calibration = Calibration::fit("paper", &samples()).expect("enough steps");
         let shape = StepShape { n_sequences: 1, n_tokens: 513, ..StepShape::default() };
-        let error = calibration.predict(&shape).expect_err("too many tokens").to_string();
+        let error = calibration.check_range(&shape).expect_err("too many tokens").to_string();
         assert_eq!(error, "tokens of a step is 513, outside the calibrated range of paper: 1 to 512");
         let shape = StepShape { n_sequences: 33, n_tokens: 33, ..StepShape::default() };
-        assert!(
-            calibration
-                .predict(&shape)
-                .expect_err("sequences")
-                .to_string()
-                .starts_with("sequences of a step")
-        );
+        let error = calibration.check_range(&shape).expect_err("too many sequences").to_string();
+        assert!(error.starts_with("sequences of a step is 33"), "{error}");
+        let shape =
+            StepShape { n_sequences: 1, n_tokens: 1, n_attention_pairs: 256_001, ..StepShape::default() };
+        let error = calibration.check_range(&shape).expect_err("too many pairs").to_string();
+        assert!(error.starts_with("pairs of a token and a position is 256001"), "{error}");
     }
 
     #[test]
@@ -300,8 +349,8 @@ mod tests {
         let read: Calibration = serde_json::from_str(&text).expect("its form");
         let shape =
             StepShape { n_sequences: 9, n_tokens: 90, n_attention_pairs: 900, ..StepShape::default() };
-        let [kept, found] = [&calibration, &read].map(|of| of.predict(&shape).expect("in the range"));
-        assert!(read.check().is_ok() && (found / kept - 1.0).abs() < 1e-9);
+        assert!(read.check().is_ok() && read.check_range(&shape).is_ok());
+        assert_eq!(calibration.step_time(&shape), read.step_time(&shape));
         let broken = Calibration { token_s: f64::NAN, ..calibration.clone() };
         assert!(broken.check().expect_err("NaN").to_string().contains("token_s of the calibration is NaN"));
         assert!(Calibration { version: 7, ..calibration }.check().is_err());

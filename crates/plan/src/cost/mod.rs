@@ -1,3 +1,4 @@
+//! Durations of steps: from published peaks and measured operators of a machine, or from the step log of a
 //! live engine.
 
 pub mod calibration;
@@ -9,3 +10,26 @@ pub mod tables;
 
 pub use calibration::Calibration;
 pub use roofline::Roofline;
+
+use std::time::Duration;
+
+use throng_sim::cost::{CostModel, StepShape};
+
+use crate::error::PlanError;
+
+/// Longest step in seconds: bad figures make steps long, and times stay finite.
+const MAX_STEP_S: f64 = 1e6;
+
+/// A cost model that says which steps it was fitted on.
+pub trait StepCost: CostModel {
+    /// Checks that a step is not larger than those that were measured.
+    ///
+    /// # Errors
+    /// When it is; the error names the property and the range.
+    fn check_range(&self, step: &StepShape) -> Result<(), PlanError>;
+}
+
+/// A duration of so many seconds, at most [`MAX_STEP_S`].
+fn duration(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.max(0.0).min(MAX_STEP_S))
+}

@@ -10,6 +10,7 @@ use throng_sim::cost::{CostModel, StepShape};
 use super::collective::Links;
 use super::fit::elementwise_seconds;
 use super::product::{ACTIVATION_BYTES, Product, ProductRates, joined};
+use super::{StepCost, duration};
 use crate::error::PlanError;
 use crate::machine::{ComputeType, Efficiency, Machine};
 use crate::model_shape::{Cut, ExpertShape, LayerShape, Matrix, ModelShape};
@@ -102,40 +103,6 @@ impl Roofline {
     pub fn with_efficiency(mut self, efficiency: Efficiency) -> Self {
         self.efficiency = efficiency;
         self
-    }
-
-    /// The shares of the peaks.
-    pub fn efficiency(&self) -> &Efficiency {
-        &self.efficiency
-    }
-
-    /// The model.
-    pub fn model(&self) -> &ModelShape {
-        &self.model
-    }
-
-    /// The parallelism.
-    pub fn parallelism(&self) -> Parallelism {
-        self.parallelism
-    }
-
-    /// Checks that steps of up to this many tokens were measured.
-    ///
-    /// # Errors
-    /// When they were not; the error names the property and the range.
-    pub fn check_range(&self, max_batch_tokens: u32) -> Result<(), PlanError> {
-        let Some(range) = self.efficiency.range else { return Ok(()) };
-        let refused = |name, value: u32, high: u32| {
-            let (value, high) = (f64::from(value), f64::from(high));
-            Err(PlanError::OutOfRange { name, value, by: self.name.clone(), low: 1.0, high })
-        };
-        if max_batch_tokens > range.max_tokens {
-            return refused("tokens of a step", max_batch_tokens, range.max_tokens);
-        }
-        if self.parallelism.tensor > range.max_devices {
-            return refused("tensor parallelism", self.parallelism.tensor, range.max_devices);
-        }
-        Ok(())
     }
 
     /// Durations of the parts of a step.
@@ -249,6 +216,23 @@ impl Roofline {
 
 impl CostModel for Roofline {
     fn step_time(&self, step: &StepShape) -> Duration {
-        Duration::from_secs_f64(self.parts(step).total())
+        duration(self.parts(step).total())
+    }
+}
+
+impl StepCost for Roofline {
+    fn check_range(&self, step: &StepShape) -> Result<(), PlanError> {
+        let Some(range) = self.efficiency.range else { return Ok(()) };
+        let refused = |name, value: u32, high: u32| {
+            let (value, high) = (f64::from(value), f64::from(high));
+            Err(PlanError::OutOfRange { name, value, by: self.name.clone(), low: 1.0, high })
+        };
+        if step.n_tokens > range.max_tokens {
+            return refused("tokens of a step", step.n_tokens, range.max_tokens);
+        }
+        if self.parallelism.tensor > range.max_devices {
+            return refused("tensor parallelism", self.parallelism.tensor, range.max_devices);
+        }
+        Ok(())
     }
 }

@@ -1,11 +1,14 @@
 //! Shares of a machine's published peaks that real operators reach, as fits of measured times found them.
 
+use std::sync::LazyLock;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Machine, MachineKind};
 
 /// Fits of measured times; `crates/plan/tests` makes them anew and compares.
-const MEASURED: &str = include_str!("../../data/efficiencies.toml");
+static MEASURED: LazyLock<Measured> =
+    LazyLock::new(|| toml::from_str(include_str!("../../data/efficiencies.toml")).expect("a test parses it"));
 
 /// Steps that were measured: what lies outside is not predicted.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
@@ -78,12 +81,12 @@ impl Efficiency {
     /// # Panics
     /// Never: a test parses the file.
     pub fn of(machine: &Machine) -> Self {
-        let measured: Measured = toml::from_str(MEASURED).expect("a test parses it");
-        let is_it = |found: &Efficiency| found.machines.contains(&machine.name);
-        measured.efficiencies.into_iter().find(is_it).unwrap_or(match machine.kind {
-            MachineKind::Accelerator => measured.accelerator,
-            MachineKind::Processor => measured.processor,
-        })
+        let is_it = |found: &&Self| found.machines.contains(&machine.name);
+        let of_kind = match machine.kind {
+            MachineKind::Accelerator => &MEASURED.accelerator,
+            MachineKind::Processor => &MEASURED.processor,
+        };
+        MEASURED.efficiencies.iter().find(is_it).unwrap_or(of_kind).clone()
     }
 
     /// The published peaks themselves: no machine is faster.

@@ -1,6 +1,10 @@
 //! Fleets in closed form: what must hold of any of them, and what is refused.
 
+use std::sync::Arc;
+
 use throng_core::fleet::routing::Policy;
+use throng_plan::cost::Calibration;
+use throng_plan::cost::calibration::StepSample;
 use throng_plan::fleet::{Layout, Setup};
 use throng_plan::load::Length;
 use throng_plan::machine::Figure;
@@ -9,6 +13,7 @@ use throng_plan::replica::{Batching, Role, Speculation, Targets};
 use throng_plan::search::{Goal, Question};
 use throng_plan::simulate::{Settings, simulate};
 use throng_plan::{Catalogue, Load, ModelShape, Parallelism};
+use throng_sim::cost::StepShape;
 
 use crate::models;
 
@@ -86,7 +91,8 @@ fn prompts_apart_cost_replicas_and_shorten_gaps() {
 
 #[test]
 fn caches_types_and_drafts_have_their_effect() {
-    let rate = |setup: &Setup, load: &Load| setup.highest_rate(load, &Targets::default()).expect("fits").0;
+    let rate =
+        |setup: &Setup, load: &Load| setup.highest_rates(load, &Targets::default()).expect("fits").answers;
     let plain = setup("h100", models::llama_70b(), 4);
     let before = rate(&plain, &load(1.0));
     assert!(
@@ -108,6 +114,45 @@ fn caches_types_and_drafts_have_their_effect() {
     let cached = Load { cached_share: 0.8, ..load(1.0) };
     let from_device = plain.replica(&cached, Role::Both).and_then(|r| r.steady(&cached)).expect("fits");
     assert!(from_host.first_token.mean > from_device.first_token.mean, "but they have to come");
+}
+
+/// A fleet whose prompts are computed apart answers no more than the replicas for prompts take in.
+#[test]
+fn the_highest_rate_of_a_fleet_is_that_of_its_narrower_part() {
+    let apart = Setup { layout: Layout::Apart, ..setup("h100", models::llama_70b(), 4) };
+    let each = apart.highest_rates(&load(1.0), &targets()).expect("rates");
+    let prompts = each.prompts.expect("replicas of their own");
+    let plan = apart.smallest(&load(100.0), &targets(), 0).expect("a fleet");
+    let narrower = (plan.n_prefill as f64 * prompts).min(plan.n_replicas as f64 * each.answers);
+    assert_eq!(plan.highest_rate, narrower);
+    assert!((plan.utilization - 100.0 / narrower).abs() < 1e-9 && plan.utilization <= 1.0);
+    let most = apart.steady(&load(plan.highest_rate), plan.n_replicas, plan.n_prefill).expect("its highest");
+    assert!(most.first_token.p99 <= 1.001 && most.gap.p99 <= 0.1001, "{most:?}");
+    assert!(apart.steady(&load(10.0 * narrower), plan.n_replicas, plan.n_prefill).is_err());
+}
+
+/// With few slots, requests wait for one, and the mean says so.
+#[test]
+fn the_mean_of_first_tokens_has_the_wait_for_a_slot() {
+    let mut few = setup("h100", models::llama_70b(), 4);
+    few.batching.max_sequences = 8;
+    let replica = few.replica(&load(1.0), Role::Both).expect("fits");
+    let most = replica.highest_rate(&load(1.0), &Targets::default()).expect("a rate");
+    let at = |share: f64| replica.steady(&load(share * most)).expect("below the highest");
+    assert!(at(0.97).first_token.mean > 10.0 * at(0.3).first_token.mean, "{:?}", at(0.97).first_token);
+    assert!(at(0.97).first_token.mean < at(0.97).first_token.p99);
+}
+
+/// Layers with a window hold the last tokens of each sequence, so that more long sequences fit.
+#[test]
+fn windows_leave_room_for_more_tokens() {
+    let mut windowed = models::llama_8b();
+    windowed.layers[0].window = Some(512);
+    let memory = |model| setup("h100", model, 1).replica(&load(1.0), Role::Both).expect("fits").memory;
+    let (full, short) = (memory(models::llama_8b()), memory(windowed.clone()));
+    let n_tokens = |n| short.n_tokens(&windowed, n);
+    assert!((n_tokens(5120) / full.n_tokens(&models::llama_8b(), 5120) - 10.0).abs() < 0.01);
+    assert!((n_tokens(256) / full.n_tokens(&models::llama_8b(), 256) - 1.0).abs() < 0.01);
 }
 
 #[test]
@@ -164,6 +209,33 @@ fn what_cannot_be_is_refused_by_name() {
     assert_eq!(none, "replicas is 0: expected at least one");
 }
 
+/// A calibration refuses steps whose attention sees more than was measured, whichever replica they are of.
+#[test]
+fn attention_beyond_the_calibrated_range_is_refused() {
+    let steps: Vec<StepSample> = (1..=120_u32)
+        .map(|n| {
+            let shape = StepShape {
+                n_sequences: 1 + n % 8,
+                n_tokens: 2 * n,
+                n_logits: 1 + n % 8,
+                n_attention_pairs: u64::from(n) * 100,
+                ..StepShape::default()
+            };
+            StepSample { shape, seconds: 0.02 + 1e-4 * f64::from(n) }
+        })
+        .collect();
+    let mut measured = setup("h100", models::llama_8b(), 1);
+    measured.measured = Some(Arc::new(Calibration::fit("paper", &steps).expect("enough steps")));
+    (measured.batching.max_sequences, measured.batching.max_batch_tokens) = (8, 200);
+    let length = |mean| Length { mean, variation: 0.1 };
+    let short = Load { prompt: length(40.0), output: length(20.0), ..load(1.0) };
+    let plan = measured.smallest(&short, &Targets::default(), 0).expect("within what was measured");
+    assert!(plan.error.is_some());
+    let long = Load { prompt: length(4000.0), ..short };
+    let error = measured.smallest(&long, &Targets::default(), 0).expect_err("beyond it").to_string();
+    assert!(error.starts_with("pairs of a token and a position is"), "{error}");
+}
+
 #[test]
 fn a_search_orders_fleets_and_keeps_the_reasons_of_others() {
     let mut setups: Vec<Setup> =
@@ -175,7 +247,7 @@ fn a_search_orders_fleets_and_keeps_the_reasons_of_others() {
     let answers = question.answer(&setups).expect("a question");
     let prices: Vec<f64> = answers.plans.iter().filter_map(|(_, plan)| plan.price_per_hour).collect();
     assert!(prices.len() == 2 && prices[0] <= prices[1], "{prices:?}");
-    assert_eq!(answers.refused[0].0, "l4");
+    assert_eq!(setups[answers.refused[0].0].name(), "l4");
     assert!(answers.refused[0].1.to_string().contains("price_per_hour"), "{:?}", answers.refused);
     let smallest = Question { goal: Goal::Smallest, ..question }.answer(&setups).expect("a question");
     assert_eq!(smallest.plans[0].1.machine, "h100");
@@ -195,6 +267,7 @@ fn the_simulation_agrees_with_the_closed_forms_at_half_load() {
         policy: Policy::default(),
         n_lost: 0,
         inter_token_target_ms: None,
+        is_direct: false,
         n_threads: 2,
     };
     let simulated = simulate(&replica, 2, &load, &settings).expect("a fleet");

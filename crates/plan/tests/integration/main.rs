@@ -1,5 +1,6 @@
 //! The tests of `throng-plan` as one program.
 
+mod autoscale;
 mod figures;
 mod fleets;
 mod machines;

@@ -128,7 +128,8 @@ impl Replica {
     /// Begins a step and returns the time of its end, if it is one of the current executor.
     pub fn begin_step(&mut self, batch: Arc<ScheduledBatch>, now: Timestamp) -> Timestamp {
         let cost = self.config.cost.step_time(&shape_of(&batch));
-        let took = Nanos((Nanos::from(cost).0 as f64 * self.slowdown) as u64);
+        let factor = self.rng.choice(self.config.cost.spread()).copied().unwrap_or(1.0);
+        let took = Nanos((Nanos::from(cost).0 as f64 * self.slowdown * factor) as u64);
         self.idle_from = self.idle_from.max(now) + took;
         self.steps.push_back(batch);
         self.idle_from

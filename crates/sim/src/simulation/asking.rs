@@ -28,6 +28,7 @@ struct Asked {
 impl World<'_> {
     /// Asks the next replica. With `until`, a request for which nobody is left waits for one until then.
     pub(super) fn ask(&mut self, key: Key, until: Option<Timestamp>) {
+        self.note_unserved();
         let Some(live) = self.live.get(key) else { return };
         if live.tried.may_ask() {
             let tried = live.tried.all();

@@ -58,10 +58,10 @@ impl World<'_> {
     fn kill(&mut self, index: usize) {
         let Some(at) = self.arrival(index, self.now).or(Some(self.now)) else { return };
         let node = &mut self.nodes[index];
-        let Some(replica) = node.replica.take() else { return };
-        node.lost += replica.core().scheduler().stats().counters;
-        node.process += 1;
-        node.tick_at = None;
+        if node.replica.is_none() {
+            return;
+        }
+        node.end_process();
         let event = Event::LinkLost { replica: index, link: node.link };
         self.queue.push(at, event);
     }

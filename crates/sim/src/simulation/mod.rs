@@ -15,6 +15,7 @@ mod faults;
 mod health;
 mod live;
 mod sabotage;
+mod scaling;
 mod steps;
 
 use std::cmp::Reverse;
@@ -40,9 +41,11 @@ use crate::fleet::{Fault, FleetConfig, Stage};
 use crate::outcome::{Observer, ReplicaSample, Totals};
 use crate::workload::{TimedRequest, Workload};
 use live::{Failure, Key, Slab};
+use scaling::Scaling;
 
 #[doc(hidden)]
 pub use sabotage::Sabotage;
+pub use scaling::ScalingConfig;
 
 /// Most tenants of which the limits are counted.
 const MAX_SCOPES: usize = 1 << 20;
@@ -55,6 +58,7 @@ const MAX_CACHE_EVENTS: usize = 1 << 16;
 pub struct Simulation {
     config: FleetConfig,
     faults: Vec<Fault>,
+    scaling: Option<ScalingConfig>,
     workload: Box<dyn Workload>,
     seed: u64,
     end: Option<Timestamp>,
@@ -68,7 +72,7 @@ impl Simulation {
     /// When the fleet has a setting that none can have.
     pub fn new(config: FleetConfig, workload: Box<dyn Workload>, seed: u64) -> Result<Self, SimError> {
         config.check()?;
-        Ok(Self { config, faults: Vec::new(), workload, seed, end: None, sabotage: None })
+        Ok(Self { config, faults: Vec::new(), scaling: None, workload, seed, end: None, sabotage: None })
     }
 
     /// Adds faults to the simulation.
@@ -78,6 +82,15 @@ impl Simulation {
     pub fn with_faults(self, faults: Vec<Fault>) -> Result<Self, SimError> {
         faults.iter().try_for_each(|fault| fault.check(self.config.replicas.len()))?;
         Ok(Self { faults, ..self })
+    }
+
+    /// Lets the autoscaler start and end replicas.
+    ///
+    /// # Errors
+    /// Names the first setting that cannot be.
+    pub fn with_scaling(self, scaling: ScalingConfig) -> Result<Self, SimError> {
+        scaling.check(self.config.replicas.len())?;
+        Ok(Self { scaling: Some(scaling), ..self })
     }
 
     /// Ends the simulation at this time. Requests that run then have no outcome.
@@ -155,6 +168,10 @@ enum Event {
     Patience { key: Key, n_retries: u32 },
     /// Replicas are looked at.
     Sample,
+    /// The autoscaler decides.
+    Scale,
+    /// A replica that the autoscaler started answers.
+    Started(usize),
     /// A fault begins.
     Fault(usize),
     /// A fault ends.
@@ -203,6 +220,14 @@ struct Counts {
 }
 
 impl Node {
+    /// Ends its process, and keeps the counts.
+    fn end_process(&mut self) {
+        let Some(replica) = self.replica.take() else { return };
+        self.lost += replica.core().scheduler().stats().counters;
+        self.process += 1;
+        self.tick_at = None;
+    }
+
     /// Counts of the scheduler so far, those of processes that have ended included.
     fn counters(&self) -> Counters {
         let mut counters = self.lost;
@@ -250,6 +275,7 @@ impl Workers {
 struct World<'a> {
     config: FleetConfig,
     faults: Vec<Fault>,
+    scaling: Option<Scaling>,
     workload: Box<dyn Workload>,
     observer: &'a mut dyn Observer,
     rng: Rng,
@@ -284,7 +310,7 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(simulation: Simulation, observer: &'a mut dyn Observer) -> Self {
-        let Simulation { config, faults, workload, seed, end, sabotage } = simulation;
+        let Simulation { config, faults, scaling, workload, seed, end, sabotage } = simulation;
         let mut rng = Rng::with_seed(seed);
         let router = Router::new(config.gateway.policy, rng.u64(..));
         let mut dispatch = Dispatch::new(router, config.gateway.health);
@@ -324,6 +350,7 @@ impl<'a> World<'a> {
             limits: LimitState::new(MAX_SCOPES, None),
             config,
             faults,
+            scaling: scaling.map(Scaling::new),
             workload,
             observer,
             rng,
@@ -349,6 +376,7 @@ impl<'a> World<'a> {
     }
 
     fn run(&mut self) -> Result<(), SimError> {
+        self.begin_scaling();
         self.pull()?;
         loop {
             let next = self.next.as_ref().map(|timed| timed.at);
@@ -415,6 +443,8 @@ impl<'a> World<'a> {
             Event::Probed(probe, answered) => self.probed(probe, answered),
             Event::Patience { key, n_retries } => self.lose_patience(key, n_retries),
             Event::Sample => self.sample(),
+            Event::Scale => self.scale(),
+            Event::Started(index) => self.started(index),
             Event::Fault(index) => self.begin_fault(index),
             Event::FaultEnd(index) => self.end_fault(index),
         }

@@ -98,6 +98,32 @@ impl Layout {
         Self { bits, group, ..self }
     }
 
+    /// Bits of a code.
+    pub fn code_bits(self) -> usize {
+        self.bits
+    }
+
+    /// Whether codes are floats; others are integers.
+    pub fn is_float(self) -> bool {
+        use LayoutKind::{Fp8Blocks, Fp8Rows, Mxfp4, Mxfp8, Nvfp4, Nvfp4Modelopt};
+        matches!(self.kind, Fp8Blocks | Fp8Rows | Mxfp4 | Mxfp8 | Nvfp4 | Nvfp4Modelopt)
+    }
+
+    /// Bits of a weight in a file, with its part of the scale and of the zero point of its group. Scales of
+    /// whole rows and of blocks of rows are too few to count.
+    pub fn stored_bits(self) -> f64 {
+        let of_group = match (self.kind, self.group) {
+            (LayoutKind::Mxfp4 | LayoutKind::Mxfp8, _) => 8.0 / 32.0,
+            (LayoutKind::Nvfp4 | LayoutKind::Nvfp4Modelopt, _) => 8.0 / 16.0,
+            (_, Some(group)) => {
+                let zero_point = if self.is_symmetric { 0 } else { self.bits };
+                (16 + zero_point) as f64 / group.max(1) as f64
+            }
+            (_, None) => 0.0,
+        };
+        self.bits as f64 + of_group
+    }
+
     /// The format in which such a layer of `cols` columns is usually held.
     pub(super) fn usual_format(self, cols: usize, has_exponents: bool) -> Format {
         (self.kind.description().usual_format)(self, cols, has_exponents)

@@ -1,16 +1,36 @@
-//! The arguments of `throng plan`. Does not know machines and models.
+//! The arguments of `throng plan` and `throng calibrate`.
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
 use throng_core::fleet::routing::Policy;
 
+use super::autoscale::PlanAutoscaleArgs;
 use crate::args::ModelArgs;
 use crate::args::values::{model_place, parse_bytes};
 use crate::bounds::{self, within};
 
-/// `throng plan`.
+/// `throng plan` and the commands below it.
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct PlanCommandArgs {
+    /// A command instead of a plan.
+    #[command(subcommand)]
+    pub command: Option<PlanCommand>,
+    /// The plan.
+    #[command(flatten)]
+    pub plan: PlanArgs,
+}
+
+/// Commands of `throng plan`.
+#[derive(Debug, Clone, Subcommand)]
+pub enum PlanCommand {
+    /// Run a day with the gateway's autoscaling policy, beside the planned fleet of fixed size
+    Autoscale(Box<PlanAutoscaleArgs>),
+}
+
+/// A plan.
 #[derive(Debug, Clone, Args)]
 pub struct PlanArgs {
     /// A folder, a config.json, a .gguf file, or a hub id in the cache; the built-in starter model when
@@ -56,7 +76,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub lose: u64,
     /// Print the best fleet for each value of one argument: rate=10,20,40 or kv-cache-dtype=bf16,fp8
-    #[arg(long, value_name = "NAME=VALUES")]
+    #[arg(long, value_name = "NAME=VALUES", conflicts_with = "html")]
     pub vary: Option<String>,
     /// Seed of the simulation
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -76,9 +96,12 @@ pub struct PlanArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Load")]
 pub struct PlanLoadArgs {
-    /// Requests a second
+    /// Requests a second, at the busiest time
     #[arg(long, value_name = "R", conflicts_with_all = ["users", "people"])]
     pub rate: Option<f64>,
+    /// A file of --record, a trace or an access log: lengths, and the rate of its busiest five minutes
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "users", "people", "prompt_tokens", "output_tokens", "variation"])]
+    pub day: Option<PathBuf>,
     /// Users of a crowd, who ask --requests-per-day times a day
     #[arg(long, value_name = "N", conflicts_with = "people")]
     pub users: Option<f64>,

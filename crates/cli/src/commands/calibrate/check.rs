@@ -1,5 +1,5 @@
-//! Predicted against measured: the engine at hand under random arrivals, beside the simulation of it with the
-//! calibration, on loads that the calibration did not see.
+//! Predicted against measured: the engine at hand and its simulation with the calibration under the same
+//! requests, on loads that the calibration did not see.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,15 +8,16 @@ use anyhow::{Context, Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
 use throng_core::fleet::routing::Policy;
 use throng_core::request::{Request, SamplingParams, TokenId};
-use throng_core::time::Nanos;
-use throng_core::timeline::latency::{LatencyHistogram, LatencySummary};
+use throng_core::time::{Nanos, Timestamp};
+use throng_core::timeline::latency::{LatencyStats, LatencySummary, TokenClock};
 use throng_engine::{StreamEvent, TokenStream};
 use throng_plan::cost::Calibration;
 use throng_plan::load::Length;
 use throng_plan::memory::MemoryPlan;
 use throng_plan::replica::{Batching, Replica, Role, Targets};
-use throng_plan::simulate::{Settings, simulate};
+use throng_plan::simulate::{Settings, simulate, warm_up, workload};
 use throng_plan::{Load, Parallelism};
+use throng_sim::workload::{TimedRequest, Workload};
 
 use crate::commands::plan::{planned_shape, this_machine};
 use crate::process::output;
@@ -34,13 +35,8 @@ const OUTPUT_TOKENS: f64 = 40.0;
 /// Standard deviation of the lengths in parts of the mean.
 const VARIATION: f64 = 0.5;
 
-/// Times that clients saw.
-#[derive(Debug, Default)]
-struct Measured {
-    first_token: LatencyHistogram,
-    gap: LatencyHistogram,
-    end_to_end: LatencyHistogram,
-}
+/// Seed of the requests, which are the same in the simulation and on the engine.
+const SEED: u64 = 1;
 
 /// Runs each load for so many seconds, and prints predicted beside measured times.
 ///
@@ -107,51 +103,46 @@ fn predicted(replica: &Replica, load: &Load, seconds: u64) -> Result<Summaries> 
     let settings = Settings {
         seconds: seconds as f64,
         n_runs: 1,
-        seed: 1,
+        seed: SEED,
         policy: Policy::default(),
         n_lost: 0,
         inter_token_target_ms: Some(u32::MAX),
+        is_direct: true,
         n_threads: 1,
     };
     let report = simulate(replica, 1, load, &settings)?.report;
     Ok([report.first_token, report.gap, report.end_to_end])
 }
 
-/// Sends requests at random times, whatever the engine does, and waits for all of them.
+/// Sends the requests of the simulation to the engine at their times, and waits for all of them.
 async fn measured(running: &RunningModel, load: &Load, seconds: u64) -> Result<Summaries> {
-    let mut draw = fastrand::Rng::with_seed(7);
     let capacity = running.engine.capacity();
-    let most = f64::from(capacity.max_sequence_tokens) / 2.0 - 1.0;
+    let duration = Nanos::from(Duration::from_secs(seconds));
+    let mut workload = workload(load, capacity.max_sequence_tokens, duration, SEED)?;
     let begun = Instant::now();
-    let (mut at, mut tasks) = (0.0, Vec::new());
-    loop {
-        at += -(1.0 - draw.f64()).ln() / load.requests_per_s;
-        if at > seconds as f64 {
-            break;
+    let mut tasks = Vec::new();
+    while let Some(TimedRequest { at, request: wanted, .. }) = workload.next_request()? {
+        let at = Duration::from_nanos(at.as_ns());
+        tokio::time::sleep_until((begun + at).into()).await;
+        let prompt = wanted.prompt_tokens(capacity.vocabulary_size);
+        if prompt.len() >= capacity.max_sequence_tokens as usize {
+            // It never fits, in the simulation either.
+            continue;
         }
-        let mut tokens = |length: Length| {
-            (length.median() * (length.sigma() * normal(&mut draw)).exp()).clamp(1.0, most).round() as u32
-        };
-        let (n_prompt, n_output) = (tokens(load.prompt), tokens(load.output));
-        let prompt: Vec<TokenId> = (0..n_prompt).map(|_| draw.u32(0..capacity.vocabulary_size)).collect();
-        tokio::time::sleep_until((begun + Duration::from_secs_f64(at)).into()).await;
-        let stream = running.engine.submit(request(running, prompt, n_output)).context("--check")?;
-        tasks.push(tokio::spawn(watched(stream, Instant::now())));
+        let sent = Timestamp::from_ns(begun.elapsed().as_nanos() as u64);
+        let stream = running.engine.submit(request(running, prompt, wanted.max_tokens)).context("--check")?;
+        tasks.push(tokio::spawn(watched(stream, begun, TokenClock::new(sent))));
     }
-    let mut all = Measured::default();
+    let mut latencies = LatencyStats::default();
+    let warm_up = warm_up(seconds as f64);
     for task in tasks {
-        let times = task.await??;
-        let Some((&first, &last)) = times.first().zip(times.last()) else { continue };
-        all.first_token.record(Nanos::from(first));
-        all.end_to_end.record(Nanos::from(last));
-        times.windows(2).for_each(|pair| all.gap.record(Nanos::from(pair[1] - pair[0])));
+        let (clock, gaps) = task.await??;
+        gaps.into_iter().for_each(|gap| latencies.gap.record(gap));
+        if clock.sent().as_ns() >= warm_up.0 {
+            latencies.record(&clock.end(clock.last().unwrap_or(clock.sent()), true));
+        }
     }
-    Ok([all.first_token.summary(), all.gap.summary(), all.end_to_end.summary()])
-}
-
-/// A normal number, by the transform of Box and Muller.
-fn normal(draw: &mut fastrand::Rng) -> f64 {
-    (-2.0 * (1.0 - draw.f64()).ln()).sqrt() * (std::f64::consts::TAU * draw.f64()).cos()
+    Ok([latencies.first_token.summary(), latencies.gap.summary(), latencies.end_to_end.summary()])
 }
 
 fn request(running: &RunningModel, prompt: Vec<TokenId>, max_tokens: u32) -> Request {
@@ -160,13 +151,19 @@ fn request(running: &RunningModel, prompt: Vec<TokenId>, max_tokens: u32) -> Req
     Request::plain(running.engine.next_request_id(), prompt, sampling)
 }
 
-/// Times of an answer's tokens since its request was sent.
-async fn watched(mut stream: TokenStream, sent: Instant) -> Result<Vec<Duration>> {
-    let mut times = Vec::new();
+/// Notes the tokens of an answer, and the gaps between them.
+async fn watched(
+    mut stream: TokenStream,
+    begun: Instant,
+    mut clock: TokenClock,
+) -> Result<(TokenClock, Vec<Nanos>)> {
+    let mut gaps = Vec::new();
     while let Some(event) = stream.next().await {
         match event {
-            StreamEvent::Token { .. } => times.push(sent.elapsed()),
-            StreamEvent::Finished { .. } => return Ok(times),
+            StreamEvent::Token { .. } => {
+                gaps.extend(clock.note(Timestamp::from_ns(begun.elapsed().as_nanos() as u64)));
+            }
+            StreamEvent::Finished { .. } => return Ok((clock, gaps)),
             StreamEvent::Failed { error } => bail!("the engine failed: {error}"),
             StreamEvent::Prompt { .. } => {}
         }

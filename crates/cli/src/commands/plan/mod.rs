@@ -1,29 +1,34 @@
 //! `throng plan`: the smallest or cheapest fleet that meets a load, or the highest load of a fleet. Reads
 //! files and writes tables, JSON and a page; `throng-plan` computes.
 
+mod autoscale;
 mod calibration;
 mod model;
 mod page;
+mod recorded;
 mod setups;
 mod simulation;
 mod table;
 mod vary;
 mod verify;
 mod view;
+mod weights;
 
 use anyhow::{Context, Result, bail};
-use throng_plan::fleet::{FleetPlan, Layout, Setup, price_per_million};
+use throng_plan::fleet::{FleetPlan, Setup, price_per_million};
 use throng_plan::load::requests_of_people;
-use throng_plan::replica::{Role, Targets};
+use throng_plan::replica::{Batching, Targets};
 use throng_plan::search::{Answers, Question};
-use throng_plan::{Catalogue, Load};
+use throng_plan::{Catalogue, Load, PlanError};
 
-use crate::args::PlanArgs;
+use crate::args::{PlanArgs, PlanCommand, PlanCommandArgs};
 use crate::process::output;
 pub(super) use calibration::this_machine;
 use model::PlannedModel;
+use model::shape_of;
 pub(super) use model::shape_of as planned_shape;
-use view::{FleetView, PlanView, PointView, times};
+pub(super) use recorded::page_maker;
+use view::{FleetView, PlanView, PointView, RefusalView, times};
 
 /// Points of the curve of load and times.
 const CURVE_POINTS: u32 = 40;
@@ -35,7 +40,14 @@ const PEOPLE_ROUNDS: u32 = 4;
 ///
 /// # Errors
 /// When the arguments make no sense, files cannot be read, or no fleet meets the load.
-pub fn run(arguments: &PlanArgs) -> Result<()> {
+pub fn run(arguments: &PlanCommandArgs) -> Result<()> {
+    match &arguments.command {
+        Some(PlanCommand::Autoscale(arguments)) => autoscale::run(arguments),
+        None => run_plan(&recorded::recorded_load(&arguments.plan)?.0),
+    }
+}
+
+fn run_plan(arguments: &PlanArgs) -> Result<()> {
     let catalogue = setups::catalogue(arguments)?;
     if arguments.list_machines {
         output::line(table::machines(&catalogue))?;
@@ -46,10 +58,7 @@ pub fn run(arguments: &PlanArgs) -> Result<()> {
     }
     let planned = model::planned(arguments)?;
     let plan = plan(arguments, &catalogue, &planned)?;
-    if let Some(path) = &arguments.html {
-        std::fs::write(path, page::page(&plan)?).with_context(|| format!("--html {}", path.display()))?;
-        output::note(format_args!("the page is {}", path.display()));
-    }
+    write_page(arguments, &plan)?;
     if arguments.json {
         output::line(serde_json::to_string(&plan)?)?;
     } else {
@@ -61,9 +70,36 @@ pub fn run(arguments: &PlanArgs) -> Result<()> {
     Ok(())
 }
 
+/// Writes the page of a plan, where there is to be one.
+fn write_page(arguments: &PlanArgs, plan: &PlanView) -> Result<()> {
+    let Some(path) = &arguments.html else { return Ok(()) };
+    std::fs::write(path, page::page(plan)?).with_context(|| format!("--html {}", path.display()))?;
+    output::note(format_args!("the page is {}", path.display()));
+    Ok(())
+}
+
+/// A question with the ways that were compared, and the answers.
+struct Answered {
+    setups: Vec<Setup>,
+    question: Question,
+    answers: Answers,
+}
+
 /// The plan of a model.
 fn plan(arguments: &PlanArgs, catalogue: &Catalogue, planned: &PlannedModel) -> Result<PlanView> {
-    let setups = setups::setups(arguments, catalogue, &planned.shape)?;
+    let answered = answer(arguments, catalogue, planned)?;
+    let mut plan = view_of(arguments, catalogue, planned, &answered);
+    let Answered { setups, question, answers } = &answered;
+    if let (Some(seconds), Some((idx, best))) = (arguments.simulate, answers.plans.first()) {
+        let load = load_of(question, best);
+        plan.simulation = Some(simulation::simulated(arguments, &setups[*idx], best, &load, seconds)?);
+    }
+    Ok(plan)
+}
+
+/// Compares the ways to serve a model.
+fn answer(arguments: &PlanArgs, catalogue: &Catalogue, planned: &PlannedModel) -> Result<Answered> {
+    let setups = setups::setups(arguments, catalogue, planned)?;
     let mut question = Question {
         load: setups::load(&arguments.load)?,
         targets: setups::targets(arguments),
@@ -80,14 +116,21 @@ fn plan(arguments: &PlanArgs, catalogue: &Catalogue, planned: &PlannedModel) -> 
             answers = question.answer(&setups)?;
         }
     }
-    let fleets = fleets(arguments, &question, &answers, &setups);
+    Ok(Answered { setups, question, answers })
+}
+
+/// The answers as numbers to show.
+fn view_of(
+    arguments: &PlanArgs,
+    catalogue: &Catalogue,
+    planned: &PlannedModel,
+    answered: &Answered,
+) -> PlanView {
+    let Answered { setups, question, answers } = answered;
+    let fleets = fleets(arguments, question, answers, setups);
+    let refused = refusals(answers, setups);
     let notes = verify::notes(arguments, planned, catalogue, fleets.first());
-    let mut plan = PlanView::new(&planned.shape, &question.load, &question.targets, fleets, &answers, notes);
-    if let (Some(seconds), Some((idx, best))) = (arguments.simulate, answers.plans.first()) {
-        let load = load_of(&question, best);
-        plan.simulation = Some(simulation::simulated(arguments, &setups[*idx], best, &load, seconds)?);
-    }
-    Ok(plan)
+    PlanView::new(&planned.shape, question, (fleets, refused), notes)
 }
 
 fn print(plan: &PlanView, top: usize) -> Result<()> {
@@ -97,6 +140,9 @@ fn print(plan: &PlanView, top: usize) -> Result<()> {
     }
     if let Some(simulation) = &plan.simulation {
         output::line(table::simulation(simulation))?;
+    }
+    if let Some(autoscaled) = &plan.autoscale {
+        output::line(table::autoscaled(autoscaled))?;
     }
     if !plan.refused.is_empty() {
         output::line(table::refusals(plan))?;
@@ -120,23 +166,38 @@ fn fleets(arguments: &PlanArgs, question: &Question, answers: &Answers, setups: 
     let shown = answers.plans.iter().take(arguments.top.max(1));
     let view = |(idx, plan): &(usize, FleetPlan)| {
         let load = load_of(question, plan);
-        FleetView::new(plan, &load, curve(&setups[*idx], plan, &load))
+        FleetView::new(plan, batches(plan.batching, setups), &load, curve(&setups[*idx], plan, &load))
     };
     shown.map(view).collect()
 }
 
+/// Ways that cannot, with the reason.
+fn refusals(answers: &Answers, setups: &[Setup]) -> Vec<RefusalView> {
+    let view = |(idx, reason): &(usize, PlanError)| RefusalView {
+        setup: setups[*idx].name() + &batches(setups[*idx].batching, setups),
+        reason: reason.to_string(),
+    };
+    answers.refused.iter().map(view).collect()
+}
+
+/// The part of a name that tells bounds of batches apart; empty where all setups have the same.
+fn batches(batching: Batching, setups: &[Setup]) -> String {
+    if setups.iter().all(|setup| setup.batching == batching) {
+        return String::new();
+    }
+    format!(", steps of {} sequences and {} tokens", batching.max_sequences, batching.max_batch_tokens)
+}
+
 /// Times by load, up to the load that the fleet answers at all.
 fn curve(setup: &Setup, plan: &FleetPlan, load: &Load) -> Vec<PointView> {
-    let role = if plan.layout == Layout::Apart { Role::Decode } else { Role::Both };
-    let Ok(replica) = setup.replica(load, role) else { return Vec::new() };
-    let most = replica.highest_rate(load, &Targets::default()).unwrap_or(0.0);
+    let highest = setup.highest_rates(load, &Targets::default());
+    let most = highest.map_or(0.0, |highest| highest.of(plan.n_replicas, plan.n_prefill));
     let point = |i: u32| {
-        let each = most * f64::from(i) / f64::from(CURVE_POINTS);
-        let steady = replica.steady(&load.at(each)).ok()?;
-        let all = each * plan.n_replicas as f64;
-        let tokens_per_s = all * load.output.mean;
+        let rate = most * f64::from(i) / f64::from(CURVE_POINTS);
+        let steady = setup.steady(&load.at(rate), plan.n_replicas, plan.n_prefill).ok()?;
+        let tokens_per_s = rate * load.output.mean;
         Some(PointView {
-            requests_per_s: all,
+            requests_per_s: rate,
             output_tokens_per_s: tokens_per_s,
             first_token: times(steady.first_token),
             gap: times(steady.gap),

@@ -4,21 +4,21 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
-use throng_kernels::quant::{ComputePath, Format};
 use throng_model::LoadedModel;
 use throng_model::arch::Architecture;
-use throng_model::config::{AttentionConfig, DecoderConfig, FeedForward, LatentConfig, LayerConfig, Mixer};
+use throng_model::config::{
+    Activation, AttentionConfig, DecoderConfig, FeedForward, LatentConfig, LayerConfig, Mixer,
+};
 use throng_plan::ModelShape;
-use throng_plan::machine::ComputeType;
 use throng_plan::model_shape::{
     CacheShape, Cut, ExpertShape, LayerShape, Matrix, TransformerSizes, WeightType, gated_network,
     kv_element_bytes,
 };
 
+use super::weights;
 use crate::args::PlanArgs;
 use crate::config::ModelSection;
-use crate::hub::{HubSettings, locate};
+use crate::hub::{HubSettings, cached_folder, locate};
 use crate::running;
 use crate::source::BUILT_IN;
 
@@ -26,6 +26,8 @@ use crate::source::BUILT_IN;
 pub struct PlannedModel {
     /// Its shape.
     pub shape: ModelShape,
+    /// The type in which `throng serve` holds the weights, where it is not that of the shape.
+    pub held_weights: Option<WeightType>,
     /// The model itself, where its weights are on this machine.
     pub loaded: Option<LoadedModel>,
     /// A remark on what was assumed.
@@ -38,11 +40,12 @@ pub struct PlannedModel {
 /// When it cannot be read, or sizes make no sense.
 pub fn planned(arguments: &PlanArgs) -> Result<PlannedModel> {
     let mut planned = match &arguments.shape {
-        Some(sizes) => PlannedModel { shape: typed(sizes)?, loaded: None, note: None },
+        Some(sizes) => PlannedModel { shape: typed(sizes)?, held_weights: None, loaded: None, note: None },
         None => named(arguments.model.as_deref())?,
     };
     if let Some(name) = &arguments.weights {
         planned.shape.weights = WeightType::named(name).context("--weights")?;
+        planned.held_weights = None;
     }
     planned.shape.kv_element_bytes =
         kv_element_bytes(&arguments.kv_cache_dtype).context("--kv-cache-dtype")?;
@@ -50,30 +53,44 @@ pub fn planned(arguments: &PlanArgs) -> Result<PlannedModel> {
 }
 
 fn named(model: Option<&str>) -> Result<PlannedModel> {
-    let path = match model {
-        Some(model) if BUILT_IN.iter().all(|known| known.name != model) => {
-            // A plan downloads nothing: a configuration of the cache is enough.
-            let mut settings = HubSettings::from_env(|name| std::env::var(name).ok());
-            settings.offline = true;
-            locate(model, &settings).with_context(|| format!("{model} is not on this machine"))?
-        }
-        _ => PathBuf::new(),
-    };
+    let hub = model.filter(|model| BUILT_IN.iter().all(|known| known.name != *model));
+    let path = hub.map(place).transpose()?.unwrap_or_default();
     let config = if path.is_dir() { path.join("config.json") } else { path.clone() };
     let has_weights = path.is_dir() && has_tensors(&path);
-    if config.extension().is_some_and(|ending| ending == "json") && !has_weights {
-        return of_config(&config, &path);
+    let mut planned = if config.extension().is_some_and(|ending| ending == "json") && !has_weights {
+        of_config(&config, &path)?
+    } else {
+        // The files that were found: a hub id would be looked for on the hub again.
+        let place = hub.map(|_| path.to_string_lossy().into_owned());
+        let section = ModelSection { model: place, ..ModelSection::default() };
+        let (_, loaded) = running::open(&section)?;
+        let mut shape = of_decoder(&loaded.name, &loaded.config);
+        shape.weights = weights::stored(&loaded, &shape);
+        let held_weights = Some(weights::held(&loaded, &shape));
+        PlannedModel { shape, held_weights, loaded: Some(loaded), note: None }
+    };
+    if let Some(id) = hub.filter(|model| !Path::new(model).exists()) {
+        // Folders of the hub's cache have the names of commits.
+        id.clone_into(&mut planned.shape.name);
     }
-    let section = ModelSection { model: model.map(str::to_owned), ..ModelSection::default() };
-    let (_, loaded) = running::open(&section)?;
-    let shape = shape_of(&loaded);
-    Ok(PlannedModel { shape, loaded: Some(loaded), note: None })
+    Ok(planned)
 }
 
-/// The shape of a model whose weights are here.
+/// The files of a model here or in the hub's cache, or those of its configuration where there are no weights.
+fn place(model: &str) -> Result<PathBuf> {
+    let mut settings = HubSettings::from_env(|name| std::env::var(name).ok());
+    settings.offline = true;
+    let found = locate(model, &settings).or_else(|error| {
+        let folder = cached_folder(model, &settings).map_err(|_| ());
+        folder.ok().filter(|folder| folder.join("config.json").is_file()).ok_or(error)
+    });
+    found.with_context(|| format!("{model} is not on this machine, and throng plan downloads nothing"))
+}
+
+/// The shape of a model whose weights are here, as they are held.
 pub fn shape_of(model: &LoadedModel) -> ModelShape {
     let mut shape = of_decoder(&model.name, &model.config);
-    shape.weights = weights_of(model, &shape);
+    shape.weights = weights::held(model, &shape);
     shape
 }
 
@@ -86,64 +103,20 @@ fn has_tensors(folder: &Path) -> bool {
 }
 
 fn of_config(config: &Path, given: &Path) -> Result<PlannedModel> {
-    let json = std::fs::read(config).with_context(|| format!("cannot read {}", config.display()))?;
+    let fields = throng_model::load::configuration(config)?;
+    let json = serde_json::to_vec(&fields)?;
     let architecture =
         Architecture::from_config_json(&json).with_context(|| format!("{}", config.display()))?;
     let named = if given.is_dir() { given } else { config.parent().unwrap_or(given) };
     let name = named.file_name().map_or("model".into(), |name| name.to_string_lossy());
     let mut shape = of_decoder(&name, &architecture.config);
-    // ModelOpt says it in a file of its own.
-    let beside = std::fs::read(config.with_file_name("hf_quant_config.json")).unwrap_or_default();
-    let (weights, note) = stored_weights(&json, &beside);
+    let (weights, note) = weights::configured(&fields, &architecture.config, &shape);
     shape.weights = weights;
-    Ok(PlannedModel { shape, loaded: None, note })
-}
-
-/// The type of the weights by a configuration, and a remark where that is not certain.
-fn stored_weights(json: &[u8], beside: &[u8]) -> (WeightType, Option<String>) {
-    let [config, beside]: [Value; 2] =
-        [json, beside].map(|json| serde_json::from_slice(json).unwrap_or_default());
-    let quantized = [
-        &config["quantization_config"],
-        &config["text_config"]["quantization_config"],
-        &beside["quantization"],
-    ];
-    let Some(quantized) = quantized.into_iter().find(|quantized| quantized.is_object()) else {
-        return (WeightType::BF16, None);
-    };
-    let method = quantized["quant_method"].as_str().unwrap_or("modelopt").to_ascii_lowercase();
-    let algorithm = quantized["quant_algo"].as_str().unwrap_or_default().to_ascii_lowercase();
-    let name = match (method.as_str(), quantized["bits"].as_u64()) {
-        ("fp8" | "fbgemm_fp8", _) => "fp8",
-        ("mxfp4", _) => "nvfp4",
-        ("gptq" | "awq", Some(4)) => "int4",
-        _ if algorithm.contains("nvfp4") => "nvfp4",
-        _ if algorithm.contains("fp8") => "fp8",
-        _ => {
-            let note = format!(
-                "The weights are taken as bf16: {method} is not understood here; --weights says another type."
-            );
-            return (WeightType::BF16, Some(note));
-        }
-    };
-    let note = format!("The weights are taken as {name} throughout, by the configuration's {method}.");
-    (WeightType::named(name).unwrap_or(WeightType::BF16), Some(note))
-}
-
-/// The type of the weights as they are held: bits of a parameter such that all weights have their real size.
-fn weights_of(model: &LoadedModel, shape: &ModelShape) -> WeightType {
-    let summary = model.weight_summary();
-    let bits = summary.n_bytes as f64 * 8.0 / shape.n_parameters();
-    let compute = match summary.formats.first().map(|(format, _)| *format) {
-        Some(Format::F32) => ComputeType::F32,
-        Some(format) if matches!(ComputePath::of(format), ComputePath::Int8 { .. }) => ComputeType::Int8,
-        _ => ComputeType::Bf16,
-    };
-    WeightType { bits, compute }
+    Ok(PlannedModel { shape, held_weights: None, loaded: None, note })
 }
 
 /// The shape of a decoder, in 16-bit floats.
-pub fn of_decoder(name: &str, config: &DecoderConfig) -> ModelShape {
+fn of_decoder(name: &str, config: &DecoderConfig) -> ModelShape {
     let mut layers: Vec<(LayerConfig, LayerShape)> = Vec::new();
     for layer in &config.layers {
         match layers.iter_mut().find(|(known, _)| known == layer) {
@@ -163,7 +136,7 @@ pub fn of_decoder(name: &str, config: &DecoderConfig) -> ModelShape {
     }
 }
 
-fn layer_shape(layer: &LayerConfig, config: &DecoderConfig) -> LayerShape {
+pub fn layer_shape(layer: &LayerConfig, config: &DecoderConfig) -> LayerShape {
     let hidden = config.hidden_size as f64;
     let mut shape = LayerShape { n_layers: 1.0, ..LayerShape::default() };
     shape.window = layer.mixer.reach().map(|n_positions| n_positions as u64);
@@ -216,8 +189,9 @@ fn add_latent(shape: &mut LayerShape, latent: &LatentConfig, hidden: f64) {
     shape.operations_per_pair = 2.0 * heads * (latent.key_dim() as f64 + rank);
 }
 
-fn network(hidden: f64, width: f64, has_gates: bool) -> Vec<Matrix> {
-    if has_gates {
+/// The matrices of a network. A squared ReLU is written as a gate of itself: the model has one matrix for both.
+fn network(hidden: f64, width: f64, config: &DecoderConfig) -> Vec<Matrix> {
+    if config.has_gates && config.activation != Activation::Relu {
         return gated_network(hidden, width);
     }
     vec![Matrix { n: width, k: hidden, cut: Cut::Columns }, Matrix { n: hidden, k: width, cut: Cut::Rows }]
@@ -228,7 +202,7 @@ fn add_feed_forward(shape: &mut LayerShape, feed_forward: &FeedForward, config: 
     match feed_forward {
         FeedForward::None => {}
         FeedForward::Dense { width } => {
-            shape.matrices.extend(network(hidden, *width as f64, config.has_gates));
+            shape.matrices.extend(network(hidden, *width as f64, config));
         }
         FeedForward::Experts { n_experts, width, routing, shared } => {
             let input = config.expert_size.map_or(hidden, |size| size as f64);
@@ -238,12 +212,12 @@ fn add_feed_forward(shape: &mut LayerShape, feed_forward: &FeedForward, config: 
             }
             shape.matrices.push(Matrix { n: *n_experts as f64, k: hidden, cut: Cut::None });
             if let Some(shared) = shared {
-                shape.matrices.extend(network(hidden, shared.width as f64, config.has_gates));
+                shape.matrices.extend(network(hidden, shared.width as f64, config));
             }
             shape.experts = Some(ExpertShape {
                 n_experts: *n_experts as f64,
                 n_used: routing.n_used as f64,
-                matrices: network(input, *width as f64, config.has_gates),
+                matrices: network(input, *width as f64, config),
             });
         }
     }

@@ -4,12 +4,13 @@ use anyhow::{Context, Result, bail};
 use throng_plan::cost::tables::OperatorTable;
 use throng_plan::fleet::{Layout, Setup};
 use throng_plan::load::{Crowd, Length, requests_of_people};
-use throng_plan::machine::{Figure, Machine};
+use throng_plan::machine::{Figure, Machine, MachineKind};
 use throng_plan::replica::{Batching, Speculation, Targets};
 use throng_plan::search::Goal;
 use throng_plan::{Catalogue, Load, ModelShape, Parallelism};
 
 use super::calibration;
+use super::model::PlannedModel;
 use crate::args::{PlanArgs, PlanGoal, PlanLoadArgs, PlanPrefill};
 
 /// Most combinations of machines, parallelism and bounds.
@@ -98,7 +99,7 @@ pub fn goal(goal: PlanGoal) -> Goal {
 ///
 /// # Errors
 /// When a machine is unknown, or there are too many combinations.
-pub fn setups(arguments: &PlanArgs, catalogue: &Catalogue, model: &ModelShape) -> Result<Vec<Setup>> {
+pub fn setups(arguments: &PlanArgs, catalogue: &Catalogue, planned: &PlannedModel) -> Result<Vec<Setup>> {
     let fleet = &arguments.fleet;
     let measured = fleet.calibration.as_deref().map(calibration::read).transpose()?;
     let this_machine = calibration::this_machine(fleet.machine_memory);
@@ -131,6 +132,7 @@ pub fn setups(arguments: &PlanArgs, catalogue: &Catalogue, model: &ModelShape) -
         (Some(_), _) => bail!("--operators: name the one machine of the table with --machine"),
     };
     for machine in machines {
+        let model = model_on(machine, planned);
         for parallelism in parallelisms(arguments) {
             for layout in fleet.prefill.iter().map(|prefill| layout(*prefill)) {
                 for batching in batchings(arguments, speculation) {
@@ -150,6 +152,12 @@ pub fn setups(arguments: &PlanArgs, catalogue: &Catalogue, model: &ModelShape) -
         }
     }
     Ok(setups)
+}
+
+/// The model as engines of this machine hold it: processors run `throng serve`.
+fn model_on(machine: &Machine, planned: &PlannedModel) -> ModelShape {
+    let weights = planned.held_weights.filter(|_| machine.kind == MachineKind::Processor);
+    ModelShape { weights: weights.unwrap_or(planned.shape.weights), ..planned.shape.clone() }
 }
 
 fn layout(prefill: PlanPrefill) -> Layout {

@@ -39,6 +39,7 @@ pub fn simulated(
         policy: arguments.routing.unwrap_or_default(),
         n_lost: arguments.lose,
         inter_token_target_ms: arguments.gap_ms.map(|ms| ms.max(1.0) as u32),
+        is_direct: false,
         n_threads: thread::available_parallelism().map_or(1, usize::from),
     };
     let n_replicas = plan.n_replicas + plan.n_spare;

@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use throng_plan::Catalogue;
 use throng_plan::machine::Machine;
 
-use super::view::{FleetView, PlanView, SimulationView};
+use super::view::{AutoscaleView, DayRunView, FleetView, PlanView, SimulationView};
 use crate::kv_budget::show;
 
 /// Reasons of refused ways that are shown without --json.
@@ -64,7 +64,7 @@ pub fn fleets(plan: &PlanView, top: usize) -> Table {
 fn row(fleet: &FleetView, has_price: bool) -> Vec<String> {
     let optional = |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(|| "?".to_owned(), show);
     let mut row = vec![
-        name(fleet),
+        fleet.name.clone(),
         fleet.devices.to_string(),
         format!("{:.0} %", 100.0 * fleet.utilization),
         rate(fleet.highest_requests_per_s),
@@ -85,23 +85,6 @@ fn row(fleet: &FleetView, has_price: bool) -> Vec<String> {
     row
 }
 
-/// `3 × h100 TP 8`, with replicas for prompts and spare ones.
-pub fn name(fleet: &FleetView) -> String {
-    let mut name = format!("{} × {}", fleet.replicas, fleet.machine);
-    let parts =
-        [("TP", fleet.tensor_parallel), ("PP", fleet.pipeline_parallel), ("EP", fleet.expert_parallel)];
-    for (word, n) in parts.into_iter().filter(|(_, n)| *n > 1) {
-        name += &format!(" {word} {n}");
-    }
-    if fleet.prefill_apart {
-        name += &format!(" + {} for prompts", fleet.prefill_replicas);
-    }
-    if fleet.spare_replicas > 0 {
-        name += &format!(" + {} spare", fleet.spare_replicas);
-    }
-    name
-}
-
 /// A simulation in two lines.
 pub fn simulation(simulation: &SimulationView) -> String {
     format!(
@@ -112,6 +95,53 @@ pub fn simulation(simulation: &SimulationView) -> String {
         time(simulation.gap.p99_ms),
         100.0 * simulation.gap_p99_spread,
         rate(simulation.output_tokens_per_s),
+    )
+}
+
+/// A day with the autoscaler beside one without.
+pub fn autoscaled(day: &AutoscaleView) -> String {
+    let mut table = table();
+    table.set_header([
+        "fleet",
+        "replicas",
+        "most",
+        "replica hours",
+        "price",
+        "first token p50",
+        "p99",
+        "gap p99",
+        "without an answer",
+    ]);
+    let row = |run: &DayRunView| {
+        [
+            run.name.clone(),
+            rate(run.mean_replicas),
+            rate(run.most_replicas),
+            rate(run.replica_hours),
+            run.price.map_or_else(|| "?".to_owned(), |price| format!("{price:.2}")),
+            time(run.first_token_p50_ms),
+            time(run.first_token.p99_ms),
+            time(run.gap.p99_ms),
+            format!("{:.2} %", 100.0 * run.failed_share),
+        ]
+    };
+    day.fleets.iter().for_each(|run| {
+        table.add_row(row(run));
+    });
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!(
+        "a day of {} requests, {:.0} % of the fleet simulated\n{table}\n\
+         {} changes, {} turns between growing and shrinking, at most {} within an hour; {} starts from no replica, \
+         {} requests found none",
+        day.requests,
+        100.0 * day.part,
+        day.changes,
+        day.turns,
+        day.most_turns_an_hour,
+        day.starts_from_zero,
+        day.unserved,
     )
 }
 

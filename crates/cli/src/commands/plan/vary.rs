@@ -31,6 +31,11 @@ pub fn run(arguments: &PlanArgs, catalogue: &Catalogue, variation: &str) -> Resu
         return Ok(());
     }
     output::line(table::variations(&rows))?;
+    for (value, plan) in &rows {
+        if let Some(simulation) = &plan.simulation {
+            output::line(format_args!("{value}: {}", table::simulation(simulation)))?;
+        }
+    }
     Ok(())
 }
 

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 use throng_plan::fleet::{FleetPlan, Layout};
-use throng_plan::replica::{Targets, Times};
-use throng_plan::search::Answers;
-use throng_plan::{Load, ModelShape, PlanError};
+use throng_plan::replica::Times;
+use throng_plan::search::Question;
+use throng_plan::{Load, ModelShape};
 
 /// A whole answer.
 #[derive(Debug, Clone, Serialize)]
@@ -21,6 +21,9 @@ pub struct PlanView {
     pub refused: Vec<RefusalView>,
     /// A simulation of the best fleet.
     pub simulation: Option<SimulationView>,
+    /// A day with an autoscaler.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub autoscale: Option<AutoscaleView>,
     /// What was checked beyond the numbers, and what is to be known when reading them.
     pub notes: Vec<String>,
 }
@@ -80,6 +83,8 @@ pub struct TimesView {
 /// A fleet in numbers.
 #[derive(Debug, Clone, Serialize)]
 pub struct FleetView {
+    /// Its name: replicas, machine, parallelism, and bounds of batches where fleets differ in them.
+    pub name: String,
     /// Its machine.
     pub machine: String,
     /// Devices that share each matrix.
@@ -222,16 +227,91 @@ pub struct TimelineView {
     pub busy: f64,
 }
 
+/// A day with an autoscaler beside one without, in numbers.
+#[derive(Debug, Clone, Serialize)]
+pub struct AutoscaleView {
+    /// Part of the fleet that was simulated.
+    pub part: f64,
+    /// Requests of this part.
+    pub requests: u64,
+    /// The fleet that the autoscaler sizes, then the one of fixed size.
+    pub fleets: Vec<DayRunView>,
+    /// Changes of the wanted number of replicas.
+    pub changes: usize,
+    /// Times that growing followed on shrinking, or the other way round.
+    pub turns: usize,
+    /// Most of them within an hour.
+    pub most_turns_an_hour: usize,
+    /// Times that the fleet grew from no replica.
+    pub starts_from_zero: usize,
+    /// Times that requests of the simulated part found no replica, retries included.
+    pub unserved: u64,
+    /// Replicas over time.
+    pub timeline: Vec<ScalePointView>,
+}
+
+/// A day on one fleet.
+#[derive(Debug, Clone, Serialize)]
+pub struct DayRunView {
+    /// Its name.
+    pub name: String,
+    /// Mean number of replicas that run.
+    pub mean_replicas: f64,
+    /// Largest number.
+    pub most_replicas: f64,
+    /// Hours of all replicas together.
+    pub replica_hours: f64,
+    /// Price of these hours.
+    pub price: Option<f64>,
+    /// Time to the first token that half of the requests exceed.
+    pub first_token_p50_ms: f64,
+    /// Time to the first token.
+    pub first_token: TimesView,
+    /// Time between two tokens.
+    pub gap: TimesView,
+    /// Requests without a whole answer, in parts of all.
+    pub failed_share: f64,
+}
+
+/// The size of a fleet at a time.
+#[derive(Debug, Clone, Serialize)]
+pub struct ScalePointView {
+    /// Seconds since the beginning.
+    pub at_s: f64,
+    /// Replicas that are wanted.
+    pub desired: f64,
+    /// Replicas that take requests.
+    pub serving: f64,
+    /// Sequences that run.
+    pub running: f64,
+    /// Sequences that wait.
+    pub waiting: f64,
+}
+
 /// A time in milliseconds.
 pub fn times(times: Times) -> TimesView {
     TimesView { mean_ms: times.mean * 1e3, p99_ms: times.p99 * 1e3 }
 }
 
+/// `3 × h100 TP 8`, with replicas for prompts and spare ones.
+fn name(plan: &FleetPlan) -> String {
+    let mut name = format!("{} × {} {}", plan.n_replicas, plan.machine, plan.parallelism.name());
+    name.truncate(name.trim_end().len());
+    if plan.layout == Layout::Apart {
+        name += &format!(" + {} for prompts", plan.n_prefill);
+    }
+    if plan.n_spare > 0 {
+        name += &format!(" + {} spare", plan.n_spare);
+    }
+    name
+}
+
 impl FleetView {
-    /// A fleet that answers this load.
-    pub fn new(plan: &FleetPlan, load: &Load, curve: Vec<PointView>) -> Self {
+    /// A fleet that answers this load. `batches` ends its name.
+    pub fn new(plan: &FleetPlan, batches: String, load: &Load, curve: Vec<PointView>) -> Self {
         let steady = &plan.steady;
         Self {
+            name: name(plan) + &batches,
             machine: plan.machine.clone(),
             tensor_parallel: plan.parallelism.tensor,
             pipeline_parallel: plan.parallelism.pipeline,
@@ -266,19 +346,14 @@ impl FleetView {
 }
 
 impl PlanView {
-    /// The view of some answers; the fleets have their curves already.
+    /// The view of the answers to a question.
     pub fn new(
         model: &ModelShape,
-        load: &Load,
-        targets: &Targets,
-        fleets: Vec<FleetView>,
-        answers: &Answers,
+        question: &Question,
+        (fleets, refused): (Vec<FleetView>, Vec<RefusalView>),
         notes: Vec<String>,
     ) -> Self {
-        let refusal = |(setup, reason): &(String, PlanError)| RefusalView {
-            setup: setup.clone(),
-            reason: reason.to_string(),
-        };
+        let Question { load, targets, .. } = question;
         let ms = |seconds: Option<f64>| seconds.map(|seconds| seconds * 1e3);
         Self {
             model: ModelView {
@@ -302,8 +377,9 @@ impl PlanView {
                 gap_p99_ms: ms(targets.gap_s),
             },
             fleets,
-            refused: answers.refused.iter().map(refusal).collect(),
+            refused,
             simulation: None,
+            autoscale: None,
             notes,
         }
     }

@@ -26,6 +26,7 @@ use tokio::sync::oneshot;
 
 use self::listen::Listening;
 use super::fingerprint::fingerprint;
+use super::plan::page_maker;
 use crate::args::{GenerationConfigSource, ServeArgs};
 use crate::config::{AdapterSection, EngineSection, ModelSection, Settings};
 use crate::observability;
@@ -155,6 +156,9 @@ async fn get_ready(
     let report = move |done, total| reporting.report(done, total);
     let running = load(model.clone(), engine, report).await?;
     running.record(record.as_deref())?;
+    if let Some(path) = &record {
+        loading.offer_plan(page_maker(path, &running));
+    }
     tracing::info!("{}: {} threads", running.names[0], running::n_threads(&model));
     if let Some(line) = running.describe_quantizing() {
         tracing::info!("{line}");

@@ -24,6 +24,7 @@ const OPERATOR: &[&str] = &[
     "/load",
     "/metrics",
     "/fleet",
+    "/plan",
     "/v1/load_lora_adapter",
     "/v1/unload_lora_adapter",
     "/v1/models/load",
