@@ -2,9 +2,24 @@
 
 use throng_core::time::{Nanos, Timestamp};
 
-use super::{Cut, Event, World};
+use super::{Cut, Event, Node, World};
 use crate::fleet::Fault;
 use crate::fleet::replica::Replica;
+
+impl Node {
+    /// Ends its process, and keeps the counts.
+    pub(super) fn end_process(&mut self) {
+        let Some(replica) = self.replica.take() else { return };
+        let counters = replica.core().scheduler().stats().counters;
+        self.lost.cache_query_tokens += counters.cache_query_tokens;
+        self.lost.cache_hit_tokens += counters.cache_hit_tokens;
+        self.lost.preemptions += counters.preemptions;
+        self.lost.output_tokens += counters.output_tokens;
+        self.lost.prompt_tokens += counters.prompt_tokens;
+        self.process += 1;
+        self.tick_at = None;
+    }
+}
 
 impl World<'_> {
     pub(super) fn begin_fault(&mut self, fault: usize) {

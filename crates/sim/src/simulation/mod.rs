@@ -80,15 +80,6 @@ impl Simulation {
         Ok(Self { faults, ..self })
     }
 
-    /// Lets the autoscaler start and end replicas.
-    ///
-    /// # Errors
-    /// Names the first setting that cannot be.
-    pub fn with_scaling(self, scaling: ScalingConfig) -> Result<Self, SimError> {
-        scaling.check(self.config.replicas.len())?;
-        Ok(Self { scaling: Some(scaling), ..self })
-    }
-
     /// Ends the simulation at this time. Requests that run then have no outcome.
     #[must_use]
     pub fn until(self, end: Timestamp) -> Self {
@@ -213,19 +204,6 @@ struct Counts {
 }
 
 impl Node {
-    /// Ends its process, and keeps the counts.
-    fn end_process(&mut self) {
-        let Some(replica) = self.replica.take() else { return };
-        let counters = replica.core().scheduler().stats().counters;
-        self.lost.cache_query_tokens += counters.cache_query_tokens;
-        self.lost.cache_hit_tokens += counters.cache_hit_tokens;
-        self.lost.preemptions += counters.preemptions;
-        self.lost.output_tokens += counters.output_tokens;
-        self.lost.prompt_tokens += counters.prompt_tokens;
-        self.process += 1;
-        self.tick_at = None;
-    }
-
     /// Its counts so far, those of processes that have ended included.
     fn counts(&self) -> Counts {
         let current = self.replica.as_ref().map(|replica| replica.core().scheduler().stats().counters);
