@@ -25,8 +25,8 @@ pub trait CostModel: Debug + Send + Sync {
     /// Duration of a step from its submission to its tokens.
     fn step_time(&self, step: &StepShape) -> Duration;
 
-    /// Durations of equal steps in parts of [`Self::step_time`], at evenly spaced quantiles; empty where equal
-    /// steps take equal time.
+    /// Durations of equal steps in parts of [`Self::step_time`], at evenly spaced quantiles; empty where
+    /// equal steps take equal time.
     fn spread(&self) -> &[f64] {
         &[]
     }

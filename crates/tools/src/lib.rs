@@ -19,6 +19,8 @@ mod servers_file;
 mod session;
 mod toolbox;
 
+pub use throng_api::responses::ToolDefinition;
+
 pub use config::{HttpToolConfig, LimitsConfig, Secrets, ServerConfig, ToolsConfig};
 pub use error::ToolsError;
 pub use pins::{PinState, Pins};

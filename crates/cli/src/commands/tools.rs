@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use throng_api::responses::ToolDefinition;
-use throng_tools::{ListedServer, PinState, Pins, Toolbox, ToolsConfig};
+use throng_tools::{ListedServer, PinState, Pins, ToolDefinition, Toolbox, ToolsConfig};
 
 use crate::args::{ServeArgs, ToolArgs, ToolServersArgs, ToolsArgs, ToolsCommand};
 use crate::config::Settings;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use throng_core::fleet::health::HealthConfig;
 use throng_core::fleet::routing::ReplicaId;
 use throng_core::scheduling::block_pool::CacheCursor;
-use throng_core::time::Nanos;
 
 use super::observed::FleetRecording;
 use super::{Replica, Status};

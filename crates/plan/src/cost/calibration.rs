@@ -62,7 +62,7 @@ pub struct Calibration {
     pub logits_s: f64,
     /// Seconds of a pair of a token and a position that it sees.
     pub pair_s: f64,
-    /// Mean of the measured durations in parts of those that the numbers above give, which are for the median.
+    /// Mean of the measured durations in parts of those that the numbers above give, which are medians.
     #[serde(default = "one")]
     pub mean_ratio: f64,
     /// Durations of equal steps in parts of their mean, at evenly spaced quantiles.

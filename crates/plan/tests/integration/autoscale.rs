@@ -12,6 +12,7 @@ use throng_plan::load::Length;
 use throng_plan::replica::Role;
 use throng_plan::simulate::{Settings, day};
 use throng_plan::{Load, PlanError, Replica};
+use throng_sim::SimError;
 use throng_sim::cost::{CostModel, StepShape};
 use throng_sim::workload::{SimRequest, Span, TimedRequest, Workload};
 
@@ -65,8 +66,14 @@ fn policy() -> ScalingPolicy {
     ScalingPolicy { autoscale, interval_s: 5.0, start_up_s: 20.0 }
 }
 
-fn run(policy: &ScalingPolicy) -> Autoscaled {
-    let (replica, load) = (replica(), peak());
+/// A request at a time in milliseconds.
+fn request(n: u64, at_ms: u64) -> TimedRequest {
+    let span = |content, n_tokens| Span { content, n_tokens };
+    let request = SimRequest::new([span(n, 40)], span(n, 10));
+    TimedRequest { at: Timestamp::from_ns(at_ms * 1_000_000), request, tag: n }
+}
+
+fn run_of(policy: &ScalingPolicy, day: impl Fn(f64) -> Result<Box<dyn Workload>, SimError>) -> Autoscaled {
     let settings = Settings {
         seconds: DAY_S,
         n_runs: 1,
@@ -77,12 +84,15 @@ fn run(policy: &ScalingPolicy) -> Autoscaled {
         is_direct: false,
         n_threads: 1,
     };
-    let day_fleet = DayFleet { replica: &replica, load, n_fixed: 4, part: 1.0 };
-    let requests = |part: f64| {
-        let load = load.at(load.requests_per_s * part);
-        Ok(Box::new(day(&load, 3.0, 8192, DAY_S, 3)?) as Box<dyn Workload>)
-    };
-    simulate_day(&day_fleet, policy, &settings, requests).expect("a day")
+    let day_fleet = DayFleet { replica: &replica(), load: peak(), n_fixed: 4, part: 1.0 };
+    simulate_day(&day_fleet, policy, &settings, day).expect("a day")
+}
+
+fn run(policy: &ScalingPolicy) -> Autoscaled {
+    run_of(policy, |part| {
+        let load = peak().at(peak().requests_per_s * part);
+        Ok(Box::new(day(&load, 3.0, 8192, DAY_S, 3)?))
+    })
 }
 
 #[test]
@@ -108,9 +118,10 @@ fn a_scaled_fleet_follows_the_day_with_fewer_replica_hours() {
 fn a_fleet_grows_from_no_replica() {
     let mut policy = policy();
     (policy.autoscale.min_replicas, policy.autoscale.idle) = (0, Nanos::from_ms(10_000));
-    let day = run(&policy);
-    assert!(day.n_from_zero >= 1 && day.n_unserved > 0, "{:?}", day.turns);
-    assert!(day.scaled.report.first_token.max_ms > 20_000.0, "those wait for a start");
+    let requests: Arc<[TimedRequest]> = (0..200).map(|n| request(n, 300_000 + 200 * n)).collect();
+    let day = run_of(&policy, |part| Ok(Box::new(RecordedDay::new(Arc::clone(&requests), part))));
+    assert!(day.n_from_zero == 1 && day.n_unserved > 0, "{:?}", day.turns);
+    assert!(day.scaled.report.first_token.max_ms > 15_000.0, "the first ones wait for a start");
     assert_eq!(day.scaled.failed_share, 0.0);
 }
 
@@ -148,12 +159,7 @@ fn policies_that_cannot_be_are_refused() {
 
 #[test]
 fn a_part_of_a_recorded_day_is_always_the_same_requests() {
-    let request = |n: u64| {
-        let span = |content, n_tokens| Span { content, n_tokens };
-        let request = SimRequest::new([span(n, 40)], span(n, 10));
-        TimedRequest { at: Timestamp::from_ns(n * 100_000_000), request, tag: n }
-    };
-    let requests: Arc<[TimedRequest]> = (0..6_000).map(request).collect();
+    let requests: Arc<[TimedRequest]> = (0..6_000).map(|n| request(n, 100 * n)).collect();
     let part = |part: f64| {
         let mut day = RecordedDay::new(Arc::clone(&requests), part);
         std::iter::from_fn(|| day.next_request().expect("in memory"))

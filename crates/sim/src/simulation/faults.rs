@@ -3,9 +3,19 @@
 use throng_core::fleet::limits::{Denied, LimitKind, LimitRefusal};
 use throng_core::time::{Nanos, Timestamp};
 
-use super::{Cut, Event, World};
+use super::{Cut, Event, Node, World};
 use crate::fleet::Fault;
 use crate::fleet::replica::Replica;
+
+impl Node {
+    /// Ends its process, and keeps the counts.
+    pub(super) fn end_process(&mut self) {
+        let Some(replica) = self.replica.take() else { return };
+        self.lost += replica.core().scheduler().stats().counters;
+        self.process += 1;
+        self.tick_at = None;
+    }
+}
 
 impl World<'_> {
     pub(super) fn begin_fault(&mut self, fault: usize) {

@@ -84,15 +84,6 @@ impl Simulation {
         Ok(Self { faults, ..self })
     }
 
-    /// Lets the autoscaler start and end replicas.
-    ///
-    /// # Errors
-    /// Names the first setting that cannot be.
-    pub fn with_scaling(self, scaling: ScalingConfig) -> Result<Self, SimError> {
-        scaling.check(self.config.replicas.len())?;
-        Ok(Self { scaling: Some(scaling), ..self })
-    }
-
     /// Ends the simulation at this time. Requests that run then have no outcome.
     #[must_use]
     pub fn until(self, end: Timestamp) -> Self {
@@ -220,14 +211,6 @@ struct Counts {
 }
 
 impl Node {
-    /// Ends its process, and keeps the counts.
-    fn end_process(&mut self) {
-        let Some(replica) = self.replica.take() else { return };
-        self.lost += replica.core().scheduler().stats().counters;
-        self.process += 1;
-        self.tick_at = None;
-    }
-
     /// Counts of the scheduler so far, those of processes that have ended included.
     fn counters(&self) -> Counters {
         let mut counters = self.lost;

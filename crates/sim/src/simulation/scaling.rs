@@ -4,7 +4,7 @@
 use throng_core::fleet::autoscale::{AutoscaleConfig, Autoscaler, Observation};
 use throng_core::time::Nanos;
 
-use super::{Event, World};
+use super::{Event, Simulation, World};
 use crate::error::{SimError, check_positive};
 use crate::fleet::replica::Replica;
 use crate::outcome::ScaleSample;
@@ -71,6 +71,17 @@ impl Scaling {
 
     fn count(&self, of: Phase) -> u32 {
         self.phases.iter().filter(|phase| **phase == of).count() as u32
+    }
+}
+
+impl Simulation {
+    /// Lets the autoscaler start and end replicas.
+    ///
+    /// # Errors
+    /// Names the first setting that cannot be.
+    pub fn with_scaling(self, scaling: ScalingConfig) -> Result<Self, SimError> {
+        scaling.check(self.config.replicas.len())?;
+        Ok(Self { scaling: Some(scaling), ..self })
     }
 }
 
