@@ -305,6 +305,13 @@ impl ApiError {
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "overloaded", reason).retry_after(retry_after_s)
     }
 
+    /// There is no capacity plan, since the server records nothing.
+    pub fn not_recorded() -> Self {
+        let message =
+            "There is no plan, since this server does not record its load: start it with --record FILE.";
+        Self::client(StatusCode::NOT_FOUND, "not_recorded", message)
+    }
+
     /// Too little was recorded for a capacity plan. `reason` is a whole sentence.
     pub fn plan_not_ready(reason: &str, retry_after_s: u32) -> Self {
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "plan_not_ready", reason).retry_after(retry_after_s)

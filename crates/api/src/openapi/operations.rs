@@ -220,6 +220,6 @@ pub(super) const OPERATIONS: &[Operation] = &[
     },
     act("/admin/rollouts/{alias}/rollback", "Give all of an alias's requests back to its models."),
     Operation { status: "202", ..act("/admin/drain", "Finish what runs and end the server.") },
-    Operation { content_type: "text/html", ..get("/dashboard", "A page that shows the server at work.") },
-    Operation { content_type: "text/html", ..get("/", "A page to chat with the models.") },
+    Operation { content_type: HTML, ..get("/dashboard", "A page that shows the server at work.") },
+    Operation { content_type: HTML, ..get("/", "A page to chat with the models.") },
 ];

@@ -113,14 +113,8 @@ pub(super) async fn index(headers: HeaderMap) -> Response {
 }
 
 /// The page of a capacity plan, which has its scripts and styles in itself.
-pub(super) async fn plan(
-    State(app): State<Arc<App>>,
-    method: Method,
-    uri: Uri,
-) -> Result<Response, Rejection> {
-    let Some(plan) = app.observed.plan.get() else {
-        return Err(ApiError::unknown_url(method.as_str(), uri.path()).into());
-    };
+pub(super) async fn plan(State(app): State<Arc<App>>) -> Result<Response, Rejection> {
+    let plan = app.observed.plan.get().ok_or_else(ApiError::not_recorded)?;
     let page = plan.page().await.map_err(|reason: String| ApiError::plan_not_ready(&reason, PLAN_RETRY_S))?;
     let fields: [(HeaderName, &str); 4] = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),

@@ -177,7 +177,7 @@ impl World<'_> {
             let is_in = move |index: &usize| scaling.phases[*index] == phase;
             (0..scaling.phases.len()).filter(is_in)
         };
-        let starting = all(Phase::Starting).last();
+        let starting = all(Phase::Starting).next_back();
         let serving = all(Phase::Serving).min_by_key(|index| (load(*index), std::cmp::Reverse(*index)));
         let Some(scaling) = &mut self.scaling else { return };
         if let Some(index) = starting {

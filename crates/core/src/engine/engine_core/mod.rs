@@ -359,7 +359,7 @@ impl EngineCore {
     }
 
     fn fail_all(&mut self, failure: &EngineFailure, now: Timestamp, effects: &mut Vec<Effect>) {
-        for request in self.streams.requests() {
+        for request in self.scheduler.requests() {
             self.streams.close(request, Some(failure.clone()), effects);
             let streams = &mut self.streams;
             self.scheduler.abort(request, now, &mut |event| streams.pass_on(event, effects));

@@ -95,13 +95,6 @@ impl Streams {
         self.open.contains_key(&request)
     }
 
-    /// Requests with open streams, in order of their ids.
-    pub fn requests(&self) -> Vec<RequestId> {
-        let mut requests: Vec<RequestId> = self.open.keys().copied().collect();
-        requests.sort_unstable();
-        requests
-    }
-
     /// Turns an event of the scheduler into effects. Events of closed streams are dropped.
     pub fn pass_on(&mut self, event: Event<'_>, effects: &mut Vec<Effect>) {
         match event {

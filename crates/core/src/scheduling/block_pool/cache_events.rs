@@ -1,7 +1,8 @@
 //! Changes of the prefix cache, for choosing replicas by their caches. Recorded only after they were first
 //! asked for. Does not know the readers.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +88,36 @@ impl CacheNews {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheCursor(Option<u64>);
 
+/// A set of names that can be listed in an order that does not depend on hashes.
+#[derive(Debug, Default)]
+struct NameSet {
+    names: Vec<BlockKey>,
+    /// Index of each name in `names`.
+    places: HashMap<BlockKey, usize, NameState>,
+}
+
+impl NameSet {
+    fn insert(&mut self, name: BlockKey) {
+        if let Entry::Vacant(entry) = self.places.entry(name) {
+            entry.insert(self.names.len());
+            self.names.push(name);
+        }
+    }
+
+    fn remove(&mut self, name: BlockKey) {
+        let Some(place) = self.places.remove(&name) else { return };
+        self.names.swap_remove(place);
+        if let Some(moved) = self.names.get(place) {
+            self.places.insert(*moved, place);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.names.clear();
+        self.places.clear();
+    }
+}
+
 /// Latest changes of a prefix cache for several readers, and all cached names for readers that missed some.
 #[derive(Debug)]
 pub struct CacheLog {
@@ -94,26 +125,22 @@ pub struct CacheLog {
     /// Number of the oldest event kept.
     first: u64,
     events: VecDeque<CacheEvent>,
-    names: HashSet<BlockKey, NameState>,
+    names: NameSet,
 }
 
 impl CacheLog {
     /// Creates a log of at most `max_events` events. There are at most as many names as the pool has
     /// blocks.
     pub fn new(max_events: usize) -> Self {
-        Self { max_events, first: 0, events: VecDeque::new(), names: HashSet::default() }
+        Self { max_events, first: 0, events: VecDeque::new(), names: NameSet::default() }
     }
 
     /// Adds changes in their order.
     pub fn extend(&mut self, events: impl IntoIterator<Item = CacheEvent>) {
         for event in events {
             match event {
-                CacheEvent::Stored(name) => {
-                    self.names.insert(name);
-                }
-                CacheEvent::Removed(name) => {
-                    self.names.remove(&name);
-                }
+                CacheEvent::Stored(name) => self.names.insert(name),
+                CacheEvent::Removed(name) => self.names.remove(name),
                 CacheEvent::Cleared => self.names.clear(),
             }
             self.events.push_back(event);
@@ -133,7 +160,7 @@ impl CacheLog {
         match unseen {
             Some(events) if !events.clone().any(|event| *event == CacheEvent::Cleared) => changes(events),
             _ => {
-                let mut stored: Vec<BlockKey> = self.names.iter().copied().collect();
+                let mut stored = self.names.names.clone();
                 stored.sort_unstable();
                 CacheNews { is_snapshot: true, stored, removed: Vec::new() }
             }

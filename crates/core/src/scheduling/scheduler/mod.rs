@@ -258,6 +258,11 @@ impl Scheduler {
         self.requests.is_empty()
     }
 
+    /// Requests that were taken in and have not ended, in order of their ids.
+    pub fn requests(&self) -> Vec<RequestId> {
+        self.requests.keys().copied().collect()
+    }
+
     /// Whether a request was taken in and has not ended.
     pub fn is_alive(&self, request: RequestId) -> bool {
         self.requests.contains_key(&request)
