@@ -29,7 +29,8 @@ pub trait StepCost: CostModel {
     fn check_range(&self, step: &StepShape) -> Result<(), PlanError>;
 }
 
-/// A duration of so many seconds, at most [`MAX_STEP_S`].
+/// A duration of so many seconds, at most [`MAX_STEP_S`]. Less than nothing and NaN are no time.
 fn duration(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds.max(0.0).min(MAX_STEP_S))
+    let seconds = if seconds > 0.0 { seconds } else { 0.0 };
+    Duration::from_secs_f64(seconds.min(MAX_STEP_S))
 }
