@@ -1,17 +1,20 @@
 //! Faults begin and end; and at the end of a run nothing may be left behind.
 
 use throng_core::fleet::limits::{Denied, LimitKind, LimitRefusal};
+use throng_core::scheduling::block_pool::{CacheCursor, CacheLog};
 use throng_core::time::{Nanos, Timestamp};
 
-use super::{Cut, Event, Node, World};
+use super::{Cut, Event, MAX_CACHE_EVENTS, Node, World};
 use crate::fleet::Fault;
 use crate::fleet::replica::Replica;
 
 impl Node {
-    /// Ends its process, and keeps the counts.
+    /// Ends its process, and keeps the counts. The next one begins with an empty cache.
     pub(super) fn end_process(&mut self) {
         let Some(replica) = self.replica.take() else { return };
         self.lost += replica.core().scheduler().stats().counters;
+        self.cache_log = CacheLog::new(MAX_CACHE_EVENTS);
+        self.cache_cursor = CacheCursor::default();
         self.process += 1;
         self.tick_at = None;
     }

@@ -2,6 +2,7 @@
 //! is no longer wanted ends once its requests have.
 
 use throng_core::fleet::autoscale::{AutoscaleConfig, Autoscaler, Observation};
+use throng_core::scheduling::block_pool::CacheCursor;
 use throng_core::time::Nanos;
 
 use super::{Event, Simulation, World};
@@ -231,6 +232,8 @@ impl World<'_> {
         let node = &mut self.nodes[index];
         node.id = id;
         node.is_connected = true;
+        // The router has forgotten what it knew of the cache.
+        node.cache_cursor = CacheCursor::default();
         self.look_again();
     }
 }
