@@ -232,9 +232,7 @@ impl ResponseWriter {
     fn close(&mut self, status: ItemStatus, out: &mut Events) {
         let Some(open) = self.open.take() else { return };
         let runs = matches!(open, OpenItem::Served { .. }) && status == ItemStatus::Completed;
-        if let OpenItem::Served { call_idx, .. } = &open
-            && runs
-        {
+        if let (OpenItem::Served { call_idx, .. }, true) = (&open, runs) {
             self.served.insert(*call_idx, self.items.len());
         }
         let item = open.done(status, &self.view);
@@ -400,9 +398,8 @@ impl ResponseWriter {
         }
         self.add_items(&answer.choices[0], answer.turns.len() as u32, last, &mut items);
         for item in &mut items {
-            if let Item::McpCall(call) = item {
-                call.cut();
-            }
+            let Item::McpCall(call) = item else { continue };
+            call.cut();
         }
         items
     }

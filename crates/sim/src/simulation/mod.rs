@@ -49,8 +49,7 @@ pub use scaling::ScalingConfig;
 
 /// Most tenants of which the limits are counted.
 const MAX_SCOPES: usize = 1 << 20;
-/// Most changes of a prefix cache between two reports, as in a worker: a gateway that misses some gets the
-/// whole content.
+/// Most changes of a cache between two reports, as in a worker; a gateway that missed some gets all of it.
 const MAX_CACHE_EVENTS: usize = 1 << 16;
 
 /// A run, made of a fleet, a workload and faults.

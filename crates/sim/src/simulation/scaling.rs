@@ -49,7 +49,7 @@ enum Phase {
     Off,
     Starting,
     Serving,
-    /// It answers what it has, and gets no new requests.
+    /// A state in which running requests are answered, and new ones go elsewhere.
     Draining,
 }
 

@@ -1,8 +1,27 @@
-//! The arguments of `throng plan autoscale`.
+//! The arguments of `throng plan autoscale`, and the commands below `throng plan`.
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use super::plan::PlanArgs;
+
+/// `throng plan` and the commands below it.
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct PlanCommandArgs {
+    /// A command instead of a plan.
+    #[command(subcommand)]
+    pub command: Option<PlanCommand>,
+    /// The plan.
+    #[command(flatten)]
+    pub plan: PlanArgs,
+}
+
+/// Commands of `throng plan`.
+#[derive(Debug, Clone, Subcommand)]
+pub enum PlanCommand {
+    /// Run a day with the gateway's autoscaling policy, beside the planned fleet of fixed size
+    Autoscale(Box<PlanAutoscaleArgs>),
+}
 
 /// `throng plan autoscale`.
 #[derive(Debug, Clone, Args)]

@@ -5,11 +5,9 @@ mod bench;
 mod load;
 mod plan;
 
-pub use autoscale::{AutoscalePolicyArgs, PlanAutoscaleArgs};
+pub use autoscale::{AutoscalePolicyArgs, PlanAutoscaleArgs, PlanCommand, PlanCommandArgs};
 pub use bench::{BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs};
 pub use load::{
     BenchServerArgs, LoadKind, LoadTargetArgs, ReplayArgs, TraceArgs, TraceCommand, TraceProfileArgs,
 };
-pub use plan::{
-    CalibrateArgs, PlanArgs, PlanCommand, PlanCommandArgs, PlanFleetArgs, PlanGoal, PlanLoadArgs, PlanPrefill,
-};
+pub use plan::{CalibrateArgs, PlanArgs, PlanFleetArgs, PlanGoal, PlanLoadArgs, PlanPrefill};

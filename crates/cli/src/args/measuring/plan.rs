@@ -2,33 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 
 use throng_core::fleet::routing::Policy;
 
-use super::autoscale::PlanAutoscaleArgs;
 use crate::args::ModelArgs;
 use crate::args::values::{model_place, parse_bytes};
 use crate::bounds::{self, within};
-
-/// `throng plan` and the commands below it.
-#[derive(Debug, Clone, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct PlanCommandArgs {
-    /// A command instead of a plan.
-    #[command(subcommand)]
-    pub command: Option<PlanCommand>,
-    /// The plan.
-    #[command(flatten)]
-    pub plan: PlanArgs,
-}
-
-/// Commands of `throng plan`.
-#[derive(Debug, Clone, Subcommand)]
-pub enum PlanCommand {
-    /// Run a day with the gateway's autoscaling policy, beside the planned fleet of fixed size
-    Autoscale(Box<PlanAutoscaleArgs>),
-}
 
 /// A plan.
 #[derive(Debug, Clone, Args)]

@@ -3,6 +3,7 @@
 
 mod autoscale;
 mod calibration;
+mod layers;
 mod model;
 mod page;
 mod recorded;

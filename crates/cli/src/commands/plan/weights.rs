@@ -10,7 +10,7 @@ use throng_plan::ModelShape;
 use throng_plan::machine::ComputeType;
 use throng_plan::model_shape::{LayerShape, Matrix, WeightType};
 
-use super::model::layer_shape;
+use super::layers::layer_shape;
 
 /// The type in which the weights are stored: engines of accelerators multiply it as it is.
 pub fn stored(model: &LoadedModel, shape: &ModelShape) -> WeightType {
