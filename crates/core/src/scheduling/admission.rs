@@ -198,7 +198,7 @@ mod tests {
         };
         let check = |takes_media, len| {
             let span = PromptSpan { start: 2, len, digest: ContentDigest([1; 32]), kind: SpanKind::Image };
-            let media = PromptMedia { spans: vec![span], positions: Vec::new() };
+            let media = PromptMedia { spans: vec![span], ..PromptMedia::default() };
             let text = Request::plain(RequestId(1), vec![1; 8], SamplingParams::default());
             let admission = Admission::new(ExecutorCapacity { takes_media, ..capacity });
             assert_eq!(admission.check(&text), Ok(()));

@@ -200,8 +200,8 @@ fn recorded_media() {
     let spans = vec![span(1, SpanKind::Image), span(3, SpanKind::Video), span(5, SpanKind::Audio)];
     let positions = vec![RotaryPosition::of_text(0), RotaryPosition([1, 2, u32::MAX])];
     let request = |media: PromptMedia| Generate { media: Some(media.into()), n: 1, ..Generate::default() };
-    let text_positions = request(PromptMedia { spans: spans.clone(), positions: Vec::new() });
-    check("media", &[request(PromptMedia { spans, positions }), text_positions]);
+    let text_positions = request(PromptMedia { spans: spans.clone(), ..PromptMedia::default() });
+    check("media", &[request(PromptMedia { spans, positions, contents: vec![] }), text_positions]);
     let newer = r#"{"media": {"spans": [{"start": 0, "len": 1, "digest": [], "kind": "smell"}]}}"#;
     assert!(serde_json::from_str::<Generate>(newer).is_err(), "a kind that is not known is not passed over");
 }
