@@ -18,6 +18,9 @@ pub struct BatchInput {
     /// The rotary position of each token in its sections, where one of them has a position that differs from
     /// that in its sequence; else empty.
     pub rotary: Vec<[u32; 3]>,
+    /// For each token the position after the last that it sees, where tokens of pictures see those after them;
+    /// else empty.
+    pub ends: Vec<u32>,
     /// Features that stand in place of the embeddings of tokens, in increasing rows.
     pub features: Vec<FeatureRows>,
     /// The new tokens of each sequence.
@@ -111,6 +114,25 @@ impl BatchInput {
         }
     }
 
+    /// Lets the tokens of each picture see all others of the picture.
+    pub fn fill_ends(&mut self, batch: &ScheduledBatch) {
+        self.ends.clear();
+        let sees_picture = |scheduled: &ScheduledSequence| {
+            let positions = scheduled.start..scheduled.start + scheduled.n_tokens() as u32;
+            let spans = scheduled.media.iter().flat_map(|media| &media.spans);
+            spans.into_iter().any(|span| span.start < positions.end && span.end() > u64::from(positions.start))
+        };
+        if !batch.sequences().iter().any(sees_picture) {
+            return;
+        }
+        for scheduled in batch.sequences() {
+            let positions = (scheduled.start..).take(scheduled.n_tokens());
+            let media = scheduled.media.as_ref();
+            let end = |position| media.and_then(|media| Some(media.span_at(position)?.end() as u32));
+            self.ends.extend(positions.map(|position| end(position).unwrap_or(position + 1)));
+        }
+    }
+
     /// New tokens over all sequences.
     pub fn n_tokens(&self) -> usize {
         self.tokens.len()
@@ -127,6 +149,7 @@ impl BatchInput {
         self.tokens.clone_from(&other.tokens);
         self.positions.clone_from(&other.positions);
         self.rotary.clone_from(&other.rotary);
+        self.ends.clone_from(&other.ends);
         self.features.clone_from(&other.features);
         self.spans.clone_from(&other.spans);
         self.blocks.clone_from(&other.blocks);
@@ -139,6 +162,7 @@ impl BatchInput {
         self.tokens.clear();
         self.positions.clear();
         self.rotary.clear();
+        self.ends.clear();
         self.features.clear();
         self.spans.clear();
         self.blocks.clear();

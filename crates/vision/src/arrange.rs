@@ -19,8 +19,8 @@ impl Arrangement {
     /// Number of rows that become one, one beside the other.
     pub fn n_joined(&self) -> usize {
         match self {
-            Self::Join(n) => *n,
-            Self::JoinChannels { side } | Self::Shuffle { side, .. } | Self::Unfold { side } => side * side,
+            Self::Join(n) | Self::JoinChannels(n) => *n,
+            Self::Shuffle { side } | Self::ShuffleChannels { side } => side * side,
             Self::Average { .. } | Self::Newlines { .. } => 1,
         }
     }
@@ -34,18 +34,25 @@ impl Arrangement {
                 Rows { values: rows.values, width: rows.width * n, shape }
             }
             Self::Average { n } => average(&rows, *n),
-            Self::JoinChannels { side } => join(&rows, *side, |patches, out| {
+            Self::JoinChannels(n) => {
+                let width = rows.width;
+                let mut joined = Self::Join(*n).apply(rows, stored, size);
+                for row in joined.values.chunks_exact_mut(n * width) {
+                    let channels = |channel: usize| (0..*n).map(move |patch| (patch, channel));
+                    let values: Vec<f32> =
+                        (0..width).flat_map(channels).map(|(patch, channel)| row[patch * width + channel]).collect();
+                    row.copy_from_slice(&values);
+                }
+                joined
+            }
+            Self::Shuffle { side } => {
+                join(&rows, *side, |patches, out| patches.iter().for_each(|patch| out.extend_from_slice(patch)))
+            }
+            Self::ShuffleChannels { side } => join(&rows, *side, |patches, out| {
                 for channel in 0..rows.width {
                     out.extend(patches.iter().map(|patch| patch[channel]));
                 }
             }),
-            Self::Shuffle { side, by_columns } => join(&rows, *side, |patches, out| {
-                for i in 0..side * side {
-                    let idx = if *by_columns { i % side * side + i / side } else { i };
-                    out.extend_from_slice(patches[idx]);
-                }
-            }),
-            Self::Unfold { .. } => rows,
             Self::Newlines { .. } => {
                 let _ = (stored, size);
                 rows

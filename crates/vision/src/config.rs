@@ -34,6 +34,8 @@ pub struct VisionConfig {
     pub rotation: Option<Rotation>,
     /// Place of the token that stands for the whole picture, which has no feature.
     pub class_token: Option<ClassToken>,
+    /// Whether there is a norm of patches before positions are added.
+    pub has_patch_norm: bool,
     /// Whether there is a norm before the first layer.
     pub has_pre_norm: bool,
     /// Whether there is a norm after the last layer.
@@ -150,6 +152,17 @@ pub enum Projection {
     },
     /// An activation.
     Activation(Activation),
+    /// A gated feed-forward network: names of gate, up and down, columns of its hidden layer and of its output.
+    GatedMlp {
+        /// Names of gate, up and down.
+        names: [String; 3],
+        /// Columns of the hidden layer.
+        hidden: usize,
+        /// Columns of the output.
+        width: usize,
+        /// Activation of the gate.
+        activation: Activation,
+    },
     /// Rows in another arrangement.
     Arrange(Arrangement),
 }
@@ -164,20 +177,15 @@ pub enum Arrangement {
         /// Number of blocks in each direction of a tile.
         n: usize,
     },
-    /// Blocks of `side × side` patches of a tile become one row, with the values of one channel adjacent.
-    JoinChannels {
-        /// Rows and columns of a block.
-        side: usize,
-    },
-    /// Blocks of `side × side` patches of a tile become one row, patch after patch in this order.
+    /// So many adjacent rows become one, with the values of one channel adjacent.
+    JoinChannels(usize),
+    /// Blocks of `side × side` patches of a tile become one row, patch after patch, row by row.
     Shuffle {
         /// Rows and columns of a block.
         side: usize,
-        /// Whether the patches of a column are adjacent; else those of a row.
-        by_columns: bool,
     },
-    /// The blocks of Llama 4's pixel shuffle.
-    Unfold {
+    /// Blocks of `side × side` patches of a tile become one row, with the values of one channel adjacent.
+    ShuffleChannels {
         /// Rows and columns of a block.
         side: usize,
     },

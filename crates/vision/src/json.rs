@@ -31,17 +31,21 @@ impl VisionJson<'_> {
         size_of(self.model, key)?.or(default).ok_or_else(|| missing(key))
     }
 
+    /// A number of the part of the file about text.
+    pub fn text_number(&self, key: &str, default: f64) -> Result<f64, ConfigError> {
+        let text = self.model.get("text_config").and_then(Value::as_object).unwrap_or(self.model);
+        match get(text, key) {
+            None => Ok(default),
+            Some(value) => value.as_f64().ok_or_else(|| invalid(key, value, "a number")),
+        }
+    }
+
     /// A number of `vision_config`.
     pub fn number(&self, key: &str, default: f64) -> Result<f64, ConfigError> {
         match get(self.vision, key) {
             None => Ok(default),
             Some(value) => value.as_f64().ok_or_else(|| invalid(key, value, "a number")),
         }
-    }
-
-    /// A text of `vision_config`.
-    pub fn text(&self, key: &str) -> Option<&str> {
-        get(self.vision, key).and_then(Value::as_str)
     }
 
     /// A list of sizes of `vision_config`.

@@ -81,7 +81,9 @@ fn read_config(
 ) -> Result<Option<(VisionConfig, &'static VisionFamily)>, ConfigError> {
     let vision = model.get("vision_config").and_then(Value::as_object);
     let model_type = model.get("model_type").and_then(Value::as_str);
-    let Some((vision, family)) = vision.zip(model_type.and_then(VisionFamily::of)) else { return Ok(None) };
+    let Some((vision, model_type)) = vision.zip(model_type) else { return Ok(None) };
+    let encoder_type = vision.get("model_type").and_then(Value::as_str);
+    let Some(family) = VisionFamily::of(model_type, encoder_type) else { return Ok(None) };
     let json = VisionJson { vision, model, text_width };
     let config = (family.from_json)(&json, family.model_type)?;
     if config.feature_size != text_width {
@@ -122,7 +124,11 @@ impl MediaModel for VisionModel {
 
     fn reads(&self, tensor: &str) -> bool {
         let (of_encoder, of_projector) = self.parts.prefixes;
-        tensor.starts_with(of_encoder) || tensor.starts_with(of_projector)
+        let begins = |prefix: &str| !matches!(prefix, "" | "model.") && tensor.starts_with(prefix);
+        begins(of_encoder)
+            || begins(of_projector)
+            || tensor.contains("multi_modal_projector.")
+            || tensor.ends_with("image_newline")
     }
 }
 

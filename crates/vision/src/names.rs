@@ -9,6 +9,8 @@ pub struct EncoderNames {
     pub positions: &'static str,
     /// Class token.
     pub class_token: &'static str,
+    /// Norm of patches.
+    pub patch_norm: &'static str,
     /// Norm before the layers.
     pub pre_norm: &'static str,
     /// Norm after the layers.
@@ -56,6 +58,7 @@ pub const QWEN: EncoderNames = EncoderNames {
     patch: "patch_embed.proj",
     positions: "pos_embed.weight",
     class_token: "",
+    patch_norm: "",
     pre_norm: "",
     post_norm: "",
     layers: "blocks.",
@@ -77,6 +80,7 @@ pub const SIGLIP: EncoderNames = EncoderNames {
     patch: "embeddings.patch_embedding",
     positions: "embeddings.position_embedding.weight",
     class_token: "embeddings.class_embedding",
+    patch_norm: "",
     pre_norm: "pre_layrnorm",
     post_norm: "post_layernorm",
     layers: "encoder.layers.",
@@ -90,5 +94,80 @@ pub const SIGLIP: EncoderNames = EncoderNames {
         up: "mlp.fc1",
         down: "mlp.fc2",
         mlp_scale: "",
+    },
+};
+
+/// Names of Qwen2.5-VL.
+pub const QWEN_2_5: EncoderNames = EncoderNames {
+    layer: LayerNames { gate: "mlp.gate_proj", up: "mlp.up_proj", down: "mlp.down_proj", ..QWEN.layer },
+    ..QWEN
+};
+
+/// Names of GLM-4V.
+pub const GLM: EncoderNames = EncoderNames {
+    positions: "embeddings.position_embedding.weight",
+    patch_norm: "post_conv_layernorm",
+    post_norm: "post_layernorm",
+    ..QWEN_2_5
+};
+
+/// Names of Pixtral.
+pub const PIXTRAL: EncoderNames = EncoderNames {
+    patch: "patch_conv",
+    positions: "",
+    class_token: "",
+    patch_norm: "",
+    pre_norm: "ln_pre",
+    post_norm: "",
+    layers: "transformer.layers.",
+    layer: LayerNames {
+        attention_norm: "attention_norm",
+        query_key_value: Heads::Apart(["attention.q_proj", "attention.k_proj", "attention.v_proj"]),
+        output: "attention.o_proj",
+        attention_scale: "",
+        mlp_norm: "ffn_norm",
+        gate: "feed_forward.gate_proj",
+        up: "feed_forward.up_proj",
+        down: "feed_forward.down_proj",
+        mlp_scale: "",
+    },
+};
+
+/// Names of InternVL.
+pub const INTERN: EncoderNames = EncoderNames {
+    patch: "embeddings.patch_embeddings.projection",
+    positions: "embeddings.position_embeddings",
+    class_token: "embeddings.cls_token",
+    patch_norm: "",
+    pre_norm: "",
+    post_norm: "layernorm",
+    layers: "encoder.layer.",
+    layer: LayerNames {
+        attention_norm: "layernorm_before",
+        query_key_value: Heads::Apart(["attention.q_proj", "attention.k_proj", "attention.v_proj"]),
+        output: "attention.projection_layer",
+        attention_scale: "lambda_1",
+        mlp_norm: "layernorm_after",
+        gate: "",
+        up: "mlp.fc1",
+        down: "mlp.fc2",
+        mlp_scale: "lambda_2",
+    },
+};
+
+/// Names of Llama 4.
+pub const LLAMA_4: EncoderNames = EncoderNames {
+    patch: "patch_embedding.linear",
+    positions: "positional_embedding_vlm",
+    class_token: "class_embedding",
+    patch_norm: "",
+    pre_norm: "layernorm_pre",
+    post_norm: "layernorm_post",
+    layers: "model.layers.",
+    layer: LayerNames {
+        attention_norm: "input_layernorm",
+        output: "self_attn.o_proj",
+        mlp_norm: "post_attention_layernorm",
+        ..SIGLIP.layer
     },
 };

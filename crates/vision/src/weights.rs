@@ -18,6 +18,7 @@ pub struct EncoderWeights<B: Backend> {
     /// Table of positions, row after row.
     pub(crate) positions: Vec<f32>,
     pub(crate) class_token: Vec<f32>,
+    pub(crate) patch_norm: Option<NormWeights<B>>,
     pub(crate) pre_norm: Option<NormWeights<B>>,
     pub(crate) post_norm: Option<NormWeights<B>>,
     pub(crate) layers: Vec<LayerWeights<B>>,
@@ -55,6 +56,8 @@ pub enum Step<B: Backend> {
     Linear(Linear<B>, usize),
     /// An activation.
     Activation(Activation),
+    /// A gated feed-forward network with an output of so many columns.
+    GatedMlp(GatedMlp<B>, Activation, usize),
     /// Rows in another arrangement; a stored row that it needs.
     Arrange(Arrangement, Vec<f32>),
 }
@@ -101,8 +104,9 @@ impl<B: Backend> EncoderWeights<B> {
             is_there.then(|| loader.norm(&at(name), hidden, config.norm)).transpose()
         };
         let patch = loader.linear(MatrixRole::Router, &[(&at(names.patch), hidden)], config.patch_values)?;
-        let (pre_norm, post_norm) =
-            (norm(config.has_pre_norm, names.pre_norm)?, norm(config.has_post_norm, names.post_norm)?);
+        let patch_norm = norm(config.has_patch_norm, names.patch_norm)?;
+        let pre_norm = norm(config.has_pre_norm, names.pre_norm)?;
+        let post_norm = norm(config.has_post_norm, names.post_norm)?;
         let layers = (0..config.n_layers).map(|layer_idx| {
             loader.layer(&format!("{prefix}{}{layer_idx}.", names.layers), names)
         });
@@ -111,7 +115,7 @@ impl<B: Backend> EncoderWeights<B> {
         let deepstack = config.deepstack.iter().map(|(layer_idx, steps)| Ok((*layer_idx, last(steps)?)));
         let deepstack = deepstack.collect::<Result<_, TensorError>>()?;
         let projector = last(&config.projector)?;
-        Ok(Self { patch, positions, class_token, pre_norm, post_norm, layers, projector, deepstack })
+        Ok(Self { patch, positions, class_token, patch_norm, pre_norm, post_norm, layers, projector, deepstack })
     }
 }
 
@@ -279,6 +283,14 @@ impl<'a, B: Backend> Loader<'a, B> {
                     let matrix = self.transposed(&at(name), [cols, *width])?;
                     cols = *width;
                     Step::Linear(Linear { weight: matrix, bias: None }, *width)
+                }
+                Projection::GatedMlp { names, hidden, width, activation } => {
+                    let [gate, up, down] = [0, 1, 2].map(|i| at(&names[i]));
+                    let gate_up = [(gate.as_str(), *hidden), (up.as_str(), *hidden)];
+                    let gate_up = self.linear(MatrixRole::GateUp, &gate_up, cols)?;
+                    let down = self.linear(MatrixRole::RowParallel, &[(&down, *width)], *hidden)?;
+                    cols = *width;
+                    Step::GatedMlp(GatedMlp { width: *hidden, gate_up, down }, *activation, *width)
                 }
                 Projection::Arrange(arrangement) => {
                     let row = match arrangement {

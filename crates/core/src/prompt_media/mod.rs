@@ -133,6 +133,11 @@ impl PromptMedia {
         self.spans.get(n_before).filter(|span| span.start <= position)
     }
 
+    /// The span that is cut where tokens before `position` are separated from those after it.
+    pub fn span_cut_at(&self, position: u32) -> Option<&PromptSpan> {
+        self.span_at(position).filter(|span| span.start < position)
+    }
+
     /// Whether the spans and positions on which the first `n_tokens` tokens depend are equal.
     pub fn is_equal_before(&self, other: &Self, n_tokens: usize) -> bool {
         let n_spans = |media: &Self| media.spans.partition_point(|span| (span.start as usize) < n_tokens);

@@ -76,6 +76,11 @@ impl Admission {
         self.capacity.takes_whole_prompts
     }
 
+    /// Whether all tokens of a span of a prompt are computed in one step.
+    pub fn keeps_media_whole(&self) -> bool {
+        self.capacity.keeps_media_whole
+    }
+
     /// Whether `token` is in the vocabulary.
     pub fn is_token(&self, token: TokenId) -> bool {
         token < self.capacity.vocabulary_size
@@ -89,10 +94,12 @@ impl Admission {
         if request.prompt.is_empty() || request.continuations().next().is_none() {
             return Err(Refusal::Empty);
         }
-        if let Some(media) = &request.media
-            && !(self.capacity.takes_media && media.fits(request.prompt.len()))
-        {
-            return Err(Refusal::UnreadableMedia);
+        if let Some(media) = &request.media {
+            let longest = if self.keeps_media_whole() { self.capacity.max_batch_tokens } else { u32::MAX };
+            let is_read = self.capacity.takes_media && media.fits(request.prompt.len());
+            if !is_read || media.spans.iter().any(|span| span.len > longest) {
+                return Err(Refusal::UnreadableMedia);
+            }
         }
         let longest_output = request.continuations().map(|(_, output)| output.len()).max().unwrap_or(0);
         let n_first = usize::from(request.sampling.max_tokens > 0);
@@ -195,6 +202,7 @@ mod tests {
             max_steps_in_flight: 1,
             takes_whole_prompts: false,
             takes_media: true,
+            keeps_media_whole: false,
         };
         let check = |takes_media, len| {
             let span = PromptSpan { start: 2, len, digest: ContentDigest([1; 32]), kind: SpanKind::Image };

@@ -27,6 +27,7 @@ const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     max_steps_in_flight: 1,
     takes_whole_prompts: false,
     takes_media: false,
+    keeps_media_whole: false,
 };
 
 /// Sequences of a step: where their new tokens begin, and how many there are.

@@ -48,7 +48,7 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
         }
     };
     config.ropes.push(local);
-    let config = finish(config);
+    let config = DecoderConfig { joins_pictures: hf.model_type() == "gemma3", ..finish(config) };
     if !hf.flag("use_bidirectional_attention")?.unwrap_or(false) {
         return Ok(config);
     }

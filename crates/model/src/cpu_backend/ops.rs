@@ -166,6 +166,7 @@ impl DeviceOps for CpuBackend {
             stride: qkv.cols(),
             spans: &batch.input.spans,
             blocks: &batch.input.blocks,
+            ends: &batch.input.ends,
             sinks: sinks.map(Vec::as_slice),
             shared_prefixes: &batch.shared_prefixes,
         };

@@ -299,7 +299,7 @@ impl DeviceOps for ReferenceBackend {
     ) {
         let layer = &cache.layers[layer_idx];
         for span in &batch.spans {
-            let kv = reference::PagedKv {
+            let mut kv = reference::PagedKv {
                 keys: &layer.keys,
                 values: &layer.values,
                 block_table: &batch.blocks[span.first_block..],
@@ -309,7 +309,16 @@ impl DeviceOps for ReferenceBackend {
             for i in 0..span.n_rows {
                 let q = &qkv.row(span.first_row + i)[..shape.n_heads * shape.head_dim];
                 let sinks = sinks.map(Vec::as_slice);
-                reference::attention(shape, q, sinks, &kv, span.start + i, out.row_mut(span.first_row + i));
+                let row_idx = span.first_row + i;
+                let shape = match batch.ends.get(row_idx) {
+                    // Within the window a picture's tokens see those after them, too.
+                    Some(&end) if end as usize > span.start + i + 1 => {
+                        kv.n_tokens = end as usize;
+                        &AttentionShape { is_bidirectional: true, ..*shape }
+                    }
+                    _ => shape,
+                };
+                reference::attention(shape, q, sinks, &kv, span.start + i, out.row_mut(row_idx));
             }
         }
     }

@@ -107,6 +107,7 @@ impl<B: Backend> ModelRunner<B> {
             max_steps_in_flight: backend.max_steps_in_flight() as u32,
             takes_whole_prompts: false,
             takes_media: false,
+            keeps_media_whole: false,
         };
         let max_sequence_tokens = capacity.max_sequence_tokens as usize;
         let decoder_limits = DecoderLimits {
@@ -159,8 +160,9 @@ impl<B: Backend> ModelRunner<B> {
         }
         let config = self.decoder.config();
         let (width, n_layers) = (config.hidden_size, config.layers.len());
+        let keeps_media_whole = config.joins_pictures;
         let media = Some(MediaReader::new(encoder, width, n_layers, placeholder_token));
-        let capacity = ExecutorCapacity { takes_media: true, ..self.capacity };
+        let capacity = ExecutorCapacity { takes_media: true, keeps_media_whole, ..self.capacity };
         Ok(Self { media, capacity, ..self })
     }
 
@@ -314,6 +316,9 @@ impl<B: Backend> Executor for ModelRunner<B> {
         step.prepare(batch, &self.adapters)?;
         if let Some(media) = &mut self.media {
             step.input.fill_rotary(batch);
+            if self.capacity.keeps_media_whole {
+                step.input.fill_ends(batch);
+            }
             media.read(batch, &mut step.input, &mut step.unreadable).map_err(executor_error)?;
         }
         let before = self.in_flight.pop_back();

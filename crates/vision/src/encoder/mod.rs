@@ -115,6 +115,11 @@ impl<B: Backend> Encoder<B> {
         self.backend.write_rows(&mut input, &patches.rows);
         let mut embedded = self.buffer(n_patches, hidden)?;
         self.backend.matmul(&input, &weights.patch.weight, weights.patch.bias.as_ref(), &mut embedded);
+        if let Some(norm) = &weights.patch_norm {
+            let mut normed = self.buffer(n_patches, hidden)?;
+            self.backend.norm_rows(&embedded, norm.get(), &mut normed);
+            embedded = normed;
+        }
         let mut rows = self.backend.download(&mut embedded)?.to_vec();
         add_positions(config.positions, config.class_token, &weights.positions, patches, &mut rows, hidden);
         let Some(place) = config.class_token else { return Ok(rows) };
@@ -192,7 +197,10 @@ impl<B: Backend> Encoder<B> {
             let n_rows = rows.values.len() / rows.width;
             let mut input = self.backend.buffer(n_rows, rows.width)?;
             self.backend.write_rows(&mut input, &rows.values);
-            let width = if let Step::Linear(_, width) = step { *width } else { rows.width };
+            let width = match step {
+                Step::Linear(_, width) | Step::GatedMlp(_, _, width) => *width,
+                _ => rows.width,
+            };
             let mut output = self.buffer(n_rows, width)?;
             match step {
                 Step::Norm(norm) => self.backend.norm_rows(&input, norm.get(), &mut output),
@@ -200,6 +208,11 @@ impl<B: Backend> Encoder<B> {
                     self.backend.matmul(&input, &linear.weight, linear.bias.as_ref(), &mut output);
                 }
                 Step::Activation(activation) => self.backend.glu(&input, *activation, &mut output),
+                Step::GatedMlp(mlp, activation, _) => {
+                    let mut scratch = Scratch::new(&self.backend, n_rows, rows.width, [mlp.width], true)?;
+                    self.backend.gated_mlp(&input, None, mlp, *activation, &mut scratch, &mut output);
+                    self.backend.all_reduce(&mut output);
+                }
                 Step::Arrange(..) => {}
             }
             let values = self.backend.download(&mut output)?.to_vec();

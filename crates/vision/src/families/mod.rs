@@ -1,6 +1,11 @@
 //! The families of encoders, one small file each: how `vision_config` becomes a [`VisionConfig`] and what
 //! tensors are called. Does not know how anything is computed.
 
+mod glm;
+mod intern;
+mod llama4;
+mod llava;
+mod pixtral;
 mod qwen;
 mod siglip;
 
@@ -25,7 +30,8 @@ pub struct VisionFamily {
     pub projector_prefixes: &'static [&'static str],
 }
 
-const FAMILIES: [&VisionFamily; 7] = [
+const FAMILIES: [&VisionFamily; 15] = [
+    &qwen::QWEN_2_5_VL,
     &qwen::QWEN_3_VL,
     &qwen::QWEN_3_VL_MOE,
     &qwen::QWEN_3_5,
@@ -33,11 +39,21 @@ const FAMILIES: [&VisionFamily; 7] = [
     &siglip::GEMMA_3,
     &siglip::SMOL_VLM,
     &siglip::IDEFICS_3,
+    &pixtral::MISTRAL_3,
+    &pixtral::PIXTRAL,
+    &llava::LLAVA,
+    &intern::INTERN_VL,
+    &llama4::LLAMA_4,
+    &glm::GLM_4V,
+    &glm::GLM_4V_MOE,
 ];
 
 impl VisionFamily {
-    /// The family of a `model_type`.
-    pub fn of(model_type: &str) -> Option<&'static Self> {
+    /// The family of a `model_type`, and of its encoder's where one `model_type` has several.
+    pub fn of(model_type: &str, encoder_type: Option<&str>) -> Option<&'static Self> {
+        if model_type == "llava" && encoder_type == Some("pixtral") {
+            return Some(&pixtral::PIXTRAL);
+        }
         FAMILIES.into_iter().find(|family| family.model_type == model_type)
     }
 

@@ -59,6 +59,7 @@ pub fn siglip(json: &VisionJson<'_>, family: &'static str) -> Result<VisionConfi
         positions: Positions::Table { n_rows: side * side },
         rotation: None,
         class_token: None,
+        has_patch_norm: false,
         has_pre_norm: false,
         has_post_norm: true,
         windows: None,
@@ -95,7 +96,7 @@ fn idefics_3(json: &VisionJson<'_>, family: &'static str) -> Result<VisionConfig
     let config = siglip(json, family)?;
     let side = json.model_size("scale_factor", Some(2))?;
     let projector = vec![
-        Projection::Arrange(Arrangement::Shuffle { side, by_columns: false }),
+        Projection::Arrange(Arrangement::Shuffle { side }),
         Projection::Linear {
             name: "modality_projection.proj".to_owned(),
             width: json.text_width,

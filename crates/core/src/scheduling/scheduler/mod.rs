@@ -10,6 +10,7 @@ mod config;
 mod drafts;
 mod event;
 mod fairness;
+mod media;
 mod pause;
 mod plan;
 mod shares;

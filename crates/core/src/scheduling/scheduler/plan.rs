@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::ahead::Ahead;
 use super::budget::StepBudget;
 use super::fairness::has_others;
+use super::media::{drop_cut_hits, without_cut};
 use super::shares::Lack;
 use super::step_time::StepShape;
 use super::{Emit, Event, Scheduler, Step};
@@ -104,8 +105,12 @@ impl Scheduler {
                 let others = n_catching_up > 0 || self.may_admit();
                 let n = budget.chunk(&self.step_time, start, wanted, others);
                 if n > 0 && self.make_room(i, budget) {
-                    self.schedule(i, n.min(self.n_allocatable(i)), budget);
-                    budget.n_chunks += 1;
+                    let most = budget.tokens_left.min(self.n_allocatable(i));
+                    let n = without_cut(&self.admission, &self.running[i].request, start, n.min(most), most);
+                    if n > 0 {
+                        self.schedule(i, n, budget);
+                        budget.n_chunks += 1;
+                    }
                 }
             }
             i += 1;
@@ -123,7 +128,9 @@ impl Scheduler {
             }
             let start = sequence.n_planned() + n_scheduled;
             let more = budget.chunk(&self.step_time, start, wanted, false);
-            let n = (n_scheduled + more).min(self.n_allocatable(i));
+            let most = (n_scheduled + budget.tokens_left).min(self.n_allocatable(i));
+            let n = (n_scheduled + more).min(most);
+            let n = without_cut(&self.admission, &self.running[i].request, self.running[i].n_planned(), n, most);
             if n > n_scheduled {
                 budget.give_back(sequence.n_planned(), n_scheduled);
                 self.schedule(i, n, budget);
@@ -190,6 +197,7 @@ impl Scheduler {
         if !needs_whole_prompt {
             head.find_cached(&self.pool, &mut self.hits);
             head.keep_checkpointed(&self.pool, &mut self.hits);
+            drop_cut_hits(&self.admission, &head.request, &mut self.hits);
         }
         let (n_tokens, n_hits) = (head.tokens().len(), self.hits.len());
         let n_cached = n_hits * BLOCK_TOKENS;
@@ -218,6 +226,7 @@ impl Scheduler {
             true => budget.whole(n_tokens),
             false => budget.chunk(&self.step_time, n_cached, n_tokens - n_cached, others),
         };
+        let n = without_cut(&self.admission, &head.request, n_cached, n, budget.tokens_left);
         if n == 0 {
             return Err(None);
         }

@@ -165,6 +165,7 @@ impl World {
             max_steps_in_flight: rng.u32(1..=4),
             takes_whole_prompts: false,
             takes_media: true,
+            keeps_media_whole: false,
         };
         let config = SchedulerConfig {
             max_batch_tokens: if one_in(rng, 3) { rng.u32(1..20) } else { 1_000 },
