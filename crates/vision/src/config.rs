@@ -18,6 +18,8 @@ pub struct VisionConfig {
     pub hidden_size: usize,
     /// Heads of attention.
     pub n_heads: usize,
+    /// Heads of keys and values.
+    pub n_kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
     /// Columns of the hidden layer of a feed-forward network.
@@ -26,6 +28,10 @@ pub struct VisionConfig {
     pub is_gated: bool,
     /// Activation of feed-forward networks.
     pub activation: EncoderActivation,
+    /// Parts of Gemma 4's layers that others do not have.
+    pub sandwich: Option<Sandwich>,
+    /// Number subtracted from pixel values, and the factor after it.
+    pub pixel_scale: Option<(f32, f32)>,
     /// Kind of the norms.
     pub norm: NormStyle,
     /// Embeddings of positions that are added to those of patches.
@@ -74,6 +80,14 @@ pub enum EncoderActivation {
     QuickGelu,
 }
 
+/// Layers with norms after attention and feed-forward network too, norms of heads, scores that are not scaled,
+/// and a half of each head rotated by the column, the other by the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sandwich {
+    /// Whether inputs and outputs of linear layers are bounded.
+    pub clips: bool,
+}
+
 /// Kind of a norm of rows, with its epsilon.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NormStyle {
@@ -92,6 +106,11 @@ pub enum Positions {
     Table {
         /// Number of rows.
         n_rows: usize,
+    },
+    /// One for each column and one for each row, which are summed.
+    Axes {
+        /// Number of columns, and of rows.
+        n: usize,
     },
     /// A square of `side × side` whose corners are those of the picture, bilinear between.
     Bilinear {
@@ -141,6 +160,8 @@ pub struct Windows {
 pub enum Projection {
     /// A norm of rows, by the name of its tensors.
     Norm(String, NormStyle),
+    /// A root mean square norm without a gain, with this epsilon.
+    PlainNorm(f32),
     /// A linear layer to so many columns, by the name of its tensors.
     Linear {
         /// Name of the tensors.
@@ -172,10 +193,12 @@ pub enum Projection {
 pub enum Arrangement {
     /// So many adjacent rows become one.
     Join(usize),
-    /// Blocks of `side × side` patches of a tile, which is row by row, become their average.
+    /// Blocks of `side × side` patches of a tile become their average, times a factor.
     Average {
-        /// Number of blocks in each direction of a tile.
-        n: usize,
+        /// Rows and columns of a block.
+        side: usize,
+        /// The factor.
+        factor: f32,
     },
     /// So many adjacent rows become one, with the values of one channel adjacent.
     JoinChannels(usize),
@@ -189,18 +212,23 @@ pub enum Arrangement {
         /// Rows and columns of a block.
         side: usize,
     },
-    /// Tiles of a picture put together, without padding and with a stored row after each row of patches;
-    /// the first tile is the whole picture.
-    Newlines {
-        /// Name of the stored row.
-        name: String,
-        /// Sizes of pictures in pixels, height and width, one of which the tiles make.
-        sizes: Vec<[usize; 2]>,
-        /// Side of a tile in pixels.
-        tile: usize,
-        /// Most patches, in tiles; larger pictures are made smaller.
-        max_tiles: Option<usize>,
-    },
+    /// Tiles of a picture put together.
+    Newlines(Newlines),
+}
+
+/// Tiles of a picture put together, without padding and with a stored row after each row of patches; the
+/// first tile is the whole picture. The grid of a content is the number of tiles, height and width of the
+/// picture in pixels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Newlines {
+    /// Name of the stored row.
+    pub name: String,
+    /// Sizes of pictures in pixels, height and width, one of which the tiles make.
+    pub sizes: Vec<[usize; 2]>,
+    /// Side of a tile in pixels.
+    pub tile: usize,
+    /// Most patches, in tiles; larger pictures are made smaller.
+    pub max_tiles: Option<usize>,
 }
 
 impl VisionConfig {

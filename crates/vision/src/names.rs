@@ -30,6 +30,8 @@ pub struct LayerNames {
     pub query_key_value: Heads,
     /// Output of attention.
     pub output: &'static str,
+    /// Norm of the output of attention; empty: none.
+    pub attention_post_norm: &'static str,
     /// Factors of the outputs of attention; empty: none.
     pub attention_scale: &'static str,
     /// Norm before the feed-forward network.
@@ -40,6 +42,8 @@ pub struct LayerNames {
     pub up: &'static str,
     /// Last layer of the feed-forward network.
     pub down: &'static str,
+    /// Norm of the output of the feed-forward network; empty: none.
+    pub mlp_post_norm: &'static str,
     /// Factors of the outputs of the feed-forward network; empty: none.
     pub mlp_scale: &'static str,
 }
@@ -66,11 +70,13 @@ pub const QWEN: EncoderNames = EncoderNames {
         attention_norm: "norm1",
         query_key_value: Heads::Joined("attn.qkv"),
         output: "attn.proj",
+        attention_post_norm: "",
         attention_scale: "",
         mlp_norm: "norm2",
         gate: "",
         up: "mlp.linear_fc1",
         down: "mlp.linear_fc2",
+        mlp_post_norm: "",
         mlp_scale: "",
     },
 };
@@ -88,11 +94,13 @@ pub const SIGLIP: EncoderNames = EncoderNames {
         attention_norm: "layer_norm1",
         query_key_value: Heads::Apart(["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
         output: "self_attn.out_proj",
+        attention_post_norm: "",
         attention_scale: "",
         mlp_norm: "layer_norm2",
         gate: "",
         up: "mlp.fc1",
         down: "mlp.fc2",
+        mlp_post_norm: "",
         mlp_scale: "",
     },
 };
@@ -124,11 +132,13 @@ pub const PIXTRAL: EncoderNames = EncoderNames {
         attention_norm: "attention_norm",
         query_key_value: Heads::Apart(["attention.q_proj", "attention.k_proj", "attention.v_proj"]),
         output: "attention.o_proj",
+        attention_post_norm: "",
         attention_scale: "",
         mlp_norm: "ffn_norm",
         gate: "feed_forward.gate_proj",
         up: "feed_forward.up_proj",
         down: "feed_forward.down_proj",
+        mlp_post_norm: "",
         mlp_scale: "",
     },
 };
@@ -146,11 +156,13 @@ pub const INTERN: EncoderNames = EncoderNames {
         attention_norm: "layernorm_before",
         query_key_value: Heads::Apart(["attention.q_proj", "attention.k_proj", "attention.v_proj"]),
         output: "attention.projection_layer",
+        attention_post_norm: "",
         attention_scale: "lambda_1",
         mlp_norm: "layernorm_after",
         gate: "",
         up: "mlp.fc1",
         down: "mlp.fc2",
+        mlp_post_norm: "",
         mlp_scale: "lambda_2",
     },
 };
@@ -169,5 +181,29 @@ pub const LLAMA_4: EncoderNames = EncoderNames {
         output: "self_attn.o_proj",
         mlp_norm: "post_attention_layernorm",
         ..SIGLIP.layer
+    },
+};
+
+/// Names of Gemma 4.
+pub const GEMMA_4: EncoderNames = EncoderNames {
+    patch: "patch_embedder.input_proj",
+    positions: "patch_embedder.position_embedding_table",
+    class_token: "",
+    patch_norm: "",
+    pre_norm: "",
+    post_norm: "",
+    layers: "encoder.layers.",
+    layer: LayerNames {
+        attention_norm: "input_layernorm",
+        query_key_value: Heads::Apart(["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
+        output: "self_attn.o_proj",
+        attention_post_norm: "post_attention_layernorm",
+        attention_scale: "",
+        mlp_norm: "pre_feedforward_layernorm",
+        gate: "mlp.gate_proj",
+        up: "mlp.up_proj",
+        down: "mlp.down_proj",
+        mlp_post_norm: "post_feedforward_layernorm",
+        mlp_scale: "",
     },
 };

@@ -55,7 +55,11 @@ pub fn patches_of(config: &VisionConfig, content: &MediaContent) -> Result<Patch
             if !rows.is_multiple_of(merge) || !columns.is_multiple_of(merge) {
                 return Err(format!("a grid of {rows} × {columns} patches in blocks of {merge} × {merge}"));
             }
-            Ok(Patches { rows: content.pixels().to_vec(), places: places_in_blocks(rows, columns, merge), shape: tile })
+            let mut values = content.pixels().to_vec();
+            if let Some((less, factor)) = config.pixel_scale {
+                values.iter_mut().for_each(|value| *value = factor * (*value - less));
+            }
+            Ok(Patches { rows: values, places: places_in_blocks(rows, columns, merge), shape: tile })
         }
         PatchInput::Tiles => tiles(config.patch_size, content, &shape),
     }

@@ -22,6 +22,13 @@ pub fn add_positions(
                 add(row, &table[idx * width..][..width], 1.0);
             }
         }
+        Positions::Axes { n } => {
+            for (row, place) in rows.chunks_exact_mut(width).zip(&patches.places) {
+                let [y, x] = place.map(|side| (side as usize).min(n - 1));
+                add(row, &table[x * width..][..width], 1.0);
+                add(row, &table[(n + y) * width..][..width], 1.0);
+            }
+        }
         Positions::Bilinear { side } => {
             let [of_rows, of_cols] = [n_rows, n_cols].map(|n| aligned_corners(n, side));
             for (row, place) in rows.chunks_exact_mut(width).zip(&patches.places) {

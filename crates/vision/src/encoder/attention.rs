@@ -56,10 +56,13 @@ impl<B: Backend> EncoderAttention<B> {
             let (of_windows, n) = batch(&lengths)?;
             (windows, n_blocks) = (Some(of_windows), n_blocks.max(n));
         }
-        let scale = (1.0 / (config.head_dim as f64).sqrt()) as f32;
+        let scale = match config.sandwich {
+            None => (1.0 / (config.head_dim as f64).sqrt()) as f32,
+            Some(_) => 1.0,
+        };
         let shape = AttentionShape {
             is_bidirectional: true,
-            ..AttentionShape::new(config.n_heads, config.n_heads, config.head_dim, scale)
+            ..AttentionShape::new(config.n_heads, config.n_kv_heads, config.head_dim, scale)
         };
         let layer = KvShape::of(&shape, n_blocks, kv_dtype);
         let cache = backend.kv_cache(&KvLayout { n_blocks, layers: vec![Some(layer)] })?;
@@ -78,6 +81,11 @@ impl<B: Backend> EncoderAttention<B> {
         let ropes = config.rotation.as_ref().map(rope).transpose()?;
         let full_layers = config.windows.as_ref().map(|windows| windows.full_layers.clone()).unwrap_or_default();
         Ok(Self { shape, cache, whole, windows, full_layers, ropes, order, n_rows })
+    }
+
+    /// Heads and what they see.
+    pub(super) fn shape(&self) -> &AttentionShape {
+        &self.shape
     }
 
     /// Number of rows with class tokens.
@@ -119,7 +127,7 @@ impl<B: Backend> EncoderAttention<B> {
             _ => whole,
         };
         if let Some((tables, style)) = ropes {
-            let heads = Columns { n_groups: 2 * shape.n_heads, ..Columns::of_queries(shape) };
+            let heads = Columns { n_groups: shape.n_heads + shape.n_kv_heads, ..Columns::of_queries(shape) };
             backend.rope(qkv, batch, tables, 0, heads, *style);
         }
         backend.store_kv(cache, 0, batch, qkv, shape);

@@ -2,6 +2,7 @@
 //! pictures come from.
 
 mod attention;
+mod sandwich;
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::arrange::Rows;
 use crate::config::{ClassToken, EncoderActivation, VisionConfig};
 use crate::patches::{Patches, TileShape, patches_of};
 use crate::positions::add_positions;
-use crate::weights::{EncoderWeights, LayerWeights, Step};
+use crate::weights::{EncoderLayer, EncoderWeights, LayerWeights, Step};
 use attention::EncoderAttention;
 
 /// An encoder on a device.
@@ -67,7 +68,12 @@ impl<B: Backend> Encoder<B> {
         let mut attention = attention;
         let mut deepstack = Vec::new();
         for (layer_idx, layer) in weights.layers.iter().enumerate() {
-            self.layer(layer_idx, layer, &mut attention, &mut ws);
+            match layer {
+                EncoderLayer::Plain(layer) => self.layer(layer_idx, layer, &mut attention, &mut ws),
+                EncoderLayer::Sandwich(layer) => {
+                    self.sandwich(layer_idx, layer, &mut attention, &mut ws)?;
+                }
+            }
             for (_, steps) in weights.deepstack.iter().filter(|(after, _)| *after == layer_idx) {
                 let rows = self.patch_rows(&mut ws.residual, &attention, &patches)?;
                 deepstack.push(self.project(rows, steps, [size[1], size[2]])?);
@@ -95,7 +101,7 @@ impl<B: Backend> Encoder<B> {
         Ok(Workspace {
             residual: self.buffer(n_rows, config.hidden_size)?,
             attended: self.buffer(n_rows, width)?,
-            qkv: self.buffer(n_rows, 3 * width)?,
+            qkv: self.buffer(n_rows, width + 2 * config.n_kv_heads * config.head_dim)?,
             scratch: Scratch::new(
                 &self.backend,
                 n_rows,

@@ -1,6 +1,7 @@
 //! The families of encoders, one small file each: how `vision_config` becomes a [`VisionConfig`] and what
 //! tensors are called. Does not know how anything is computed.
 
+mod gemma4;
 mod glm;
 mod intern;
 mod llama4;
@@ -8,6 +9,8 @@ mod llava;
 mod pixtral;
 mod qwen;
 mod siglip;
+
+pub use gemma4::half_pairs;
 
 use throng_checkpoint::TensorSource;
 use throng_model::arch::ConfigError;
@@ -30,13 +33,15 @@ pub struct VisionFamily {
     pub projector_prefixes: &'static [&'static str],
 }
 
-const FAMILIES: [&VisionFamily; 15] = [
+const FAMILIES: [&VisionFamily; 17] = [
     &qwen::QWEN_2_5_VL,
     &qwen::QWEN_3_VL,
     &qwen::QWEN_3_VL_MOE,
     &qwen::QWEN_3_5,
     &qwen::QWEN_3_5_MOE,
     &siglip::GEMMA_3,
+    &gemma4::GEMMA_4,
+    &siglip::LLAVA_ONEVISION,
     &siglip::SMOL_VLM,
     &siglip::IDEFICS_3,
     &pixtral::MISTRAL_3,

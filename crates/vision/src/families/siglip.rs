@@ -1,12 +1,13 @@
 //! SigLIP (arXiv:2303.15343) as Gemma 3 (arXiv:2503.19786), SmolVLM (arXiv:2504.05299) and Idefics 3 have it: tiles of one
 //! size, a position for each place.
 
+use serde_json::Value;
 use throng_model::arch::ConfigError;
 use throng_model::shapes::Activation;
 
 use super::VisionFamily;
 use crate::config::{
-    Arrangement, EncoderActivation, NormStyle, PatchInput, Positions, Projection, VisionConfig,
+    Arrangement, EncoderActivation, Newlines, NormStyle, PatchInput, Positions, Projection, VisionConfig,
 };
 use crate::json::{VisionJson, invalid};
 use crate::names::SIGLIP;
@@ -23,6 +24,9 @@ pub const GEMMA_3: VisionFamily = VisionFamily {
     ],
     projector_prefixes: &["multi_modal_projector.", "model.multi_modal_projector."],
 };
+
+pub const LLAVA_ONEVISION: VisionFamily =
+    VisionFamily { model_type: "llava_onevision", from_json: onevision, ..GEMMA_3 };
 
 pub const SMOL_VLM: VisionFamily = VisionFamily {
     model_type: "smolvlm",
@@ -51,10 +55,13 @@ pub fn siglip(json: &VisionJson<'_>, family: &'static str) -> Result<VisionConfi
         patch_size,
         hidden_size,
         n_heads,
+        n_kv_heads: n_heads,
         head_dim: hidden_size / n_heads,
         mlp_width: json.size("intermediate_size", Some(3072))?,
         is_gated: false,
         activation: json.activation("hidden_act", EncoderActivation::Plain(Activation::GeluTanh))?,
+        sandwich: None,
+        pixel_scale: None,
         norm: NormStyle { eps, gain_offset: 0.0 },
         positions: Positions::Table { n_rows: side * side },
         rotation: None,
@@ -78,9 +85,14 @@ fn gemma_3(json: &VisionJson<'_>, family: &'static str) -> Result<VisionConfig, 
     if n * n != n_tokens {
         return Err(invalid("mm_tokens_per_image", &n_tokens, "a square"));
     }
+    let Positions::Table { n_rows } = config.positions else { return Ok(config) };
+    let side = n_rows.isqrt() / n.max(1);
+    if side == 0 {
+        return Err(invalid("mm_tokens_per_image", &n_tokens, "at most the patches of a picture"));
+    }
     let norm = NormStyle { eps: config.norm.eps, gain_offset: 1.0 };
     let projector = vec![
-        Projection::Arrange(Arrangement::Average { n }),
+        Projection::Arrange(Arrangement::Average { side, factor: 1.0 }),
         Projection::Norm("mm_soft_emb_norm".to_owned(), norm),
         Projection::Linear {
             name: "mm_input_projection_weight".to_owned(),
@@ -89,6 +101,38 @@ fn gemma_3(json: &VisionJson<'_>, family: &'static str) -> Result<VisionConfig, 
         },
     ];
     Ok(VisionConfig { projector, ..config })
+}
+
+/// LLaVA-OneVision (arXiv:2408.03326): the whole picture, and tiles of it put together.
+fn onevision(json: &VisionJson<'_>, family: &'static str) -> Result<VisionConfig, ConfigError> {
+    let config = siglip(json, family)?;
+    let sizes = json.model.get("image_grid_pinpoints").and_then(Value::as_array);
+    let size = |size: &Value| {
+        let side = |i: usize| size.get(i)?.as_u64().filter(|&n| n > 0 && n <= 1 << 16).map(|n| n as usize);
+        Some([side(0)?, side(1)?])
+    };
+    let sizes = sizes.and_then(|sizes| sizes.iter().map(size).collect::<Option<Vec<_>>>());
+    let sizes = sizes.ok_or_else(|| invalid("image_grid_pinpoints", &"no list", "a list of sizes"))?;
+    let aspect = json.model.get("vision_aspect_ratio").and_then(Value::as_str).unwrap_or("anyres_max_9");
+    let max_tiles = aspect.strip_prefix("anyres_max_").and_then(|n| n.parse().ok());
+    let linear = |name: &str| Projection::Linear {
+        name: name.to_owned(),
+        width: json.text_width,
+        is_transposed: false,
+    };
+    let newlines = Newlines {
+        name: "image_newline".to_owned(),
+        sizes,
+        tile: json.size("image_size", Some(384))?,
+        max_tiles,
+    };
+    let projector = vec![
+        linear("linear_1"),
+        Projection::Activation(Activation::Gelu),
+        linear("linear_2"),
+        Projection::Arrange(Arrangement::Newlines(newlines)),
+    ];
+    Ok(VisionConfig { projector, has_post_norm: false, ..config })
 }
 
 /// Blocks of patches joined and projected.

@@ -141,3 +141,54 @@ fn qwen3_5() {
 fn smolvlm() {
     check("smolvlm", &CHUNKS);
 }
+
+/// Pictures are whole: a chunk is a prompt.
+#[test]
+fn gemma3() {
+    check("gemma3", &[192]);
+}
+
+#[test]
+fn qwen2_5_vl() {
+    check("qwen2-5-vl", &CHUNKS);
+}
+
+#[test]
+fn mistral3() {
+    check("mistral3", &CHUNKS);
+}
+
+#[test]
+fn gemma4() {
+    check("gemma4", &CHUNKS);
+}
+
+#[test]
+fn internvl3() {
+    check("internvl3", &CHUNKS);
+}
+
+#[test]
+fn llava_1_5() {
+    check("llava-1-5", &CHUNKS);
+}
+
+#[test]
+fn llava_onevision() {
+    check("llava-onevision", &CHUNKS);
+}
+
+#[test]
+fn llama4() {
+    check("llama4", &CHUNKS);
+}
+
+#[test]
+fn glm4_1v() {
+    check("glm4-1v", &CHUNKS);
+}
+
+#[test]
+fn glm4_5v() {
+    check("glm4-5v", &CHUNKS);
+}

@@ -1,6 +1,8 @@
 //! Finds an encoder's tensors, checks their shapes and copies them to a device. Does not know file formats
 //! and arithmetic.
 
+mod sandwich;
+
 use std::borrow::Cow;
 
 use throng_checkpoint::{TensorSource, TensorView};
@@ -12,6 +14,8 @@ use crate::config::{Arrangement, NormStyle, Positions, Projection, VisionConfig}
 use crate::names::{EncoderNames, Heads};
 use throng_model::shapes::Activation;
 
+pub use sandwich::{Clipped, SandwichWeights};
+
 /// Weights of an encoder on a device. What the host computes with is in its memory.
 pub struct EncoderWeights<B: Backend> {
     pub(crate) patch: Linear<B>,
@@ -21,7 +25,7 @@ pub struct EncoderWeights<B: Backend> {
     pub(crate) patch_norm: Option<NormWeights<B>>,
     pub(crate) pre_norm: Option<NormWeights<B>>,
     pub(crate) post_norm: Option<NormWeights<B>>,
-    pub(crate) layers: Vec<LayerWeights<B>>,
+    pub(crate) layers: Vec<EncoderLayer<B>>,
     pub(crate) projector: Vec<Step<B>>,
     pub(crate) deepstack: Vec<(usize, Vec<Step<B>>)>,
 }
@@ -39,7 +43,15 @@ impl<B: Backend> NormWeights<B> {
     }
 }
 
-/// A layer.
+/// A layer of one of two kinds.
+pub enum EncoderLayer<B: Backend> {
+    /// With norms before its blocks.
+    Plain(LayerWeights<B>),
+    /// With norms around its blocks.
+    Sandwich(Box<SandwichWeights<B>>),
+}
+
+/// A layer with norms before its blocks.
 pub struct LayerWeights<B: Backend> {
     pub(crate) attention_norm: NormWeights<B>,
     pub(crate) query_key_value: Linear<B>,
@@ -91,6 +103,7 @@ impl<B: Backend> EncoderWeights<B> {
         let at = |name: &str| format!("{prefix}{name}");
         let positions = match config.positions {
             Positions::None => Vec::new(),
+            Positions::Axes { n } => loader.numbers(&at(names.positions), 2 * n * hidden)?,
             Positions::Table { n_rows } => loader.numbers(&at(names.positions), n_rows * hidden)?,
             Positions::Bilinear { side } | Positions::Bicubic { side } => {
                 loader.numbers(&at(names.positions), side * side * hidden)?
@@ -108,7 +121,14 @@ impl<B: Backend> EncoderWeights<B> {
         let pre_norm = norm(config.has_pre_norm, names.pre_norm)?;
         let post_norm = norm(config.has_post_norm, names.post_norm)?;
         let layers = (0..config.n_layers).map(|layer_idx| {
-            loader.layer(&format!("{prefix}{}{layer_idx}.", names.layers), names)
+            let layer = format!("{prefix}{}{layer_idx}.", names.layers);
+            match config.sandwich {
+                None => loader.layer(&layer, names).map(EncoderLayer::Plain),
+                Some(sandwich) => {
+                    let weights = loader.sandwich(&layer, &names.layer, sandwich)?;
+                    Ok(EncoderLayer::Sandwich(Box::new(weights)))
+                }
+            }
         });
         let layers = layers.collect::<Result<_, _>>()?;
         let last = |steps: &[Projection]| loader.projector(tensors.projector_prefix, steps, hidden);
@@ -169,6 +189,11 @@ impl<'a, B: Backend> Loader<'a, B> {
             Some(_) => Some(self.backend.vector(&self.numbers(&bias_name, width)?)?),
         };
         Ok(NormWeights { gain: self.backend.vector(&gain)?, bias, eps: style.eps })
+    }
+
+    /// A root mean square norm without a gain.
+    fn plain_norm(&self, width: usize, eps: f32) -> Result<NormWeights<B>, TensorError> {
+        Ok(NormWeights { gain: self.backend.vector(&vec![1.0; width])?, bias: None, eps })
     }
 
     /// A matrix of this shape; a convolution over patches counts as a matrix.
@@ -273,6 +298,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         for step in steps {
             loaded.push(match step {
                 Projection::Norm(name, style) => Step::Norm(self.norm(&at(name), cols, *style)?),
+                Projection::PlainNorm(eps) => Step::Norm(self.plain_norm(cols, *eps)?),
                 Projection::Activation(activation) => Step::Activation(*activation),
                 Projection::Linear { name, width, is_transposed: false } => {
                     let linear = self.linear(MatrixRole::Router, &[(&at(name), *width)], cols)?;
@@ -294,7 +320,7 @@ impl<'a, B: Backend> Loader<'a, B> {
                 }
                 Projection::Arrange(arrangement) => {
                     let row = match arrangement {
-                        Arrangement::Newlines { name, .. } => self.numbers(name, cols)?,
+                        Arrangement::Newlines(newlines) => self.numbers(&newlines.name, cols)?,
                         _ => Vec::new(),
                     };
                     cols *= arrangement.n_joined();
