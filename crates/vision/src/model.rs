@@ -122,6 +122,21 @@ impl MediaModel for VisionModel {
         })
     }
 
+    fn describe(&self) -> String {
+        let VisionConfig { n_layers, hidden_size, n_heads, patch_size, .. } = &*self.config;
+        let n_parameters: usize = {
+            let tensors = &self.parts.tensors;
+            let names = tensors.names();
+            let read = names.into_iter().filter(|name| self.reads(name)).filter_map(|name| tensors.tensor(name));
+            read.map(|tensor| tensor.shape.iter().product::<usize>()).sum()
+        };
+        let millions = n_parameters as f64 / 1e6;
+        format!(
+            "{n_layers} layers of {hidden_size}, {n_heads} heads, patches of {patch_size} × {patch_size} pixels, \
+             {millions:.2} M parameters, read when the first picture comes"
+        )
+    }
+
     fn reads(&self, tensor: &str) -> bool {
         let (of_encoder, of_projector) = self.parts.prefixes;
         let begins = |prefix: &str| !matches!(prefix, "" | "model.") && tensor.starts_with(prefix);

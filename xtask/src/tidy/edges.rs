@@ -71,6 +71,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-state",
             "throng-store",
             "throng-tools",
+            "throng-vision",
             "throng-wire",
         ],
     ),

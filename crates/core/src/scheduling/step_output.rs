@@ -42,11 +42,22 @@ pub struct StepOutput {
     pub choosing: Nanos,
     /// Forward passes of a draft model in this step. Only the number of drafts may depend on them.
     pub draft_passes: Vec<DraftPass>,
+    /// Pictures of the step. For counters only.
+    pub media: MediaCounts,
     sequences: Vec<SequenceRanges>,
     chosen: Vec<ChosenRange>,
     top: Vec<TokenLogprob>,
     drafts: Vec<TokenId>,
     own_drafts: Vec<TokenId>,
+}
+
+/// Pictures of which features were needed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MediaCounts {
+    /// Number of pictures that were encoded.
+    pub n_encoded: u32,
+    /// Number of pictures whose features were known from before.
+    pub n_known: u32,
 }
 
 /// A forward pass of a draft model, with its shape and duration.
@@ -115,6 +126,7 @@ impl StepOutput {
     /// Empties the output and keeps its buffers.
     pub fn clear(&mut self) {
         self.choosing = Nanos::default();
+        self.media = MediaCounts::default();
         self.sequences.clear();
         self.chosen.clear();
         self.top.clear();

@@ -81,6 +81,9 @@ pub trait MediaModel: Send + Sync {
         threads: &Arc<ThreadPool>,
     ) -> Result<Box<dyn MediaEncoder>, BackendError>;
 
+    /// The encoder in words, for operators.
+    fn describe(&self) -> String;
+
     /// Whether it reads the tensor of this name.
     fn reads(&self, tensor: &str) -> bool;
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use throng_core::prompt_media::{MediaContent, PromptSpan};
-use throng_core::scheduling::batch::{ScheduledBatch, ScheduledSequence};
+use throng_core::scheduling::batch::{MediaCounts, ScheduledBatch, ScheduledSequence};
 
 use super::cache::{FeatureCache, FeatureKey};
 use super::{EncodeError, Features, MediaEncoder};
@@ -24,9 +24,8 @@ pub(crate) struct MediaReader {
     n_layers: usize,
     /// Id of the tokens that features stand in place of, where the decoder looks them up besides.
     placeholder_token: u32,
-    /// Contents that were encoded, and those whose features were known, since they were last reported.
-    pub(crate) n_encoded: u32,
-    pub(crate) n_known: u32,
+    /// Pictures of the step.
+    counts: MediaCounts,
 }
 
 impl MediaReader {
@@ -38,7 +37,7 @@ impl MediaReader {
         placeholder_token: u32,
     ) -> Self {
         let cache = FeatureCache::new(MAX_FEATURE_BYTES);
-        Self { encoder, cache, width, n_layers, placeholder_token, n_encoded: 0, n_known: 0 }
+        Self { encoder, cache, width, n_layers, placeholder_token, counts: MediaCounts::default() }
     }
 
     /// Adds to a step's input the features of its tokens. `failed` gets the sequences whose pictures are not
@@ -51,7 +50,8 @@ impl MediaReader {
         batch: &ScheduledBatch,
         input: &mut BatchInput,
         failed: &mut Vec<usize>,
-    ) -> Result<(), BackendError> {
+    ) -> Result<MediaCounts, BackendError> {
+        self.counts = MediaCounts::default();
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
             let first_row = input.spans[sequence_idx].first_row;
             let (start, end) = (u64::from(scheduled.start), u64::from(scheduled.start) + scheduled.n_tokens() as u64);
@@ -66,7 +66,7 @@ impl MediaReader {
                 }
             }
         }
-        Ok(())
+        Ok(self.counts)
     }
 
     /// The content of a span with its features; none where it is not there or cannot be read.
@@ -81,7 +81,8 @@ impl MediaReader {
         };
         let key = FeatureKey { scope: scheduled.media_scope, digest: content.digest() };
         if let Some(features) = self.cache.get(&key) {
-            self.n_known += u32::from(scheduled.start <= span.start);
+            // Later chunks of a picture are no further uses.
+            self.counts.n_known += u32::from(scheduled.start <= span.start);
             return Ok(Some((Arc::clone(content), features)));
         }
         let features = match self.encoder.encode(content) {
@@ -106,7 +107,7 @@ impl MediaReader {
             );
             return Ok(None);
         }
-        self.n_encoded += 1;
+        self.counts.n_encoded += 1;
         let features = Arc::new(features);
         self.cache.insert(key, Arc::clone(&features));
         Ok(Some((Arc::clone(content), features)))

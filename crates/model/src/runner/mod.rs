@@ -319,7 +319,8 @@ impl<B: Backend> Executor for ModelRunner<B> {
             if self.capacity.keeps_media_whole {
                 step.input.fill_ends(batch);
             }
-            media.read(batch, &mut step.input, &mut step.unreadable).map_err(executor_error)?;
+            let read = media.read(batch, &mut step.input, &mut step.unreadable);
+            step.media = read.map_err(executor_error)?;
         }
         let before = self.in_flight.pop_back();
         let mut begun = Ok(());
@@ -358,6 +359,7 @@ impl<B: Backend> Executor for ModelRunner<B> {
             None => self.answer_in_pieces(&mut step, batch, output),
         };
         answered.map_err(executor_error)?;
+        output.media = step.media;
         begin_sequences(step.failed(), batch.sequences().len(), output);
         self.note_collected(output);
         if let Some(mut next) = self.in_flight.pop_front() {

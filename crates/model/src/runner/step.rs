@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use throng_core::request::TokenId;
-use throng_core::scheduling::batch::{ScheduledBatch, ScheduledSequence, SlotCopy};
+use throng_core::scheduling::batch::{MediaCounts, ScheduledBatch, ScheduledSequence, SlotCopy};
 use throng_core::scheduling::executor::ExecutorError;
 
 use crate::adapter::{AdapterStore, StepAdapters};
@@ -22,6 +22,7 @@ pub(super) struct RunnerStep<B: Backend> {
     pub(super) adapters: StepAdapters<B>,
     /// Sequences whose pictures are not there or cannot be read.
     pub(super) unreadable: Vec<usize>,
+    pub(super) media: MediaCounts,
     /// Time at which its forward pass began.
     pub(super) begun: Instant,
     pub(super) copies: Vec<BlockCopy>,
@@ -52,6 +53,7 @@ impl<B: Backend> RunnerStep<B> {
             on_device: Vec::new(),
             adapters: StepAdapters::default(),
             unreadable: Vec::new(),
+            media: MediaCounts::default(),
             begun: Instant::now(),
             copies: Vec::new(),
             state_copies: Vec::new(),
@@ -72,6 +74,7 @@ impl<B: Backend> RunnerStep<B> {
         self.progress = Progress::Prepared;
         self.adapters.fill(batch, adapters);
         self.unreadable.clear();
+        self.media = MediaCounts::default();
         self.wanted.clear();
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
             let tokens = batch.tokens(scheduled);

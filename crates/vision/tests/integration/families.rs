@@ -18,7 +18,7 @@ const OF_LOGPROBS: f64 = 2e-4;
 const BACKENDS: [BackendKind; 2] = [BackendKind::Reference, BackendKind::Cpu];
 
 /// A folder beside the checkout; the first is a fixture too.
-fn folder(name: &str) -> Option<PathBuf> {
+pub fn folder(name: &str) -> Option<PathBuf> {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
     if fixture.exists() { Some(fixture) } else { shared(&format!("vision/{name}")) }
 }

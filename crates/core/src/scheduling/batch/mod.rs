@@ -15,7 +15,9 @@ use crate::prompt_media::{PromptMedia, RotaryPosition};
 use crate::request::{AdapterId, SamplingParams, SequenceId, TokenId};
 use crate::scheduling::block_hash::BlockHash;
 use crate::scheduling::masks::SequenceMasks;
-pub use crate::scheduling::step_output::{ChosenToken, DraftPass, SequenceError, StepOutput, TokenLogprob};
+pub use crate::scheduling::step_output::{
+    ChosenToken, DraftPass, MediaCounts, SequenceError, StepOutput, TokenLogprob,
+};
 pub use block_move::{BlockLocation, BlockMove, Tier};
 pub use message::{ConstraintOf, MalformedStep, StepMessage};
 pub use state::{MemorySlot, SlotCopy, StateSave, StateShare};

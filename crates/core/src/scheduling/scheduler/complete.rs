@@ -132,6 +132,8 @@ impl Scheduler {
                 shape = shape.minus(StepShape::of_sequence(end, scheduled.n_to_draft.saturating_sub(n_made)));
             }
         }
+        self.counters.encoded_media += u64::from(output.media.n_encoded);
+        self.counters.known_media += u64::from(output.media.n_known);
         let mut took = now.since(step.started.max(self.last_step_ended));
         for pass in &output.draft_passes {
             let shape = StepShape { n_tokens: pass.n_tokens, n_attended: pass.n_attended };
