@@ -1,13 +1,16 @@
 //! The part of an open model that encodes pictures: its configuration, and its weights once they were asked
 //! for. Does not know the forward pass.
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Map, Value};
 use throng_checkpoint::TensorSource;
+use throng_checkpoint::gguf::{Gguf, GgufValue};
 use throng_core::prompt_media::MediaContent;
 use throng_kernels::quant::Format;
 use throng_kernels::threads::ThreadPool;
+use throng_model::VocabularySource;
 use throng_model::arch::ConfigError;
 use throng_model::backend::{Backend, BackendError};
 use throng_model::cpu_backend::CpuBackend;
@@ -18,9 +21,13 @@ use throng_model::reference_backend::ReferenceBackend;
 
 use crate::config::VisionConfig;
 use crate::encoder::Encoder;
-use crate::families::VisionFamily;
+use crate::families::{VisionFamily, from_gguf};
 use crate::json::VisionJson;
+use crate::names::EncoderNames;
 use crate::weights::{EncoderTensors, EncoderWeights};
+
+/// Most files beside a model that are looked at.
+const MAX_CANDIDATES: usize = 64;
 
 /// An encoder of pictures, whose weights are read when the first picture comes.
 pub struct VisionModel {
@@ -31,7 +38,7 @@ pub struct VisionModel {
 /// All that encoders share.
 struct Parts {
     config: Arc<VisionConfig>,
-    family: &'static VisionFamily,
+    names: &'static EncoderNames,
     tensors: Arc<dyn TensorSource>,
     /// Beginning of the names of the encoder's tensors, and of the projector's.
     prefixes: (&'static str, &'static str),
@@ -39,17 +46,55 @@ struct Parts {
     reference: Mutex<Option<Arc<EncoderWeights<ReferenceBackend>>>>,
 }
 
-/// Adds to a model the encoder that its files have, if its family's is known. A model whose encoder is not
+/// Adds to a model the encoder that its files have, if its family's is known, or that of the GGUF file
+/// `mmproj`. A GGUF model without one takes the one beside it, if there is one. A model whose encoder is not
 /// known reads text only.
 ///
 /// # Errors
-/// When the configuration of a known encoder makes no sense.
-pub fn with_vision(model: LoadedModel) -> Result<LoadedModel, LoadError> {
-    let vision = VisionModel::of(&model)?;
+/// When the configuration of a known encoder makes no sense, or `mmproj` is not an encoder for the model.
+pub fn with_vision(model: LoadedModel, mmproj: Option<&Path>) -> Result<LoadedModel, LoadError> {
+    let vision = match mmproj {
+        Some(path) => Some(VisionModel::of_gguf(&model, path)?),
+        None => match VisionModel::of(&model)? {
+            None => beside(&model),
+            vision => vision,
+        },
+    };
     Ok(match vision {
         None => model,
         Some(vision) => model.with_media(Arc::new(vision)),
     })
+}
+
+/// The encoder in the only GGUF file beside a GGUF model that has one. A file that is not understood is
+/// passed over, since nobody named it.
+fn beside(model: &LoadedModel) -> Option<VisionModel> {
+    if !matches!(model.vocabulary, VocabularySource::Gguf(_)) {
+        return None;
+    }
+    let folder = if model.path.is_dir() { model.path.as_path() } else { model.path.parent()? };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let is_candidate = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        name.ends_with(".gguf") && name.contains("mmproj")
+    };
+    let entries = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = entries.filter(is_candidate).take(MAX_CANDIDATES).collect();
+    files.sort_unstable();
+    let named_alike = |path: &PathBuf| {
+        path.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with(&model.name))
+    };
+    if let Some(alike) = files.iter().position(named_alike) {
+        files = vec![files.swap_remove(alike)];
+    }
+    let read = |path: &PathBuf| match VisionModel::of_gguf(model, path) {
+        Ok(vision) => Some(vision),
+        Err(error) => {
+            tracing::warn!("{} is not read: {error}", path.display());
+            None
+        }
+    };
+    files.first().and_then(read)
 }
 
 impl VisionModel {
@@ -62,10 +107,34 @@ impl VisionModel {
         let Some((config, family)) = read_config(&json, model.config.hidden_size)? else { return Ok(None) };
         let tensors = model.tensor_source();
         let Some(prefixes) = family.prefixes_in(&*tensors) else { return Ok(None) };
+        Ok(Some(Self::new(config, family.names, tensors, prefixes)))
+    }
+
+    /// The encoder of a GGUF file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no encoder, or not one for the model.
+    pub fn of_gguf(model: &LoadedModel, path: &Path) -> Result<Self, LoadError> {
+        let gguf = Gguf::open(path)?;
+        let architecture = gguf.metadata().get("general.architecture").and_then(GgufValue::as_str);
+        if architecture != Some("clip") {
+            let reason = "is no encoder of pictures: its general.architecture is not clip".to_owned();
+            return Err(LoadError::NotAModel { path: path.to_owned(), reason });
+        }
+        let (config, names) = from_gguf(gguf.metadata(), model.config.hidden_size)?;
+        Ok(Self::new(config, names, Arc::new(gguf), ("v.", "")))
+    }
+
+    fn new(
+        config: VisionConfig,
+        names: &'static EncoderNames,
+        tensors: Arc<dyn TensorSource>,
+        prefixes: (&'static str, &'static str),
+    ) -> Self {
         let config = Arc::new(config);
         let (cpu, reference) = Default::default();
-        let parts = Parts { config: Arc::clone(&config), family, tensors, prefixes, cpu, reference };
-        Ok(Some(Self { config, parts: Arc::new(parts) }))
+        let parts = Parts { config: Arc::clone(&config), names, tensors, prefixes, cpu, reference };
+        Self { config, parts: Arc::new(parts) }
     }
 
     /// The encoder as a value.
@@ -142,6 +211,7 @@ impl MediaModel for VisionModel {
         let begins = |prefix: &str| !matches!(prefix, "" | "model.") && tensor.starts_with(prefix);
         begins(of_encoder)
             || begins(of_projector)
+            || tensor.starts_with("mm.")
             || tensor.contains("multi_modal_projector.")
             || tensor.ends_with("image_newline")
     }
@@ -179,7 +249,7 @@ impl Parts {
             return Ok((Arc::clone(weights), kv_dtype));
         }
         let (prefix, projector_prefix) = self.prefixes;
-        let names = self.family.names;
+        let names = self.names;
         let tensors = EncoderTensors { source: &*self.tensors, prefix, projector_prefix, names };
         let weights = EncoderWeights::load(backend, &self.config, tensors);
         let checked = self.tensors.check_unchanged().map_err(LoadError::from);
@@ -192,7 +262,7 @@ impl Parts {
     /// F32 where the weights are, else a type of two bytes.
     fn kv_dtype(&self) -> KvDtype {
         let (prefix, _) = self.prefixes;
-        let name = format!("{prefix}{}.weight", self.family.names.patch);
+        let name = format!("{prefix}{}.weight", self.names.patch);
         match self.tensors.tensor(&name).map(|tensor| tensor.format) {
             Some(Format::F32) | None => KvDtype::F32,
             Some(_) => KvDtype::F16,

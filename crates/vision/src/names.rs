@@ -207,3 +207,31 @@ pub const GEMMA_4: EncoderNames = EncoderNames {
         mlp_scale: "",
     },
 };
+
+/// Names in GGUF files.
+pub const GGUF: EncoderNames = EncoderNames {
+    patch: "patch_embd",
+    positions: "position_embd.weight",
+    class_token: "class_embd",
+    patch_norm: "",
+    pre_norm: "pre_ln",
+    post_norm: "post_ln",
+    layers: "blk.",
+    layer: LayerNames {
+        attention_norm: "ln1",
+        query_key_value: Heads::Apart(["attn_q", "attn_k", "attn_v"]),
+        output: "attn_out",
+        attention_post_norm: "",
+        attention_scale: "",
+        mlp_norm: "ln2",
+        gate: "ffn_gate",
+        up: "ffn_up",
+        down: "ffn_down",
+        mlp_post_norm: "",
+        mlp_scale: "",
+    },
+};
+
+/// Names in GGUF files with queries, keys and values in one tensor.
+pub const GGUF_JOINED: EncoderNames =
+    EncoderNames { layer: LayerNames { query_key_value: Heads::Joined("attn_qkv"), ..GGUF.layer }, ..GGUF };

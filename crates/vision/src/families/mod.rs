@@ -2,6 +2,7 @@
 //! tensors are called. Does not know how anything is computed.
 
 mod gemma4;
+mod gguf;
 mod glm;
 mod intern;
 mod llama4;
@@ -11,6 +12,7 @@ mod qwen;
 mod siglip;
 
 pub use gemma4::half_pairs;
+pub use gguf::from_gguf;
 
 use throng_checkpoint::TensorSource;
 use throng_model::arch::ConfigError;

@@ -58,7 +58,7 @@ fn encoder(json: &VisionJson<'_>, family: &'static str) -> Result<VisionConfig, 
 }
 
 /// Rows rotate by the even frequencies, columns by the odd ones.
-fn alternating(theta: f64, head_dim: usize) -> Rotation {
+pub fn alternating(theta: f64, head_dim: usize) -> Rotation {
     let n = head_dim / 4;
     let frequency = |pair: usize| {
         let idx = if pair < n { 2 * pair } else { 2 * (pair - n) + 1 };

@@ -116,7 +116,7 @@ impl<B: Backend> EncoderWeights<B> {
         let norm = |is_there: bool, name: &str| {
             is_there.then(|| loader.norm(&at(name), hidden, config.norm)).transpose()
         };
-        let patch = loader.linear(MatrixRole::Router, &[(&at(names.patch), hidden)], config.patch_values)?;
+        let patch = loader.patch(&at(names.patch), hidden, config.patch_values)?;
         let patch_norm = norm(config.has_patch_norm, names.patch_norm)?;
         let pre_norm = norm(config.has_pre_norm, names.pre_norm)?;
         let post_norm = norm(config.has_post_norm, names.post_norm)?;
@@ -237,6 +237,26 @@ impl<'a, B: Backend> Loader<'a, B> {
         let views: Vec<_> = stored.iter().map(StoredMatrix::view).collect();
         let weight = self.backend.matrix(role, &views)?;
         let bias = has_bias.then(|| self.backend.vector(&biases)).transpose()?;
+        Ok(Linear { weight, bias })
+    }
+
+    /// The linear layer from the values of patches. GGUF files have the weights of the two frames apart.
+    fn patch(&self, name: &str, hidden: usize, n_values: usize) -> Result<Linear<B>, TensorError> {
+        let second = format!("{name}.weight.1");
+        if self.source.tensor(&second).is_none() {
+            return self.linear(MatrixRole::Router, &[(name, hidden)], n_values);
+        }
+        let frame = |name: &str| self.numbers(name, hidden * n_values / 2);
+        let frames = [frame(&format!("{name}.weight"))?, frame(&second)?];
+        let channel = n_values / 2 / 3;
+        let part = |(row, idx, frame): (usize, usize, usize)| {
+            &frames[frame][row * n_values / 2 + idx * channel..][..channel]
+        };
+        let order = (0..hidden).flat_map(|row| (0..3).flat_map(move |idx| [(row, idx, 0), (row, idx, 1)]));
+        let numbers: Vec<f32> = order.flat_map(part).copied().collect();
+        let matrix = StoredMatrix::of_numbers(name, [hidden, n_values], &numbers);
+        let weight = self.backend.matrix(MatrixRole::Router, &[matrix.view()])?;
+        let bias = self.bias(name, hidden)?.map(|bias| self.backend.vector(&bias)).transpose()?;
         Ok(Linear { weight, bias })
     }
 

@@ -56,11 +56,19 @@ impl Folder {
             serde_json::from_slice(&std::fs::read(folder.join(name)).expect("a file")).expect("JSON")
         };
         Self {
-            model: with_vision(model).expect("the encoder is known"),
+            model: with_vision(model, None).expect("the encoder is known"),
             cases: json("cases.json"),
             config: json("config.json"),
             bytes: std::fs::read(folder.join("expected.safetensors")).expect("a file"),
         }
+    }
+
+    /// The cases of a folder with the model of a GGUF file, and of the `mmproj` file beside it.
+    pub fn open_gguf(folder: &Path, gguf: &Path) -> Self {
+        let options = LoadOptions { prepare: None, n_threads: 2, quantize: None };
+        let model = load(gguf, &options, &mut |_| {}).expect("the file is a model");
+        let model = with_vision(model, None).expect("the encoder is known");
+        Self { model, ..Self::open(folder) }
     }
 
     fn floats(&self, name: &str) -> Option<(Vec<usize>, Vec<f32>)> {

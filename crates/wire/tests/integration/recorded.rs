@@ -325,6 +325,8 @@ fn recorded_statuses() {
             drafts: 18,
             draft_tokens: 19,
             accepted_draft_tokens: 20,
+            encoded_media: 0,
+            known_media: 0,
             failed_requests: 21,
             executor_restarts: 22,
         },

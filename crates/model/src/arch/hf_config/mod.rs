@@ -18,6 +18,7 @@ use super::understood;
 use crate::config::{Activation, AttentionConfig, DecoderConfig, FeedForward, LayerConfig, Mixer, RopeTable};
 use crate::python_json;
 use rope::RopeSource;
+pub(super) use rope::mrope_sections;
 use throng_checkpoint::quantized::Scheme;
 
 /// A parsed `config.json`; of a multimodal one the part about text.
