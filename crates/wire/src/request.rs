@@ -99,3 +99,69 @@ pub fn content_bytes(content: &MediaContent, first: usize, n: usize) -> Vec<u8> 
     let end = first.saturating_add(n).min(pixels.len());
     pixels[first.min(end)..end].iter().flat_map(|value| value.to_le_bytes()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use throng_core::prompt_media::{FeatureRun, PromptSpan, SpanKind};
+
+    use super::*;
+
+    fn content(n: u32) -> MediaContent {
+        let runs = vec![FeatureRun { offset: 0, len: 2 }];
+        let layout = ContentLayout { kind: SpanKind::Image, grid: [1, 1, n], shape: vec![n, 3], runs };
+        MediaContent::new(layout, (0..3 * n).map(|i| i as f32 * 0.7 - 1.0).collect()).expect("valid")
+    }
+
+    fn request(contents: &[MediaContent]) -> Generate {
+        let span = |(i, content): (usize, &MediaContent)| PromptSpan {
+            start: 2 * i as u32,
+            len: 2,
+            digest: content.digest(),
+            kind: SpanKind::Image,
+        };
+        let media =
+            PromptMedia { spans: contents.iter().enumerate().map(span).collect(), ..PromptMedia::default() };
+        let contents = contents.iter().map(|content| content.layout().clone()).collect();
+        Generate { media: Some(media.into()), contents, ..Generate::default() }
+    }
+
+    #[test]
+    fn pixel_values_come_back_to_the_bit() {
+        let contents = [content(5), content(2)];
+        let line = serde_json::to_string(&request(&contents)).expect("a line");
+        let mut received: Generate = serde_json::from_str(&line).expect("a request");
+        let pieces = |content: &MediaContent| (0..4).flat_map(|i| content_bytes(content, i * 4, 4)).collect();
+        let bytes: Vec<Vec<u8>> = contents.iter().map(pieces).collect();
+        let bytes = bytes.concat();
+        assert_eq!(received.n_content_bytes(), Ok(bytes.len()));
+        received.take_contents(&bytes).expect("they fit");
+        let media = received.media.expect("media");
+        assert!(media.is_complete());
+        for (received, sent) in media.contents.iter().zip(&contents) {
+            assert_eq!((received.digest(), received.pixels()), (sent.digest(), sent.pixels()));
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_too_few_or_too_many_are_refused() {
+        let contents = [content(5)];
+        let mut short = request(&contents);
+        let bytes = content_bytes(&contents[0], 0, 14);
+        assert_eq!(short.take_contents(&bytes), Err(ContentError::OtherShape { n_values: 14 }));
+        let mut huge = request(&contents);
+        huge.contents[0].shape = vec![u32::MAX; 4];
+        assert_eq!(huge.n_content_bytes(), Err(ContentsTooLarge));
+        huge.contents[0].shape = vec![1 << 20, 1 << 10];
+        assert_eq!(huge.n_content_bytes(), Err(ContentsTooLarge));
+    }
+
+    #[test]
+    fn a_changed_picture_is_another_one() {
+        let contents = [content(5)];
+        let mut received = request(&contents);
+        let mut bytes = content_bytes(&contents[0], 0, usize::MAX);
+        bytes[3] ^= 1;
+        received.take_contents(&bytes).expect("they fit");
+        assert!(!received.media.expect("media").is_complete());
+    }
+}

@@ -81,6 +81,13 @@ impl Admission {
         self.capacity.keeps_media_whole
     }
 
+    /// Most tokens of a span: where it is computed in one step, those that are left beside one token of each
+    /// other sequence, so that others cannot keep it waiting.
+    fn longest_span(&self) -> u32 {
+        let ExecutorCapacity { max_batch_tokens, max_batch_sequences, .. } = self.capacity;
+        if self.keeps_media_whole() { max_batch_tokens.saturating_sub(max_batch_sequences) } else { u32::MAX }
+    }
+
     /// Whether `token` is in the vocabulary.
     pub fn is_token(&self, token: TokenId) -> bool {
         token < self.capacity.vocabulary_size
@@ -95,7 +102,7 @@ impl Admission {
             return Err(Refusal::Empty);
         }
         if let Some(media) = &request.media {
-            let longest = if self.keeps_media_whole() { self.capacity.max_batch_tokens } else { u32::MAX };
+            let longest = self.longest_span();
             let is_read = self.capacity.takes_media && media.fits(request.prompt.len());
             if !is_read || media.spans.iter().any(|span| span.len > longest) {
                 return Err(Refusal::UnreadableMedia);

@@ -108,7 +108,7 @@ pub struct ExecutorCapacity {
     /// Whether prompts may have spans that are not text, and positions in several sections.
     pub takes_media: bool,
     /// Whether all tokens of a span are computed in one step, because they see each other in both directions.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keeps_media_whole: bool,
 }
 

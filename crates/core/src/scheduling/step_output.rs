@@ -42,7 +42,8 @@ pub struct StepOutput {
     pub choosing: Nanos,
     /// Forward passes of a draft model in this step. Only the number of drafts may depend on them.
     pub draft_passes: Vec<DraftPass>,
-    /// Pictures of the step. For counters only.
+    /// Pictures of the step. For counters, and so that the time of encoding is not taken for that of the
+    /// step's tokens.
     pub media: MediaCounts,
     sequences: Vec<SequenceRanges>,
     chosen: Vec<ChosenRange>,
@@ -58,6 +59,8 @@ pub struct MediaCounts {
     pub n_encoded: u32,
     /// Number of pictures whose features were known from before.
     pub n_known: u32,
+    /// Time of encoding.
+    pub took: Nanos,
 }
 
 /// A forward pass of a draft model, with its shape and duration.

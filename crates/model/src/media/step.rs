@@ -2,9 +2,11 @@
 //! know the forward pass.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use throng_core::prompt_media::{MediaContent, PromptSpan};
 use throng_core::scheduling::batch::{MediaCounts, ScheduledBatch, ScheduledSequence};
+use throng_core::time::Nanos;
 
 use super::cache::{FeatureCache, FeatureKey};
 use super::{EncodeError, Features, MediaEncoder};
@@ -85,7 +87,10 @@ impl MediaReader {
             self.counts.n_known += u32::from(scheduled.start <= span.start);
             return Ok(Some((Arc::clone(content), features)));
         }
-        let features = match self.encoder.encode(content) {
+        let begun = Instant::now();
+        let encoded = self.encoder.encode(content);
+        self.counts.took.0 += Nanos::from(begun.elapsed()).0;
+        let features = match encoded {
             Ok(features) => features,
             Err(EncodeError::Backend(error)) => return Err(error),
             Err(EncodeError::Weights(error)) => return Err(BackendError::Device(error.to_string())),

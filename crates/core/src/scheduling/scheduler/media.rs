@@ -22,6 +22,13 @@ pub(super) fn without_cut(
     if whole <= most { whole } else { 0 }
 }
 
+/// Fewest tokens from `start` on that a step may compute: all of the picture that begins there, or one.
+pub(super) fn least_chunk(admission: &Admission, request: &Request, start: usize) -> usize {
+    let media = request.media.as_ref().filter(|_| admission.keeps_media_whole());
+    let span = media.and_then(|media| media.span_at(start as u32));
+    span.filter(|span| span.start as usize == start).map_or(1, |span| span.len as usize)
+}
+
 /// Leaves out cached blocks that would end inside of a picture.
 pub(super) fn drop_cut_hits(admission: &Admission, request: &Request, hits: &mut Vec<BlockId>) {
     let Some(media) = request.media.as_ref().filter(|_| admission.keeps_media_whole()) else { return };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::ahead::Ahead;
 use super::budget::StepBudget;
 use super::fairness::has_others;
-use super::media::{drop_cut_hits, without_cut};
+use super::media::{drop_cut_hits, least_chunk, without_cut};
 use super::shares::Lack;
 use super::step_time::StepShape;
 use super::{Emit, Event, Scheduler, Step};
@@ -82,7 +82,7 @@ impl Scheduler {
     fn schedule_single_tokens(&mut self, budget: &mut StepBudget) {
         let mut i = 0;
         while i < self.running.len() && budget.tokens_left > 0 {
-            if self.running[i].n_missing() == 1 && self.make_room(i, budget) {
+            if self.running[i].n_missing() == 1 && self.make_room(i, 1, budget) {
                 self.schedule(i, 1, budget);
             }
             i += 1;
@@ -104,7 +104,8 @@ impl Scheduler {
                 n_catching_up = n_catching_up.saturating_sub(1);
                 let others = n_catching_up > 0 || self.may_admit();
                 let n = budget.chunk(&self.step_time, start, wanted, others);
-                if n > 0 && self.make_room(i, budget) {
+                let least = least_chunk(&self.admission, &self.running[i].request, start);
+                if n > 0 && self.make_room(i, least, budget) {
                     let most = budget.tokens_left.min(self.n_allocatable(i));
                     let n = without_cut(&self.admission, &self.running[i].request, start, n.min(most), most);
                     if n > 0 {
@@ -296,12 +297,12 @@ impl Scheduler {
         n_blocks * BLOCK_TOKENS - self.running[i].n_planned()
     }
 
-    /// Makes room for one more token of sequence `i` by preempting the last running sequences. The last one
+    /// Makes room for `n` more tokens of sequence `i` by preempting the last running sequences. The last one
     /// is the least urgent of the tenant that started one last: a priority only decides between sequences
     /// of its tenant. `false` if the last one is the sequence itself, or `i` is in flight: tokens that it
     /// has ahead of others take no blocks from them.
-    fn make_room(&mut self, i: usize, budget: &mut StepBudget) -> bool {
-        while self.n_allocatable(i) == 0 {
+    fn make_room(&mut self, i: usize, n: usize, budget: &mut StepBudget) -> bool {
+        while self.n_allocatable(i) < n {
             if self.running[i].is_in_flight() {
                 return false;
             }

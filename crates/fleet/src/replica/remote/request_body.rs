@@ -80,3 +80,36 @@ impl Body for RequestBody {
         self.first.is_empty() && self.contents.is_empty() && self.commands.is_none()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::poll_fn;
+    use throng_core::prompt_media::{ContentLayout, SpanKind};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn pixel_values_follow_the_line_in_pieces() {
+        let content = |n: u32| {
+            let layout =
+                ContentLayout { kind: SpanKind::Image, grid: [1, 1, 1], shape: vec![n], runs: Vec::new() };
+            Arc::new(MediaContent::new(layout, (0..n).map(|i| i as f32).collect()).expect("valid"))
+        };
+        let contents = vec![content(40_000), content(0), content(7)];
+        let (commands, receiver) = mpsc::unbounded();
+        let mut body = RequestBody::new(Bytes::from_static(b"line"), contents.clone(), receiver);
+        commands.unbounded_send(Bytes::from_static(b"command")).expect("open");
+        drop(commands);
+        let mut sent = Vec::new();
+        let mut longest = 0;
+        while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+            let data = frame.into_data().expect("data");
+            longest = longest.max(data.len());
+            sent.extend_from_slice(&data);
+        }
+        let values = |content: &Arc<MediaContent>| throng_wire::content_bytes(content, 0, usize::MAX);
+        let expected = [&b"line"[..], &values(&contents[0]), &values(&contents[2]), b"command"].concat();
+        assert!(sent == expected);
+        assert!(longest <= 4 * PIECE_VALUES);
+    }
+}

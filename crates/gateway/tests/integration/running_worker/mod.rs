@@ -81,7 +81,6 @@ impl RunningWorker {
             adapters: Vec::new(),
             pooling: None,
             takes_media: false,
-            keeps_media_whole: false,
             region: None,
             notice: None,
             artifacts: Vec::new(),
