@@ -232,6 +232,12 @@ pub struct Newlines {
 }
 
 impl VisionConfig {
+    /// Whether features depend on the size of the picture beside its patches.
+    pub fn puts_tiles_together(&self) -> bool {
+        let is = |step: &Projection| matches!(step, Projection::Arrange(Arrangement::Newlines(_)));
+        self.projector.iter().any(is)
+    }
+
     /// Patches of a block on either side, where patches come in blocks.
     pub fn merge(&self) -> usize {
         if let PatchInput::Rows { merge } = self.patches { merge } else { 1 }

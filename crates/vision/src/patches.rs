@@ -2,7 +2,7 @@
 
 use throng_core::prompt_media::MediaContent;
 
-use crate::config::{PatchInput, VisionConfig};
+use crate::config::{PatchInput, Positions, VisionConfig};
 
 /// Most patches of one content: bounds the memory of an encoder.
 pub const MAX_PATCHES: usize = 16_384;
@@ -61,7 +61,17 @@ pub fn patches_of(config: &VisionConfig, content: &MediaContent) -> Result<Patch
             }
             Ok(Patches { rows: values, places: places_in_blocks(rows, columns, merge), shape: tile })
         }
-        PatchInput::Tiles => tiles(config.patch_size, content, &shape),
+        PatchInput::Tiles => {
+            let patches = tiles(config, content, &shape)?;
+            let n_class = usize::from(config.class_token.is_some());
+            let n_places = patches.shape.of_tile() + n_class;
+            match config.positions {
+                Positions::Table { n_rows } if n_rows != n_places => {
+                    Err(format!("tiles of {n_places} places, of which there are {n_rows}"))
+                }
+                _ => Ok(patches),
+            }
+        }
     }
 }
 
@@ -78,13 +88,17 @@ fn places_in_blocks(rows: usize, columns: usize, merge: usize) -> Vec<[u32; 2]> 
 }
 
 /// Patches of `[tiles, channels, height, width]`: their values channel after channel, row by row.
-fn tiles(size: usize, content: &MediaContent, shape: &[usize]) -> Result<Patches, String> {
+fn tiles(config: &VisionConfig, content: &MediaContent, shape: &[usize]) -> Result<Patches, String> {
+    let size = config.patch_size;
     let refused = || format!("pixel values of shape {shape:?} in patches of {size} × {size}");
     let &[n_tiles, channels, height, width] = shape else { return Err(refused()) };
     let (n_rows, n_cols) = (height / size, width / size);
     let tile = TileShape { n_tiles, n_rows, n_cols };
     let n = n_tiles.checked_mul(n_rows).and_then(|n| n.checked_mul(n_cols));
     let n = n.filter(|&n| n > 0 && n <= MAX_PATCHES).ok_or_else(refused)?;
+    if channels.checked_mul(size * size) != Some(config.patch_values) {
+        return Err(refused());
+    }
     let pixels = content.pixels();
     let mut rows = Vec::with_capacity(n * channels * size * size);
     let mut places = Vec::with_capacity(n);

@@ -18,6 +18,9 @@ use crate::positions::add_positions;
 use crate::weights::{EncoderLayer, EncoderWeights, LayerWeights, Step};
 use attention::EncoderAttention;
 
+/// Largest side of a picture in pixels that tiles are put together to.
+const MAX_SIDE: usize = 1 << 20;
+
 /// An encoder on a device.
 pub struct Encoder<B: Backend> {
     backend: B,
@@ -52,6 +55,10 @@ impl<B: Backend> Encoder<B> {
     pub fn encode(&mut self, content: &MediaContent) -> Result<Features, EncodeError> {
         let config = Arc::clone(&self.config);
         let patches = patches_of(&config, content).map_err(EncodeError::Unreadable)?;
+        let size = content.layout().grid.map(|side| side as usize);
+        if config.puts_tiles_together() && size.iter().any(|&side| side == 0 || side > MAX_SIDE) {
+            return Err(EncodeError::Unreadable(format!("a picture of {} × {} pixels", size[2], size[1])));
+        }
         let attention = EncoderAttention::new(&mut self.backend, &config, &patches, self.kv_dtype)?;
         let n_rows = attention.n_rows();
         let mut ws = self.workspace(n_rows)?;
@@ -64,7 +71,6 @@ impl<B: Backend> Encoder<B> {
             self.backend.norm_rows(&ws.residual, norm.get(), &mut normed);
             ws.residual = normed;
         }
-        let size = content.layout().grid.map(|side| side as usize);
         let mut attention = attention;
         let mut deepstack = Vec::new();
         for (layer_idx, layer) in weights.layers.iter().enumerate() {

@@ -9,7 +9,7 @@ use crate::config::{
     Arrangement, EncoderActivation, NormStyle, PatchInput, Positions, Projection, Rotation, Sandwich,
     VisionConfig,
 };
-use crate::json::VisionJson;
+use crate::json::{VisionJson, invalid};
 use crate::names;
 
 pub const GEMMA_4: VisionFamily = VisionFamily {
@@ -26,6 +26,9 @@ fn from_json(json: &VisionJson<'_>, family: &'static str) -> Result<VisionConfig
     let hidden_size = json.size("hidden_size", Some(768))?;
     let n_heads = json.size("num_attention_heads", Some(12))?;
     let head_dim = json.size("head_dim", Some(64))?;
+    if !head_dim.is_multiple_of(4) {
+        return Err(invalid("head_dim", &head_dim, "a multiple of 4"));
+    }
     let patch_size = json.size("patch_size", Some(16))?;
     let eps = json.number("rms_norm_eps", 1e-6)? as f32;
     let theta = json.vision.get("rope_parameters").and_then(|rope| rope.get("rope_theta")?.as_f64());
