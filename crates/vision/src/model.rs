@@ -21,7 +21,7 @@ use throng_model::reference_backend::ReferenceBackend;
 
 use crate::config::VisionConfig;
 use crate::encoder::Encoder;
-use crate::families::{VisionFamily, from_gguf};
+use crate::families::{VisionFamily, from_gguf, processor_of};
 use crate::json::VisionJson;
 use crate::names::EncoderNames;
 use crate::weights::{EncoderTensors, EncoderWeights};
@@ -32,6 +32,7 @@ const MAX_CANDIDATES: usize = 64;
 /// An encoder of pictures, whose weights are read when the first picture comes.
 pub struct VisionModel {
     config: Arc<VisionConfig>,
+    processor: Option<[Value; 2]>,
     parts: Arc<Parts>,
 }
 
@@ -122,7 +123,13 @@ impl VisionModel {
             return Err(LoadError::NotAModel { path: path.to_owned(), reason });
         }
         let (config, names) = from_gguf(gguf.metadata(), model.config.hidden_size)?;
-        Ok(Self::new(config, names, Arc::new(gguf), ("v.", "")))
+        let tokens = match &model.vocabulary {
+            VocabularySource::Gguf(text) => text.metadata().strings("tokenizer.ggml.tokens")?,
+            _ => None,
+        };
+        let token_id = |text: &str| tokens?.iter().position(|token| token == text);
+        let processor = processor_of(gguf.metadata(), &token_id);
+        Ok(Self { processor, ..Self::new(config, names, Arc::new(gguf), ("v.", "")) })
     }
 
     fn new(
@@ -134,7 +141,7 @@ impl VisionModel {
         let config = Arc::new(config);
         let (cpu, reference) = Default::default();
         let parts = Parts { config: Arc::clone(&config), names, tensors, prefixes, cpu, reference };
-        Self { config, parts: Arc::new(parts) }
+        Self { config, processor: None, parts: Arc::new(parts) }
     }
 
     /// The encoder as a value.
@@ -189,6 +196,10 @@ impl MediaModel for VisionModel {
                 })
             }
         })
+    }
+
+    fn processor(&self) -> Option<[Value; 2]> {
+        self.processor.clone()
     }
 
     fn describe(&self) -> String {

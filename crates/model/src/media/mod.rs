@@ -6,6 +6,7 @@ mod step;
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use throng_core::prompt_media::MediaContent;
 use throng_kernels::threads::ThreadPool;
 
@@ -80,6 +81,12 @@ pub trait MediaModel: Send + Sync {
         backend: BackendKind,
         threads: &Arc<ThreadPool>,
     ) -> Result<Box<dyn MediaEncoder>, BackendError>;
+
+    /// What `preprocessor_config.json` and `config.json` would say of a model whose file is GGUF; `None` of a
+    /// folder, which has them.
+    fn processor(&self) -> Option<[Value; 2]> {
+        None
+    }
 
     /// The encoder in words, for operators.
     fn describe(&self) -> String;

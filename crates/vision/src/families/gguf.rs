@@ -1,6 +1,7 @@
 //! Encoders in GGUF files (`mmproj`), by the name of their projector. Does not know where the file was found.
 
-use throng_checkpoint::gguf::{GgufMetadata, GgufValue};
+use serde_json::{Value, json};
+use throng_checkpoint::gguf::{GgufArray, GgufMetadata, GgufValue};
 use throng_model::arch::ConfigError;
 use throng_model::shapes::Activation;
 
@@ -12,6 +13,9 @@ use crate::names::{EncoderNames, GGUF, GGUF_JOINED};
 
 /// Largest size of anything.
 const MAX_SIZE: u64 = 1 << 20;
+
+/// Most tokens of a picture where the file has no limit.
+const MAX_TOKENS: usize = 4096;
 
 /// Keys of the file.
 struct Keys<'a> {
@@ -39,9 +43,73 @@ impl Keys<'_> {
         self.size(key)?.ok_or_else(|| ConfigError::Missing(format!("clip.{key}")))
     }
 
+    /// Name of the projector.
+    fn projector(&self) -> &str {
+        let keys = ["vision.projector_type", "projector_type"];
+        let value = keys.into_iter().find_map(|key| self.value(key));
+        value.and_then(GgufValue::as_str).unwrap_or_default()
+    }
+
     fn flag(&self, key: &str) -> bool {
         self.value(key).and_then(GgufValue::as_bool).unwrap_or(false)
     }
+}
+
+/// What `preprocessor_config.json` and `config.json` of the same model say of its pictures. `token_id` finds a
+/// token by its text.
+pub fn processor_of(metadata: &GgufMetadata, token_id: &dyn Fn(&str) -> Option<usize>) -> Option<[Value; 2]> {
+    let keys = Keys { metadata, text_width: 0 };
+    let size = |key: &str| keys.size(key).ok().flatten();
+    let numbers = |key: &str| match keys.value(key) {
+        Some(GgufValue::Array(GgufArray::F32(numbers))) => Some(numbers.clone()),
+        _ => None,
+    };
+    let (patch, side) = (size("vision.patch_size")?, size("vision.image_size")?);
+    let merge = size("vision.spatial_merge_size");
+    let (mean, std) = (numbers("vision.image_mean"), numbers("vision.image_std"));
+    let vision = json!({ "patch_size": patch, "image_size": side });
+    let (processor, model) = match keys.projector() {
+        "qwen3vl_merger" => {
+            let merge = merge.unwrap_or(2);
+            let unit = (patch * merge).pow(2);
+            let min = size("vision.image_min_pixels").unwrap_or((1 << 16).min(MAX_TOKENS * unit));
+            let max = size("vision.image_max_pixels").unwrap_or(MAX_TOKENS * unit);
+            let processor = json!({
+                "image_processor_type": "Qwen2VLImageProcessor", "patch_size": patch, "merge_size": merge,
+                "temporal_patch_size": 2, "min_pixels": min, "max_pixels": max,
+            });
+            (processor, json!({ "model_type": "qwen3_vl", "image_token_id": token_id("<|image_pad|>")? }))
+        }
+        "gemma3" => {
+            let pooled = side / patch / size("vision.projector.scale_factor").unwrap_or(4);
+            let token = token_id("<image_soft_token>").or_else(|| token_id("<unused0>"))?;
+            let processor = json!({
+                "image_processor_type": "Gemma3ImageProcessor", "size": { "height": side, "width": side },
+            });
+            let model = json!({
+                "model_type": "gemma3", "image_token_index": token, "mm_tokens_per_image": pooled * pooled,
+            });
+            (processor, model)
+        }
+        "pixtral" => {
+            let longest = size("vision.preproc_image_size").unwrap_or(side);
+            let processor = json!({
+                "image_processor_type": "PixtralImageProcessor", "size": { "longest_edge": longest },
+            });
+            let model = json!({
+                "model_type": "mistral3", "image_token_index": token_id("[IMG]")?,
+                "spatial_merge_size": merge.unwrap_or(1),
+            });
+            (processor, model)
+        }
+        _ => return None,
+    };
+    let (mut processor, mut model) = (processor, model);
+    if let (Some(mean), Some(std)) = (mean, std) {
+        (processor["image_mean"], processor["image_std"]) = (json!(mean), json!(std));
+    }
+    model["vision_config"] = vision;
+    Some([processor, model])
 }
 
 /// The encoder of a file; an error that names the projector where it is not known.
@@ -50,9 +118,7 @@ pub fn from_gguf(
     text_width: usize,
 ) -> Result<(VisionConfig, &'static EncoderNames), ConfigError> {
     let keys = Keys { metadata, text_width };
-    let projector = ["vision.projector_type", "projector_type"].into_iter().find_map(|key| keys.value(key));
-    let projector = projector.and_then(GgufValue::as_str).unwrap_or_default();
-    match projector {
+    match keys.projector() {
         "qwen3vl_merger" => Ok((qwen_3(&keys)?, &GGUF_JOINED)),
         "gemma3" => Ok((gemma_3(&keys)?, &GGUF)),
         "pixtral" => Ok((pixtral(&keys)?, &GGUF)),
@@ -115,9 +181,11 @@ fn qwen_3(keys: &Keys<'_>) -> Result<VisionConfig, ConfigError> {
     let norm = |name: &str| Projection::Norm(name.to_owned(), config.norm);
     let join = || Projection::Arrange(Arrangement::Join(merge * merge));
     let gelu = || Projection::Activation(Activation::Gelu);
-    let flags = keys.value("vision.is_deepstack_layers").and_then(GgufValue::as_array);
-    let flags = flags.and_then(|flags| flags.to_u64s()).unwrap_or_default();
-    let layers = (0..config.n_layers).filter(|&layer_idx| flags.get(layer_idx) == Some(&1));
+    let flags: &[bool] = match keys.value("vision.is_deepstack_layers") {
+        Some(GgufValue::Array(GgufArray::Bool(flags))) => flags,
+        _ => &[],
+    };
+    let layers = (0..config.n_layers).filter(|&layer_idx| flags.get(layer_idx) == Some(&true));
     let of_layer = |layer_idx: usize| {
         let at = |name: &str| format!("v.deepstack.{layer_idx}.{name}");
         let steps = [

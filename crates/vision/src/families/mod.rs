@@ -12,7 +12,7 @@ mod qwen;
 mod siglip;
 
 pub use gemma4::half_pairs;
-pub use gguf::from_gguf;
+pub use gguf::{from_gguf, processor_of};
 
 use throng_checkpoint::TensorSource;
 use throng_model::arch::ConfigError;
