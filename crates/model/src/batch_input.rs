@@ -120,7 +120,9 @@ impl BatchInput {
         let sees_picture = |scheduled: &ScheduledSequence| {
             let positions = scheduled.start..scheduled.start + scheduled.n_tokens() as u32;
             let spans = scheduled.media.iter().flat_map(|media| &media.spans);
-            spans.into_iter().any(|span| span.start < positions.end && span.end() > u64::from(positions.start))
+            spans
+                .into_iter()
+                .any(|span| span.start < positions.end && span.end() > u64::from(positions.start))
         };
         if !batch.sequences().iter().any(sees_picture) {
             return;

@@ -39,15 +39,17 @@ impl Arrangement {
                 let mut joined = Self::Join(*n).apply(rows, stored, size);
                 for row in joined.values.chunks_exact_mut(n * width) {
                     let channels = |channel: usize| (0..*n).map(move |patch| (patch, channel));
-                    let values: Vec<f32> =
-                        (0..width).flat_map(channels).map(|(patch, channel)| row[patch * width + channel]).collect();
+                    let values: Vec<f32> = (0..width)
+                        .flat_map(channels)
+                        .map(|(patch, channel)| row[patch * width + channel])
+                        .collect();
                     row.copy_from_slice(&values);
                 }
                 joined
             }
-            Self::Shuffle { side } => {
-                join(&rows, *side, |patches, out| patches.iter().for_each(|patch| out.extend_from_slice(patch)))
-            }
+            Self::Shuffle { side } => join(&rows, *side, |patches, out| {
+                patches.iter().for_each(|patch| out.extend_from_slice(patch))
+            }),
             Self::ShuffleChannels { side } => join(&rows, *side, |patches, out| {
                 for channel in 0..rows.width {
                     out.extend(patches.iter().map(|patch| patch[channel]));
@@ -108,7 +110,8 @@ fn put_together(rows: &Rows, newlines: &Newlines, newline: &[f32], size: [usize;
             let most = max_tiles * rows.shape.n_rows * rows.shape.n_rows;
             let ratio = ((grid.n_rows * grid.n_cols) as f64 / most as f64).sqrt();
             if ratio > 1.1 {
-                grid = grid.shrunk((grid.n_rows as f64 / ratio) as usize, (grid.n_cols as f64 / ratio) as usize);
+                grid =
+                    grid.shrunk((grid.n_rows as f64 / ratio) as usize, (grid.n_cols as f64 / ratio) as usize);
             }
         }
         for row in grid.values.chunks_exact(grid.n_cols * width) {
@@ -184,9 +187,8 @@ impl Grid {
 
     fn part(&self, rows: std::ops::Range<usize>, cols: std::ops::Range<usize>) -> Self {
         let (n_rows, n_cols) = (rows.len(), cols.len());
-        let line = |row: usize| {
-            &self.values[(row * self.n_cols + cols.start) * self.width..][..n_cols * self.width]
-        };
+        let line =
+            |row: usize| &self.values[(row * self.n_cols + cols.start) * self.width..][..n_cols * self.width];
         let values = rows.flat_map(line).copied().collect();
         Self { values, n_rows, n_cols, width: self.width }
     }

@@ -70,7 +70,11 @@ impl VisionJson<'_> {
     }
 
     /// The activation of feed-forward networks.
-    pub fn activation(&self, key: &str, default: EncoderActivation) -> Result<EncoderActivation, ConfigError> {
+    pub fn activation(
+        &self,
+        key: &str,
+        default: EncoderActivation,
+    ) -> Result<EncoderActivation, ConfigError> {
         let Some(value) = get(self.vision, key) else { return Ok(default) };
         match value.as_str() {
             Some("gelu_pytorch_tanh" | "gelu_new") => Ok(EncoderActivation::Plain(Activation::GeluTanh)),

@@ -82,9 +82,8 @@ fn beside(model: &LoadedModel) -> Option<VisionModel> {
     let entries = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let mut files: Vec<PathBuf> = entries.filter(is_candidate).take(MAX_CANDIDATES).collect();
     files.sort_unstable();
-    let named_alike = |path: &PathBuf| {
-        path.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with(&model.name))
-    };
+    let named_alike =
+        |path: &PathBuf| path.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with(&model.name));
     if let Some(alike) = files.iter().position(named_alike) {
         files = vec![files.swap_remove(alike)];
     }
@@ -207,7 +206,8 @@ impl MediaModel for VisionModel {
         let n_parameters: usize = {
             let tensors = &self.parts.tensors;
             let names = tensors.names();
-            let read = names.into_iter().filter(|name| self.reads(name)).filter_map(|name| tensors.tensor(name));
+            let read =
+                names.into_iter().filter(|name| self.reads(name)).filter_map(|name| tensors.tensor(name));
             read.map(|tensor| tensor.shape.iter().product::<usize>()).sum()
         };
         let millions = n_parameters as f64 / 1e6;

@@ -48,7 +48,8 @@ pub fn patches_of(config: &VisionConfig, content: &MediaContent) -> Result<Patch
         PatchInput::Rows { merge } => {
             let tile = TileShape { n_tiles: 1, n_rows: rows, n_cols: columns };
             let n = rows.checked_mul(columns).filter(|&n| n > 0 && n <= MAX_PATCHES);
-            let n = n.ok_or_else(|| format!("a grid of {rows} × {columns} patches, of at most {MAX_PATCHES}"))?;
+            let n =
+                n.ok_or_else(|| format!("a grid of {rows} × {columns} patches, of at most {MAX_PATCHES}"))?;
             if time != 1 || shape != [n, config.patch_values] {
                 return Err(format!("pixel values of shape {shape:?} in a grid of {:?}", layout.grid));
             }

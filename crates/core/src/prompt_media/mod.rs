@@ -108,10 +108,9 @@ impl PromptMedia {
             end = span.end();
             follows
         });
-        let are_within = || self.positions.iter().flat_map(|position| position.0).all(|p| (p as usize) < n_prompt);
-        in_order
-            && end <= n_prompt as u64
-            && (n_positions == 0 || (n_positions == n_prompt && are_within()))
+        let are_within =
+            || self.positions.iter().flat_map(|position| position.0).all(|p| (p as usize) < n_prompt);
+        in_order && end <= n_prompt as u64 && (n_positions == 0 || (n_positions == n_prompt && are_within()))
     }
 
     /// The rotary position of the token at `position`. Output tokens follow the largest position of the
@@ -165,7 +164,8 @@ mod tests {
         assert!(fits(&[]) && fits(&[span(0, 20)]) && fits(&[span(1, 4), span(5, 15)]));
         assert!(!fits(&[span(1, 5), span(5, 2)]) && !fits(&[span(5, 2), span(1, 2)]));
         assert!(!fits(&[span(10, 11)]) && !fits(&[span(3, 0)]) && !fits(&[span(u32::MAX, u32::MAX)]));
-        let positions = |n| PromptMedia { positions: vec![RotaryPosition([0; 3]); n], ..PromptMedia::default() };
+        let positions =
+            |n| PromptMedia { positions: vec![RotaryPosition([0; 3]); n], ..PromptMedia::default() };
         assert!(positions(20).fits(20) && !positions(19).fits(20));
     }
 

@@ -116,8 +116,11 @@ pub fn attention(
     };
     let tiles_of = |n_rows: usize| (n_rows * (shape.n_heads / shape.n_kv_heads)).div_ceil(most_rows);
     // A sliding window starts at another position for each token: nothing can be shared. Shared splits begin at position 0.
-    let shared_prefixes =
-        if shape.sees_all_before() && queries.ends.is_empty() { queries.shared_prefixes } else { const { &SharedPrefixGroups::none() } };
+    let shared_prefixes = if shape.sees_all_before() && queries.ends.is_empty() {
+        queries.shared_prefixes
+    } else {
+        const { &SharedPrefixGroups::none() }
+    };
     let items_of = |span: &QuerySpan| tiles_of(span.n_rows) * shape.n_kv_heads;
     let n_items: usize = queries.spans.iter().map(items_of).sum();
     let splits_positions =

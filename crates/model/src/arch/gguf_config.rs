@@ -2,8 +2,8 @@
 //! families.
 
 use super::ConfigError;
-use super::limits::{check_head_dim, check_n_layers};
 use super::hf_config::mrope_sections;
+use super::limits::{check_head_dim, check_n_layers};
 use super::rope_scaling::{Factors, RopeScaling, yarn_amplitude};
 use crate::config::{
     AttentionConfig, DecoderConfig, EncoderEmbedding, FeedForward, LayerConfig, Mixer, NormKind, RopeTable,

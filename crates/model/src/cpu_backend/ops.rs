@@ -75,7 +75,8 @@ impl DeviceOps for CpuBackend {
         let (table, positions, stride) = (&tables[table_idx], &batch.input.positions, x.cols());
         if let Some(of_sections) = batch.angles_of_sections(tables, table_idx) {
             let n_pairs = table.n_pairs();
-            let angles = |row_idx: usize| of_sections[2 * n_pairs * row_idx..][..2 * n_pairs].split_at(n_pairs);
+            let angles =
+                |row_idx: usize| of_sections[2 * n_pairs * row_idx..][..2 * n_pairs].split_at(n_pairs);
             return rows::rope(x.as_mut_slice(), stride, heads, angles, style, &self.pool);
         }
         let angles = |row_idx: usize| table.at(positions[row_idx] as usize);

@@ -147,7 +147,8 @@ impl<B: Backend> HeadRunner<B> {
             drop(shared);
             self.read_logits(n_wanted)?;
             let on_device = vec![false; n_wanted];
-            let rows = WantedRows { batch, wanted: &self.wanted, failed: Failed::default(), on_device: &on_device };
+            let rows =
+                WantedRows { batch, wanted: &self.wanted, failed: Failed::default(), on_device: &on_device };
             self.answers.sample(&self.backend, rows, Duration::ZERO, &mut self.logits);
             self.answers.tell(rows, output);
         }

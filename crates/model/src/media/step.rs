@@ -56,7 +56,8 @@ impl MediaReader {
         self.counts = MediaCounts::default();
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
             let first_row = input.spans[sequence_idx].first_row;
-            let (start, end) = (u64::from(scheduled.start), u64::from(scheduled.start) + scheduled.n_tokens() as u64);
+            let (start, end) =
+                (u64::from(scheduled.start), u64::from(scheduled.start) + scheduled.n_tokens() as u64);
             let spans = scheduled.media.iter().flat_map(|media| &media.spans);
             for span in spans.filter(|span| u64::from(span.start) < end && span.end() > start) {
                 match self.features_of(scheduled, span)? {
@@ -78,7 +79,8 @@ impl MediaReader {
         span: &PromptSpan,
     ) -> Result<Option<(Arc<MediaContent>, Arc<Features>)>, BackendError> {
         let content = scheduled.media.as_ref().and_then(|media| media.content_of(span));
-        let Some(content) = content.filter(|content| content.layout().n_tokens() <= u64::from(span.len)) else {
+        let Some(content) = content.filter(|content| content.layout().n_tokens() <= u64::from(span.len))
+        else {
             return Ok(None);
         };
         let key = FeatureKey { scope: scheduled.media_scope, digest: content.digest() };

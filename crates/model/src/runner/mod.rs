@@ -267,7 +267,8 @@ impl<B: Backend> ModelRunner<B> {
             let logits = self.decoder.logits(&mut self.backend, piece);
             let n_sampled = sample_on_device(&mut self.backend, batch, wanted, logits, on_device);
             let ticket = (n_sampled > 0).then(|| self.backend.submit());
-            let failed = Failed { unknown_adapter: step.adapters.unknown(), unreadable_media: &step.unreadable };
+            let failed =
+                Failed { unknown_adapter: step.adapters.unknown(), unreadable_media: &step.unreadable };
             let rows = WantedRows { batch, wanted, failed, on_device };
             self.answer(rows, ticket, step.begun, output)?;
         }

@@ -79,7 +79,8 @@ impl<B: Backend> EncoderAttention<B> {
             Ok::<_, BackendError>((backend.rope_tables(&[table], n_positions)?, style))
         };
         let ropes = config.rotation.as_ref().map(rope).transpose()?;
-        let full_layers = config.windows.as_ref().map(|windows| windows.full_layers.clone()).unwrap_or_default();
+        let full_layers =
+            config.windows.as_ref().map(|windows| windows.full_layers.clone()).unwrap_or_default();
         Ok(Self { shape, cache, whole, windows, full_layers, ropes, order, n_rows })
     }
 
@@ -139,8 +140,7 @@ impl<B: Backend> EncoderAttention<B> {
 /// A batch of groups of rows that see each other, and the number of blocks that their keys take.
 fn input_of(lengths: &[usize], rotary: &[[u32; 3]]) -> (BatchInput, usize) {
     let n_rows: usize = lengths.iter().sum();
-    let mut input =
-        BatchInput { tokens: vec![0; n_rows], rotary: rotary.to_vec(), ..BatchInput::default() };
+    let mut input = BatchInput { tokens: vec![0; n_rows], rotary: rotary.to_vec(), ..BatchInput::default() };
     let (mut first_row, mut n_blocks) = (0, 0);
     for &n in lengths {
         input.spans.push(QuerySpan { first_row, n_rows: n, start: 0, first_block: n_blocks });
@@ -180,7 +180,8 @@ fn window_order(patches: &Patches, merge: usize, side: usize) -> (Vec<usize>, Ve
     let window_of = |block: usize| (block / blocks_per_row / side, block % blocks_per_row / side);
     let mut blocks: Vec<usize> = (0..n_blocks).collect();
     blocks.sort_by_key(|&block| (window_of(block), block));
-    let lengths = blocks.chunk_by(|&a, &b| window_of(a) == window_of(b)).map(|blocks| blocks.len() * per_block);
+    let lengths =
+        blocks.chunk_by(|&a, &b| window_of(a) == window_of(b)).map(|blocks| blocks.len() * per_block);
     let lengths = lengths.collect();
     let order = blocks.into_iter().flat_map(|block| block * per_block..(block + 1) * per_block).collect();
     (order, lengths)

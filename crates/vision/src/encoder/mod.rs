@@ -200,7 +200,12 @@ impl<B: Backend> Encoder<B> {
     }
 
     /// The rows that a projector makes.
-    fn project(&mut self, mut rows: Rows, steps: &[Step<B>], size: [usize; 2]) -> Result<Vec<f32>, BackendError> {
+    fn project(
+        &mut self,
+        mut rows: Rows,
+        steps: &[Step<B>],
+        size: [usize; 2],
+    ) -> Result<Vec<f32>, BackendError> {
         for step in steps {
             if let Step::Arrange(arrangement, stored) = step {
                 rows = arrangement.apply(rows, stored, size);

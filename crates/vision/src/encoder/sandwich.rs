@@ -34,7 +34,8 @@ impl<B: Backend> Encoder<B> {
         let output = self.clipped(&attended, shape.n_heads * shape.head_dim, &weights.output)?;
         self.add_normed(&output, &weights.attention_post_norm, ws)?;
         let input = self.normed(&ws.residual, &weights.mlp_norm)?;
-        let gate_up = [self.clipped(&input, hidden, &weights.gate)?, self.clipped(&input, hidden, &weights.up)?];
+        let gate_up =
+            [self.clipped(&input, hidden, &weights.gate)?, self.clipped(&input, hidden, &weights.up)?];
         let width = self.config.mlp_width;
         let mut gates = self.buffer(attention.n_rows(), 2 * width)?;
         self.backend.write_rows(&mut gates, &side_by_side(&gate_up, attention.n_rows()));

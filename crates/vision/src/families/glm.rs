@@ -28,11 +28,8 @@ fn from_json(json: &VisionJson<'_>, family: &'static str) -> Result<VisionConfig
     let patch_size = json.size("patch_size", Some(14))?;
     let side = json.size("image_size", Some(336))? / patch_size;
     let feature_size = json.size("out_hidden_size", Some(json.text_width))?;
-    let linear = |name: &str| Projection::Linear {
-        name: name.to_owned(),
-        width: feature_size,
-        is_transposed: false,
-    };
+    let linear =
+        |name: &str| Projection::Linear { name: name.to_owned(), width: feature_size, is_transposed: false };
     let names = ["gate_proj", "up_proj", "down_proj"].map(|name| format!("merger.{name}"));
     Ok(VisionConfig {
         family,

@@ -26,8 +26,10 @@ fn from_json(json: &VisionJson<'_>, family: &'static str) -> Result<VisionConfig
         return Err(invalid("pixel_shuffle_ratio", &ratio, "0.5"));
     }
     let side = (1.0 / ratio).round() as usize;
-    let linear = |name: &str, width| Projection::Linear { name: name.to_owned(), width, is_transposed: false };
-    let (hidden, output) = (json.size("projector_input_dim", None)?, json.size("projector_output_dim", None)?);
+    let linear =
+        |name: &str, width| Projection::Linear { name: name.to_owned(), width, is_transposed: false };
+    let (hidden, output) =
+        (json.size("projector_input_dim", None)?, json.size("projector_output_dim", None)?);
     Ok(VisionConfig {
         norm: NormStyle { eps: json.number("norm_eps", 1e-5)? as f32, gain_offset: 0.0 },
         activation: json.activation("hidden_act", EncoderActivation::Plain(Activation::Gelu))?,

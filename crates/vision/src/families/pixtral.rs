@@ -18,8 +18,7 @@ pub const MISTRAL_3: VisionFamily = VisionFamily {
     projector_prefixes: &["multi_modal_projector.", "model.multi_modal_projector."],
 };
 
-pub const PIXTRAL: VisionFamily =
-    VisionFamily { model_type: "pixtral", from_json: pixtral, ..MISTRAL_3 };
+pub const PIXTRAL: VisionFamily = VisionFamily { model_type: "pixtral", from_json: pixtral, ..MISTRAL_3 };
 
 /// The encoder without a projector.
 fn encoder(json: &VisionJson<'_>, family: &'static str) -> Result<VisionConfig, ConfigError> {

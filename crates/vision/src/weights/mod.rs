@@ -135,7 +135,17 @@ impl<B: Backend> EncoderWeights<B> {
         let deepstack = config.deepstack.iter().map(|(layer_idx, steps)| Ok((*layer_idx, last(steps)?)));
         let deepstack = deepstack.collect::<Result<_, TensorError>>()?;
         let projector = last(&config.projector)?;
-        Ok(Self { patch, positions, class_token, patch_norm, pre_norm, post_norm, layers, projector, deepstack })
+        Ok(Self {
+            patch,
+            positions,
+            class_token,
+            patch_norm,
+            pre_norm,
+            post_norm,
+            layers,
+            projector,
+            deepstack,
+        })
     }
 }
 
@@ -355,8 +365,10 @@ impl<'a, B: Backend> Loader<'a, B> {
     fn transposed(&self, name: &str, shape: [usize; 2]) -> Result<B::Matrix, TensorError> {
         let stored = self.stored(name, shape)?.numbers();
         let [n_in, n_out] = shape;
-        let numbers: Vec<f32> =
-            (0..n_out).flat_map(|col| (0..n_in).map(move |row| (row, col))).map(|(row, col)| stored[row * n_out + col]).collect();
+        let numbers: Vec<f32> = (0..n_out)
+            .flat_map(|col| (0..n_in).map(move |row| (row, col)))
+            .map(|(row, col)| stored[row * n_out + col])
+            .collect();
         let matrix = StoredMatrix::of_numbers(name, [n_out, n_in], &numbers);
         Ok(self.backend.matrix(MatrixRole::Router, &[matrix.view()])?)
     }

@@ -105,7 +105,8 @@ impl<B: Backend> Loader<'_, B> {
             if !clips {
                 return Ok(None);
             }
-            let bound = |end: &str| Ok::<_, TensorError>(self.numbers(&format!("{name}.{side}_{end}"), 1)?[0]);
+            let bound =
+                |end: &str| Ok::<_, TensorError>(self.numbers(&format!("{name}.{side}_{end}"), 1)?[0]);
             Ok(Some([bound("min")?, bound("max")?]))
         };
         let linear = Linear { weight: matrix, bias: None };

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use safetensors::SafeTensors;
 use serde_json::Value;
-use throng_core::prompt_media::{
-    ContentLayout, FeatureRun, MediaContent, PromptMedia, PromptSpan, SpanKind,
-};
+use throng_core::prompt_media::{ContentLayout, FeatureRun, MediaContent, PromptMedia, PromptSpan, SpanKind};
 use throng_core::request::{RequestId, SamplingParams, SequenceId};
 use throng_core::scheduling::batch::{
     BLOCK_TOKENS, BlockId, ChosenToken, MemorySlot, NewSequence, ScheduledBatch, StateShare, StepOutput,

@@ -99,7 +99,8 @@ fn check_case(folder: &Folder, case: &Case, chunks: &[usize]) {
                     worst = worst.max((f64::from(*found) - expected).abs());
                 }
             }
-            let what = format!("{name} {} on {backend:?} in chunks of {chunk}: off by {worst:.2e}", case.name);
+            let what =
+                format!("{name} {} on {backend:?} in chunks of {chunk}: off by {worst:.2e}", case.name);
             println!("{what}");
             assert!(worst < OF_LOGPROBS, "{what}");
             let bits = whole.get_or_insert_with(|| found.clone());

@@ -156,7 +156,10 @@ fn requests(folder: &Folder, rng: &mut Rng) -> Vec<Request> {
 }
 
 fn runner(folder: &Folder, n_threads: usize) -> Box<dyn Executor> {
-    folder.model.runner(&RunnerOptions { backend: BackendKind::Cpu, n_threads, limits: LIMITS }).expect("it runs")
+    folder
+        .model
+        .runner(&RunnerOptions { backend: BackendKind::Cpu, n_threads, limits: LIMITS })
+        .expect("it runs")
 }
 
 fn check(name: &str, n_blocks: u32, sizes: &[u32], seeds: Range<u64>, seen: &mut Seen) {
@@ -260,11 +263,7 @@ fn a_picture_that_is_not_there_fails_its_sequence_alone() {
         media.spans.iter_mut().for_each(|span: &mut PromptSpan| span.digest.0[0] ^= 1);
     });
     let requests = [whole.clone(), lost, whole, other_content];
-    let composition = Composition {
-        requests: vec![0, 1, 2, 3],
-        joins_at_once: 4,
-        ..Composition::alone(0)
-    };
+    let composition = Composition { requests: vec![0, 1, 2, 3], joins_at_once: 4, ..Composition::alone(0) };
     let mut seen = Seen::default();
     let answers = composition.run(&mut *runner(&folder, 1), &requests, &mut seen);
     let alone = Composition::alone(0).run(&mut *runner(&folder, 1), &requests, &mut seen);

@@ -131,7 +131,8 @@ impl Scheduler {
             let more = budget.chunk(&self.step_time, start, wanted, false);
             let most = (n_scheduled + budget.tokens_left).min(self.n_allocatable(i));
             let n = (n_scheduled + more).min(most);
-            let n = without_cut(&self.admission, &self.running[i].request, self.running[i].n_planned(), n, most);
+            let n =
+                without_cut(&self.admission, &self.running[i].request, self.running[i].n_planned(), n, most);
             if n > n_scheduled {
                 budget.give_back(sequence.n_planned(), n_scheduled);
                 self.schedule(i, n, budget);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use throng_core::request::{RequestId, SequenceId, TokenId};
-use throng_core::scheduling::batch::{BlockId, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput, TokenLogprob};
+use throng_core::scheduling::batch::{
+    BlockId, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput, TokenLogprob,
+};
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity};
 use throng_core::scheduling::masks::{MaskPace, SequenceMasks};
 use throng_core::scheduling::scheduler::{

@@ -63,12 +63,13 @@ impl RopeSource<'_> {
     pub(super) fn sections(&self, n_pairs: usize) -> Result<Vec<u8>, ConfigError> {
         let key = "mrope_section";
         let Some(value) = self.own(key).or_else(|| self.config.get(key)) else { return Ok(Vec::new()) };
-        let sizes = value.as_array().and_then(|list| list.iter().map(Value::as_u64).collect::<Option<Vec<_>>>());
+        let sizes =
+            value.as_array().and_then(|list| list.iter().map(Value::as_u64).collect::<Option<Vec<_>>>());
         let sizes: Option<[u64; 3]> = sizes.and_then(|sizes| sizes.try_into().ok());
         let is_interleaved = self.own("mrope_interleaved").and_then(Value::as_bool).unwrap_or(false);
-        sizes.and_then(|sizes| mrope_sections(sizes, is_interleaved, n_pairs)).ok_or_else(|| {
-            ConfigError::invalid(key, value, format!("three sizes whose sum is {n_pairs}"))
-        })
+        sizes
+            .and_then(|sizes| mrope_sections(sizes, is_interleaved, n_pairs))
+            .ok_or_else(|| ConfigError::invalid(key, value, format!("three sizes whose sum is {n_pairs}")))
     }
 
     /// Whether the rotated part of a head is a share of its angles.
