@@ -67,7 +67,7 @@ pub enum PatchInput {
         /// Rows and columns of a block.
         merge: usize,
     },
-    /// `[tiles, channels, height, width]`.
+    /// `[tiles, channels, height, width]`, or `[channels, height, width]` of one tile.
     Tiles,
 }
 

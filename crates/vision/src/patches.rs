@@ -88,11 +88,16 @@ fn places_in_blocks(rows: usize, columns: usize, merge: usize) -> Vec<[u32; 2]> 
     (0..rows * columns).map(place).collect()
 }
 
-/// Patches of `[tiles, channels, height, width]`: their values channel after channel, row by row.
+/// Patches of `[tiles, channels, height, width]`, or of one tile without the first: their values channel after
+/// channel, row by row.
 fn tiles(config: &VisionConfig, content: &MediaContent, shape: &[usize]) -> Result<Patches, String> {
     let size = config.patch_size;
     let refused = || format!("pixel values of shape {shape:?} in patches of {size} × {size}");
-    let &[n_tiles, channels, height, width] = shape else { return Err(refused()) };
+    let [n_tiles, channels, height, width] = match *shape {
+        [channels, height, width] => [1, channels, height, width],
+        [n_tiles, channels, height, width] => [n_tiles, channels, height, width],
+        _ => return Err(refused()),
+    };
     let (n_rows, n_cols) = (height / size, width / size);
     let tile = TileShape { n_tiles, n_rows, n_cols };
     let n = n_tiles.checked_mul(n_rows).and_then(|n| n.checked_mul(n_cols));
