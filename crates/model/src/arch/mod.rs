@@ -157,6 +157,10 @@ impl Architecture {
         // What other files call a text model whose family their part about text names.
         let of_text = hf.text_model_type().filter(|_| MULTIMODAL.contains(&model_type));
         let mut family = named(of_text.unwrap_or(model_type))?;
+        if of_text.is_some() {
+            // Patches that SmolVLM and Idefics 3 join, which their encoder reads.
+            hf.get("scale_factor");
+        }
         // A multimodal file may hold a text model of another family.
         if let Some(text_type) = hf.text_model_type().filter(|text_type| !family.is_called(text_type)) {
             family = named(text_type)?;
