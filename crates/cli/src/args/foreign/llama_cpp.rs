@@ -3,7 +3,7 @@
 
 use super::flag::Values::{Maybe, One, OneWay, Switch};
 use super::flag::{ForeignFlag, always, ignored, refused};
-use super::flags::{LOG, NO_GPU, POOLING, TEXT_ONLY};
+use super::flags::{LOG, NO_GPU, POOLING};
 
 const MAPPED: &str = "GGUF and safetensors files are always mapped";
 const IN_REQUEST: &str =
