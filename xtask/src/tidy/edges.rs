@@ -51,6 +51,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-wire",
         ],
     ),
+    ("throng-vision", &["throng-checkpoint", "throng-core", "throng-kernels", "throng-model"]),
     ("throng-testkit", &["throng-checkpoint", "throng-core", "throng-kernels", "throng-model"]),
     (
         "throng-cli",
@@ -69,6 +70,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-state",
             "throng-store",
             "throng-tools",
+            "throng-vision",
             "throng-wire",
         ],
     ),

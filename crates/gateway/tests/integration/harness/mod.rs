@@ -75,6 +75,7 @@ impl Default for Setup {
                 max_steps_in_flight: 1,
                 takes_whole_prompts: false,
                 takes_media: false,
+                keeps_media_whole: false,
             },
             engine: EngineConfig::default(),
             step_time: Duration::ZERO,
