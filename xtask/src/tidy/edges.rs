@@ -14,6 +14,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("throng-os", &[]),
     ("throng-kernels", &["throng-os"]),
     ("throng-text", &[]),
+    ("throng-images", &[]),
     ("throng-store", &[]),
     ("throng-http", &[]),
     ("throng-engine", &["throng-core"]),
