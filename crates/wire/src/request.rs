@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use throng_core::fleet::replica::ResumedContinuation;
-use throng_core::prompt_media::PromptMedia;
+use throng_core::prompt_media::{ContentError, ContentLayout, MediaContent, PromptMedia};
 use throng_core::request::{Priority, SamplingParams, TenantId, TokenId};
 
-use crate::Constraint;
+use crate::{Constraint, MAX_CONTENT_BYTES};
 
 /// Request for continuations of a prompt: the first line of the body.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub struct Generate {
     /// [`Description`](crate::Description) permits it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub media: Option<Arc<PromptMedia>>,
+    /// Contents of the media, each once: their pixel values follow the line, see [`content_bytes`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub contents: Vec<ContentLayout>,
     /// Parameters of sampling and of the ends of continuations.
     pub sampling: Arc<SamplingParams>,
     /// Constraint on the outputs.
@@ -49,4 +52,50 @@ pub enum Command {
     /// A command of a newer gateway, which is ignored.
     #[serde(other)]
     Unknown,
+}
+
+impl Generate {
+    /// Number of bytes of pixel values that follow the line.
+    ///
+    /// # Errors
+    /// When they are more than a request may have.
+    pub fn n_content_bytes(&self) -> Result<usize, ContentsTooLarge> {
+        let of = |layout: &ContentLayout| layout.n_values()?.checked_mul(size_of::<f32>());
+        let sum = self.contents.iter().try_fold(0_usize, |sum, layout| sum.checked_add(of(layout)?));
+        sum.filter(|&n| n <= MAX_CONTENT_BYTES).ok_or(ContentsTooLarge)
+    }
+
+    /// Adds to the media the contents whose pixel values followed the line. Digests are computed, not
+    /// believed: a span whose digest no content has stays without one.
+    ///
+    /// # Errors
+    /// When the numbers are not those of the layouts.
+    pub fn take_contents(&mut self, mut bytes: &[u8]) -> Result<(), ContentError> {
+        let mut contents = Vec::new();
+        for layout in std::mem::take(&mut self.contents) {
+            let n_values = bytes.len() / size_of::<f32>();
+            let n_bytes = layout.n_values().and_then(|n| n.checked_mul(size_of::<f32>()));
+            let of_content = n_bytes.and_then(|n| bytes.split_off(..n));
+            let of_content = of_content.ok_or(ContentError::OtherShape { n_values })?;
+            let values = of_content.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value));
+            contents.push(Arc::new(MediaContent::new(layout, values.collect())?));
+        }
+        if let Some(media) = &mut self.media {
+            Arc::make_mut(media).contents = contents;
+        }
+        Ok(())
+    }
+}
+
+/// The contents of a request have more bytes than [`MAX_CONTENT_BYTES`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("pictures of more than {MAX_CONTENT_BYTES} bytes of pixel values")]
+pub struct ContentsTooLarge;
+
+/// Bytes of a content's pixel values `first..first + n`, as they follow the line of a [`Generate`]: 32-bit
+/// floats, little-endian.
+pub fn content_bytes(content: &MediaContent, first: usize, n: usize) -> Vec<u8> {
+    let pixels = content.pixels();
+    let end = first.saturating_add(n).min(pixels.len());
+    pixels[first.min(end)..end].iter().flat_map(|value| value.to_le_bytes()).collect()
 }

@@ -52,6 +52,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-wire",
         ],
     ),
+    ("throng-vision", &["throng-checkpoint", "throng-core", "throng-kernels", "throng-model"]),
     ("throng-testkit", &["throng-checkpoint", "throng-core", "throng-kernels", "throng-model"]),
     (
         "throng-cli",

@@ -99,7 +99,7 @@ impl PromptMedia {
         positions
     }
 
-    /// Whether it fits a prompt of so many tokens.
+    /// Whether it fits a prompt of so many tokens: no rotary position is beyond the last token's own.
     pub fn fits(&self, n_prompt: usize) -> bool {
         let n_positions = self.positions.len();
         let mut end = 0;
@@ -108,7 +108,10 @@ impl PromptMedia {
             end = span.end();
             follows
         });
-        in_order && end <= n_prompt as u64 && (n_positions == 0 || n_positions == n_prompt)
+        let are_within = || self.positions.iter().flat_map(|position| position.0).all(|p| (p as usize) < n_prompt);
+        in_order
+            && end <= n_prompt as u64
+            && (n_positions == 0 || (n_positions == n_prompt && are_within()))
     }
 
     /// The rotary position of the token at `position`. Output tokens follow the largest position of the

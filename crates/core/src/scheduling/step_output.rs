@@ -91,6 +91,9 @@ pub enum SequenceError {
     /// The executor does not have the adapter that the sequence names.
     #[error("the adapter is unknown")]
     UnknownAdapter,
+    /// A picture of the prompt is not there, or is none that the model reads.
+    #[error("a picture of the prompt cannot be encoded by this model")]
+    UnreadableMedia,
     /// Choosing the token panicked.
     #[error("choosing a token failed")]
     SamplerPanicked,

@@ -191,6 +191,16 @@ impl DeviceOps for ReferenceBackend {
         reference::scale(out.as_mut_slice(), scale);
     }
 
+    fn overwrite_rows(&mut self, x: &mut HostTensor, first_row: usize, rows: &[f32]) {
+        let first = first_row * x.cols();
+        x.as_mut_slice()[first..][..rows.len()].copy_from_slice(rows);
+    }
+
+    fn add_rows(&mut self, x: &mut HostTensor, first_row: usize, rows: &[f32]) {
+        let first = first_row * x.cols();
+        x.as_mut_slice()[first..].iter_mut().zip(rows).for_each(|(x, y)| *x += y);
+    }
+
     fn matmul(&mut self, x: &HostTensor, w: &ReferenceMatrix, bias: Option<&Vec<f32>>, out: &mut HostTensor) {
         multiply(x.as_slice(), w, out.as_mut_slice());
         if let Some(bias) = bias {
@@ -239,9 +249,19 @@ impl DeviceOps for ReferenceBackend {
         heads: Columns,
         style: RopeStyle,
     ) {
-        for_each_group(x, heads, |row_idx, head| {
-            let (cos, sin) = tables[table_idx].at(batch.positions[row_idx] as usize);
-            reference::rope(head, cos, sin, style);
+        let table = &tables[table_idx];
+        let mut angles = Vec::new();
+        for_each_group(x, heads, |row_idx, head| match batch.rotary.get(row_idx) {
+            Some(&position) if table.has_sections() => {
+                angles.clear();
+                table.gather(position, &mut angles);
+                let (cos, sin) = angles.split_at(table.n_pairs());
+                reference::rope(head, cos, sin, style);
+            }
+            _ => {
+                let (cos, sin) = table.at(batch.positions[row_idx] as usize);
+                reference::rope(head, cos, sin, style);
+            }
         });
     }
 

@@ -177,6 +177,7 @@ fn recorded_requests() {
         priority: Priority(-5),
         prompt: [0, 1, u32::MAX].into(),
         media: None,
+        contents: Vec::new(),
         sampling: sampling.into(),
         constraint: None,
         adapter: Some("poet".into()),

@@ -372,7 +372,7 @@ impl Scheduler {
                 history: if sample && sampling.reads_history() { tokens } else { &[] },
                 output: if sample && constraint.is_some() { &tokens[sequence.n_prompt()..] } else { &[] },
             });
-            request.media.iter().for_each(|media| batch.set_media(Arc::clone(media)));
+            request.media.iter().for_each(|media| batch.set_media(Arc::clone(media), Some(sequence.root())));
             if n_to_draft > 0 {
                 batch.ask_for_drafts(n_drafts);
             }

@@ -321,9 +321,10 @@ impl HfConfig {
             None => (head_dim as f64 * share) as usize,
         };
         let scaling = source.scaling()?;
-        scaling.table(theta, n_rotated).ok_or_else(|| {
+        let table = scaling.table(theta, n_rotated).ok_or_else(|| {
             let expected = format!("{} numbers", n_rotated / 2);
             ConfigError::invalid("rope factors", "a list of another length", expected)
-        })
+        })?;
+        Ok(RopeTable { sections: source.sections(n_rotated / 2)?, ..table })
     }
 }
