@@ -44,6 +44,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-engine",
             "throng-fleet",
             "throng-http",
+            "throng-images",
             "throng-metering",
             "throng-text",
             "throng-state",

@@ -103,6 +103,7 @@ pub(super) async fn start_at_upstream(
         prompts: vec![Arc::from([]); n_prompts],
         texts: None,
         tokenizer: None,
+        n_image_tokens: 0,
         temperature: generation.temperature,
         top_p: generation.top_p,
     };

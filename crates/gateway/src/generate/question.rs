@@ -50,7 +50,8 @@ impl Draft {
         // Log-probabilities of a prompt are those of one prompt, and a prompt that is cut has no question of its own.
         let is_plain = generation.prompt_logprobs.is_none()
             && generation.truncate_prompt_tokens.is_none()
-            && !conversation.continues_final_message();
+            && !conversation.continues_final_message()
+            && conversation.images().next().is_none();
         (is_short && is_plain).then(|| {
             let mut around = conversation.clone();
             if let Some(last) = around.messages.last_mut() {

@@ -19,14 +19,16 @@ const PICTURES: &[&[&str]] = &[
 fn mutate(bytes: &mut Vec<u8>, rng: &mut Rng) {
     for _ in 0..rng.usize(1..6) {
         let at = rng.usize(..bytes.len());
+        let until = (at + rng.usize(1..64)).min(bytes.len());
+        let near_the_start = at % bytes.len().min(64);
         match rng.u8(..8) {
             0..3 => bytes[at] = rng.u8(..),
             3 => bytes[at] ^= 1 << rng.u8(..8),
             // Sizes stand near the beginning.
-            4 => bytes[at % 64.min(bytes.len())] = *rng.choice([0, 1, 0x7f, 0x80, 0xff].iter()).expect("some"),
+            4 => bytes[near_the_start] = *rng.choice([0, 1, 0x7f, 0x80, 0xff].iter()).expect("some"),
             5 => bytes.truncate(at.max(16)),
-            6 => bytes.extend_from_within(at..(at + rng.usize(1..64)).min(bytes.len())),
-            _ => drop(bytes.drain(at..(at + rng.usize(1..16)).min(bytes.len()))),
+            6 => bytes.extend_from_within(at..until),
+            _ => drop(bytes.drain(at..until)),
         }
         if bytes.len() < 16 {
             return;
