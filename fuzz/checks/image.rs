@@ -18,7 +18,8 @@ static PROCESSORS: LazyLock<Vec<Processor>> = LazyLock::new(|| {
         json!({"image_processor_type": class, "size": {"longest_edge": 32}, "max_image_size": tile})
     };
     let clip = json!({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 16}, "crop_size": size});
-    let gemma4 = json!({"image_processor_type": "Gemma4ImageProcessor", "max_soft_tokens": 70, "patch_size": 2});
+    let gemma4 =
+        json!({"image_processor_type": "Gemma4ImageProcessor", "max_soft_tokens": 70, "patch_size": 2});
     let configurations = [
         (dynamic("Qwen2VLImageProcessor"), "qwen3_vl"),
         (dynamic("Glm4vImageProcessor"), "glm4v"),
@@ -31,7 +32,8 @@ static PROCESSORS: LazyLock<Vec<Processor>> = LazyLock::new(|| {
         (longest("PixtralImageProcessor"), "mistral3"),
         (longest("SmolVLMImageProcessor"), "smolvlm"),
     ];
-    let made = configurations.into_iter().map(|(processor, kind)| Processor::from_config(&processor, &model(kind)));
+    let made =
+        configurations.into_iter().map(|(processor, kind)| Processor::from_config(&processor, &model(kind)));
     made.collect::<Result<_, _>>().expect("configurations that are supported")
 });
 

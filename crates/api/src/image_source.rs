@@ -74,7 +74,11 @@ pub(crate) fn read_url(node: &Node<'_, '_>) -> Result<ImageSource, ApiError> {
                 && url.password().is_none()
                 && url.host().is_some_and(|host| is_public(&host))
         });
-    if is_public { Ok(ImageSource::Url(text.into_owned())) } else { Err(ApiError::invalid_image_url(node.path())) }
+    if is_public {
+        Ok(ImageSource::Url(text.into_owned()))
+    } else {
+        Err(ApiError::invalid_image_url(node.path()))
+    }
 }
 
 /// The file in a `data:` URL.

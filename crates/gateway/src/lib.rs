@@ -48,7 +48,7 @@ pub use config::{
     SemanticMode, ServerConfig, ShadowConfig, StateConfig, TokenConfig, WeightedModel,
 };
 pub use gateway::{Gateway, GatewayError, Loading};
-pub use image_input::ImageInput;
+pub use image_input::{ImageInput, Misplaced};
 pub use limits::SharedLimits;
 pub use on_demand::{FileProgress, ModelLoader, OnDemandModel, OnDemandModels, PullFault};
 pub use pooling_model::{LabelActivation, PoolingModel, PoolingOutput};

@@ -198,7 +198,8 @@ mod tests {
             for (width, height) in [(1, 1), (3, 20), (40, 2), (7, 5), (500, 1)] {
                 let resized = resize(&plain, width, height, filter);
                 assert_eq!((resized.width(), resized.height()), (width, height));
-                let is_close = |pixel: &[u8]| pixel.iter().zip([12, 200, 255]).all(|(is, was)| is.abs_diff(was) <= 1);
+                let is_close =
+                    |pixel: &[u8]| pixel.iter().zip([12, 200, 255]).all(|(is, was)| is.abs_diff(was) <= 1);
                 assert!(resized.pixels().chunks(3).all(is_close), "{filter:?} {width} {height}");
             }
         }

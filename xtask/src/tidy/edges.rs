@@ -70,6 +70,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-engine",
             "throng-fleet",
             "throng-gateway",
+            "throng-images",
             "throng-state",
             "throng-store",
             "throng-tools",

@@ -259,23 +259,26 @@ fn read_part(node: &Node<'_, '_>) -> Result<Content, ApiError> {
 /// Reads an image by its URL; files of the Files API are refused.
 fn read_image(node: &Node<'_, '_>) -> Result<Content, ApiError> {
     let (mut url, mut detail) = (None, None);
-    node.known_members(&["type", "image_url", "detail", "file_id", "prompt_cache_breakpoint"], |key, value| {
-        match key {
-            _ if value.is_null() => {}
-            "image_url" => {
-                // Checked here, where the path is known; it becomes a file when the conversation is read.
-                read_url(&value)?;
-                url = Some(text_of(&value)?);
+    node.known_members(
+        &["type", "image_url", "detail", "file_id", "prompt_cache_breakpoint"],
+        |key, value| {
+            match key {
+                _ if value.is_null() => {}
+                "image_url" => {
+                    // Checked here, where the path is known; it becomes a file when the conversation is read.
+                    read_url(&value)?;
+                    url = Some(text_of(&value)?);
+                }
+                "detail" => detail = read_detail(&value)?.map(str::to_owned),
+                "file_id" => {
+                    let reason = "Images are taken from URLs, 'data:' URLs among them, not from files.";
+                    return Err(ApiError::unsupported_parameter(value.path(), reason));
+                }
+                _ => {}
             }
-            "detail" => detail = read_detail(&value)?.map(str::to_owned),
-            "file_id" => {
-                let reason = "Images are taken from URLs, 'data:' URLs among them, not from files.";
-                return Err(ApiError::unsupported_parameter(value.path(), reason));
-            }
-            _ => {}
-        }
-        Ok(())
-    })?;
+            Ok(())
+        },
+    )?;
     Ok(Content::InputImage { image_url: url.ok_or_else(missing(node, "image_url"))?, detail })
 }
 

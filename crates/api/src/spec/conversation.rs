@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::image::ImagePart;
 use super::message::{Message, Role};
 use crate::error::ApiError;
-use crate::image_source::only_text;
 use crate::ignored::IgnoredParameters;
+use crate::image_source::only_text;
 use crate::json::TreeBudget;
 
 /// A conversation with the other inputs of its chat template.

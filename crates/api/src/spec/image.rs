@@ -38,7 +38,9 @@ impl ImageSource {
     /// The source as a URL: a `data:` URL for a file in the request.
     pub fn to_url(&self) -> String {
         match self {
-            Self::Bytes { media_type, bytes } => format!("data:{media_type};base64,{}", STANDARD.encode(bytes)),
+            Self::Bytes { media_type, bytes } => {
+                format!("data:{media_type};base64,{}", STANDARD.encode(bytes))
+            }
             Self::Url(url) => url.clone(),
         }
     }

@@ -11,8 +11,8 @@ mod tools;
 use throng_core::request::TokenId;
 
 pub use conversation::Conversation;
-pub(crate) use message::check_replies;
 pub use image::{ImagePart, ImageSource, MAX_IMAGES};
+pub(crate) use message::check_replies;
 pub use message::{ContentPart, MAX_MESSAGES, MAX_NAME_BYTES, MAX_PARTS, Message, Role, ToolCall};
 pub use options::{GenerationOptions, OutputConstraint, ParamNames, StreamOptions, TruncationSide};
 pub use sampling::{EncodeWord, ModelFacts, ModelLimits, check_prompt};

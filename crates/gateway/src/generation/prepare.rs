@@ -24,7 +24,7 @@ use throng_fleet::constraint::OutputForm;
 use throng_fleet::replica::{Continuations, ReplicaRequest, RequestedAdapter};
 
 use super::constraining::{chat_constraint, constraint, output_constraint};
-use super::images::{ConversationImages, EncodedMedia, misplaced};
+use super::images::{ConversationImages, EncodedMedia};
 use super::past_calls::messages_and_tools;
 use super::reading::AnswerReading;
 use super::session::TextOptions;
@@ -311,7 +311,7 @@ pub(crate) fn encode_conversation(
     input.kwargs = (!variables.is_empty()).then_some(&variables);
     let mut rendered = template.render(&input).map_err(|error| template_error(&error))?;
     if let Some(images) = &images {
-        rendered.expand(images.marker(), &images.texts()).map_err(|_| misplaced(param))?;
+        images.expand(&mut rendered, param)?;
     }
     abandoned.check()?;
     let in_reasoning = model.served.answer_format.reasoning.is_some_and(|format| {

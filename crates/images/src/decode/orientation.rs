@@ -36,8 +36,10 @@ mod tests {
 
     #[test]
     fn both_byte_orders_are_read_and_damage_is_upright() {
-        let little = [b"II*\0".as_slice(), &[8, 0, 0, 0, 1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, 6, 0, 0, 0]].concat();
-        let big = [b"Exif\0\0MM\0*".as_slice(), &[0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0, 8, 0, 0]].concat();
+        let little =
+            [b"II*\0".as_slice(), &[8, 0, 0, 0, 1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, 6, 0, 0, 0]].concat();
+        let big = [b"Exif\0\0MM\0*".as_slice(), &[0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0, 8, 0, 0]]
+            .concat();
         assert_eq!((orientation(&little), orientation(&big)), (6, 8));
         assert!((0..big.len()).all(|len| matches!(orientation(&big[..len]), 1 | 8)));
         let far = [b"II*\0".as_slice(), &[0xff, 0xff, 0xff, 0xff]].concat();

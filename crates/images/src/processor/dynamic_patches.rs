@@ -49,8 +49,10 @@ impl DynamicPatches {
             let given = settings.get(plain).or_else(|| size?.get(plain)).or_else(|| size?.get(edge));
             given.map_or(Some(default), Value::as_u64).filter(|pixels| (1..=1 << 28).contains(pixels))
         };
-        let min_pixels = pixels("min_pixels", "shortest_edge", min).ok_or(ProcessorError::Setting("min_pixels"))?;
-        let max_pixels = pixels("max_pixels", "longest_edge", max).ok_or(ProcessorError::Setting("max_pixels"))?;
+        let min_pixels =
+            pixels("min_pixels", "shortest_edge", min).ok_or(ProcessorError::Setting("min_pixels"))?;
+        let max_pixels =
+            pixels("max_pixels", "longest_edge", max).ok_or(ProcessorError::Setting("max_pixels"))?;
         let patch = settings.number("patch_size", Some(patch))?;
         let merge = settings.number("merge_size", Some(merge))?;
         let unit = u64::from(patch) * u64::from(merge);
@@ -125,7 +127,9 @@ impl DynamicPatches {
             rounded
         };
         // A long image of one unit's height keeps its length; the bound is that of any image.
-        if fitted.iter().any(|side| *side < unit) || n_frames * fitted[0] * fitted[1] > self.max_pixels.max(unit * unit * MAX_RATIO) * 2.0 {
+        if fitted.iter().any(|side| *side < unit)
+            || n_frames * fitted[0] * fitted[1] > self.max_pixels.max(unit * unit * MAX_RATIO) * 2.0
+        {
             return Err(refused("it is too long and thin"));
         }
         Ok(fitted.map(|side| side as u32))

@@ -26,7 +26,8 @@ impl Gemma4 {
         if !TOKENS.contains(&max_tokens) {
             return Err(ProcessorError::Setting("max_soft_tokens"));
         }
-        let [patch, pool] = [settings.number("patch_size", Some(16))?, settings.number("pooling_kernel_size", Some(3))?];
+        let [patch, pool] =
+            [settings.number("patch_size", Some(16))?, settings.number("pooling_kernel_size", Some(3))?];
         if patch > 256 || pool > 16 {
             return Err(ProcessorError::Setting("patch_size"));
         }
@@ -57,7 +58,11 @@ impl Gemma4 {
             pixels,
             shape: vec![rows * columns, n_patch_values],
             grid: [1, rows, columns],
-            pieces: vec![Piece::Text("<|image>".into()), Piece::Tokens(n_tokens), Piece::Text("<image|>".into())],
+            pieces: vec![
+                Piece::Text("<|image>".into()),
+                Piece::Tokens(n_tokens),
+                Piece::Text("<image|>".into()),
+            ],
             rotary_grid: None,
         })
     }

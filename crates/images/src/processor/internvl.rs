@@ -21,7 +21,8 @@ pub(super) struct Internvl {
 
 impl Internvl {
     pub fn new(settings: &Settings<'_>) -> Result<Self, ProcessorError> {
-        let [min, max] = [settings.number("min_patches", Some(1))?, settings.number("max_patches", Some(12))?];
+        let [min, max] =
+            [settings.number("min_patches", Some(1))?, settings.number("max_patches", Some(12))?];
         if min > max || max > 64 {
             return Err(ProcessorError::Setting("max_patches"));
         }

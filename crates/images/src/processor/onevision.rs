@@ -31,7 +31,8 @@ impl Onevision {
         }
         let given = settings.get("image_grid_pinpoints").or(settings.of_model("/image_grid_pinpoints"));
         let canvases = given.map_or(Some(default_canvases(tile)), |given| canvases(given, tile));
-        let ratio = settings.of_model("/vision_aspect_ratio").and_then(Value::as_str).unwrap_or("anyres_max_9");
+        let ratio =
+            settings.of_model("/vision_aspect_ratio").and_then(Value::as_str).unwrap_or("anyres_max_9");
         let max_tiles = ratio.strip_prefix("anyres_max_").and_then(|n| n.parse().ok());
         Ok(Self {
             tile,
@@ -77,7 +78,8 @@ impl Onevision {
         let area = |height: u32, width: u32| u64::from(height) * u64::from(width);
         let [height, width] = [image.height(), image.width()];
         let key = |canvas: &[u32; 2]| {
-            let scale = (f64::from(canvas[1]) / f64::from(width)).min(f64::from(canvas[0]) / f64::from(height));
+            let scale =
+                (f64::from(canvas[1]) / f64::from(width)).min(f64::from(canvas[0]) / f64::from(height));
             let scaled = [height, width].map(|side| (f64::from(side) * scale) as u32);
             let used = area(scaled[0], scaled[1]).min(area(height, width));
             (used, std::cmp::Reverse(area(canvas[0], canvas[1]) - used))

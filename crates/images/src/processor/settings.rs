@@ -113,7 +113,8 @@ impl<'a> Settings<'a> {
 
 /// Three finite numbers.
 fn three(value: &Value) -> Option<[f32; 3]> {
-    let number = |value: &Value| value.as_f64().filter(|number| number.is_finite()).map(|number| number as f32);
+    let number =
+        |value: &Value| value.as_f64().filter(|number| number.is_finite()).map(|number| number as f32);
     let numbers: Vec<f32> = value.as_array()?.iter().filter_map(number).collect();
     numbers.try_into().ok()
 }

@@ -34,7 +34,9 @@ impl Normalization {
 
     fn of(value: impl Fn(f32, usize) -> f32) -> Self {
         let value = &value;
-        Self { levels: [0, 1, 2].map(|channel| (0u8..=255).map(|level| value(level.into(), channel)).collect()) }
+        Self {
+            levels: [0, 1, 2].map(|channel| (0u8..=255).map(|level| value(level.into(), channel)).collect()),
+        }
     }
 
     fn value(&self, level: u8, channel: usize) -> f32 {
@@ -45,17 +47,27 @@ impl Normalization {
     pub fn append_planes(&self, image: &RgbImage, values: &mut Vec<f32>) {
         values.reserve(image.pixels().len());
         for channel in 0..3 {
-            values.extend(image.pixels().iter().skip(channel).step_by(3).map(|level| self.value(*level, channel)));
+            values.extend(
+                image.pixels().iter().skip(channel).step_by(3).map(|level| self.value(*level, channel)),
+            );
         }
     }
 
     /// Appends the values of a square of `side` pixels: channel, `n_times` equal frames, row, column.
-    pub fn append_patch(&self, image: &RgbImage, [top, left]: [u32; 2], side: u32, n_times: u32, values: &mut Vec<f32>) {
+    pub fn append_patch(
+        &self,
+        image: &RgbImage,
+        [top, left]: [u32; 2],
+        side: u32,
+        n_times: u32,
+        values: &mut Vec<f32>,
+    ) {
         for channel in 0..3 {
             for _ in 0..n_times {
                 for y in top..top + side {
                     let row = &image.row(y)[left as usize * 3..(left + side) as usize * 3];
-                    values.extend(row.iter().skip(channel).step_by(3).map(|level| self.value(*level, channel)));
+                    values
+                        .extend(row.iter().skip(channel).step_by(3).map(|level| self.value(*level, channel)));
                 }
             }
         }

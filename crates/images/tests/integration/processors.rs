@@ -40,7 +40,8 @@ struct Family {
 
 fn family(folder: &Path) -> Family {
     let preprocessor = json(&folder.join("preprocessor_config.json"));
-    let preprocessor = preprocessor.or_else(|| json(&folder.join("processor_config.json"))).expect("a processor");
+    let preprocessor =
+        preprocessor.or_else(|| json(&folder.join("processor_config.json"))).expect("a processor");
     let config = json(&folder.join("config.json")).expect("a configuration");
     let processor = Processor::from_config(&preprocessor, &config).expect("supported");
     let cases = json(&folder.join("cases.json")).expect("cases");
@@ -65,7 +66,8 @@ fn check(name: &str, picture: &str, family: &Family) -> Result<(), String> {
         // Padding that the encoder masks.
         expected.truncate(processed.pixels.len());
     } else {
-        let without_batch = tensor.shape().iter().skip(usize::from(tensor.shape().len() > processed.shape.len()));
+        let without_batch =
+            tensor.shape().iter().skip(usize::from(tensor.shape().len() > processed.shape.len()));
         let shape: Vec<u32> = without_batch.map(|side| *side as u32).collect();
         if shape != processed.shape {
             return Err(format!("{name} {picture}: shape {:?} instead of {shape:?}", processed.shape));

@@ -41,7 +41,9 @@ fn arranged_message(message: &Json, form: ContentForm) -> Cow<'_, Json> {
     let content = message.get("content");
     let changed = match form {
         ContentForm::Text => content.and_then(joined_parts).map(Json::String),
-        ContentForm::Parts => content.and_then(Json::as_str).map(|text| json!([{"type": "text", "text": text}])),
+        ContentForm::Parts => {
+            content.and_then(Json::as_str).map(|text| json!([{"type": "text", "text": text}]))
+        }
         ContentForm::Both => None,
     };
     if let Some(changed) = changed {
