@@ -37,7 +37,7 @@ pub(crate) struct EncodedMedia {
 
 impl<'m> ConversationImages<'m> {
     /// Decodes and processes the images of a conversation; `None` if it has none. `input` is how the model takes
-    /// images, if it does.
+    /// images, if it does, and `max_tokens` the length of its context.
     ///
     /// # Errors
     /// 400 for an image that is damaged, too large or of a shape that the model does not take, for a URL, and for
@@ -45,6 +45,7 @@ impl<'m> ConversationImages<'m> {
     pub fn of(
         conversation: &Conversation,
         input: Option<&'m ImageInput>,
+        max_tokens: u32,
         memory: &Arc<MemoryBudget>,
         abandoned: &Abandoned,
     ) -> Result<Option<Self>, ApiError> {
@@ -56,14 +57,21 @@ impl<'m> ConversationImages<'m> {
         if conversation.images().nth(MAX_IMAGES).is_some() {
             return Err(ApiError::array_above_max_length(first.param.clone(), MAX_IMAGES));
         }
-        let mut images = Vec::new();
+        let (mut images, mut n_tokens) = (Vec::new(), 0);
         let mut held = memory.reservation(Part::Prompts);
         for part in conversation.images() {
             abandoned.check()?;
             let image = process(input, part, memory)?;
             held.set(held.n_bytes() + value_bytes(&image)).map_err(memory_full)?;
+            // The text of the tokens is made at once: what cannot fit is refused before.
+            n_tokens += u64::from(image.n_tokens());
+            if n_tokens > u64::from(max_tokens) {
+                let n_bytes = n_tokens as usize * input.token_text.len();
+                return Err(ApiError::text_too_long(&part.param, n_bytes, max_tokens));
+            }
             images.push(image);
         }
+        held.set(held.n_bytes() + n_tokens as usize * input.token_text.len()).map_err(memory_full)?;
         Ok(Some(Self { input, images, memory: held }))
     }
 

@@ -298,7 +298,7 @@ pub(crate) fn encode_conversation(
     let n_work_bytes = n_bytes * RENDER_FACTOR + conversation.n_values() * VALUE_BYTES;
     let _work = memory.reserve(Part::Bodies, n_work_bytes).map_err(memory_full)?;
     let input = model.served.images.as_deref();
-    let images = ConversationImages::of(conversation, input, memory, abandoned)?;
+    let images = ConversationImages::of(conversation, input, model.limits().max_model_len, memory, abandoned)?;
     let (messages, tools) = messages_and_tools(model, template, tokenizer, conversation);
     let variables = conversation.take_template_variables(&model.served.chat_template_defaults);
     let documents = Value::Array(std::mem::take(&mut conversation.documents));
