@@ -1,5 +1,5 @@
-//! Any bytes as an image: refused, or an image within the bounds, of which every processor makes values of the shape
-//! that it says, or refuses its shape.
+//! Any bytes as an image: refused, or an image within the bounds, of which every processor makes values of
+//! the shape that it says, or refuses its shape.
 
 use std::sync::LazyLock;
 

@@ -1,5 +1,5 @@
-//! Images in requests: `data:` URLs become files, and other URLs are checked so that a server could fetch them
-//! without reaching into its own network. Fetches nothing.
+//! Images in requests: `data:` URLs become files, and other URLs are checked so that a server could fetch
+//! them without reaching into its own network. Fetches nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,7 +20,8 @@ pub(crate) fn only_text(param: String) -> ApiError {
     ApiError::unsupported_parameter(param, ONLY_TEXT)
 }
 
-/// Reads the value of `image_url`: `{"url": …, "detail": …}`, or the URL itself. `param` is the path of the part.
+/// Reads the value of `image_url`: `{"url": …, "detail": …}`, or the URL itself. `param` is the path of the
+/// part.
 ///
 /// # Errors
 /// `invalid_image_url` for anything but a public `http:` or `https:` URL or a `data:` URL of an image;

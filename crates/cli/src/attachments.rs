@@ -13,8 +13,8 @@ use throng_images::{DecodeLimits, ImageFormat, read_header};
 /// Bytes of a file by which its format is known.
 const HEAD_BYTES: u64 = 32;
 
-/// The file that a line attaches: that of `/image FILE`, or a path of an image alone, as a terminal pastes it when a
-/// file is dropped on it.
+/// The file that a line attaches: that of `/image FILE`, or a path of an image alone, as a terminal pastes it
+/// when a file is dropped on it.
 pub fn attached(line: &str) -> Option<PathBuf> {
     if let Some(path) = line.strip_prefix("/image ") {
         return Some(unquoted(path).into());

@@ -40,7 +40,8 @@ impl From<Vec<TokenId>> for ChatPrompt {
     }
 }
 
-/// Takes the files of the images out of messages, which keep the places of the images in the form of templates.
+/// Takes the files of the images out of messages, which keep the places of the images in the form of
+/// templates.
 fn take_images(messages: &mut Value) -> Vec<Vec<u8>> {
     let contents =
         messages.as_array_mut().into_iter().flatten().filter_map(|message| message.get_mut("content"));
@@ -64,8 +65,8 @@ impl RunningModel {
         self.tokenizer.as_ref().with_context(|| format!("{} has no tokenizer", self.names[0]))
     }
 
-    /// The prompt that continues a conversation of `{role, content}` messages; content with images is a list of
-    /// parts.
+    /// The prompt that continues a conversation of `{role, content}` messages; content with images is a list
+    /// of parts.
     ///
     /// # Errors
     /// When the model has no chat template, it refuses the conversation, or an image cannot be used.

@@ -1,5 +1,5 @@
-//! The images that a model takes: from files to the values of its encoder and to places in a prompt. Does not know
-//! requests and encoders.
+//! The images that a model takes: from files to the values of its encoder and to places in a prompt. Does not
+//! know requests and encoders.
 
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ pub struct ImageInput {
 }
 
 impl ImageInput {
-    /// Reads how a model takes images from its `preprocessor_config.json` (or `processor_config.json`) and its
-    /// `config.json`.
+    /// Reads how a model takes images from its `preprocessor_config.json` (or `processor_config.json`) and
+    /// its `config.json`.
     ///
     /// # Errors
     /// A processor that is not supported; an image token that is missing, or that users' text could spell.

@@ -52,7 +52,9 @@ fn model(description: Description, artifacts: &[(ArtifactKind, Bytes)]) -> Resul
     });
     let chat_template = templates.transpose()?;
     let images = match (find(ArtifactKind::ImageProcessor), &tokenizer) {
-        (Some(json), Some(tokenizer)) if description.takes_media => Some(Arc::new(image_input(json, tokenizer)?)),
+        (Some(json), Some(tokenizer)) if description.takes_media => {
+            Some(Arc::new(image_input(json, tokenizer)?))
+        }
         _ => None,
     };
     let (calls, reasoning) =
@@ -83,7 +85,8 @@ fn model(description: Description, artifacts: &[(ArtifactKind, Bytes)]) -> Resul
 }
 
 fn image_input(json: &[u8], tokenizer: &Tokenizer) -> Result<ImageInput, String> {
-    let [preprocessor, config]: [Value; 2] = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    let [preprocessor, config]: [Value; 2] =
+        serde_json::from_slice(json).map_err(|error| error.to_string())?;
     ImageInput::new(&preprocessor, &config, tokenizer)
 }
 

@@ -1,5 +1,6 @@
-//! Images as models read them: files to pixels within bounds, and pixels to the values that a family's encoder
-//! takes, as the image processors of transformers compute them. Does not know requests, tokens and encoders.
+//! Images as models read them: files to pixels within bounds, and pixels to the values that a family's
+//! encoder takes, as the image processors of transformers compute them. Does not know requests, tokens and
+//! encoders.
 //!
 //! The decoders are `png`, `zune-jpeg`, `image-webp`, `gif` and `zune-bmp` themselves, not the crate `image`
 //! around them: each takes its bounds directly, colour management (`moxcms`) is not compiled, and `zune-jpeg`

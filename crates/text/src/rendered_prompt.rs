@@ -26,9 +26,9 @@ impl RenderedPrompt {
         chars.skip_while(|c| c.is_whitespace()).take(suffix.chars().count()).eq(suffix.chars().rev())
     }
 
-    /// Replaces each occurrence of `marker` in the template's own text by the text of `replacements` in order, which
-    /// is the server's own too: control tokens in it count. Users' text is left, whatever it spells, if `marker` is
-    /// a control token.
+    /// Replaces each occurrence of `marker` in the template's own text by the text of `replacements` in
+    /// order, which is the server's own too: control tokens in it count. Users' text is left, whatever it
+    /// spells, if `marker` is a control token.
     ///
     /// # Errors
     /// The number of occurrences, if it is not that of the replacements.

@@ -7,8 +7,8 @@ use crate::spec::{
     ContentPart, ImagePart, ImageSource, MAX_MESSAGES, MAX_NAME_BYTES, MAX_PARTS, Message, Role, ToolCall,
 };
 
-/// Types of content blocks. The first seven are read, images where a model takes them; the others contain no text, or belong to tools that run
-/// on Anthropic's servers.
+/// Types of content blocks. The first seven are read, images where a model takes them; the others contain no
+/// text, or belong to tools that run on Anthropic's servers.
 const BLOCKS: &[&str] = &[
     "text",
     "thinking",

@@ -114,7 +114,8 @@ impl Conversation {
         self.take_messages(knows_developer, &|_| json!({"type": "image"}))
     }
 
-    /// Takes the messages like [`Self::take_messages_for_template`], with images in the form of `image_value`.
+    /// Takes the messages like [`Self::take_messages_for_template`], with images in the form of
+    /// `image_value`.
     pub(crate) fn take_messages(
         &mut self,
         knows_developer: bool,

@@ -30,8 +30,8 @@ pub fn files(running: &RunningModel) -> Result<Option<[Value; 2]>> {
     Ok(None)
 }
 
-/// How the model takes images; `None` for a model that takes only text, and with a warning where its files do not
-/// say how.
+/// How the model takes images; `None` for a model that takes only text, and with a warning where its files do
+/// not say how.
 pub fn input(running: &RunningModel) -> Option<ImageInput> {
     let tokenizer = running.tokenizer.as_deref()?;
     let made = files(running).map_err(|error| format!("{error:#}")).and_then(|files| {

@@ -47,7 +47,8 @@ impl Draft {
         let text = last.text().filter(|text| !text.trim().is_empty())?;
         let is_short =
             text.len() <= MAX_QUESTION_BYTES && conversation.text_bytes() <= MAX_CONVERSATION_BYTES;
-        // Log-probabilities of a prompt are those of one prompt, and a prompt that is cut has no question of its own.
+        // Log-probabilities of a prompt are those of one prompt, and a prompt that is cut has no question of
+        // its own.
         let is_plain = generation.prompt_logprobs.is_none()
             && generation.truncate_prompt_tokens.is_none()
             && !conversation.continues_final_message()

@@ -1,5 +1,5 @@
-//! Images of a conversation, within the memory budget. Decoding runs in the turns of tokenization, off the socket
-//! threads. Does not know formats and templates.
+//! Images of a conversation, within the memory budget. Decoding runs in the turns of tokenization, off the
+//! socket threads. Does not know formats and templates.
 
 use std::sync::Arc;
 
@@ -36,12 +36,12 @@ pub(crate) struct EncodedMedia {
 }
 
 impl<'m> ConversationImages<'m> {
-    /// Decodes and processes the images of a conversation; `None` if it has none. `input` is how the model takes
-    /// images, if it does, and `max_tokens` the length of its context.
+    /// Decodes and processes the images of a conversation; `None` if it has none. `input` is how the model
+    /// takes images, if it does, and `max_tokens` the length of its context.
     ///
     /// # Errors
-    /// 400 for an image that is damaged, too large or of a shape that the model does not take, for a URL, and for
-    /// any image if the model takes none; 503 without memory.
+    /// 400 for an image that is damaged, too large or of a shape that the model does not take, for a URL, and
+    /// for any image if the model takes none; 503 without memory.
     pub fn of(
         conversation: &Conversation,
         input: Option<&'m ImageInput>,

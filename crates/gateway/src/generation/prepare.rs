@@ -277,8 +277,8 @@ pub(crate) struct EncodedConversation {
 /// Encodes a conversation with the model's template. Takes its texts, so that they are in memory only once.
 ///
 /// # Errors
-/// 400 for a model without template, a conversation that it refuses, a text that is too long, or an image that
-/// cannot be used; 503 without memory.
+/// 400 for a model without template, a conversation that it refuses, a text that is too long, or an image
+/// that cannot be used; 503 without memory.
 pub(crate) fn encode_conversation(
     model: &ModelEntry,
     tokenizer: &Tokenizer,
@@ -298,7 +298,8 @@ pub(crate) fn encode_conversation(
     let n_work_bytes = n_bytes * RENDER_FACTOR + conversation.n_values() * VALUE_BYTES;
     let _work = memory.reserve(Part::Bodies, n_work_bytes).map_err(memory_full)?;
     let input = model.served.images.as_deref();
-    let images = ConversationImages::of(conversation, input, model.limits().max_model_len, memory, abandoned)?;
+    let images =
+        ConversationImages::of(conversation, input, model.limits().max_model_len, memory, abandoned)?;
     let (messages, tools) = messages_and_tools(model, template, tokenizer, conversation);
     let variables = conversation.take_template_variables(&model.served.chat_template_defaults);
     let documents = Value::Array(std::mem::take(&mut conversation.documents));

@@ -8,7 +8,8 @@ use zune_jpeg::JpegDecoder;
 use super::orientation::orientation;
 use super::{Decoded, ImageHeader};
 
-/// Maximum passes of a progressive image, each of which may touch every pixel. Cameras and libraries write ten.
+/// Maximum passes of a progressive image, each of which may touch every pixel. Cameras and libraries write
+/// ten.
 const MAX_SCANS: usize = 64;
 
 fn decoder(bytes: &[u8]) -> JpegDecoder<ZCursor<&[u8]>> {

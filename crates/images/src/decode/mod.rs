@@ -118,8 +118,8 @@ pub struct ImageHeader {
 impl ImageHeader {
     /// Bytes of memory that decoding takes at most at once, the upright image included.
     pub fn decode_bytes(&self) -> u64 {
-        /// A progressive JPEG: coefficients of two bytes for three channels, their pixels, and the turned image;
-        /// a PNG of 16 bits: eight bytes and the upright image.
+        /// A progressive JPEG: coefficients of two bytes for three channels, their pixels, and the turned
+        /// image; a PNG of 16 bits: eight bytes and the upright image.
         const PIXEL_BYTES: u64 = 12;
         /// Tables and rows.
         const FIXED_BYTES: u64 = 1 << 20;

@@ -1,6 +1,7 @@
 //! The orientation in EXIF data (EXIF 2.32, tag 0x0112).
 
-/// The orientation in `exif`, TIFF data with or without the marker `Exif\0\0` before; 1, upright, if it has none.
+/// The orientation in `exif`, TIFF data with or without the marker `Exif\0\0` before; 1, upright, if it has
+/// none.
 pub(super) fn orientation(exif: &[u8]) -> u16 {
     read(exif).filter(|value| (1..=8).contains(value)).unwrap_or(1)
 }

@@ -8,8 +8,8 @@ use super::flatten::{rgb_of_grey, rgb_of_grey_alpha, rgb_of_rgba};
 use super::orientation::orientation;
 use super::{Decoded, ImageHeader};
 
-/// Memory for the decoder's rows and for chunks beside the pixels. Larger chunks, such as colour profiles, are
-/// not read.
+/// Memory for the decoder's rows and for chunks beside the pixels. Larger chunks, such as colour profiles,
+/// are not read.
 const CHUNK_BYTES: usize = 8 << 20;
 
 fn decoder(bytes: &[u8]) -> Decoder<Cursor<&[u8]>> {
@@ -50,8 +50,8 @@ pub(super) fn decode(bytes: &[u8], header: &ImageHeader) -> Option<Decoded> {
     Some(Decoded { pixels, orientation: upright })
 }
 
-/// 16-bit values, big-endian, to 8 bits. Colours lose their low byte, as in Pillow; of grey, 257 levels become
-/// one, where Pillow would clip all but the darkest to white.
+/// 16-bit values, big-endian, to 8 bits. Colours lose their low byte, as in Pillow; of grey, 257 levels
+/// become one, where Pillow would clip all but the darkest to white.
 fn narrow(pixels: &[u8], kind: ColorType) -> Vec<u8> {
     let is_grey = matches!(kind, ColorType::Grayscale | ColorType::GrayscaleAlpha);
     let narrowed = |pair: &[u8]| match is_grey {

@@ -1,5 +1,5 @@
-//! Images of any shape within a number of pixels, in patches of which neighbours are merged: Qwen 2.5 and later,
-//! GLM 4.1 and later.
+//! Images of any shape within a number of pixels, in patches of which neighbours are merged: Qwen 2.5 and
+//! later, GLM 4.1 and later.
 
 use serde_json::Value;
 

@@ -75,8 +75,8 @@ impl Internvl {
         }
     }
 
-    /// Columns and rows of tiles: the nearest ratio of sides; of equal ones the first, or a later one if the image
-    /// has more than half of its pixels.
+    /// Columns and rows of tiles: the nearest ratio of sides; of equal ones the first, or a later one if the
+    /// image has more than half of its pixels.
     fn grid(&self, image: &RgbImage) -> [u32; 2] {
         let ratio = f64::from(image.width()) / f64::from(image.height());
         let area = f64::from(image.width()) * f64::from(image.height());

@@ -93,8 +93,8 @@ impl Llama4 {
         pieces
     }
 
-    /// Rows and columns of tiles: the least enlargement; where none is one, the least reduction; of equal ones
-    /// the fewest tiles. Ratios are float32, as in transformers.
+    /// Rows and columns of tiles: the least enlargement; where none is one, the least reduction; of equal
+    /// ones the fewest tiles. Ratios are float32, as in transformers.
     fn grid(&self, image: &RgbImage) -> [u32; 2] {
         let scale = |[rows, columns]: &[u32; 2]| {
             let [height, width] = [rows, columns].map(|tiles| (tiles * self.tile) as f32);
@@ -112,8 +112,8 @@ impl Llama4 {
     }
 }
 
-/// Rows and columns of all grids of at most `max_tiles`: those of one ratio together, ratios in the order in which
-/// the largest number of tiles has them first.
+/// Rows and columns of all grids of at most `max_tiles`: those of one ratio together, ratios in the order in
+/// which the largest number of tiles has them first.
 fn grids(max_tiles: u32) -> Vec<[u32; 2]> {
     let all = (1..=max_tiles).rev().flat_map(|n_tiles| {
         (1..=n_tiles).filter(move |rows| n_tiles % rows == 0).map(move |rows| [rows, n_tiles / rows])

@@ -1,5 +1,5 @@
-//! The processors of model families: one file a kind of configuration, from upright pixels to the values that the
-//! encoder takes and to the tokens that keep their place in the prompt.
+//! The processors of model families: one file a kind of configuration, from upright pixels to the values that
+//! the encoder takes and to the tokens that keep their place in the prompt.
 
 mod dynamic_patches;
 mod fixed;
@@ -70,8 +70,8 @@ enum Kind {
 }
 
 impl Processor {
-    /// The processor of a model: `preprocessor` is the content of `preprocessor_config.json` or, where the model
-    /// has all in one file, `processor_config.json`; `model` is that of `config.json`.
+    /// The processor of a model: `preprocessor` is the content of `preprocessor_config.json` or, where the
+    /// model has all in one file, `processor_config.json`; `model` is that of `config.json`.
     ///
     /// # Errors
     /// [`ProcessorError`]: a class that is not supported, or a setting that makes no sense.

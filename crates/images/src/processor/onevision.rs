@@ -88,7 +88,8 @@ impl Onevision {
         self.canvases.iter().rev().max_by_key(|canvas| key(canvas)).copied().unwrap_or([self.tile; 2])
     }
 
-    /// Rows and columns of features that are kept of the tiles: without padding, and within the number of tiles.
+    /// Rows and columns of features that are kept of the tiles: without padding, and within the number of
+    /// tiles.
     fn kept(&self, [height, width]: [u32; 2], tiles: [u32; 2]) -> [u32; 2] {
         let n_patches = self.tile / self.patch;
         let [mut rows, mut columns] = tiles.map(|tiles| tiles * n_patches);

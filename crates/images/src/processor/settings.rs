@@ -1,5 +1,5 @@
-//! Settings of a processor from the JSON files beside a model. A setting that a file leaves out, or sets to null,
-//! has the default of its class in transformers.
+//! Settings of a processor from the JSON files beside a model. A setting that a file leaves out, or sets to
+//! null, has the default of its class in transformers.
 
 use serde_json::Value;
 
@@ -18,8 +18,8 @@ pub(super) struct Settings<'a> {
 }
 
 impl<'a> Settings<'a> {
-    /// Settings from `preprocessor_config.json` (or `processor_config.json`, which holds it as `image_processor`)
-    /// and `config.json`.
+    /// Settings from `preprocessor_config.json` (or `processor_config.json`, which holds it as
+    /// `image_processor`) and `config.json`.
     pub fn new(processor: &'a Value, model: &'a Value) -> Self {
         Self { processor: processor.get("image_processor").unwrap_or(processor), model }
     }

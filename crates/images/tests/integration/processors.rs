@@ -1,5 +1,5 @@
-//! The processors of all families against the pixel values of transformers (`../shared/vision`; skipped where that
-//! is absent).
+//! The processors of all families against the pixel values of transformers (`../shared/vision`; skipped where
+//! that is absent).
 
 use std::fs;
 use std::path::Path;

@@ -29,8 +29,8 @@ pub fn decoded(name: &str) -> RgbImage {
     decode(&picture(name), &DecodeLimits::default()).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The folder `../shared/{name}` beside the checkout, or in the folder that `THRONG_SHARED` names; `None` with a line
-/// that says so.
+/// The folder `../shared/{name}` beside the checkout, or in the folder that `THRONG_SHARED` names; `None`
+/// with a line that says so.
 pub fn shared(name: &str) -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let folder = std::env::var_os("THRONG_SHARED").map_or_else(beside, PathBuf::from).join(name);

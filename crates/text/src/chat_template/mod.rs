@@ -215,8 +215,8 @@ impl Compiled {
         Ok(compiled)
     }
 
-    /// Probes in which form the template takes content: one that expects a string prints a list of parts as it
-    /// is, or fails; one that expects parts prints nothing of a string, or fails.
+    /// Probes in which form the template takes content: one that expects a string prints a list of parts as
+    /// it is, or fails; one that expects parts prints nothing of a string, or fails.
     fn probe_content_form(&self) -> ContentForm {
         const TEXT: &str = "a part of text";
         let tokens =
@@ -311,8 +311,8 @@ impl Compiled {
         let bytes = Vec::with_capacity(size.n_bytes + size.n_bytes / 8);
         let mut output = BoundedOutput { bytes, limit: limits.n_bytes };
         let template = env.get_template(environment::TEMPLATE).map_err(|error| classify(&error))?;
-        // The template library subtracts lengths unchecked in a slice with a negative step: where arithmetic is
-        // checked, `messages[:3:-1]` of two messages panics.
+        // The template library subtracts lengths unchecked in a slice with a negative step: where arithmetic
+        // is checked, `messages[:3:-1]` of two messages panics.
         let rendered = catch_unwind(AssertUnwindSafe(|| template.render_captured_to(context, &mut output)));
         rendered
             .map_err(|_| TemplateError::Render("the template library failed".to_owned()))?

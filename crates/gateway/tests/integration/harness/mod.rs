@@ -13,7 +13,8 @@ use throng_core::scheduling::batch::{ScheduledBatch, ScheduledSequence, StepOutp
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_engine::{Engine, EngineConfig, EngineHandle};
 use throng_gateway::{
-    AdapterSettings, Gateway, GatewayConfig, GatewayError, ImageInput, Loading, PoolingModel, PoolingOutput, ServedModel,
+    AdapterSettings, Gateway, GatewayConfig, GatewayError, ImageInput, Loading, PoolingModel, PoolingOutput,
+    ServedModel,
 };
 use throng_testkit::paper_executor::PaperExecutor;
 use throng_text::{AnswerFormat, ChatTemplate, Tokenizer};

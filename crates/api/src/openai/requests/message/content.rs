@@ -1,4 +1,5 @@
-//! Content of a message: a string, or a list of parts of text, images and reasoning. Does not know the message's role.
+//! Content of a message: a string, or a list of parts of text, images and reasoning. Does not know the
+//! message's role.
 
 use super::reasoning_part::read_reasoning;
 use crate::error::ApiError;
