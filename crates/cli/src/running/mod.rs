@@ -2,6 +2,7 @@
 //! know where requests come from.
 
 mod draft_model;
+pub mod images;
 mod sizes;
 
 use std::panic::resume_unwind;
