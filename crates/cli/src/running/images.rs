@@ -21,6 +21,9 @@ pub fn files(running: &RunningModel) -> Result<Option<[Value; 2]>> {
     if !running.engine.capacity().takes_media {
         return Ok(None);
     }
+    if let Some(files) = running.model.media().and_then(|media| media.processor()) {
+        return Ok(Some(files));
+    }
     let Some(config) = running.model.config_json()? else { return Ok(None) };
     for name in PROCESSORS {
         if let Some(processor) = read(&running.model.path.join(name))? {

@@ -67,7 +67,8 @@ impl Onevision {
         ProcessedImage {
             pixels,
             shape: vec![n_tiles, 3, self.tile, self.tile],
-            grid: [n_tiles, n_patches, n_patches],
+            // The encoder cuts the padding off again, which depends on the image's own size.
+            grid: [n_tiles, image.height(), image.width()],
             pieces: vec![Piece::Tokens(n_tokens)],
             rotary_grid: None,
         }

@@ -194,7 +194,7 @@ fn pictures_do_not_depend_on_the_batch() {
     check("qwen3-vl", 8, &[1, 7, 40, 192], 0..amount(60, 200), &mut seen);
     println!("{seen:?}");
     if std::env::var("THRONG_SEED").is_err() {
-        assert!(seen.preemptions > 5 && seen.hit_tokens > 500 && seen.n_cuts > 50, "{seen:?}");
+        assert!(seen.preemptions > 10 && seen.hit_tokens > 500 && seen.n_cuts > 50, "{seen:?}");
     }
     for name in ["qwen3-5", "smolvlm", "mistral3", "qwen2-5-vl"] {
         check(name, 16, &[1, 7, 40, 192], 1000..1000 + amount(8, 40), &mut seen);
