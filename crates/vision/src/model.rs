@@ -228,12 +228,15 @@ impl MediaModel for VisionModel {
     }
 }
 
+/// Weights on a backend, once they were read.
+type Slot<B> = Mutex<Option<Arc<EncoderWeights<B>>>>;
+
 /// An encoder that reads its weights when the first picture comes.
 struct LazyEncoder<B: Backend, M> {
     parts: Arc<Parts>,
     encoder: Option<Encoder<B>>,
     make: M,
-    weights: fn(&Parts) -> &Mutex<Option<Arc<EncoderWeights<B>>>>,
+    weights: fn(&Parts) -> &Slot<B>,
 }
 
 impl<B: Backend, M: Fn() -> B + Send> MediaEncoder for LazyEncoder<B, M> {
@@ -252,7 +255,7 @@ impl Parts {
     fn weights_on<B: Backend>(
         &self,
         backend: &B,
-        slot: fn(&Self) -> &Mutex<Option<Arc<EncoderWeights<B>>>>,
+        slot: fn(&Self) -> &Slot<B>,
     ) -> Result<(Arc<EncoderWeights<B>>, KvDtype), EncodeError> {
         let mut slot = slot(self).lock().unwrap_or_else(PoisonError::into_inner);
         let kv_dtype = self.kv_dtype();

@@ -126,7 +126,7 @@ pub(super) fn bounded(value: &Value) -> Option<u32> {
 
 /// CLIP's mean and standard deviation.
 pub(super) const CLIP: [[f32; 3]; 2] =
-    [[0.481_454_66, 0.457_827_5, 0.408_210_73], [0.268_629_54, 0.261_302_58, 0.275_777_11]];
+    [[0.481_454_66, 0.457_827_5, 0.408_210_73], [0.268_629_54, 0.261_302_6, 0.275_777_1]];
 /// Values from -1 to 1.
 pub(super) const HALVES: [[f32; 3]; 2] = [[0.5; 3]; 2];
 /// ImageNet's mean and standard deviation.

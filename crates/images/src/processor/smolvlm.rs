@@ -28,7 +28,7 @@ impl Smolvlm {
     pub fn new(settings: &Settings<'_>) -> Result<Self, ProcessorError> {
         let tile = settings.size("max_image_size", "longest_edge").unwrap_or(364);
         let longest_edge = settings.size("size", "longest_edge").unwrap_or(4 * 364);
-        if tile > MAX_EDGE || tile < 8 {
+        if !(8..=MAX_EDGE).contains(&tile) {
             return Err(ProcessorError::Setting("max_image_size"));
         }
         let patch = settings.model_number("/vision_config/patch_size", Some(14))?;

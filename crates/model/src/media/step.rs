@@ -30,6 +30,9 @@ pub(crate) struct MediaReader {
     counts: MediaCounts,
 }
 
+/// A content and its features.
+type EncodedContent = (Arc<MediaContent>, Arc<Features>);
+
 impl MediaReader {
     /// Creates a reader for a decoder of so many layers, whose residual stream has this width.
     pub(crate) fn new(
@@ -77,7 +80,7 @@ impl MediaReader {
         &mut self,
         scheduled: &ScheduledSequence,
         span: &PromptSpan,
-    ) -> Result<Option<(Arc<MediaContent>, Arc<Features>)>, BackendError> {
+    ) -> Result<Option<EncodedContent>, BackendError> {
         let content = scheduled.media.as_ref().and_then(|media| media.content_of(span));
         let Some(content) = content.filter(|content| content.layout().n_tokens() <= u64::from(span.len))
         else {
