@@ -26,6 +26,11 @@ impl RenderedPrompt {
         chars.skip_while(|c| c.is_whitespace()).take(suffix.chars().count()).eq(suffix.chars().rev())
     }
 
+    /// Whether the text begins with `prefix` as the template itself wrote it.
+    pub fn begins_with(&self, prefix: &str) -> bool {
+        self.disguised.starts_with(prefix)
+    }
+
     /// Replaces each occurrence of `marker` in the template's own text by the text of `replacements` in
     /// order, which is the server's own too: control tokens in it count. Users' text is left, whatever it
     /// spells, if `marker` is a control token.

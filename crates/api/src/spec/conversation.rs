@@ -60,9 +60,9 @@ impl Conversation {
         self.continue_final_message.unwrap_or(false)
     }
 
-    /// Whether the tokenizer adds special tokens to those of the template.
-    pub fn adds_special_tokens(&self) -> bool {
-        self.add_special_tokens.unwrap_or(false)
+    /// Whether the tokenizer adds special tokens to those of the template, which the request may say.
+    pub fn adds_special_tokens(&self, by_default: bool) -> bool {
+        self.add_special_tokens.unwrap_or(by_default)
     }
 
     /// Checks combinations of parameters. Leaves the last message open if one of its own parameters says

@@ -322,8 +322,12 @@ pub(crate) fn encode_conversation(
             _ => input.add_generation_prompt && format.opens().iter().any(|open| rendered.ends_with(open)),
         }
     });
+    // As transformers' processors of images do: LLaVA's templates leave the first token to the tokenizer.
+    let bos = tokenizer.special_tokens().named.iter().find(|(name, _)| name == "bos_token");
+    let has_bos = bos.is_some_and(|(_, text)| rendered.begins_with(text));
+    let adds_special_tokens = conversation.adds_special_tokens(model.served.images.is_some() && !has_bos);
     let tokens = tokenizer
-        .encode_rendered_unless(&rendered, conversation.adds_special_tokens(), abandoned.flag())
+        .encode_rendered_unless(&rendered, adds_special_tokens, abandoned.flag())
         .map_err(|error| text_error(&error, param, model))?;
     let media = images.map(|images| images.place(&tokens, param)).transpose()?;
     Ok(EncodedConversation { tokens, in_reasoning, media })

@@ -109,7 +109,7 @@ impl Scheduler {
                 let n = budget.chunk(&self.step_time, start, wanted, others);
                 let least = least_chunk(&self.admission, &self.running[i].request, start);
                 if n > 0 && self.make_room(i, least, budget) {
-                    let most = budget.tokens_left.min(self.n_allocatable(i));
+                    let most = budget.tokens_left.min(self.n_allocatable(i)).min(wanted);
                     let n = without_cut(&self.admission, &self.running[i].request, start, n.min(most), most);
                     if n > 0 {
                         self.schedule(i, n, budget);
@@ -132,7 +132,8 @@ impl Scheduler {
             }
             let start = sequence.n_planned() + n_scheduled;
             let more = budget.chunk(&self.step_time, start, wanted, false);
-            let most = (n_scheduled + budget.tokens_left).min(self.n_allocatable(i));
+            let most =
+                (n_scheduled + budget.tokens_left).min(self.n_allocatable(i)).min(n_scheduled + wanted);
             let n = (n_scheduled + more).min(most);
             let n =
                 without_cut(&self.admission, &self.running[i].request, self.running[i].n_planned(), n, most);
@@ -262,7 +263,9 @@ impl Scheduler {
     /// Gives a sequence that was just started its first chunk of at most `n` tokens; none if its last token
     /// waits for its masks.
     fn schedule_first(&mut self, i: usize, n: usize, budget: &mut StepBudget) {
-        let n = n.min(self.running[i].n_missing());
+        let sequence = &self.running[i];
+        let most = n.min(sequence.n_missing());
+        let n = without_cut(&self.admission, &sequence.request, sequence.n_planned(), most, most);
         if n > 0 {
             self.schedule(i, n, budget);
             budget.n_chunks += 1;
