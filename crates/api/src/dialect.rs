@@ -53,6 +53,8 @@ pub struct AnswerFacts {
     pub created_unix_s: u64,
     /// Tokens of each prompt.
     pub prompts: Vec<Arc<[TokenId]>>,
+    /// Number of prompt tokens that stand for images.
+    pub n_image_tokens: u64,
     /// Texts of the prompts, if the answer repeats them.
     pub texts: Option<Vec<String>>,
     /// Sampling temperature.

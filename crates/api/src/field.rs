@@ -16,11 +16,13 @@ pub struct ReadOptions {
     pub max_stop_strings: usize,
     /// Lowest priority value of a client; lower values are raised to it.
     pub most_urgent_priority: i32,
+    /// Whether some model takes images; otherwise they are refused before they are read.
+    pub takes_images: bool,
 }
 
 impl Default for ReadOptions {
     fn default() -> Self {
-        Self { strict_parameters: false, max_stop_strings: 4, most_urgent_priority: 0 }
+        Self { strict_parameters: false, max_stop_strings: 4, most_urgent_priority: 0, takes_images: false }
     }
 }
 
@@ -296,7 +298,7 @@ pub fn read_body(
     parts: &mut [&mut dyn Part],
     options: &ReadOptions,
 ) -> Result<IgnoredParameters, ApiError> {
-    let reading = Reading::new(options.strict_parameters);
+    let reading = Reading::new(options.strict_parameters).with_images(options.takes_images);
     let mut seen = Vec::new();
     Node::body_of(body, &reading)?.members(MAX_MEMBERS, |key, value| {
         let found = parts.iter().enumerate().find_map(|(part, p)| Some((part, p.position(key)?)));

@@ -9,6 +9,7 @@ pub mod error;
 mod events;
 pub mod field;
 mod ignored;
+mod image_source;
 pub mod json;
 pub mod llama_cpp;
 mod model_name;

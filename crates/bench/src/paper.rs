@@ -133,6 +133,7 @@ impl Executor for PaperEngine {
             max_steps_in_flight: 1,
             takes_whole_prompts: false,
             takes_media: false,
+            keeps_media_whole: false,
         }
     }
 

@@ -199,7 +199,7 @@ impl Fields {
     }
 
     fn media(&mut self, media: &PromptMedia) {
-        let PromptMedia { spans, positions } = media;
+        let PromptMedia { spans, positions, contents: _ } = media;
         self.number(spans.len() as u64);
         for PromptSpan { start, len, digest, kind } in spans {
             [*start, *len, *kind as u32].into_iter().for_each(|number| self.number(number.into()));

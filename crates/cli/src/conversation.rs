@@ -4,13 +4,15 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
+use throng_core::prompt_media::PromptMedia;
 use throng_core::request::{FinishReason, Request, SamplingParams, TokenId};
 use throng_engine::StreamEvent;
 use throng_text::{DetokenizeOptions, Detokenizer, EncodeOptions, TemplateInput, Tokenizer};
 
 use crate::args::SamplingArgs;
-use crate::running::RunningModel;
+use crate::attachments::file_of;
+use crate::running::{RunningModel, images};
 
 /// Statistics of an answer.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +25,37 @@ pub struct Answered {
     pub reason: FinishReason,
 }
 
+/// A prompt with its images.
+#[derive(Debug)]
+pub struct ChatPrompt {
+    /// Tokens.
+    pub tokens: Vec<TokenId>,
+    /// Images, if it has some.
+    pub media: Option<Arc<PromptMedia>>,
+}
+
+impl From<Vec<TokenId>> for ChatPrompt {
+    fn from(tokens: Vec<TokenId>) -> Self {
+        Self { tokens, media: None }
+    }
+}
+
+/// Takes the files of the images out of messages, which keep the places of the images in the form of
+/// templates.
+fn take_images(messages: &mut Value) -> Vec<Vec<u8>> {
+    let contents =
+        messages.as_array_mut().into_iter().flatten().filter_map(|message| message.get_mut("content"));
+    let parts = contents.filter_map(Value::as_array_mut).flatten();
+    let mut files = Vec::new();
+    for part in parts {
+        if let Some(file) = file_of(part) {
+            files.push(file);
+            *part = json!({"type": "image"});
+        }
+    }
+    files
+}
+
 impl RunningModel {
     /// The model's tokenizer.
     ///
@@ -32,17 +65,27 @@ impl RunningModel {
         self.tokenizer.as_ref().with_context(|| format!("{} has no tokenizer", self.names[0]))
     }
 
-    /// The prompt tokens that continue a conversation of `{role, content}` messages.
+    /// The prompt that continues a conversation of `{role, content}` messages; content with images is a list
+    /// of parts.
     ///
     /// # Errors
-    /// When the model has no chat template, or it refuses the conversation.
-    pub fn chat_prompt(&self, messages: &[Value]) -> Result<Vec<TokenId>> {
+    /// When the model has no chat template, it refuses the conversation, or an image cannot be used.
+    pub fn chat_prompt(&self, messages: &[Value]) -> Result<ChatPrompt> {
         let template = self.chat_template.as_ref();
         let template = template.with_context(|| format!("{} has no chat template", self.names[0]))?;
         let tokenizer = self.tokenizer()?;
-        let messages = Value::Array(messages.to_vec());
-        let rendered = template.render(&TemplateInput::new(&messages, tokenizer.special_tokens()))?;
-        Ok(tokenizer.encode_rendered(&rendered, false)?)
+        let mut messages = Value::Array(messages.to_vec());
+        let files = take_images(&mut messages);
+        let mut rendered = template.render(&TemplateInput::new(&messages, tokenizer.special_tokens()))?;
+        if files.is_empty() {
+            return Ok(ChatPrompt { tokens: tokenizer.encode_rendered(&rendered, false)?, media: None });
+        }
+        let input = images::input(self).with_context(|| format!("{} takes only text", self.names[0]))?;
+        let images = files.iter().map(|file| input.process(file)).collect::<Result<Vec<_>, _>>()?;
+        input.expand(&mut rendered, &images)?;
+        let tokens = tokenizer.encode_rendered(&rendered, false)?;
+        let media = Some(Arc::new(input.place(images, &tokens)?));
+        Ok(ChatPrompt { tokens, media })
     }
 
     /// The prompt tokens that continue a text.
@@ -60,12 +103,14 @@ impl RunningModel {
     /// When the engine refuses the prompt or fails.
     pub async fn generate(
         &self,
-        prompt: Vec<TokenId>,
+        prompt: ChatPrompt,
         sampling: &SamplingArgs,
         mut on_text: impl FnMut(&str) -> bool,
     ) -> Result<Answered> {
-        let n_prompt = prompt.len();
-        let request = Request::plain(self.engine.next_request_id(), prompt, self.sampling_params(sampling));
+        let ChatPrompt { tokens, media } = prompt;
+        let n_prompt = tokens.len();
+        let plain = Request::plain(self.engine.next_request_id(), tokens, self.sampling_params(sampling));
+        let request = Request { media, ..plain };
         let mut stream = self.engine.submit(request)?;
         let mut detokenizer = Detokenizer::new(Arc::clone(self.tokenizer()?), DetokenizeOptions::default());
         let mut n_output = 0;

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod attachments;
 pub mod bounds;
 pub mod commands;
 pub mod config;

@@ -18,6 +18,7 @@ const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     max_steps_in_flight: 1,
     takes_whole_prompts: false,
     takes_media: false,
+    keeps_media_whole: false,
 };
 
 #[test]

@@ -80,6 +80,31 @@ impl BodyLines {
         std::future::poll_fn(|cx| self.poll_line(cx)).await
     }
 
+    /// Waits for exactly `n` bytes that follow the line that was taken last.
+    ///
+    /// # Errors
+    /// The same errors.
+    pub async fn bytes(&mut self, n: usize) -> Result<Vec<u8>, LinesError> {
+        let mut bytes = Vec::new();
+        if self.room.as_mut().is_some_and(|has_room| !has_room(n)) {
+            return Err(LinesError::NoMemory);
+        }
+        bytes.extend_from_slice(self.buffer.take_bytes(n));
+        while bytes.len() < n {
+            let body = self.body.as_mut().ok_or(LinesError::Broken)?;
+            let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await;
+            let data = frame.ok_or(LinesError::Broken)?.map_err(|_| LinesError::Broken)?.into_data();
+            let Ok(data) = data else { continue };
+            let (own, rest) = data.split_at(data.len().min(n - bytes.len()));
+            bytes.extend_from_slice(own);
+            self.buffer.push(rest).map_err(|_| LinesError::TooLong)?;
+        }
+        if !self.buffer.is_inside_line() {
+            self.forget_buffer();
+        }
+        Ok(bytes)
+    }
+
     fn forget_buffer(&mut self) {
         self.buffer = LineBuffer::default();
         self.n_bytes = 0;

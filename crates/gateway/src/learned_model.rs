@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
+use serde_json::Value;
 use throng_core::request::{Adapter, AdapterId};
 use throng_fleet::adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
 use throng_text::{AnswerFormat, ChatTemplate, Tokenizer};
 use throng_wire::{ArtifactKind, Description, Vocabulary};
 
+use crate::image_input::ImageInput;
 use crate::served_model::ServedModel;
 use throng_metering::HeldBytes;
 
@@ -49,6 +51,12 @@ fn model(description: Description, artifacts: &[(ArtifactKind, Bytes)]) -> Resul
         ChatTemplate::from_named(named).map(Arc::new).map_err(|error| error.to_string())
     });
     let chat_template = templates.transpose()?;
+    let images = match (find(ArtifactKind::ImageProcessor), &tokenizer) {
+        (Some(json), Some(tokenizer)) if description.takes_media => {
+            Some(Arc::new(image_input(json, tokenizer)?))
+        }
+        _ => None,
+    };
     let (calls, reasoning) =
         (description.tool_call_parser.as_deref(), description.reasoning_parser.as_deref());
     let answer_format = tokenizer
@@ -63,6 +71,7 @@ fn model(description: Description, artifacts: &[(ArtifactKind, Bytes)]) -> Resul
         tokenizer_config: None,
         chat_template,
         chat_template_defaults: description.chat_template_defaults,
+        images,
         answer_format: Arc::new(answer_format.unwrap_or_default()),
         generation_defaults: description.defaults,
         eos_token_ids: description.eos_token_ids,
@@ -73,6 +82,12 @@ fn model(description: Description, artifacts: &[(ArtifactKind, Bytes)]) -> Resul
         notice: description.notice,
         held: HeldBytes::default(),
     })
+}
+
+fn image_input(json: &[u8], tokenizer: &Tokenizer) -> Result<ImageInput, String> {
+    let [preprocessor, config]: [Value; 2] =
+        serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    ImageInput::new(&preprocessor, &config, tokenizer)
 }
 
 /// Adapters of the workers, which take no memory here.

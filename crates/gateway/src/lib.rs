@@ -17,6 +17,7 @@ mod generate;
 mod generation;
 mod idempotency;
 mod ignored_log;
+mod image_input;
 mod kept;
 mod learned_model;
 mod limits;
@@ -48,6 +49,7 @@ pub use config::{
     SemanticMode, ServerConfig, ShadowConfig, StateConfig, TokenConfig, WeightedModel,
 };
 pub use gateway::{Gateway, GatewayError, Loading};
+pub use image_input::{ImageInput, Misplaced};
 pub use limits::SharedLimits;
 pub use on_demand::{FileProgress, ModelLoader, OnDemandModel, OnDemandModels, PullFault};
 pub use plan_page::MakePlanPage;

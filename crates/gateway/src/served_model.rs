@@ -13,6 +13,7 @@ use throng_fleet::replica::{LocalReplica, Replica};
 
 use crate::adapter_errors::unloadable;
 use crate::config::GatewayConfig;
+use crate::image_input::ImageInput;
 use crate::overload::{OverloadControl, Scale};
 use crate::pooling_model::PoolingModel;
 use throng_api::ApiError;
@@ -43,6 +44,8 @@ pub struct ServedModel {
     pub chat_template: Option<Arc<ChatTemplate>>,
     /// Variables of the chat template that a request does not set.
     pub chat_template_defaults: serde_json::Map<String, serde_json::Value>,
+    /// How the model takes images; `None` if it takes only text.
+    pub images: Option<Arc<ImageInput>>,
     /// Formats of reasoning and tool calls in answers.
     pub answer_format: Arc<AnswerFormat>,
     /// Sampling defaults for requests.

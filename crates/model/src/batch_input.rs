@@ -1,8 +1,11 @@
 //! One step's input in the flat form that a device takes: ids, positions, block tables. Does not know
 //! sampling and whose sequences these are.
 
-use throng_core::scheduling::batch::{BLOCK_TOKENS, ScheduledBatch, StateShare};
+use std::sync::Arc;
 
+use throng_core::scheduling::batch::{BLOCK_TOKENS, ScheduledBatch, ScheduledSequence, StateShare};
+
+use crate::media::Features;
 pub use crate::shapes::{QuerySpan, StateSpan};
 
 /// One step's input. Buffers are reused from step to step.
@@ -12,6 +15,14 @@ pub struct BatchInput {
     pub tokens: Vec<u32>,
     /// The position of each token in its sequence.
     pub positions: Vec<u32>,
+    /// The rotary position of each token in its sections, where one of them has a position that differs from
+    /// that in its sequence; else empty.
+    pub rotary: Vec<[u32; 3]>,
+    /// For each token the position after the last that it sees, where tokens of pictures see those after them;
+    /// else empty.
+    pub ends: Vec<u32>,
+    /// Features that stand in place of the embeddings of tokens, in increasing rows.
+    pub features: Vec<FeatureRows>,
     /// The new tokens of each sequence.
     pub spans: Vec<QuerySpan>,
     /// The block tables of all sequences, one after the other.
@@ -34,6 +45,35 @@ pub struct CarriedToken {
     /// [`NO_TOKEN`](crate::backend::NO_TOKEN), the row may compute any token, since its result is
     /// not read.
     pub chosen_idx: u32,
+}
+
+/// Features in place of the embeddings of adjacent tokens.
+#[derive(Debug, Clone)]
+pub struct FeatureRows {
+    /// Row of the first token.
+    pub first_row: usize,
+    /// Number of tokens.
+    pub n_rows: usize,
+    /// The features of a picture.
+    pub features: Arc<Features>,
+    /// Index of the feature of the first token.
+    pub first_feature: usize,
+}
+
+impl FeatureRows {
+    /// The rows in place of the embeddings, one after the other.
+    pub fn rows(&self) -> &[f32] {
+        self.part(&self.features.rows)
+    }
+
+    /// The rows that are added behind layer `layer_idx`, if there are any.
+    pub fn deepstack(&self, layer_idx: usize) -> Option<&[f32]> {
+        self.features.deepstack.get(layer_idx).map(|rows| self.part(rows))
+    }
+
+    fn part<'a>(&self, rows: &'a [f32]) -> &'a [f32] {
+        &rows[self.first_feature * self.features.width..][..self.n_rows * self.features.width]
+    }
 }
 
 impl BatchInput {
@@ -59,6 +99,42 @@ impl BatchInput {
         }
     }
 
+    /// Sets the rotary positions of a batch's tokens, if a prompt has positions in several sections.
+    pub fn fill_rotary(&mut self, batch: &ScheduledBatch) {
+        let has_sections = |scheduled: &ScheduledSequence| {
+            scheduled.media.as_ref().is_some_and(|media| !media.positions.is_empty())
+        };
+        self.rotary.clear();
+        if !batch.sequences().iter().any(has_sections) {
+            return;
+        }
+        for scheduled in batch.sequences() {
+            let positions = (scheduled.start..).take(scheduled.n_tokens());
+            self.rotary.extend(positions.map(|position| scheduled.rotary_position(position).0));
+        }
+    }
+
+    /// Lets the tokens of each picture see all others of the picture.
+    pub fn fill_ends(&mut self, batch: &ScheduledBatch) {
+        self.ends.clear();
+        let sees_picture = |scheduled: &ScheduledSequence| {
+            let positions = scheduled.start..scheduled.start + scheduled.n_tokens() as u32;
+            let spans = scheduled.media.iter().flat_map(|media| &media.spans);
+            spans
+                .into_iter()
+                .any(|span| span.start < positions.end && span.end() > u64::from(positions.start))
+        };
+        if !batch.sequences().iter().any(sees_picture) {
+            return;
+        }
+        for scheduled in batch.sequences() {
+            let positions = (scheduled.start..).take(scheduled.n_tokens());
+            let media = scheduled.media.as_ref();
+            let end = |position| media.and_then(|media| Some(media.span_at(position)?.end() as u32));
+            self.ends.extend(positions.map(|position| end(position).unwrap_or(position + 1)));
+        }
+    }
+
     /// New tokens over all sequences.
     pub fn n_tokens(&self) -> usize {
         self.tokens.len()
@@ -74,6 +150,9 @@ impl BatchInput {
     pub fn copy_from(&mut self, other: &Self) {
         self.tokens.clone_from(&other.tokens);
         self.positions.clone_from(&other.positions);
+        self.rotary.clone_from(&other.rotary);
+        self.ends.clone_from(&other.ends);
+        self.features.clone_from(&other.features);
         self.spans.clone_from(&other.spans);
         self.blocks.clone_from(&other.blocks);
         self.logit_tokens.clone_from(&other.logit_tokens);
@@ -84,6 +163,9 @@ impl BatchInput {
     fn clear(&mut self) {
         self.tokens.clear();
         self.positions.clear();
+        self.rotary.clear();
+        self.ends.clear();
+        self.features.clear();
         self.spans.clear();
         self.blocks.clear();
         self.logit_tokens.clear();

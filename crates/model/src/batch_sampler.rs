@@ -38,13 +38,22 @@ pub(crate) struct Wanted {
     pub(crate) n_drafts_before: usize,
 }
 
+/// Indices of sequences that fail for reasons that are known before the forward pass.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Failed<'a> {
+    /// Their adapter is not there.
+    pub(crate) unknown_adapter: &'a [usize],
+    /// A picture of theirs is not there, or cannot be read.
+    pub(crate) unreadable_media: &'a [usize],
+}
+
 /// Rows of logits that are answered together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WantedRows<'a> {
     pub(crate) batch: &'a ScheduledBatch,
     pub(crate) wanted: &'a [Wanted],
-    /// Indices of sequences that fail.
-    pub(crate) unknown: &'a [usize],
+    /// Sequences that fail whatever their logits are.
+    pub(crate) failed: Failed<'a>,
     /// For each row, whether the device has sampled its token.
     pub(crate) on_device: &'a [bool],
 }
@@ -154,11 +163,11 @@ impl BatchSampler {
     /// tokens it tells those up to the first that differs from the draft in its place.
     pub(crate) fn tell(
         &self,
-        WantedRows { batch, wanted, unknown, .. }: WantedRows<'_>,
+        WantedRows { batch, wanted, failed, .. }: WantedRows<'_>,
         output: &mut StepOutput,
     ) {
         for (wanted, slot) in wanted.iter().zip(&self.slots) {
-            begin_sequences(unknown, wanted.sequence_idx + 1, output);
+            begin_sequences(failed, wanted.sequence_idx + 1, output);
             let scheduled = &batch.sequences()[wanted.sequence_idx];
             if output.error(wanted.sequence_idx).is_some() || !is_reached(batch, scheduled, wanted, output) {
                 continue;
@@ -175,14 +184,15 @@ impl BatchSampler {
     }
 }
 
-/// Begins sequences in `output` until there are `n_sequences`. Those in `unknown` fail: their adapter is not
-/// there.
-pub(crate) fn begin_sequences(unknown: &[usize], n_sequences: usize, output: &mut StepOutput) {
+/// Begins sequences in `output` until there are `n_sequences`.
+pub(crate) fn begin_sequences(failed: Failed<'_>, n_sequences: usize, output: &mut StepOutput) {
     while output.n_sequences() < n_sequences {
-        let is_unknown = unknown.contains(&output.n_sequences());
+        let sequence_idx = output.n_sequences();
         output.begin_sequence();
-        if is_unknown {
+        if failed.unknown_adapter.contains(&sequence_idx) {
             output.fail_sequence(SequenceError::UnknownAdapter);
+        } else if failed.unreadable_media.contains(&sequence_idx) {
+            output.fail_sequence(SequenceError::UnreadableMedia);
         }
     }
 }

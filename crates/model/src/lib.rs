@@ -15,6 +15,7 @@ pub mod drafting;
 mod eagle;
 pub mod kv_cache;
 pub mod load;
+pub mod media;
 pub mod pooling;
 mod python_json;
 pub mod quantization;

@@ -272,6 +272,7 @@ fn config(replica: &Replica, load: &Load, settings: &Settings) -> ReplicaConfig 
         max_steps_in_flight: 1,
         takes_whole_prompts: false,
         takes_media: false,
+        keeps_media_whole: false,
     };
     let defaults = SchedulerConfig::default();
     let scheduler = SchedulerConfig {

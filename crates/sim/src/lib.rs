@@ -32,6 +32,7 @@
 //!     max_steps_in_flight: 1,
 //!     takes_whole_prompts: false,
 //!     takes_media: false,
+//!     keeps_media_whole: false,
 //! };
 //! let cost = LinearCostModel {
 //!     fixed: Duration::from_millis(8),

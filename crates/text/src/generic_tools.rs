@@ -27,16 +27,17 @@ pub fn described(messages: Value, tools: &[Value], takes_system: bool) -> Value 
     for message in messages {
         match message["role"].as_str() {
             Some("tool") => {
-                let text = format!("<tool_response>\n{}\n</tool_response>", text_of(&message["content"]));
+                let (before, after) = ("<tool_response>\n".into(), "\n</tool_response>".into());
+                let content = joined(&[&before, &message["content"], &after]);
                 if is_reply {
-                    append(&mut said, &text, "\n");
+                    append(&mut said, &content, "\n");
                 } else {
-                    said.push(json!({"role": "user", "content": text}));
+                    said.push(json!({"role": "user", "content": content}));
                 }
                 is_reply = true;
             }
             Some("user") if is_reply => {
-                append(&mut said, &text_of(&message["content"]), "\n\n");
+                append(&mut said, &message["content"], "\n\n");
                 is_reply = false;
             }
             _ => {
@@ -62,17 +63,16 @@ fn description(tools: &[Value]) -> String {
 
 fn describe(messages: &mut Vec<Value>, description: &str, takes_system: bool) {
     let is_system = |message: &Value| matches!(message["role"].as_str(), Some("system" | "developer"));
-    let put = |message: &mut Value, text: String| message["content"] = Value::from(text);
+    let with_space =
+        |before: bool| if before { format!("{description}\n\n") } else { format!("\n\n{description}") };
     match messages.first_mut() {
         Some(first) if takes_system && is_system(first) => {
-            let text = format!("{}\n\n{description}", text_of(&first["content"]));
-            put(first, text);
+            first["content"] = joined(&[&first["content"], &with_space(false).into()]);
         }
         _ if takes_system => messages.insert(0, json!({"role": "system", "content": description})),
         _ => match messages.iter_mut().find(|message| message["role"] == "user") {
             Some(user) => {
-                let text = format!("{description}\n\n{}", text_of(&user["content"]));
-                put(user, text);
+                user["content"] = joined(&[&with_space(true).into(), &user["content"]]);
             }
             None => messages.insert(0, json!({"role": "user", "content": description})),
         },
@@ -102,10 +102,24 @@ fn with_calls_as_text(mut message: Value) -> Value {
     message
 }
 
-fn append(messages: &mut [Value], text: &str, separator: &str) {
+fn append(messages: &mut [Value], content: &Value, separator: &str) {
     let Some(last) = messages.last_mut() else { return };
-    let joined = format!("{}{separator}{text}", text_of(&last["content"]));
-    last["content"] = Value::from(joined);
+    last["content"] = joined(&[&last["content"], &separator.into(), content]);
+}
+
+/// Contents one behind the other: a text, or a list of parts where one of them has more than text.
+fn joined(contents: &[&Value]) -> Value {
+    let has_more = |content: &&Value| {
+        content.as_array().is_some_and(|parts| parts.iter().any(|part| part["type"] == "image"))
+    };
+    if !contents.iter().any(has_more) {
+        return contents.iter().map(|content| text_of(content)).collect::<String>().into();
+    }
+    let parts = contents.iter().flat_map(|content| match content {
+        Value::Array(parts) => parts.clone(),
+        other => vec![json!({"type": "text", "text": text_of(other)})],
+    });
+    parts.filter(|part| part["text"] != "").collect()
 }
 
 /// The text of a string or of a list of parts; other content as JSON.
@@ -184,5 +198,23 @@ mod tests {
         assert!(told[0]["content"].as_str().unwrap().starts_with("Be kind.\n\nYou can use tools."));
         assert_eq!(described(messages.clone(), &[], true), messages);
         assert_eq!(described(json!([]), &tools(), false)[0]["role"], "user");
+    }
+
+    #[test]
+    fn images_stay_parts_beside_the_described_tools() {
+        let image = json!({"type": "image"});
+        let call = json!({"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}});
+        let messages = json!([
+            {"role": "user", "content": [image, {"type": "text", "text": "What?"}]},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "1", "content": [image]},
+        ]);
+        let tools = [json!({"type": "function", "function": {"name": "look"}})];
+        let told = described(messages, &tools, false);
+        let parts = |idx: usize| told[idx]["content"].as_array().expect("parts");
+        assert_eq!(parts(0)[1..], [image.clone(), json!({"type": "text", "text": "What?"})]);
+        assert!(parts(0)[0]["text"].as_str().expect("text").starts_with("You can use tools."));
+        assert_eq!(parts(2)[1], image);
+        assert_eq!((parts(2).len(), &parts(2)[0]["text"]), (3, &json!("<tool_response>\n")));
     }
 }

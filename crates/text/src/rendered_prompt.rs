@@ -25,4 +25,50 @@ impl RenderedPrompt {
         let chars = self.disguised.chars().rev().map(|c| self.disguise.real(c).unwrap_or(c));
         chars.skip_while(|c| c.is_whitespace()).take(suffix.chars().count()).eq(suffix.chars().rev())
     }
+
+    /// Whether the text begins with `prefix` as the template itself wrote it.
+    pub fn begins_with(&self, prefix: &str) -> bool {
+        self.disguised.starts_with(prefix)
+    }
+
+    /// Replaces each occurrence of `marker` in the template's own text by the text of `replacements` in
+    /// order, which is the server's own too: control tokens in it count. Users' text is left, whatever it
+    /// spells, if `marker` is a control token.
+    ///
+    /// # Errors
+    /// The number of occurrences, if it is not that of the replacements.
+    pub fn expand(&mut self, marker: &str, replacements: &[String]) -> Result<(), usize> {
+        let found = if marker.is_empty() { 0 } else { self.disguised.matches(marker).count() };
+        if found != replacements.len() {
+            return Err(found);
+        }
+        let n_bytes: usize = replacements.iter().map(String::len).sum();
+        let mut expanded = String::with_capacity(self.disguised.len() + n_bytes);
+        let mut replacements = replacements.iter();
+        for (idx, text) in self.disguised.split(marker).enumerate() {
+            if idx > 0 {
+                expanded.push_str(replacements.next().map_or("", String::as_str));
+            }
+            expanded.push_str(text);
+        }
+        self.disguised = expanded;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markers_of_the_template_are_expanded_and_those_of_users_are_not() {
+        let disguise = Arc::new(Disguise::new(vec![('<', '\u{f0000}')]));
+        let disguised = "a<image>b\u{f0000}image><image>c".to_owned();
+        let mut prompt = RenderedPrompt { disguised, disguise };
+        let replacements = ["<image><image>".to_owned(), "<row>".to_owned()];
+        assert_eq!(prompt.expand("<image>", &replacements[..1]), Err(2));
+        assert_eq!(prompt.expand("<image>", &replacements), Ok(()));
+        assert_eq!(prompt.text(), "a<image><image>b<image><row>c");
+        assert_eq!(prompt.disguised, "a<image><image>b\u{f0000}image><row>c");
+    }
 }

@@ -25,7 +25,7 @@ pub use error::{ErrorKind, WireError};
 pub use event::Event;
 pub use frames::{BlockFrame, Frame, FrameBuffer, FrameError};
 pub use lines::{LineBuffer, LineTooLong, line};
-pub use request::{Command, Generate};
+pub use request::{Command, ContentsTooLarge, Generate, content_bytes};
 pub use status::{MAX_CACHE_NAMES, Status};
 pub use vocabulary::{EncoderKeys, InfillKeys, Vocabulary};
 
@@ -37,8 +37,8 @@ pub const STATUS: &str = "/worker/status";
 pub const WATCH: &str = "/worker/watch";
 /// Interval in ms of lines of [`WATCH`]. A worker that is silent for much longer has stalled.
 pub const HEARTBEAT_MS: u64 = 250;
-/// Path of generation: the body begins with the line of a [`Generate`]; lines of [`Command`]s may follow
-/// while it runs. The answer consists of lines of [`Event`]s, the first of them [`Event::Accepted`] or
+/// Path of generation: the body begins with the line of a [`Generate`], after which the pixel values of its
+/// contents come, one content after the other; lines of [`Command`]s may follow while it runs. The answer consists of lines of [`Event`]s, the first of them [`Event::Accepted`] or
 /// [`Event::Failed`].
 pub const GENERATE: &str = "/worker/generate";
 /// Prefix of the path of an [`Artifact`], which ends with its digest.
@@ -47,6 +47,8 @@ pub const ARTIFACTS: &str = "/worker/artifacts/";
 pub const VERSION_HEADER: &str = "throng-protocol";
 /// Maximum bytes of a line. The log-probabilities of a long prompt are one line.
 pub const MAX_LINE_BYTES: usize = 32 << 20;
+/// Maximum bytes of the pixel values of a request.
+pub const MAX_CONTENT_BYTES: usize = 512 << 20;
 /// Maximum bytes of a frame without its length field. A block of the largest models has some megabytes.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;
 /// Maximum bytes of a description or a status.

@@ -59,6 +59,14 @@ impl LineBuffer {
         Some(&self.bytes[start..end])
     }
 
+    /// Takes up to `n` bytes that follow the line that was taken last.
+    pub fn take_bytes(&mut self, n: usize) -> &[u8] {
+        let end = self.bytes.len().min(self.start.saturating_add(n));
+        let start = std::mem::replace(&mut self.start, end);
+        self.searched = end;
+        &self.bytes[start..end]
+    }
+
     /// Whether the buffer ends inside a line.
     pub fn is_inside_line(&self) -> bool {
         self.start < self.bytes.len()
@@ -87,6 +95,17 @@ mod tests {
             assert_eq!(lines, ["{}", "", "[1, 2]", "\"a long line that is cut often\"", "5"]);
             assert!(buffer.is_inside_line());
         }
+    }
+
+    #[test]
+    fn bytes_may_stand_between_lines() {
+        let mut buffer = LineBuffer::default();
+        buffer.push(b"first\n\n1").expect("short");
+        assert_eq!(buffer.next_line(), Some(&b"first"[..]));
+        assert_eq!(buffer.take_bytes(4), b"\n1");
+        buffer.push(b"\n3second\n").expect("short");
+        assert_eq!(buffer.take_bytes(2), b"\n3");
+        assert_eq!(buffer.next_line(), Some(&b"second"[..]));
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct TokenCounts {
 pub struct Tally {
     /// Tokens of the prompts.
     pub prompt: u64,
+    /// Prompt tokens that stand for images.
+    pub images: u64,
     /// Prompt tokens found in the prefix cache.
     pub cached: u64,
     /// Output tokens of all choices, including those that are not shown.
@@ -38,6 +40,11 @@ impl Tally {
         Self { prompt, ..Self::default() }
     }
 
+    /// Sets the number of prompt tokens that stand for images.
+    pub fn with_images(self, images: u64) -> Self {
+        Self { images, ..self }
+    }
+
     /// Counts an event.
     pub fn add(&mut self, event: &AnswerEvent) {
         match event {
@@ -52,7 +59,7 @@ impl Tally {
             }
             AnswerEvent::Usage(counts) => {
                 let TokenCounts { prompt, cached, output, reasoning } = *counts;
-                *self = Self { prompt, cached, output, reasoning, moments: self.moments };
+                *self = Self { prompt, cached, output, reasoning, ..*self };
             }
             AnswerEvent::Served(ServedEvent::TurnBegan { n_prompt_tokens }) => self.prompt += n_prompt_tokens,
             AnswerEvent::Served(ServedEvent::CallEnded { .. }) | AnswerEvent::Failed(_) => {}

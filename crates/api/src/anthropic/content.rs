@@ -1,11 +1,14 @@
 //! Messages and their blocks of content, as neutral messages.
 
 use crate::error::ApiError;
+use crate::image_source::{of_base64, read_url};
 use crate::json::{JsonType, Node, TreeBudget};
-use crate::spec::{ContentPart, MAX_MESSAGES, MAX_NAME_BYTES, MAX_PARTS, Message, Role, ToolCall};
+use crate::spec::{
+    ContentPart, ImagePart, ImageSource, MAX_MESSAGES, MAX_NAME_BYTES, MAX_PARTS, Message, Role, ToolCall,
+};
 
-/// Types of content blocks. The first six are read; the others contain no text, or belong to tools that run
-/// on Anthropic's servers.
+/// Types of content blocks. The first seven are read, images where a model takes them; the others contain no
+/// text, or belong to tools that run on Anthropic's servers.
 const BLOCKS: &[&str] = &[
     "text",
     "thinking",
@@ -26,7 +29,7 @@ const BLOCKS: &[&str] = &[
     "tool_reference",
     "container_upload",
 ];
-const N_READ_BLOCKS: usize = 6;
+const N_READ_BLOCKS: usize = 7;
 const ROLES: &[&str] = &["user", "assistant", "system"];
 /// Values in a template's tree for a call without its arguments.
 const VALUES_OF_A_CALL: usize = 5;
@@ -136,7 +139,7 @@ impl Blocks {
             _ => Ok(()),
         })?;
         let kind = kind.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("type")))?;
-        if kind >= N_READ_BLOCKS {
+        if kind >= N_READ_BLOCKS || (BLOCKS[kind] == "image" && !node.takes_images()) {
             let reason = format!("Blocks of the type '{}' are not supported: only text is.", BLOCKS[kind]);
             return Err(ApiError::unsupported_parameter(node.path(), &reason));
         }
@@ -157,10 +160,47 @@ impl Blocks {
                 budget.take(3, node)?;
                 self.results.push(read_result(node)?);
             }
+            "image" => self.text.push(ContentPart::Image(Box::new(read_image(node)?))),
             _ => self.text.push(ContentPart::Text(text_of(node, "text")?)),
         }
         Ok(())
     }
+}
+
+/// Reads a block of an image: `source` is a file in base64, or a URL.
+fn read_image(node: &Node<'_, '_>) -> Result<ImagePart, ApiError> {
+    let mut source = None;
+    node.known_members(&["type", "source", "cache_control"], |key, value| {
+        if key == "source" {
+            source = Some(read_source(&value)?);
+        }
+        Ok(())
+    })?;
+    let source = source.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("source")))?;
+    Ok(ImagePart { source, detail: None, param: node.path() })
+}
+
+fn read_source(node: &Node<'_, '_>) -> Result<ImageSource, ApiError> {
+    const TYPES: &[&str] = &["base64", "url"];
+    const MEDIA_TYPES: &[&str] = &["image/jpeg", "image/png", "image/gif", "image/webp"];
+    let (mut kind, mut media_type, mut data, mut url) = (None, None, None, None);
+    node.known_members(&["type", "media_type", "data", "url"], |key, value| {
+        match key {
+            "type" => kind = Some(value.one_of(TYPES)?),
+            _ if value.is_null() => {}
+            "media_type" => media_type = Some(MEDIA_TYPES[value.one_of(MEDIA_TYPES)?]),
+            "data" => data = Some(value.string(usize::MAX)?),
+            _ => url = Some(read_url(&value)?),
+        }
+        Ok(())
+    })?;
+    let missing = |key: &str| ApiError::missing_required_parameter(node.path_of(key));
+    if TYPES[kind.ok_or_else(|| missing("type"))?] == "url" {
+        return url.ok_or_else(|| missing("url"));
+    }
+    let media_type = media_type.ok_or_else(|| missing("media_type"))?;
+    let data = data.ok_or_else(|| missing("data"))?;
+    of_base64(media_type, &data).ok_or_else(|| ApiError::invalid_image(node.path_of("data")))
 }
 
 /// The string under `key` of a block.

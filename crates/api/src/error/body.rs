@@ -199,6 +199,13 @@ impl ApiError {
         Self::bad_request("invalid_image", message).with_param(param)
     }
 
+    /// An image that cannot be decoded, or whose shape the model does not take; `reason` says why.
+    pub fn unusable_image(param: impl Into<String>, reason: &str) -> Self {
+        let param = param.into();
+        let message = format!("Invalid '{}': {reason}.", echo(&param));
+        Self::bad_request("invalid_image", message).with_param(param)
+    }
+
     /// Two tools have the same name.
     pub fn duplicate_name(param: impl Into<String>) -> Self {
         let param = param.into();

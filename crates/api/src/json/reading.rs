@@ -10,6 +10,7 @@ use crate::ignored::IgnoredParameters;
 #[derive(Debug, Default)]
 pub struct Reading {
     is_strict: bool,
+    takes_images: bool,
     ignored: RefCell<IgnoredParameters>,
 }
 
@@ -17,7 +18,12 @@ impl Reading {
     /// Creates the initial state. In strict mode, unknown keys are refused; otherwise they are ignored and
     /// recorded.
     pub fn new(is_strict: bool) -> Self {
-        Self { is_strict, ignored: RefCell::default() }
+        Self { is_strict, takes_images: false, ignored: RefCell::default() }
+    }
+
+    /// Also says whether images are read; otherwise they are refused.
+    pub fn with_images(self, takes_images: bool) -> Self {
+        Self { takes_images, ..self }
     }
 
     /// Parameters without effect.
@@ -30,6 +36,11 @@ impl Node<'_, '_> {
     /// Whether unknown keys are refused; always true for a body that is read without a [`Reading`].
     pub fn is_strict(&self) -> bool {
         self.reading.is_none_or(|reading| reading.is_strict)
+    }
+
+    /// Whether images are read; otherwise they are refused.
+    pub fn takes_images(&self) -> bool {
+        self.reading.is_some_and(|reading| reading.takes_images)
     }
 
     /// Records that this value has no effect.

@@ -2,8 +2,11 @@
 //! order.
 
 use crate::error::ApiError;
+use crate::image_source::{of_base64, of_data_url, only_text};
 use crate::json::{JsonType, Node, TreeBudget};
-use crate::spec::{ContentPart, MAX_MESSAGES, MAX_NAME_BYTES, Message, Role, ToolCall};
+use crate::spec::{
+    ContentPart, ImagePart, MAX_IMAGES, MAX_MESSAGES, MAX_NAME_BYTES, Message, Role, ToolCall,
+};
 
 const ROLES: &[&str] = &["system", "user", "assistant", "tool"];
 /// Maximum number of tool calls in a message.
@@ -46,7 +49,7 @@ pub(super) fn read_messages(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Res
 fn read_message(node: &Node<'_, '_>, idx: usize, budget: &mut TreeBudget) -> Result<Message, ApiError> {
     const KEYS: &[&str] = &["role", "content", "thinking", "images", "tool_calls", "tool_name", "name"];
     let mut role = None;
-    let mut message = Message::new(Role::User, Vec::new());
+    let (mut message, mut images) = (Message::new(Role::User, Vec::new()), Vec::new());
     budget.take(3, node)?;
     node.known_members(KEYS, |key, value| {
         let text = || value.string(usize::MAX).map(|text| text.into_owned());
@@ -57,11 +60,12 @@ fn read_message(node: &Node<'_, '_>, idx: usize, budget: &mut TreeBudget) -> Res
             "thinking" => message.reasoning = Some(text()?).filter(|text| !text.is_empty()),
             "tool_calls" => message.tool_calls = read_calls(&value, idx, budget)?,
             "tool_name" | "name" => message.name = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
-            _ if value.is_empty_container() => {}
-            _ => return Err(ApiError::unsupported_parameter(value.path(), "This model takes only text.")),
+            _ => images = read_images(&value)?,
         }
         Ok(())
     })?;
+    // Ollama shows a message's images before its text.
+    message.content.get_or_insert_default().splice(0..0, images);
     message.role = match role.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("role")))? {
         "system" => Role::System,
         "assistant" => Role::Assistant,
@@ -76,6 +80,30 @@ fn read_message(node: &Node<'_, '_>, idx: usize, budget: &mut TreeBudget) -> Res
         message.reasoning = None;
     }
     Ok(message)
+}
+
+/// Reads `images`: files in base64, or `data:` URLs.
+///
+/// # Errors
+/// `invalid_image`; a refusal where no model takes images.
+pub(super) fn read_images(node: &Node<'_, '_>) -> Result<Vec<ContentPart>, ApiError> {
+    let mut images = Vec::new();
+    if node.is_empty_container() {
+        return Ok(images);
+    }
+    if !node.takes_images() {
+        return Err(only_text(node.path()));
+    }
+    node.elements(MAX_IMAGES, |_, image| {
+        let (param, text) = (image.path(), image.string(usize::MAX)?);
+        let source = match text.starts_with("data:") {
+            true => of_data_url(&text, || param.clone())?,
+            false => of_base64("image/png", &text).ok_or_else(|| ApiError::invalid_image(param.clone()))?,
+        };
+        images.push(ContentPart::Image(Box::new(ImagePart { source, detail: None, param })));
+        Ok(())
+    })?;
+    Ok(images)
 }
 
 fn read_calls(

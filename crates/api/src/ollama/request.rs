@@ -3,15 +3,15 @@
 use serde_json::Value;
 use throng_text::grammar::ConstraintSpec;
 
-use super::messages::read_messages;
+use super::messages::{read_images, read_messages};
 use super::stay::{KEEP_ALIVE, KEEP_ALIVE_SHAPE, Stay};
 use crate::error::ApiError;
 use crate::field::Kind::{Boolean, Custom, Ignored, ModelName, Refused};
 use crate::field::{Bound, Field, Range, ReadOptions, Shape, field, read_body};
 use crate::json::{JsonType, MAX_TREE_VALUES, Node, TreeBudget};
 use crate::spec::{
-    ChatInput, ContentPart, Conversation, GenerationOptions, GenerationSpec, Infill, Input, MAX_MESSAGES,
-    MAX_TOOLS, Message, ParamNames, Prompt, PromptsInput, Role, check_replies, read_function,
+    ChatInput, ContentPart, Conversation, GenerationOptions, GenerationSpec, Infill, Input, MAX_IMAGES,
+    MAX_MESSAGES, MAX_TOOLS, Message, ParamNames, Prompt, PromptsInput, Role, check_replies, read_function,
 };
 
 /// Maximum number of stop strings of a request.
@@ -30,6 +30,7 @@ pub struct Body {
     system: Option<String>,
     prompt: Option<String>,
     suffix: Option<String>,
+    images: Vec<ContentPart>,
     raw: Option<bool>,
     thinks: Option<bool>,
     effort: Option<&'static str>,
@@ -116,8 +117,11 @@ pub const GENERATE_FIELDS: &[Field<Body>] = &[
     field("template", Refused(Shape::Text(usize::MAX), |node| node.text() == "\"\""), "Not supported."),
     field(
         "images",
-        Refused(Shape::Array(64, &Shape::Any), |node| node.is_empty_container()),
-        "Not supported.",
+        Custom(Shape::Array(MAX_IMAGES, &Shape::Text(usize::MAX)), |b, node, _| {
+            b.images = read_images(node)?;
+            Ok(())
+        }),
+        "Images before the prompt, as base64 or data URLs.",
     ),
 ];
 
@@ -141,6 +145,10 @@ pub(super) fn parse_chat(body: &[u8], options: &ReadOptions) -> Result<Generatio
 pub(super) fn parse_generate(body: &[u8], options: &ReadOptions) -> Result<GenerationSpec, ApiError> {
     let mut body = read(body, GENERATE_FIELDS, "prompt", options)?;
     let prompt = body.prompt.take().ok_or_else(|| ApiError::missing_required_parameter("prompt"))?;
+    if !body.images.is_empty() && (body.suffix.is_some() || body.raw == Some(true)) {
+        let reason = "Images need the chat template, without 'raw' and 'suffix'.";
+        return Err(ApiError::unsupported_parameter("images", reason));
+    }
     if let Some(behind) = body.suffix.take() {
         let gap = Infill { before: prompt, behind, files: Vec::new(), param: "suffix" };
         let prompts = vec![Prompt::Infill(Box::new(gap))];
@@ -152,9 +160,10 @@ pub(super) fn parse_generate(body: &[u8], options: &ReadOptions) -> Result<Gener
         let input = PromptsInput { prompts, add_special_tokens: true, repeats_texts: false };
         return Ok(GenerationSpec { options: body.options, input: Input::Prompts(input) });
     }
-    let message = |role, text| Message::new(role, vec![ContentPart::Text(text)]);
-    let system = body.system.take().map(|text| message(Role::System, text));
-    let messages = system.into_iter().chain([message(Role::User, prompt)]).collect();
+    let system = body.system.take().map(|text| Message::new(Role::System, vec![ContentPart::Text(text)]));
+    let mut content = std::mem::take(&mut body.images);
+    content.push(ContentPart::Text(prompt));
+    let messages = system.into_iter().chain([Message::new(Role::User, content)]).collect();
     Ok(body.into_spec(messages))
 }
 

@@ -7,6 +7,7 @@ use super::item::{
 use super::mcp_input;
 use super::members::{name_of, text_of};
 use crate::error::ApiError;
+use crate::image_source::{read_detail, read_url};
 use crate::json::{JsonType, Node, TreeBudget};
 use crate::spec::{MAX_MESSAGES, MAX_PARTS};
 
@@ -230,6 +231,7 @@ fn read_part(node: &Node<'_, '_>) -> Result<Content, ApiError> {
     let key = match kind {
         "input_text" | "output_text" | "text" => "text",
         "refusal" => "refusal",
+        "input_image" if node.takes_images() => return read_image(node),
         _ => {
             let reason = format!("Parts of the type '{kind}' are not supported: only text is.");
             return Err(ApiError::unsupported_parameter(node.path(), &reason));
@@ -245,6 +247,32 @@ fn read_part(node: &Node<'_, '_>) -> Result<Content, ApiError> {
     })?;
     let text = text.ok_or_else(missing(node, key))?;
     Ok(if key == "text" { Content::InputText { text } } else { Content::Refusal { refusal: text } })
+}
+
+/// Reads an image by its URL; files of the Files API are refused.
+fn read_image(node: &Node<'_, '_>) -> Result<Content, ApiError> {
+    let (mut url, mut detail) = (None, None);
+    node.known_members(
+        &["type", "image_url", "detail", "file_id", "prompt_cache_breakpoint"],
+        |key, value| {
+            match key {
+                _ if value.is_null() => {}
+                "image_url" => {
+                    // Checked here, where the path is known; it becomes a file when the conversation is read.
+                    read_url(&value)?;
+                    url = Some(text_of(&value)?);
+                }
+                "detail" => detail = read_detail(&value)?.map(str::to_owned),
+                "file_id" => {
+                    let reason = "Images are taken from URLs, 'data:' URLs among them, not from files.";
+                    return Err(ApiError::unsupported_parameter(value.path(), reason));
+                }
+                _ => {}
+            }
+            Ok(())
+        },
+    )?;
+    Ok(Content::InputImage { image_url: url.ok_or_else(missing(node, "image_url"))?, detail })
 }
 
 fn read_reasoning(node: &Node<'_, '_>) -> Result<Reasoning, ApiError> {

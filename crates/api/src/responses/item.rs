@@ -102,6 +102,14 @@ pub enum Content {
         /// Its text.
         refusal: String,
     },
+    /// An image that the model is given.
+    InputImage {
+        /// Its URL, in most cases a `data:` URL.
+        image_url: String,
+        /// How closely the model is to look at it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        detail: Option<String>,
+    },
 }
 
 /// A token and the most likely ones in its place.
@@ -357,11 +365,12 @@ impl Content {
         Self::OutputText { annotations: [], logprobs: Vec::new(), text }
     }
 
-    /// Its text.
+    /// Its text, empty for an image.
     pub fn text(&self) -> &str {
         match self {
             Self::InputText { text } | Self::OutputText { text, .. } => text,
             Self::Refusal { refusal } => refusal,
+            Self::InputImage { .. } => "",
         }
     }
 }

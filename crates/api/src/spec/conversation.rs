@@ -1,10 +1,12 @@
 //! Conversations: messages, tools, documents and variables for a chat template. Does not know templates.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use super::image::ImagePart;
 use super::message::{Message, Role};
 use crate::error::ApiError;
 use crate::ignored::IgnoredParameters;
+use crate::image_source::only_text;
 use crate::json::TreeBudget;
 
 /// A conversation with the other inputs of its chat template.
@@ -58,9 +60,9 @@ impl Conversation {
         self.continue_final_message.unwrap_or(false)
     }
 
-    /// Whether the tokenizer adds special tokens to those of the template.
-    pub fn adds_special_tokens(&self) -> bool {
-        self.add_special_tokens.unwrap_or(false)
+    /// Whether the tokenizer adds special tokens to those of the template, which the request may say.
+    pub fn adds_special_tokens(&self, by_default: bool) -> bool {
+        self.add_special_tokens.unwrap_or(by_default)
     }
 
     /// Checks combinations of parameters. Leaves the last message open if one of its own parameters says
@@ -83,6 +85,19 @@ impl Conversation {
         Ok(())
     }
 
+    /// The images of all messages, in order.
+    pub fn images(&self) -> impl Iterator<Item = &ImagePart> {
+        self.messages.iter().flat_map(Message::images)
+    }
+
+    /// Refuses images for a model that takes only text.
+    ///
+    /// # Errors
+    /// `unsupported_parameter` with the path of the first image.
+    pub fn refuse_images(&self) -> Result<(), ApiError> {
+        self.images().next().map_or(Ok(()), |image| Err(only_text(image.param.clone())))
+    }
+
     /// Total bytes of all texts in the messages.
     pub fn text_bytes(&self) -> usize {
         self.messages.iter().map(Message::text_bytes).sum()
@@ -96,6 +111,16 @@ impl Conversation {
     /// Takes the messages, in the form of the template. The role `developer` becomes `system` for templates
     /// that do not support it.
     pub fn take_messages_for_template(&mut self, knows_developer: bool) -> Value {
+        self.take_messages(knows_developer, &|_| json!({"type": "image"}))
+    }
+
+    /// Takes the messages like [`Self::take_messages_for_template`], with images in the form of
+    /// `image_value`.
+    pub(crate) fn take_messages(
+        &mut self,
+        knows_developer: bool,
+        image_value: &dyn Fn(&ImagePart) -> Value,
+    ) -> Value {
         let role = |role: Role| match role {
             Role::Developer if !knows_developer => Role::System.as_str(),
             role => role.as_str(),
@@ -105,7 +130,7 @@ impl Conversation {
             .into_iter()
             .map(|message| {
                 let role = role(message.role);
-                message.into_template_value(role)
+                message.into_template_value(role, image_value)
             })
             .collect()
     }

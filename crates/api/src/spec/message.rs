@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use super::image::ImagePart;
 use crate::error::ApiError;
 
 /// Maximum number of parts of a message's content.
@@ -64,6 +65,18 @@ pub struct Message {
 pub enum ContentPart {
     /// Text.
     Text(String),
+    /// An image.
+    Image(Box<ImagePart>),
+}
+
+impl ContentPart {
+    /// The text of a part of text.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Image(_) => None,
+        }
+    }
 }
 
 impl From<&str> for ContentPart {
@@ -102,7 +115,7 @@ impl Message {
         if let [ContentPart::Text(text)] = parts {
             return Some(Cow::Borrowed(text));
         }
-        let texts: Vec<&str> = parts.iter().map(|ContentPart::Text(text)| text.as_str()).collect();
+        let texts: Vec<&str> = parts.iter().filter_map(ContentPart::text).collect();
         Some(Cow::Owned(texts.join("\n")))
     }
 
@@ -110,22 +123,39 @@ impl Message {
     pub(crate) fn text_bytes(&self) -> usize {
         let texts = [&self.name, &self.tool_call_id, &self.reasoning];
         let own: usize = texts.into_iter().flatten().map(String::len).sum();
-        let parts = self.content.iter().flatten().map(|ContentPart::Text(text)| text.len() + 1);
+        let parts = self.content.iter().flatten().map(|part| part.text().map_or(0, str::len) + 1);
         let own = own + parts.sum::<usize>();
         let calls = self.tool_calls.iter().map(|call| call.name.len() + call.id.len() + call.arguments.len());
         own + calls.sum::<usize>()
     }
 
+    /// The images of the message, in order.
+    pub fn images(&self) -> impl Iterator<Item = &ImagePart> {
+        self.content.iter().flatten().filter_map(|part| match part {
+            ContentPart::Image(image) => Some(&**image),
+            ContentPart::Text(_) => None,
+        })
+    }
+
     /// The message in the form of chat templates (Hugging Face's `apply_chat_template`). The caller passes
-    /// `role`, as templates support different roles.
-    pub fn into_template_value(mut self, role: &str) -> Value {
+    /// `role`, as templates support different roles, and the form of images. Content with images is a list of
+    /// parts, other content a string.
+    pub fn into_template_value(mut self, role: &str, image_value: &dyn Fn(&ImagePart) -> Value) -> Value {
         let mut map = Map::new();
         map.insert("role".to_owned(), role.into());
-        let text = match self.content.as_deref_mut() {
-            Some([ContentPart::Text(text)]) => std::mem::take(text),
-            _ => self.text().unwrap_or_default().into_owned(),
+        let has_images = self.images().next().is_some();
+        let content = match self.content.as_deref_mut() {
+            Some([ContentPart::Text(text)]) => std::mem::take(text).into(),
+            Some(parts) if has_images => {
+                let value = |part: &mut ContentPart| match part {
+                    ContentPart::Text(text) => json!({"type": "text", "text": std::mem::take(text)}),
+                    ContentPart::Image(image) => image_value(image),
+                };
+                parts.iter_mut().map(value).collect()
+            }
+            _ => Value::from(self.text().unwrap_or_default().into_owned()),
         };
-        map.insert("content".to_owned(), text.into());
+        map.insert("content".to_owned(), content);
         let optional =
             [("name", self.name), ("tool_call_id", self.tool_call_id), ("reasoning_content", self.reasoning)];
         for (key, value) in optional {

@@ -1,6 +1,7 @@
 //! The neutral form of a request to generate text, independent of the API.
 
 mod conversation;
+mod image;
 mod message;
 mod options;
 mod sampling;
@@ -10,6 +11,7 @@ mod tools;
 use throng_core::request::TokenId;
 
 pub use conversation::Conversation;
+pub use image::{ImagePart, ImageSource, MAX_IMAGES};
 pub(crate) use message::check_replies;
 pub use message::{ContentPart, MAX_MESSAGES, MAX_NAME_BYTES, MAX_PARTS, Message, Role, ToolCall};
 pub use options::{GenerationOptions, OutputConstraint, ParamNames, StreamOptions, TruncationSide};
@@ -125,6 +127,7 @@ impl GenerationSpec {
     /// Whether preparing the request takes about as long as reading it: nothing must be compiled, and the
     /// chat template gets only messages.
     pub fn is_quick(&self) -> bool {
-        self.options.has_free_output() && self.conversation().is_none_or(Conversation::is_plain)
+        self.options.has_free_output()
+            && self.conversation().is_none_or(|chat| chat.is_plain() && chat.images().next().is_none())
     }
 }

@@ -141,6 +141,7 @@ fn the_same_events_are_a_stream_of_lines_and_a_whole_answer() {
     assert_eq!(spec.conversation().and_then(|c| c.messages[0].text()).as_deref(), Some("Hi"));
     let prompts = vec![Arc::from([7, 8, 9])];
     let facts = AnswerFacts {
+        n_image_tokens: 0,
         model: "m".into(),
         created_unix_s: 0,
         prompts,

@@ -131,7 +131,7 @@ fn random_media(rng: &mut Rng) -> PromptMedia {
     let kind = if rng.bool() { SpanKind::Image } else { SpanKind::Audio };
     let position = RotaryPosition([0, 0, rng.u32(..2)]);
     let positions = if rng.bool() { vec![position; 3] } else { Vec::new() };
-    PromptMedia { spans: vec![PromptSpan { start, len: 1, digest, kind }], positions }
+    PromptMedia { spans: vec![PromptSpan { start, len: 1, digest, kind }], positions, contents: vec![] }
 }
 
 /// A request with few values for each field, so that equal ones are frequent, and all that may decide about

@@ -32,7 +32,7 @@ const GROUPS: &[Group] = &[
             "override_generation_config",
             "default_chat_template_kwargs",
         ],
-        further: &["tokenizer", "strict_config", "generation_config"],
+        further: &["tokenizer", "mmproj", "strict_config", "generation_config"],
     },
     Group {
         heading: "Server",

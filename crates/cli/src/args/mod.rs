@@ -212,6 +212,9 @@ pub struct ModelArgs {
     /// A folder or a tokenizer.json whose tokenizer is used instead of the model's own
     #[arg(long, value_name = "PATH")]
     pub tokenizer: Option<PathBuf>,
+    /// The GGUF file with the encoder of pictures, instead of the mmproj file beside the model
+    #[arg(long, value_name = "FILE")]
+    pub mmproj: Option<PathBuf>,
     /// Maximum tokens of one conversation (32768, 32k), or auto: as many as the model and the KV cache allow
     #[arg(long, short_alias = 'c', visible_alias = "context-length", alias = "ctx-size", value_name = "TOKENS",
         value_parser = parse_model_length)]

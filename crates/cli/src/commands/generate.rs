@@ -33,7 +33,7 @@ pub async fn run(arguments: &GenerateArgs) -> Result<()> {
         printed = output::text(piece);
         printed.is_ok()
     };
-    running.generate(prompt, &arguments.sampling, print).await?;
+    running.generate(prompt.into(), &arguments.sampling, print).await?;
     printed?;
     Ok(output::line("")?)
 }

@@ -63,6 +63,9 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
         let n = config.attentions().filter(|attention| attention.sliding_window.is_some()).count();
         row("sliding window", format!("{window} tokens in {n} layers"));
     }
+    if let Some(media) = model.media() {
+        row("pictures", media.describe());
+    }
     row("chat template", chat_templates(model));
     if !model.unread_keys().is_empty() {
         row("keys not read", model.unread_keys().join(", "));

@@ -19,7 +19,7 @@ use crate::process::line_queue::{LineFormat, LineQueue};
 use crate::process::output;
 use crate::process::signals::Signals;
 use crate::process::systemd;
-use crate::running::{self, RunningModel};
+use crate::running::{self, RunningModel, images};
 use crate::text_file;
 use crate::vocabulary;
 
@@ -155,6 +155,9 @@ fn artifacts(running: &RunningModel, section: &ModelSection) -> Result<Vec<(Arti
     };
     if !templates.is_empty() {
         artifacts.push((ArtifactKind::ChatTemplates, serde_json::to_vec(&templates)?));
+    }
+    if let Some(files) = images::files(running)? {
+        artifacts.push((ArtifactKind::ImageProcessor, serde_json::to_vec(&files)?));
     }
     Ok(artifacts)
 }

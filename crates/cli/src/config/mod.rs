@@ -64,6 +64,8 @@ pub struct ModelSection {
     pub download_dir: Option<PathBuf>,
     /// Folder or `tokenizer.json` of a tokenizer that replaces the model's own.
     pub tokenizer: Option<PathBuf>,
+    /// GGUF file with the encoder of pictures; `None`: the mmproj file beside the model, if there is one.
+    pub mmproj: Option<PathBuf>,
     /// Names of the model in requests; they replace its own name.
     pub served_names: Vec<String>,
     /// Maximum number of tokens of a sequence.
@@ -207,6 +209,7 @@ impl ModelSection {
         overlay(&mut self.revision, &flags.revision);
         overlay(&mut self.download_dir, &flags.download_dir);
         overlay(&mut self.tokenizer, &flags.tokenizer);
+        overlay(&mut self.mmproj, &flags.mmproj);
         overlay(&mut self.max_model_len_tokens, &flags.max_model_len);
         overlay(&mut self.quantize, &flags.quantize);
         overlay(&mut self.quantize_cache, &flags.quantize_cache);

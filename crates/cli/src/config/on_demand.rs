@@ -56,8 +56,9 @@ impl OnDemandSection {
             max_model_len_tokens: self.max_model_len_tokens,
             quantize: self.quantize,
             kv_cache_memory_bytes: self.kv_cache_memory_bytes.or(base.kv_cache_memory_bytes),
-            // The base's tokenizer and template belong to the main model.
+            // The base's tokenizer, encoder and template belong to the main model.
             tokenizer: None,
+            mmproj: None,
             chat_template: None,
             tool_call_parser: None,
             reasoning_parser: None,

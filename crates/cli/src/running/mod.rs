@@ -2,6 +2,7 @@
 //! know where requests come from.
 
 mod draft_model;
+pub mod images;
 mod sizes;
 
 use std::panic::resume_unwind;
@@ -88,12 +89,13 @@ pub fn open(section: &ModelSection) -> Result<(ModelSource, LoadedModel)> {
     let cache = || section.quantize_cache.clone();
     let quantize = section.quantize.map(|to| QuantizeOptions { to: quantization(to), cache: cache() });
     let options = LoadOptions { prepare: None, n_threads: n_threads(section), quantize };
-    let mut model = match &source {
+    let model = match &source {
         ModelSource::BuiltIn(built_in) => {
             throng_model::load::load_bytes(built_in.name, built_in.gguf, &options, &mut |_| {})?
         }
         ModelSource::Path { path, .. } => throng_model::load::load(path, &options, &mut |_| {})?,
     };
+    let mut model = throng_vision::with_vision(model, section.mmproj.as_deref())?;
     if section.strict_config {
         strict(&model)?;
     }

@@ -94,6 +94,7 @@ fn served_model(engines: Vec<EngineHandle>, reasoning: Option<&str>) -> ServedMo
         eos_token_ids: TOKENIZER.end_of_generation_token_ids().to_vec(),
         max_model_len: capacity.max_sequence_tokens,
         vocabulary_size: capacity.vocabulary_size,
+        images: None,
         pooling: None,
         adapters: None,
         notice: None,

@@ -125,12 +125,15 @@ fn bytes_of_request(request: &Request) -> usize {
         + bad_words.iter().map(Vec::len).sum::<usize>()
         + eos_token_ids.len()
         + stop_token_ids.len();
+    let media = request.media.iter().flat_map(|media| &media.contents);
+    let n_pixels: usize = media.map(|content| content.n_bytes()).sum();
     let n_salt = request.cache_salt.as_ref().map_or(0, |salt| salt.len());
     n_tokens * size_of::<TokenId>()
         + size_of_val(logit_bias.as_slice())
         + size_of_val(bad_words.as_slice())
         + size_of::<SamplingParams>()
         + n_salt
+        + n_pixels
 }
 
 /// Number of sequences, tokens, log-probabilities, drafts and passes of an output.

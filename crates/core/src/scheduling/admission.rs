@@ -76,6 +76,18 @@ impl Admission {
         self.capacity.takes_whole_prompts
     }
 
+    /// Whether all tokens of a span of a prompt are computed in one step.
+    pub fn keeps_media_whole(&self) -> bool {
+        self.capacity.keeps_media_whole
+    }
+
+    /// Most tokens of a span: where it is computed in one step, those that are left beside one token of each
+    /// other sequence, so that others cannot keep it waiting.
+    fn longest_span(&self) -> u32 {
+        let ExecutorCapacity { max_batch_tokens, max_batch_sequences, .. } = self.capacity;
+        if self.keeps_media_whole() { max_batch_tokens.saturating_sub(max_batch_sequences) } else { u32::MAX }
+    }
+
     /// Whether `token` is in the vocabulary.
     pub fn is_token(&self, token: TokenId) -> bool {
         token < self.capacity.vocabulary_size
@@ -89,10 +101,12 @@ impl Admission {
         if request.prompt.is_empty() || request.continuations().next().is_none() {
             return Err(Refusal::Empty);
         }
-        if let Some(media) = &request.media
-            && !(self.capacity.takes_media && media.fits(request.prompt.len()))
-        {
-            return Err(Refusal::UnreadableMedia);
+        if let Some(media) = &request.media {
+            let longest = self.longest_span();
+            let is_read = self.capacity.takes_media && media.fits(request.prompt.len());
+            if !is_read || media.spans.iter().any(|span| span.len > longest) {
+                return Err(Refusal::UnreadableMedia);
+            }
         }
         let longest_output = request.continuations().map(|(_, output)| output.len()).max().unwrap_or(0);
         let n_first = usize::from(request.sampling.max_tokens > 0);
@@ -195,10 +209,11 @@ mod tests {
             max_steps_in_flight: 1,
             takes_whole_prompts: false,
             takes_media: true,
+            keeps_media_whole: false,
         };
         let check = |takes_media, len| {
             let span = PromptSpan { start: 2, len, digest: ContentDigest([1; 32]), kind: SpanKind::Image };
-            let media = PromptMedia { spans: vec![span], positions: Vec::new() };
+            let media = PromptMedia { spans: vec![span], ..PromptMedia::default() };
             let text = Request::plain(RequestId(1), vec![1; 8], SamplingParams::default());
             let admission = Admission::new(ExecutorCapacity { takes_media, ..capacity });
             assert_eq!(admission.check(&text), Ok(()));

@@ -253,7 +253,7 @@ mod tests {
             digest: ContentDigest([digest; 32]),
             kind: SpanKind::Image,
         };
-        let with = |spans: &[PromptSpan]| PromptMedia { spans: spans.to_vec(), positions: vec![] };
+        let with = |spans: &[PromptSpan]| PromptMedia { spans: spans.to_vec(), ..PromptMedia::default() };
         let one = with(&[image(20, 20, 1)]);
         let from_second = [true, false, false, false, false];
         assert_eq!(equal_names(&one, &one), [true; 5]);

@@ -107,6 +107,9 @@ pub struct ExecutorCapacity {
     pub takes_whole_prompts: bool,
     /// Whether prompts may have spans that are not text, and positions in several sections.
     pub takes_media: bool,
+    /// Whether all tokens of a span are computed in one step, because they see each other in both directions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keeps_media_whole: bool,
 }
 
 /// Reason why a whole step failed.

@@ -42,11 +42,25 @@ pub struct StepOutput {
     pub choosing: Nanos,
     /// Forward passes of a draft model in this step. Only the number of drafts may depend on them.
     pub draft_passes: Vec<DraftPass>,
+    /// Pictures of the step. For counters, and so that the time of encoding is not taken for that of the
+    /// step's tokens.
+    pub media: MediaCounts,
     sequences: Vec<SequenceRanges>,
     chosen: Vec<ChosenRange>,
     top: Vec<TokenLogprob>,
     drafts: Vec<TokenId>,
     own_drafts: Vec<TokenId>,
+}
+
+/// Pictures of which features were needed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MediaCounts {
+    /// Number of pictures that were encoded.
+    pub n_encoded: u32,
+    /// Number of pictures whose features were known from before.
+    pub n_known: u32,
+    /// Time of encoding.
+    pub took: Nanos,
 }
 
 /// A forward pass of a draft model, with its shape and duration.
@@ -91,6 +105,9 @@ pub enum SequenceError {
     /// The executor does not have the adapter that the sequence names.
     #[error("the adapter is unknown")]
     UnknownAdapter,
+    /// A picture of the prompt is not there, or is none that the model reads.
+    #[error("a picture of the prompt cannot be encoded by this model")]
+    UnreadableMedia,
     /// Choosing the token panicked.
     #[error("choosing a token failed")]
     SamplerPanicked,
@@ -112,6 +129,7 @@ impl StepOutput {
     /// Empties the output and keeps its buffers.
     pub fn clear(&mut self) {
         self.choosing = Nanos::default();
+        self.media = MediaCounts::default();
         self.sequences.clear();
         self.chosen.clear();
         self.top.clear();

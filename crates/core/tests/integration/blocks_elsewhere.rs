@@ -32,6 +32,7 @@ fn capacity(n_blocks: u32) -> ExecutorCapacity {
         max_steps_in_flight: 1,
         takes_whole_prompts: false,
         takes_media: false,
+        keeps_media_whole: false,
     }
 }
 

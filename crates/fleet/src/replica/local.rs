@@ -61,6 +61,8 @@ impl Replica for LocalReplica {
                 drafts: counters.drafts,
                 draft_tokens: counters.draft_tokens,
                 accepted_draft_tokens: counters.accepted_draft_tokens,
+                encoded_media: counters.encoded_media,
+                known_media: counters.known_media,
                 failed_requests: failures.requests,
                 executor_restarts,
             },

@@ -14,12 +14,14 @@ pub fn sent_request(request: &ReplicaRequest) -> throng_wire::Generate {
         Continuations::Resumed(resumed) => (0, resumed.clone()),
     };
     let source = request.constraint.as_ref().and_then(|form| form.source.as_deref());
+    let contents = request.media.iter().flat_map(|media| &media.contents);
     throng_wire::Generate {
         tenant: request.tenant.clone(),
         cache_salt: request.cache_salt.clone(),
         priority: request.priority,
         prompt: request.prompt.clone(),
         media: request.media.clone(),
+        contents: contents.map(|content| content.layout().clone()).collect(),
         sampling: request.sampling.clone(),
         constraint: source.map(sent_constraint),
         adapter: request.adapter.as_ref().map(|adapter| adapter.name.to_string()),

@@ -73,6 +73,7 @@ pub(super) fn prepare_job(
         created_unix_s: unix_s(),
         prompts: prepared.requests.iter().map(|request| request.prompt.clone()).collect(),
         texts: prepared.echo.take(),
+        n_image_tokens: prepared.n_image_tokens,
         temperature: prepared.requests.first().map_or(1.0, |request| request.sampling.temperature),
         top_p: prepared.requests.first().map_or(1.0, |request| request.sampling.top_p),
         tokenizer: route.model.served.tokenizer.clone(),

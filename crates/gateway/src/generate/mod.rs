@@ -194,6 +194,7 @@ fn facts_without_tokens(model: String, n_prompts: usize, sampling: (f32, f32)) -
         temperature: sampling.0,
         top_p: sampling.1,
         tokenizer: None,
+        n_image_tokens: 0,
     }
 }
 

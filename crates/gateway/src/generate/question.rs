@@ -47,10 +47,12 @@ impl Draft {
         let text = last.text().filter(|text| !text.trim().is_empty())?;
         let is_short =
             text.len() <= MAX_QUESTION_BYTES && conversation.text_bytes() <= MAX_CONVERSATION_BYTES;
-        // Log-probabilities of a prompt are those of one prompt, and a prompt that is cut has no question of its own.
+        // Log-probabilities of a prompt are those of one prompt, and a prompt that is cut has no question of
+        // its own.
         let is_plain = generation.prompt_logprobs.is_none()
             && generation.truncate_prompt_tokens.is_none()
-            && !conversation.continues_final_message();
+            && !conversation.continues_final_message()
+            && conversation.images().next().is_none();
         (is_short && is_plain).then(|| {
             let mut around = conversation.clone();
             if let Some(last) = around.messages.last_mut() {

@@ -8,6 +8,7 @@ mod client_error;
 mod collect;
 mod constraining;
 mod frames;
+mod images;
 mod moderating;
 mod output;
 mod past_calls;

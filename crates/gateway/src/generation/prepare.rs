@@ -24,6 +24,7 @@ use throng_fleet::constraint::OutputForm;
 use throng_fleet::replica::{Continuations, ReplicaRequest, RequestedAdapter};
 
 use super::constraining::{chat_constraint, constraint, output_constraint};
+use super::images::{ConversationImages, EncodedMedia};
 use super::past_calls::messages_and_tools;
 use super::reading::AnswerReading;
 use super::session::TextOptions;
@@ -49,6 +50,8 @@ pub(crate) struct Prepared {
     pub constraint_param: Option<ConstraintParam>,
     /// Whether equal requests have equal answers: sampling is greedy or has a seed.
     pub is_deterministic: bool,
+    /// Number of prompt tokens that stand for images.
+    pub n_image_tokens: u64,
     /// Adapter of the request, kept in memory until its end.
     pub adapter: Option<LoadedAdapter>,
     /// Memory reserved until the end.
@@ -67,6 +70,7 @@ impl Prepared {
             reading: None,
             constraint_param: None,
             is_deterministic: true,
+            n_image_tokens: 0,
             adapter: None,
             memory,
             question: None,
@@ -144,11 +148,16 @@ fn prepare_chat(
     let encoded = encode_fitting(&mut chat.conversation, room, n_tokens, |conversation| {
         encode_conversation(model, tokenizer, conversation, names.prompt, scope.memory, scope.abandoned)
     });
-    let EncodedConversation { tokens: prompt, in_reasoning } = encoded?;
+    let EncodedConversation { tokens: prompt, in_reasoning, media } = encoded?;
     if let Some(reading) = &mut reading {
         reading.in_reasoning(in_reasoning);
     }
-    let prompt = options.truncated(&prompt, model.limits());
+    let whole = &prompt;
+    let prompt = options.truncated(whole, model.limits());
+    if media.is_some() && prompt.len() < whole.len() {
+        let reason = "A prompt with images cannot be cut.";
+        return Err(ApiError::unsupported_parameter("truncate_prompt_tokens", reason));
+    }
     check_prompt(prompt, model.limits(), names.prompt)?;
     let mut encode_word = |word: &str| encode_word(tokenizer, word);
     let sampling =
@@ -166,9 +175,17 @@ fn prepare_chat(
     let constraint = chat_constraint(model, options, chat, asked.as_ref(), in_reasoning)?;
     memory.set(n_held + source_bytes(constraint.as_ref())).map_err(memory_full)?;
     let is_deterministic = options.is_deterministic(&sampling);
-    let requests = vec![replica_request(options, tenant, prompt, sampling, constraint)];
-    let prepared = Prepared::new(requests, vec![memory]);
-    Ok(Prepared { text: Some(text), reading, constraint_param, is_deterministic, ..prepared })
+    let mut request = replica_request(options, tenant, prompt, sampling, constraint);
+    let mut held = vec![memory];
+    let mut n_image_tokens = 0;
+    if let Some(encoded) = media {
+        n_image_tokens = encoded.n_tokens;
+        request.media = Some(encoded.media);
+        held.push(encoded.memory);
+    }
+    let prepared = Prepared::new(vec![request], held);
+    let text = Some(text);
+    Ok(Prepared { text, reading, constraint_param, is_deterministic, n_image_tokens, ..prepared })
 }
 
 fn prepare_prompts(
@@ -253,13 +270,15 @@ pub(crate) struct EncodedConversation {
     pub tokens: Vec<TokenId>,
     /// Whether it ends inside the model's reasoning.
     pub in_reasoning: bool,
+    /// Its images, if it has some.
+    pub media: Option<EncodedMedia>,
 }
 
 /// Encodes a conversation with the model's template. Takes its texts, so that they are in memory only once.
 ///
 /// # Errors
-/// 400 for a model without template, a conversation that it refuses, or a text that is too long; 503
-/// without memory.
+/// 400 for a model without template, a conversation that it refuses, a text that is too long, or an image
+/// that cannot be used; 503 without memory.
 pub(crate) fn encode_conversation(
     model: &ModelEntry,
     tokenizer: &Tokenizer,
@@ -278,6 +297,9 @@ pub(crate) fn encode_conversation(
     }
     let n_work_bytes = n_bytes * RENDER_FACTOR + conversation.n_values() * VALUE_BYTES;
     let _work = memory.reserve(Part::Bodies, n_work_bytes).map_err(memory_full)?;
+    let input = model.served.images.as_deref();
+    let images =
+        ConversationImages::of(conversation, input, model.limits().max_model_len, memory, abandoned)?;
     let (messages, tools) = messages_and_tools(model, template, tokenizer, conversation);
     let variables = conversation.take_template_variables(&model.served.chat_template_defaults);
     let documents = Value::Array(std::mem::take(&mut conversation.documents));
@@ -288,7 +310,10 @@ pub(crate) fn encode_conversation(
     input.add_generation_prompt = conversation.adds_generation_prompt();
     input.continue_final_message = conversation.continues_final_message();
     input.kwargs = (!variables.is_empty()).then_some(&variables);
-    let rendered = template.render(&input).map_err(|error| template_error(&error))?;
+    let mut rendered = template.render(&input).map_err(|error| template_error(&error))?;
+    if let Some(images) = &images {
+        images.expand(&mut rendered, param)?;
+    }
     abandoned.check()?;
     let in_reasoning = model.served.answer_format.reasoning.is_some_and(|format| {
         let last = messages.as_array().and_then(|messages| messages.last());
@@ -297,10 +322,15 @@ pub(crate) fn encode_conversation(
             _ => input.add_generation_prompt && format.opens().iter().any(|open| rendered.ends_with(open)),
         }
     });
+    // As transformers' processors of images do: LLaVA's templates leave the first token to the tokenizer.
+    let bos = tokenizer.special_tokens().named.iter().find(|(name, _)| name == "bos_token");
+    let has_bos = bos.is_some_and(|(_, text)| rendered.begins_with(text));
+    let adds_special_tokens = conversation.adds_special_tokens(model.served.images.is_some() && !has_bos);
     let tokens = tokenizer
-        .encode_rendered_unless(&rendered, conversation.adds_special_tokens(), abandoned.flag())
+        .encode_rendered_unless(&rendered, adds_special_tokens, abandoned.flag())
         .map_err(|error| text_error(&error, param, model))?;
-    Ok(EncodedConversation { tokens, in_reasoning })
+    let media = images.map(|images| images.place(&tokens, param)).transpose()?;
+    Ok(EncodedConversation { tokens, in_reasoning, media })
 }
 
 /// Encodes a text prompt.

@@ -19,7 +19,7 @@ use tokio::sync::OnceCell;
 use crate::app::App;
 use crate::auth::Tenant;
 use crate::caller::Caller;
-use crate::config::{GatewayConfig, PARSE_FACTOR};
+use crate::config::PARSE_FACTOR;
 use crate::idempotency::Repeatable;
 use crate::on_demand::Serving;
 use crate::rejection::{Rejection, body_not_read, memory_full};
@@ -138,7 +138,7 @@ impl JsonBody {
         let caller = Caller::new(headers, "");
         let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
         caller.set_tenant(Tenant::without_key(TenantId(Arc::from(tenant))));
-        let (body, options) = (HeldBody { bytes, memory }, read_options(&app.config));
+        let (body, options) = (HeldBody { bytes, memory }, read_options(app));
         Ok(Self::new(body, options, Arc::new(caller), exchange))
     }
 
@@ -151,7 +151,7 @@ impl JsonBody {
         let caller = Caller::new(headers, "batch");
         let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
         caller.set_tenant(tenant);
-        let options = ReadOptions { most_urgent_priority: LEAST_URGENT, ..read_options(&app.config) };
+        let options = ReadOptions { most_urgent_priority: LEAST_URGENT, ..read_options(app) };
         Ok(Self::new(HeldBody { bytes, memory }, options, Arc::new(caller), exchange))
     }
 
@@ -168,7 +168,7 @@ impl JsonBody {
         caller.received_body(&body.bytes);
         let turn = Turn::of_message(app, &caller, &body.bytes, message).await?;
         let exchange = Arc::new(Exchange::new(Version::HTTP_11, None, Arc::default()));
-        let options = read_options(&app.config);
+        let options = read_options(app);
         let names_servers = turn.names_servers();
         Ok(Self { turn: Some(turn), names_servers, ..Self::new(body, options, caller, exchange) })
     }
@@ -240,7 +240,7 @@ impl FromRequestParts<Arc<App>> for JsonBody {
         let read = exchange.read_body(app.config.api.max_body_bytes, timeout, &app.work.memory, ending(app));
         let body = read.await.map_err(body_not_read)?;
         caller.received_body(&body.bytes);
-        let options = read_options(&app.config);
+        let options = read_options(app);
         let repeatable = Repeatable::of(app, &caller, &parts.headers, parts.uri.path(), &body.bytes)?;
         Ok(Self { repeatable, ..Self::new(body, options, caller, exchange) })
     }
@@ -258,8 +258,14 @@ async fn ending(app: &App) {
     tokio::time::sleep(HALF_SENT_GRACE).await;
 }
 
-fn read_options(config: &GatewayConfig) -> ReadOptions {
+fn read_options(app: &App) -> ReadOptions {
+    let (config, models) = (&app.config, &app.models);
+    // Of models that are elsewhere or not loaded yet it is not known; they refuse images by themselves.
+    let takes_images = models.on_demand.is_some()
+        || !models.upstreams.now().is_empty()
+        || models.router.routes().iter().any(|route| route.model.served.images.is_some());
     ReadOptions {
+        takes_images,
         strict_parameters: config.api.strict_parameters,
         max_stop_strings: config.api.max_stop_strings,
         most_urgent_priority: config.access.most_urgent_priority,

@@ -84,6 +84,7 @@ fn card_of<'a>(app: &App, route: &'a Route, name: &'a str) -> ModelCard<'a> {
     let parent = (name != served.id()).then(|| served.id());
     ModelCard::new(name, &served.root, parent, app.lifecycle.started_unix_s, Some(served.max_model_len))
         .with_notice(served.notice.as_deref())
+        .with_images(served.images.is_some())
         .with_state(app.models.on_demand.as_ref().and_then(|models| models.state(served.id())))
 }
 
@@ -107,4 +108,5 @@ fn upstream_card<'a>(app: &App, model: &'a UpstreamModel, name: &'a str) -> Mode
 fn adapter_card<'a>(app: &App, route: &'a Route, name: &'a str, path: &'a str) -> ModelCard<'a> {
     let served = &route.model.served;
     ModelCard::new(name, path, Some(served.id()), app.lifecycle.started_unix_s, Some(served.max_model_len))
+        .with_images(served.images.is_some())
 }

@@ -14,7 +14,7 @@ use throng_api::ApiError;
 
 /// Policy that permits scripts, styles, fonts and requests of this server only, nothing inline and no
 /// frames. HTML from text passes the sanitizer (`web/sanitizer.js`).
-const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; \
                                        font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
                                        frame-ancestors 'none'; require-trusted-types-for 'script'; \
                                        trusted-types dompurify";
@@ -58,6 +58,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "editor.js",
         "frames.js",
         "icon.svg",
+        "images.js",
         "llama_cpp_export.js",
         "markdown.js",
         "markdown_view.js",

@@ -91,7 +91,10 @@ async fn begin(app: &Arc<App>, orphan: &Orphan) -> Result<(), ApiError> {
     let reading = turn.clone();
     let read = move || {
         let reserved = memory.reserve(Part::Bodies, n_bytes * (PARSE_FACTOR + 1)).map_err(memory_full)?;
-        Ok((reading.parse(body.as_bytes(), &ReadOptions::default())?, reserved))
+        Ok((
+            reading.parse(body.as_bytes(), &ReadOptions { takes_images: true, ..ReadOptions::default() })?,
+            reserved,
+        ))
     };
     let target = Target::Last(orphan.model.clone());
     let started = generate(app, &caller, target, UnreadRequest { n_bytes, read }).await?;

@@ -5,7 +5,7 @@ import { Composer } from "./composer.js";
 import { ConversationView } from "./conversation_view.js";
 import { $, announce, download } from "./dom.js";
 import { MemoryStorage } from "./memory_storage.js";
-import { askForKey, chooseModel, chosenModel, loadModels } from "./models.js";
+import { askForKey, chooseModel, chosenModel, loadModels, takesImages } from "./models.js";
 import { preferences } from "./preferences.js";
 import { CopiedStorage } from "./server_copy.js";
 import { openSettingsWith, settings } from "./settings.js";
@@ -75,12 +75,14 @@ const chat = new Chat(storage, view, {
 });
 
 const composer = new Composer({
-  send: (text) => chat.send(text),
+  send: (text, images) => chat.send(text, images),
   stop: () => chat.stop(),
   editLast: () => editLast(),
   isBusy: () => chat.isBusy,
   isReady: () => Boolean(chosenModel()) && chat.isReady,
+  takesImages,
 });
+$("model").addEventListener("change", () => composer.update());
 
 const sidebar = new Sidebar(storage, {
   open: async (id, message) => {

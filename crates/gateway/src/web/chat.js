@@ -84,8 +84,10 @@ export class Chat {
     } catch (error) { this.hooks.onNotKept(error); }
   }
 
-  send(text) {
-    return this.#ask(this.conversation.add(this.last, "user", { content: text }));
+  /** Sends a message; `images` are `data:` URLs. */
+  send(text, images = []) {
+    const fields = { content: text, ...(images.length && { images }) };
+    return this.#ask(this.conversation.add(this.last, "user", fields));
   }
 
   /** Asks for an answer to a new message. */
@@ -98,8 +100,8 @@ export class Chat {
   /** Writes another version of a message; one of the reader's is answered. */
   async edit(message, text) {
     const { conversation } = this;
-    const { role, model, format } = message;
-    const fields = role === "assistant" ? { content: text, model, format } : { content: text };
+    const { role, model, format, images } = message;
+    const fields = role === "assistant" ? { content: text, model, format } : { content: text, ...(images && { images }) };
     const version = conversation.add(conversation.parentOf(message), role, fields);
     if (role === "user") await this.#ask(version);
     else {

@@ -102,8 +102,12 @@ function isAnswered(message) {
   return Boolean(message.content || message.calls?.length) && !message.error;
 }
 
-function requestMessage({ role, content, calls, call }) {
+function requestMessage({ role, content, images, calls, call }) {
   if (role === "tool") return { role, content, tool_call_id: call };
+  if (images?.length) {
+    const parts = images.map((url) => ({ type: "image_url", image_url: { url } }));
+    return { role, content: [...parts, { type: "text", text: content }] };
+  }
   if (!calls?.length) return { role, content };
   const functionCall = ({ id, name, arguments: text }) => {
     return { id, type: "function", function: { name, arguments: text } };

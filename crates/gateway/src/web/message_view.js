@@ -4,6 +4,7 @@ import { CallView, resultForm, resultView } from "./call_view.js";
 import { CodeBlock, indentedJson } from "./code_block.js";
 import { button, copy, element, signButton } from "./dom.js";
 import { editor } from "./editor.js";
+import { thumbnail } from "./images.js";
 import { MarkdownView } from "./markdown_view.js";
 import { tokenView } from "./token_view.js";
 
@@ -38,9 +39,16 @@ export class MessageView {
     else {
       this.text.textContent = message.content;
       this.text.dir = "auto";
+      if (message.images?.length) this.element.append(this.#imageList());
       this.element.append(this.text);
     }
     this.element.append(this.footer);
+  }
+
+  #imageList() {
+    const list = element("div", "images");
+    list.append(...this.message.images.map((url, i) => thumbnail(url, `Image ${i + 1} of this message`)));
+    return list;
   }
 
   #buildAnswer() {

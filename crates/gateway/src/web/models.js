@@ -12,6 +12,12 @@ let models = [];
 /** The chosen model; empty while there is none. */
 export const chosenModel = () => ($("model").disabled ? "" : $("model").value);
 
+/** Whether the chosen model takes images. */
+export function takesImages() {
+  const model = models.find(({ id }) => id === chosenModel());
+  return Boolean(model?.input_modalities?.includes("image"));
+}
+
 /** Chooses a model if the server has it. */
 export function chooseModel(id) {
   if (models.some((model) => model.id === id)) $("model").value = id;

@@ -1,6 +1,7 @@
 // Conversations as a file, and back. A file is checked before anything of it is kept.
 
 import { MAX_MESSAGES, newId, titleOf } from "./conversation.js";
+import { MAX_IMAGES, isImageUrl } from "./images.js";
 import { conversationsOf, isLlamaCppExport } from "./llama_cpp_export.js";
 import { MAX_CONVERSATIONS } from "./storage.js";
 
@@ -84,6 +85,8 @@ function readMessage(message, { conversation, ids, idFor }) {
   for (const name of ["reasoning", "error", "format", "model", "name", "call"]) {
     if (isText(message[name])) read[name] = message[name];
   }
+  const images = Array.isArray(message.images) ? message.images.filter(isImageUrl).slice(0, MAX_IMAGES) : [];
+  if (images.length) read.images = images;
   if (isObject(message.stats)) read.stats = readStats(message.stats);
   if (Array.isArray(message.calls)) read.calls = message.calls.slice(0, 128).map(readCall);
   if (Array.isArray(message.tokens)) read.tokens = readTokens(message.tokens);

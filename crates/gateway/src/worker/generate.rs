@@ -11,8 +11,8 @@ use http::{HeaderMap, Version};
 use throng_fleet::body_lines::{BodyLines, LinesError};
 use throng_fleet::worker::read_request;
 use throng_http::Exchange;
-use throng_http::memory::Part;
-use throng_wire::{VERSION_HEADER, Versions};
+use throng_http::memory::{Part, Reservation};
+use throng_wire::{Generate, VERSION_HEADER, Versions};
 
 use super::WorkerState;
 use crate::rejection::{Rejection, memory_full};
@@ -54,10 +54,31 @@ pub(super) async fn generate(
         read_request(&line)
     };
     let request = read.map_err(|reason| ApiError::malformed_request(&reason))?;
+    let request = with_contents(request, &mut lines, &mut memory, timeout).await?;
     Ok(match worker.service.generate(request, lines, memory).await {
         Ok(generation) => Body::from_stream(generation),
         Err(line) => Body::from(line),
     })
+}
+
+/// Reads the pixel values that follow the line.
+async fn with_contents(
+    mut request: Generate,
+    lines: &mut BodyLines,
+    memory: &mut Reservation,
+    timeout: Duration,
+) -> Result<Generate, Rejection> {
+    let n_bytes = request.n_content_bytes();
+    let n_bytes = n_bytes.map_err(|_| ApiError::request_too_large(throng_wire::MAX_CONTENT_BYTES))?;
+    if n_bytes == 0 && request.contents.is_empty() {
+        return Ok(request);
+    }
+    let bytes = tokio::time::timeout(timeout, lines.bytes(n_bytes)).await;
+    let bytes = bytes.map_err(|_| ApiError::request_timeout())?.map_err(refused_line)?;
+    memory.set(memory.n_bytes() + n_bytes).map_err(memory_full)?;
+    let reading = tokio::task::spawn_blocking(move || request.take_contents(&bytes).map(|()| request));
+    let read = reading.await.map_err(|_| ApiError::internal_error("?"))?;
+    Ok(read.map_err(|error| ApiError::malformed_request(&error.to_string()))?)
 }
 
 /// Checks that the request has a supported version of the protocol.

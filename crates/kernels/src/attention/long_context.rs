@@ -130,7 +130,7 @@ impl LongContext {
                     let n_rows = most_rows.min(span.n_rows * group - first);
                     let position = |head: usize| span.start + head / group;
                     let begin = call.shape.first_visible(position(first)).max(shared_splits * SPLIT);
-                    let end = call.shape.end_visible(position(first + n_rows - 1), span.n_tokens());
+                    let end = call.queries.end_visible(call.shape, i, position(first + n_rows - 1));
                     let is_begun = shared_splits > 0;
                     let tile = LongTile {
                         span: i,

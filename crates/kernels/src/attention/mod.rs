@@ -72,10 +72,24 @@ pub struct QueryBatch<'a> {
     pub spans: &'a [QuerySpan],
     /// All block tables, concatenated.
     pub blocks: &'a [u32],
+    /// For each row the position after the last that it sees, where some see tokens after their own; empty:
+    /// as the shape says. Ends do not decrease within a span.
+    pub ends: &'a [u32],
     /// A further score of each head that has no value (gpt-oss, arXiv:2508.10925).
     pub sinks: Option<&'a [f32]>,
     /// Groups of these sequences that begin with the same KV blocks.
     pub shared_prefixes: &'a SharedPrefixGroups,
+}
+
+impl QueryBatch<'_> {
+    /// The position after the last one that the query at `position` of a span sees.
+    fn end_visible(&self, shape: &AttentionShape, span_idx: usize, position: usize) -> usize {
+        let span = &self.spans[span_idx];
+        match self.ends.get(span.first_row + position - span.start) {
+            Some(&end) => (end as usize).clamp(position + 1, span.n_tokens()),
+            None => shape.end_visible(position, span.n_tokens()),
+        }
+    }
 }
 
 /// Attention of every new token over the positions of its sequence that it sees, its own included; their keys
@@ -102,8 +116,11 @@ pub fn attention(
     };
     let tiles_of = |n_rows: usize| (n_rows * (shape.n_heads / shape.n_kv_heads)).div_ceil(most_rows);
     // A sliding window starts at another position for each token: nothing can be shared. Shared splits begin at position 0.
-    let shared_prefixes =
-        if shape.sees_all_before() { queries.shared_prefixes } else { const { &SharedPrefixGroups::none() } };
+    let shared_prefixes = if shape.sees_all_before() && queries.ends.is_empty() {
+        queries.shared_prefixes
+    } else {
+        const { &SharedPrefixGroups::none() }
+    };
     let items_of = |span: &QuerySpan| tiles_of(span.n_rows) * shape.n_kv_heads;
     let n_items: usize = queries.spans.iter().map(items_of).sum();
     let splits_positions =
@@ -275,7 +292,7 @@ impl<'a> Call<'a> {
 
     /// The position after the last one that a query head sees.
     fn end_visible(&self, row: &TileRow) -> usize {
-        self.shape.end_visible(row.position, self.queries.spans[row.span].n_tokens())
+        self.queries.end_visible(self.shape, row.span, row.position)
     }
 
     /// Tokens among these that a query head sees, counted from the first of them.

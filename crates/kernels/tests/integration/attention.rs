@@ -137,6 +137,7 @@ impl Case {
                 stride,
                 spans: &spans,
                 blocks: &blocks,
+                ends: &[],
                 sinks: self.sinks(),
                 shared_prefixes: &shared_prefixes,
             };

@@ -89,6 +89,10 @@ fn encode_counters(encoder: &mut DescriptorEncoder<'_>, loads: &Snapshot) -> fmt
     counter("vllm:spec_decode_num_accepted_tokens", "Drafts that became output tokens", |load| {
         load.totals.accepted_draft_tokens
     })?;
+    counter("throng_pictures_encoded", "Pictures that were encoded", |load| load.totals.encoded_media)?;
+    counter("throng_picture_features_reused", "Pictures whose features were known", |load| {
+        load.totals.known_media
+    })?;
     counter("throng_engine_steps", "Steps that ended", |load| load.totals.steps)?;
     counter("throng_engine_failed_requests", "Requests that ended with a failure", |load| {
         load.totals.failed_requests

@@ -70,6 +70,7 @@ fn growth(hf: &HfConfig, config: &mut DecoderConfig, head_dim: usize) -> Result<
         frequencies: vec![0.0; head_dim / 2],
         amplitude: 1.0,
         growth: Some(RopeGrowth { beta, interval, offset: 0.0 }),
+        sections: Vec::new(),
         short: None,
     });
     Ok(Some(config.ropes.len() - 1))

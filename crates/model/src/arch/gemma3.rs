@@ -48,7 +48,7 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
         }
     };
     config.ropes.push(local);
-    let config = finish(config);
+    let config = DecoderConfig { joins_pictures: true, ..finish(config) };
     if !hf.flag("use_bidirectional_attention")?.unwrap_or(false) {
         return Ok(config);
     }
@@ -70,7 +70,7 @@ fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     config.set_windows(|layer_idx| windowed(layer_idx).then_some(window));
     let theta = gguf.number("rope.freq_base_swa")?.unwrap_or(10_000.0);
     config.ropes.push(HfConfig::plain_rope(theta, gguf.head_dim()?)?);
-    let config = finish(config);
+    let config = DecoderConfig { joins_pictures: true, ..finish(config) };
     Ok(if gguf.architecture() == EMBEDDING { embedding(config) } else { config })
 }
 

@@ -36,7 +36,6 @@ static NAMES: TensorNames = hf_names(LayerNames {
 });
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
-    // Attention in both directions is that of images.
     hf.only("use_bidirectional_attention", "vision")?;
     let config = hf.llama("gemma4_text")?;
     let mut config = DecoderConfig {
@@ -50,6 +49,7 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
         logits_softcap: hf.number("final_logit_softcapping")?.map(|cap| cap as f32),
         per_layer_width: hf.size("hidden_size_per_layer_input")?.filter(|width| *width > 0),
         has_layer_scalars: true,
+        joins_pictures: hf.get("use_bidirectional_attention").is_some() && hf.model_type() == "gemma4",
         ..config
     };
     hf.size("vocab_size_per_layer_input")?;

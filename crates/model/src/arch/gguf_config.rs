@@ -2,6 +2,7 @@
 //! families.
 
 use super::ConfigError;
+use super::hf_config::mrope_sections;
 use super::limits::{check_head_dim, check_n_layers};
 use super::rope_scaling::{Factors, RopeScaling, yarn_amplitude};
 use crate::config::{
@@ -215,9 +216,26 @@ impl<'a> GgufConfig<'a> {
             Some(scaling) => scaling,
             None => self.scaling()?,
         };
-        scaling.table(theta, n_rotated).ok_or_else(|| {
+        let table = scaling.table(theta, n_rotated).ok_or_else(|| {
             let expected = format!("{} elements", n_rotated / 2);
             ConfigError::invalid("the tensor of rope factors", "another length", expected)
+        })?;
+        Ok(RopeTable { sections: self.sections(n_rotated / 2)?, ..table })
+    }
+
+    /// The section of positions that each of so many pairs is rotated by; empty where all have one position.
+    fn sections(&self, n_pairs: usize) -> Result<Vec<u8>, ConfigError> {
+        let name = "rope.dimension_sections";
+        let sizes = self.typed(name, "a list of sizes", |value| value.as_array()?.to_u64s())?;
+        let Some([time, height, width, ..]) = sizes.as_deref().filter(|sizes| sizes.iter().any(|n| *n > 0))
+        else {
+            return Ok(Vec::new());
+        };
+        // The files do not say it: from Qwen 3 on sections alternate.
+        let is_interleaved = self.architecture.starts_with("qwen3");
+        mrope_sections([*time, *height, *width], is_interleaved, n_pairs).ok_or_else(|| {
+            let expected = format!("three sizes whose sum is {n_pairs}");
+            ConfigError::invalid(self.key(name), format!("{sizes:?}"), expected)
         })
     }
 

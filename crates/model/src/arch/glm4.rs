@@ -8,7 +8,7 @@ use crate::config::{DecoderConfig, NormPlacement, RopeStyle};
 
 pub(super) const FAMILY: Family = Family {
     model_type: "glm4",
-    aliases: &[],
+    aliases: &["glm4v", "glm4v_text"],
     gguf_architectures: &["glm4"],
     from_hf: |hf| {
         let config = from_hf(hf, "glm4")?;

@@ -8,7 +8,7 @@ use crate::config::{DecoderConfig, FeedForward, QkNorm, Routing, SharedExpert};
 
 pub(super) const FAMILY: Family = Family {
     model_type: "glm4_moe",
-    aliases: &[],
+    aliases: &["glm4v_moe", "glm4v_moe_text"],
     gguf_architectures: &["glm4moe"],
     from_hf,
     from_gguf,

@@ -55,6 +55,7 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
         frequencies: vec![0.0; hf.head_dim()? / 2],
         amplitude: 1.0,
         growth: Some(growth),
+        sections: Vec::new(),
         short: None,
     };
     config.ropes.push(still);

@@ -80,7 +80,7 @@ impl Family {
     }
 }
 
-const FAMILIES: [&Family; 37] = [
+const FAMILIES: [&Family; 38] = [
     &llama::FAMILY,
     &mistral::FAMILY,
     &qwen2::FAMILY,
@@ -96,6 +96,7 @@ const FAMILIES: [&Family; 37] = [
     &mixtral::FAMILY,
     &qwen2_moe::FAMILY,
     &qwen3_moe::FAMILY,
+    &qwen3_moe::FAMILY_VL,
     &ernie4_5::FAMILY,
     &glm4::FAMILY_2024,
     &glm4::FAMILY,
@@ -119,6 +120,10 @@ const FAMILIES: [&Family; 37] = [
     &nomic_bert::FAMILY,
     &modernbert::FAMILY,
 ];
+
+/// Names of multimodal models whose text model is of a family that the part of the file about text names.
+const MULTIMODAL: [&str; 7] =
+    ["smolvlm", "idefics3", "llava", "llava_next", "llava_onevision", "internvl", "aya_vision"];
 
 /// Refuses GGUF files of a family whose GGUF files are not read.
 fn without_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
@@ -149,7 +154,13 @@ impl Architecture {
             let family = FAMILIES.iter().find(|family| family.is_called(name));
             family.ok_or_else(|| ConfigError::not_supported(name))
         };
-        let mut family = named(model_type)?;
+        // What other files call a text model whose family their part about text names.
+        let of_text = hf.text_model_type().filter(|_| MULTIMODAL.contains(&model_type));
+        let mut family = named(of_text.unwrap_or(model_type))?;
+        if of_text.is_some() {
+            // Patches that SmolVLM and Idefics 3 join, which their encoder reads.
+            hf.get("scale_factor");
+        }
         // A multimodal file may hold a text model of another family.
         if let Some(text_type) = hf.text_model_type().filter(|text_type| !family.is_called(text_type)) {
             family = named(text_type)?;

@@ -38,7 +38,13 @@ impl Factors {
             return None;
         }
         frequencies.iter_mut().zip(&self.factors).for_each(|(f, factor)| *f /= factor);
-        Some(RopeTable { frequencies, amplitude: self.amplitude, growth: None, short: None })
+        Some(RopeTable {
+            frequencies,
+            amplitude: self.amplitude,
+            growth: None,
+            sections: Vec::new(),
+            short: None,
+        })
     }
 }
 
@@ -90,7 +96,7 @@ impl RopeScaling {
                 return Some(RopeTable { short: Some(short), ..long.table(frequencies)? });
             }
         }
-        Some(RopeTable { frequencies, amplitude, growth: None, short: None })
+        Some(RopeTable { frequencies, amplitude, growth: None, sections: Vec::new(), short: None })
     }
 }
 

@@ -48,6 +48,9 @@ pub enum Capability {
     GatedDelta,
     /// [`state_space`](super::RecurrentOps::state_space).
     StateSpace,
+    /// [`overwrite_rows`](super::DeviceOps::overwrite_rows) and [`add_rows`](super::DeviceOps::add_rows);
+    /// needed by pictures, not by a decoder.
+    Features,
     /// [`add_low_rank`](super::DeviceOps::add_low_rank); needed by adapters, not by a decoder.
     Adapters,
 }
@@ -144,6 +147,7 @@ impl fmt::Display for Capability {
             Self::ShortConv => "short convolutions",
             Self::GatedDelta => "gated delta nets",
             Self::StateSpace => "state space models",
+            Self::Features => "features in place of embeddings",
             Self::Adapters => "adapters",
         })
     }

@@ -12,6 +12,16 @@ pub trait DeviceOps: DeviceMemory {
     /// `out[i] = table[token_i] * scale` for every token of the batch.
     fn embed(&mut self, table: &Self::Matrix, batch: &Self::Batch, scale: f32, out: &mut Self::Buffer);
 
+    /// Overwrites adjacent rows of `x` from `first_row` on: features in place of embeddings.
+    fn overwrite_rows(&mut self, _x: &mut Self::Buffer, _first_row: usize, _rows: &[f32]) {
+        Capability::Features.is_missing()
+    }
+
+    /// Adds to adjacent rows of `x` from `first_row` on.
+    fn add_rows(&mut self, _x: &mut Self::Buffer, _first_row: usize, _rows: &[f32]) {
+        Capability::Features.is_missing()
+    }
+
     /// `out = x · wᵀ + bias`: `[n, in] × [out, in] → [n, out]`. Each output element is summed along `in` in
     /// one fixed order.
     fn matmul(
@@ -48,7 +58,8 @@ pub trait DeviceOps: DeviceMemory {
     }
 
     /// Rotary embedding in place over heads (arXiv:2104.09864), by the angles that table number `table_idx`
-    /// has for the position of each token. Only the first `2 * table width` elements of each head are
+    /// has for the position of each token, or for each pair by its section where the table has
+    /// [sections](crate::config::RopeTable::sections) and the batch has positions in sections. Only the first `2 * table width` elements of each head are
     /// rotated.
     fn rope(
         &mut self,

@@ -46,6 +46,20 @@ impl Rotations {
         (&cos[pairs.clone()], &sin[pairs])
     }
 
+    /// Whether pairs are rotated by sections of a position.
+    pub fn has_sections(&self) -> bool {
+        !self.rope.sections.is_empty()
+    }
+
+    /// Appends cosines, then sines, at a position in several sections: each pair by the section that it
+    /// belongs to.
+    pub fn gather(&self, position: [u32; 3], angles: &mut Vec<f32>) {
+        let sections = || self.rope.sections.iter().enumerate();
+        let at = |section: u8| self.at(position[usize::from(section)] as usize);
+        angles.extend(sections().map(|(pair, &section)| at(section).0[pair]));
+        angles.extend(sections().map(|(pair, &section)| at(section).1[pair]));
+    }
+
     /// Angles are computed in f64: in f32 a position of 100,000 is off by up to 0.004 radians.
     fn compute(&self, chunk_idx: usize) -> Box<[f32]> {
         let positions = chunk_idx * CHUNK..(chunk_idx + 1) * CHUNK;

@@ -66,6 +66,8 @@ pub struct DecoderConfig {
     pub expert_size: Option<usize>,
     /// The distinct rotary embeddings; layers name them by index.
     pub ropes: Vec<RopeTable>,
+    /// Whether the tokens of a picture see each other in both directions.
+    pub joins_pictures: bool,
     /// Whether the embedding table is also the output projection.
     pub tied_embeddings: bool,
     /// The layers.
@@ -119,6 +121,7 @@ impl DecoderConfig {
             activation: Activation::Silu,
             expert_size: None,
             ropes: Vec::new(),
+            joins_pictures: false,
             tied_embeddings: false,
             layers: Vec::new(),
         }

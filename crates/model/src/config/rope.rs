@@ -10,6 +10,9 @@ pub struct RopeTable {
     pub amplitude: f64,
     /// Multiplies them besides, by position.
     pub growth: Option<RopeGrowth>,
+    /// The section of positions that each pair is rotated by (time, height, width; arXiv:2409.12191), as many
+    /// as frequencies; empty: all by the position in the sequence.
+    pub sections: Vec<u8>,
     /// The frequencies where no sequence is longer than the context of the first training (LongRoPE).
     pub short: Option<ShortRope>,
 }

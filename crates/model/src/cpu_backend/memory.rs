@@ -1,6 +1,8 @@
 //! The processor's memory: packed weights, keys and values in the layout of the kernels. Does not know what
 //! is computed of them.
 
+use std::sync::OnceLock;
+
 use throng_core::scheduling::batch::BLOCK_TOKENS;
 use throng_kernels::attention::{self, KvLayer, KvShape, SharedPrefixGroups};
 use throng_kernels::low_rank::{LowRank, LowRankPart};
@@ -35,6 +37,26 @@ pub struct CpuBatch {
     pub(super) shared_prefixes: SharedPrefixGroups,
     /// Slots of each token's keys and values: `16 block + slot`.
     pub(super) slots: Vec<usize>,
+    /// Angles of each table for the batch's positions in sections, once they were asked for.
+    angles: OnceLock<Vec<OnceLock<Vec<f32>>>>,
+}
+
+impl CpuBatch {
+    /// Cosines and sines of each token, one row after the other; `None` where a table or the batch has no
+    /// sections.
+    pub(super) fn angles_of_sections(&self, tables: &[Rotations], table_idx: usize) -> Option<&[f32]> {
+        let table = &tables[table_idx];
+        if self.input.rotary.is_empty() || !table.has_sections() {
+            return None;
+        }
+        let all = self.angles.get_or_init(|| tables.iter().map(|_| OnceLock::new()).collect());
+        let gather = || {
+            let mut angles = Vec::with_capacity(2 * table.n_pairs() * self.input.rotary.len());
+            self.input.rotary.iter().for_each(|&position| table.gather(position, &mut angles));
+            angles
+        };
+        Some(all[table_idx].get_or_init(gather))
+    }
 }
 
 impl DeviceMemory for CpuBackend {
@@ -140,6 +162,7 @@ impl DeviceMemory for CpuBackend {
     fn upload(&mut self, input: &BatchInput, batch: &mut CpuBatch) {
         assert!(input.carried.is_empty(), "tokens are chosen on the host");
         batch.input.copy_from(input);
+        batch.angles = OnceLock::new();
         batch.slots.clear();
         for span in &input.spans {
             batch.slots.extend((span.start..span.start + span.n_rows).map(|position| {

@@ -25,6 +25,16 @@ impl DeviceOps for CpuBackend {
         }
     }
 
+    fn overwrite_rows(&mut self, x: &mut HostTensor, first_row: usize, rows: &[f32]) {
+        let first = first_row * x.cols();
+        x.as_mut_slice()[first..][..rows.len()].copy_from_slice(rows);
+    }
+
+    fn add_rows(&mut self, x: &mut HostTensor, first_row: usize, rows: &[f32]) {
+        let first = first_row * x.cols();
+        x.as_mut_slice()[first..].iter_mut().zip(rows).for_each(|(x, y)| *x += y);
+    }
+
     fn matmul(&mut self, x: &HostTensor, w: &CpuMatrix, bias: Option<&Vec<f32>>, out: &mut HostTensor) {
         self.project((x, None), w, bias, out, false);
     }
@@ -62,9 +72,14 @@ impl DeviceOps for CpuBackend {
         heads: Columns,
         style: RopeStyle,
     ) {
-        let (table, positions) = (&tables[table_idx], &batch.input.positions);
+        let (table, positions, stride) = (&tables[table_idx], &batch.input.positions, x.cols());
+        if let Some(of_sections) = batch.angles_of_sections(tables, table_idx) {
+            let n_pairs = table.n_pairs();
+            let angles =
+                |row_idx: usize| of_sections[2 * n_pairs * row_idx..][..2 * n_pairs].split_at(n_pairs);
+            return rows::rope(x.as_mut_slice(), stride, heads, angles, style, &self.pool);
+        }
         let angles = |row_idx: usize| table.at(positions[row_idx] as usize);
-        let stride = x.cols();
         rows::rope(x.as_mut_slice(), stride, heads, angles, style, &self.pool);
     }
 
@@ -152,6 +167,7 @@ impl DeviceOps for CpuBackend {
             stride: qkv.cols(),
             spans: &batch.input.spans,
             blocks: &batch.input.blocks,
+            ends: &batch.input.ends,
             sinks: sinks.map(Vec::as_slice),
             shared_prefixes: &batch.shared_prefixes,
         };

@@ -129,7 +129,7 @@ impl<B: Backend> Decoder<B> {
         adapters: &StepAdapters<B>,
     ) {
         let shape = self.embed(backend, input);
-        self.run_layers(backend, cache, adapters, shape, None);
+        self.run_layers(backend, cache, (input, shape), adapters, None);
     }
 
     /// [`Self::forward_with`], showing `observe` the residual stream before each layer, `[tokens, hidden]`,
@@ -143,7 +143,7 @@ impl<B: Backend> Decoder<B> {
         observe: &mut Observe<'_, B>,
     ) {
         let shape = self.embed(backend, input);
-        self.run_layers(backend, cache, adapters, shape, Some(observe));
+        self.run_layers(backend, cache, (input, shape), adapters, Some(observe));
     }
 
     /// Makes the residual stream of a step's tokens.
@@ -154,6 +154,9 @@ impl<B: Backend> Decoder<B> {
         match &embedding.encoder {
             None => backend.embed(&embedding.table, &ws.batch, config.embedding_scale, &mut ws.residual),
             Some(encoder) => embed_segments(backend, config, &embedding.table, encoder, input, ws),
+        }
+        for rows in &input.features {
+            backend.overwrite_rows(&mut ws.residual, rows.first_row, rows.rows());
         }
         if let Some(gain) = &embedding.norm {
             let whole = Columns { first: 0, n_groups: 1, width: config.hidden_size };
@@ -177,7 +180,7 @@ impl<B: Backend> Decoder<B> {
     ) {
         self.begin(backend, input);
         backend.write_rows(&mut self.workspace.residual, residual);
-        self.run_layers(backend, cache, adapters, StepShape::of(input), None);
+        self.run_layers(backend, cache, (input, StepShape::of(input)), adapters, None);
     }
 
     /// The residual stream after the last layer of a stage, `[tokens, hidden]`: the input of the next one.
@@ -199,14 +202,15 @@ impl<B: Backend> Decoder<B> {
         &mut self,
         backend: &mut B,
         cache: &mut B::KvCache,
+        (input, shape): (&BatchInput, StepShape),
         adapters: &StepAdapters<B>,
-        shape: StepShape,
         mut observe: Option<&mut Observe<'_, B>>,
     ) {
         let (config, ws, stage) = (&*self.config, &mut self.workspace, &self.weights.stage);
         // Encoders and norms of sums exchange buffers.
         let has_fixed_buffers = config.encoder.is_none() && config.norms != NormPlacement::PostSum;
-        let is_announced = has_fixed_buffers && observe.is_none() && adapters.is_empty();
+        let is_plain = adapters.is_empty() && input.features.is_empty();
+        let is_announced = has_fixed_buffers && observe.is_none() && is_plain;
         if is_announced && backend.begin_layers(shape) {
             return;
         }
@@ -237,6 +241,11 @@ impl<B: Backend> Decoder<B> {
             }
             if let Some(scalar) = weights.scalar {
                 backend.scale_and_cap(&mut ws.residual, scalar, None);
+            }
+            for rows in &input.features {
+                if let Some(deepstack) = rows.deepstack(layer_idx) {
+                    backend.add_rows(&mut ws.residual, rows.first_row, deepstack);
+                }
             }
         }
         if is_announced {

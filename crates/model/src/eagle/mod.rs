@@ -15,7 +15,7 @@ use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorErro
 
 use crate::backend::{Backend, BackendError};
 use crate::batch_input::BatchInput;
-use crate::batch_sampler::{BatchSampler, Wanted, WantedRows, begin_sequences};
+use crate::batch_sampler::{BatchSampler, Failed, Wanted, WantedRows, begin_sequences};
 use crate::decoder::DecoderLimits;
 use crate::decoder::weights::DecoderWeights;
 use crate::kv_cache::{KvDtype, KvLayout};
@@ -147,11 +147,12 @@ impl<B: Backend> HeadRunner<B> {
             drop(shared);
             self.read_logits(n_wanted)?;
             let on_device = vec![false; n_wanted];
-            let rows = WantedRows { batch, wanted: &self.wanted, unknown: &[], on_device: &on_device };
+            let rows =
+                WantedRows { batch, wanted: &self.wanted, failed: Failed::default(), on_device: &on_device };
             self.answers.sample(&self.backend, rows, Duration::ZERO, &mut self.logits);
             self.answers.tell(rows, output);
         }
-        begin_sequences(&[], batch.sequences().len(), output);
+        begin_sequences(Failed::default(), batch.sequences().len(), output);
         Ok(())
     }
 

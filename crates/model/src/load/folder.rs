@@ -62,6 +62,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         eos_token_ids,
         bos_token_id,
         pooler,
+        media: None,
         architecture,
         tensors,
         unread_tensors: Vec::new(),

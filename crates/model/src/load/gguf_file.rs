@@ -34,6 +34,7 @@ pub(super) fn of(gguf: Gguf, path: &Path) -> Result<LoadedModel, LoadError> {
         eos_token_ids: eos_token_ids(metadata),
         bos_token_id: token_id(metadata, "bos_token_id"),
         pooler,
+        media: None,
         architecture,
         tensors: gguf,
         unread_tensors: Vec::new(),

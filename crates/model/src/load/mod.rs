@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
 use throng_core::request::GenerationDefaults;
 use throng_core::scheduling::executor::Executor;
 use throng_core::scheduling::forward_work::ForwardWork;
@@ -30,6 +31,7 @@ use crate::backend::{Backend, BackendError};
 use crate::config::{DecoderConfig, Stage};
 use crate::decoder::weights::{DecoderWeights, LoadProgress, TensorError};
 use crate::kv_cache::{KvDtype, KvLayout};
+use crate::media::MediaModel;
 use crate::pooling::{Pooler, PoolingRunner};
 use crate::quantization::{CachePlace, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeReport};
 use crate::roofline::{HeldTensor, forward_work};
@@ -111,6 +113,8 @@ pub struct LoadedModel {
     pub bos_token_id: Option<u32>,
     /// Pooling of the outputs where it answers with vectors; `None` where it generates text.
     pub pooler: Option<Pooler>,
+    /// The part that encodes pictures; `None`: the model reads text only.
+    media: Option<Arc<dyn MediaModel>>,
     architecture: Architecture,
     tensors: Arc<dyn TensorSource>,
     unread_tensors: Vec<String>,
@@ -329,6 +333,35 @@ impl LoadedModel {
         let pooler = self.pooler.as_ref().expect("a pooling model");
         let config = Arc::clone(&self.config);
         Ok(PoolingRunner::new(backend, config, weights, limits, pooler, &self.tensors)?)
+    }
+
+    /// Adds the part that encodes pictures.
+    #[must_use]
+    pub fn with_media(mut self, media: Arc<dyn MediaModel>) -> Self {
+        self.unread_tensors.retain(|name| !media.reads(name));
+        self.media = Some(media);
+        self
+    }
+
+    /// The part that encodes pictures; `None`: the model reads text only.
+    pub fn media(&self) -> Option<&Arc<dyn MediaModel>> {
+        self.media.as_ref()
+    }
+
+    /// The `config.json` of a folder; `None` of a GGUF file.
+    ///
+    /// # Errors
+    /// When it cannot be read any more.
+    pub fn config_json(&self) -> Result<Option<Map<String, Value>>, LoadError> {
+        if !self.path.is_dir() || matches!(self.vocabulary, VocabularySource::Gguf(_)) {
+            return Ok(None);
+        }
+        Ok(Some(json_file::read_object(&self.path, "config.json")?))
+    }
+
+    /// The source of the weights as stored.
+    pub fn tensor_source(&self) -> Arc<dyn TensorSource> {
+        Arc::clone(&self.tensors)
     }
 
     /// The weights as stored.

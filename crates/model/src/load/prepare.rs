@@ -14,6 +14,7 @@ use crate::backend::Backend;
 use crate::config::{DecoderConfig, Stage};
 use crate::cpu_backend::CpuBackend;
 use crate::decoder::weights::{DecoderWeights, LoadProgress};
+use crate::media::MediaEncoder;
 use crate::pooling::{Pooler, PoolingRunner};
 use crate::quantization::{CachePlace, QuantizePlan, QuantizeReport, Quantizer};
 use crate::reference_backend::ReferenceBackend;
@@ -66,6 +67,13 @@ pub(super) struct PreparedWeights {
 /// Pooling of a model's outputs, and its stored tensors.
 type PoolerTensors<'a> = (&'a Pooler, &'a Arc<dyn TensorSource>);
 
+/// What a runner has beside the decoder.
+struct Beside<'a> {
+    pooler: Option<PoolerTensors<'a>>,
+    /// The encoder of pictures, and the token that stands for them.
+    encoder: Option<(Box<dyn MediaEncoder>, u32)>,
+}
+
 /// One backend's weights, once made.
 struct Prepared<B: Backend> {
     weights: Mutex<Option<Arc<DecoderWeights<B>>>>,
@@ -106,17 +114,21 @@ impl<B: Backend> Prepared<B> {
         options: &RunnerOptions,
         config: &Arc<DecoderConfig>,
         from: &UnpreparedWeights<'_>,
-        pooler: Option<PoolerTensors<'_>>,
+        beside: Beside<'_>,
     ) -> Result<Box<dyn Executor>, LoadError> {
         let (weights, adapters) = self.parts(&backend, from)?;
-        if let Some(pooler) = pooler {
+        if let Some(pooler) = beside.pooler {
             let config = Arc::clone(config);
             let (pooler, tensors) = pooler;
             let runner = PoolingRunner::new(backend, config, weights, &options.limits, pooler, tensors)?;
             return Ok(Box::new(runner));
         }
         let runner = ModelRunner::new(backend, Arc::clone(config), weights, &options.limits)?;
-        Ok(Box::new(runner.with_adapters(adapters)))
+        let mut runner = runner.with_adapters(adapters);
+        if let Some((encoder, placeholder_token)) = beside.encoder {
+            runner = runner.with_encoder(encoder, placeholder_token)?;
+        }
+        Ok(Box::new(runner))
     }
 
     /// Parts that runners share.
@@ -217,11 +229,11 @@ impl PreparedWeights {
         threads: &Arc<ThreadPool>,
         config: &Arc<DecoderConfig>,
         from: &UnpreparedWeights<'_>,
-        pooler: Option<PoolerTensors<'_>>,
+        beside: Beside<'_>,
     ) -> Result<Box<dyn Executor>, LoadError> {
         match options.backend.isa() {
-            Some(_) => self.cpu.runner(CpuBackend::on(Arc::clone(threads)), options, config, from, pooler),
-            None => self.reference.runner(ReferenceBackend, options, config, from, pooler),
+            Some(_) => self.cpu.runner(CpuBackend::on(Arc::clone(threads)), options, config, from, beside),
+            None => self.reference.runner(ReferenceBackend, options, config, from, beside),
         }
     }
 }
@@ -250,6 +262,10 @@ impl LoadedModel {
         options: &RunnerOptions,
     ) -> Result<Box<dyn Executor>, LoadError> {
         let pooler = self.pooler.as_ref().map(|pooler| (pooler, &self.tensors));
-        self.prepared.runner(options, threads, &self.config, &self.unprepared(), pooler)
+        let encoder = self.media.as_ref().map(|media| {
+            Ok::<_, LoadError>((media.encoder(options.backend, threads)?, media.placeholder_token()))
+        });
+        let beside = Beside { pooler, encoder: encoder.transpose()? };
+        self.prepared.runner(options, threads, &self.config, &self.unprepared(), beside)
     }
 }

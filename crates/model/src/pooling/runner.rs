@@ -69,6 +69,7 @@ impl<B: Backend> PoolingRunner<B> {
             max_steps_in_flight: 1,
             takes_whole_prompts,
             takes_media: false,
+            keeps_media_whole: false,
         };
         let decoder_limits = DecoderLimits {
             max_tokens: limits.max_batch_tokens as usize,

@@ -191,6 +191,16 @@ impl DeviceOps for ReferenceBackend {
         reference::scale(out.as_mut_slice(), scale);
     }
 
+    fn overwrite_rows(&mut self, x: &mut HostTensor, first_row: usize, rows: &[f32]) {
+        let first = first_row * x.cols();
+        x.as_mut_slice()[first..][..rows.len()].copy_from_slice(rows);
+    }
+
+    fn add_rows(&mut self, x: &mut HostTensor, first_row: usize, rows: &[f32]) {
+        let first = first_row * x.cols();
+        x.as_mut_slice()[first..].iter_mut().zip(rows).for_each(|(x, y)| *x += y);
+    }
+
     fn matmul(&mut self, x: &HostTensor, w: &ReferenceMatrix, bias: Option<&Vec<f32>>, out: &mut HostTensor) {
         multiply(x.as_slice(), w, out.as_mut_slice());
         if let Some(bias) = bias {
@@ -239,9 +249,19 @@ impl DeviceOps for ReferenceBackend {
         heads: Columns,
         style: RopeStyle,
     ) {
-        for_each_group(x, heads, |row_idx, head| {
-            let (cos, sin) = tables[table_idx].at(batch.positions[row_idx] as usize);
-            reference::rope(head, cos, sin, style);
+        let table = &tables[table_idx];
+        let mut angles = Vec::new();
+        for_each_group(x, heads, |row_idx, head| match batch.rotary.get(row_idx) {
+            Some(&position) if table.has_sections() => {
+                angles.clear();
+                table.gather(position, &mut angles);
+                let (cos, sin) = angles.split_at(table.n_pairs());
+                reference::rope(head, cos, sin, style);
+            }
+            _ => {
+                let (cos, sin) = table.at(batch.positions[row_idx] as usize);
+                reference::rope(head, cos, sin, style);
+            }
         });
     }
 
@@ -279,7 +299,7 @@ impl DeviceOps for ReferenceBackend {
     ) {
         let layer = &cache.layers[layer_idx];
         for span in &batch.spans {
-            let kv = reference::PagedKv {
+            let mut kv = reference::PagedKv {
                 keys: &layer.keys,
                 values: &layer.values,
                 block_table: &batch.blocks[span.first_block..],
@@ -289,7 +309,16 @@ impl DeviceOps for ReferenceBackend {
             for i in 0..span.n_rows {
                 let q = &qkv.row(span.first_row + i)[..shape.n_heads * shape.head_dim];
                 let sinks = sinks.map(Vec::as_slice);
-                reference::attention(shape, q, sinks, &kv, span.start + i, out.row_mut(span.first_row + i));
+                let row_idx = span.first_row + i;
+                let shape = match batch.ends.get(row_idx) {
+                    // Within the window a picture's tokens see those after them, too.
+                    Some(&end) if end as usize > span.start + i + 1 => {
+                        kv.n_tokens = end as usize;
+                        &AttentionShape { is_bidirectional: true, ..*shape }
+                    }
+                    _ => shape,
+                };
+                reference::attention(shape, q, sinks, &kv, span.start + i, out.row_mut(row_idx));
             }
         }
     }

@@ -15,14 +15,15 @@ use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorErro
 use throng_core::time::Nanos;
 
 use crate::adapter::AdapterStore;
-use crate::backend::{Backend, BackendError, SampledRows, Ticket};
-use crate::batch_sampler::{BatchSampler, WantedRows, begin_sequences, mask_patience};
+use crate::backend::{Backend, BackendError, Capability, SampledRows, Ticket};
+use crate::batch_sampler::{BatchSampler, Failed, WantedRows, begin_sequences, mask_patience};
 use crate::config::{DecoderConfig, Stage};
 use crate::decoder::weights::DecoderWeights;
 use crate::decoder::{Decoder, DecoderLimits};
 use crate::device_sampling::sample_on_device;
 use crate::eagle::FeatureTap;
 use crate::kv_cache::{KvDtype, KvLayout};
+use crate::media::{MediaEncoder, MediaReader};
 use crate::state_cache::StateLayout;
 use step::{Progress, RunnerStep};
 
@@ -55,6 +56,7 @@ pub struct ModelRunner<B: Backend> {
     fingerprint: Option<Arc<str>>,
     kv_dtype: KvDtype,
     tap: Option<FeatureTap<B>>,
+    media: Option<MediaReader>,
     /// The steps that were submitted and not collected, the oldest first.
     in_flight: VecDeque<RunnerStep<B>>,
     /// The buffers of steps that were collected.
@@ -105,6 +107,7 @@ impl<B: Backend> ModelRunner<B> {
             max_steps_in_flight: backend.max_steps_in_flight() as u32,
             takes_whole_prompts: false,
             takes_media: false,
+            keeps_media_whole: false,
         };
         let max_sequence_tokens = capacity.max_sequence_tokens as usize;
         let decoder_limits = DecoderLimits {
@@ -126,6 +129,7 @@ impl<B: Backend> ModelRunner<B> {
             fingerprint: None,
             kv_dtype: limits.kv_dtype,
             tap: None,
+            media: None,
             in_flight: VecDeque::new(),
             spare_steps: Vec::new(),
             sampled: SampledRows::default(),
@@ -139,6 +143,27 @@ impl<B: Backend> ModelRunner<B> {
     #[must_use]
     pub fn with_adapters(self, store: Arc<AdapterStore<B>>) -> Self {
         Self { adapters: store, ..self }
+    }
+
+    /// Sets the encoder of pictures in prompts. `placeholder_token` is the id of the tokens that their features
+    /// stand in place of, where the decoder looks it up besides.
+    ///
+    /// # Errors
+    /// When the device does not take features.
+    pub fn with_encoder(
+        self,
+        encoder: Box<dyn MediaEncoder>,
+        placeholder_token: u32,
+    ) -> Result<Self, BackendError> {
+        if !self.backend.has(Capability::Features) {
+            return Err(BackendError::lacks(Capability::Features));
+        }
+        let config = self.decoder.config();
+        let (width, n_layers) = (config.hidden_size, config.layers.len());
+        let keeps_media_whole = config.joins_pictures;
+        let media = Some(MediaReader::new(encoder, width, n_layers, placeholder_token));
+        let capacity = ExecutorCapacity { takes_media: true, keeps_media_whole, ..self.capacity };
+        Ok(Self { media, capacity, ..self })
     }
 
     /// Sets the fingerprint, with which the runner exchanges blocks with runners of the same one: it is
@@ -242,7 +267,9 @@ impl<B: Backend> ModelRunner<B> {
             let logits = self.decoder.logits(&mut self.backend, piece);
             let n_sampled = sample_on_device(&mut self.backend, batch, wanted, logits, on_device);
             let ticket = (n_sampled > 0).then(|| self.backend.submit());
-            let rows = WantedRows { batch, wanted, unknown: step.adapters.unknown(), on_device };
+            let failed =
+                Failed { unknown_adapter: step.adapters.unknown(), unreadable_media: &step.unreadable };
+            let rows = WantedRows { batch, wanted, failed, on_device };
             self.answer(rows, ticket, step.begun, output)?;
         }
         Ok(())
@@ -288,6 +315,14 @@ impl<B: Backend> Executor for ModelRunner<B> {
         );
         let mut step = self.spare_steps.pop().unwrap_or_else(RunnerStep::new);
         step.prepare(batch, &self.adapters)?;
+        if let Some(media) = &mut self.media {
+            step.input.fill_rotary(batch);
+            if self.capacity.keeps_media_whole {
+                step.input.fill_ends(batch);
+            }
+            let read = media.read(batch, &mut step.input, &mut step.unreadable);
+            step.media = read.map_err(executor_error)?;
+        }
         let before = self.in_flight.pop_back();
         let mut begun = Ok(());
         if self.capacity.max_steps_in_flight > 1
@@ -319,13 +354,14 @@ impl<B: Backend> Executor for ModelRunner<B> {
         };
         let answered = match ticket {
             Some(ticket) => {
-                let (unknown, RunnerStep { wanted, on_device, .. }) = (step.adapters.unknown(), &step);
-                self.answer(WantedRows { batch, wanted, unknown, on_device }, ticket, step.begun, output)
+                let (failed, RunnerStep { wanted, on_device, .. }) = (step.failed(), &step);
+                self.answer(WantedRows { batch, wanted, failed, on_device }, ticket, step.begun, output)
             }
             None => self.answer_in_pieces(&mut step, batch, output),
         };
         answered.map_err(executor_error)?;
-        begin_sequences(step.adapters.unknown(), batch.sequences().len(), output);
+        output.media = step.media;
+        begin_sequences(step.failed(), batch.sequences().len(), output);
         self.note_collected(output);
         if let Some(mut next) = self.in_flight.pop_front() {
             if let Progress::Prepared = next.progress {

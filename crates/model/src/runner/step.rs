@@ -4,13 +4,13 @@
 use std::time::Instant;
 
 use throng_core::request::TokenId;
-use throng_core::scheduling::batch::{ScheduledBatch, ScheduledSequence, SlotCopy};
+use throng_core::scheduling::batch::{MediaCounts, ScheduledBatch, ScheduledSequence, SlotCopy};
 use throng_core::scheduling::executor::ExecutorError;
 
 use crate::adapter::{AdapterStore, StepAdapters};
 use crate::backend::{Backend, BlockCopy, Ticket};
 use crate::batch_input::{BatchInput, CarriedToken};
-use crate::batch_sampler::Wanted;
+use crate::batch_sampler::{Failed, Wanted};
 
 /// A step that was submitted. Buffers are used again for later steps.
 pub(super) struct RunnerStep<B: Backend> {
@@ -20,6 +20,9 @@ pub(super) struct RunnerStep<B: Backend> {
     /// Rows that the device answers, once their logits were begun.
     pub(super) on_device: Vec<bool>,
     pub(super) adapters: StepAdapters<B>,
+    /// Sequences whose pictures are not there or cannot be read.
+    pub(super) unreadable: Vec<usize>,
+    pub(super) media: MediaCounts,
     /// Time at which its forward pass began.
     pub(super) begun: Instant,
     pub(super) copies: Vec<BlockCopy>,
@@ -49,6 +52,8 @@ impl<B: Backend> RunnerStep<B> {
             wanted: Vec::new(),
             on_device: Vec::new(),
             adapters: StepAdapters::default(),
+            unreadable: Vec::new(),
+            media: MediaCounts::default(),
             begun: Instant::now(),
             copies: Vec::new(),
             state_copies: Vec::new(),
@@ -68,6 +73,8 @@ impl<B: Backend> RunnerStep<B> {
     ) -> Result<(), ExecutorError> {
         self.progress = Progress::Prepared;
         self.adapters.fill(batch, adapters);
+        self.unreadable.clear();
+        self.media = MediaCounts::default();
         self.wanted.clear();
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
             let tokens = batch.tokens(scheduled);
@@ -90,6 +97,11 @@ impl<B: Backend> RunnerStep<B> {
             self.copies.push(BlockCopy { from: from.0, to: to.0 });
         }
         Ok(())
+    }
+
+    /// Sequences that fail whatever their logits are.
+    pub(super) fn failed(&self) -> Failed<'_> {
+        Failed { unknown_adapter: self.adapters.unknown(), unreadable_media: &self.unreadable }
     }
 
     /// Says where the carried tokens come from: they are on the device where the step `before` is in flight,

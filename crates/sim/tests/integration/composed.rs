@@ -213,6 +213,7 @@ fn fleet(rng: &mut Rng) -> FleetConfig {
         max_steps_in_flight: rng.u32(1..=2),
         takes_whole_prompts: false,
         takes_media: false,
+        keeps_media_whole: false,
     };
     let cost = LinearCostModel {
         fixed: Duration::from_micros(rng.u64(1_000..20_000)),

@@ -75,7 +75,7 @@ impl RowOp {
     /// Five pairs: two columns of a head are not rotated.
     fn rope() -> RopeTable {
         let frequencies = (0..5).map(|pair| 0.3_f64.powi(pair)).collect();
-        RopeTable { frequencies, amplitude: 1.1, growth: None, short: None }
+        RopeTable { frequencies, amplitude: 1.1, growth: None, sections: Vec::new(), short: None }
     }
 
     fn positions(items: &[usize]) -> BatchInput {

@@ -124,8 +124,8 @@ fn a_step_reads_the_token_of_the_one_before_while_that_is_in_flight() {
             blocks: (0..8).collect(),
             logit_tokens: vec![tokens.len() as u32 - 1],
             carried: (step > 0).then_some(CarriedToken { token_idx: 0, chosen_idx: 0 }).into_iter().collect(),
-            states: Vec::new(),
             tokens,
+            ..BatchInput::default()
         };
         decoder.forward(&mut backend, &mut cache, &input);
         let logits = decoder.logits(&mut backend, 0..1);

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use minijinja::value::Value;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::long_number::long_number;
 use crate::disguise::Disguise;
@@ -18,16 +18,36 @@ const FIRST_STAND_IN: char = '\u{f0000}';
 /// The field names of a message's reasoning; most templates read the first, gpt-oss's the second.
 pub(super) const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// Arranges `messages` for a template, except for past calls: see [`super::history`]. Unchanged parts are
-/// not copied. Text parts are joined by newlines for a template that takes content as a string.
-pub(super) fn arranged(messages: &Json, takes_parts: bool) -> Vec<Cow<'_, Json>> {
-    messages.as_array().into_iter().flatten().map(|message| arranged_message(message, takes_parts)).collect()
+/// Forms in which a template takes the content of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ContentForm {
+    /// A string.
+    Text,
+    /// A list of parts.
+    Parts,
+    /// Either.
+    Both,
 }
 
-fn arranged_message(message: &Json, takes_parts: bool) -> Cow<'_, Json> {
+/// Arranges `messages` for a template, except for past calls: see [`super::history`]. Unchanged parts are
+/// not copied. Text parts are joined by newlines for a template that takes content as a string, and a string
+/// becomes a part for one that takes only parts.
+pub(super) fn arranged(messages: &Json, form: ContentForm) -> Vec<Cow<'_, Json>> {
+    messages.as_array().into_iter().flatten().map(|message| arranged_message(message, form)).collect()
+}
+
+fn arranged_message(message: &Json, form: ContentForm) -> Cow<'_, Json> {
     let mut message = Cow::Borrowed(message);
-    if !takes_parts && let Some(text) = message.get("content").and_then(joined_parts) {
-        message.to_mut()["content"] = Json::String(text);
+    let content = message.get("content");
+    let changed = match form {
+        ContentForm::Text => content.and_then(joined_parts).map(Json::String),
+        ContentForm::Parts => {
+            content.and_then(Json::as_str).map(|text| json!([{"type": "text", "text": text}]))
+        }
+        ContentForm::Both => None,
+    };
+    if let Some(changed) = changed {
+        message.to_mut()["content"] = changed;
     }
     message
 }

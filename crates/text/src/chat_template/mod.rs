@@ -27,7 +27,7 @@ use crate::disguise::Disguise;
 use crate::error::{TemplateError, TokenizerError};
 use crate::rendered_prompt::RenderedPrompt;
 use crate::tokenizer::{SpecialTokens, TokenizerConfig};
-use conversation::{Size, TextGuard, arranged, private_chars, survey};
+use conversation::{ContentForm, Size, TextGuard, arranged, private_chars, survey};
 use history::{HistoryForm, calls_of};
 use limits::{BoundedOutput, Limits, classify};
 
@@ -105,7 +105,7 @@ struct Compiled {
     /// Characters of the source that could be mistaken for stand-ins.
     private_chars: Vec<char>,
     variables: HashSet<String>,
-    takes_parts: bool,
+    content_form: ContentForm,
     /// Form of past calls, probed when the first conversation with calls arrives.
     history: OnceLock<HistoryForm>,
     takes_system: OnceLock<bool>,
@@ -207,25 +207,33 @@ impl Compiled {
             literals,
             private_chars: private_chars(source).collect(),
             variables,
-            takes_parts: true,
+            content_form: ContentForm::Both,
             history: OnceLock::new(),
             takes_system: OnceLock::new(),
         };
-        compiled.takes_parts = compiled.prints_text_of_parts();
+        compiled.content_form = compiled.probe_content_form();
         Ok(compiled)
     }
 
-    /// Probes whether content may be a list of parts: a template that expects a string prints the list
-    /// itself, or fails.
-    fn prints_text_of_parts(&self) -> bool {
-        let messages = json!([{"role": "user", "content": [{"type": "text", "text": "a part of text"}]}]);
+    /// Probes in which form the template takes content: one that expects a string prints a list of parts as
+    /// it is, or fails; one that expects parts prints nothing of a string, or fails.
+    fn probe_content_form(&self) -> ContentForm {
+        const TEXT: &str = "a part of text";
         let tokens =
             SpecialTokens { named: vec![("bos_token".to_owned(), String::new())], ..Default::default() };
-        let prompt = self.render(&TemplateInput::new(&messages, &tokens));
-        prompt.is_ok_and(|prompt| {
-            let text = prompt.text();
-            text.contains("a part of text") && !text.contains("'text'") && !text.contains("\"text\"")
-        })
+        let prints = |content: Json| {
+            let messages = json!([{"role": "user", "content": content}]);
+            let prompt = self.render(&TemplateInput::new(&messages, &tokens));
+            prompt.is_ok_and(|prompt| {
+                let text = prompt.text();
+                text.contains(TEXT) && !text.contains("'text'") && !text.contains("\"text\"")
+            })
+        };
+        match prints(json!([{"type": "text", "text": TEXT}])) {
+            false => ContentForm::Text,
+            true if prints(TEXT.into()) => ContentForm::Both,
+            true => ContentForm::Parts,
+        }
     }
 
     fn takes_system(&self, tokens: &SpecialTokens) -> bool {
@@ -234,7 +242,7 @@ impl Compiled {
             let messages = json!([system, {"role": "user", "content": "ask"}]);
             // Not rearranged: in another order the instruction would become part of the user's message.
             let input = TemplateInput::new(&messages, tokens);
-            let prompt = self.render_messages(&input, arranged(&messages, self.takes_parts));
+            let prompt = self.render_messages(&input, arranged(&messages, self.content_form));
             prompt.is_ok_and(|prompt| prompt.text().contains("a probing instruction"))
         })
     }
@@ -246,7 +254,7 @@ impl Compiled {
             let tools = json!([{"type": "function", "function": function}]);
             HistoryForm::probed(|messages| {
                 let input = TemplateInput { tools: Some(&tools), ..TemplateInput::new(messages, tokens) };
-                let prompt = self.render_messages(&input, arranged(messages, self.takes_parts));
+                let prompt = self.render_messages(&input, arranged(messages, self.content_form));
                 prompt.ok().map(|prompt| prompt.text().into_owned())
             })
         })
@@ -266,7 +274,7 @@ impl Compiled {
 
     /// The messages in the form of the template, in the request's order.
     fn arranged<'a>(&self, input: &TemplateInput<'a>) -> Vec<Cow<'a, Json>> {
-        let mut messages = arranged(input.messages, self.takes_parts);
+        let mut messages = arranged(input.messages, self.content_form);
         if messages.iter().any(|message| !calls_of(message).is_empty()) {
             self.history(input.special_tokens).arrange(&mut messages);
         }
@@ -303,8 +311,8 @@ impl Compiled {
         let bytes = Vec::with_capacity(size.n_bytes + size.n_bytes / 8);
         let mut output = BoundedOutput { bytes, limit: limits.n_bytes };
         let template = env.get_template(environment::TEMPLATE).map_err(|error| classify(&error))?;
-        // The template library subtracts lengths unchecked in a slice with a negative step: where arithmetic is
-        // checked, `messages[:3:-1]` of two messages panics.
+        // The template library subtracts lengths unchecked in a slice with a negative step: where arithmetic
+        // is checked, `messages[:3:-1]` of two messages panics.
         let rendered = catch_unwind(AssertUnwindSafe(|| template.render_captured_to(context, &mut output)));
         rendered
             .map_err(|_| TemplateError::Render("the template library failed".to_owned()))?

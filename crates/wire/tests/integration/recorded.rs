@@ -177,6 +177,7 @@ fn recorded_requests() {
         priority: Priority(-5),
         prompt: [0, 1, u32::MAX].into(),
         media: None,
+        contents: Vec::new(),
         sampling: sampling.into(),
         constraint: None,
         adapter: Some("poet".into()),
@@ -200,8 +201,8 @@ fn recorded_media() {
     let spans = vec![span(1, SpanKind::Image), span(3, SpanKind::Video), span(5, SpanKind::Audio)];
     let positions = vec![RotaryPosition::of_text(0), RotaryPosition([1, 2, u32::MAX])];
     let request = |media: PromptMedia| Generate { media: Some(media.into()), n: 1, ..Generate::default() };
-    let text_positions = request(PromptMedia { spans: spans.clone(), positions: Vec::new() });
-    check("media", &[request(PromptMedia { spans, positions }), text_positions]);
+    let text_positions = request(PromptMedia { spans: spans.clone(), ..PromptMedia::default() });
+    check("media", &[request(PromptMedia { spans, positions, contents: vec![] }), text_positions]);
     let newer = r#"{"media": {"spans": [{"start": 0, "len": 1, "digest": [], "kind": "smell"}]}}"#;
     assert!(serde_json::from_str::<Generate>(newer).is_err(), "a kind that is not known is not passed over");
 }
@@ -324,6 +325,8 @@ fn recorded_statuses() {
             drafts: 18,
             draft_tokens: 19,
             accepted_draft_tokens: 20,
+            encoded_media: 0,
+            known_media: 0,
             failed_requests: 21,
             executor_restarts: 22,
         },

@@ -104,7 +104,7 @@ impl Response {
         // Without a tokenizer, token ids are the only output; upstream engines, which have no prompt tokens
         // here, send only text.
         options.token_ids |= facts.tokenizer.is_none() && facts.n_prompt_tokens() > 0;
-        let tally = Tally::new(facts.n_prompt_tokens());
+        let tally = Tally::new(facts.n_prompt_tokens()).with_images(facts.n_image_tokens);
         Self { options, facts, tally }
     }
 
@@ -159,7 +159,8 @@ impl Response {
 }
 
 fn usage(tally: &Tally) -> Usage {
-    Usage::new(tally.prompt, tally.output, tally.cached).with_reasoning(tally.reasoning)
+    let usage = Usage::new(tally.prompt, tally.output, tally.cached);
+    usage.with_reasoning(tally.reasoning).with_images(tally.images)
 }
 
 /// The end of a choice. If it is unknown, the choice was aborted.

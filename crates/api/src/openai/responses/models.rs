@@ -25,6 +25,8 @@ pub struct ModelCard<'a> {
     notice: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_modalities: Option<&'static [&'static str]>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -91,12 +93,19 @@ impl<'a> ModelCard<'a> {
             permission: [permission],
             notice: None,
             state: None,
+            input_modalities: None,
         }
     }
 
     /// Adds the state of a model that is loaded on demand: whether it is in memory.
     pub fn with_state(mut self, state: Option<&'static str>) -> Self {
         self.state = state;
+        self
+    }
+
+    /// Adds what prompts may consist of, if that is more than text.
+    pub fn with_images(mut self, takes_images: bool) -> Self {
+        self.input_modalities = takes_images.then_some(&["text", "image"]);
         self
     }
 

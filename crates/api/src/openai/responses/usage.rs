@@ -17,6 +17,9 @@ pub struct Usage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct PromptTokensDetails {
     cached_tokens: u64,
+    /// Absent where the prompt has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_tokens: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -32,9 +35,15 @@ impl Usage {
             prompt_tokens,
             completion_tokens,
             total_tokens: prompt_tokens + completion_tokens,
-            prompt_tokens_details: PromptTokensDetails { cached_tokens },
+            prompt_tokens_details: PromptTokensDetails { cached_tokens, image_tokens: None },
             completion_tokens_details: CompletionTokensDetails { reasoning_tokens: 0 },
         }
+    }
+
+    /// Adds the number of prompt tokens that stand for images.
+    pub fn with_images(mut self, image_tokens: u64) -> Self {
+        self.prompt_tokens_details.image_tokens = (image_tokens > 0).then_some(image_tokens);
+        self
     }
 
     /// Adds the number of reasoning tokens among the completion tokens.

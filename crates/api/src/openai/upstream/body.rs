@@ -8,7 +8,7 @@ use throng_text::grammar::ConstraintSpec;
 
 use crate::error::ApiError;
 use crate::spec::{
-    ChatInput, Conversation, GenerationOptions, GenerationSpec, Input, OutputConstraint, Prompt,
+    ChatInput, Conversation, GenerationOptions, GenerationSpec, ImagePart, Input, OutputConstraint, Prompt,
     PromptsInput, TruncationSide,
 };
 
@@ -51,7 +51,7 @@ fn put_chat(chat: &mut ChatInput, body: &mut Map<String, Value>) {
 
 fn put_conversation(conversation: &mut Conversation, body: &mut Map<String, Value>) {
     // Engines accept `system`; those that accept `developer` treat both alike.
-    body.insert("messages".to_owned(), conversation.take_messages_for_template(false));
+    body.insert("messages".to_owned(), conversation.take_messages(false, &image_value));
     put(body, "add_generation_prompt", conversation.add_generation_prompt);
     if conversation.continues_final_message() {
         put(body, "continue_final_message", Some(true));
@@ -74,6 +74,15 @@ fn put_conversation(conversation: &mut Conversation, body: &mut Map<String, Valu
         variables.entry("enable_thinking").or_insert(is_on.into());
     }
     put(body, "chat_template_kwargs", (!variables.is_empty()).then_some(variables));
+}
+
+/// An image as a part of a message.
+fn image_value(image: &ImagePart) -> Value {
+    let mut url = json!({"url": image.source.to_url()});
+    if let Some(detail) = image.detail {
+        url["detail"] = detail.into();
+    }
+    json!({"type": "image_url", "image_url": url})
 }
 
 fn put_prompts(input: &mut PromptsInput, body: &mut Map<String, Value>) -> Result<(), ApiError> {

@@ -103,7 +103,7 @@ fn generation() -> Named {
             ("prompt_tokens", whole()),
             ("completion_tokens", whole()),
             ("total_tokens", whole()),
-            ("prompt_tokens_details", object([("cached_tokens", whole())], [])),
+            ("prompt_tokens_details", object([("cached_tokens", whole())], [("image_tokens", whole())])),
             ("completion_tokens_details", object([("reasoning_tokens", whole())], [])),
         ],
         [],

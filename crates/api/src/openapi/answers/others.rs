@@ -76,7 +76,7 @@ pub(super) fn models() -> Named {
             ("parent", or_null(text())),
             ("permission", list(permission)),
         ],
-        [("max_model_len", whole()), ("notice", text())],
+        [("max_model_len", whole()), ("notice", text()), ("input_modalities", list(text()))],
     );
     let all = object([("object", one_of(&["list"])), ("data", list(named("Model")))], []);
     vec![("Model", model), ("ModelList", all)]

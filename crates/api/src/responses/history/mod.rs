@@ -8,7 +8,8 @@ use std::collections::{HashMap, VecDeque};
 use super::item::{Author, Content, Ids, Item, Output, decode_opaque};
 use super::mcp_tool::model_name;
 use crate::error::{ApiError, echo};
-use crate::spec::{ContentPart, MAX_MESSAGES, Message, Role, ToolCall};
+use crate::image_source::{detail_of, of_data_url};
+use crate::spec::{ContentPart, ImagePart, ImageSource, MAX_MESSAGES, Message, Role, ToolCall};
 
 pub use self::chain::History;
 
@@ -89,7 +90,13 @@ fn decisions_of<'a>(items: impl Iterator<Item = &'a Item> + Clone) -> Decisions 
 }
 
 fn part_of(content: &Content) -> ContentPart {
-    ContentPart::Text(content.text().to_owned())
+    let Content::InputImage { image_url, detail } = content else {
+        return ContentPart::Text(content.text().to_owned());
+    };
+    // It was read from a request, so that its URL is valid.
+    let source = of_data_url(image_url, String::new).unwrap_or_else(|_| ImageSource::Url(image_url.clone()));
+    let detail = detail.as_deref().and_then(detail_of);
+    ContentPart::Image(Box::new(ImagePart { source, detail, param: "input".to_owned() }))
 }
 
 /// Messages so far, and the turn of the model that is not over.

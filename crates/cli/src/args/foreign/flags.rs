@@ -7,7 +7,7 @@ use super::flag::{ForeignFlag, always, ignored, refused};
 pub(super) const NO_GPU: &str = "Throng computes on the processor";
 const ONE_PROCESS: &str = "one process on one machine computes the model";
 const OWN_TASK: &str = "the model's files say whether it generates, embeds, ranks or classifies";
-pub(super) const TEXT_ONLY: &str = "Throng serves text models only";
+pub(super) const OWN_IMAGES: &str = "Throng takes images from requests, by the settings of the model";
 const NO_CODE: &str = "Throng runs no code from outside its binary";
 const LOAD: &str = "safetensors and GGUF files are mapped and read in parallel";
 pub(super) const LOG: &str = "the variable THRONG_LOG selects what is logged";
@@ -86,8 +86,8 @@ pub const FOREIGN_FLAGS: &[ForeignFlag] = &[
     refused("hf-overrides", One, "change config.json in the model's folder"),
     refused("rope-scaling", One, "change config.json in the model's folder"),
     refused("rope-theta", One, "change config.json in the model's folder"),
-    refused("allowed-local-media-path", One, TEXT_ONLY),
-    refused("allowed-media-domains", Some, TEXT_ONLY),
+    refused("allowed-local-media-path", One, OWN_IMAGES),
+    refused("allowed-media-domains", Some, OWN_IMAGES),
     refused(
         "quantization",
         One,
@@ -163,14 +163,14 @@ pub const FOREIGN_FLAGS: &[ForeignFlag] = &[
     refused("mamba-block-size", One, HYBRID),
     refused("kv-offloading-size", One, "the KV cache is in the machine's memory"),
     // images and sound
-    refused("limit-mm-per-prompt", One, TEXT_ONLY),
-    refused("enable-mm-embeds", Switch, TEXT_ONLY),
-    refused("media-io-kwargs", One, TEXT_ONLY),
-    refused("mm-processor-kwargs", One, TEXT_ONLY),
-    ignored("mm-processor-cache-gb", One, TEXT_ONLY),
-    ignored("mm-encoder-tp-mode", One, TEXT_ONLY),
-    ignored("interleave-mm-strings", Switch, TEXT_ONLY),
-    ignored("skip-mm-profiling", Switch, TEXT_ONLY),
+    refused("limit-mm-per-prompt", One, OWN_IMAGES),
+    refused("enable-mm-embeds", Switch, OWN_IMAGES),
+    refused("media-io-kwargs", One, OWN_IMAGES),
+    refused("mm-processor-kwargs", One, OWN_IMAGES),
+    ignored("mm-processor-cache-gb", One, OWN_IMAGES),
+    ignored("mm-encoder-tp-mode", One, OWN_IMAGES),
+    ignored("interleave-mm-strings", Switch, OWN_IMAGES),
+    ignored("skip-mm-profiling", Switch, OWN_IMAGES),
     // adapters
     ignored("enable-lora", Switch, "adapters need no switch: --lora-modules"),
     // observability
@@ -182,7 +182,7 @@ pub const FOREIGN_FLAGS: &[ForeignFlag] = &[
     ignored("max-long-partial-prefills", One, "--inter-token-target-ms bounds the length of chunks"),
     ignored("long-prefill-token-threshold", One, "--inter-token-target-ms bounds the length of chunks"),
     always("enable-chunked-prefill", Switch, "long prompts are always computed in chunks"),
-    ignored("disable-chunked-mm-input", Switch, TEXT_ONLY),
+    ignored("disable-chunked-mm-input", Switch, OWN_IMAGES),
     refused("scheduler-cls", One, NO_CODE),
     ignored("disable-hybrid-kv-cache-manager", Switch, "there is one KV cache for all layers"),
     ignored("async-scheduling", Switch, "a step is planned from the tokens of the one before"),

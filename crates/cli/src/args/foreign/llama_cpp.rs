@@ -3,7 +3,7 @@
 
 use super::flag::Values::{Maybe, One, OneWay, Switch};
 use super::flag::{ForeignFlag, always, ignored, refused};
-use super::flags::{LOG, NO_GPU, POOLING, TEXT_ONLY};
+use super::flags::{LOG, NO_GPU, POOLING};
 
 const MAPPED: &str = "GGUF and safetensors files are always mapped";
 const IN_REQUEST: &str =
@@ -52,7 +52,6 @@ pub const LLAMA_CPP_FLAGS: &[ForeignFlag] = &[
         "adapters have names, and the scale of their files: --lora-modules NAME=PATH",
     ),
     refused("control-vector", One, AS_FILES_SAY),
-    refused("mmproj", One, TEXT_ONLY),
     ignored("mmproj-offload", Switch, NO_GPU),
     refused("override-kv", One, AS_FILES_SAY),
     refused("rope-scale", One, OF_MODEL),

@@ -61,6 +61,7 @@ impl Executor for Replay {
             max_steps_in_flight: 1,
             takes_whole_prompts: false,
             takes_media: false,
+            keeps_media_whole: false,
         };
         self.draft_model.as_ref().map_or(any, |model| model.capacity())
     }

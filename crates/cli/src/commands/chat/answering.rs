@@ -131,6 +131,12 @@ async fn of_server(
     asking.await.context("asking the server panicked")?
 }
 
+/// A message of the user with images before its text.
+pub fn showing(images: Vec<Value>, text: &str) -> Value {
+    let parts: Vec<Value> = images.into_iter().chain([json!({"type": "text", "text": text})]).collect();
+    json!({"role": "user", "content": parts})
+}
+
 /// A message of the conversation.
 pub fn message(role: &str, text: &str) -> Value {
     json!({"role": role, "content": text})

@@ -10,23 +10,25 @@ pub(super) mod remote;
 pub(super) use answering::Answering;
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::args::ChatArgs;
+use crate::attachments::{attached, image_part};
 use crate::error_chain::in_full;
 use crate::process::output;
 use crate::process::wrapping::{Wrapper, terminal_width};
 
 use answer::{Answer, ContextFull};
-use answering::message;
+use answering::{message, showing};
 use interrupt::{INTERRUPTED, Interrupt};
 use lines::{Line, Lines};
 
-const HELP: &str = "Commands: /new starts over, /undo takes the last exchange back, /help, /exit. Ctrl-C stops an \
-    answer, Ctrl-D leaves. Pasted lines are one message.";
+const HELP: &str = "Commands: /image FILE attaches an image, /new starts over, /undo takes the last exchange back, /help, \
+    /exit. Ctrl-C stops an answer, Ctrl-D leaves. Pasted lines are one message.";
 
 /// Message when the model's context is full.
 const FULL: &str = "The model's context is full: /new starts over, /undo takes the last exchange back.";
@@ -48,8 +50,8 @@ pub async fn run(arguments: &ChatArgs) -> Result<()> {
 /// # Errors
 /// When the model or the server fails to answer.
 pub(super) async fn answer_once(answering: &Answering, arguments: &ChatArgs, prompt: &str) -> Result<()> {
-    let (style, messages) = (Style::of_terminal(), Vec::new());
-    let mut chat = Chat { arguments, answering, messages, is_terminal: false, style, n_unanswered: 0 };
+    let style = Style::of_terminal();
+    let mut chat = Chat::new(arguments, answering, (false, style));
     chat.start_over();
     let interrupt = Interrupt::listen(false).context("cannot receive Ctrl-C")?;
     chat.answer(prompt, &interrupt).await?;
@@ -71,7 +73,7 @@ pub(super) async fn converse(answering: &Answering, arguments: &ChatArgs) -> Res
         output::note(style.faint(&format!("Chatting with {}. {HELP}\n", answering.name())));
         lines = Lines::of_terminal(style.prompt())?;
     }
-    let mut chat = Chat { arguments, answering, messages: Vec::new(), is_terminal, style, n_unanswered: 0 };
+    let mut chat = Chat::new(arguments, answering, (is_terminal, style));
     chat.start_over();
     let interrupt = Interrupt::listen(is_terminal).context("cannot receive Ctrl-C")?;
     let mut was_interrupted = false;
@@ -96,7 +98,10 @@ pub(super) async fn converse(answering: &Answering, arguments: &ChatArgs) -> Res
             command if is_command(command) => {
                 output::note(format_args!("{command} is no command. {HELP}"));
             }
-            text => chat.answer(text, &interrupt).await?,
+            text => match attached(text) {
+                Some(file) => chat.attach(&file),
+                None => chat.answer(text, &interrupt).await?,
+            },
         }
     }
 }
@@ -111,14 +116,34 @@ struct Chat<'a> {
     arguments: &'a ChatArgs,
     answering: &'a Answering,
     messages: Vec<Value>,
+    /// Images for the next message.
+    images: Vec<Value>,
     is_terminal: bool,
     style: Style,
     /// Number of messages that got no answer.
     n_unanswered: usize,
 }
 
-impl Chat<'_> {
+impl<'a> Chat<'a> {
+    fn new(arguments: &'a ChatArgs, answering: &'a Answering, (is_terminal, style): (bool, Style)) -> Self {
+        let (messages, images) = (Vec::new(), Vec::new());
+        Self { arguments, answering, messages, images, is_terminal, style, n_unanswered: 0 }
+    }
+
+    /// Attaches an image to the next message, or prints why it cannot be.
+    fn attach(&mut self, file: &Path) {
+        match image_part(file) {
+            Ok(image) => {
+                self.images.push(image);
+                let n = self.images.len();
+                output::note(self.style.faint(&format!("[{n} attached to the next message]")));
+            }
+            Err(error) => output::note(in_full(&error)),
+        }
+    }
+
     fn start_over(&mut self) {
+        self.images.clear();
         let system = self.arguments.system.iter();
         self.messages = system.map(|text| message("system", text)).collect();
     }
@@ -142,7 +167,8 @@ impl Chat<'_> {
     /// Answers one message. If that fails, prints the reason and removes the message; the conversation goes
     /// on. The part of an answer that was written before Ctrl-C stays in the conversation.
     async fn answer(&mut self, text: &str, interrupt: &Interrupt) -> Result<()> {
-        self.messages.push(message("user", text));
+        let images = std::mem::take(&mut self.images);
+        self.messages.push(if images.is_empty() { message("user", text) } else { showing(images, text) });
         let started = Instant::now();
         let (mut answer, mut first, mut printed) = (String::new(), None, Ok(()));
         let mut wrapper = Wrapper::new(terminal_width(&std::io::stdout()));

@@ -38,7 +38,7 @@ use crate::process::logging;
 use crate::process::output;
 use crate::process::signals::Signals;
 use crate::process::systemd;
-use crate::running::{self, RunningModel};
+use crate::running::{self, RunningModel, images};
 use crate::text_file;
 use crate::vocabulary;
 
@@ -251,6 +251,7 @@ pub fn served_model(running: RunningModel, section: &ModelSection) -> ServedMode
     }
     let held = HeldBytes { weights: running.model.weight_summary().n_bytes, kv: running.kv_bytes };
     let pooling = pooling_model(&running.model);
+    let images = images::input(&running).map(Arc::new);
     // A vector counts as one token of the engine's sequences.
     let max_model_len = capacity.max_sequence_tokens - u32::from(pooling.is_some());
     ServedModel {
@@ -268,6 +269,7 @@ pub fn served_model(running: RunningModel, section: &ModelSection) -> ServedMode
         max_model_len,
         vocabulary_size: capacity.vocabulary_size,
         pooling,
+        images,
         adapters: None,
         notice: running.notice.map(str::to_owned),
         held,

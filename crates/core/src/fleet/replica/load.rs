@@ -67,10 +67,21 @@ pub struct Totals {
     pub draft_tokens: u64,
     /// Drafts that became output tokens.
     pub accepted_draft_tokens: u64,
+    /// Pictures that were encoded.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub encoded_media: u64,
+    /// Pictures whose features were known when a prompt reached them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub known_media: u64,
     /// Requests that ended with a failure.
     pub failed_requests: u64,
     /// Executors made after the first one.
     pub executor_restarts: u64,
+}
+
+/// Whether a total that models without pictures do not have is left out.
+fn is_zero(total: &u64) -> bool {
+    *total == 0
 }
 
 /// A histogram of new tokens a step.

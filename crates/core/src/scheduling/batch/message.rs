@@ -182,7 +182,7 @@ impl StepMessage {
                 if !media.fits(record.n_prompt as usize) {
                     return Err(MalformedStep("media of another prompt"));
                 }
-                batch.set_media(Arc::clone(media));
+                batch.set_media(Arc::clone(media), None);
             }
         }
         let is_read = tokens.is_empty() && blocks.is_empty() && history.is_empty() && output.is_empty();

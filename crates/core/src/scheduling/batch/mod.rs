@@ -13,8 +13,11 @@ use serde::{Deserialize, Serialize};
 use crate::constraint::TokenConstraint;
 use crate::prompt_media::{PromptMedia, RotaryPosition};
 use crate::request::{AdapterId, SamplingParams, SequenceId, TokenId};
+use crate::scheduling::block_hash::BlockHash;
 use crate::scheduling::masks::SequenceMasks;
-pub use crate::scheduling::step_output::{ChosenToken, DraftPass, SequenceError, StepOutput, TokenLogprob};
+pub use crate::scheduling::step_output::{
+    ChosenToken, DraftPass, MediaCounts, SequenceError, StepOutput, TokenLogprob,
+};
 pub use block_move::{BlockLocation, BlockMove, Tier};
 pub use message::{ConstraintOf, MalformedStep, StepMessage};
 pub use state::{MemorySlot, SlotCopy, StateSave, StateShare};
@@ -88,6 +91,9 @@ pub struct ScheduledSequence {
     pub adapter: Option<AdapterId>,
     /// Parts of the prompt that are not tokens; `None` for text only.
     pub media: Option<Arc<PromptMedia>>,
+    /// Root of the names of the sequence's blocks, which only sequences have in common that may share what
+    /// was computed; `None` where it is not known.
+    pub media_scope: Option<BlockHash>,
     /// Use of the recurrent state by the step; `None` if the model has no recurrent layers.
     pub state: Option<StateShare>,
     tokens: Range<usize>,
@@ -204,6 +210,7 @@ impl ScheduledBatch {
             masks,
             adapter: new.adapter,
             media: None,
+            media_scope: None,
             state: None,
             tokens: append_both(&mut self.tokens, new.tokens, new.drafts),
             blocks: append_both(&mut self.blocks, new.blocks, &[]),
@@ -256,14 +263,11 @@ impl ScheduledBatch {
         sequence.state = Some(state);
     }
 
-    /// Sets the media in the prompt of the sequence that was added last.
-    ///
-    /// # Panics
-    /// When it does not fit the prompt.
-    pub fn set_media(&mut self, media: Arc<PromptMedia>) {
+    /// Sets the media in the prompt of the sequence that was added last, which fit it, and the root of the
+    /// names of its blocks.
+    pub fn set_media(&mut self, media: Arc<PromptMedia>, scope: Option<BlockHash>) {
         let sequence = self.sequences.last_mut().expect("a sequence was added");
-        assert!(media.fits(sequence.n_prompt as usize), "spans or positions of another prompt");
-        sequence.media = Some(media);
+        (sequence.media, sequence.media_scope) = (Some(media), scope);
     }
 
     /// Leaves the one new token of the sequence that was added last to the executor: it is the token that is
@@ -300,7 +304,7 @@ impl ScheduledBatch {
             self.set_masks(Arc::clone(masks));
         }
         scheduled.state.into_iter().for_each(|state| self.set_state(state));
-        scheduled.media.iter().for_each(|media| self.set_media(Arc::clone(media)));
+        scheduled.media.iter().for_each(|media| self.set_media(Arc::clone(media), scheduled.media_scope));
         if let Some(sequence_idx) = scheduled.carried {
             self.carry_token(sequence_idx);
         }

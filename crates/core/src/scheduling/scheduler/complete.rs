@@ -132,7 +132,10 @@ impl Scheduler {
                 shape = shape.minus(StepShape::of_sequence(end, scheduled.n_to_draft.saturating_sub(n_made)));
             }
         }
+        self.counters.encoded_media += u64::from(output.media.n_encoded);
+        self.counters.known_media += u64::from(output.media.n_known);
         let mut took = now.since(step.started.max(self.last_step_ended));
+        took = Nanos(took.0.saturating_sub(output.media.took.0));
         for pass in &output.draft_passes {
             let shape = StepShape { n_tokens: pass.n_tokens, n_attended: pass.n_attended };
             if self.n_draft_passes >= N_WARM_UP_PASSES {

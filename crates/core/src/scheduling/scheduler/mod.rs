@@ -10,6 +10,7 @@ mod config;
 mod drafts;
 mod event;
 mod fairness;
+mod media;
 mod pause;
 mod plan;
 mod shares;
@@ -115,7 +116,11 @@ impl Scheduler {
     /// Creates a scheduler for an executor of this capacity.
     pub fn new(config: SchedulerConfig, capacity: ExecutorCapacity) -> Self {
         let config = config.within(&capacity);
-        let capacity = ExecutorCapacity { max_batch_tokens: config.max_batch_tokens, ..capacity };
+        let capacity = ExecutorCapacity {
+            max_batch_tokens: config.max_batch_tokens,
+            max_batch_sequences: config.max_batch_sequences,
+            ..capacity
+        };
         let max_queued_tokens = usize::try_from(config.max_queued_tokens).unwrap_or(usize::MAX);
         let admission = Admission::new(capacity);
         let batches = (0..admission.max_steps_in_flight()).map(|_| Arc::default()).collect();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::ahead::Ahead;
 use super::budget::StepBudget;
 use super::fairness::has_others;
+use super::media::{drop_cut_hits, least_chunk, without_cut};
 use super::shares::Lack;
 use super::step_time::StepShape;
 use super::{Emit, Event, Scheduler, Step};
@@ -81,7 +82,7 @@ impl Scheduler {
     fn schedule_single_tokens(&mut self, budget: &mut StepBudget) {
         let mut i = 0;
         while i < self.running.len() && budget.tokens_left > 0 {
-            if self.running[i].n_missing() == 1 && self.make_room(i, budget) {
+            if self.running[i].n_missing() == 1 && self.make_room(i, 1, budget) {
                 self.schedule(i, 1, budget);
             }
             i += 1;
@@ -106,9 +107,14 @@ impl Scheduler {
                 n_catching_up = n_catching_up.saturating_sub(1);
                 let others = n_catching_up > 0 || self.may_admit();
                 let n = budget.chunk(&self.step_time, start, wanted, others);
-                if n > 0 && self.make_room(i, budget) {
-                    self.schedule(i, n.min(self.n_allocatable(i)), budget);
-                    budget.n_chunks += 1;
+                let least = least_chunk(&self.admission, &self.running[i].request, start);
+                if n > 0 && self.make_room(i, least, budget) {
+                    let most = budget.tokens_left.min(self.n_allocatable(i)).min(wanted);
+                    let n = without_cut(&self.admission, &self.running[i].request, start, n.min(most), most);
+                    if n > 0 {
+                        self.schedule(i, n, budget);
+                        budget.n_chunks += 1;
+                    }
                 }
             }
             i += 1;
@@ -126,7 +132,11 @@ impl Scheduler {
             }
             let start = sequence.n_planned() + n_scheduled;
             let more = budget.chunk(&self.step_time, start, wanted, false);
-            let n = (n_scheduled + more).min(self.n_allocatable(i));
+            let most =
+                (n_scheduled + budget.tokens_left).min(self.n_allocatable(i)).min(n_scheduled + wanted);
+            let n = (n_scheduled + more).min(most);
+            let n =
+                without_cut(&self.admission, &self.running[i].request, self.running[i].n_planned(), n, most);
             if n > n_scheduled {
                 budget.give_back(sequence.n_planned(), n_scheduled);
                 self.schedule(i, n, budget);
@@ -196,6 +206,7 @@ impl Scheduler {
         if !needs_whole_prompt {
             head.find_cached(&self.pool, &mut self.hits);
             head.keep_checkpointed(&self.pool, &mut self.hits);
+            drop_cut_hits(&self.admission, &head.request, &mut self.hits);
         }
         let (n_tokens, n_hits) = (head.tokens().len(), self.hits.len());
         let n_cached = n_hits * BLOCK_TOKENS;
@@ -224,6 +235,7 @@ impl Scheduler {
             true => budget.whole(n_tokens),
             false => budget.chunk(&self.step_time, n_cached, n_tokens - n_cached, others),
         };
+        let n = without_cut(&self.admission, &head.request, n_cached, n, budget.tokens_left);
         if n == 0 {
             return Err(None);
         }
@@ -251,7 +263,9 @@ impl Scheduler {
     /// Gives a sequence that was just started its first chunk of at most `n` tokens; none if its last token
     /// waits for its masks.
     fn schedule_first(&mut self, i: usize, n: usize, budget: &mut StepBudget) {
-        let n = n.min(self.running[i].n_missing());
+        let sequence = &self.running[i];
+        let most = n.min(sequence.n_missing());
+        let n = without_cut(&self.admission, &sequence.request, sequence.n_planned(), most, most);
         if n > 0 {
             self.schedule(i, n, budget);
             budget.n_chunks += 1;
@@ -293,12 +307,12 @@ impl Scheduler {
         n_blocks * BLOCK_TOKENS - self.running[i].n_planned()
     }
 
-    /// Makes room for one more token of sequence `i` by preempting the last running sequences. The last one
+    /// Makes room for `n` more tokens of sequence `i` by preempting the last running sequences. The last one
     /// is the least urgent of the tenant that started one last: a priority only decides between sequences
     /// of its tenant. `false` if the last one is the sequence itself, or `i` is in flight: tokens that it
     /// has ahead of others take no blocks from them.
-    fn make_room(&mut self, i: usize, budget: &mut StepBudget) -> bool {
-        while self.n_allocatable(i) == 0 {
+    fn make_room(&mut self, i: usize, n: usize, budget: &mut StepBudget) -> bool {
+        while self.n_allocatable(i) < n {
             if self.running[i].is_in_flight() {
                 return false;
             }
@@ -378,7 +392,7 @@ impl Scheduler {
                 history: if sample && sampling.reads_history() { tokens } else { &[] },
                 output: if sample && constraint.is_some() { &tokens[sequence.n_prompt()..] } else { &[] },
             });
-            request.media.iter().for_each(|media| batch.set_media(Arc::clone(media)));
+            request.media.iter().for_each(|media| batch.set_media(Arc::clone(media), Some(sequence.root())));
             if n_to_draft > 0 {
                 batch.ask_for_drafts(n_drafts);
             }

@@ -25,6 +25,10 @@ pub struct Counters {
     pub cache_query_tokens: u64,
     /// Prompt tokens that were found there.
     pub cache_hit_tokens: u64,
+    /// Pictures that were encoded.
+    pub encoded_media: u64,
+    /// Pictures whose features were known when a prompt reached them.
+    pub known_media: u64,
 }
 
 impl AddAssign for Counters {

@@ -122,6 +122,11 @@ impl<S> Sequence<S> {
         SequenceId { request: self.request.id, index: self.rank.index }
     }
 
+    /// Root of the names of its blocks.
+    pub fn root(&self) -> BlockHash {
+        self.root
+    }
+
     /// Prompt and output so far.
     pub fn tokens(&self) -> &[TokenId] {
         if self.tokens.is_empty() { &self.request.prompt } else { &self.tokens }

@@ -364,7 +364,7 @@ impl Bug {
                 Self::MediaLost if one_in(rng, 20) => None,
                 _ => scheduled.media.clone(),
             };
-            media.into_iter().for_each(|media| spoilt.set_media(media));
+            media.into_iter().for_each(|media| spoilt.set_media(media, None));
             if scheduled.n_to_draft > 0 {
                 spoilt.ask_for_drafts(scheduled.n_to_draft);
             }

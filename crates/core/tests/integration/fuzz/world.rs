@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use throng_core::request::{RequestId, SequenceId, TokenId};
-use throng_core::scheduling::batch::{BlockId, ScheduledBatch, SequenceError, StepOutput, TokenLogprob};
+use throng_core::scheduling::batch::{
+    BlockId, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput, TokenLogprob,
+};
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity};
 use throng_core::scheduling::masks::{MaskPace, SequenceMasks};
 use throng_core::scheduling::scheduler::{
@@ -165,6 +167,7 @@ impl World {
             max_steps_in_flight: rng.u32(1..=4),
             takes_whole_prompts: false,
             takes_media: true,
+            keeps_media_whole: rng.bool(),
         };
         let config = SchedulerConfig {
             max_batch_tokens: if one_in(rng, 3) { rng.u32(1..20) } else { 1_000 },
@@ -572,6 +575,14 @@ impl World {
         let most_sequences = self.config.max_batch_sequences.min(self.capacity.max_batch_sequences) as usize;
         if shape.n_tokens > most_tokens || batch.sequences().len() > most_sequences {
             return Err(format!("{} tokens in {} sequences", batch.n_tokens(), batch.sequences().len()));
+        }
+        let is_cut = |scheduled: &ScheduledSequence| {
+            let ends = [scheduled.start, scheduled.start + scheduled.n_tokens() as u32];
+            let media = scheduled.media.as_deref();
+            ends.into_iter().any(|at| media.and_then(|media| media.span_cut_at(at)).is_some())
+        };
+        if self.capacity.keeps_media_whole && batch.sequences().iter().any(is_cut) {
+            return Err(format!("a picture is cut: {batch:?}"));
         }
         Ok(())
     }

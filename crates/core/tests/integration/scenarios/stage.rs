@@ -75,6 +75,7 @@ impl Stage {
             max_steps_in_flight: get(options, "steps_in_flight", 1),
             takes_whole_prompts: get(options, "whole_prompts", 0) > 0,
             takes_media: false,
+            keeps_media_whole: false,
         };
         let config = SchedulerConfig {
             inter_token_target_ms: get(options, "target_ms", 1_000_000),

@@ -25,6 +25,7 @@ pub const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     max_steps_in_flight: 1,
     takes_whole_prompts: false,
     takes_media: false,
+    keeps_media_whole: false,
 };
 
 /// What a step does.

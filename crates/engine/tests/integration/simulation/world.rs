@@ -124,6 +124,7 @@ impl World {
             max_steps_in_flight: rng.u32(1..=2),
             takes_whole_prompts: false,
             takes_media: false,
+            keeps_media_whole: false,
         };
         let scheduler = SchedulerConfig {
             inter_token_target_ms: rng.u32(0..40),

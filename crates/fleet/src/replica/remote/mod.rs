@@ -107,12 +107,14 @@ async fn submit(
     counted: OwnSequences,
 ) -> Result<Box<dyn Generation>, ReplicaError> {
     let n = request.n_continuations();
-    let line =
-        throng_wire::line(&sent_request(&request)).map_err(|error| refused(&error.to_string(), false))?;
-    drop(request);
+    let sent = sent_request(&request);
+    sent.n_content_bytes().map_err(|error| refused(&error.to_string(), false))?;
+    let line = throng_wire::line(&sent).map_err(|error| refused(&error.to_string(), false))?;
+    let contents = request.media.as_ref().map(|media| media.contents.clone()).unwrap_or_default();
+    drop((sent, request));
     let (commands, receiver) = mpsc::unbounded();
     let head = Request::post("/").header(VERSION_HEADER, NEWEST_VERSION);
-    let body = RequestBody::new(Bytes::from(line), receiver);
+    let body = RequestBody::new(Bytes::from(line), contents, receiver);
     let answer = connection.send(head, GENERATE, body).await.map_err(|error| lost(&error))?;
     let is_final = answer.status().is_client_error() && answer.status() != StatusCode::REQUEST_TIMEOUT;
     if answer.status() != StatusCode::OK {

@@ -109,7 +109,8 @@ pub(super) async fn show(State(app): AppState, body: JsonBody) -> Result<Respons
             let format = &served.answer_format;
             let tools = format.tool_calls.map(|_| "tools");
             let thinking = format.reasoning.map(|_| "thinking");
-            ["completion"].into_iter().chain(tools).chain(thinking).collect()
+            let vision = served.images.as_ref().map(|_| "vision");
+            ["completion"].into_iter().chain(vision).chain(tools).chain(thinking).collect()
         }
     };
     Ok(Json(ModelDescription::new(capabilities, served.max_model_len)).into_response())

@@ -14,7 +14,8 @@ use throng_core::scheduling::batch::{ScheduledBatch, ScheduledSequence, StepOutp
 use throng_core::scheduling::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_engine::{Engine, EngineConfig, EngineHandle};
 use throng_gateway::{
-    AdapterSettings, Gateway, GatewayConfig, GatewayError, Loading, PoolingModel, PoolingOutput, ServedModel,
+    AdapterSettings, Gateway, GatewayConfig, GatewayError, ImageInput, Loading, PoolingModel, PoolingOutput,
+    ServedModel,
 };
 use throng_testkit::paper_executor::PaperExecutor;
 use throng_text::{AnswerFormat, ChatTemplate, Tokenizer};
@@ -57,6 +58,8 @@ pub struct Setup {
     pub bind: &'static str,
     /// The chat template.
     pub template: String,
+    /// How the model takes images.
+    pub images: Option<Arc<ImageInput>>,
     /// What holds where a request says nothing.
     pub generation_defaults: GenerationDefaults,
 }
@@ -75,6 +78,7 @@ impl Default for Setup {
                 max_steps_in_flight: 1,
                 takes_whole_prompts: false,
                 takes_media: false,
+                keeps_media_whole: false,
             },
             engine: EngineConfig::default(),
             step_time: Duration::ZERO,
@@ -82,6 +86,7 @@ impl Default for Setup {
             adapters: None,
             answer_format: AnswerFormat::default(),
             markers: &[],
+            images: None,
             has_embedder: false,
             bind: "127.0.0.1:0",
             template: TEMPLATE.to_owned(),
@@ -203,6 +208,7 @@ impl Server {
             tokenizer,
             tokenizer_config: Some(r#"{"tokenizer_class":"Paper"}"#.into()),
             chat_template_defaults: Default::default(),
+            images: setup.images,
             generation_defaults: setup.generation_defaults,
             eos_token_ids: vec![END],
             max_model_len: setup.capacity.max_sequence_tokens,

@@ -18,6 +18,7 @@ use super::understood;
 use crate::config::{Activation, AttentionConfig, DecoderConfig, FeedForward, LayerConfig, Mixer, RopeTable};
 use crate::python_json;
 use rope::RopeSource;
+pub(super) use rope::mrope_sections;
 use throng_checkpoint::quantized::Scheme;
 
 /// A parsed `config.json`; of a multimodal one the part about text.
@@ -321,9 +322,10 @@ impl HfConfig {
             None => (head_dim as f64 * share) as usize,
         };
         let scaling = source.scaling()?;
-        scaling.table(theta, n_rotated).ok_or_else(|| {
+        let table = scaling.table(theta, n_rotated).ok_or_else(|| {
             let expected = format!("{} numbers", n_rotated / 2);
             ConfigError::invalid("rope factors", "a list of another length", expected)
-        })
+        })?;
+        Ok(RopeTable { sections: source.sections(n_rotated / 2)?, ..table })
     }
 }

@@ -59,6 +59,19 @@ impl RopeSource<'_> {
         }
     }
 
+    /// The section of positions that each of so many pairs is rotated by; empty where all have one position.
+    pub(super) fn sections(&self, n_pairs: usize) -> Result<Vec<u8>, ConfigError> {
+        let key = "mrope_section";
+        let Some(value) = self.own(key).or_else(|| self.config.get(key)) else { return Ok(Vec::new()) };
+        let sizes =
+            value.as_array().and_then(|list| list.iter().map(Value::as_u64).collect::<Option<Vec<_>>>());
+        let sizes: Option<[u64; 3]> = sizes.and_then(|sizes| sizes.try_into().ok());
+        let is_interleaved = self.own("mrope_interleaved").and_then(Value::as_bool).unwrap_or(false);
+        sizes
+            .and_then(|sizes| mrope_sections(sizes, is_interleaved, n_pairs))
+            .ok_or_else(|| ConfigError::invalid(key, value, format!("three sizes whose sum is {n_pairs}")))
+    }
+
     /// Whether the rotated part of a head is a share of its angles.
     pub(super) fn is_proportional(&self) -> bool {
         self.own("rope_type").and_then(Value::as_str) == Some("proportional")
@@ -129,4 +142,21 @@ impl RopeSource<'_> {
         let factors = factors.ok_or_else(|| ConfigError::invalid(key, value, "a list of numbers"))?;
         Ok(Factors { factors, amplitude })
     }
+}
+
+/// The section of each pair: in blocks, or height and width among time, every third pair, as long as they
+/// last. `None` where there are not as many pairs as sections.
+pub(crate) fn mrope_sections(sizes: [u64; 3], is_interleaved: bool, n_pairs: usize) -> Option<Vec<u8>> {
+    let sum = sizes.iter().try_fold(0_u64, |sum, size| sum.checked_add(*size))?;
+    if sum != n_pairs as u64 {
+        return None;
+    }
+    let [time, height, width] = sizes;
+    let section = |pair: u64| match pair % 3 {
+        _ if !is_interleaved => u8::from(pair >= time) + u8::from(pair >= time + height),
+        1 if pair < 3 * height => 1,
+        2 if pair < 3 * width => 2,
+        _ => 0,
+    };
+    Some((0..sum).map(section).collect())
 }

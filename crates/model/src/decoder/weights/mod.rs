@@ -421,12 +421,13 @@ pub(crate) fn find_byte_tensor<'a>(source: &'a dyn TensorSource, name: &str) -> 
     source.byte_tensor(name).or_else(|| other_names(name).iter().find_map(|name| source.byte_tensor(name)))
 }
 
-fn other_names(name: &str) -> [String; 6] {
+fn other_names(name: &str) -> [String; 7] {
     let bare = name.strip_prefix("model.").unwrap_or(name);
     let of_encoder = |prefix: &str| format!("{prefix}.{name}");
     [
         format!("language_model.{name}"),
         format!("model.language_model.{bare}"),
+        format!("model.text_model.{bare}"),
         bare.to_owned(),
         of_encoder("bert"),
         of_encoder("roberta"),

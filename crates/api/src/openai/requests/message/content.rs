@@ -1,11 +1,11 @@
-//! Content of a message: a string, or a list of parts. Only parts of text and reasoning are read. Does not
-//! know the message's role.
+//! Content of a message: a string, or a list of parts of text, images and reasoning. Does not know the
+//! message's role.
 
-use super::image::check_image_url;
 use super::reasoning_part::read_reasoning;
 use crate::error::ApiError;
+use crate::image_source::{only_text, read_detail, read_image_url, read_url};
 use crate::json::{JsonType, Node};
-use crate::spec::{ContentPart, MAX_PARTS};
+use crate::spec::{ContentPart, ImagePart, MAX_PARTS};
 
 /// Types of parts: text, refused types, and reasoning, which strict servers also refuse.
 const TYPES: &[&str] = &[
@@ -31,7 +31,7 @@ const N_STRICT_TYPES: usize = 12;
 /// Content of a message.
 #[derive(Debug, Default)]
 pub(super) struct Content {
-    /// Parts of text.
+    /// Parts of text and images.
     pub parts: Vec<ContentPart>,
     /// Reasoning among the parts, if any.
     pub reasoning: Option<Reasoned>,
@@ -49,6 +49,7 @@ pub(super) struct Reasoned {
 /// A part of a message's content.
 enum Part {
     Text(String),
+    Image(Box<ImagePart>),
     Reasoning(String),
 }
 
@@ -71,6 +72,7 @@ pub(super) fn read_content(node: &Node<'_, '_>) -> Result<Content, ApiError> {
             node.elements(MAX_PARTS, |_, part| {
                 match read_part(&part)? {
                     Part::Text(text) => parts.push(ContentPart::Text(text)),
+                    Part::Image(image) => parts.push(ContentPart::Image(image)),
                     Part::Reasoning(text) => {
                         let new = || (Joined::with_capacity(text.len()), part.path());
                         reasoning.get_or_insert_with(new).0.push(&text);
@@ -123,7 +125,10 @@ fn read_part(node: &Node<'_, '_>) -> Result<Part, ApiError> {
     let kind = kind.flatten().ok_or_else(|| ApiError::missing_required_parameter(node.path_of("type")))?;
     match kind {
         N_STRICT_TYPES.. => read_reasoning(node).map(Part::Reasoning),
-        N_TEXT_TYPES.. => Err(refused(node, TYPES[kind])),
+        _ if TYPES[kind] == "image_url" || TYPES[kind] == "input_image" => {
+            read_image(node, TYPES[kind]).map(|image| Part::Image(Box::new(image)))
+        }
+        N_TEXT_TYPES.. => Err(only_text(node.path_of(TYPES[kind]))),
         _ => read_text(node, TYPES[kind]).map(Part::Text),
     }
 }
@@ -148,16 +153,25 @@ fn read_text(node: &Node<'_, '_>, kind: &str) -> Result<String, ApiError> {
     said.flatten().ok_or_else(|| ApiError::missing_required_parameter(node.path_of(key)))
 }
 
-/// The error for a part without text: its content does not match its type, or the type is not supported.
-fn refused(node: &Node<'_, '_>, kind: &str) -> ApiError {
-    let mut checked = Ok(());
-    let found = node.members(usize::MAX, |key, value| {
-        if key == "image_url" && kind == "image_url" {
-            checked = check_image_url(&value);
+/// Reads an image, in the form of chat completions or of Responses.
+///
+/// # Errors
+/// Errors of its URL; a refusal where no model takes images.
+fn read_image(node: &Node<'_, '_>, kind: &str) -> Result<ImagePart, ApiError> {
+    let param = || node.path_of(kind);
+    let (mut image, mut detail) = (None, None);
+    node.members(usize::MAX, |key, value| match key {
+        "image_url" if kind == "image_url" => value.put(&mut image, read_image_url(&value, param())?),
+        "image_url" if node.takes_images() => {
+            let source = read_url(&value)?;
+            value.put(&mut image, ImagePart { source, detail: None, param: param() })
         }
-        Ok(())
-    });
-    let reason = "This model takes only text.";
-    let refusal = ApiError::unsupported_parameter(node.path_of(kind), reason);
-    found.and(checked).err().unwrap_or(refusal)
+        "detail" if kind == "input_image" && !value.is_null() => value.put(&mut detail, read_detail(&value)?),
+        _ => Ok(()),
+    })?;
+    if !node.takes_images() {
+        return Err(only_text(param()));
+    }
+    let image = image.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("image_url")))?;
+    Ok(ImagePart { detail: image.detail.or(detail.flatten()), ..image })
 }

@@ -1,7 +1,6 @@
 //! The messages of a conversation, read and checked. Does not know tools.
 
 mod content;
-mod image;
 mod reasoning_part;
 mod tool_calls;
 

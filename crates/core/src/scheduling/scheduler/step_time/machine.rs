@@ -52,6 +52,7 @@ mod tests {
             max_steps_in_flight: 1,
             takes_whole_prompts: false,
             takes_media: false,
+            keeps_media_whole: false,
         };
         let mut scheduler = Scheduler::new(SchedulerConfig::default(), capacity);
         assert_eq!(scheduler.machine(), None);

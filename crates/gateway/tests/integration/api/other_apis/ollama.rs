@@ -109,7 +109,7 @@ async fn errors_and_lists_have_the_form_of_the_api() {
         (
             asking("a", json!({"messages": [{"role": "user", "content": "a", "images": ["aGk="]}]})),
             400,
-            "images",
+            "image",
         ),
         (asking("a", json!({"options": {"temperature": -1}})), 400, "options.temperature"),
     ] {

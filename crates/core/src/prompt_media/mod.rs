@@ -1,27 +1,16 @@
 //! Parts of a prompt that are not text: which tokens stand for them, a digest of their content, and the
 //! positions of their tokens. Does not know how they are encoded.
 
+mod content;
+
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-/// SHA-256 of the content that a span stands for, as the encoder reads it: equal digests mean equal
-/// embeddings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ContentDigest(pub [u8; 32]);
+pub use content::{ContentDigest, ContentError, ContentLayout, FeatureRun, MediaContent, SpanKind};
 
-/// Kind of a span's content. A kind that is not known is an error: an image must not be passed over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SpanKind {
-    /// A still image.
-    Image,
-    /// Frames of a video.
-    Video,
-    /// Sound.
-    Audio,
-}
-
-/// Prompt tokens that stand for something else than text: their ids only keep the place.
+/// Prompt tokens that stand for something else than text: their ids only keep the place. A span reaches from
+/// the first token of its content to the last, with the separators between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PromptSpan {
     /// The first of the tokens.
@@ -62,10 +51,55 @@ pub struct PromptMedia {
     /// One for each prompt token; empty: every token has the position of a token of text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub positions: Vec<RotaryPosition>,
+    /// Contents of the spans, found by their digests, each once. They are neither recorded nor part of JSON:
+    /// without them the prompt has its names, and cannot be computed.
+    #[serde(skip)]
+    pub contents: Vec<Arc<MediaContent>>,
 }
 
 impl PromptMedia {
-    /// Whether it fits a prompt of so many tokens.
+    /// The content of a span, if it is there.
+    pub fn content_of(&self, span: &PromptSpan) -> Option<&Arc<MediaContent>> {
+        self.contents.iter().find(|content| content.digest() == span.digest)
+    }
+
+    /// Whether every span has its content, with features for tokens of the span only.
+    pub fn is_complete(&self) -> bool {
+        self.spans.iter().all(|span| {
+            self.content_of(span).is_some_and(|content| {
+                let layout = content.layout();
+                layout.kind == span.kind && layout.n_tokens() <= u64::from(span.len)
+            })
+        })
+    }
+
+    /// The positions of a prompt of `n_prompt` tokens in three sections. Each span with a grid has time,
+    /// rows and columns (of its tokens, after merging), counted from the position at which it begins; the
+    /// token after it has the position after the largest (arXiv:2409.12191). The spans are in increasing
+    /// order and their tokens contiguous.
+    pub fn grid_positions(n_prompt: u32, spans: &[(PromptSpan, [u32; 3])]) -> Vec<RotaryPosition> {
+        let mut positions = Vec::with_capacity(n_prompt as usize);
+        let mut next = 0;
+        for (span, [time, rows, columns]) in spans {
+            while (positions.len() as u32) < span.start.min(n_prompt) {
+                positions.push(RotaryPosition::of_text(next));
+                next += 1;
+            }
+            for idx in 0..span.len {
+                let (row, column) = (idx / columns.max(&1) % rows.max(&1), idx % columns.max(&1));
+                let frame = idx / (rows * columns).max(1);
+                positions.push(RotaryPosition([next + frame, next + row, next + column]));
+            }
+            next += time.max(rows).max(columns);
+        }
+        while (positions.len() as u32) < n_prompt {
+            positions.push(RotaryPosition::of_text(next));
+            next += 1;
+        }
+        positions
+    }
+
+    /// Whether it fits a prompt of so many tokens: no rotary position is beyond the last token's own.
     pub fn fits(&self, n_prompt: usize) -> bool {
         let n_positions = self.positions.len();
         let mut end = 0;
@@ -74,7 +108,9 @@ impl PromptMedia {
             end = span.end();
             follows
         });
-        in_order && end <= n_prompt as u64 && (n_positions == 0 || n_positions == n_prompt)
+        let are_within =
+            || self.positions.iter().flat_map(|position| position.0).all(|p| (p as usize) < n_prompt);
+        in_order && end <= n_prompt as u64 && (n_positions == 0 || (n_positions == n_prompt && are_within()))
     }
 
     /// The rotary position of the token at `position`. Output tokens follow the largest position of the
@@ -96,6 +132,11 @@ impl PromptMedia {
         self.spans.get(n_before).filter(|span| span.start <= position)
     }
 
+    /// The span that is cut where tokens before `position` are separated from those after it.
+    pub fn span_cut_at(&self, position: u32) -> Option<&PromptSpan> {
+        self.span_at(position).filter(|span| span.start < position)
+    }
+
     /// Whether the spans and positions on which the first `n_tokens` tokens depend are equal.
     pub fn is_equal_before(&self, other: &Self, n_tokens: usize) -> bool {
         let n_spans = |media: &Self| media.spans.partition_point(|span| (span.start as usize) < n_tokens);
@@ -114,7 +155,7 @@ mod tests {
     }
 
     fn media(spans: &[PromptSpan]) -> PromptMedia {
-        PromptMedia { spans: spans.to_vec(), positions: Vec::new() }
+        PromptMedia { spans: spans.to_vec(), ..PromptMedia::default() }
     }
 
     #[test]
@@ -123,7 +164,8 @@ mod tests {
         assert!(fits(&[]) && fits(&[span(0, 20)]) && fits(&[span(1, 4), span(5, 15)]));
         assert!(!fits(&[span(1, 5), span(5, 2)]) && !fits(&[span(5, 2), span(1, 2)]));
         assert!(!fits(&[span(10, 11)]) && !fits(&[span(3, 0)]) && !fits(&[span(u32::MAX, u32::MAX)]));
-        let positions = |n| PromptMedia { spans: vec![], positions: vec![RotaryPosition([0; 3]); n] };
+        let positions =
+            |n| PromptMedia { positions: vec![RotaryPosition([0; 3]); n], ..PromptMedia::default() };
         assert!(positions(20).fits(20) && !positions(19).fits(20));
     }
 
@@ -132,12 +174,39 @@ mod tests {
         let text = media(&[span(0, 2)]);
         assert_eq!(text.rotary_position(7), RotaryPosition([7; 3]));
         let positions = [[0, 0, 0], [1, 1, 1], [1, 1, 2], [1, 2, 1], [1, 2, 2]].map(RotaryPosition).to_vec();
-        let image = PromptMedia { spans: vec![span(1, 4)], positions };
+        let image = PromptMedia { spans: vec![span(1, 4)], positions, contents: vec![] };
         assert_eq!(image.rotary_position(2), RotaryPosition([1, 1, 2]));
         assert_eq!(
             [5, 6].map(|position| image.rotary_position(position)),
             [3, 4].map(RotaryPosition::of_text)
         );
+    }
+
+    #[test]
+    fn positions_of_a_grid_count_rows_and_columns() {
+        let positions = PromptMedia::grid_positions(9, &[(span(1, 6), [1, 2, 3])]);
+        let numbers: Vec<_> = positions.into_iter().map(|position| position.0).collect();
+        let image = [[1, 1, 1], [1, 1, 2], [1, 1, 3], [1, 2, 1], [1, 2, 2], [1, 2, 3]];
+        assert_eq!(numbers, [&[[0; 3]], &image[..], &[[4; 3], [5; 3]]].concat());
+        let text = PromptMedia::grid_positions(2, &[]);
+        assert_eq!(text, [0, 1].map(RotaryPosition::of_text));
+    }
+
+    #[test]
+    fn a_prompt_is_complete_with_the_contents_of_its_spans() {
+        let layout = ContentLayout {
+            kind: SpanKind::Image,
+            grid: [1, 2, 2],
+            shape: vec![1],
+            runs: vec![FeatureRun { offset: 0, len: 4 }],
+        };
+        let content = Arc::new(MediaContent::new(layout, [1.0].into()).expect("valid"));
+        let image = |len| PromptSpan { digest: content.digest(), ..span(1, len) };
+        let of = |spans: &[PromptSpan]| PromptMedia { contents: vec![content.clone()], ..media(spans) };
+        assert!(of(&[image(4)]).is_complete() && of(&[]).is_complete());
+        assert!(!of(&[image(3)]).is_complete(), "features behind the span");
+        assert!(!of(&[span(1, 4)]).is_complete(), "another content");
+        assert!(!media(&[image(4)]).is_complete(), "no content");
     }
 
     #[test]

@@ -1,0 +1,55 @@
+//! How a running model takes images, from the files beside it.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use throng_gateway::ImageInput;
+
+use super::RunningModel;
+
+/// Names of the files that describe a processor; the first that exists counts.
+const PROCESSORS: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
+/// Largest file that is read.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The configuration of the image processor and that of the model; `None` for a model that takes only text.
+///
+/// # Errors
+/// When a file is there and cannot be read.
+pub fn files(running: &RunningModel) -> Result<Option<[Value; 2]>> {
+    if !running.engine.capacity().takes_media {
+        return Ok(None);
+    }
+    if let Some(files) = running.model.media().and_then(|media| media.processor()) {
+        return Ok(Some(files));
+    }
+    let Some(config) = running.model.config_json()? else { return Ok(None) };
+    for name in PROCESSORS {
+        if let Some(processor) = read(&running.model.path.join(name))? {
+            return Ok(Some([processor, Value::Object(config)]));
+        }
+    }
+    Ok(None)
+}
+
+/// How the model takes images; `None` for a model that takes only text, and with a warning where its files do
+/// not say how.
+pub fn input(running: &RunningModel) -> Option<ImageInput> {
+    let tokenizer = running.tokenizer.as_deref()?;
+    let made = files(running).map_err(|error| format!("{error:#}")).and_then(|files| {
+        let files = files.map(|[processor, config]| ImageInput::new(&processor, &config, tokenizer));
+        files.transpose()
+    });
+    made.unwrap_or_else(|reason| {
+        tracing::warn!("images are refused: {reason}");
+        None
+    })
+}
+
+fn read(path: &Path) -> Result<Option<Value>> {
+    let Ok(metadata) = path.metadata() else { return Ok(None) };
+    anyhow::ensure!(metadata.len() <= MAX_BYTES, "{} has more than {MAX_BYTES} bytes", path.display());
+    let json = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_slice(&json).with_context(|| format!("{} is not JSON", path.display())).map(Some)
+}

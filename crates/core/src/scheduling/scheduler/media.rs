@@ -1,0 +1,38 @@
+//! Keeps pictures whole where all of a picture's tokens are computed in one step. Does not plan.
+
+use crate::request::Request;
+use crate::scheduling::admission::Admission;
+use crate::scheduling::batch::{BLOCK_TOKENS, BlockId};
+
+/// Number of tokens from `start` on, near `n`, after which no picture is cut: fewer, up to the beginning of
+/// the picture that `n` would cut, or at the beginning of a picture all of it, if that is at most `most`.
+pub(super) fn without_cut(
+    admission: &Admission,
+    request: &Request,
+    start: usize,
+    n: usize,
+    most: usize,
+) -> usize {
+    let media = request.media.as_ref().filter(|_| n > 0 && admission.keeps_media_whole());
+    let Some(span) = media.and_then(|media| media.span_cut_at((start + n) as u32)) else { return n };
+    if span.start as usize > start {
+        return span.start as usize - start;
+    }
+    let whole = span.end() as usize - start;
+    if whole <= most { whole } else { 0 }
+}
+
+/// Fewest tokens from `start` on that a step may compute: all of the picture that begins there, or one.
+pub(super) fn least_chunk(admission: &Admission, request: &Request, start: usize) -> usize {
+    let media = request.media.as_ref().filter(|_| admission.keeps_media_whole());
+    let span = media.and_then(|media| media.span_at(start as u32));
+    span.filter(|span| span.start as usize == start).map_or(1, |span| span.len as usize)
+}
+
+/// Leaves out cached blocks that would end inside of a picture.
+pub(super) fn drop_cut_hits(admission: &Admission, request: &Request, hits: &mut Vec<BlockId>) {
+    let Some(media) = request.media.as_ref().filter(|_| admission.keeps_media_whole()) else { return };
+    while let Some(span) = media.span_cut_at((hits.len() * BLOCK_TOKENS) as u32) {
+        hits.truncate(span.start as usize / BLOCK_TOKENS);
+    }
+}

@@ -1,0 +1,188 @@
+//! Attention in both directions among the patches of a tile, of the whole picture or of windows of it. Does
+//! not know weights.
+
+use throng_model::backend::{AttentionQueries, Backend, BackendError};
+use throng_model::batch_input::{BatchInput, QuerySpan};
+use throng_model::config::{RopeStyle, RopeTable};
+use throng_model::kv_cache::{KvDtype, KvLayout, KvShape};
+use throng_model::shapes::{AttentionShape, Columns};
+
+use super::rows_of_tile;
+use crate::config::{ClassToken, VisionConfig};
+use crate::patches::Patches;
+use throng_core::scheduling::batch::BLOCK_TOKENS;
+
+/// Attention among the rows of one picture.
+pub struct EncoderAttention<B: Backend> {
+    shape: AttentionShape,
+    cache: B::KvCache,
+    /// Rows that see each other on layers that see all.
+    whole: B::Batch,
+    /// Rows that see each other on the others.
+    windows: Option<B::Batch>,
+    full_layers: Vec<usize>,
+    ropes: Option<(B::RopeTables, RopeStyle)>,
+    /// For each row its index among the patches of the content; empty where rows are in that order.
+    order: Vec<usize>,
+    n_rows: usize,
+}
+
+impl<B: Backend> EncoderAttention<B> {
+    pub(super) fn new(
+        backend: &mut B,
+        config: &VisionConfig,
+        patches: &Patches,
+        kv_dtype: KvDtype,
+    ) -> Result<Self, BackendError> {
+        let per_tile = rows_of_tile(config, patches.shape);
+        let n_rows = per_tile * patches.shape.n_tiles;
+        let mut order = Vec::new();
+        let mut of_windows = None;
+        if let Some(windows) = &config.windows {
+            let (in_windows, lengths) = window_order(patches, config.merge(), windows.side);
+            order = in_windows;
+            of_windows = Some(lengths);
+        }
+        let rotary = rotary(config, patches, &order);
+        let mut batch = |lengths: &[usize]| -> Result<(B::Batch, usize), BackendError> {
+            let (input, n_blocks) = input_of(lengths, &rotary);
+            let mut batch = backend.batch()?;
+            backend.upload(&input, &mut batch);
+            Ok((batch, n_blocks))
+        };
+        let (whole, mut n_blocks) = batch(&vec![per_tile; patches.shape.n_tiles])?;
+        let mut windows = None;
+        if let Some(lengths) = of_windows {
+            let (of_windows, n) = batch(&lengths)?;
+            (windows, n_blocks) = (Some(of_windows), n_blocks.max(n));
+        }
+        let scale = match config.sandwich {
+            None => (1.0 / (config.head_dim as f64).sqrt()) as f32,
+            Some(_) => 1.0,
+        };
+        let shape = AttentionShape {
+            is_bidirectional: true,
+            ..AttentionShape::new(config.n_heads, config.n_kv_heads, config.head_dim, scale)
+        };
+        let layer = KvShape::of(&shape, n_blocks, kv_dtype);
+        let cache = backend.kv_cache(&KvLayout { n_blocks, layers: vec![Some(layer)] })?;
+        let rope = |rotation: &crate::config::Rotation| {
+            let table = RopeTable {
+                frequencies: rotation.frequencies.clone(),
+                amplitude: 1.0,
+                growth: None,
+                sections: rotation.sections.clone(),
+                short: None,
+            };
+            let n_positions = patches.shape.n_rows.max(patches.shape.n_cols) + rotation.first as usize + 1;
+            let style = if rotation.is_interleaved { RopeStyle::Interleaved } else { RopeStyle::HalfSplit };
+            Ok::<_, BackendError>((backend.rope_tables(&[table], n_positions)?, style))
+        };
+        let ropes = config.rotation.as_ref().map(rope).transpose()?;
+        let full_layers =
+            config.windows.as_ref().map(|windows| windows.full_layers.clone()).unwrap_or_default();
+        Ok(Self { shape, cache, whole, windows, full_layers, ropes, order, n_rows })
+    }
+
+    /// Heads and what they see.
+    pub(super) fn shape(&self) -> &AttentionShape {
+        &self.shape
+    }
+
+    /// Number of rows with class tokens.
+    pub(super) fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// Rows in the order in which they are computed.
+    pub(super) fn arrange(&self, rows: &[f32], width: usize) -> Vec<f32> {
+        if self.order.is_empty() {
+            return rows.to_vec();
+        }
+        self.order.iter().flat_map(|idx| &rows[idx * width..][..width]).copied().collect()
+    }
+
+    /// Rows in the order of the content.
+    pub(super) fn restore(&self, rows: &[f32], width: usize) -> Vec<f32> {
+        if self.order.is_empty() {
+            return rows.to_vec();
+        }
+        let mut restored = vec![0.0; rows.len()];
+        for (row, idx) in rows.chunks_exact(width).zip(&self.order) {
+            restored[idx * width..][..width].copy_from_slice(row);
+        }
+        restored
+    }
+
+    /// Attention of a layer.
+    pub(super) fn attend(
+        &mut self,
+        backend: &mut B,
+        layer_idx: usize,
+        qkv: &mut B::Buffer,
+        attended: &mut B::Buffer,
+    ) {
+        let Self { shape, cache, whole, windows, full_layers, ropes, .. } = self;
+        let batch = match windows {
+            Some(windows) if !full_layers.contains(&layer_idx) => windows,
+            _ => whole,
+        };
+        if let Some((tables, style)) = ropes {
+            let heads = Columns { n_groups: shape.n_heads + shape.n_kv_heads, ..Columns::of_queries(shape) };
+            backend.rope(qkv, batch, tables, 0, heads, *style);
+        }
+        backend.store_kv(cache, 0, batch, qkv, shape);
+        let queries = AttentionQueries { qkv, shape, sinks: None };
+        backend.attention(cache, 0, batch, queries, attended);
+    }
+}
+
+/// A batch of groups of rows that see each other, and the number of blocks that their keys take.
+fn input_of(lengths: &[usize], rotary: &[[u32; 3]]) -> (BatchInput, usize) {
+    let n_rows: usize = lengths.iter().sum();
+    let mut input = BatchInput { tokens: vec![0; n_rows], rotary: rotary.to_vec(), ..BatchInput::default() };
+    let (mut first_row, mut n_blocks) = (0, 0);
+    for &n in lengths {
+        input.spans.push(QuerySpan { first_row, n_rows: n, start: 0, first_block: n_blocks });
+        input.positions.extend(0..n as u32);
+        first_row += n;
+        n_blocks += n.div_ceil(BLOCK_TOKENS);
+    }
+    input.blocks = (0..n_blocks as u32).collect();
+    (input, n_blocks)
+}
+
+/// Row and column of each row, class tokens at 0; empty where nothing is rotated.
+fn rotary(config: &VisionConfig, patches: &Patches, order: &[usize]) -> Vec<[u32; 3]> {
+    let Some(rotation) = &config.rotation else { return Vec::new() };
+    let place = |[row, col]: [u32; 2]| [0, row + rotation.first, col + rotation.first];
+    if !order.is_empty() {
+        return order.iter().map(|&idx| place(patches.places[idx])).collect();
+    }
+    let mut rows = Vec::new();
+    for tile in patches.places.chunks_exact(patches.shape.of_tile()) {
+        let of_class = config.class_token.map(|_| [0; 3]);
+        let patches = tile.iter().map(|&at| place(at));
+        match config.class_token {
+            Some(ClassToken::First) => rows.extend(of_class.into_iter().chain(patches)),
+            _ => rows.extend(patches.chain(of_class)),
+        }
+    }
+    rows
+}
+
+/// The patches in windows of `side × side` blocks from the top left, ragged at the right and below, and the
+/// number of patches of each window.
+fn window_order(patches: &Patches, merge: usize, side: usize) -> (Vec<usize>, Vec<usize>) {
+    let per_block = merge * merge;
+    let blocks_per_row = patches.shape.n_cols / merge;
+    let n_blocks = patches.places.len() / per_block;
+    let window_of = |block: usize| (block / blocks_per_row / side, block % blocks_per_row / side);
+    let mut blocks: Vec<usize> = (0..n_blocks).collect();
+    blocks.sort_by_key(|&block| (window_of(block), block));
+    let lengths =
+        blocks.chunk_by(|&a, &b| window_of(a) == window_of(b)).map(|blocks| blocks.len() * per_block);
+    let lengths = lengths.collect();
+    let order = blocks.into_iter().flat_map(|block| block * per_block..(block + 1) * per_block).collect();
+    (order, lengths)
+}
