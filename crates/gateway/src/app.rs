@@ -1,7 +1,7 @@
 //! State that all requests share: configuration, models, keys, metrics. Does not know HTTP.
 
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use throng_api::ApiError;
 use throng_core::fleet::health::State as Health;
@@ -10,7 +10,7 @@ use throng_fleet::upstream::{UpstreamModel, UpstreamModels, UpstreamReplica};
 use throng_http::Phase;
 use throng_http::memory::MemoryBudget;
 use throng_state::responses::Responses;
-use throng_store::AuditEvent;
+use throng_store::{AuditEvent, now_unix_s};
 use tokio::sync::{Notify, watch};
 
 use crate::aliases::Aliases;
@@ -378,10 +378,6 @@ fn serve_local(router: &Router, models: Vec<ServedModel>, metrics: &Metrics, con
         let replicas = Replicas::local(served.replicas(), &config.routing.settings());
         router.add(Route::new(Arc::new(ModelEntry::new(served, counters, config)), replicas));
     }
-}
-
-fn now_unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Collector of the memory held for requests and by models.

@@ -8,11 +8,10 @@ use throng_api::ApiError;
 use throng_api::responses::Item;
 use throng_store::{
     ItemAfter, ItemQuery, ListOrder, NewItem, ObjectKey, ObjectKind, ObjectWrite, Store, StoreError,
-    StoredObject,
+    StoredObject, now_unix_s,
 };
 
 use crate::fault::{Missing, api_error};
-use crate::now_unix_s;
 
 /// Maximum number of items of a conversation in a prompt.
 const MAX_ITEMS: usize = 10_000;

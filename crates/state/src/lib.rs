@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod batches;
-mod clock;
 pub mod conversations;
 mod error;
 mod fault;
@@ -14,7 +13,6 @@ pub mod responses;
 mod results;
 mod tenant;
 
-pub use clock::now_unix_s;
 pub use error::StateError;
 pub use id::new_id;
 pub use tenant::{Page, TenantState};

@@ -9,6 +9,7 @@
 mod answers;
 mod audit;
 mod bounds;
+mod clock;
 mod csv;
 mod error;
 mod future;
@@ -25,6 +26,7 @@ mod store;
 pub use answers::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer, MAX_ANSWER_BYTES, MAX_ANSWERS};
 pub use audit::{AuditEvent, AuditLine, AuditQuery, MAX_AUDIT_LINES};
 pub use bounds::{MAX_ENTRY_TOKENS, MAX_TEXT_BYTES, bounded_text};
+pub use clock::now_unix_s;
 pub use csv::csv_field;
 pub use error::StoreError;
 pub use future::StoreFuture;

@@ -305,10 +305,10 @@ impl ApiError {
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "overloaded", reason).retry_after(retry_after_s)
     }
 
-    /// There is no capacity plan, since the server records nothing.
+    /// There is no capacity plan, since this process does not record an engine's load.
     pub fn not_recorded() -> Self {
-        let message =
-            "There is no plan, since this server does not record its load: start it with --record FILE.";
+        let message = "There is no plan here: only 'throng serve' with --record FILE makes one, of the load \
+                       that it records.";
         Self::client(StatusCode::NOT_FOUND, "not_recorded", message)
     }
 

@@ -1,13 +1,12 @@
 //! `throng keys`: creates, lists, revokes and restricts API keys in the database, and limits projects and
 //! organisations. Servers notice the changes in the database by themselves.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use anyhow::Result;
 use comfy_table::{Table, presets};
 use jiff::Timestamp;
 use throng_store::{
-    ApiKey, Cost, KeyChange, LimitChange, LimitKind, LimitScope, Limits, NewKey, open, open_existing,
+    ApiKey, Cost, KeyChange, LimitChange, LimitKind, LimitScope, Limits, NewKey, now_unix_s, open,
+    open_existing,
 };
 
 use crate::args::{DatabaseArgs, KeysArgs, KeysCommand, Permit, PermitArgs};
@@ -151,8 +150,4 @@ fn state(key: &ApiKey) -> &'static str {
 fn date(unix_s: u64) -> String {
     let time = i64::try_from(unix_s).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
     time.map_or_else(|| unix_s.to_string(), |time| time.to_string())
-}
-
-fn now_unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

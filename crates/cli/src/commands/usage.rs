@@ -1,12 +1,12 @@
 //! `throng usage`: prints the usage of keys, projects, users or models from the ledger.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use comfy_table::{Table, presets};
 use jiff::Timestamp;
-use throng_store::{KeyTable, Store, UsageGroup, UsageQuery, UsageRow, open_existing};
+use throng_store::{KeyTable, Store, UsageGroup, UsageQuery, UsageRow, now_unix_s, open_existing};
 
 use crate::args::{UsageArgs, UsageBy};
 use crate::process::output;
@@ -21,7 +21,7 @@ const NUMBERS: [&str; 5] = ["REQUESTS", "PROMPT", "CACHED", "GENERATED", "USD"];
 /// # Errors
 /// When the database cannot be used.
 pub async fn run(arguments: &UsageArgs) -> Result<()> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now = now_unix_s();
     let start = now.saturating_sub(arguments.since);
     // A table's lines cover the whole time; CSV has a line for each day (UTC).
     let (start_unix_s, bucket_width_s) =

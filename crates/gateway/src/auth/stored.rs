@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use throng_store::{ApiKey, KeyDigest, KeyTable, Store, StoreError};
+use throng_store::{ApiKey, KeyDigest, KeyTable, Store, StoreError, now_unix_s};
 
 use throng_api::ApiError;
 
@@ -137,8 +137,7 @@ impl StoredKeys {
         let table = self.table();
         let known = table.keys.get(digest).filter(|key| key.has_digest(digest));
         let key = known.ok_or_else(ApiError::invalid_api_key)?;
-        let now_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        if key.is_revoked() || key.is_expired(now_unix_s) {
+        if key.is_revoked() || key.is_expired(now_unix_s()) {
             return Err(ApiError::api_key_revoked());
         }
         Ok(key.clone())

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use throng_api::spec::Input;
 use throng_api::{AnswerFacts, AnswerView, ApiError, IgnoredParameters, Request};
+use throng_store::now_unix_s;
 
 use super::question::Draft;
-use super::{Target, find_route, unix_s};
+use super::{Target, find_route};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generation::{Abandoned, AnswerBound, PrepareContext, Prepared, check_room, prepare};
@@ -70,7 +71,7 @@ pub(super) fn prepare_job(
     let bound = AnswerBound::new(&view.shape(&spec), &spec, &prepared, app.config.api.max_answer_bytes)?;
     let facts = AnswerFacts {
         model: options.model().to_owned(),
-        created_unix_s: unix_s(),
+        created_unix_s: now_unix_s(),
         prompts: prepared.requests.iter().map(|request| request.prompt.clone()).collect(),
         texts: prepared.echo.take(),
         n_image_tokens: prepared.n_image_tokens,

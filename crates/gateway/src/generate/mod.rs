@@ -7,12 +7,12 @@ mod job;
 mod question;
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_api::answer::Answer;
 use throng_api::{AnswerFacts, AnswerWriter, ApiError, IgnoredParameters, Request};
 use throng_http::Phase;
 use throng_http::memory::{Part, Reservation};
+use throng_store::now_unix_s;
 
 use self::by_upstream::{UpstreamGeneration, prepare_for_upstream, start_at_upstream};
 use self::job::{Job, prepare_job};
@@ -188,7 +188,7 @@ impl StartedRequest {
 fn facts_without_tokens(model: String, n_prompts: usize, sampling: (f32, f32)) -> AnswerFacts {
     AnswerFacts {
         model,
-        created_unix_s: unix_s(),
+        created_unix_s: now_unix_s(),
         prompts: vec![Arc::from([]); n_prompts],
         texts: None,
         temperature: sampling.0,
@@ -196,11 +196,6 @@ fn facts_without_tokens(model: String, n_prompts: usize, sampling: (f32, f32)) -
         tokenizer: None,
         n_image_tokens: 0,
     }
-}
-
-/// Seconds since 1970.
-fn unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// The route of a model, if the key permits it and new requests are accepted.

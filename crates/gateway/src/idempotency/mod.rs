@@ -8,13 +8,13 @@
 mod recording;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use sha2::{Digest, Sha256};
-use throng_store::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer, Store};
+use throng_store::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer, Store, now_unix_s};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -150,8 +150,4 @@ fn replay(answer: KeptAnswer) -> Response {
     }
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
     response
-}
-
-fn now_unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -3,7 +3,6 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::extract::State;
@@ -33,6 +32,7 @@ use throng_api::openai::pooling_response::{
 };
 use throng_api::spec::Prompt;
 use throng_api::{ApiError, IgnoredParameters, ReadOptions};
+use throng_store::now_unix_s;
 use tokio::time::Instant;
 
 /// A parsed request, with what its answer needs.
@@ -307,7 +307,7 @@ fn write(
     (n_tokens, arrived): (u64, Instant),
     out: FrameWriter,
 ) -> Result<Frames, ApiError> {
-    let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let created = now_unix_s();
     let usage = PooledUsage::new(n_tokens);
     match form {
         Form::Embeddings { view, dimensions, .. } => {

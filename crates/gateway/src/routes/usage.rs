@@ -1,13 +1,13 @@
 //! Usage and costs from the ledger, for their tenants and the operator.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::{RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, header};
-use throng_store::{StoreError, UsageGroup};
+use throng_store::{StoreError, UsageGroup, now_unix_s};
 
 use crate::app::App;
 use crate::auth::Tenant;
@@ -51,7 +51,7 @@ async fn answer(
         app.policy.ledger.as_deref().and_then(|ledger| ledger.store()).ok_or_else(ApiError::no_ledger)?;
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let accepts_csv = accepts.trim_start().starts_with("text/csv");
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now = now_unix_s();
     let mut question = UsageQuestion::parse(kind, query.as_deref().unwrap_or_default(), accepts_csv, now)?;
     question.query.only.extend(visible_to(&caller.key_holder()));
     let rows = match tokio::time::timeout(ANSWER_LIMIT, store.usage(&question.query)).await {

@@ -14,10 +14,11 @@ mod writer;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_core::fleet::limits::{Accounts, BudgetRefusal, BudgetScope, Spending};
-use throng_store::{ApiKey, Cost, Journal, LedgerEntry, MAX_TEXT_BYTES, Outcome, Store, bounded_text};
+use throng_store::{
+    ApiKey, Cost, Journal, LedgerEntry, MAX_TEXT_BYTES, Outcome, Store, bounded_text, now_unix_s,
+};
 
 use audit::AuditQueue;
 pub use audit::Audited;
@@ -223,8 +224,4 @@ fn totals_by_scope(
         }
     }
     by_scope
-}
-
-fn now_unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -2,11 +2,10 @@
 
 use serde_json::Value;
 use throng_api::ApiError;
-use throng_store::{ListOrder, ObjectKind, ObjectWrite, StoreError, StoredObject};
+use throng_store::{ListOrder, ObjectKind, ObjectWrite, StoreError, StoredObject, now_unix_s};
 
 use super::record::{Batch, BatchRecord, Counts, InputRef, Status, Times};
 use super::{BATCH, BatchForm, MESSAGES, WINDOW_S};
-use crate::clock::now_unix_s;
 use crate::error::StateError;
 use crate::files::{self, NewFile, Upload};
 use crate::id::new_id;

@@ -9,6 +9,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use throng_store::{
     ItemAfter, ItemQuery, MAX_PAGE_ENTRIES, NewItem, ObjectKey, ObjectWrite, Quota, StoreError, StoredObject,
+    now_unix_s,
 };
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -16,7 +17,6 @@ use super::context::{Context, stopped};
 use super::input::{InputLine, LineReader};
 use super::record::{BatchFault, BatchRecord, Counts, Status};
 use super::{BatchForm, LineAnswer, LineFault, LineRequest, MAX_LINES, ReadLine, read_line};
-use crate::clock::now_unix_s;
 use crate::error::StateError;
 use crate::files::of_results;
 use crate::id::new_id;

@@ -2,10 +2,9 @@
 //! expires if that never comes.
 
 use throng_api::ApiError;
-use throng_store::{NewItem, ObjectKind, ObjectWrite, StoredObject};
+use throng_store::{NewItem, ObjectKind, ObjectWrite, StoredObject, now_unix_s};
 
 use super::record::{File, FileRecord};
-use crate::clock::now_unix_s;
 use crate::error::StateError;
 use crate::id::new_id;
 use crate::tenant::TenantState;

@@ -7,12 +7,11 @@ use serde_json::value::RawValue;
 use throng_api::ApiError;
 use throng_store::{
     ClaimBeat, ItemAfter, ItemQuery, Lease, ListOrder, NewItem, ObjectKey, ObjectKind, ObjectWrite,
-    PendingObject, StoreError, StoredItem,
+    PendingObject, StoreError, StoredItem, now_unix_s,
 };
 
 use super::{ResponseRecord, Responses, body_of};
 use crate::fault::{Missing, api_error};
-use crate::now_unix_s;
 
 /// Maximum number of events that are read at a time.
 const EVENTS_PER_PAGE: usize = 500;

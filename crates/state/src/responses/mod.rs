@@ -13,13 +13,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use throng_api::ApiError;
 use throng_api::responses::{History, Ids, Item, StateParameters, TurnContext};
-use throng_store::{ObjectKey, ObjectKind, ObjectWrite, Store, StoreError, StoredObject};
+use throng_store::{ObjectKey, ObjectKind, ObjectWrite, Store, StoreError, StoredObject, now_unix_s};
 
 pub use self::background::{BackgroundResponse, EventPage, KeptRequest, Orphan};
 pub use self::recent::{KeptResponse, Past, RecentPasts};
 use crate::conversations::Conversations;
 use crate::fault::api_error;
-use crate::now_unix_s;
 
 /// Maximum number of turns before a response.
 const MAX_TURNS: usize = 1_000;

@@ -2,7 +2,6 @@
 //! first; other writers wait for it.
 
 use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AnyPool, Row};
@@ -11,6 +10,7 @@ use super::SqlStore;
 use super::limits::{self, each_user_of};
 use super::transaction::Transaction;
 use crate::bounds::bounded_text;
+use crate::clock::now_unix_s;
 use crate::error::StoreError;
 use crate::key::{
     ApiKey, CreatedKey, KeyChange, KeyTable, NewKey, digest_of, prefix_of, random_id, random_secret,
@@ -269,8 +269,4 @@ fn check_name(field: &'static str, name: &str) -> Result<(), StoreError> {
 
 fn as_i64(unix_s: u64) -> Result<i64, StoreError> {
     i64::try_from(unix_s).map_err(|_| StoreError::Invalid { field: "a time", expected: "below 2^63 seconds" })
-}
-
-fn now_unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,12 +1,10 @@
 //! `throng store audit`: prints the destinations of requests bound to regions, and the gateways' rules for
 //! them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use anyhow::Result;
 use comfy_table::{Table, presets};
 use jiff::Timestamp;
-use throng_store::{AuditLine, AuditQuery, MAX_AUDIT_LINES, csv_field, open_existing};
+use throng_store::{AuditLine, AuditQuery, MAX_AUDIT_LINES, csv_field, now_unix_s, open_existing};
 
 use crate::args::AuditArgs;
 use crate::process::output;
@@ -19,7 +17,7 @@ const HEADER: [&str; 9] =
 /// # Errors
 /// When the database cannot be used.
 pub async fn run(arguments: &AuditArgs) -> Result<()> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now = now_unix_s();
     let mut query = AuditQuery {
         start_unix_ms: now.saturating_sub(arguments.since) * 1_000,
         end_unix_ms: (now + 1) * 1_000,

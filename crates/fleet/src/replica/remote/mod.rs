@@ -116,9 +116,12 @@ async fn submit(
     let head = Request::post("/").header(VERSION_HEADER, NEWEST_VERSION);
     let body = RequestBody::new(Bytes::from(line), contents, receiver);
     let answer = connection.send(head, GENERATE, body).await.map_err(|error| lost(&error))?;
-    let is_final = answer.status().is_client_error() && answer.status() != StatusCode::REQUEST_TIMEOUT;
-    if answer.status() != StatusCode::OK {
-        return Err(refused(&format!("the worker answered with {}", answer.status()), !is_final));
+    let status = answer.status();
+    if status != StatusCode::OK {
+        let reason = format!("the worker answered with {status}");
+        // A worker that is too busy to read the request, or fails, says nothing against the request.
+        let is_final = status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT;
+        return Err(if is_final { refused(&reason, false) } else { lost(&reason) });
     }
     let mut lines = BodyLines::new(Some(answer.into_body()), None);
     let first = tokio::select! {

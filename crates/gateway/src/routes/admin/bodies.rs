@@ -1,12 +1,10 @@
 //! Bodies of the admin API. Unknown fields, repeated fields and values out of range are refused.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use serde_json::{Map, Value};
-use throng_store::{KeyChange, LimitChange, LimitKind, LimitScope, Limits};
+use throng_store::{KeyChange, LimitChange, LimitKind, LimitScope, Limits, now_unix_s};
 
 use crate::auth::{LimitFault, read_limits};
 use throng_api::{ApiError, ReadOptions};
@@ -120,5 +118,5 @@ fn expiry(lifetime_s: u64) -> Result<u64, ApiError> {
         let reason = "Invalid 'expires_in_s': it must be from 1 to a hundred years.";
         return Err(ApiError::invalid_value("expires_in_s", reason));
     }
-    Ok(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()) + lifetime_s)
+    Ok(now_unix_s() + lifetime_s)
 }

@@ -46,7 +46,7 @@ fn to_old(mut config: Object) -> Object {
         config.insert("partial_rotary_factor".into(), share);
     }
     let kind = rope.remove("rope_type").unwrap();
-    let scaling = if kind == "default" { Value::Null } else { json!(rope) };
+    let scaling = if rope.is_empty() { Value::Null } else { json!(rope) };
     config.insert("rope_scaling".into(), scaling);
     if config["rope_scaling"].is_object() {
         config["rope_scaling"]["type"] = kind;
@@ -103,7 +103,8 @@ fn both_spellings_mean_the_same() {
     assert!(n_new >= 5 && n_old >= 5, "{n_new} new, {n_old} old");
 }
 
-/// Whether the text model is in an object of its own or not, its three rotary positions are one in text.
+/// Whether the text model is in an object of its own or not, it has one rotary position in text: only the sections that
+/// images' positions use are added.
 #[test]
 fn text_parts_are_the_text_models() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
@@ -112,11 +113,13 @@ fn text_parts_are_the_text_models() {
     let read = |config: &Value| Architecture::from_config_json(config.to_string().as_bytes()).unwrap().config;
     let (mut old, mut new) = (plain.clone(), plain.clone());
     old.insert("model_type".into(), json!("qwen2_vl"));
-    old.insert("rope_scaling".into(), json!({"type": "mrope", "mrope_section": [4, 6, 6]}));
+    old.insert("rope_scaling".into(), json!({"type": "mrope", "mrope_section": [2, 3, 3]}));
     new.insert("model_type".into(), json!("qwen2_5_vl_text"));
     let new = json!({"model_type": "qwen2_5_vl", "text_config": new, "vision_config": {"depth": 1}});
-    for config in [json!(old), new] {
-        assert_eq!(read(&config), read(&json!(plain)));
+    for (config, sections) in [(json!(old), vec![0, 0, 1, 1, 1, 2, 2, 2]), (new, vec![])] {
+        let mut read_config = read(&config);
+        assert_eq!(std::mem::take(&mut read_config.ropes[0].sections), sections);
+        assert_eq!(read_config, read(&json!(plain)));
     }
 }
 

@@ -7,8 +7,6 @@ mod read;
 mod upkeep;
 mod write;
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use futures_util::FutureExt;
 use sqlx::any::{AnyArguments, AnyRow};
 use sqlx::query::Query;
@@ -18,6 +16,7 @@ use super::transaction::Transaction;
 use super::{SqlStore, answered};
 use crate::answers::ClaimBeat;
 use crate::bounds::as_i64;
+use crate::clock::now_unix_s;
 use crate::error::StoreError;
 use crate::future::StoreFuture;
 use crate::objects::{
@@ -38,10 +37,6 @@ type Statement<'q> = Query<'q, Any, AnyArguments>;
 /// Binds the parameters of `is_named`.
 fn named<'q>(statement: Statement<'q>, key: &ObjectKey) -> Statement<'q> {
     statement.bind(key.tenant.clone()).bind(key.kind.name()).bind(key.id.clone()).bind(as_i64(now_unix_s()))
-}
-
-fn now_unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Whether a text can be an id or a tenant. Other texts are never found. They are not converted for the
