@@ -82,10 +82,20 @@ pub fn walk(
 
 /// Whether the starter model may write `text` and end: each token of it and then an end token is allowed.
 pub fn accepts(matcher: &GrammarMatcher, text: &str) -> bool {
+    tries(matcher, text).unwrap()
+}
+
+/// [`accepts`], with the error of a grammar that is too complex to tell.
+pub fn tries(matcher: &GrammarMatcher, text: &str) -> Result<bool, GrammarError> {
     let options = EncodeOptions { add_special_tokens: false, parse_special: false };
     let mut tokens = STARTER.encode(text, options).unwrap();
     tokens.push(matcher.grammar().end_tokens()[0]);
-    (0..tokens.len()).all(|idx| next(matcher, &tokens[..idx]).unwrap().contains(&tokens[idx]))
+    for idx in 0..tokens.len() {
+        if !next(matcher, &tokens[..idx])?.contains(&tokens[idx]) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// A matcher of a constraint on the starter model.
