@@ -13,6 +13,6 @@ mod patches;
 mod positions;
 mod weights;
 
-pub use encoder::Encoder;
+pub use encoder::Encoding;
 pub use model::{VisionModel, with_vision};
 pub use patches::MAX_PATCHES;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use throng_checkpoint::TensorSource;
 use throng_checkpoint::gguf::{Gguf, GgufValue};
 use throng_core::prompt_media::MediaContent;
+use throng_core::scheduling::batch::WorkShare;
 use throng_kernels::quant::Format;
 use throng_kernels::threads::ThreadPool;
 use throng_model::VocabularySource;
@@ -16,11 +17,11 @@ use throng_model::backend::{Backend, BackendError};
 use throng_model::cpu_backend::CpuBackend;
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::{BackendKind, LoadError, LoadedModel};
-use throng_model::media::{EncodeError, Features, MediaEncoder, MediaModel};
+use throng_model::media::{EncodeError, Features, MediaEncoder, MediaEncoding, MediaModel};
 use throng_model::reference_backend::ReferenceBackend;
 
 use crate::config::VisionConfig;
-use crate::encoder::Encoder;
+use crate::encoder::Encoding;
 use crate::families::{VisionFamily, from_gguf, processor_of};
 use crate::json::VisionJson;
 use crate::names::EncoderNames;
@@ -179,17 +180,13 @@ impl MediaModel for VisionModel {
     ) -> Result<Box<dyn MediaEncoder>, BackendError> {
         let parts = Arc::clone(&self.parts);
         Ok(match backend {
-            BackendKind::Reference => Box::new(LazyEncoder {
-                parts,
-                encoder: None,
-                make: || ReferenceBackend,
-                weights: |parts| &parts.reference,
-            }),
+            BackendKind::Reference => {
+                Box::new(LazyEncoder { parts, make: || ReferenceBackend, weights: |parts| &parts.reference })
+            }
             BackendKind::Cpu | BackendKind::CpuIsa(_) => {
                 let threads = Arc::clone(threads);
                 Box::new(LazyEncoder {
                     parts,
-                    encoder: None,
                     make: move || CpuBackend::on(Arc::clone(&threads)),
                     weights: |parts| &parts.cpu,
                 })
@@ -234,19 +231,21 @@ type Slot<B> = Mutex<Option<Arc<EncoderWeights<B>>>>;
 /// An encoder that reads its weights when the first picture comes.
 struct LazyEncoder<B: Backend, M> {
     parts: Arc<Parts>,
-    encoder: Option<Encoder<B>>,
     make: M,
     weights: fn(&Parts) -> &Slot<B>,
 }
 
-impl<B: Backend, M: Fn() -> B + Send> MediaEncoder for LazyEncoder<B, M> {
-    fn encode(&mut self, content: &MediaContent) -> Result<Features, EncodeError> {
-        if self.encoder.is_none() {
-            let backend = (self.make)();
-            let (weights, kv_dtype) = self.parts.weights_on(&backend, self.weights)?;
-            self.encoder = Some(Encoder::new(backend, Arc::clone(&self.parts.config), weights, kv_dtype));
-        }
-        self.encoder.as_mut().expect("it was just made").encode(content)
+impl<B: Backend + 'static, M: Fn() -> B + Send> MediaEncoder for LazyEncoder<B, M> {
+    fn begin(&mut self, content: &MediaContent) -> Result<Box<dyn MediaEncoding>, EncodeError> {
+        let backend = (self.make)();
+        let (weights, kv_dtype) = self.parts.weights_on(&backend, self.weights)?;
+        Ok(Box::new(Encoding::new(backend, &self.parts.config, weights, kv_dtype, content)?))
+    }
+}
+
+impl<B: Backend> MediaEncoding for Encoding<B> {
+    fn advance(&mut self, share: WorkShare) -> Result<Option<Features>, EncodeError> {
+        Encoding::advance(self, share)
     }
 }
 

@@ -45,6 +45,8 @@ pub struct StepOutput {
     /// Pictures of the step. For counters, and so that the time of encoding is not taken for that of the
     /// step's tokens.
     pub media: MediaCounts,
+    /// Indices of the batch's encodings of which all features are there, or cannot be made.
+    pub encoded: Vec<u32>,
     sequences: Vec<SequenceRanges>,
     chosen: Vec<ChosenRange>,
     top: Vec<TokenLogprob>,
@@ -59,6 +61,9 @@ pub struct MediaCounts {
     pub n_encoded: u32,
     /// Number of pictures whose features were known from before.
     pub n_known: u32,
+    /// Parts of the work on pictures that were done, in the sense of
+    /// [`WorkShare`](crate::scheduling::batch::WorkShare).
+    pub n_parts: u32,
     /// Time of encoding.
     pub took: Nanos,
 }
@@ -130,6 +135,7 @@ impl StepOutput {
     pub fn clear(&mut self) {
         self.choosing = Nanos::default();
         self.media = MediaCounts::default();
+        self.encoded.clear();
         self.sequences.clear();
         self.chosen.clear();
         self.top.clear();

@@ -42,6 +42,11 @@ impl FeatureCache {
         Some(features)
     }
 
+    /// Whether the features of a content are there.
+    pub fn has(&self, key: &FeatureKey) -> bool {
+        self.entries.iter().any(|(known, _)| known == key)
+    }
+
     /// Adds features, and drops those used longest ago while there are too many bytes.
     pub fn insert(&mut self, key: FeatureKey, features: Arc<Features>) {
         self.n_bytes += features.n_bytes();

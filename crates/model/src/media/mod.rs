@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use throng_core::prompt_media::MediaContent;
+use throng_core::scheduling::batch::WorkShare;
 use throng_kernels::threads::ThreadPool;
 
 use crate::backend::BackendError;
@@ -61,13 +62,23 @@ pub enum EncodeError {
 }
 
 /// Makes features of pixel values. Equal contents have equal features, to the bit: nothing else that is
-/// encoded or computed at the same time changes them.
+/// encoded or computed at the same time changes them, nor where the work is parted.
 pub trait MediaEncoder: Send {
-    /// Encodes one content.
+    /// Begins the work on one content.
     ///
     /// # Errors
-    /// When it is not one that the encoder reads, or the device fails.
-    fn encode(&mut self, content: &MediaContent) -> Result<Features, EncodeError>;
+    /// When it is not one that the encoder reads, its weights cannot be read, or memory does not suffice.
+    fn begin(&mut self, content: &MediaContent) -> Result<Box<dyn MediaEncoding>, EncodeError>;
+}
+
+/// The work on the features of one content, which may be done in parts.
+pub trait MediaEncoding: Send {
+    /// Works until this share is done: not at all if it is already. Returns the features when all is done,
+    /// once.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn advance(&mut self, share: WorkShare) -> Result<Option<Features>, EncodeError>;
 }
 
 /// The part of a model that encodes pictures, whose weights are read when the first picture comes.

@@ -1,25 +1,32 @@
 //! The features of a step: encodes the pictures that its tokens stand for, unless they are known. Does not
 //! know the forward pass.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use throng_core::prompt_media::{MediaContent, PromptSpan};
-use throng_core::scheduling::batch::{MediaCounts, ScheduledBatch, ScheduledSequence};
+use throng_core::scheduling::batch::{MediaCounts, ScheduledBatch, ScheduledSequence, WorkShare};
 use throng_core::time::Nanos;
 
 use super::cache::{FeatureCache, FeatureKey};
-use super::{EncodeError, Features, MediaEncoder};
+use super::{EncodeError, Features, MediaEncoder, MediaEncoding};
 use crate::backend::BackendError;
 use crate::batch_input::{BatchInput, FeatureRows};
 
 /// Most bytes of kept features, beyond those of the steps in flight.
 const MAX_FEATURE_BYTES: usize = 256 << 20;
 
+/// Most pictures that are begun and not done. The one begun first is given up for one more, and is begun again
+/// when it is needed.
+const MAX_BEGUN: usize = 8;
+
 /// An encoder with the features that it made.
 pub(crate) struct MediaReader {
     encoder: Box<dyn MediaEncoder>,
     cache: FeatureCache,
+    /// Pictures that are begun and not done, in this order.
+    begun: VecDeque<BegunEncoding>,
     /// Elements of a feature.
     width: usize,
     /// Number of layers of the decoder, behind which features may be added.
@@ -28,6 +35,22 @@ pub(crate) struct MediaReader {
     placeholder_token: u32,
     /// Pictures of the step.
     counts: MediaCounts,
+}
+
+/// A picture that is begun.
+struct BegunEncoding {
+    key: FeatureKey,
+    encoding: Box<dyn MediaEncoding>,
+    /// Parts that are done.
+    n_done: u32,
+}
+
+/// Features, as far as they are made.
+enum Made {
+    All(Arc<Features>),
+    /// There are none of this content.
+    Never,
+    NotYet,
 }
 
 /// A content and its features.
@@ -41,11 +64,38 @@ impl MediaReader {
         n_layers: usize,
         placeholder_token: u32,
     ) -> Self {
-        let cache = FeatureCache::new(MAX_FEATURE_BYTES);
-        Self { encoder, cache, width, n_layers, placeholder_token, counts: MediaCounts::default() }
+        let (cache, begun) = (FeatureCache::new(MAX_FEATURE_BYTES), VecDeque::new());
+        Self { encoder, cache, begun, width, n_layers, placeholder_token, counts: MediaCounts::default() }
     }
 
-    /// Adds to a step's input the features of its tokens. `failed` gets the sequences whose pictures are not
+    /// Does a step's work on pictures. `encoded` gets the indices of those of which all features are there, or
+    /// cannot be made.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(crate) fn encode(
+        &mut self,
+        batch: &ScheduledBatch,
+        encoded: &mut Vec<u32>,
+    ) -> Result<(), BackendError> {
+        self.counts = MediaCounts::default();
+        for (idx, scheduled) in (0..).zip(batch.encodings()) {
+            let span = scheduled.span();
+            let Some(content) = scheduled.media.content_of(span).filter(|content| fits(content, span)) else {
+                encoded.push(idx);
+                continue;
+            };
+            let key = FeatureKey { scope: scheduled.media_scope, digest: content.digest() };
+            let is_known = self.cache.has(&key);
+            self.counts.n_known += u32::from(is_known && scheduled.n_before == 0);
+            if is_known || !matches!(self.work_on(content, key, scheduled.share)?, Made::NotYet) {
+                encoded.push(idx);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds to a step's input the features of its tokens, after [`Self::encode`]. `failed` gets the sequences whose pictures are not
     /// there or cannot be read.
     ///
     /// # Errors
@@ -56,7 +106,6 @@ impl MediaReader {
         input: &mut BatchInput,
         failed: &mut Vec<usize>,
     ) -> Result<MediaCounts, BackendError> {
-        self.counts = MediaCounts::default();
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
             let first_row = input.spans[sequence_idx].first_row;
             let (start, end) =
@@ -82,45 +131,82 @@ impl MediaReader {
         span: &PromptSpan,
     ) -> Result<Option<EncodedContent>, BackendError> {
         let content = scheduled.media.as_ref().and_then(|media| media.content_of(span));
-        let Some(content) = content.filter(|content| content.layout().n_tokens() <= u64::from(span.len))
-        else {
-            return Ok(None);
-        };
+        let Some(content) = content.filter(|content| fits(content, span)) else { return Ok(None) };
         let key = FeatureKey { scope: scheduled.media_scope, digest: content.digest() };
+        let whole = WorkShare { done: span.len, all: span.len };
+        Ok(match self.work_on(content, key, whole)? {
+            Made::All(features) => Some((Arc::clone(content), features)),
+            Made::Never | Made::NotYet => None,
+        })
+    }
+
+    /// Does this share of the work on a content.
+    fn work_on(
+        &mut self,
+        content: &Arc<MediaContent>,
+        key: FeatureKey,
+        share: WorkShare,
+    ) -> Result<Made, BackendError> {
         if let Some(features) = self.cache.get(&key) {
-            // Later chunks of a picture are no further uses.
-            self.counts.n_known += u32::from(scheduled.start <= span.start);
-            return Ok(Some((Arc::clone(content), features)));
+            return Ok(Made::All(features));
         }
-        let begun = Instant::now();
-        let encoded = self.encoder.encode(content);
-        self.counts.took.0 += Nanos::from(begun.elapsed()).0;
-        let features = match encoded {
-            Ok(features) => features,
+        let started = Instant::now();
+        let worked = self.advance(content, key, share);
+        self.counts.took.0 += Nanos::from(started.elapsed()).0;
+        let features = match worked {
+            Ok(None) => return Ok(Made::NotYet),
+            Ok(Some(features)) => features,
             Err(EncodeError::Backend(error)) => return Err(error),
             Err(EncodeError::Weights(error)) => return Err(BackendError::Device(error.to_string())),
             Err(EncodeError::Unreadable(reason)) => {
                 tracing::warn!("a picture is not read: {reason}");
-                return Ok(None);
+                return Ok(Made::Never);
             }
         };
-        let fits = features.is_whole()
+        let is_as_asked = features.is_whole()
             && features.width == self.width
             && features.n_rows() as u64 == content.layout().n_features()
             && features.deepstack.len() <= self.n_layers;
-        if !fits {
+        if !is_as_asked {
             tracing::warn!(
                 "a picture has {} features of {} elements for {} tokens",
                 features.n_rows(),
                 features.width,
                 content.layout().n_features()
             );
-            return Ok(None);
+            return Ok(Made::Never);
         }
         self.counts.n_encoded += 1;
         let features = Arc::new(features);
         self.cache.insert(key, Arc::clone(&features));
-        Ok(Some((Arc::clone(content), features)))
+        Ok(Made::All(features))
+    }
+
+    /// Goes on with the work on a content, or begins it.
+    fn advance(
+        &mut self,
+        content: &MediaContent,
+        key: FeatureKey,
+        share: WorkShare,
+    ) -> Result<Option<Features>, EncodeError> {
+        let known = self.begun.iter().position(|begun| begun.key == key);
+        let mut begun = match known.and_then(|idx| self.begun.remove(idx)) {
+            Some(begun) => begun,
+            None => BegunEncoding { key, encoding: self.encoder.begin(content)?, n_done: 0 },
+        };
+        if let Some(features) = begun.encoding.advance(share)? {
+            self.counts.n_parts += share.done.saturating_sub(begun.n_done);
+            return Ok(Some(features));
+        }
+        self.counts.n_parts += share.done.saturating_sub(begun.n_done);
+        begun.n_done = begun.n_done.max(share.done);
+        if self.begun.len() == MAX_BEGUN {
+            self.begun.pop_front();
+        }
+        // Those that are known keep their places: the one begun first is given up first.
+        let place = known.unwrap_or(self.begun.len()).min(self.begun.len());
+        self.begun.insert(place, begun);
+        Ok(None)
     }
 
     /// Puts the features of those tokens of a span that are the sequence's new ones in their places.
@@ -150,4 +236,9 @@ impl MediaReader {
             n_before += run.len as usize;
         }
     }
+}
+
+/// Whether a span has room for the tokens of a content.
+fn fits(content: &MediaContent, span: &PromptSpan) -> bool {
+    content.layout().n_tokens() <= u64::from(span.len)
 }

@@ -320,6 +320,7 @@ impl<B: Backend> Executor for ModelRunner<B> {
             if self.capacity.keeps_media_whole {
                 step.input.fill_ends(batch);
             }
+            media.encode(batch, &mut step.encoded).map_err(executor_error)?;
             let read = media.read(batch, &mut step.input, &mut step.unreadable);
             step.media = read.map_err(executor_error)?;
         }
@@ -361,6 +362,7 @@ impl<B: Backend> Executor for ModelRunner<B> {
         };
         answered.map_err(executor_error)?;
         output.media = step.media;
+        output.encoded.clone_from(&step.encoded);
         begin_sequences(step.failed(), batch.sequences().len(), output);
         self.note_collected(output);
         if let Some(mut next) = self.in_flight.pop_front() {

@@ -7,24 +7,36 @@ use throng_model::config::{RopeStyle, RopeTable};
 use throng_model::kv_cache::{KvDtype, KvLayout, KvShape};
 use throng_model::shapes::{AttentionShape, Columns};
 
-use super::rows_of_tile;
+use super::{CHUNK_ROWS, rows_of_tile};
 use crate::config::{ClassToken, VisionConfig};
 use crate::patches::Patches;
 use throng_core::scheduling::batch::BLOCK_TOKENS;
 
-/// Attention among the rows of one picture.
+/// Attention among the rows of one picture, whose rows are computed in chunks: the keys and values of all
+/// rows of a layer are stored before the first query of the layer looks at them.
 pub struct EncoderAttention<B: Backend> {
     shape: AttentionShape,
     cache: B::KvCache,
-    /// Rows that see each other on layers that see all.
-    whole: B::Batch,
-    /// Rows that see each other on the others.
-    windows: Option<B::Batch>,
+    /// Chunks of the rows that see each other on layers that see all.
+    whole: Vec<ChunkBatches<B>>,
+    /// Chunks of the rows that see each other on the others.
+    windows: Option<Vec<ChunkBatches<B>>>,
     full_layers: Vec<usize>,
     ropes: Option<(B::RopeTables, RopeStyle)>,
     /// For each row its index among the patches of the content; empty where rows are in that order.
     order: Vec<usize>,
     n_rows: usize,
+    /// Pairs of rows that see each other on a layer that sees all.
+    n_seen: usize,
+}
+
+/// The rows of a chunk, for the two passes over them.
+struct ChunkBatches<B: Backend> {
+    /// With their places among the rows that see each other: for rotation and for storing.
+    storing: B::Batch,
+    /// As the last of those rows, so that they see them all: what a query in both directions sees does not
+    /// depend on its own place.
+    looking: B::Batch,
 }
 
 impl<B: Backend> EncoderAttention<B> {
@@ -44,18 +56,11 @@ impl<B: Backend> EncoderAttention<B> {
             of_windows = Some(lengths);
         }
         let rotary = rotary(config, patches, &order);
-        let mut batch = |lengths: &[usize]| -> Result<(B::Batch, usize), BackendError> {
-            let (input, n_blocks) = input_of(lengths, &rotary);
-            let mut batch = backend.batch()?;
-            backend.upload(&input, &mut batch);
-            Ok((batch, n_blocks))
-        };
-        let (whole, mut n_blocks) = batch(&vec![per_tile; patches.shape.n_tiles])?;
-        let mut windows = None;
-        if let Some(lengths) = of_windows {
-            let (of_windows, n) = batch(&lengths)?;
-            (windows, n_blocks) = (Some(of_windows), n_blocks.max(n));
-        }
+        let whole = chunk_batches(backend, &vec![per_tile; patches.shape.n_tiles], &rotary)?;
+        let windows = of_windows.as_ref().map(|lengths| chunk_batches(backend, lengths, &rotary));
+        let blocks_of = |lengths: &[usize]| lengths.iter().map(|n| n.div_ceil(BLOCK_TOKENS)).sum::<usize>();
+        let n_blocks = patches.shape.n_tiles * per_tile.div_ceil(BLOCK_TOKENS);
+        let n_blocks = n_blocks.max(of_windows.as_deref().map_or(0, blocks_of));
         let scale = match config.sandwich {
             None => (1.0 / (config.head_dim as f64).sqrt()) as f32,
             Some(_) => 1.0,
@@ -81,7 +86,8 @@ impl<B: Backend> EncoderAttention<B> {
         let ropes = config.rotation.as_ref().map(rope).transpose()?;
         let full_layers =
             config.windows.as_ref().map(|windows| windows.full_layers.clone()).unwrap_or_default();
-        Ok(Self { shape, cache, whole, windows, full_layers, ropes, order, n_rows })
+        let (windows, n_seen) = (windows.transpose()?, per_tile * n_rows);
+        Ok(Self { shape, cache, whole, windows, full_layers, ropes, order, n_rows, n_seen })
     }
 
     /// Heads and what they see.
@@ -114,42 +120,106 @@ impl<B: Backend> EncoderAttention<B> {
         restored
     }
 
-    /// Attention of a layer.
-    pub(super) fn attend(
-        &mut self,
-        backend: &mut B,
-        layer_idx: usize,
-        qkv: &mut B::Buffer,
-        attended: &mut B::Buffer,
-    ) {
+    /// Number of chunks.
+    pub(super) fn n_chunks(&self) -> usize {
+        self.whole.len()
+    }
+
+    /// Number of pairs of rows of which one sees the other, on a layer that sees all.
+    pub(super) fn n_seen(&self) -> usize {
+        self.n_seen
+    }
+
+    /// Rotates queries and keys of a chunk in a layer, and stores its keys and values.
+    pub(super) fn store(&mut self, backend: &mut B, (layer_idx, chunk): (usize, usize), qkv: &mut B::Buffer) {
         let Self { shape, cache, whole, windows, full_layers, ropes, .. } = self;
-        let batch = match windows {
-            Some(windows) if !full_layers.contains(&layer_idx) => windows,
-            _ => whole,
-        };
+        let batch = &batches_of(whole, windows, full_layers, layer_idx)[chunk].storing;
         if let Some((tables, style)) = ropes {
             let heads = Columns { n_groups: shape.n_heads + shape.n_kv_heads, ..Columns::of_queries(shape) };
             backend.rope(qkv, batch, tables, 0, heads, *style);
         }
         backend.store_kv(cache, 0, batch, qkv, shape);
-        let queries = AttentionQueries { qkv, shape, sinks: None };
-        backend.attention(cache, 0, batch, queries, attended);
+    }
+
+    /// Attention of a chunk's queries in a layer, once all chunks of the layer were stored.
+    pub(super) fn attend(
+        &mut self,
+        backend: &mut B,
+        (layer_idx, chunk): (usize, usize),
+        qkv: &B::Buffer,
+        attended: &mut B::Buffer,
+    ) {
+        let Self { shape, cache, whole, windows, full_layers, .. } = self;
+        let batch = &batches_of(whole, windows, full_layers, layer_idx)[chunk].looking;
+        backend.attention(cache, 0, batch, AttentionQueries { qkv, shape, sinks: None }, attended);
     }
 }
 
-/// A batch of groups of rows that see each other, and the number of blocks that their keys take.
-fn input_of(lengths: &[usize], rotary: &[[u32; 3]]) -> (BatchInput, usize) {
-    let n_rows: usize = lengths.iter().sum();
-    let mut input = BatchInput { tokens: vec![0; n_rows], rotary: rotary.to_vec(), ..BatchInput::default() };
-    let (mut first_row, mut n_blocks) = (0, 0);
-    for &n in lengths {
-        input.spans.push(QuerySpan { first_row, n_rows: n, start: 0, first_block: n_blocks });
-        input.positions.extend(0..n as u32);
-        first_row += n;
-        n_blocks += n.div_ceil(BLOCK_TOKENS);
+/// The batches of the chunks of a layer.
+fn batches_of<'a, B: Backend>(
+    whole: &'a [ChunkBatches<B>],
+    windows: &'a Option<Vec<ChunkBatches<B>>>,
+    full_layers: &[usize],
+    layer_idx: usize,
+) -> &'a [ChunkBatches<B>] {
+    match windows {
+        Some(windows) if !full_layers.contains(&layer_idx) => windows,
+        _ => whole,
     }
-    input.blocks = (0..n_blocks as u32).collect();
-    (input, n_blocks)
+}
+
+/// Batches of the chunks of rows in groups of these lengths, within which they see each other.
+fn chunk_batches<B: Backend>(
+    backend: &mut B,
+    lengths: &[usize],
+    rotary: &[[u32; 3]],
+) -> Result<Vec<ChunkBatches<B>>, BackendError> {
+    let mut batch = |input: &BatchInput| {
+        let mut batch = backend.batch()?;
+        backend.upload(input, &mut batch);
+        Ok(batch)
+    };
+    let inputs = inputs_of(lengths, rotary);
+    let batches = inputs
+        .iter()
+        .map(|[storing, looking]| Ok(ChunkBatches { storing: batch(storing)?, looking: batch(looking)? }));
+    batches.collect()
+}
+
+/// The inputs of [`ChunkBatches`]. The blocks of all groups follow each other.
+fn inputs_of(lengths: &[usize], rotary: &[[u32; 3]]) -> Vec<[BatchInput; 2]> {
+    let n_rows: usize = lengths.iter().sum();
+    let n_blocks: usize = lengths.iter().map(|n| n.div_ceil(BLOCK_TOKENS)).sum();
+    let chunk = |first: usize| {
+        let rows = first..n_rows.min(first + CHUNK_ROWS);
+        let mut input = BatchInput {
+            tokens: vec![0; rows.len()],
+            blocks: (0..n_blocks as u32).collect(),
+            ..BatchInput::default()
+        };
+        input.rotary = rotary.get(rows.clone()).unwrap_or_default().to_vec();
+        let mut looking = input.clone();
+        let (mut group_start, mut first_block) = (0, 0);
+        for &n in lengths {
+            let own = rows.start.max(group_start)..rows.end.min(group_start + n);
+            if !own.is_empty() {
+                let span = QuerySpan {
+                    first_row: own.start - first,
+                    n_rows: own.len(),
+                    start: own.start - group_start,
+                    first_block,
+                };
+                for (input, start) in [(&mut input, span.start), (&mut looking, n - own.len())] {
+                    input.spans.push(QuerySpan { start, ..span });
+                    input.positions.extend((start as u32..).take(own.len()));
+                }
+            }
+            group_start += n;
+            first_block += n.div_ceil(BLOCK_TOKENS);
+        }
+        [input, looking]
+    };
+    (0..n_rows).step_by(CHUNK_ROWS).map(chunk).collect()
 }
 
 /// Row and column of each row, class tokens at 0; empty where nothing is rotated.

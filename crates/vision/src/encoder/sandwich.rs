@@ -2,44 +2,58 @@
 //! know names of tensors.
 
 use throng_model::backend::{Backend, BackendError, Columns};
-
-use super::attention::EncoderAttention;
-use super::{Encoder, Workspace};
-use crate::config::EncoderActivation;
-use crate::weights::{Clipped, NormWeights, SandwichWeights};
 use throng_model::shapes::Activation;
 
-impl<B: Backend> Encoder<B> {
-    pub(super) fn sandwich(
+use super::{Encoding, buffer};
+use crate::config::EncoderActivation;
+use crate::weights::{Clipped, NormWeights, SandwichWeights};
+
+impl<B: Backend> Encoding<B> {
+    /// Queries, keys and values of a chunk; the latter two are stored.
+    pub(super) fn sandwich_keys(
         &mut self,
-        layer_idx: usize,
+        at: (usize, usize),
         weights: &SandwichWeights<B>,
-        attention: &mut EncoderAttention<B>,
-        ws: &mut Workspace<B>,
     ) -> Result<(), BackendError> {
-        let hidden = self.config.hidden_size;
-        let input = self.normed(&ws.residual, &weights.attention_norm)?;
+        let (hidden, n_rows) = (self.config.hidden_size, self.chunks[at.1].n_rows);
+        let input = self.normed(at.1, &weights.attention_norm)?;
         let parts = [0, 1, 2].map(|i| self.clipped(&input, hidden, &weights.heads[i]));
         let [queries, keys, values] = parts;
         let parts = [queries?, keys?, values?];
-        self.backend.write_rows(&mut ws.qkv, &side_by_side(&parts, attention.n_rows()));
+        let Self { backend, chunks, attention, .. } = self;
+        let qkv = &mut chunks[at.1].qkv;
+        backend.write_rows(qkv, &side_by_side(&parts, n_rows));
         let shape = *attention.shape();
         let columns = [Columns::of_queries(&shape), Columns::of_keys(&shape), Columns::of_values(&shape)];
         let norms = [&weights.query_norm, &weights.key_norm, &weights.value_norm];
         for (columns, norm) in columns.into_iter().zip(norms) {
-            self.backend.norm_columns(&mut ws.qkv, columns, norm.get());
+            backend.norm_columns(qkv, columns, norm.get());
         }
-        attention.attend(&mut self.backend, layer_idx, &mut ws.qkv, &mut ws.attended);
-        let attended = self.backend.download(&mut ws.attended)?.to_vec();
-        let output = self.clipped(&attended, shape.n_heads * shape.head_dim, &weights.output)?;
-        self.add_normed(&output, &weights.attention_post_norm, ws)?;
-        let input = self.normed(&ws.residual, &weights.mlp_norm)?;
+        attention.store(backend, at, qkv);
+        Ok(())
+    }
+
+    /// Attention and the feed-forward network of a chunk.
+    pub(super) fn sandwich_rest(
+        &mut self,
+        at: (usize, usize),
+        weights: &SandwichWeights<B>,
+    ) -> Result<(), BackendError> {
+        let (hidden, n_rows) = (self.config.hidden_size, self.chunks[at.1].n_rows);
+        let Self { backend, chunks, attention, attended, .. } = self;
+        backend.set_rows(attended, n_rows);
+        attention.attend(backend, at, &chunks[at.1].qkv, attended);
+        let width = attention.shape().n_heads * attention.shape().head_dim;
+        let attended = backend.download(attended)?.to_vec();
+        let output = self.clipped(&attended, width, &weights.output)?;
+        self.add_normed(at.1, &output, &weights.attention_post_norm)?;
+        let input = self.normed(at.1, &weights.mlp_norm)?;
         let gate_up =
             [self.clipped(&input, hidden, &weights.gate)?, self.clipped(&input, hidden, &weights.up)?];
         let width = self.config.mlp_width;
-        let mut gates = self.buffer(attention.n_rows(), 2 * width)?;
-        self.backend.write_rows(&mut gates, &side_by_side(&gate_up, attention.n_rows()));
-        let mut activated = self.buffer(attention.n_rows(), width)?;
+        let mut gates = buffer(&mut self.backend, n_rows, 2 * width)?;
+        self.backend.write_rows(&mut gates, &side_by_side(&gate_up, n_rows));
+        let mut activated = buffer(&mut self.backend, n_rows, width)?;
         let activation = match self.config.activation {
             EncoderActivation::Plain(activation) => activation,
             EncoderActivation::QuickGelu => Activation::GeluTanh,
@@ -47,28 +61,24 @@ impl<B: Backend> Encoder<B> {
         self.backend.glu(&gates, activation, &mut activated);
         let activated = self.backend.download(&mut activated)?.to_vec();
         let output = self.clipped(&activated, width, &weights.down)?;
-        self.add_normed(&output, &weights.mlp_post_norm, ws)
+        self.add_normed(at.1, &output, &weights.mlp_post_norm)
     }
 
-    fn normed(&mut self, residual: &B::Buffer, norm: &NormWeights<B>) -> Result<Vec<f32>, BackendError> {
-        let n_rows = self.backend.n_rows(residual);
-        let mut normed = self.buffer(n_rows, self.config.hidden_size)?;
-        self.backend.norm_rows(residual, norm.get(), &mut normed);
-        Ok(self.backend.download(&mut normed)?.to_vec())
+    fn normed(&mut self, chunk: usize, norm: &NormWeights<B>) -> Result<Vec<f32>, BackendError> {
+        let Self { backend, chunks, config, .. } = self;
+        let mut normed = buffer(backend, chunks[chunk].n_rows, config.hidden_size)?;
+        backend.norm_rows(&chunks[chunk].residual, norm.get(), &mut normed);
+        Ok(backend.download(&mut normed)?.to_vec())
     }
 
-    /// Adds the norm of rows to the residual stream.
-    fn add_normed(
-        &mut self,
-        rows: &[f32],
-        norm: &NormWeights<B>,
-        ws: &mut Workspace<B>,
-    ) -> Result<(), BackendError> {
-        let (n_rows, hidden) = (self.backend.n_rows(&ws.residual), self.config.hidden_size);
-        let (mut output, mut normed) = (self.buffer(n_rows, hidden)?, self.buffer(n_rows, hidden)?);
-        self.backend.write_rows(&mut output, rows);
-        self.backend.norm_rows(&output, norm.get(), &mut normed);
-        self.backend.add(&mut ws.residual, &normed, 1.0);
+    /// Adds the norm of rows to the residual stream of a chunk.
+    fn add_normed(&mut self, chunk: usize, rows: &[f32], norm: &NormWeights<B>) -> Result<(), BackendError> {
+        let Self { backend, chunks, config, .. } = self;
+        let (n_rows, hidden) = (chunks[chunk].n_rows, config.hidden_size);
+        let (mut output, mut normed) = (buffer(backend, n_rows, hidden)?, buffer(backend, n_rows, hidden)?);
+        backend.write_rows(&mut output, rows);
+        backend.norm_rows(&output, norm.get(), &mut normed);
+        backend.add(&mut chunks[chunk].residual, &normed, 1.0);
         Ok(())
     }
 
@@ -83,7 +93,7 @@ impl<B: Backend> Encoder<B> {
                 self.backend.write_rows(&mut input, &bounded);
             }
         }
-        let mut output = self.buffer(n_rows, layer.width)?;
+        let mut output = buffer(&mut self.backend, n_rows, layer.width)?;
         self.backend.matmul(&input, &layer.linear.weight, None, &mut output);
         let mut rows = self.backend.download(&mut output)?.to_vec();
         if let Some([min, max]) = layer.output {

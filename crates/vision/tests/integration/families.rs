@@ -4,8 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use throng_core::prompt_media::MediaContent;
 use throng_core::request::SamplingParams;
-use throng_model::media::MediaEncoder;
+use throng_core::scheduling::batch::WorkShare;
+use throng_model::media::{Features, MediaEncoder};
 use throng_model::{BackendKind, RunnerOptions};
 use throng_testkit::shared_files::shared;
 
@@ -33,12 +35,25 @@ fn worst(found: &[f32], expected: &[f32]) -> f32 {
     found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
+/// The features of a content whose work is done in so many parts.
+fn encoded(encoder: &mut dyn MediaEncoder, content: &MediaContent, n_parts: u32) -> Features {
+    let mut encoding = encoder.begin(content).expect("it is read");
+    let mut shares = (1..=n_parts).map(|done| WorkShare { done, all: n_parts });
+    let features = shares.find_map(|share| encoding.advance(share).expect("it is encoded"));
+    features.expect("all is done")
+}
+
 fn check_features(folder: &Folder) {
     for backend in BACKENDS {
         let mut encoder = encoder(folder, backend);
         for picture in folder.pictures() {
             let offsets: Vec<u32> = (0..folder.n_placeholders(&picture) as u32).collect();
-            let features = encoder.encode(&folder.content(&picture, &offsets)).expect("it is read");
+            let content = folder.content(&picture, &offsets);
+            let features = encoded(&mut *encoder, &content, 1);
+            for n_parts in [3, 1000] {
+                let parted = encoded(&mut *encoder, &content, n_parts);
+                assert!(parted == features, "{} {picture} in {n_parts} parts", folder.model.name);
+            }
             let off = worst(&features.rows, &folder.expected_features(&picture));
             println!("{} {picture} on {backend:?}: features off by {off:.2e}", folder.model.name);
             assert!(off < OF_FEATURES, "{} {picture}: {off:.2e}", folder.model.name);

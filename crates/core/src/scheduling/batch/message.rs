@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BLOCK_TOKENS, BlockId, BlockMove, MemorySlot, NewSequence, ScheduledBatch, ScheduledSequence, SlotCopy,
-    StateSave, StateShare,
+    BLOCK_TOKENS, BlockId, BlockMove, MemorySlot, NewSequence, ScheduledBatch, ScheduledEncoding,
+    ScheduledSequence, SlotCopy, StateSave, StateShare, WorkShare,
 };
 use crate::constraint::TokenConstraint;
 use crate::prompt_media::PromptMedia;
@@ -27,6 +27,9 @@ pub struct StepMessage {
     output: Vec<TokenId>,
     /// Media of prompts, each once.
     media: Vec<PromptMedia>,
+    /// Work on pictures; absent in messages without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    encodings: Vec<EncodingRecord>,
     moves: Vec<BlockMove>,
     /// Copies of states, as the numbers of the slot read and the slot written.
     state_copies: Vec<[u32; 2]>,
@@ -59,6 +62,17 @@ struct SequenceRecord {
     n_output: u32,
 }
 
+/// Work on a picture.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct EncodingRecord {
+    request: u64,
+    index: u32,
+    media: PromptMedia,
+    span_idx: u32,
+    n_before: u32,
+    share: WorkShare,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct StateRecord {
     from: Option<u32>,
@@ -82,6 +96,14 @@ impl StepMessage {
         self.has_others = batch.has_others();
         self.moves.extend_from_slice(batch.moves());
         self.state_copies.extend(batch.state_copies().iter().map(|copy| [copy.from.0, copy.to.0]));
+        self.encodings.extend(batch.encodings().iter().map(|encoding| EncodingRecord {
+            request: encoding.id.request.0,
+            index: encoding.id.index,
+            media: (*encoding.media).clone(),
+            span_idx: encoding.span_idx as u32,
+            n_before: encoding.n_before,
+            share: encoding.share,
+        }));
         let mut latest: Option<&Arc<SamplingParams>> = None;
         let mut latest_media: Option<&Arc<PromptMedia>> = None;
         for scheduled in batch.sequences() {
@@ -150,6 +172,9 @@ impl StepMessage {
         for &[from, to] in &self.state_copies {
             batch.push_state_copy(SlotCopy { from: MemorySlot(from), to: MemorySlot(to) });
         }
+        for record in &self.encodings {
+            batch.push_encoding(record.read()?);
+        }
         let sampling: Vec<_> = self.sampling.iter().map(|params| Arc::new(params.clone())).collect();
         let media: Vec<_> = self.media.iter().map(|media| Arc::new(media.clone())).collect();
         let blocks: Vec<_> = self.blocks.iter().copied().map(BlockId).collect();
@@ -198,7 +223,24 @@ impl StepMessage {
         moves.clear();
         media.clear();
         state_copies.clear();
+        self.encodings.clear();
         self.has_others = false;
+    }
+}
+
+impl EncodingRecord {
+    fn read(&self) -> Result<ScheduledEncoding, MalformedStep> {
+        if self.span_idx as usize >= self.media.spans.len() || self.share.all == 0 {
+            return Err(MalformedStep("work on no picture"));
+        }
+        Ok(ScheduledEncoding {
+            id: SequenceId { request: RequestId(self.request), index: self.index },
+            media: Arc::new(self.media.clone()),
+            media_scope: None,
+            span_idx: self.span_idx as usize,
+            n_before: self.n_before,
+            share: self.share,
+        })
     }
 }
 

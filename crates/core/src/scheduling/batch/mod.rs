@@ -2,6 +2,7 @@
 //! to step, so that a steady state allocates nothing. Does not schedule or execute.
 
 mod block_move;
+mod encoding;
 mod message;
 mod state;
 
@@ -19,6 +20,7 @@ pub use crate::scheduling::step_output::{
     ChosenToken, DraftPass, MediaCounts, SequenceError, StepOutput, TokenLogprob,
 };
 pub use block_move::{BlockLocation, BlockMove, Tier};
+pub use encoding::{ScheduledEncoding, WorkShare};
 pub use message::{ConstraintOf, MalformedStep, StepMessage};
 pub use state::{MemorySlot, SlotCopy, StateSave, StateShare};
 
@@ -55,6 +57,7 @@ pub struct ScheduledBatch {
     output: Vec<TokenId>,
     moves: Vec<BlockMove>,
     state_copies: Vec<SlotCopy>,
+    encodings: Vec<ScheduledEncoding>,
     has_others: bool,
 }
 
@@ -143,6 +146,7 @@ impl ScheduledBatch {
         self.output.clear();
         self.moves.clear();
         self.state_copies.clear();
+        self.encodings.clear();
         self.has_others = false;
     }
 
@@ -165,6 +169,17 @@ impl ScheduledBatch {
     /// The recurrent states to copy before anything is computed, in this order.
     pub fn state_copies(&self) -> &[SlotCopy] {
         &self.state_copies
+    }
+
+    /// Adds work on a picture, which comes before all tokens that the step computes. A step may have nothing
+    /// else.
+    pub fn push_encoding(&mut self, encoding: ScheduledEncoding) {
+        self.encodings.push(encoding);
+    }
+
+    /// The work on pictures.
+    pub fn encodings(&self) -> &[ScheduledEncoding] {
+        &self.encodings
     }
 
     /// Adds a move of a block, which comes after those before it and before all that the step computes.

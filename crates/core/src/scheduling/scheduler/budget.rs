@@ -6,6 +6,9 @@ use super::step_time::{StepShape, StepTimeModel};
 /// progress.
 const MIN_CHUNK_TOKENS: usize = 16;
 
+/// Minimum number of parts of the work on a picture, where no other chunk is in the step.
+const MIN_PARTS: usize = 4;
+
 /// Maximum number of tokens of a chunk beside other sequences' output tokens before the first step was
 /// timed.
 const UNTIMED_CHUNK_TOKENS: usize = 64;
@@ -17,11 +20,49 @@ pub(super) struct StepBudget {
     /// Target duration that limits chunks; `None` if no sequence is decoding.
     pub(super) target_ms: Option<f64>,
     pub(super) n_chunks: usize,
+    /// Number of pictures that the step works on.
+    pub(super) n_encodings: usize,
 }
 
 impl StepBudget {
     pub(super) fn new(n_tokens: usize) -> Self {
-        Self { tokens_left: n_tokens, shape: StepShape::default(), target_ms: None, n_chunks: 0 }
+        Self {
+            tokens_left: n_tokens,
+            shape: StepShape::default(),
+            target_ms: None,
+            n_chunks: 0,
+            n_encodings: 0,
+        }
+    }
+
+    /// Whether the step computes anything.
+    pub(super) fn has_work(&self) -> bool {
+        self.shape.n_tokens > 0 || self.n_encodings > 0
+    }
+
+    /// Number of the `n_left` parts of the work on a picture that fit into the rest of the step and of its
+    /// time. A part takes `part_ms`, if that is known.
+    pub(super) fn parts(&self, model: &StepTimeModel, part_ms: Option<f64>, n_left: u32) -> u32 {
+        let most = (n_left as usize).min(self.tokens_left);
+        let at_least = if self.n_chunks == 0 { MIN_PARTS } else { 0 };
+        let in_time = match (self.target_ms, part_ms) {
+            (None, _) => most,
+            (Some(_), None) => at_least,
+            (Some(target_ms), Some(part_ms)) => {
+                let left_ms = target_ms - model.predict_ms(self.shape).unwrap_or(0.0);
+                (left_ms / part_ms.max(1e-6)).max(at_least as f64) as usize
+            }
+        };
+        most.min(in_time) as u32
+    }
+
+    /// Takes the room and the time of parts of the work on a picture.
+    pub(super) fn take_parts(&mut self, n_parts: u32, part_ms: Option<f64>) {
+        self.tokens_left -= n_parts as usize;
+        self.n_encodings += 1;
+        self.n_chunks += 1;
+        let took_ms = f64::from(n_parts) * part_ms.unwrap_or(0.0);
+        self.target_ms = self.target_ms.map(|target_ms| target_ms - took_ms);
     }
 
     pub(super) fn take(&mut self, start: usize, n: usize) {

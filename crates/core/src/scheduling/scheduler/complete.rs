@@ -77,6 +77,7 @@ impl Scheduler {
         self.observe_time(&step, output, now);
         self.end_step(&step, now);
         let (batch, mut guess) = (step.batch, 0);
+        self.note_encodings(&batch, output);
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
             let Some(i) = self.find_in_step(scheduled.id, step.number, guess) else { continue };
             guess = i + 1;
@@ -144,7 +145,9 @@ impl Scheduler {
             self.n_draft_passes += 1;
             took = Nanos(took.0.saturating_sub(pass.took.0));
         }
-        self.step_time.observe(shape, took);
+        if shape.n_tokens > 0 {
+            self.step_time.observe(shape, took);
+        }
         let has_pass = !output.draft_passes.is_empty();
         self.n_steps_without_pass = if has_pass { 0 } else { self.n_steps_without_pass + 1 };
     }

@@ -8,6 +8,7 @@ mod budget;
 mod complete;
 mod config;
 mod drafts;
+mod encoding;
 mod event;
 mod fairness;
 mod media;
@@ -37,6 +38,7 @@ use crate::scheduling::executor::ExecutorCapacity;
 use crate::scheduling::sequence::{Finished, Paused, Rank, Running, Sequence, Waiting};
 use crate::time::Timestamp;
 use beams::BeamProgress;
+use encoding::EncodingTime;
 use fairness::{LowShareTenants, SlowMasks, WaitingQueue};
 
 /// Receiver of events.
@@ -64,6 +66,8 @@ pub struct Scheduler {
     step_time: StepTimeModel,
     /// Durations of passes of the executor's draft model.
     draft_time: StepTimeModel,
+    /// Durations of parts of the work on pictures.
+    encoding_time: EncodingTime,
     /// Number of passes of the draft model.
     n_draft_passes: u64,
     /// Number of steps since the last pass of the draft model.
@@ -137,6 +141,7 @@ impl Scheduler {
             requests: BTreeMap::new(),
             step_time: StepTimeModel::default(),
             draft_time: StepTimeModel::default(),
+            encoding_time: EncodingTime::default(),
             n_draft_passes: 0,
             n_steps_without_pass: 0,
             n_planned: 0,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::ahead::Ahead;
 use super::budget::StepBudget;
+use super::encoding::push_encodings;
 use super::fairness::has_others;
 use super::media::{drop_cut_hits, least_chunk, without_cut};
 use super::shares::Lack;
@@ -41,7 +42,7 @@ impl Scheduler {
         self.extend_chunks(&mut budget);
         self.choose_drafts();
         self.schedule_drafts(&mut budget);
-        self.build_step(budget.shape, now)
+        self.build_step(&budget, now)
     }
 
     /// Gives tokens of the step to all sequences, first to those that lack one token.
@@ -68,7 +69,7 @@ impl Scheduler {
     /// Lets beams that wait for other beams give up their blocks and places, the last one first, if nothing
     /// can be computed otherwise.
     fn make_beams_give_way(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
-        while budget.shape.n_tokens == 0
+        while !budget.has_work()
             && self.n_in_flight() == 0
             && !self.waiting.is_empty()
             && let Some(i) = self.last_idle_running()
@@ -111,6 +112,7 @@ impl Scheduler {
                 if n > 0 && self.make_room(i, least, budget) {
                     let most = budget.tokens_left.min(self.n_allocatable(i)).min(wanted);
                     let n = without_cut(&self.admission, &self.running[i].request, start, n.min(most), most);
+                    let n = self.encode_before(i, n, budget);
                     if n > 0 {
                         self.schedule(i, n, budget);
                         budget.n_chunks += 1;
@@ -137,6 +139,8 @@ impl Scheduler {
             let n = (n_scheduled + more).min(most);
             let n =
                 without_cut(&self.admission, &self.running[i].request, self.running[i].n_planned(), n, most);
+            let n = self.n_encoded(i, self.running[i].n_planned(), n);
+            let sequence = &self.running[i];
             if n > n_scheduled {
                 budget.give_back(sequence.n_planned(), n_scheduled);
                 self.schedule(i, n, budget);
@@ -205,8 +209,13 @@ impl Scheduler {
         self.hits.clear();
         if !needs_whole_prompt {
             head.find_cached(&self.pool, &mut self.hits);
-            head.keep_checkpointed(&self.pool, &mut self.hits);
-            drop_cut_hits(&self.admission, &head.request, &mut self.hits);
+            // What one of them leaves must be as the other asks.
+            let mut n_before = usize::MAX;
+            while self.hits.len() < n_before {
+                n_before = self.hits.len();
+                drop_cut_hits(&self.admission, &head.request, &mut self.hits);
+                head.keep_checkpointed(&self.pool, &mut self.hits);
+            }
         }
         let (n_tokens, n_hits) = (head.tokens().len(), self.hits.len());
         let n_cached = n_hits * BLOCK_TOKENS;
@@ -266,6 +275,7 @@ impl Scheduler {
         let sequence = &self.running[i];
         let most = n.min(sequence.n_missing());
         let n = without_cut(&self.admission, &sequence.request, sequence.n_planned(), most, most);
+        let n = self.encode_before(i, n, budget);
         if n > 0 {
             self.schedule(i, n, budget);
             budget.n_chunks += 1;
@@ -344,8 +354,9 @@ impl Scheduler {
         budget.take(start, n);
     }
 
-    fn build_step(&mut self, shape: StepShape, now: Timestamp) -> Option<Step> {
-        if shape.n_tokens == 0 {
+    fn build_step(&mut self, budget: &StepBudget, now: Timestamp) -> Option<Step> {
+        let shape = budget.shape;
+        if shape.n_tokens == 0 && !self.running.iter().any(Sequence::encodes) {
             return None;
         }
         let number = self.n_planned;
@@ -358,6 +369,7 @@ impl Scheduler {
         }
         let batch = Arc::get_mut(shared)?;
         batch.clear();
+        push_encodings(&mut self.running, batch);
         batch.set_has_others(has_others(&self.running));
         self.pool.states_mut().take_copies().for_each(|copy| batch.push_state_copy(copy));
         for sequence in &mut self.running {

@@ -3,6 +3,7 @@
 //! one cannot run. Does not know the order of sequences.
 
 mod beams;
+mod encodings;
 mod masks;
 mod recurrent;
 mod shares;
@@ -18,6 +19,7 @@ use crate::scheduling::block_table::{BlockTable, blocks_for};
 use crate::scheduling::speculation::{DraftSource, Speculation};
 use crate::time::Timestamp;
 use crate::timeline::Timeline;
+use encodings::Encodings;
 use masks::MaskState;
 pub use masks::SLOW_MASKS;
 use recurrent::RecurrentState;
@@ -64,6 +66,8 @@ pub struct Running {
     recurrent: Option<RecurrentState>,
     /// Masks of the constraint.
     masks: MaskState,
+    /// Progress with the pictures of the prompt.
+    encodings: Encodings,
     /// Shares in the steps in flight.
     shares: Shares,
     /// Number of new tokens in the planned step, drafts included; 0 if it has no share in it.
@@ -247,6 +251,7 @@ impl Sequence<Waiting> {
             copied_block: None,
             recurrent,
             masks: MaskState::default(),
+            encodings: Encodings::default(),
             shares: Shares::default(),
             n_scheduled: 0,
             n_scheduled_drafts: 0,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_core::scheduling::batch::{ScheduledBatch, ScheduledSequence, StepMessage};
+use throng_core::scheduling::batch::{ScheduledBatch, ScheduledEncoding, ScheduledSequence, StepMessage};
 
 /// Sends a batch through its serialized message.
 pub fn check(batch: &ScheduledBatch) -> Result<(), String> {
@@ -21,7 +21,14 @@ pub fn check(batch: &ScheduledBatch) -> Result<(), String> {
         && copy.moves() == batch.moves()
         && copy.state_copies() == batch.state_copies()
         && copy.all_tokens() == batch.all_tokens()
-        && copy.sequences().len() == batch.sequences().len();
+        && copy.sequences().len() == batch.sequences().len()
+        && copy.encodings().len() == batch.encodings().len();
+    let asked = |batch: &ScheduledBatch| {
+        let asked =
+            |one: &ScheduledEncoding| (one.id, one.span_idx, one.n_before, one.share, one.media.clone());
+        batch.encodings().iter().map(asked).collect::<Vec<_>>()
+    };
+    let same = same && asked(&copy) == asked(batch);
     let mut pairs = copy.sequences().iter().zip(batch.sequences());
     if same && pairs.all(|(received, sent)| is_same((&copy, received), (batch, sent))) {
         return Ok(());

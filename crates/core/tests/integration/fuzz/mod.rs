@@ -4,6 +4,7 @@
 
 mod ledger;
 mod message;
+mod pictures;
 mod requests;
 mod saboteur;
 mod states;

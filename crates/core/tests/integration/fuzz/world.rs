@@ -18,6 +18,7 @@ use throng_testkit::paper_executor::PaperExecutor;
 
 use super::ledger::Ledger;
 use super::message;
+use super::pictures::Pictures;
 use super::requests::{RequestSource, one_in};
 use super::saboteur::{Bug, Memory};
 use super::states::States;
@@ -52,6 +53,7 @@ pub struct Seen {
     pub left_out: usize,
     pub begun_masks: usize,
     pub early_masks: usize,
+    pub parted_pictures: usize,
 }
 
 impl Seen {
@@ -83,6 +85,7 @@ impl Seen {
         self.left_out += other.left_out;
         self.begun_masks += other.begun_masks;
         self.early_masks += other.early_masks;
+        self.parted_pictures += other.parted_pictures;
     }
 
     /// The count of the rarest event.
@@ -95,7 +98,7 @@ impl Seen {
         let own = [self.accepted_own, self.own_drafts - self.accepted_own];
         let beams = [self.beams, self.copied, self.carried, self.carried_in_vain];
         let all = all.into_iter().chain(rest).chain(drafts).chain(looked_up);
-        let masks = [self.left_out, self.begun_masks, self.early_masks];
+        let masks = [self.left_out, self.begun_masks, self.early_masks, self.parted_pictures];
         let states = [self.saved_states, self.begun_from_states, self.copied_states];
         all.chain(own).chain(beams).chain(states).chain(masks).min().unwrap_or(0)
     }
@@ -146,6 +149,7 @@ pub struct World {
     one_in_steps_reports: u32,
     n_begun_masks: usize,
     n_early_masks: usize,
+    pictures: Pictures,
 }
 
 /// A step that the executor has computed and the scheduler has not seen.
@@ -215,6 +219,7 @@ impl World {
             one_in_steps_reports: rng.u32(1..8),
             n_begun_masks: 0,
             n_early_masks: 0,
+            pictures: Pictures::default(),
             rng: rng.fork(),
         }
     }
@@ -276,6 +281,7 @@ impl World {
             left_out: counters.left_out as usize,
             begun_masks: self.n_begun_masks,
             early_masks: self.n_early_masks,
+            parted_pictures: self.pictures.n_parted,
         }
     }
 
@@ -408,6 +414,7 @@ impl World {
             let _ = self.executor.execute(&batch, &mut output);
         } else {
             let _ = self.executor.execute(&batch, &mut output);
+            self.pictures.work(&mut self.rng, &batch, &mut output)?;
         }
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate().take(output.n_sequences()) {
             let masks = scheduled.masks.as_ref().filter(|_| output.is_left_out(sequence_idx));
@@ -479,7 +486,7 @@ impl World {
         if let (Some(Bug::AnswersOfTwoSteps), Some(next)) = (self.bug, self.in_flight.front_mut()) {
             std::mem::swap(&mut output, &mut next.output);
         }
-        let fails_sequence = one_in(&mut self.rng, self.one_in_steps_fails);
+        let fails_sequence = one_in(&mut self.rng, self.one_in_steps_fails) && !batch.sequences().is_empty();
         let failing_sequence = fails_sequence.then(|| self.rng.usize(0..batch.sequences().len()));
         if let Some(sequence_idx) = failing_sequence {
             self.ledger.may_fail(batch.sequences()[sequence_idx].id.request);
@@ -538,6 +545,7 @@ impl World {
             }
         }
         copy.draft_passes.clone_from(&output.draft_passes);
+        copy.encoded.clone_from(&output.encoded);
         copy
     }
 
@@ -559,6 +567,7 @@ impl World {
             let executor = executor.with_drafts(self.rng.fork(), self.most_drafts);
             self.executor = executor.with_late_masks(self.rng.fork(), self.one_in_masks_late);
             self.ledger.forget_computed();
+            self.pictures.forget();
         }
     }
 
@@ -573,6 +582,13 @@ impl World {
         }
         let most_tokens = self.config.max_batch_tokens.min(self.capacity.max_batch_tokens) as usize;
         let most_sequences = self.config.max_batch_sequences.min(self.capacity.max_batch_sequences) as usize;
+        let n_parts = batch.encodings().iter().map(|encoding| encoding.share.done - encoding.n_before);
+        if shape.n_tokens + n_parts.sum::<u32>() as usize > most_tokens {
+            return Err(format!("{:?} beside {} tokens", batch.encodings(), shape.n_tokens));
+        }
+        if batch.sequences().is_empty() && batch.encodings().is_empty() {
+            return Err("a step without work".into());
+        }
         if shape.n_tokens > most_tokens || batch.sequences().len() > most_sequences {
             return Err(format!("{} tokens in {} sequences", batch.n_tokens(), batch.sequences().len()));
         }

@@ -115,7 +115,7 @@ impl Scheduler {
             budget.target_ms = Some(f64::from(self.config.inter_token_target_ms).max(left_out_ms));
         }
         self.schedule_light(budget, now, emit);
-        self.light.has_stepped_alone = budget.shape.n_tokens > 0;
+        self.light.has_stepped_alone = budget.has_work();
         self.light.has_stepped_alone
     }
 
