@@ -12,13 +12,6 @@ use crate::json::{JsonType, Node};
 use crate::spec::{ImagePart, ImageSource};
 
 const DETAILS: &[&str] = &["auto", "low", "high", "original"];
-/// The refusal of images by a model that has no vision part.
-const ONLY_TEXT: &str = "This model takes only text.";
-
-/// Refuses an image: no model here takes any, or not this one.
-pub(crate) fn only_text(param: String) -> ApiError {
-    ApiError::unsupported_parameter(param, ONLY_TEXT)
-}
 
 /// Reads the value of `image_url`: `{"url": …, "detail": …}`, or the URL itself. `param` is the path of the
 /// part.

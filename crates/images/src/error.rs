@@ -1,6 +1,6 @@
 //! Errors of decoding and processing. They say nothing of memory and paths, so that clients may read them.
 
-use crate::decode::ImageFormat;
+use crate::image_format::ImageFormat;
 
 /// An image that cannot be used. The text of each error is for the client that sent it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

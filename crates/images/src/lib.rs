@@ -5,15 +5,18 @@
 //! The decoders are `png`, `zune-jpeg`, `image-webp`, `gif` and `zune-bmp` themselves, not the crate `image`
 //! around them: each takes its bounds directly, colour management (`moxcms`) is not compiled, and `zune-jpeg`
 //! without its vector instructions forbids unsafe code, as `png`, `image-webp` and `gif` do.
+#![forbid(unsafe_code)]
 
 mod decode;
 mod error;
+mod image_format;
 mod processor;
 mod resize;
 mod rgb_image;
 
-pub use decode::{DecodeLimits, ImageFormat, ImageHeader, decode, read_header};
+pub use decode::{DecodeLimits, ImageHeader, decode, read_header};
 pub use error::{ImageError, ProcessorError};
+pub use image_format::ImageFormat;
 pub use processor::{Piece, ProcessedImage, Processor};
 pub use resize::{Filter, resize};
 pub use rgb_image::RgbImage;

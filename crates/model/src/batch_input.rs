@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use throng_core::scheduling::batch::{BLOCK_TOKENS, ScheduledBatch, ScheduledSequence, StateShare};
 
-use crate::media::Features;
+use crate::features::Features;
 pub use crate::shapes::{QuerySpan, StateSpan};
 
 /// One step's input. Buffers are reused from step to step.
@@ -18,8 +18,8 @@ pub struct BatchInput {
     /// The rotary position of each token in its sections, where one of them has a position that differs from
     /// that in its sequence; else empty.
     pub rotary: Vec<[u32; 3]>,
-    /// For each token the position after the last that it sees, where tokens of pictures see those after them;
-    /// else empty.
+    /// For each token the position after the last that it sees, where tokens of pictures see those after
+    /// them; else empty.
     pub ends: Vec<u32>,
     /// Features that stand in place of the embeddings of tokens, in increasing rows.
     pub features: Vec<FeatureRows>,

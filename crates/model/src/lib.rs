@@ -13,6 +13,7 @@ pub mod decoder;
 mod device_sampling;
 pub mod drafting;
 mod eagle;
+mod features;
 pub mod kv_cache;
 pub mod load;
 pub mod media;

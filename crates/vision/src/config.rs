@@ -80,8 +80,8 @@ pub enum EncoderActivation {
     QuickGelu,
 }
 
-/// Layers with norms after attention and feed-forward network too, norms of heads, scores that are not scaled,
-/// and a half of each head rotated by the column, the other by the row.
+/// Layers with norms after attention and feed-forward network too, norms of heads, scores that are not
+/// scaled, and a half of each head rotated by the column, the other by the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sandwich {
     /// Whether inputs and outputs of linear layers are bounded.
@@ -173,7 +173,8 @@ pub enum Projection {
     },
     /// An activation.
     Activation(Activation),
-    /// A gated feed-forward network: names of gate, up and down, columns of its hidden layer and of its output.
+    /// A gated feed-forward network: names of gate, up and down, columns of its hidden layer and of its
+    /// output.
     GatedMlp {
         /// Names of gate, up and down.
         names: [String; 3],
@@ -191,7 +192,7 @@ pub enum Projection {
 /// An arrangement of the rows of a picture.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Arrangement {
-    /// So many adjacent rows become one.
+    /// Adjacent rows, that many, become one.
     Join(usize),
     /// Blocks of `side × side` patches of a tile become their average, times a factor.
     Average {
@@ -200,7 +201,7 @@ pub enum Arrangement {
         /// The factor.
         factor: f32,
     },
-    /// So many adjacent rows become one, with the values of one channel adjacent.
+    /// Adjacent rows, that many, become one, with the values of one channel adjacent.
     JoinChannels(usize),
     /// Blocks of `side × side` patches of a tile become one row, patch after patch, row by row.
     Shuffle {

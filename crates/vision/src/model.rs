@@ -16,8 +16,8 @@ use throng_model::arch::ConfigError;
 use throng_model::backend::{Backend, BackendError};
 use throng_model::cpu_backend::CpuBackend;
 use throng_model::kv_cache::KvDtype;
-use throng_model::load::{BackendKind, LoadError, LoadedModel};
-use throng_model::media::{EncodeError, Features, MediaEncoder, MediaEncoding, MediaModel};
+use throng_model::load::{BackendKind, LoadError, LoadedModel, MediaModel};
+use throng_model::media::{EncodeError, Features, MediaEncoder, MediaEncoding};
 use throng_model::reference_backend::ReferenceBackend;
 
 use crate::config::VisionConfig;
@@ -266,7 +266,8 @@ impl Parts {
         let tensors = EncoderTensors { source: &*self.tensors, prefix, projector_prefix, names };
         let weights = EncoderWeights::load(backend, &self.config, tensors);
         let checked = self.tensors.check_unchanged().map_err(LoadError::from);
-        let weights = checked.and_then(|()| weights.map_err(LoadError::from)).map_err(Box::new)?;
+        let weights = checked.and_then(|()| weights.map_err(LoadError::from));
+        let weights = weights.map_err(|error| EncodeError::Weights(error.into()))?;
         let weights = Arc::new(weights);
         *slot = Some(Arc::clone(&weights));
         Ok((weights, kv_dtype))

@@ -88,8 +88,8 @@ fn places_in_blocks(rows: usize, columns: usize, merge: usize) -> Vec<[u32; 2]> 
     (0..rows * columns).map(place).collect()
 }
 
-/// Patches of `[tiles, channels, height, width]`, or of one tile without the first: their values channel after
-/// channel, row by row.
+/// Patches of `[tiles, channels, height, width]`, or of one tile without the first: their values channel
+/// after channel, row by row.
 fn tiles(config: &VisionConfig, content: &MediaContent, shape: &[usize]) -> Result<Patches, String> {
     let size = config.patch_size;
     let refused = || format!("pixel values of shape {shape:?} in patches of {size} × {size}");

@@ -38,8 +38,8 @@ pub const WATCH: &str = "/worker/watch";
 /// Interval in ms of lines of [`WATCH`]. A worker that is silent for much longer has stalled.
 pub const HEARTBEAT_MS: u64 = 250;
 /// Path of generation: the body begins with the line of a [`Generate`], after which the pixel values of its
-/// contents come, one content after the other; lines of [`Command`]s may follow while it runs. The answer consists of lines of [`Event`]s, the first of them [`Event::Accepted`] or
-/// [`Event::Failed`].
+/// contents come, one content after the other; lines of [`Command`]s may follow while it runs. The answer
+/// consists of lines of [`Event`]s, the first of them [`Event::Accepted`] or [`Event::Failed`].
 pub const GENERATE: &str = "/worker/generate";
 /// Prefix of the path of an [`Artifact`], which ends with its digest.
 pub const ARTIFACTS: &str = "/worker/artifacts/";

@@ -2,8 +2,9 @@
 //! order.
 
 use crate::error::ApiError;
-use crate::image_source::{of_base64, of_data_url, only_text};
+use crate::image_source::{of_base64, of_data_url};
 use crate::json::{JsonType, Node, TreeBudget};
+use crate::spec::only_text;
 use crate::spec::{
     ContentPart, ImagePart, MAX_IMAGES, MAX_MESSAGES, MAX_NAME_BYTES, Message, Role, ToolCall,
 };

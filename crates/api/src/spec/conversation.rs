@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::image::ImagePart;
+use super::image::only_text;
 use super::message::{Message, Role};
 use crate::error::ApiError;
 use crate::ignored::IgnoredParameters;
-use crate::image_source::only_text;
 use crate::json::TreeBudget;
 
 /// A conversation with the other inputs of its chat template.

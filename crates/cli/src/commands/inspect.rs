@@ -59,9 +59,8 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
     row("feed-forward", feed_forward(config));
     row("vocabulary", config.vocabulary_size.to_string());
     row("context", format!("{} tokens", config.max_sequence_tokens));
-    if let Some(window) = config.attentions().find_map(|attention| attention.sliding_window) {
-        let n = config.attentions().filter(|attention| attention.sliding_window.is_some()).count();
-        row("sliding window", format!("{window} tokens in {n} layers"));
+    if let Some(window) = sliding_window(config) {
+        row("sliding window", window);
     }
     if let Some(media) = model.media() {
         row("pictures", media.describe());
@@ -122,6 +121,13 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
         row("fits beside it", format!("{n_tokens} tokens of keys and values"));
     }
     Ok(table)
+}
+
+/// The window of the layers that have one.
+fn sliding_window(config: &DecoderConfig) -> Option<String> {
+    let mut windows = config.attentions().filter_map(|attention| attention.sliding_window);
+    let window = windows.next()?;
+    Some(format!("{window} tokens in {} layers", 1 + windows.count()))
 }
 
 /// The ISA of the matrix products.

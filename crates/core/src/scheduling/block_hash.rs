@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::prompt_media::{PromptMedia, PromptSpan, RotaryPosition};
 use crate::request::{AdapterDigest, RequestId, TenantId, TokenId};
-use crate::scheduling::batch::BLOCK_TOKENS;
+use crate::scheduling::block::BLOCK_TOKENS;
 
 /// The tokens of one full block.
 pub type BlockTokens = [TokenId; BLOCK_TOKENS];

@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod batch;
 pub mod beam_search;
+mod block;
 pub mod block_exchange;
 pub mod block_hash;
 pub mod block_pool;

@@ -42,11 +42,9 @@ pub struct StepOutput {
     pub choosing: Nanos,
     /// Forward passes of a draft model in this step. Only the number of drafts may depend on them.
     pub draft_passes: Vec<DraftPass>,
-    /// Pictures of the step. For counters, and so that the time of encoding is not taken for that of the
-    /// step's tokens.
+    /// Pictures of the step. For counters, for the next steps' work on pictures, and so that the time of
+    /// encoding is not taken for that of the step's tokens.
     pub media: MediaCounts,
-    /// Indices of the batch's encodings of which all features are there, or cannot be made.
-    pub encoded: Vec<u32>,
     sequences: Vec<SequenceRanges>,
     chosen: Vec<ChosenRange>,
     top: Vec<TokenLogprob>,
@@ -64,8 +62,23 @@ pub struct MediaCounts {
     /// Parts of the work on pictures that were done, in the sense of
     /// [`WorkShare`](crate::scheduling::batch::WorkShare).
     pub n_parts: u32,
+    /// Bit `i` is set where all features of the batch's encoding `i` are there, or cannot be made.
+    done: u32,
     /// Time of encoding.
     pub took: Nanos,
+}
+
+impl MediaCounts {
+    /// Notes that no more work is to be done on encoding `idx` of the batch. An index beyond 31 is not noted:
+    /// that work is done again.
+    pub fn note_done(&mut self, idx: usize) {
+        self.done |= u32::try_from(idx).ok().and_then(|idx| 1_u32.checked_shl(idx)).unwrap_or(0);
+    }
+
+    /// Whether no more work is to be done on encoding `idx` of the batch.
+    pub fn is_done(&self, idx: usize) -> bool {
+        idx < 32 && self.done >> idx & 1 == 1
+    }
 }
 
 /// A forward pass of a draft model, with its shape and duration.
@@ -135,7 +148,6 @@ impl StepOutput {
     pub fn clear(&mut self) {
         self.choosing = Nanos::default();
         self.media = MediaCounts::default();
-        self.encoded.clear();
         self.sequences.clear();
         self.chosen.clear();
         self.top.clear();

@@ -25,7 +25,7 @@ use settings::Settings;
 pub enum Piece {
     /// Control tokens and line breaks around the image's tokens.
     Text(Cow<'static, str>),
-    /// So many tokens of the image, in place of whose embeddings the encoder's features stand.
+    /// Tokens of the image, that many, in place of whose embeddings the encoder's features stand.
     Tokens(u32),
 }
 

@@ -59,8 +59,8 @@ pub trait DeviceOps: DeviceMemory {
 
     /// Rotary embedding in place over heads (arXiv:2104.09864), by the angles that table number `table_idx`
     /// has for the position of each token, or for each pair by its section where the table has
-    /// [sections](crate::config::RopeTable::sections) and the batch has positions in sections. Only the first `2 * table width` elements of each head are
-    /// rotated.
+    /// [sections](crate::config::RopeTable::sections) and the batch has positions in sections. Only the
+    /// first `2 * table width` elements of each head are rotated.
     fn rope(
         &mut self,
         x: &mut Self::Buffer,

@@ -8,6 +8,7 @@ mod folder;
 mod gguf_file;
 mod gguf_pooler;
 mod json_file;
+mod media_model;
 mod pooler;
 mod prepare;
 mod purpose;
@@ -31,7 +32,6 @@ use crate::backend::{Backend, BackendError};
 use crate::config::{DecoderConfig, Stage};
 use crate::decoder::weights::{DecoderWeights, LoadProgress, TensorError};
 use crate::kv_cache::{KvDtype, KvLayout};
-use crate::media::MediaModel;
 use crate::pooling::{Pooler, PoolingRunner};
 use crate::quantization::{CachePlace, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeReport};
 use crate::roofline::{HeldTensor, forward_work};
@@ -43,6 +43,7 @@ use throng_checkpoint::{FileChanged, TensorSource, TensorView};
 
 pub use eagle::{EagleHead, ModelAndHead, is_eagle_head};
 pub use folder::{configuration, tokenizer_files};
+pub use media_model::MediaModel;
 use prepare::{PreparedWeights, UnpreparedWeights};
 pub use summary::WeightSummary;
 

@@ -17,8 +17,8 @@ use crate::batch_input::{BatchInput, FeatureRows};
 /// Most bytes of kept features, beyond those of the steps in flight.
 const MAX_FEATURE_BYTES: usize = 256 << 20;
 
-/// Most pictures that are begun and not done. The one begun first is given up for one more, and is begun again
-/// when it is needed.
+/// Most pictures that are begun and not done. The one begun first is given up for one more, and is begun
+/// again when it is needed.
 const MAX_BEGUN: usize = 8;
 
 /// An encoder with the features that it made.
@@ -68,35 +68,30 @@ impl MediaReader {
         Self { encoder, cache, begun, width, n_layers, placeholder_token, counts: MediaCounts::default() }
     }
 
-    /// Does a step's work on pictures. `encoded` gets the indices of those of which all features are there, or
-    /// cannot be made.
+    /// Does a step's work on pictures.
     ///
     /// # Errors
     /// When the device fails.
-    pub(crate) fn encode(
-        &mut self,
-        batch: &ScheduledBatch,
-        encoded: &mut Vec<u32>,
-    ) -> Result<(), BackendError> {
+    pub(crate) fn encode(&mut self, batch: &ScheduledBatch) -> Result<(), BackendError> {
         self.counts = MediaCounts::default();
-        for (idx, scheduled) in (0..).zip(batch.encodings()) {
+        for (idx, scheduled) in batch.encodings().iter().enumerate() {
             let span = scheduled.span();
             let Some(content) = scheduled.media.content_of(span).filter(|content| fits(content, span)) else {
-                encoded.push(idx);
+                self.counts.note_done(idx);
                 continue;
             };
             let key = FeatureKey { scope: scheduled.media_scope, digest: content.digest() };
             let is_known = self.cache.has(&key);
             self.counts.n_known += u32::from(is_known && scheduled.n_before == 0);
             if is_known || !matches!(self.work_on(content, key, scheduled.share)?, Made::NotYet) {
-                encoded.push(idx);
+                self.counts.note_done(idx);
             }
         }
         Ok(())
     }
 
-    /// Adds to a step's input the features of its tokens, after [`Self::encode`]. `failed` gets the sequences whose pictures are not
-    /// there or cannot be read.
+    /// Adds to a step's input the features of its tokens, after [`Self::encode`]. `failed` gets the
+    /// sequences whose pictures are not there or cannot be read.
     ///
     /// # Errors
     /// When the device fails.

@@ -145,8 +145,8 @@ impl<B: Backend> ModelRunner<B> {
         Self { adapters: store, ..self }
     }
 
-    /// Sets the encoder of pictures in prompts. `placeholder_token` is the id of the tokens that their features
-    /// stand in place of, where the decoder looks it up besides.
+    /// Sets the encoder of pictures in prompts. `placeholder_token` is the id of the tokens that their
+    /// features stand in place of, where the decoder looks it up besides.
     ///
     /// # Errors
     /// When the device does not take features.
@@ -320,7 +320,7 @@ impl<B: Backend> Executor for ModelRunner<B> {
             if self.capacity.keeps_media_whole {
                 step.input.fill_ends(batch);
             }
-            media.encode(batch, &mut step.encoded).map_err(executor_error)?;
+            media.encode(batch).map_err(executor_error)?;
             let read = media.read(batch, &mut step.input, &mut step.unreadable);
             step.media = read.map_err(executor_error)?;
         }
@@ -362,7 +362,6 @@ impl<B: Backend> Executor for ModelRunner<B> {
         };
         answered.map_err(executor_error)?;
         output.media = step.media;
-        output.encoded.clone_from(&step.encoded);
         begin_sequences(step.failed(), batch.sequences().len(), output);
         self.note_collected(output);
         if let Some(mut next) = self.in_flight.pop_front() {

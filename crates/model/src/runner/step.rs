@@ -23,8 +23,6 @@ pub(super) struct RunnerStep<B: Backend> {
     /// Sequences whose pictures are not there or cannot be read.
     pub(super) unreadable: Vec<usize>,
     pub(super) media: MediaCounts,
-    /// Indices of the batch's encodings of which all features are there, or cannot be made.
-    pub(super) encoded: Vec<u32>,
     /// Time at which its forward pass began.
     pub(super) begun: Instant,
     pub(super) copies: Vec<BlockCopy>,
@@ -56,7 +54,6 @@ impl<B: Backend> RunnerStep<B> {
             adapters: StepAdapters::default(),
             unreadable: Vec::new(),
             media: MediaCounts::default(),
-            encoded: Vec::new(),
             begun: Instant::now(),
             copies: Vec::new(),
             state_copies: Vec::new(),
@@ -78,7 +75,6 @@ impl<B: Backend> RunnerStep<B> {
         self.adapters.fill(batch, adapters);
         self.unreadable.clear();
         self.media = MediaCounts::default();
-        self.encoded.clear();
         self.wanted.clear();
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
             let tokens = batch.tokens(scheduled);

@@ -34,8 +34,8 @@ pub struct EncoderAttention<B: Backend> {
 struct ChunkBatches<B: Backend> {
     /// With their places among the rows that see each other: for rotation and for storing.
     storing: B::Batch,
-    /// As the last of those rows, so that they see them all: what a query in both directions sees does not
-    /// depend on its own place.
+    /// The same rows in the place of the last ones, so that they see all: what a query in both directions
+    /// sees does not depend on its own place.
     looking: B::Batch,
 }
 
@@ -118,11 +118,6 @@ impl<B: Backend> EncoderAttention<B> {
             restored[idx * width..][..width].copy_from_slice(row);
         }
         restored
-    }
-
-    /// Number of chunks.
-    pub(super) fn n_chunks(&self) -> usize {
-        self.whole.len()
     }
 
     /// Number of pairs of rows of which one sees the other, on a layer that sees all.

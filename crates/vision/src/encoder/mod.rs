@@ -1,5 +1,5 @@
-//! The forward pass of encoders: one for all families, over any backend, in parts that may lie far apart. Does
-//! not know where weights and pictures come from.
+//! The forward pass of encoders: one for all families, over any backend, in parts that may lie far apart.
+//! Does not know where weights and pictures come from.
 //!
 //! Rows are computed in chunks of [`CHUNK_ROWS`]; a row's bits do not depend on its chunk, so features do not
 //! depend on where the work was parted.

@@ -20,8 +20,8 @@ impl ProjectorRun {
         Self { rows, step_idx: 0, output: Vec::new() }
     }
 
-    /// Computes some rows of a step, of a picture of so many pixels in height and width. Returns the number of
-    /// multiplications, and the rows once there are no further steps.
+    /// Computes some rows of a step, of a picture of so many pixels in height and width. Returns the number
+    /// of multiplications, and the rows once there are no further steps.
     pub(super) fn advance<B: Backend>(
         &mut self,
         backend: &mut B,

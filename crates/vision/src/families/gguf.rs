@@ -55,8 +55,8 @@ impl Keys<'_> {
     }
 }
 
-/// What `preprocessor_config.json` and `config.json` of the same model say of its pictures. `token_id` finds a
-/// token by its text.
+/// What `preprocessor_config.json` and `config.json` of the same model say of its pictures. `token_id`
+/// finds a token by its text.
 pub fn processor_of(metadata: &GgufMetadata, token_id: &dyn Fn(&str) -> Option<usize>) -> Option<[Value; 2]> {
     let keys = Keys { metadata, text_width: 0 };
     let size = |key: &str| keys.size(key).ok().flatten();

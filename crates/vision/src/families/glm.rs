@@ -1,5 +1,5 @@
-//! GLM-4.1V and GLM-4.5V (arXiv:2507.01006): patches in blocks of 2 × 2, learned positions by bicubic interpolation and rotated
-//! ones, a convolution over blocks after the layers.
+//! GLM-4.1V and GLM-4.5V (arXiv:2507.01006): patches in blocks of 2 × 2, learned positions by bicubic
+//! interpolation and rotated ones, a convolution over blocks after the layers.
 
 use throng_model::arch::ConfigError;
 use throng_model::shapes::Activation;

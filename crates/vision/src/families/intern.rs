@@ -1,4 +1,5 @@
-//! InternVL 3 (arXiv:2504.10479): tiles, outputs of blocks scaled, four patches joined, no class token in the end.
+//! InternVL 3 (arXiv:2504.10479): tiles, outputs of blocks scaled, four patches joined, no class token in
+//! the end.
 
 use throng_model::arch::ConfigError;
 use throng_model::shapes::Activation;

@@ -1,4 +1,5 @@
-//! Pixtral (arXiv:2410.07073), as Mistral 3 and LLaVA's files have it: pictures of any shape, rows and columns rotate.
+//! Pixtral (arXiv:2410.07073), as Mistral 3 and LLaVA's files have it: pictures of any shape, rows and
+//! columns rotate.
 
 use throng_model::arch::ConfigError;
 use throng_model::shapes::Activation;

@@ -1,5 +1,5 @@
-//! SigLIP (arXiv:2303.15343) as Gemma 3 (arXiv:2503.19786), SmolVLM (arXiv:2504.05299) and Idefics 3 have it: tiles of one
-//! size, a position for each place.
+//! SigLIP (arXiv:2303.15343) as Gemma 3 (arXiv:2503.19786), SmolVLM (arXiv:2504.05299) and Idefics 3 have
+//! it: tiles of one size, a position for each place.
 
 use serde_json::Value;
 use throng_model::arch::ConfigError;

@@ -1,5 +1,5 @@
-//! The cases of a folder of reference models: prompts with pictures, their pixel values, and what transformers
-//! 5.24 makes of them (`../shared/vision/README.md`).
+//! The cases of a folder of reference models: prompts with pictures, their pixel values, and what
+//! transformers 5.24 makes of them (`../shared/vision/README.md`).
 
 use std::path::Path;
 use std::sync::Arc;

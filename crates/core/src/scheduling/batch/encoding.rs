@@ -26,7 +26,7 @@ impl WorkShare {
         self.done >= self.all
     }
 
-    /// So much of `n` things, rounded up.
+    /// Number of `n` things that the share is, rounded up.
     pub fn of(&self, n: usize) -> usize {
         let part = (n as u128 * u128::from(self.done)).div_ceil(u128::from(self.all.max(1)));
         usize::try_from(part).unwrap_or(usize::MAX).min(n)

@@ -9,11 +9,10 @@ mod state;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::constraint::TokenConstraint;
 use crate::prompt_media::{PromptMedia, RotaryPosition};
 use crate::request::{AdapterId, SamplingParams, SequenceId, TokenId};
+pub use crate::scheduling::block::{BLOCK_TOKENS, BlockId};
 use crate::scheduling::block_hash::BlockHash;
 use crate::scheduling::masks::SequenceMasks;
 pub use crate::scheduling::step_output::{
@@ -23,13 +22,6 @@ pub use block_move::{BlockLocation, BlockMove, Tier};
 pub use encoding::{ScheduledEncoding, WorkShare};
 pub use message::{ConstraintOf, MalformedStep, StepMessage};
 pub use state::{MemorySlot, SlotCopy, StateSave, StateShare};
-
-/// Tokens in one KV block.
-pub const BLOCK_TOKENS: usize = 16;
-
-/// An index into the KV cache, in blocks of [`BLOCK_TOKENS`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct BlockId(pub u32);
 
 /// One step's work over several sequences.
 ///

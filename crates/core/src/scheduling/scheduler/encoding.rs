@@ -63,8 +63,8 @@ impl Scheduler {
         if n <= budget.tokens_left { n } else { 0 }
     }
 
-    /// Number of the tokens `start..start + n` of sequence `i` before the first picture whose features are not
-    /// there.
+    /// Number of the tokens `start..start + n` of sequence `i` before the first picture whose features are
+    /// not there.
     pub(super) fn n_encoded(&mut self, i: usize, start: usize, n: usize) -> usize {
         let needed = self.running[i].needed_encoding(start, start + n);
         needed.map_or(n, |needed| needed.start.saturating_sub(start))
@@ -73,8 +73,8 @@ impl Scheduler {
     /// Notes the pictures of a step whose features are there now, and the duration of the work.
     pub(super) fn note_encodings(&mut self, batch: &ScheduledBatch, output: &StepOutput) {
         self.encoding_time.observe(output);
-        for &idx in &output.encoded {
-            let Some(encoding) = batch.encodings().get(idx as usize) else { continue };
+        let done = batch.encodings().iter().enumerate().filter(|(idx, _)| output.media.is_done(*idx));
+        for (_, encoding) in done {
             let sequence = self.running.iter_mut().find(|sequence| sequence.id() == encoding.id);
             sequence.into_iter().for_each(|sequence| sequence.note_encoded(encoding.span_idx));
         }

@@ -10,7 +10,6 @@ use super::encoding::push_encodings;
 use super::fairness::has_others;
 use super::media::{drop_cut_hits, least_chunk, without_cut};
 use super::shares::Lack;
-use super::step_time::StepShape;
 use super::{Emit, Event, Scheduler, Step};
 use crate::request::TokenId;
 use crate::scheduling::batch::{BLOCK_TOKENS, NewSequence};

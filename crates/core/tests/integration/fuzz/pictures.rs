@@ -31,8 +31,7 @@ impl Pictures {
         batch: &ScheduledBatch,
         output: &mut StepOutput,
     ) -> Result<(), String> {
-        output.encoded.clear();
-        for (idx, encoding) in (0..).zip(batch.encodings()) {
+        for (idx, encoding) in batch.encodings().iter().enumerate() {
             let picture = (encoding.media_scope, encoding.span().digest);
             if encoding.share.all != encoding.span().len || encoding.n_before >= encoding.share.done {
                 return Err(format!("{:?} after {} parts", encoding.share, encoding.n_before));
@@ -44,7 +43,7 @@ impl Pictures {
                 self.whole.insert(picture);
             }
             if self.whole.contains(&picture) {
-                output.encoded.push(idx);
+                output.media.note_done(idx);
             }
         }
         match batch.sequences().iter().find(|scheduled| self.lacks(scheduled)) {

@@ -545,7 +545,7 @@ impl World {
             }
         }
         copy.draft_passes.clone_from(&output.draft_passes);
-        copy.encoded.clone_from(&output.encoded);
+        copy.media = output.media;
         copy
     }
 

@@ -103,8 +103,8 @@ fn both_spellings_mean_the_same() {
     assert!(n_new >= 5 && n_old >= 5, "{n_new} new, {n_old} old");
 }
 
-/// Whether the text model is in an object of its own or not, it has one rotary position in text: only the sections that
-/// images' positions use are added.
+/// Whether the text model is in an object of its own or not, it has one rotary position in text: only the
+/// sections that images' positions use are added.
 #[test]
 fn text_parts_are_the_text_models() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
