@@ -99,13 +99,7 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
     for (path, n_bytes) in paths(model, isa(section)) {
         row(&format!("  {path}"), show(n_bytes));
     }
-    row(
-        "instructions",
-        match isa(section) {
-            Isa::SCALAR => "scalar: correct and slow".to_owned(),
-            isa => isa.name().to_owned(),
-        },
-    );
+    row("instructions", instructions(isa(section)));
     let per_token = block_bytes as f64 / BLOCK_TOKENS as f64;
     row("keys and values", format!("{} per token ({})", show(per_token as u64), dtype.name()));
     if config.is_recurrent() {
@@ -128,6 +122,14 @@ fn sliding_window(config: &DecoderConfig) -> Option<String> {
     let mut windows = config.attentions().filter_map(|attention| attention.sliding_window);
     let window = windows.next()?;
     Some(format!("{window} tokens in {} layers", 1 + windows.count()))
+}
+
+/// The instructions that are used, in words.
+fn instructions(isa: Isa) -> String {
+    match isa {
+        Isa::SCALAR => "scalar: correct and slow".to_owned(),
+        isa => isa.name().to_owned(),
+    }
 }
 
 /// The ISA of the matrix products.

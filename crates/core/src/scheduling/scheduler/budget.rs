@@ -41,19 +41,26 @@ impl StepBudget {
     }
 
     /// Number of the `n_left` parts of the work on a picture that fit into the rest of the step and of its
-    /// time. A part takes `part_ms`, if that is known.
-    pub(super) fn parts(&self, model: &StepTimeModel, part_ms: Option<f64>, n_left: u32) -> u32 {
+    /// time; at most half of the rest if `others` want it too. A part takes `part_ms`, if that is known.
+    pub(super) fn parts(
+        &self,
+        model: &StepTimeModel,
+        part_ms: Option<f64>,
+        n_left: u32,
+        others: bool,
+    ) -> u32 {
         let most = (n_left as usize).min(self.tokens_left);
         let at_least = if self.n_chunks == 0 { MIN_PARTS } else { 0 };
         let in_time = match (self.target_ms, part_ms) {
-            (None, _) => most,
+            (None, _) => self.tokens_left,
             (Some(_), None) => at_least,
             (Some(target_ms), Some(part_ms)) => {
                 let left_ms = target_ms - model.predict_ms(self.shape).unwrap_or(0.0);
                 (left_ms / part_ms.max(1e-6)).max(at_least as f64) as usize
             }
         };
-        most.min(in_time) as u32
+        let share = if others { (in_time / 2).max(MIN_PARTS.min(in_time)) } else { in_time };
+        most.min(share) as u32
     }
 
     /// Takes the room and the time of parts of the work on a picture.

@@ -36,8 +36,15 @@ impl EncodingTime {
 
 impl Scheduler {
     /// Number of the `n` next tokens of sequence `i` that the step may compute: those before the first
-    /// picture whose features are not there. Where there are none, the step gets work on that picture.
-    pub(super) fn encode_before(&mut self, i: usize, n: usize, budget: &mut StepBudget) -> usize {
+    /// picture whose features are not there. Where there are none, the step gets work on that picture: half of
+    /// its rest if `others` want it too.
+    pub(super) fn encode_before(
+        &mut self,
+        i: usize,
+        n: usize,
+        others: bool,
+        budget: &mut StepBudget,
+    ) -> usize {
         let sequence = &mut self.running[i];
         if sequence.encodes() || n == 0 {
             return 0;
@@ -48,7 +55,7 @@ impl Scheduler {
             return needed.start - start;
         }
         let n_parts = match budget.n_encodings < MAX_ENCODINGS {
-            true => budget.parts(&self.step_time, self.encoding_time.part_ms(), needed.n_left),
+            true => budget.parts(&self.step_time, self.encoding_time.part_ms(), needed.n_left, others),
             false => 0,
         };
         if n_parts > 0 {

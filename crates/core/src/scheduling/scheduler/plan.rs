@@ -111,7 +111,7 @@ impl Scheduler {
                 if n > 0 && self.make_room(i, least, budget) {
                     let most = budget.tokens_left.min(self.n_allocatable(i)).min(wanted);
                     let n = without_cut(&self.admission, &self.running[i].request, start, n.min(most), most);
-                    let n = self.encode_before(i, n, budget);
+                    let n = self.encode_before(i, n, others, budget);
                     if n > 0 {
                         self.schedule(i, n, budget);
                         budget.n_chunks += 1;
@@ -274,7 +274,7 @@ impl Scheduler {
         let sequence = &self.running[i];
         let most = n.min(sequence.n_missing());
         let n = without_cut(&self.admission, &sequence.request, sequence.n_planned(), most, most);
-        let n = self.encode_before(i, n, budget);
+        let n = self.encode_before(i, n, !self.waiting.is_empty(), budget);
         if n > 0 {
             self.schedule(i, n, budget);
             budget.n_chunks += 1;
