@@ -9,7 +9,7 @@ mod question;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use throng_api::answer::Answer;
+use throng_api::answer::{Answer, Tally};
 use throng_api::{AnswerFacts, AnswerWriter, ApiError, IgnoredParameters, Request};
 use throng_http::Phase;
 use throng_http::memory::{Part, Reservation};
@@ -70,6 +70,8 @@ pub(crate) struct StartedRequest {
     pub ignored: IgnoredParameters,
     /// Number of tokens of each prompt.
     n_prompt_tokens: Vec<usize>,
+    /// Number of prompt tokens that stand for images.
+    pub n_image_tokens: u64,
     /// Number of choices shown for each prompt.
     n_shown: usize,
     bound: AnswerBound,
@@ -137,6 +139,7 @@ async fn start(app: &App, caller: &Arc<Caller>, job: Job) -> Result<StartedReque
     app.policy.moderation.judge_prompts(&job.unjudged, prompt_param).await?;
     let memory = app.work.memory.reserve(Part::Answers, bound.prompt_report_bytes()).map_err(memory_full)?;
     let n_prompt_tokens = facts.prompts.iter().map(|prompt| prompt.len()).collect();
+    let n_image_tokens = facts.n_image_tokens;
     let reading = prepared.reading.take();
     let mut session = admit(&route, prepared, prompt_param, caller, &app.policy).await?;
     if job.is_replaceable && is_streaming {
@@ -150,7 +153,17 @@ async fn start(app: &App, caller: &Arc<Caller>, job: Job) -> Result<StartedReque
     }
     let stream = AnswerStream::new(SessionAnswer::new(session, route, reading.as_ref()));
     let writer = view.writer(facts);
-    Ok(StartedRequest { stream, writer, is_streaming, ignored, n_prompt_tokens, n_shown, bound, memory })
+    Ok(StartedRequest {
+        stream,
+        writer,
+        is_streaming,
+        ignored,
+        n_prompt_tokens,
+        n_image_tokens,
+        n_shown,
+        bound,
+        memory,
+    })
 }
 
 impl StartedRequest {
@@ -177,8 +190,9 @@ impl StartedRequest {
     /// answer becomes too large.
     pub async fn collect(self, app: &App) -> Result<(Collected, Box<dyn AnswerWriter>), ApiError> {
         let phase = app.lifecycle.phase.subscribe();
-        let mut collected =
-            collect(self.stream, &self.n_prompt_tokens, &self.bound, self.memory, phase).await?;
+        let tally = Tally::new(self.n_prompt_tokens()).with_images(self.n_image_tokens);
+        let prompts = (self.n_prompt_tokens.len(), tally);
+        let mut collected = collect(self.stream, prompts, &self.bound, self.memory, phase).await?;
         Answer::keep_best(&mut collected.answer, self.n_shown);
         Ok((collected, self.writer))
     }

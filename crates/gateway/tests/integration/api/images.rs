@@ -16,11 +16,12 @@ const TEMPLATE: &str = "{% for m in messages %}<|start|>{{ m.role }}\n{% if m.co
                         {{ p.text }}{% endif %}{% endfor %}{% endif %}<|end|>{% endfor %}\
                         {% if add_generation_prompt %}<|start|>assistant\n{% endif %}";
 
-const SQUARE: &[u8] = include_bytes!("../../../../images/tests/fixtures/square.png");
-const GRADIENT: &[u8] = include_bytes!("../../../../images/tests/fixtures/gradient.png");
-const TALL: &[u8] = include_bytes!("../../../../images/tests/fixtures/tall.png");
+pub(super) const SQUARE: &[u8] = include_bytes!("../../../../images/tests/fixtures/square.png");
+pub(super) const GRADIENT: &[u8] = include_bytes!("../../../../images/tests/fixtures/gradient.png");
+pub(super) const TALL: &[u8] = include_bytes!("../../../../images/tests/fixtures/tall.png");
 
-async fn server(takes_images: bool) -> Server {
+/// Settings of a server whose model takes images, or not.
+pub(super) fn setup(takes_images: bool) -> Setup {
     let processor = json!({
         "image_processor_type": "Qwen2VLImageProcessor", "patch_size": 4,
         "size": {"shortest_edge": 256, "longest_edge": 1024},
@@ -31,33 +32,37 @@ async fn server(takes_images: bool) -> Server {
     let vocabulary_size = VOCABULARY + MARKERS.len() as u32;
     let capacity = ExecutorCapacity { vocabulary_size, takes_media: true, ..setup.capacity };
     let images = takes_images.then(|| Arc::new(input));
-    Server::start(Setup { capacity, images, markers: MARKERS, template: TEMPLATE.to_owned(), ..setup }).await
+    Setup { capacity, images, markers: MARKERS, template: TEMPLATE.to_owned(), ..setup }
 }
 
-fn data_url(file: &[u8]) -> String {
+async fn server(takes_images: bool) -> Server {
+    Server::start(setup(takes_images)).await
+}
+
+pub(super) fn data_url(file: &[u8]) -> String {
     format!("data:image/png;base64,{}", STANDARD.encode(file))
 }
 
-fn image(url: &str) -> Value {
+pub(super) fn image(url: &str) -> Value {
     json!({"type": "image_url", "image_url": {"url": url, "detail": "high"}})
 }
 
-fn text(text: &str) -> Value {
+pub(super) fn text(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
 /// A greedy chat of these parts.
-fn asking(parts: &[Value]) -> Value {
+pub(super) fn asking(parts: &[Value]) -> Value {
     chat(json!({"messages": [{"role": "user", "content": parts}], "temperature": 0, "max_tokens": 8}))
 }
 
-async fn answer(client: &mut Client, body: &Value) -> Value {
+pub(super) async fn answer(client: &mut Client, body: &Value) -> Value {
     let reply = client.post("/v1/chat/completions", body).await;
     assert_eq!(reply.status, 200, "{}", reply.text());
     reply.json()
 }
 
-fn said(answer: &Value) -> &str {
+pub(super) fn said(answer: &Value) -> &str {
     answer["choices"][0]["message"]["content"].as_str().expect("text")
 }
 

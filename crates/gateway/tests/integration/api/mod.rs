@@ -6,6 +6,7 @@ mod constraint_faults;
 mod endings;
 mod fuzz_corpus;
 mod ignored;
+mod image_counts;
 mod images;
 mod large_answers;
 mod moderation;
