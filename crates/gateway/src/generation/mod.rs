@@ -26,6 +26,7 @@ pub(crate) use answer_stream::{AnswerSource, AnswerStream, SessionAnswer};
 pub(crate) use client_error::BlamedParams;
 pub(crate) use collect::{Collected, collect};
 pub(crate) use frames::{AnswerWriting, FrameWriter, Frames};
+pub(crate) use images::EncodedMedia;
 pub(crate) use output::Output;
 pub(crate) use prepare::{
     PrepareContext, Prepared, encode_conversation, encode_text, prepare, text_error, tokenizer_of,

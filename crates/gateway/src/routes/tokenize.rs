@@ -16,7 +16,8 @@ use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generation::{
-    Abandoned, FrameWriter, Frames, encode_conversation, encode_text, on_blocking_thread, tokenizer_of,
+    Abandoned, EncodedMedia, FrameWriter, Frames, encode_conversation, encode_text, on_blocking_thread,
+    tokenizer_of,
 };
 use crate::rejection::{Rejection, memory_full};
 use crate::served_model::ModelEntry;
@@ -35,6 +36,7 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
         let route = app.find_model(&key_holder, request.model.as_deref())?;
         let model = &*route.model;
         request.ignore_unread_variables(|name| model.template_reads(name));
+        let mut image_spans = Vec::new();
         let tokens = match &mut request.input {
             TokenizeInput::Text { prompt, add_special_tokens } => {
                 let tokenizer = tokenizer_of(model, "prompt")?;
@@ -42,8 +44,11 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
             }
             TokenizeInput::Conversation(conversation) => {
                 let tokenizer = tokenizer_of(model, "messages")?;
-                encode_conversation(model, tokenizer, conversation, "messages", &app.work.memory, abandoned)?
-                    .tokens
+                let memory = &app.work.memory;
+                let encoded =
+                    encode_conversation(model, tokenizer, conversation, "messages", memory, abandoned)?;
+                image_spans.extend(encoded.media.iter().flat_map(EncodedMedia::spans));
+                encoded.tokens
             }
         };
         memory.cover(std::mem::size_of_val(tokens.as_slice())).map_err(memory_full)?;
@@ -54,6 +59,7 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
             max_model_len: model.limits().max_model_len,
             tokens: &tokens,
             token_strs: request.return_token_strs.then_some(TokenStrings { tokens: &tokens, text: &text }),
+            image_spans,
         };
         Ok((writer(app).json(&response)?, request.ignored))
     })

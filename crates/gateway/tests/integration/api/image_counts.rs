@@ -1,11 +1,11 @@
-//! The tokens of images in the usage of every API that can tell them.
+//! The tokens of images in the usage of every API that can tell them, and their places in `/tokenize`.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::images::{GRADIENT, SQUARE, asking, data_url, image, setup};
-use crate::harness::{Client, PATIENCE, Reply, Server, Stored, post_bytes};
+use super::images::{GRADIENT, SQUARE, TALL, asking, data_url, image, setup, text};
+use crate::harness::{Client, PATIENCE, Reply, Server, Stored, chat, post_bytes};
 
 /// Tokens of [`SQUARE`].
 const N: u64 = 16;
@@ -125,4 +125,28 @@ async fn upload(client: &mut Client, key: &str, content: &str) -> String {
     let kind = "content-type: multipart/form-data; boundary=x\r\n";
     client.send(format!("{head}{kind}content-length: {}\r\n\r\n{form}", form.len())).await;
     answered(client).await.json()["id"].as_str().expect("an id").to_owned()
+}
+
+#[tokio::test]
+async fn tokenize_tells_where_the_images_stand() {
+    let server = Server::start(setup(true)).await;
+    let mut client = server.connect().await;
+    let parts = [text("ab"), image(&data_url(SQUARE)), text("c"), image(&data_url(TALL))];
+    let body = json!({"model": "paper", "messages": asking(&parts)["messages"]});
+    let reply = client.post("/tokenize", &body).await.json();
+    // The control token of the beginning, "user", a line break, then "ab".
+    let (first, second) = (1 + 5 + 2, 1 + 5 + 2 + N + 1);
+    let expected = json!([{"start": first, "length": N, "n_tokens": N},
+                          {"start": second, "length": 9, "n_tokens": 9}]);
+    assert_eq!(reply["image_spans"], expected, "{reply}");
+    let tokens = reply["tokens"].as_array().expect("tokens");
+    for span in expected.as_array().expect("spans") {
+        let [start, length] = ["start", "length"].map(|key| span[key].as_u64().expect("a number") as usize);
+        assert!(tokens[start..start + length].iter().all(|token| *token == crate::harness::VOCABULARY));
+        assert_ne!(tokens[start - 1], crate::harness::VOCABULARY);
+        assert_ne!(tokens[start + length], crate::harness::VOCABULARY);
+    }
+    let only_text =
+        client.post("/tokenize", &json!({"model": "paper", "messages": chat(json!({}))["messages"]})).await;
+    assert_eq!(only_text.json().get("image_spans"), None);
 }
