@@ -2,7 +2,7 @@
 //! order.
 
 use crate::error::ApiError;
-use crate::image_source::{of_base64, of_data_url, only_text};
+use crate::image_source::{of_base64, of_data_url};
 use crate::json::{JsonType, Node, TreeBudget};
 use crate::spec::{
     ContentPart, ImagePart, MAX_IMAGES, MAX_MESSAGES, MAX_NAME_BYTES, Message, Role, ToolCall,
@@ -92,7 +92,7 @@ pub(super) fn read_images(node: &Node<'_, '_>) -> Result<Vec<ContentPart>, ApiEr
         return Ok(images);
     }
     if !node.takes_images() {
-        return Err(only_text(node.path()));
+        return Err(ApiError::only_text(node.path()));
     }
     node.elements(MAX_IMAGES, |_, image| {
         let (param, text) = (image.path(), image.string(usize::MAX)?);

@@ -13,21 +13,22 @@ use throng_api::answer::{Answer, Tally};
 use throng_api::{AnswerFacts, AnswerWriter, ApiError, IgnoredParameters, Request};
 use throng_http::Phase;
 use throng_http::memory::{Part, Reservation};
+use throng_metering::observation::Stage;
 
 use self::by_upstream::{UpstreamGeneration, prepare_for_upstream, start_at_upstream};
-use self::job::{Job, prepare_job};
+use self::job::{Job, needs_images, prepare_job};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generation::{
     Abandoned, AnswerBound, AnswerStream, Collected, SessionAnswer, WrittenAnswer, admit, check_room,
-    collect, read_and_prepare,
+    collect, in_turn, read_and_prepare,
 };
 use crate::rejection::memory_full;
 use crate::retry_after::retry_after_s;
 use crate::router::Route;
 
 /// Model that answers a request.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Target {
     /// The model that the body names.
     Named,
@@ -96,20 +97,30 @@ where
     let is_quick = move |(request, _): &(Request, _)| {
         request.spec.is_quick() && !(has_semantic_cache && request.spec.conversation().is_some())
     };
-    let (state, whose) = (app.clone(), caller.clone());
+    let (state, whose, of) = (app.clone(), caller.clone(), target.clone());
     let prepare = move |(request, memory): (Request, Reservation), abandoned: &Abandoned| {
-        let name = target.model().unwrap_or(request.spec.options.model()).to_owned();
+        let name = of.model().unwrap_or(request.spec.options.model()).to_owned();
         match state.models.upstreams.find(&name) {
             Some(model) => {
                 prepare_for_upstream(request, memory, model, name).map(Box::new).map(Prepared::ForUpstream)
             }
-            None => {
-                prepare_job(&state, &whose, request, &target, abandoned).map(Box::new).map(Prepared::Here)
+            None if needs_images(&state, &whose, &request.spec, &of)? => {
+                Ok(Prepared::WithoutImages(Box::new(request), memory))
             }
+            None => prepare_job(&state, &whose, request, &of, abandoned).map(Box::new).map(Prepared::Here),
         }
     };
-    match read_and_prepare(&app.work.turns, caller, n_bytes, read, is_quick, prepare).await? {
+    let prepared = read_and_prepare(&app.work.turns, caller, n_bytes, read, is_quick, prepare).await;
+    let prepared = match prepared {
+        Ok(Prepared::WithoutImages(request, memory)) => {
+            fetch_and_prepare(app, caller, target, (*request, memory), n_bytes).await
+        }
+        other => other,
+    };
+    caller.pass(Stage::Tokenized);
+    match prepared? {
         Prepared::Here(job) => start(app, caller, *job).await,
+        Prepared::WithoutImages(..) => Err(ApiError::internal_error(caller.id_text())),
         Prepared::ForUpstream(generation) => start_at_upstream(app, caller, *generation).await,
     }
 }
@@ -125,8 +136,32 @@ pub(crate) fn check(app: &App, caller: &Caller, model: &str) -> Result<(), ApiEr
     }
 }
 
+/// Fetches the images of a request of `n_bytes` bytes, and prepares it.
+async fn fetch_and_prepare(
+    app: &Arc<App>,
+    caller: &Arc<Caller>,
+    target: Target,
+    (mut request, memory): (Request, Reservation),
+    n_bytes: usize,
+) -> Result<Prepared, ApiError> {
+    let fetched = match (&app.remote_images, request.spec.conversation_mut()) {
+        (Some(images), Some(conversation)) => Some(images.fetch(conversation).await?),
+        _ => None,
+    };
+    let n_bytes = n_bytes + fetched.as_ref().map_or(0, |fetched| fetched.n_bytes);
+    let (state, whose) = (app.clone(), caller.clone());
+    in_turn(&app.work.turns, caller, n_bytes, move |abandoned| {
+        let job = prepare_job(&state, &whose, request, &target, abandoned);
+        drop((fetched, memory));
+        job.map(Box::new).map(Prepared::Here)
+    })
+    .await
+}
+
 /// A request that was parsed and prepared.
 enum Prepared {
+    /// Request for a model of this gateway, parsed, whose images must be fetched before it is prepared.
+    WithoutImages(Box<Request>, Reservation),
     /// Request for a model of this gateway.
     Here(Box<Job>),
     /// Request for a model of upstream engines.

@@ -34,4 +34,4 @@ pub(crate) use prepare::{
 pub(crate) use session::{BegunPrompt, Session};
 pub(crate) use stream::{AnswerRecorder, StreamSetting, StreamSource, WrittenAnswer, stream};
 pub(crate) use tokenization_queue::TokenizationQueue;
-pub(crate) use work::{Abandoned, on_blocking_thread, read_and_prepare};
+pub(crate) use work::{Abandoned, in_turn, on_blocking_thread, read_and_prepare};

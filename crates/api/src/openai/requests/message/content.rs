@@ -3,7 +3,7 @@
 
 use super::reasoning_part::read_reasoning;
 use crate::error::ApiError;
-use crate::image_source::{only_text, read_detail, read_image_url, read_url};
+use crate::image_source::{read_detail, read_image_url, read_url};
 use crate::json::{JsonType, Node};
 use crate::spec::{ContentPart, ImagePart, MAX_PARTS};
 
@@ -128,7 +128,7 @@ fn read_part(node: &Node<'_, '_>) -> Result<Part, ApiError> {
         _ if TYPES[kind] == "image_url" || TYPES[kind] == "input_image" => {
             read_image(node, TYPES[kind]).map(|image| Part::Image(Box::new(image)))
         }
-        N_TEXT_TYPES.. => Err(only_text(node.path_of(TYPES[kind]))),
+        N_TEXT_TYPES.. => Err(ApiError::only_text(node.path_of(TYPES[kind]))),
         _ => read_text(node, TYPES[kind]).map(Part::Text),
     }
 }
@@ -170,7 +170,7 @@ fn read_image(node: &Node<'_, '_>, kind: &str) -> Result<ImagePart, ApiError> {
         _ => Ok(()),
     })?;
     if !node.takes_images() {
-        return Err(only_text(param()));
+        return Err(ApiError::only_text(param()));
     }
     let image = image.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("image_url")))?;
     Ok(ImagePart { detail: image.detail.or(detail.flatten()), ..image })

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::images::{GRADIENT, SQUARE, TALL, asking, data_url, image, setup, text};
+use super::{GRADIENT, SQUARE, TALL, asking, data_url, image, setup, text};
 use crate::harness::{Client, PATIENCE, Reply, Server, Stored, chat, post_bytes};
 
 /// Tokens of [`SQUARE`].

@@ -1,5 +1,8 @@
 //! Images over every API, to a paper model whose answers depend on their pixels.
 
+mod counts;
+mod urls;
+
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -10,23 +13,28 @@ use throng_gateway::ImageInput;
 
 use crate::harness::{Client, Server, Setup, VOCABULARY, byte_tokenizer_with, chat};
 
-const MARKERS: &[&str] = &["<image>"];
-const TEMPLATE: &str = "{% for m in messages %}<|start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}\
+pub const MARKERS: &[&str] = &["<image>"];
+pub const TEMPLATE: &str = "{% for m in messages %}<|start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}\
                         {% else %}{% for p in m.content %}{% if p.type == 'image' %}<image>{% else %}\
                         {{ p.text }}{% endif %}{% endfor %}{% endif %}<|end|>{% endfor %}\
                         {% if add_generation_prompt %}<|start|>assistant\n{% endif %}";
 
-pub(super) const SQUARE: &[u8] = include_bytes!("../../../../images/tests/fixtures/square.png");
-pub(super) const GRADIENT: &[u8] = include_bytes!("../../../../images/tests/fixtures/gradient.png");
-pub(super) const TALL: &[u8] = include_bytes!("../../../../images/tests/fixtures/tall.png");
+pub const SQUARE: &[u8] = include_bytes!("../../../../../images/tests/fixtures/square.png");
+pub const GRADIENT: &[u8] = include_bytes!("../../../../../images/tests/fixtures/gradient.png");
+pub const TALL: &[u8] = include_bytes!("../../../../../images/tests/fixtures/tall.png");
 
-/// Settings of a server whose model takes images, or not.
-pub(super) fn setup(takes_images: bool) -> Setup {
+/// The configuration of the image processor and that of the model.
+pub fn processor() -> [Value; 2] {
     let processor = json!({
         "image_processor_type": "Qwen2VLImageProcessor", "patch_size": 4,
         "size": {"shortest_edge": 256, "longest_edge": 1024},
     });
-    let config = json!({"model_type": "qwen3_vl", "image_token_id": VOCABULARY});
+    [processor, json!({"model_type": "qwen3_vl", "image_token_id": VOCABULARY})]
+}
+
+/// Settings of a server whose model takes images, or not.
+pub fn setup(takes_images: bool) -> Setup {
+    let [processor, config] = processor();
     let input = ImageInput::new(&processor, &config, &byte_tokenizer_with(MARKERS)).expect("valid");
     let setup = Setup::default();
     let vocabulary_size = VOCABULARY + MARKERS.len() as u32;
@@ -39,30 +47,30 @@ async fn server(takes_images: bool) -> Server {
     Server::start(setup(takes_images)).await
 }
 
-pub(super) fn data_url(file: &[u8]) -> String {
+pub fn data_url(file: &[u8]) -> String {
     format!("data:image/png;base64,{}", STANDARD.encode(file))
 }
 
-pub(super) fn image(url: &str) -> Value {
+pub fn image(url: &str) -> Value {
     json!({"type": "image_url", "image_url": {"url": url, "detail": "high"}})
 }
 
-pub(super) fn text(text: &str) -> Value {
+pub fn text(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
 /// A greedy chat of these parts.
-pub(super) fn asking(parts: &[Value]) -> Value {
+pub fn asking(parts: &[Value]) -> Value {
     chat(json!({"messages": [{"role": "user", "content": parts}], "temperature": 0, "max_tokens": 8}))
 }
 
-pub(super) async fn answer(client: &mut Client, body: &Value) -> Value {
+pub async fn answer(client: &mut Client, body: &Value) -> Value {
     let reply = client.post("/v1/chat/completions", body).await;
     assert_eq!(reply.status, 200, "{}", reply.text());
     reply.json()
 }
 
-pub(super) fn said(answer: &Value) -> &str {
+pub fn said(answer: &Value) -> &str {
     answer["choices"][0]["message"]["content"].as_str().expect("text")
 }
 
