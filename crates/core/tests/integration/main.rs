@@ -4,6 +4,7 @@
 mod blocks_elsewhere;
 mod fleet;
 mod fuzz;
+mod image_names;
 mod light_tenants;
 mod replica_health;
 mod resumed;
