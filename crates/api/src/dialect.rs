@@ -8,7 +8,7 @@ use std::sync::Arc;
 use throng_core::request::TokenId;
 use throng_text::Tokenizer;
 
-use crate::answer::{Answer, AnswerEvent, AnswerShape};
+use crate::answer::{Answer, AnswerEvent, AnswerShape, Tally};
 use crate::error::ApiError;
 use crate::events::Events;
 use crate::field::ReadOptions;
@@ -69,6 +69,11 @@ impl AnswerFacts {
     /// Total tokens of all prompts.
     pub fn n_prompt_tokens(&self) -> u64 {
         self.prompts.iter().map(|prompt| prompt.len() as u64).sum()
+    }
+
+    /// The tally of the answer before its first event.
+    pub fn tally(&self) -> Tally {
+        Tally::new(self.n_prompt_tokens()).with_images(self.n_image_tokens)
     }
 }
 

@@ -2,8 +2,11 @@
 //! Reading, range checks and the OpenAPI document all use the row, so they cannot disagree. Does not know
 //! which parameters an endpoint has.
 
+use std::sync::Arc;
+
 use super::error::ApiError;
 use super::ignored::IgnoredParameters;
+use super::image_hosts::ImageHosts;
 use super::json::{JsonType, MAX_MEMBERS, Node, Reading};
 use super::model_name::{MAX_MODEL_NAME_BYTES, model_name};
 
@@ -18,11 +21,19 @@ pub struct ReadOptions {
     pub most_urgent_priority: i32,
     /// Whether some model takes images; otherwise they are refused before they are read.
     pub takes_images: bool,
+    /// Hosts that URLs of images may name beside public ones.
+    pub image_hosts: Arc<ImageHosts>,
 }
 
 impl Default for ReadOptions {
     fn default() -> Self {
-        Self { strict_parameters: false, max_stop_strings: 4, most_urgent_priority: 0, takes_images: false }
+        Self {
+            strict_parameters: false,
+            max_stop_strings: 4,
+            most_urgent_priority: 0,
+            takes_images: false,
+            image_hosts: Arc::default(),
+        }
     }
 }
 
@@ -298,7 +309,8 @@ pub fn read_body(
     parts: &mut [&mut dyn Part],
     options: &ReadOptions,
 ) -> Result<IgnoredParameters, ApiError> {
-    let reading = Reading::new(options.strict_parameters).with_images(options.takes_images);
+    let reading = Reading::new(options.strict_parameters)
+        .with_images(options.takes_images, options.image_hosts.clone());
     let mut seen = Vec::new();
     Node::body_of(body, &reading)?.members(MAX_MEMBERS, |key, value| {
         let found = parts.iter().enumerate().find_map(|(part, p)| Some((part, p.position(key)?)));

@@ -1,13 +1,12 @@
 //! Images in requests: `data:` URLs become files, and other URLs are checked so that a server could fetch
 //! them without reaching into its own network. Fetches nothing.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use url::{Host, Url};
+use url::Url;
 
 use crate::error::ApiError;
+use crate::image_hosts::is_public;
 use crate::json::{JsonType, Node};
 use crate::spec::{ImagePart, ImageSource};
 
@@ -49,7 +48,7 @@ pub(crate) fn detail_of(text: &str) -> Option<&'static str> {
     DETAILS.iter().find(|detail| **detail == text).copied()
 }
 
-/// Reads a URL.
+/// Reads a URL. Its host is public, or one of the operator's list.
 ///
 /// # Errors
 /// Those of [`read_image_url`].
@@ -61,14 +60,14 @@ pub(crate) fn read_url(node: &Node<'_, '_>) -> Result<ImageSource, ApiError> {
     // The parser treats a backslash as a slash and drops tabs and line breaks; a client that does not would
     // see another host.
     let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
-    let is_public = is_plain
-        && Url::parse(&text).is_ok_and(|url| {
-            matches!(url.scheme(), "http" | "https")
-                && url.username().is_empty()
-                && url.password().is_none()
-                && url.host().is_some_and(|host| is_public(&host))
-        });
-    if is_public {
+    let is_fit = |url: Url| {
+        let is_nobodys = url.username().is_empty() && url.password().is_none();
+        let is_web = matches!(url.scheme(), "http" | "https") && is_nobodys;
+        is_web
+            && (url.host().is_some_and(|host| is_public(&host))
+                || node.image_hosts().is_some_and(|hosts| hosts.permitted(&url).is_some()))
+    };
+    if is_plain && Url::parse(&text).is_ok_and(is_fit) {
         Ok(ImageSource::Url(text.into_owned()))
     } else {
         Err(ApiError::invalid_image_url(node.path()))
@@ -91,35 +90,4 @@ pub(crate) fn of_data_url(url: &str, param: impl Fn() -> String) -> Result<Image
 pub(crate) fn of_base64(media_type: &str, content: &str) -> Option<ImageSource> {
     let bytes = STANDARD.decode(content).ok().filter(|bytes| !bytes.is_empty())?;
     Some(ImageSource::Bytes { media_type: media_type.to_owned(), bytes: bytes.into() })
-}
-
-/// Whether a host is not known to be internal. A name can still resolve to an internal address, which the
-/// fetching code must check again.
-fn is_public(host: &Host<&str>) -> bool {
-    match host {
-        Host::Domain(name) => {
-            let name = name.trim_end_matches('.');
-            name.contains('.')
-                && ![".localhost", ".local", ".internal"].iter().any(|inner| name.ends_with(inner))
-        }
-        Host::Ipv4(address) => is_public_v4(*address),
-        Host::Ipv6(address) => is_public_v6(*address),
-    }
-}
-
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    let [a, b, ..] = address.octets();
-    let is_shared = a == 100 && (64..128).contains(&b);
-    let is_inner = address.is_private() || address.is_loopback() || address.is_link_local() || is_shared;
-    !(is_inner || a == 0 || address.is_broadcast() || address.is_multicast() || address.is_documentation())
-}
-
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    match IpAddr::V6(address).to_canonical() {
-        IpAddr::V4(inner) => is_public_v4(inner),
-        IpAddr::V6(address) => {
-            let is_inner = address.is_unique_local() || address.is_unicast_link_local();
-            !(is_inner || address.is_loopback() || address.is_unspecified() || address.is_multicast())
-        }
-    }
 }

@@ -2,6 +2,7 @@
 //! not know sockets, engines and time.
 #![forbid(unsafe_code)]
 
+mod address_class;
 pub mod answer;
 pub mod anthropic;
 mod dialect;
@@ -9,6 +10,7 @@ pub mod error;
 mod events;
 pub mod field;
 mod ignored;
+mod image_hosts;
 mod image_source;
 pub mod json;
 pub mod llama_cpp;
@@ -24,3 +26,4 @@ pub use error::{ApiError, ConstraintParam, ErrorType, SpentBudget};
 pub use events::Events;
 pub use field::ReadOptions;
 pub use ignored::IgnoredParameters;
+pub use image_hosts::{Addresses, ImageHosts, InvalidImageHost, host_name};

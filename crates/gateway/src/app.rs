@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use throng_api::ApiError;
+use throng_api::{ApiError, ImageHosts};
 use throng_core::fleet::health::State as Health;
 use throng_fleet::replica::{FleetRecording, Link, Links, Replica, Replicas, Status};
 use throng_fleet::upstream::{UpstreamModel, UpstreamModels, UpstreamReplica};
@@ -25,6 +25,7 @@ use crate::moderation::Moderation;
 use crate::on_demand::{OnDemandModels, Serving};
 use crate::plan_page::PlanPage;
 use crate::policy::Policy;
+use crate::remote_images::RemoteImages;
 use crate::retry_after::retry_after_s;
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
@@ -75,6 +76,8 @@ pub(crate) struct Shared {
     pub on_demand: Option<Arc<OnDemandModels>>,
     /// Tools that the gateway calls for clients, if some are configured.
     pub tools: Option<Arc<Toolbox>>,
+    /// Hosts from which images are fetched.
+    pub image_hosts: Arc<ImageHosts>,
     /// Recording of requests for workers, once there is one.
     pub recording: Arc<OnceLock<FleetRecording>>,
     /// Page of a capacity plan, once there is one.
@@ -99,7 +102,7 @@ impl Shared {
         let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
         let (workers, upstreams, ending, moderation) = Default::default();
         let (disk, on_demand, tools) = (None, None, None);
-        let (recording, plan) = Default::default();
+        let (recording, plan, image_hosts) = Default::default();
         Self {
             memory,
             phase,
@@ -116,6 +119,7 @@ impl Shared {
             ending,
             on_demand,
             tools,
+            image_hosts,
             recording,
             plan,
         }
@@ -173,6 +177,10 @@ pub(crate) struct App {
     pub lifecycle: Lifecycle,
     /// Tools that the gateway calls for clients, if some are configured.
     pub tools: Option<Arc<Toolbox>>,
+    /// Hosts from which images are fetched.
+    pub image_hosts: Arc<ImageHosts>,
+    /// Fetches images at URLs, if the operator permits some hosts.
+    pub remote_images: Option<RemoteImages>,
 }
 
 /// Models and their replicas.
@@ -253,6 +261,7 @@ impl App {
             ending,
             on_demand,
             tools,
+            image_hosts,
             recording,
             plan,
         } = shared;
@@ -287,10 +296,12 @@ impl App {
         Self {
             policy: Policy { keys, limits, ledger, moderation, cache, recent: Arc::default() },
             models: Models { router, upstreams, workers, recording, on_demand, aliases, loading },
-            work: Work { turns, writing, memory },
             observed: Observed { metrics, recent, plan, ignored: IgnoredLog::default() },
             lifecycle: Lifecycle { phase, ending, started_unix_s: now_unix_s() },
             tools,
+            remote_images: RemoteImages::of(&image_hosts, &memory),
+            image_hosts,
+            work: Work { turns, writing, memory },
             config,
         }
     }

@@ -32,6 +32,7 @@ mod pooling;
 mod pooling_model;
 mod regions;
 mod rejection;
+mod remote_images;
 mod retry_after;
 mod router;
 mod routes;

@@ -103,6 +103,8 @@ pub enum ServedEvent {
     TurnBegan {
         /// Tokens of its prompt.
         n_prompt_tokens: u64,
+        /// Tokens of its prompt that stand for images.
+        n_image_tokens: u64,
     },
 }
 

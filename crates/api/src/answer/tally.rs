@@ -9,6 +9,8 @@ use super::{AnswerEvent, ServedEvent};
 pub struct TokenCounts {
     /// Tokens of the prompts.
     pub prompt: u64,
+    /// Prompt tokens that stand for images.
+    pub images: u64,
     /// Prompt tokens found in the prefix cache.
     pub cached: u64,
     /// Output tokens of all choices.
@@ -58,10 +60,13 @@ impl Tally {
                 self.moments.add(timing.first_step, timing.first_token, timing.last_token);
             }
             AnswerEvent::Usage(counts) => {
-                let TokenCounts { prompt, cached, output, reasoning } = *counts;
-                *self = Self { prompt, cached, output, reasoning, ..*self };
+                let TokenCounts { prompt, images, cached, output, reasoning } = *counts;
+                *self = Self { prompt, images, cached, output, reasoning, ..*self };
             }
-            AnswerEvent::Served(ServedEvent::TurnBegan { n_prompt_tokens }) => self.prompt += n_prompt_tokens,
+            AnswerEvent::Served(ServedEvent::TurnBegan { n_prompt_tokens, n_image_tokens }) => {
+                self.prompt += n_prompt_tokens;
+                self.images += n_image_tokens;
+            }
             AnswerEvent::Served(ServedEvent::CallEnded { .. }) | AnswerEvent::Failed(_) => {}
         }
     }

@@ -71,20 +71,13 @@ pub struct Call {
 }
 
 impl Answer {
-    /// Creates an empty answer. `n_prompt_tokens` is the total over all prompts.
-    pub fn new(n_prompts: usize, n_choices: usize, n_prompt_tokens: u64) -> Self {
+    /// Creates an empty answer. `tally` has the tokens of all prompts.
+    pub fn new(n_prompts: usize, n_choices: usize, tally: Tally) -> Self {
         let (mut prompts, mut choices) = (Vec::new(), Vec::new());
         prompts.resize_with(n_prompts, PromptReport::default);
         choices.resize_with(n_choices, Choice::default);
         let n_held = n_choices * size_of::<Choice>();
-        Self {
-            prompts,
-            choices,
-            turns: Vec::new(),
-            tally: Tally::new(n_prompt_tokens),
-            n_text_bytes: 0,
-            n_held,
-        }
+        Self { prompts, choices, turns: Vec::new(), tally, n_text_bytes: 0, n_held }
     }
 
     /// Adds an event; [`AnswerEvent::Failed`] changes nothing.

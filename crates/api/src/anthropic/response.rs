@@ -36,10 +36,18 @@ pub(super) struct Usage {
     input_tokens: u64,
     cache_creation_input_tokens: u64,
     cache_read_input_tokens: u64,
+    /// Throng's own. Absent where the prompt has no images.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_tokens_details: Option<InputTokensDetails>,
     output_tokens: u64,
     output_tokens_details: OutputTokensDetails,
     #[serde(skip_serializing_if = "Option::is_none")]
     timings: Option<Timings>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct InputTokensDetails {
+    image_tokens: u64,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -53,6 +61,8 @@ impl From<&Tally> for Usage {
             input_tokens: tally.prompt.saturating_sub(tally.cached),
             cache_creation_input_tokens: 0,
             cache_read_input_tokens: tally.cached,
+            input_tokens_details: (tally.images > 0)
+                .then_some(InputTokensDetails { image_tokens: tally.images }),
             output_tokens: tally.output,
             output_tokens_details: OutputTokensDetails { thinking_tokens: tally.reasoning },
             timings: None,

@@ -30,7 +30,7 @@ impl AnswerView for MessageView {
     }
 
     fn writer(self: Box<Self>, facts: AnswerFacts) -> Box<dyn AnswerWriter> {
-        let tally = Tally::new(facts.n_prompt_tokens());
+        let tally = facts.tally();
         let id = format!("msg_{}", Uuid::new_v4().simple());
         let (view, model) = (*self, facts.model);
         Box::new(MessageWriter { id, model, view, tally, open: None, n_blocks: 0, has_begun: false })

@@ -182,30 +182,6 @@ impl ApiError {
         Self::bad_request("unsupported_parameter", message).with_param(param)
     }
 
-    /// The URL of an image is not one that a server may fetch.
-    pub fn invalid_image_url(param: impl Into<String>) -> Self {
-        let param = param.into();
-        let message = format!(
-            "Invalid '{}': expected a public http or https URL, or a data URL of an image in base64.",
-            echo(&param)
-        );
-        Self::bad_request("invalid_image_url", message).with_param(param)
-    }
-
-    /// The content of a data URL is not an image.
-    pub fn invalid_image(param: impl Into<String>) -> Self {
-        let param = param.into();
-        let message = format!("Invalid '{}': its content is not valid base64.", echo(&param));
-        Self::bad_request("invalid_image", message).with_param(param)
-    }
-
-    /// An image that cannot be decoded, or whose shape the model does not take; `reason` says why.
-    pub fn unusable_image(param: impl Into<String>, reason: &str) -> Self {
-        let param = param.into();
-        let message = format!("Invalid '{}': {reason}.", echo(&param));
-        Self::bad_request("invalid_image", message).with_param(param)
-    }
-
     /// Two tools have the same name.
     pub fn duplicate_name(param: impl Into<String>) -> Self {
         let param = param.into();

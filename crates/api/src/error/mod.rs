@@ -6,6 +6,7 @@ mod budget;
 mod constraint;
 mod fleet;
 mod idempotency;
+mod images;
 mod kept;
 mod models;
 mod objects;

@@ -1,16 +1,19 @@
 //! Strictness and ignored parameters of reading a body, shared by all its values. Does not know parameters.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use super::Node;
 use crate::error::ApiError;
 use crate::ignored::IgnoredParameters;
+use crate::image_hosts::ImageHosts;
 
 /// State of reading one body.
 #[derive(Debug, Default)]
 pub struct Reading {
     is_strict: bool,
     takes_images: bool,
+    image_hosts: Arc<ImageHosts>,
     ignored: RefCell<IgnoredParameters>,
 }
 
@@ -18,12 +21,13 @@ impl Reading {
     /// Creates the initial state. In strict mode, unknown keys are refused; otherwise they are ignored and
     /// recorded.
     pub fn new(is_strict: bool) -> Self {
-        Self { is_strict, takes_images: false, ignored: RefCell::default() }
+        Self { is_strict, ..Self::default() }
     }
 
-    /// Also says whether images are read; otherwise they are refused.
-    pub fn with_images(self, takes_images: bool) -> Self {
-        Self { takes_images, ..self }
+    /// Also says whether images are read; otherwise they are refused. Their URLs may name the hosts of the
+    /// list beside public ones.
+    pub fn with_images(self, takes_images: bool, image_hosts: Arc<ImageHosts>) -> Self {
+        Self { takes_images, image_hosts, ..self }
     }
 
     /// Parameters without effect.
@@ -41,6 +45,11 @@ impl Node<'_, '_> {
     /// Whether images are read; otherwise they are refused.
     pub fn takes_images(&self) -> bool {
         self.reading.is_some_and(|reading| reading.takes_images)
+    }
+
+    /// Hosts that URLs of images may name beside public ones.
+    pub fn image_hosts(&self) -> Option<&ImageHosts> {
+        self.reading.map(|reading| &*reading.image_hosts)
     }
 
     /// Records that this value has no effect.

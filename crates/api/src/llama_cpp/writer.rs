@@ -22,7 +22,7 @@ impl AnswerView for InfillView {
     }
 
     fn writer(self: Box<Self>, facts: AnswerFacts) -> Box<dyn AnswerWriter> {
-        let tally = Tally::new(facts.n_prompt_tokens());
+        let tally = facts.tally();
         Box::new(InfillWriter { model: facts.model, tally, end: None })
     }
 }

@@ -93,7 +93,7 @@ pub(super) fn read_images(node: &Node<'_, '_>) -> Result<Vec<ContentPart>, ApiEr
         return Ok(images);
     }
     if !node.takes_images() {
-        return Err(only_text(node.path()));
+        return Err(ApiError::only_text(node.path()));
     }
     node.elements(MAX_IMAGES, |_, image| {
         let (param, text) = (image.path(), image.string(usize::MAX)?);

@@ -26,7 +26,7 @@ impl AnswerView for View {
     }
 
     fn writer(self: Box<Self>, facts: AnswerFacts) -> Box<dyn AnswerWriter> {
-        let tally = Tally::new(facts.n_prompt_tokens());
+        let tally = facts.tally();
         let created = i64::try_from(facts.created_unix_s).ok();
         let created = created.and_then(|s| jiff::Timestamp::from_second(s).ok()).unwrap_or_default();
         let (created_at, is_chat) = (created.to_string(), self.is_chat);

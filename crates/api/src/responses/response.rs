@@ -142,6 +142,9 @@ pub(super) struct Usage {
 struct InputTokens {
     cached_tokens: u64,
     cache_write_tokens: u64,
+    /// Absent where the input has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_tokens: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -153,7 +156,11 @@ impl From<&Tally> for Usage {
     fn from(tally: &Tally) -> Self {
         Self {
             input_tokens: tally.prompt,
-            input_tokens_details: InputTokens { cached_tokens: tally.cached, cache_write_tokens: 0 },
+            input_tokens_details: InputTokens {
+                cached_tokens: tally.cached,
+                cache_write_tokens: 0,
+                image_tokens: (tally.images > 0).then_some(tally.images),
+            },
             output_tokens: tally.output,
             output_tokens_details: OutputTokens { reasoning_tokens: tally.reasoning },
             total_tokens: tally.prompt + tally.output,

@@ -62,7 +62,7 @@ pub(super) struct ResponseWriter {
 impl ResponseWriter {
     pub fn new(view: ResponseView, facts: AnswerFacts) -> Self {
         Self {
-            tally: Tally::new(facts.n_prompt_tokens()),
+            tally: facts.tally(),
             view,
             facts,
             items: Vec::new(),

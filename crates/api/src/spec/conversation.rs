@@ -90,12 +90,17 @@ impl Conversation {
         self.messages.iter().flat_map(Message::images)
     }
 
+    /// The images in the order of the messages, to replace their sources.
+    pub fn images_mut(&mut self) -> impl Iterator<Item = &mut ImagePart> {
+        self.messages.iter_mut().flat_map(Message::images_mut)
+    }
+
     /// Refuses images for a model that takes only text.
     ///
     /// # Errors
     /// `unsupported_parameter` with the path of the first image.
     pub fn refuse_images(&self) -> Result<(), ApiError> {
-        self.images().next().map_or(Ok(()), |image| Err(only_text(image.param.clone())))
+        self.images().next().map_or(Ok(()), |image| Err(ApiError::only_text(image.param.clone())))
     }
 
     /// Total bytes of all texts in the messages.

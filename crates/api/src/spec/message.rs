@@ -137,6 +137,14 @@ impl Message {
         })
     }
 
+    /// The images of the message, in order, to replace their sources.
+    pub fn images_mut(&mut self) -> impl Iterator<Item = &mut ImagePart> {
+        self.content.iter_mut().flatten().filter_map(|part| match part {
+            ContentPart::Image(image) => Some(&mut **image),
+            ContentPart::Text(_) => None,
+        })
+    }
+
     /// The message in the form of chat templates (Hugging Face's `apply_chat_template`). The caller passes
     /// `role`, as templates support different roles, and the form of images. Content with images is a list of
     /// parts, other content a string.

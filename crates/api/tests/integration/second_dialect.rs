@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use throng_api::answer::{Answer, AnswerEvent, AnswerShape, ChoiceEnd, Delta};
+use throng_api::answer::{Answer, AnswerEvent, AnswerShape, ChoiceEnd, Delta, Tally};
 use throng_api::spec::{
     ChatInput, ContentPart, Conversation, GenerationOptions, GenerationSpec, Input, Message, ParamNames, Role,
 };
@@ -55,7 +55,7 @@ impl AnswerView for View {
     }
 
     fn writer(self: Box<Self>, facts: AnswerFacts) -> Box<dyn AnswerWriter> {
-        let answer = Answer::new(1, 1, facts.n_prompt_tokens());
+        let answer = Answer::new(1, 1, facts.tally());
         Box::new(Writer { model: facts.model, answer })
     }
 }
@@ -151,7 +151,7 @@ fn the_same_events_are_a_stream_of_lines_and_a_whole_answer() {
         tokenizer: None,
     };
     let (mut writer, mut out) = (view.writer(facts), Events::default());
-    let mut answer = Answer::new(1, 1, 3);
+    let mut answer = Answer::new(1, 1, Tally::new(3));
     events().into_iter().for_each(|event| answer.add(event));
     let mut whole = Vec::new();
     writer.whole(&answer, &mut whole).expect("memory");

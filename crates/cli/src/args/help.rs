@@ -64,6 +64,7 @@ const GROUPS: &[Group] = &[
             "jwt_issuer",
             "jwt_audience",
             "jwt_jwks_url",
+            "allowed_media_domains",
             "allowed_hosts",
             "allowed_methods",
             "allowed_headers",

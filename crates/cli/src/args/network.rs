@@ -86,4 +86,8 @@ pub struct NetworkArgs {
     /// given with --host; "*" for any
     #[arg(long, value_name = "NAMES", value_parser = parse_words)]
     pub allowed_hosts: Vec<Words>,
+    /// Hosts from which images in requests are fetched: a.example,b.example:8443; private:HOST:PORT for one
+    /// that may have a private address
+    #[arg(long, num_args = 1.., value_name = "HOSTS", value_parser = parse_words)]
+    pub allowed_media_domains: Vec<Words>,
 }

@@ -22,6 +22,9 @@ use crate::kv_budget::show;
 use crate::process::{memory, output};
 use crate::running;
 
+/// Sizes of images whose tokens are shown, width and height in pixels.
+const IMAGE_SIZES: [(u32, u32); 3] = [(512, 512), (1024, 1024), (1920, 1080)];
+
 /// Runs the command.
 ///
 /// # Errors
@@ -62,9 +65,7 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
     if let Some(window) = sliding_window(config) {
         row("sliding window", window);
     }
-    if let Some(media) = model.media() {
-        row("pictures", media.describe());
-    }
+    about_images(model).into_iter().for_each(|(name, value)| row(name, value));
     row("chat template", chat_templates(model));
     if !model.unread_keys().is_empty() {
         row("keys not read", model.unread_keys().join(", "));
@@ -130,6 +131,19 @@ fn instructions(isa: Isa) -> String {
         Isa::SCALAR => "scalar: correct and slow".to_owned(),
         isa => isa.name().to_owned(),
     }
+}
+
+/// The vision part, if there is one, with the tokens of images of usual sizes, or the reason why images are
+/// refused.
+fn about_images(model: &LoadedModel) -> Vec<(&'static str, String)> {
+    let Some(media) = model.media() else { return Vec::new() };
+    let told =
+        |(n_tokens, (width, height)): (u32, &(u32, u32))| format!("{n_tokens} for {width} × {height} pixels");
+    let tokens = match running::images::tokens_of(model, &IMAGE_SIZES) {
+        Ok(tokens) => tokens.into_iter().zip(&IMAGE_SIZES).map(told).collect::<Vec<_>>().join(", "),
+        Err(reason) => format!("images are refused: {reason:#}"),
+    };
+    vec![("images", media.describe()), ("tokens of an image", tokens)]
 }
 
 /// The ISA of the matrix products.
@@ -263,11 +277,48 @@ fn table() -> Table {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use throng_model::LoadOptions;
     use throng_model::load::load_bytes;
+    use throng_testkit::shared_files::shared;
     use throng_testkit::tiny_model::TinyModel;
 
     use super::*;
+
+    /// What is said of the images of a model.
+    fn images_of(model: &Path) -> String {
+        let section = ModelSection { model: Some(model.display().to_string()), ..ModelSection::default() };
+        let (_, model) = running::open(&section).expect("a model");
+        let table = summary(&section, &model).expect("a summary").to_string();
+        let about =
+            |line: &&str| line.trim_start().starts_with("images") || line.contains("tokens of an image");
+        table.lines().filter(about).map(str::trim).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn the_vision_part_is_described_with_the_tokens_of_images() {
+        let tiny = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../vision/tests/fixtures/qwen3-vl"));
+        let told = images_of(tiny);
+        for part in ["layers of", "patches of 4 × 4 pixels", "16 for 1024 × 1024", "15 for 1920 × 1080"] {
+            assert!(told.contains(part), "{told}");
+        }
+        if let Some(gguf) = shared("vision/gguf/qwen3-vl.gguf") {
+            let told = images_of(&gguf);
+            assert!(told.contains("layers of") && told.contains("for 1024 × 1024 pixels"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_missing_processor_is_named() {
+        let tiny = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../vision/tests/fixtures/qwen3-vl"));
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+            std::fs::copy(tiny.join(name), folder.path().join(name)).expect("copied");
+        }
+        let told = images_of(folder.path());
+        assert!(told.contains("images are refused: preprocessor_config.json is missing"), "{told}");
+    }
 
     #[test]
     fn every_tensor_of_every_format_has_a_compute_path() {

@@ -323,6 +323,7 @@ fn overlay_network(gateway: &mut GatewayConfig, flags: &NetworkArgs) {
         (&mut access.allowed_methods, &flags.allowed_methods),
         (&mut access.allowed_headers, &flags.allowed_headers),
         (&mut access.allowed_hosts, &flags.allowed_hosts),
+        (&mut gateway.api.allowed_media_domains, &flags.allowed_media_domains),
     ] {
         setting.extend(words.iter().flat_map(|words| words.0.iter().cloned()));
     }

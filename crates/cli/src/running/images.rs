@@ -5,6 +5,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use throng_gateway::ImageInput;
+use throng_images::{Processor, RgbImage};
+use throng_model::LoadedModel;
 
 use super::RunningModel;
 
@@ -18,19 +20,37 @@ const MAX_BYTES: u64 = 1 << 20;
 /// # Errors
 /// When a file is there and cannot be read.
 pub fn files(running: &RunningModel) -> Result<Option<[Value; 2]>> {
-    if !running.engine.capacity().takes_media {
-        return Ok(None);
-    }
-    if let Some(files) = running.model.media().and_then(|media| media.processor()) {
+    if running.engine.capacity().takes_media { files_of(&running.model) } else { Ok(None) }
+}
+
+/// The same of a model with a vision part; `None` where no file says how it takes images.
+fn files_of(model: &LoadedModel) -> Result<Option<[Value; 2]>> {
+    if let Some(files) = model.media().and_then(|media| media.processor()) {
         return Ok(Some(files));
     }
-    let Some(config) = running.model.config_json()? else { return Ok(None) };
+    let Some(config) = model.config_json()? else { return Ok(None) };
     for name in PROCESSORS {
-        if let Some(processor) = read(&running.model.path.join(name))? {
+        if let Some(processor) = read(&model.path.join(name))? {
             return Ok(Some([processor, Value::Object(config)]));
         }
     }
     Ok(None)
+}
+
+/// Number of tokens of an image of these sizes, width and height in pixels, each.
+///
+/// # Errors
+/// When no file says how a model with a vision part takes images, or not in a way that is supported.
+pub fn tokens_of(model: &LoadedModel, sizes: &[(u32, u32)]) -> Result<Vec<u32>> {
+    let files = files_of(model)?;
+    let [processor, config] = files.with_context(|| format!("{} is missing", PROCESSORS[0]))?;
+    let processor = Processor::from_config(&processor, &config)?;
+    let n_tokens = |&(width, height): &(u32, u32)| {
+        let pixels = vec![0; 3 * width as usize * height as usize];
+        let image = RgbImage::new(width, height, pixels).context("no image has this size")?;
+        Ok(processor.process(&image)?.n_tokens())
+    };
+    sizes.iter().map(n_tokens).collect()
 }
 
 /// How the model takes images; `None` for a model that takes only text, and with a warning where its files do

@@ -20,4 +20,5 @@ mod standard_streams;
 mod start;
 mod tokenizers;
 mod tools;
+mod unreadable_pictures;
 mod usage;

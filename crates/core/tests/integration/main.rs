@@ -4,6 +4,7 @@
 mod blocks_elsewhere;
 mod fleet;
 mod fuzz;
+mod image_names;
 mod large_pictures;
 mod light_tenants;
 mod replica_health;

@@ -23,6 +23,8 @@ const BYTES_PER_TOKEN: u64 = 4;
 pub struct Usage {
     /// Prompt tokens.
     pub prompt_tokens: u64,
+    /// Prompt tokens that stand for images.
+    pub image_tokens: u64,
     /// Output tokens of all answers.
     pub completion_tokens: u64,
     /// Prompt tokens found in a prefix cache.
@@ -37,6 +39,8 @@ pub struct Usage {
 pub struct ReportedUsage {
     /// Prompt tokens.
     pub prompt_tokens: Option<u64>,
+    /// Prompt tokens that stand for images.
+    pub image_tokens: Option<u64>,
     /// Output tokens of all answers.
     pub completion_tokens: Option<u64>,
     /// Prompt tokens found in a prefix cache.
@@ -49,6 +53,7 @@ impl From<Value> for ReportedUsage {
     fn from(told: Value) -> Self {
         Self {
             prompt_tokens: count(&told["prompt_tokens"]),
+            image_tokens: count(&told["prompt_tokens_details"]["image_tokens"]),
             completion_tokens: count(&told["completion_tokens"]),
             cached_tokens: count(&told["prompt_tokens_details"]["cached_tokens"]),
             reasoning_tokens: count(&told["completion_tokens_details"]["reasoning_tokens"]),
@@ -186,6 +191,7 @@ impl UsageCount {
             of_text(self.reported.completion_tokens, most_completion, self.estimated_tokens);
         Usage {
             prompt_tokens,
+            image_tokens: self.reported.image_tokens.unwrap_or(0).min(prompt_tokens),
             completion_tokens,
             cached_tokens: self.reported.cached_tokens.unwrap_or(0).min(prompt_tokens),
             reasoning_tokens: self.reported.reasoning_tokens.unwrap_or(0).min(completion_tokens),
@@ -217,7 +223,7 @@ mod tests {
     }
 
     fn tokens(prompt_tokens: u64, completion_tokens: u64, cached_tokens: u64) -> Usage {
-        Usage { prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens: 0 }
+        Usage { prompt_tokens, completion_tokens, cached_tokens, ..Usage::default() }
     }
 
     #[test]

@@ -269,6 +269,9 @@ pub struct ApiConfig {
     pub max_body_bytes: usize,
     /// Maximum number of stop strings in one request.
     pub max_stop_strings: usize,
+    /// Hosts from which the images of requests are fetched: `HOST`, `HOST:PORT`, or `private:HOST:PORT` for
+    /// one that may have a private address. None by default: images are files in requests.
+    pub allowed_media_domains: Vec<String>,
     /// Maximum number of alternatives in a token's log-probabilities.
     pub max_logprobs: u32,
     /// Maximum number of choices (prompts × `n`) in one request.
@@ -296,6 +299,7 @@ impl Default for ApiConfig {
             tokenizer_info: false,
             max_body_bytes: 8 << 20,
             max_stop_strings: 4,
+            allowed_media_domains: Vec::new(),
             max_logprobs: 20,
             max_choices: 128,
             max_concurrent_tokenizations: 4,

@@ -1,5 +1,6 @@
 //! Reasons why a gateway cannot serve.
 
+use throng_api::InvalidImageHost;
 use throng_http::TlsError;
 use throng_tools::ToolsError;
 
@@ -51,6 +52,9 @@ pub enum GatewayError {
         /// Expected value.
         expected: &'static str,
     },
+    /// A host from which images cannot be fetched.
+    #[error("gateway.api.allowed_media_domains: {0}")]
+    ImageHost(InvalidImageHost),
     /// The folder of the response cache cannot be used.
     #[error("cannot use gateway.response_cache.directory: {0}")]
     Cache(std::io::Error),

@@ -103,6 +103,7 @@ pub(super) async fn start_at_upstream(
         is_streaming: generation.is_streaming,
         ignored: generation.ignored,
         n_prompt_tokens: vec![0; n_prompts],
+        n_image_tokens: 0,
         n_shown: generation.n_shown,
         bound: AnswerBound::of_text(app.config.api.max_answer_bytes, generation.max_tokens_param),
         memory: app.work.memory.reservation(Part::Answers),

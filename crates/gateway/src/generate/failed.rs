@@ -47,6 +47,7 @@ impl StartedRequest {
             bound: AnswerBound::of_text(app.config.api.max_answer_bytes, options.names.max_tokens),
             ignored: options.ignored,
             n_prompt_tokens: vec![0],
+            n_image_tokens: 0,
             n_shown: 1,
             memory: app.work.memory.reservation(Part::Answers),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_api::spec::Input;
+use throng_api::spec::{GenerationSpec, Input};
 use throng_api::{AnswerFacts, AnswerView, ApiError, IgnoredParameters, Request};
 use throng_store::now_unix_s;
 
@@ -11,6 +11,7 @@ use super::{Target, find_route};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generation::{Abandoned, AnswerBound, PrepareContext, Prepared, check_room, prepare};
+use crate::remote_images::has_urls;
 use crate::router::Route;
 
 /// Parts of a request that its answer needs.
@@ -30,6 +31,27 @@ pub(super) struct Job {
     pub prompt_param: &'static str,
     /// Whether another model is asked if this one fails before its first token.
     pub is_replaceable: bool,
+}
+
+/// Whether images of a request must be fetched before it is prepared, for `target` if it names an alias. A
+/// request that would be refused whatever its images is refused at once.
+///
+/// # Errors
+/// 4xx for a model that is absent or not permitted; 503 without capacity.
+pub(super) fn needs_images(
+    app: &App,
+    caller: &Arc<Caller>,
+    spec: &GenerationSpec,
+    target: &Target,
+) -> Result<bool, ApiError> {
+    if app.remote_images.is_none() || !spec.conversation().is_some_and(has_urls) {
+        return Ok(false);
+    }
+    let options = &spec.options;
+    let named = target.model().or(options.model.as_deref());
+    let route = find_route(app, caller, named.or((!options.takes_only_model).then_some("")))?;
+    check_room(&route, caller)?;
+    Ok(route.model.served.images.is_some())
 }
 
 /// Renders and tokenizes a request, for `target` if it names an alias. Consumes the request.

@@ -8,26 +8,27 @@ mod question;
 
 use std::sync::Arc;
 
-use throng_api::answer::Answer;
+use throng_api::answer::{Answer, Tally};
 use throng_api::{AnswerFacts, AnswerWriter, ApiError, IgnoredParameters, Request};
 use throng_http::Phase;
 use throng_http::memory::{Part, Reservation};
+use throng_metering::observation::Stage;
 use throng_store::now_unix_s;
 
 use self::by_upstream::{UpstreamGeneration, prepare_for_upstream, start_at_upstream};
-use self::job::{Job, prepare_job};
+use self::job::{Job, needs_images, prepare_job};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generation::{
     Abandoned, AnswerBound, AnswerStream, Collected, SessionAnswer, WrittenAnswer, admit, check_room,
-    collect, read_and_prepare,
+    collect, in_turn, read_and_prepare,
 };
 use crate::rejection::memory_full;
 use crate::retry_after::retry_after_s;
 use crate::router::Route;
 
 /// Model that answers a request.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Target {
     /// The model that the body names.
     Named,
@@ -70,6 +71,8 @@ pub(crate) struct StartedRequest {
     pub ignored: IgnoredParameters,
     /// Number of tokens of each prompt.
     n_prompt_tokens: Vec<usize>,
+    /// Number of prompt tokens that stand for images.
+    pub n_image_tokens: u64,
     /// Number of choices shown for each prompt.
     n_shown: usize,
     bound: AnswerBound,
@@ -94,20 +97,30 @@ where
     let is_quick = move |(request, _): &(Request, _)| {
         request.spec.is_quick() && !(has_semantic_cache && request.spec.conversation().is_some())
     };
-    let (state, whose) = (app.clone(), caller.clone());
+    let (state, whose, of) = (app.clone(), caller.clone(), target.clone());
     let prepare = move |(request, memory): (Request, Reservation), abandoned: &Abandoned| {
-        let name = target.model().unwrap_or(request.spec.options.model()).to_owned();
+        let name = of.model().unwrap_or(request.spec.options.model()).to_owned();
         match state.models.upstreams.find(&name) {
             Some(model) => {
                 prepare_for_upstream(request, memory, model, name).map(Box::new).map(Prepared::ForUpstream)
             }
-            None => {
-                prepare_job(&state, &whose, request, &target, abandoned).map(Box::new).map(Prepared::Here)
+            None if needs_images(&state, &whose, &request.spec, &of)? => {
+                Ok(Prepared::WithoutImages(Box::new(request), memory))
             }
+            None => prepare_job(&state, &whose, request, &of, abandoned).map(Box::new).map(Prepared::Here),
         }
     };
-    match read_and_prepare(&app.work.turns, caller, n_bytes, read, is_quick, prepare).await? {
+    let prepared = read_and_prepare(&app.work.turns, caller, n_bytes, read, is_quick, prepare).await;
+    let prepared = match prepared {
+        Ok(Prepared::WithoutImages(request, memory)) => {
+            fetch_and_prepare(app, caller, target, (*request, memory), n_bytes).await
+        }
+        other => other,
+    };
+    caller.pass(Stage::Tokenized);
+    match prepared? {
         Prepared::Here(job) => start(app, caller, *job).await,
+        Prepared::WithoutImages(..) => Err(ApiError::internal_error(caller.id_text())),
         Prepared::ForUpstream(generation) => start_at_upstream(app, caller, *generation).await,
     }
 }
@@ -123,8 +136,32 @@ pub(crate) fn check(app: &App, caller: &Caller, model: &str) -> Result<(), ApiEr
     }
 }
 
+/// Fetches the images of a request of `n_bytes` bytes, and prepares it.
+async fn fetch_and_prepare(
+    app: &Arc<App>,
+    caller: &Arc<Caller>,
+    target: Target,
+    (mut request, memory): (Request, Reservation),
+    n_bytes: usize,
+) -> Result<Prepared, ApiError> {
+    let fetched = match (&app.remote_images, request.spec.conversation_mut()) {
+        (Some(images), Some(conversation)) => Some(images.fetch(conversation).await?),
+        _ => None,
+    };
+    let n_bytes = n_bytes + fetched.as_ref().map_or(0, |fetched| fetched.n_bytes);
+    let (state, whose) = (app.clone(), caller.clone());
+    in_turn(&app.work.turns, caller, n_bytes, move |abandoned| {
+        let job = prepare_job(&state, &whose, request, &target, abandoned);
+        drop((fetched, memory));
+        job.map(Box::new).map(Prepared::Here)
+    })
+    .await
+}
+
 /// A request that was parsed and prepared.
 enum Prepared {
+    /// Request for a model of this gateway, parsed, whose images must be fetched before it is prepared.
+    WithoutImages(Box<Request>, Reservation),
     /// Request for a model of this gateway.
     Here(Box<Job>),
     /// Request for a model of upstream engines.
@@ -137,6 +174,7 @@ async fn start(app: &App, caller: &Arc<Caller>, job: Job) -> Result<StartedReque
     app.policy.moderation.judge_prompts(&job.unjudged, prompt_param).await?;
     let memory = app.work.memory.reserve(Part::Answers, bound.prompt_report_bytes()).map_err(memory_full)?;
     let n_prompt_tokens = facts.prompts.iter().map(|prompt| prompt.len()).collect();
+    let n_image_tokens = facts.n_image_tokens;
     let reading = prepared.reading.take();
     let mut session = admit(&route, prepared, prompt_param, caller, &app.policy).await?;
     if job.is_replaceable && is_streaming {
@@ -150,7 +188,17 @@ async fn start(app: &App, caller: &Arc<Caller>, job: Job) -> Result<StartedReque
     }
     let stream = AnswerStream::new(SessionAnswer::new(session, route, reading.as_ref()));
     let writer = view.writer(facts);
-    Ok(StartedRequest { stream, writer, is_streaming, ignored, n_prompt_tokens, n_shown, bound, memory })
+    Ok(StartedRequest {
+        stream,
+        writer,
+        is_streaming,
+        ignored,
+        n_prompt_tokens,
+        n_image_tokens,
+        n_shown,
+        bound,
+        memory,
+    })
 }
 
 impl StartedRequest {
@@ -177,8 +225,9 @@ impl StartedRequest {
     /// answer becomes too large.
     pub async fn collect(self, app: &App) -> Result<(Collected, Box<dyn AnswerWriter>), ApiError> {
         let phase = app.lifecycle.phase.subscribe();
-        let mut collected =
-            collect(self.stream, &self.n_prompt_tokens, &self.bound, self.memory, phase).await?;
+        let tally = Tally::new(self.n_prompt_tokens()).with_images(self.n_image_tokens);
+        let prompts = (self.n_prompt_tokens.len(), tally);
+        let mut collected = collect(self.stream, prompts, &self.bound, self.memory, phase).await?;
         Answer::keep_best(&mut collected.answer, self.n_shown);
         Ok((collected, self.writer))
     }

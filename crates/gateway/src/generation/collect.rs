@@ -1,7 +1,7 @@
 //! Collects a complete answer, reserving memory as it grows.
 
 use throng_api::ApiError;
-use throng_api::answer::{Answer, AnswerEvent};
+use throng_api::answer::{Answer, AnswerEvent, Tally};
 use throng_http::Phase;
 use throng_http::memory::Reservation;
 use tokio::sync::watch;
@@ -21,21 +21,21 @@ pub(crate) struct Collected {
     _memory: Reservation,
 }
 
-/// Waits for the complete answer to prompts with `n_prompt_tokens` tokens together. `memory` has the bytes
-/// of the prompts' log-probabilities from `bound`, and grows with the answer.
+/// Waits for the complete answer to `n_prompts` prompts with the tokens of `tally`. `memory` has the bytes of
+/// the prompts' log-probabilities from `bound`, and grows with the answer.
 ///
 /// # Errors
 /// 500 when the generation fails, 503 when the server ends first or its memory is full, 400 when the answer
 /// becomes too large.
 pub(crate) async fn collect(
     mut stream: AnswerStream,
-    n_prompt_tokens: &[usize],
+    (n_prompts, tally): (usize, Tally),
     bound: &AnswerBound,
     mut memory: Reservation,
     mut phase: watch::Receiver<Phase>,
 ) -> Result<Collected, ApiError> {
-    let (n_prompts, n_choices) = (n_prompt_tokens.len(), stream.source().n_choices());
-    let mut answer = Answer::new(n_prompts, n_choices, n_prompt_tokens.iter().map(|&n| n as u64).sum());
+    let n_choices = stream.source().n_choices();
+    let mut answer = Answer::new(n_prompts, n_choices, tally);
     let n_reports = memory.n_bytes();
     let mut n_tokens = 0;
     loop {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use throng_api::ApiError;
+use throng_api::openai::tokenize::ImageSpan;
 use throng_api::spec::{Conversation, ImagePart, ImageSource, MAX_IMAGES};
 use throng_core::prompt_media::PromptMedia;
 use throng_core::request::TokenId;
@@ -33,6 +34,17 @@ pub(crate) struct EncodedMedia {
     pub n_tokens: u64,
     /// For the values of the images, until the request has ended.
     pub memory: Reservation,
+}
+
+impl EncodedMedia {
+    /// Tokens of the images, in order.
+    pub fn spans(&self) -> impl Iterator<Item = ImageSpan> {
+        self.media.spans.iter().map(|span| {
+            let content = self.media.content_of(span);
+            let n_tokens = content.map_or(u64::from(span.len), |content| content.layout().n_features());
+            ImageSpan { start: span.start, length: span.len, n_tokens }
+        })
+    }
 }
 
 impl<'m> ConversationImages<'m> {

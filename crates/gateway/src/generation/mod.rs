@@ -26,6 +26,7 @@ pub(crate) use answer_stream::{AnswerSource, AnswerStream, SessionAnswer};
 pub(crate) use client_error::BlamedParams;
 pub(crate) use collect::{Collected, collect};
 pub(crate) use frames::{AnswerWriting, FrameWriter, Frames};
+pub(crate) use images::EncodedMedia;
 pub(crate) use output::Output;
 pub(crate) use prepare::{
     PrepareContext, Prepared, encode_conversation, encode_text, prepare, text_error, tokenizer_of,
@@ -33,4 +34,4 @@ pub(crate) use prepare::{
 pub(crate) use session::{BegunPrompt, Session};
 pub(crate) use stream::{AnswerRecorder, StreamSetting, StreamSource, WrittenAnswer, stream};
 pub(crate) use tokenization_queue::TokenizationQueue;
-pub(crate) use work::{Abandoned, on_blocking_thread, read_and_prepare};
+pub(crate) use work::{Abandoned, in_turn, on_blocking_thread, read_and_prepare};

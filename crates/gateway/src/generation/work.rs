@@ -59,6 +59,21 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static>(
     n_bytes: usize,
     work: impl FnOnce(&Abandoned) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
+    let result = in_turn(turns, caller, n_bytes, work).await;
+    caller.pass(Stage::Tokenized);
+    result
+}
+
+/// Does the same for a part of the work that comes before tokenization.
+///
+/// # Errors
+/// Those of [`on_blocking_thread`].
+pub(crate) async fn in_turn<T: Send + 'static>(
+    turns: &TokenizationQueue,
+    caller: &Caller,
+    n_bytes: usize,
+    work: impl FnOnce(&Abandoned) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
     let turn = turns.take(&caller.tenant(), n_bytes).await.map_err(no_turn)?;
     caller.pass(Stage::Turn);
     let abandoned = Abandoned::default();
@@ -68,15 +83,13 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static>(
         drop(turn);
         result
     });
-    let result = done.await.map_err(|_| ApiError::internal_error(caller.id_text()))?;
-    caller.pass(Stage::Tokenized);
-    result
+    done.await.map_err(|_| ApiError::internal_error(caller.id_text()))?
 }
 
 /// Parses a body of `n_bytes` bytes and prepares the request. Short bodies are parsed on this thread, and
 /// prepared on it if that `is_quick`: handing such work to another thread would take longer than the work,
 /// and no turn is needed, since no more of it runs at a time than there are threads that serve sockets.
-/// Other work runs [on a blocking thread](on_blocking_thread).
+/// Other work runs [on a blocking thread](in_turn).
 ///
 /// # Errors
 /// Errors of `read` and `prepare`; those of [`on_blocking_thread`].
@@ -89,16 +102,14 @@ pub(crate) async fn read_and_prepare<R: Send + 'static, T: Send + 'static>(
     prepare: impl FnOnce(R, &Abandoned) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     if n_bytes > QUICK_BYTES {
-        return on_blocking_thread(turns, caller, n_bytes, |abandoned| prepare(read()?, abandoned)).await;
+        return in_turn(turns, caller, n_bytes, |abandoned| prepare(read()?, abandoned)).await;
     }
     let read = read()?;
     if !is_quick(&read) {
-        return on_blocking_thread(turns, caller, n_bytes, |abandoned| prepare(read, abandoned)).await;
+        return in_turn(turns, caller, n_bytes, |abandoned| prepare(read, abandoned)).await;
     }
     caller.pass(Stage::Turn);
-    let result = prepare(read, &Abandoned::default());
-    caller.pass(Stage::Tokenized);
-    result
+    prepare(read, &Abandoned::default())
 }
 
 fn no_turn(reason: NoTurn) -> ApiError {

@@ -266,6 +266,7 @@ fn read_options(app: &App) -> ReadOptions {
         || models.router.routes().iter().any(|route| route.model.served.images.is_some());
     ReadOptions {
         takes_images,
+        image_hosts: app.image_hosts.clone(),
         strict_parameters: config.api.strict_parameters,
         max_stop_strings: config.api.max_stop_strings,
         most_urgent_priority: config.access.most_urgent_priority,

@@ -9,32 +9,33 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header;
 use throng_fleet::upstream::{Endpoint, named_model};
-use throng_http::memory::Part;
+use throng_http::memory::{Part, Reservation};
 
 use super::by_engine::answer_by_engine;
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::generation::{
-    Abandoned, FrameWriter, Frames, encode_conversation, encode_text, on_blocking_thread, tokenizer_of,
+    Abandoned, EncodedMedia, FrameWriter, Frames, encode_conversation, encode_text, in_turn,
+    on_blocking_thread, tokenizer_of,
 };
 use crate::rejection::{Rejection, memory_full};
+use crate::remote_images::has_urls;
 use crate::served_model::ModelEntry;
 use throng_api::anthropic::CountTokensRequest;
 use throng_api::openai::tokenize::{DetokenizeResponse, TokenStrings, TokenizeResponse};
 use throng_api::openai::{DetokenizeRequest, TokenizeInput, TokenizeRequest};
-use throng_api::responses::CreateRequest;
+use throng_api::responses::{CountedInput, CreateRequest};
 use throng_api::spec::Conversation;
-use throng_api::{ApiError, IgnoredParameters};
+use throng_api::{ApiError, IgnoredParameters, ReadOptions};
 
 /// `POST /tokenize`.
 pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
-    answer(app, body, Some(Endpoint::Tokenize), |app, body, abandoned| {
-        let (key_holder, (mut request, mut memory)) =
-            (body.caller.key_holder(), body.read(TokenizeRequest::parse)?);
-        let route = app.find_model(&key_holder, request.model.as_deref())?;
-        let model = &*route.model;
+    answer(app, body, Some(Endpoint::Tokenize), TokenizeRequest::parse, |app, work| {
+        let Work { mut request, mut memory, model, abandoned } = work;
+        let model = &*model;
         request.ignore_unread_variables(|name| model.template_reads(name));
+        let mut image_spans = Vec::new();
         let tokens = match &mut request.input {
             TokenizeInput::Text { prompt, add_special_tokens } => {
                 let tokenizer = tokenizer_of(model, "prompt")?;
@@ -42,8 +43,11 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
             }
             TokenizeInput::Conversation(conversation) => {
                 let tokenizer = tokenizer_of(model, "messages")?;
-                encode_conversation(model, tokenizer, conversation, "messages", &app.work.memory, abandoned)?
-                    .tokens
+                let memory = &app.work.memory;
+                let encoded =
+                    encode_conversation(model, tokenizer, conversation, "messages", memory, abandoned)?;
+                image_spans.extend(encoded.media.iter().flat_map(EncodedMedia::spans));
+                encoded.tokens
             }
         };
         memory.cover(std::mem::size_of_val(tokens.as_slice())).map_err(memory_full)?;
@@ -54,6 +58,7 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
             max_model_len: model.limits().max_model_len,
             tokens: &tokens,
             token_strs: request.return_token_strs.then_some(TokenStrings { tokens: &tokens, text: &text }),
+            image_spans,
         };
         Ok((writer(app).json(&response)?, request.ignored))
     })
@@ -63,10 +68,8 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
 
 /// `POST /v1/messages/count_tokens`.
 pub(super) async fn count(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
-    answer(app, body, None, |app, body, abandoned| {
-        let (key_holder, (mut request, memory)) =
-            (body.caller.key_holder(), body.read(CountTokensRequest::parse)?);
-        let model = app.find_model(&key_holder, Some(&request.model))?.model;
+    answer(app, body, None, CountTokensRequest::parse, |app, work| {
+        let Work { mut request, memory, model, abandoned } = work;
         let n_tokens = n_tokens_of(app, &model, &mut request.conversation, "messages", abandoned)?;
         drop(memory);
         let count = serde_json::json!({"input_tokens": n_tokens});
@@ -78,10 +81,8 @@ pub(super) async fn count(State(app): AppState, body: JsonBody) -> Result<Respon
 
 /// `POST /v1/responses/input_tokens`.
 pub(super) async fn input_tokens(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
-    answer(app, body, None, |app, body, abandoned| {
-        let (key_holder, (mut request, memory)) =
-            (body.caller.key_holder(), body.read(CreateRequest::parse_to_count)?);
-        let model = app.find_model(&key_holder, request.model.as_deref())?.model;
+    answer(app, body, None, CreateRequest::parse_to_count, |app, work| {
+        let Work { mut request, memory, model, abandoned } = work;
         let n_tokens = n_tokens_of(app, &model, &mut request.conversation, "input", abandoned)?;
         drop(memory);
         let count = serde_json::json!({"object": "response.input_tokens", "input_tokens": n_tokens});
@@ -93,13 +94,10 @@ pub(super) async fn input_tokens(State(app): AppState, body: JsonBody) -> Result
 
 /// `POST /detokenize`.
 pub(super) async fn detokenize(State(app): AppState, body: JsonBody) -> Result<Response, Rejection> {
-    answer(app, body, Some(Endpoint::Detokenize), |app, body, _| {
-        let (key_holder, (request, mut memory)) =
-            (body.caller.key_holder(), body.read(DetokenizeRequest::parse)?);
-        let route = app.find_model(&key_holder, request.model.as_deref())?;
-        let model = &*route.model;
+    answer(app, body, Some(Endpoint::Detokenize), DetokenizeRequest::parse, |app, work| {
+        let Work { request, mut memory, model, .. } = work;
         request.check(model.limits().vocabulary_size)?;
-        let tokenizer = tokenizer_of(model, "tokens")?;
+        let tokenizer = tokenizer_of(&model, "tokens")?;
         let bytes_of = |&token| tokenizer.token_bytes(token).map_or(0, <[u8]>::len);
         let n_bytes: usize = request.tokens.iter().map(bytes_of).sum();
         if n_bytes > app.config.api.max_answer_bytes {
@@ -148,14 +146,74 @@ pub(super) async fn info(
     Ok(([(header::CONTENT_TYPE, "application/json")], config.to_owned()).into_response())
 }
 
-/// Runs `work` for a model of this gateway. For a model of upstream engines, asks their `endpoint`.
-async fn answer(
+/// A request of which only tokens are wanted.
+trait TextRequest: Send + 'static {
+    /// The name of its model, if it has one.
+    fn model(&self) -> Option<&str>;
+
+    /// Its conversation, if it has one.
+    fn conversation_mut(&mut self) -> Option<&mut Conversation>;
+}
+
+impl TextRequest for TokenizeRequest {
+    fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    fn conversation_mut(&mut self) -> Option<&mut Conversation> {
+        match &mut self.input {
+            TokenizeInput::Text { .. } => None,
+            TokenizeInput::Conversation(conversation) => Some(conversation),
+        }
+    }
+}
+
+impl TextRequest for CountTokensRequest {
+    fn model(&self) -> Option<&str> {
+        Some(&self.model)
+    }
+
+    fn conversation_mut(&mut self) -> Option<&mut Conversation> {
+        Some(&mut self.conversation)
+    }
+}
+
+impl TextRequest for CountedInput {
+    fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    fn conversation_mut(&mut self) -> Option<&mut Conversation> {
+        Some(&mut self.conversation)
+    }
+}
+
+impl TextRequest for DetokenizeRequest {
+    fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    fn conversation_mut(&mut self) -> Option<&mut Conversation> {
+        None
+    }
+}
+
+/// A request with its model.
+struct Work<'a, R> {
+    request: R,
+    memory: Reservation,
+    model: Arc<ModelEntry>,
+    abandoned: &'a Abandoned,
+}
+
+/// Reads a request for a model of this gateway, fetches its images, and runs `work`. For a model of upstream
+/// engines, asks their `endpoint`.
+async fn answer<R: TextRequest>(
     app: Arc<App>,
     body: JsonBody,
     endpoint: Option<Endpoint>,
-    work: impl FnOnce(&App, JsonBody, &Abandoned) -> Result<(Frames, IgnoredParameters), ApiError>
-    + Send
-    + 'static,
+    read: fn(&[u8], &ReadOptions) -> Result<R, ApiError>,
+    work: impl FnOnce(&App, Work<'_, R>) -> Result<(Frames, IgnoredParameters), ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
     body.bring_model(&app, None).await?;
     let body = match endpoint {
@@ -173,11 +231,34 @@ async fn answer(
             body
         }
     };
-    let (caller, state) = (body.caller.clone(), app.clone());
-    let (frames, ignored) = on_blocking_thread(&app.work.turns, &caller, body.n_bytes(), move |abandoned| {
-        work(&state, body, abandoned)
-    })
-    .await?;
+    let (caller, state, n_bytes) = (body.caller.clone(), app.clone(), body.n_bytes());
+    let read = move |abandoned: &Abandoned| {
+        let key_holder = body.caller.key_holder();
+        let (mut request, memory) = body.read(read)?;
+        let model = state.find_model(&key_holder, request.model())?.model;
+        let fetches = state.remote_images.is_some() && model.served.images.is_some();
+        if fetches && request.conversation_mut().is_some_and(|conversation| has_urls(conversation)) {
+            return Ok(ControlFlow::Continue((request, memory, model, work)));
+        }
+        work(&state, Work { request, memory, model, abandoned }).map(ControlFlow::Break)
+    };
+    let (frames, ignored) = match in_turn(&app.work.turns, &caller, n_bytes, read).await? {
+        ControlFlow::Break(answered) => answered,
+        ControlFlow::Continue((mut request, memory, model, work)) => {
+            let fetched = match (&app.remote_images, request.conversation_mut()) {
+                (Some(images), Some(conversation)) => Some(images.fetch(conversation).await?),
+                _ => None,
+            };
+            let n_bytes = n_bytes + fetched.as_ref().map_or(0, |fetched| fetched.n_bytes);
+            let state = app.clone();
+            let work = move |abandoned: &Abandoned| {
+                let answered = work(&state, Work { request, memory, model, abandoned });
+                drop(fetched);
+                answered
+            };
+            on_blocking_thread(&app.work.turns, &caller, n_bytes, work).await?
+        }
+    };
     let fields = [(header::CONTENT_TYPE, "application/json")];
     Ok(with_ignored(&app, (fields, Body::new(frames)), &ignored))
 }

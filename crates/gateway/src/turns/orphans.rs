@@ -89,12 +89,11 @@ async fn begin(app: &Arc<App>, orphan: &Orphan) -> Result<(), ApiError> {
     let (body, memory) = (orphan.request.body.clone(), app.work.memory.clone());
     let n_bytes = body.len();
     let reading = turn.clone();
+    let image_hosts = app.image_hosts.clone();
+    let options = ReadOptions { takes_images: true, image_hosts, ..ReadOptions::default() };
     let read = move || {
         let reserved = memory.reserve(Part::Bodies, n_bytes * (PARSE_FACTOR + 1)).map_err(memory_full)?;
-        Ok((
-            reading.parse(body.as_bytes(), &ReadOptions { takes_images: true, ..ReadOptions::default() })?,
-            reserved,
-        ))
+        Ok((reading.parse(body.as_bytes(), &options)?, reserved))
     };
     let target = Target::Last(orphan.model.clone());
     let started = generate(app, &caller, target, UnreadRequest { n_bytes, read }).await?;

@@ -218,7 +218,8 @@ impl AnswerSource for ToolLoop {
                 }
                 State::Starting(starting) => match ready!(starting.poll_unpin(cx)) {
                     Ok(started) => {
-                        let event = self.session.begin_turn(started.n_prompt_tokens());
+                        let event =
+                            self.session.begin_turn(started.n_prompt_tokens(), started.n_image_tokens);
                         self.state = State::Answering(started.into_stream().answer);
                         return Poll::Ready(Some(event));
                     }

@@ -55,9 +55,10 @@ pub(crate) async fn answer(
 }
 
 fn counts(usage: Usage) -> TokenCounts {
-    let Usage { prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens } = usage;
+    let Usage { prompt_tokens, image_tokens, completion_tokens, cached_tokens, reasoning_tokens } = usage;
     TokenCounts {
         prompt: prompt_tokens,
+        images: image_tokens,
         cached: cached_tokens,
         output: completion_tokens,
         reasoning: reasoning_tokens,

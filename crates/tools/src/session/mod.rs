@@ -184,10 +184,10 @@ impl Session {
     }
 
     /// Begins the next turn of the model, and returns the event for it.
-    pub fn begin_turn(&mut self, n_prompt_tokens: u64) -> AnswerEvent {
-        let Tally { prompt, cached, output, reasoning, .. } = self.tally;
-        self.before = TokenCounts { prompt, cached, output, reasoning };
-        let event = AnswerEvent::Served(ServedEvent::TurnBegan { n_prompt_tokens });
+    pub fn begin_turn(&mut self, n_prompt_tokens: u64, n_image_tokens: u64) -> AnswerEvent {
+        let Tally { prompt, images, cached, output, reasoning, .. } = self.tally;
+        self.before = TokenCounts { prompt, images, cached, output, reasoning };
+        let event = AnswerEvent::Served(ServedEvent::TurnBegan { n_prompt_tokens, n_image_tokens });
         self.tally.add(&event);
         event
     }
@@ -195,6 +195,7 @@ impl Session {
     fn with_turns_before(&self, counts: TokenCounts) -> TokenCounts {
         TokenCounts {
             prompt: self.before.prompt + counts.prompt,
+            images: self.before.images + counts.images,
             cached: self.before.cached + counts.cached,
             output: self.before.output + counts.output,
             reasoning: self.before.reasoning + counts.reasoning,

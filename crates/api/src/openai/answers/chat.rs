@@ -163,7 +163,7 @@ impl AnswerWriter for ChatWriter {
         let prompt_logprobs =
             prompt_logprobs.map(|prompt| PromptLogprobs { reports: &prompt.logprobs, spelling });
         let prompt_ids = response.facts.prompts.first().filter(|_| options.token_ids).map(|prompt| &**prompt);
-        let usage = usage(&answer.tally.with_images(response.facts.n_image_tokens));
+        let usage = usage(&answer.tally);
         let whole = ChatCompletion::new(&response.envelope(), choices, usage, prompt_logprobs, prompt_ids);
         Ok(serde_json::to_writer(out, &whole.with_timings(response.timings(&answer.tally)))?)
     }

@@ -104,7 +104,7 @@ impl Response {
         // Without a tokenizer, token ids are the only output; upstream engines, which have no prompt tokens
         // here, send only text.
         options.token_ids |= facts.tokenizer.is_none() && facts.n_prompt_tokens() > 0;
-        let tally = Tally::new(facts.n_prompt_tokens()).with_images(facts.n_image_tokens);
+        let tally = facts.tally();
         Self { options, facts, tally }
     }
 

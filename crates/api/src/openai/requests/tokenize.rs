@@ -198,6 +198,20 @@ pub struct TokenizeResponse<'a> {
     pub tokens: &'a [TokenId],
     /// Texts of the tokens, if requested.
     pub token_strs: Option<TokenStrings<'a>>,
+    /// Places of the images among the tokens, in the order of the images; absent without images.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub image_spans: Vec<ImageSpan>,
+}
+
+/// Tokens of an image in a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ImageSpan {
+    /// Index of the first token that stands for a part of the image.
+    pub start: u32,
+    /// Number of tokens from the first one to the last one, with the separators between them.
+    pub length: u32,
+    /// Number of tokens that stand for parts of the image: those that `image_tokens` of a usage counts.
+    pub n_tokens: u64,
 }
 
 /// The answer of detokenize.

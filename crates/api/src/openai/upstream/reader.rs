@@ -225,7 +225,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::answer::Answer;
+    use crate::answer::{Answer, Tally};
     use crate::dialect::Dialect;
     use crate::field::ReadOptions;
     use crate::openai::ChatCompletions;
@@ -239,12 +239,12 @@ mod tests {
 
     /// The whole answer from these pieces.
     fn answer(mut reader: AnswerReader, pieces: &[Value]) -> Answer {
-        let mut answer = Answer::new(1, reader.n_choices(), 0);
+        let mut answer = Answer::new(1, reader.n_choices(), Tally::default());
         for piece in pieces {
             let events = reader.read(piece.to_string().as_bytes()).expect("readable");
             events.into_iter().for_each(|event| answer.add(event));
         }
-        let counts = TokenCounts { prompt: 9, cached: 4, output: 7, reasoning: 2 };
+        let counts = TokenCounts { prompt: 9, images: 5, cached: 4, output: 7, reasoning: 2 };
         reader.finish(counts, Timing::default()).into_iter().for_each(|event| answer.add(event));
         answer
     }
@@ -297,7 +297,8 @@ mod tests {
             let end = choice.end.as_ref().expect("it ended");
             assert!(end.has_calls && end.stop.is_none(), "{end:?}");
             let tally = answer.tally;
-            assert_eq!((tally.prompt, tally.cached, tally.output, tally.reasoning), (9, 4, 7, 2));
+            assert_eq!((tally.prompt, tally.images, tally.cached), (9, 5, 4));
+            assert_eq!((tally.output, tally.reasoning), (7, 2));
         }
         let hidden = answer(reader(json!({"include_reasoning": false})), &[whole]);
         assert_eq!(hidden.choices[0].reasoning, "");

@@ -139,6 +139,7 @@ pub(super) fn usage_pages() -> Named {
 }
 
 pub(super) fn texts() -> Named {
+    let span = object([("start", whole()), ("length", whole()), ("n_tokens", whole())], []);
     let tokens = object(
         [
             ("count", whole()),
@@ -146,7 +147,7 @@ pub(super) fn texts() -> Named {
             ("tokens", list(whole())),
             ("token_strs", or_null(list(text()))),
         ],
-        [],
+        [("image_spans", list(span))],
     );
     let judged = object(
         [("flagged", boolean()), ("categories", map(boolean())), ("category_scores", map(number()))],

@@ -87,7 +87,6 @@ pub const FOREIGN_FLAGS: &[ForeignFlag] = &[
     refused("rope-scaling", One, "change config.json in the model's folder"),
     refused("rope-theta", One, "change config.json in the model's folder"),
     refused("allowed-local-media-path", One, OWN_IMAGES),
-    refused("allowed-media-domains", Some, OWN_IMAGES),
     refused(
         "quantization",
         One,

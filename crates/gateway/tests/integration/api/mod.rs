@@ -6,7 +6,7 @@ mod constraint_faults;
 mod endings;
 mod fuzz_corpus;
 mod ignored;
-mod images;
+pub mod images;
 mod large_answers;
 mod moderation;
 mod moderation_classifier;

@@ -4,6 +4,7 @@ mod failover;
 mod gateways;
 mod gray_failures;
 mod health;
+mod images;
 mod loading;
 mod lost_workers;
 mod regions;

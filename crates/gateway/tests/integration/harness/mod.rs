@@ -514,6 +514,12 @@ pub fn byte_tokenizer() -> Tokenizer {
 
 /// The same with more control tokens, from id 259 on.
 pub fn byte_tokenizer_with(markers: &[&str]) -> Tokenizer {
+    let file = byte_tokenizer_json(markers);
+    Tokenizer::from_tokenizer_json(file.as_bytes(), None).expect("a valid tokenizer")
+}
+
+/// The `tokenizer.json` of [`byte_tokenizer_with`].
+pub fn byte_tokenizer_json(markers: &[&str]) -> String {
     let vocabulary: Map<String, Value> =
         (0..=255u8).map(|byte| (byte_letter(byte).to_string(), json!(byte))).collect();
     let special = |id: u32, content: &str, special: bool| {
@@ -528,15 +534,15 @@ pub fn byte_tokenizer_with(markers: &[&str]) -> Tokenizer {
         special(258, "<plain>", false),
     ];
     added.extend((VOCABULARY..).zip(markers).map(|(id, marker)| special(id, marker, true)));
-    let file = json!({
+    json!({
         "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
         "added_tokens": added,
         "pre_tokenizer": byte_level, "decoder": byte_level,
         "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
                   "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
                   "ignore_merges": false, "vocab": vocabulary, "merges": []}
-    });
-    Tokenizer::from_tokenizer_json(file.to_string().as_bytes(), None).expect("a valid tokenizer")
+    })
+    .to_string()
 }
 
 /// The letter for a byte in byte-level vocabularies (GPT-2's table).

@@ -20,7 +20,7 @@ use throng_testkit::paper_executor::PaperExecutor;
 use throng_wire::{ArtifactKind, Description, Versions};
 use tokio::net::TcpListener;
 
-use crate::harness::{Client, END, MAX_LEN, PATIENCE, Setup, VOCABULARY, byte_tokenizer};
+use crate::harness::{Client, END, MAX_LEN, PATIENCE, Setup, byte_tokenizer};
 
 pub const TOKEN: &str = "a-token";
 
@@ -64,15 +64,37 @@ impl RunningWorker {
         change: impl FnOnce(&mut Description),
     ) -> Self {
         let capacity = ExecutorCapacity { max_batch_tokens, ..Setup::default().capacity };
+        let template = br#"[["default", "{{ messages }}"]]"#.to_vec();
+        Self::start_model(
+            address,
+            make,
+            capacity,
+            vec![(ArtifactKind::ChatTemplates, template)],
+            |description| {
+                description.names = vec![name.to_owned()];
+                change(description);
+            },
+        )
+        .await
+    }
+
+    /// With a model of these files, for an executor of this capacity.
+    pub async fn start_model(
+        address: SocketAddr,
+        make: impl Fn(ExecutorCapacity) -> Box<dyn Executor> + Send + 'static,
+        capacity: ExecutorCapacity,
+        artifacts: Vec<(ArtifactKind, Vec<u8>)>,
+        change: impl FnOnce(&mut Description),
+    ) -> Self {
         let engine = Engine::start(EngineConfig::default(), move || Ok(make(capacity)))
             .expect("the paper executor starts");
         let mut description = Description {
             versions: Versions::OWN,
-            names: vec![name.to_owned()],
+            names: vec!["paper".to_owned()],
             fingerprint: "paper".to_owned(),
             max_model_len: MAX_LEN,
             context_tokens: u64::from(MAX_LEN),
-            vocabulary_size: VOCABULARY,
+            vocabulary_size: capacity.vocabulary_size,
             eos_token_ids: vec![END],
             defaults: Default::default(),
             chat_template_defaults: Default::default(),
@@ -80,7 +102,7 @@ impl RunningWorker {
             reasoning_parser: None,
             adapters: Vec::new(),
             pooling: None,
-            takes_media: false,
+            takes_media: capacity.takes_media,
             region: None,
             notice: None,
             artifacts: Vec::new(),
@@ -88,7 +110,7 @@ impl RunningWorker {
         change(&mut description);
         let model = WorkerModel {
             description,
-            artifacts: vec![(ArtifactKind::ChatTemplates, br#"[["default", "{{ messages }}"]]"#.to_vec())],
+            artifacts,
             engine: engine.clone(),
             grammars: Some(ModelGrammars::new(Arc::new(byte_tokenizer()), vec![END])),
             answer_format: Arc::default(),

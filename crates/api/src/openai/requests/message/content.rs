@@ -129,7 +129,7 @@ fn read_part(node: &Node<'_, '_>) -> Result<Part, ApiError> {
         _ if TYPES[kind] == "image_url" || TYPES[kind] == "input_image" => {
             read_image(node, TYPES[kind]).map(|image| Part::Image(Box::new(image)))
         }
-        N_TEXT_TYPES.. => Err(only_text(node.path_of(TYPES[kind]))),
+        N_TEXT_TYPES.. => Err(ApiError::only_text(node.path_of(TYPES[kind]))),
         _ => read_text(node, TYPES[kind]).map(Part::Text),
     }
 }
@@ -171,7 +171,7 @@ fn read_image(node: &Node<'_, '_>, kind: &str) -> Result<ImagePart, ApiError> {
         _ => Ok(()),
     })?;
     if !node.takes_images() {
-        return Err(only_text(param()));
+        return Err(ApiError::only_text(param()));
     }
     let image = image.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("image_url")))?;
     Ok(ImagePart { detail: image.detail.or(detail.flatten()), ..image })

@@ -1,5 +1,8 @@
 //! Images over every API, to a paper model whose answers depend on their pixels.
 
+mod counts;
+mod urls;
+
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -10,54 +13,64 @@ use throng_gateway::ImageInput;
 
 use crate::harness::{Client, Server, Setup, VOCABULARY, byte_tokenizer_with, chat};
 
-const MARKERS: &[&str] = &["<image>"];
-const TEMPLATE: &str = "{% for m in messages %}<|start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}\
+pub const MARKERS: &[&str] = &["<image>"];
+pub const TEMPLATE: &str = "{% for m in messages %}<|start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}\
                         {% else %}{% for p in m.content %}{% if p.type == 'image' %}<image>{% else %}\
                         {{ p.text }}{% endif %}{% endfor %}{% endif %}<|end|>{% endfor %}\
                         {% if add_generation_prompt %}<|start|>assistant\n{% endif %}";
 
-const SQUARE: &[u8] = include_bytes!("../../../../images/tests/fixtures/square.png");
-const GRADIENT: &[u8] = include_bytes!("../../../../images/tests/fixtures/gradient.png");
-const TALL: &[u8] = include_bytes!("../../../../images/tests/fixtures/tall.png");
+pub const SQUARE: &[u8] = include_bytes!("../../../../../images/tests/fixtures/square.png");
+pub const GRADIENT: &[u8] = include_bytes!("../../../../../images/tests/fixtures/gradient.png");
+pub const TALL: &[u8] = include_bytes!("../../../../../images/tests/fixtures/tall.png");
 
-async fn server(takes_images: bool) -> Server {
+/// The configuration of the image processor and that of the model.
+pub fn processor() -> [Value; 2] {
     let processor = json!({
         "image_processor_type": "Qwen2VLImageProcessor", "patch_size": 4,
         "size": {"shortest_edge": 256, "longest_edge": 1024},
     });
-    let config = json!({"model_type": "qwen3_vl", "image_token_id": VOCABULARY});
+    [processor, json!({"model_type": "qwen3_vl", "image_token_id": VOCABULARY})]
+}
+
+/// Settings of a server whose model takes images, or not.
+pub fn setup(takes_images: bool) -> Setup {
+    let [processor, config] = processor();
     let input = ImageInput::new(&processor, &config, &byte_tokenizer_with(MARKERS)).expect("valid");
     let setup = Setup::default();
     let vocabulary_size = VOCABULARY + MARKERS.len() as u32;
     let capacity = ExecutorCapacity { vocabulary_size, takes_media: true, ..setup.capacity };
     let images = takes_images.then(|| Arc::new(input));
-    Server::start(Setup { capacity, images, markers: MARKERS, template: TEMPLATE.to_owned(), ..setup }).await
+    Setup { capacity, images, markers: MARKERS, template: TEMPLATE.to_owned(), ..setup }
 }
 
-fn data_url(file: &[u8]) -> String {
+async fn server(takes_images: bool) -> Server {
+    Server::start(setup(takes_images)).await
+}
+
+pub fn data_url(file: &[u8]) -> String {
     format!("data:image/png;base64,{}", STANDARD.encode(file))
 }
 
-fn image(url: &str) -> Value {
+pub fn image(url: &str) -> Value {
     json!({"type": "image_url", "image_url": {"url": url, "detail": "high"}})
 }
 
-fn text(text: &str) -> Value {
+pub fn text(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
 /// A greedy chat of these parts.
-fn asking(parts: &[Value]) -> Value {
+pub fn asking(parts: &[Value]) -> Value {
     chat(json!({"messages": [{"role": "user", "content": parts}], "temperature": 0, "max_tokens": 8}))
 }
 
-async fn answer(client: &mut Client, body: &Value) -> Value {
+pub async fn answer(client: &mut Client, body: &Value) -> Value {
     let reply = client.post("/v1/chat/completions", body).await;
     assert_eq!(reply.status, 200, "{}", reply.text());
     reply.json()
 }
 
-fn said(answer: &Value) -> &str {
+pub fn said(answer: &Value) -> &str {
     answer["choices"][0]["message"]["content"].as_str().expect("text")
 }
 
