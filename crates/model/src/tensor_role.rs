@@ -32,6 +32,7 @@ pub fn tensor_roles(architecture: &Architecture, source: &dyn TensorSource) -> H
     uses.weight(names.embedding, if untied { TensorRole::Lookup } else { TensorRole::Output });
     if untied {
         uses.weight(names.output, TensorRole::Output);
+        uses.note(&format!("{}.bias", names.output), TensorRole::Vector);
     }
     uses.weight(names.final_norm, TensorRole::Vector);
     if config.encoder.is_some() {
@@ -101,7 +102,7 @@ impl Uses<'_> {
         match feed_forward {
             FeedForward::None => {}
             FeedForward::Dense { .. } => {
-                self.linears(prefix, &[names.gate, names.up, names.gate_up, names.down]);
+                self.linears(prefix, &[names.gate, names.up, names.gate_up, names.up_gate, names.down]);
             }
             FeedForward::Experts { n_experts, .. } => self.experts(prefix, names, n_experts),
         }

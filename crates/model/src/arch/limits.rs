@@ -3,6 +3,7 @@
 use super::ConfigError;
 use crate::config::{
     AttentionConfig, DecoderConfig, DeltaShape, FeedForward, LatentConfig, Mixer, RopeTable, RoutingGroups,
+    RoutingScore,
 };
 
 /// Most elements of anything that is one row (hidden state, feed-forward, vocabulary).
@@ -190,6 +191,9 @@ fn check_feed_forward(feed_forward: &FeedForward) -> Result<(), ConfigError> {
                     routing.scale,
                     "a finite number",
                 ));
+            }
+            if let RoutingScore::SparseMixer { jitter } = routing.score {
+                check_number("jitter of the router", jitter)?;
             }
             shared.map_or(Ok(()), |shared| in_range("shared expert size", shared.width, MAX_WIDTH))
         }

@@ -2,8 +2,11 @@
 //! and what its tensors are called. Does not know how anything is computed.
 
 mod bert;
+mod cohere;
 mod deepseek;
 mod ernie4_5;
+mod ernie4_5_moe;
+mod exaone4;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -14,7 +17,10 @@ mod glm4_moe;
 mod gpt_oss;
 mod granite;
 mod granite_hybrid;
+mod granite_moe;
+mod gte;
 mod hf_config;
+mod hunyuan;
 pub mod known;
 mod lfm2;
 mod limits;
@@ -31,6 +37,7 @@ mod nomic_bert;
 mod olmo2;
 mod olmo3;
 mod phi3;
+mod phimoe;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
@@ -80,7 +87,7 @@ impl Family {
     }
 }
 
-const FAMILIES: [&Family; 38] = [
+const FAMILIES: [&Family; 49] = [
     &llama::FAMILY,
     &mistral::FAMILY,
     &qwen2::FAMILY,
@@ -89,20 +96,29 @@ const FAMILIES: [&Family; 38] = [
     &gemma2::FAMILY,
     &gemma3::FAMILY,
     &phi3::FAMILY,
+    &phimoe::FAMILY,
     &olmo2::FAMILY,
     &olmo3::FAMILY,
+    &exaone4::FAMILY,
+    &cohere::FAMILY,
+    &cohere::FAMILY_2,
     &smollm3::FAMILY,
     &granite::FAMILY,
+    &granite_moe::FAMILY,
+    &granite_moe::FAMILY_SHARED,
     &mixtral::FAMILY,
     &qwen2_moe::FAMILY,
     &qwen3_moe::FAMILY,
     &qwen3_moe::FAMILY_VL,
     &ernie4_5::FAMILY,
+    &ernie4_5_moe::FAMILY,
     &glm4::FAMILY_2024,
     &glm4::FAMILY,
     &glm4_moe::FAMILY,
     &minimax_m2::FAMILY,
     &seed_oss::FAMILY,
+    &hunyuan::FAMILY,
+    &hunyuan::FAMILY_MOE,
     &lfm2::FAMILY,
     &lfm2::FAMILY_MOE,
     &qwen3_next::FAMILY,
@@ -118,6 +134,8 @@ const FAMILIES: [&Family; 38] = [
     &bert::FAMILY,
     &bert::FAMILY_XLM_ROBERTA,
     &nomic_bert::FAMILY,
+    &gte::FAMILY,
+    &gte::FAMILY_JINA_3,
     &modernbert::FAMILY,
 ];
 

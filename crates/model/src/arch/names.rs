@@ -55,6 +55,8 @@ pub struct LayerNames {
     pub up: &'static str,
     /// Gate and up stacked in one tensor.
     pub gate_up: &'static str,
+    /// Up and gate stacked in one tensor, the rows of up first.
+    pub up_gate: &'static str,
     pub down: &'static str,
     pub router: &'static str,
     /// Name of the router's bias, with its ending: it is no bias of a projection.
@@ -174,6 +176,7 @@ pub(super) const HF_LAYER: LayerNames = LayerNames {
     gate: "mlp.gate_proj",
     up: "mlp.up_proj",
     gate_up: "mlp.gate_up_proj",
+    up_gate: "",
     down: "mlp.down_proj",
     router: "mlp.gate",
     router_bias: "mlp.gate.e_score_correction_bias",
@@ -281,6 +284,7 @@ pub(super) const GGUF_LAYER: LayerNames = LayerNames {
     up: "ffn_up",
     // The same name as `up`; the shapes differ.
     gate_up: "ffn_up",
+    up_gate: "",
     down: "ffn_down",
     router: "ffn_gate_inp",
     router_bias: "exp_probs_b.bias",

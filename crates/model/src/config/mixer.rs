@@ -235,4 +235,6 @@ pub enum QkNorm {
     Plain,
     /// Over each head without a gain, after rotation.
     PlainAfterRope,
+    /// Over each head, one gain for all heads, after rotation (Hunyuan).
+    PerHeadAfterRope,
 }

@@ -45,6 +45,10 @@ pub struct DecoderConfig {
     pub has_final_norm: bool,
     /// Whether the first layer's mixer has no norm before it (ModernBERT norms embeddings instead).
     pub lacks_first_norm: bool,
+    /// Whether the feed-forward block of a layer reads the residual stream before the mixer has changed it,
+    /// through the same norm, so that both are added to it (Cohere). There are no norms after blocks then,
+    /// and `residual_scale` is 1.
+    pub is_parallel: bool,
     /// Whether feed-forward networks have gates.
     pub has_gates: bool,
     /// Elements of further embeddings of each token for each layer (Gemma 3n and 4); `None`: there are none.
@@ -111,6 +115,7 @@ impl DecoderConfig {
             norm_kind: NormKind::RootMeanSquare,
             has_final_norm: true,
             lacks_first_norm: false,
+            is_parallel: false,
             has_gates: true,
             per_layer_width: None,
             has_layer_scalars: false,
@@ -274,12 +279,19 @@ pub struct RoutingGroups {
 }
 
 /// Scores by the logits of a router.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RoutingScore {
     /// Softmax over all experts.
     Softmax,
     /// The sigmoid of each.
     Sigmoid,
+    /// SparseMixer (arXiv:2409.12136) without its noise: experts are chosen by their logits, the best first.
+    /// The weight of each is its softmax among those experts that are left and near it: whose distance to the
+    /// best logit `b` is at most `2 * jitter * max(|logit|, b)`. Neither biases nor groups go with it.
+    SparseMixer {
+        /// Half of the relative distance.
+        jitter: f32,
+    },
 }
 
 impl Routing {
@@ -295,6 +307,11 @@ impl Routing {
             has_expert_scales: false,
             scales_inputs: false,
         }
+    }
+
+    /// Choice of one expert after the other by SparseMixer.
+    pub fn sparse_mixer(n_used: usize, jitter: f32) -> Self {
+        Self { score: RoutingScore::SparseMixer { jitter }, ..Self::softmax(n_used, false) }
     }
 
     /// Scores by the sigmoid of each expert.

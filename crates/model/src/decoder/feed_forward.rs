@@ -7,7 +7,8 @@ use super::{LayerAdapters, Workspace, add_output, adds_directly, norm, post_norm
 use crate::backend::{Backend, GatedMlp, MlpScratch, Norm};
 use crate::config::{Activation, DecoderConfig, FeedForward, LayerConfig};
 
-/// The feed-forward block of a layer.
+/// The feed-forward block of a layer. Where it is parallel to the mixer, its result is left in the output
+/// buffer.
 pub(super) fn feed_forward<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,
@@ -25,7 +26,7 @@ pub(super) fn feed_forward<B: Backend>(
             return adapted_mlp(backend, config, mlp, adapters, post_norm, ws);
         }
         (FeedForwardWeights::Dense(mlp), _) => {
-            if adds_directly(config, post_norm) {
+            if !config.is_parallel && adds_directly(config, post_norm) {
                 return backend.gated_mlp_add(pre_norm, mlp, activation, scratch, &mut ws.residual);
             }
             backend.gated_mlp(&ws.residual, pre_norm, mlp, activation, scratch, &mut ws.output);
@@ -39,7 +40,9 @@ pub(super) fn feed_forward<B: Backend>(
             unreachable!("weights are loaded by the configuration")
         }
     }
-    add_output(backend, config, post_norm, ws);
+    if !config.is_parallel {
+        add_output(backend, config, post_norm, ws);
+    }
 }
 
 /// A gated network and what comes before it.
@@ -79,7 +82,7 @@ fn adapted_mlp<B: Backend>(
     adapters.add(backend, input, |layer| &layer.gate_up, gates);
     backend.glu(gates, activation, hidden);
     let (weight, bias) = (&down.weight, down.bias.as_ref());
-    if adds_directly(config, post_norm) {
+    if !config.is_parallel && adds_directly(config, post_norm) {
         backend.matmul_add(hidden, weight, bias, &mut ws.scratch, &mut ws.residual);
         adapters.add(backend, hidden, |layer| &layer.down, &mut ws.residual);
         ws.scratch.mlps.push(scratch);
@@ -89,5 +92,7 @@ fn adapted_mlp<B: Backend>(
     backend.all_reduce(&mut ws.output);
     adapters.add(backend, hidden, |layer| &layer.down, &mut ws.output);
     ws.scratch.mlps.push(scratch);
-    add_output(backend, config, post_norm, ws);
+    if !config.is_parallel {
+        add_output(backend, config, post_norm, ws);
+    }
 }

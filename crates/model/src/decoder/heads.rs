@@ -13,7 +13,7 @@ pub(super) fn prepare_heads<B: Backend>(
     eps: f32,
     ws: &mut Workspace<B>,
 ) {
-    let norms_last = attention.qk_norm == QkNorm::PlainAfterRope;
+    let norms_last = matches!(attention.qk_norm, QkNorm::PlainAfterRope | QkNorm::PerHeadAfterRope);
     if !norms_last {
         norm_heads(backend, attention, weights, eps, ws);
     }

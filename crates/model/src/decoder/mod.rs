@@ -19,7 +19,7 @@ use throng_core::scheduling::batch::SlotCopy;
 use crate::adapter::{LayerAdapter, StepAdapters};
 use crate::backend::{Backend, BackendError, Columns, DeviceMemory, Norm, Scratch, StepShape};
 use crate::batch_input::BatchInput;
-use crate::config::{DecoderConfig, FeedForward, Mixer, NormPlacement, Stage};
+use crate::config::{DecoderConfig, FeedForward, LayerConfig, Mixer, NormPlacement, Stage};
 use crate::state_cache::StateLayout;
 
 use attention::{AttentionBuffers, attend};
@@ -28,7 +28,7 @@ use feed_forward::feed_forward;
 use latent::{LatentBuffers, attend_latent};
 use per_layer::{PerLayerBuffers, add_per_layer, embed_for_layers};
 use recurrent::{RecurrentBuffers, run_recurrent};
-use weights::{DecoderWeights, MixerWeights, NormWeights};
+use weights::{DecoderWeights, LayerWeights, MixerWeights, NormWeights};
 
 /// A model on a device, or a [`Stage`](crate::config::Stage) of it, with the buffers of its forward pass.
 pub struct Decoder<B: Backend> {
@@ -220,22 +220,16 @@ impl<B: Backend> Decoder<B> {
             if let Some(observe) = &mut observe {
                 observe(backend, layer_idx, &ws.residual);
             }
-            match (&layer.mixer, &weights.mixer) {
-                (Mixer::Attention(attention), MixerWeights::Attention(of_attention)) => {
-                    let weights = (weights, of_attention);
-                    attend(backend, cache, config, attention, (weights, adapters), ws);
-                }
-                (_, MixerWeights::Recurrent(recurrent)) => {
-                    run_recurrent(backend, config, &layer.mixer, layer_idx, weights, recurrent, ws);
-                }
-                (_, MixerWeights::None) => {}
-                (Mixer::Latent(latent), MixerWeights::Latent(of_latent)) => {
-                    let weights = (weights, of_latent);
-                    attend_latent(backend, cache, config, latent, layer_idx, weights, ws);
-                }
-                _ => unreachable!("weights are loaded by the configuration"),
+            let reads_first = config.is_parallel && layer.feed_forward != FeedForward::None;
+            if reads_first {
+                feed_forward(backend, config, layer, weights, adapters, ws);
             }
-            feed_forward(backend, config, layer, weights, adapters, ws);
+            mix_tokens(backend, cache, config, layer, (weights, adapters), ws);
+            match reads_first {
+                // Mixers that are added to the residual stream directly leave the output buffer as it is.
+                true => backend.add(&mut ws.residual, &ws.output, 1.0),
+                false => feed_forward(backend, config, layer, weights, adapters, ws),
+            }
             if let Some(per_layer) = &weights.per_layer {
                 add_per_layer(backend, config, layer_idx, per_layer, ws);
             }
@@ -273,10 +267,11 @@ impl<B: Backend> Decoder<B> {
         }
         backend.gather_logit_rows(&ws.residual, &ws.batch, wanted, &mut ws.wanted);
         let output = head.output.as_ref().unwrap_or_else(|| self.weights.embedding_table());
+        let bias = head.bias.as_ref();
         match norm(config, &head.norm) {
-            None => backend.matmul(&ws.wanted, output, None, &mut ws.logits),
+            None => backend.matmul(&ws.wanted, output, bias, &mut ws.logits),
             Some(norm) => {
-                backend.norm_matmul(&ws.wanted, norm, output, None, &mut ws.scratch, &mut ws.logits)
+                backend.norm_matmul(&ws.wanted, norm, output, bias, &mut ws.scratch, &mut ws.logits)
             }
         }
         if config.logits_scale != 1.0 || config.logits_softcap.is_some() {
@@ -305,6 +300,33 @@ impl<B: Backend> Decoder<B> {
     /// The logits that were computed last.
     pub fn latest_logits(&mut self) -> &mut B::Buffer {
         &mut self.workspace.logits
+    }
+}
+
+/// The mixer of a layer.
+fn mix_tokens<B: Backend>(
+    backend: &mut B,
+    cache: &mut B::KvCache,
+    config: &DecoderConfig,
+    layer: &LayerConfig,
+    (weights, adapters): (&LayerWeights<B>, LayerAdapters<'_, B>),
+    ws: &mut Workspace<B>,
+) {
+    let layer_idx = adapters.layer_idx;
+    match (&layer.mixer, &weights.mixer) {
+        (Mixer::Attention(attention), MixerWeights::Attention(of_attention)) => {
+            let weights = (weights, of_attention);
+            attend(backend, cache, config, attention, (weights, adapters), ws);
+        }
+        (_, MixerWeights::Recurrent(recurrent)) => {
+            run_recurrent(backend, config, &layer.mixer, layer_idx, weights, recurrent, ws);
+        }
+        (_, MixerWeights::None) => {}
+        (Mixer::Latent(latent), MixerWeights::Latent(of_latent)) => {
+            let weights = (weights, of_latent);
+            attend_latent(backend, cache, config, latent, layer_idx, weights, ws);
+        }
+        _ => unreachable!("weights are loaded by the configuration"),
     }
 }
 

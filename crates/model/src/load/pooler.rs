@@ -166,7 +166,7 @@ fn classifier(
     let path = folder.join("config.json");
     let mut pooling = Pooling::First;
     let layers = match config.family {
-        "bert" => vec![HeadLayer::new("pooler.dense", HeadActivation::Tanh), linear("classifier")],
+        "bert" | "gte" => vec![HeadLayer::new("pooler.dense", HeadActivation::Tanh), linear("classifier")],
         "xlm-roberta" => {
             vec![HeadLayer::new("classifier.dense", HeadActivation::Tanh), linear("classifier.out_proj")]
         }

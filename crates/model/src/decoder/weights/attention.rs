@@ -58,7 +58,7 @@ impl<B: Backend> Loader<'_, B> {
     ) -> Result<Option<QueryKeyNorms<B>>, TensorError> {
         let (query_width, key_width) = match attention.qk_norm {
             QkNorm::None => return Ok(None),
-            QkNorm::PerHead => (attention.head_dim, attention.head_dim),
+            QkNorm::PerHead | QkNorm::PerHeadAfterRope => (attention.head_dim, attention.head_dim),
             QkNorm::WholeWidth => (attention.query_width(), attention.key_width()),
             QkNorm::Plain | QkNorm::PlainAfterRope => {
                 let ones = || self.backend.vector(&vec![1.0; attention.head_dim]);

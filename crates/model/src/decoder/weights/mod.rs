@@ -47,6 +47,8 @@ pub(crate) struct HeadWeights<B: Backend> {
     pub(crate) norm: Option<NormWeights<B>>,
     /// Absent where the embedding table of the same stage is also the output projection.
     pub(crate) output: Option<B::Matrix>,
+    /// Bias of an output projection that has a tensor of its own, where the file has one.
+    pub(crate) bias: Option<B::Vector>,
 }
 
 /// A norm of whole rows.
@@ -304,6 +306,13 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(self.backend.vector(&tensor.numbers())?)
     }
 
+    /// A vector, or a matrix of one row.
+    fn row(&mut self, name: &str, width: usize) -> Result<B::Vector, TensorError> {
+        let tensor = self.checked(name, &[1, width])?;
+        self.note(tensor.data.len());
+        Ok(self.backend.vector(&tensor.numbers())?)
+    }
+
     fn norm(&mut self, name: &str, width: usize) -> Result<B::Vector, TensorError> {
         self.norm_with(name, width, self.config.norm_gain_offset)
     }
@@ -421,7 +430,7 @@ pub(crate) fn find_byte_tensor<'a>(source: &'a dyn TensorSource, name: &str) -> 
     source.byte_tensor(name).or_else(|| other_names(name).iter().find_map(|name| source.byte_tensor(name)))
 }
 
-fn other_names(name: &str) -> [String; 7] {
+fn other_names(name: &str) -> [String; 9] {
     let bare = name.strip_prefix("model.").unwrap_or(name);
     let of_encoder = |prefix: &str| format!("{prefix}.{name}");
     [
@@ -431,6 +440,8 @@ fn other_names(name: &str) -> [String; 7] {
         bare.to_owned(),
         of_encoder("bert"),
         of_encoder("roberta"),
+        of_encoder("new"),
+        of_encoder("gte"),
         of_encoder("model"),
     ]
 }
