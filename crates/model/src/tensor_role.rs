@@ -40,6 +40,10 @@ pub fn tensor_roles(architecture: &Architecture, source: &dyn TensorSource) -> H
         uses.weight(names.segments, TensorRole::Lookup);
         uses.norm(names.embedding_norm);
     }
+    if config.relative.is_some() {
+        uses.weight(names.relative, TensorRole::Vector);
+        uses.norm(names.relative_norm);
+    }
     if config.per_layer_width.is_some() {
         uses.weight(names.per_layer_embedding, TensorRole::Lookup);
         uses.weight(names.per_layer_projection, TensorRole::Product);
@@ -117,6 +121,7 @@ impl Uses<'_> {
         self.weights(prefix, &[heads, compressed].concat(), TensorRole::Vector);
         self.linears(prefix, &[names.query, names.key, names.value, names.query_key_value]);
         self.linears(prefix, &[names.attention_output, names.attention_gate]);
+        self.linears(prefix, &[names.relative_query, names.relative_key]);
         self.linears(prefix, &[names.query_compression, names.query_expansion]);
         self.linears(prefix, &[names.key_value_compression, names.key_value_expansion]);
         self.linears(prefix, &[names.key_expansion, names.value_expansion]);

@@ -45,6 +45,7 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
         }
     }
     check_numbers(config)?;
+    check_relative(config)?;
     if config.cache_shapes().next().is_none() {
         return Err(ConfigError::invalid("attention", "no layer", "at least one layer with attention"));
     }
@@ -198,6 +199,29 @@ fn check_feed_forward(feed_forward: &FeedForward) -> Result<(), ConfigError> {
             shared.map_or(Ok(()), |shared| in_range("shared expert size", shared.width, MAX_WIDTH))
         }
     }
+}
+
+/// Scores by distance are those of encoders whose heads are all alike.
+fn check_relative(config: &DecoderConfig) -> Result<(), ConfigError> {
+    let Some(relative) = &config.relative else { return Ok(()) };
+    in_range("number of buckets of distances", relative.n_buckets, usize::from(u16::MAX))?;
+    let is_plain = |attention: &AttentionConfig| {
+        attention.is_bidirectional
+            && attention.n_kv_heads == attention.n_heads
+            && attention.sliding_window.is_none()
+            && attention.softcap.is_none()
+    };
+    let mut attentions = config.attentions();
+    let first = attentions.next();
+    let are_alike = first.is_some_and(is_plain) && attentions.all(|attention| Some(attention) == first);
+    if !are_alike || relative.buckets.is_empty() {
+        return Err(ConfigError::invalid(
+            "attention by distance",
+            "other heads",
+            "plain heads of an encoder",
+        ));
+    }
+    Ok(())
 }
 
 fn check_numbers(config: &DecoderConfig) -> Result<(), ConfigError> {

@@ -3,6 +3,7 @@
 
 mod bert;
 mod cohere;
+mod deberta;
 mod deepseek;
 mod ernie4_5;
 mod ernie4_5_moe;
@@ -30,6 +31,7 @@ mod minimax_m2;
 mod mistral;
 mod mixtral;
 mod modernbert;
+mod mpnet;
 mod muse_glimmer;
 mod names;
 mod nemotron_h;
@@ -87,7 +89,7 @@ impl Family {
     }
 }
 
-const FAMILIES: [&Family; 49] = [
+const FAMILIES: [&Family; 51] = [
     &llama::FAMILY,
     &mistral::FAMILY,
     &qwen2::FAMILY,
@@ -134,14 +136,26 @@ const FAMILIES: [&Family; 49] = [
     &bert::FAMILY,
     &bert::FAMILY_XLM_ROBERTA,
     &nomic_bert::FAMILY,
+    &mpnet::FAMILY,
+    &deberta::FAMILY,
     &gte::FAMILY,
     &gte::FAMILY_JINA_3,
     &modernbert::FAMILY,
 ];
 
 /// Names of multimodal models whose text model is of a family that the part of the file about text names.
-const MULTIMODAL: [&str; 7] =
-    ["smolvlm", "idefics3", "llava", "llava_next", "llava_onevision", "internvl", "aya_vision"];
+const MULTIMODAL: [&str; 10] = [
+    "smolvlm",
+    "idefics3",
+    "llava",
+    "llava_next",
+    "llava_onevision",
+    "internvl",
+    "aya_vision",
+    "cohere2_vision",
+    "kimi_k25",
+    "lfm2_vl",
+];
 
 /// Refuses GGUF files of a family whose GGUF files are not read.
 fn without_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {

@@ -14,6 +14,9 @@ pub struct TensorNames {
     pub positions: &'static str,
     pub segments: &'static str,
     pub embedding_norm: &'static str,
+    /// Biases by distance, or embeddings of distances, and their norm.
+    pub relative: &'static str,
+    pub relative_norm: &'static str,
     /// Prefix before a layer's index and a dot.
     pub layer_prefix: &'static str,
     pub layer: LayerNames,
@@ -35,6 +38,9 @@ pub struct LayerNames {
     pub query_key_value: &'static str,
     pub attention_output: &'static str,
     pub attention_gate: &'static str,
+    /// Projections of embeddings of distances.
+    pub relative_query: &'static str,
+    pub relative_key: &'static str,
     /// Latent attention: of the vector that queries are made of, of the latent vector, and what is made of
     /// them.
     pub query_compression: &'static str,
@@ -162,6 +168,8 @@ pub(super) const HF_LAYER: LayerNames = LayerNames {
     query_key_value: "self_attn.qkv_proj",
     attention_output: "self_attn.o_proj",
     attention_gate: "self_attn.gate_proj",
+    relative_query: "",
+    relative_key: "",
     query_compression: "self_attn.q_a_proj",
     query_compression_norm: "self_attn.q_a_layernorm",
     query_expansion: "self_attn.q_b_proj",
@@ -227,6 +235,8 @@ pub(super) const fn hf(layer: LayerNames) -> TensorNames {
         positions: "",
         segments: "",
         embedding_norm: "",
+        relative: "",
+        relative_norm: "",
         layer_prefix: "model.layers.",
         layer,
     }
@@ -253,6 +263,8 @@ pub(super) const fn gguf(layer: LayerNames) -> TensorNames {
         positions: "position_embd",
         segments: "token_types",
         embedding_norm: "token_embd_norm",
+        relative: "",
+        relative_norm: "",
         layer_prefix: "blk.",
         layer,
     }
@@ -269,6 +281,8 @@ pub(super) const GGUF_LAYER: LayerNames = LayerNames {
     query_key_value: "attn_qkv",
     attention_output: "attn_output",
     attention_gate: "attn_gate",
+    relative_query: "",
+    relative_key: "",
     query_compression: "attn_q_a",
     query_compression_norm: "attn_q_a_norm",
     query_expansion: "attn_q_b",

@@ -38,6 +38,9 @@ pub enum Capability {
     ScoreCap,
     /// Attention in both directions.
     Bidirectional,
+    /// [`relative_attention`](super::DeviceOps::relative_attention) and
+    /// [`matmul_heads`](super::DeviceOps::matmul_heads).
+    RelativeAttention,
     /// Attention whose values are elements of the keys, and [`matmul_heads`](super::DeviceOps::matmul_heads).
     LatentAttention,
     /// [`mixture_of_experts`](super::DeviceOps::mixture_of_experts).
@@ -63,6 +66,7 @@ impl Capability {
         let has_rows_per_layer = config.per_layer_width.is_some();
         let of_decoder = [
             (Self::LayerNorm, config.norm_kind == NormKind::Layer),
+            (Self::RelativeAttention, config.relative.is_some()),
             (Self::ColumnNorm, config.normalizes_embeddings || has_rows_per_layer),
             (Self::ScaleAndCap, scales || has_rows_per_layer),
             (Self::ColumnCopy, has_rows_per_layer),
@@ -142,6 +146,7 @@ impl fmt::Display for Capability {
             Self::Sinks => "attention sinks",
             Self::ScoreCap => "capped attention scores",
             Self::Bidirectional => "attention in both directions",
+            Self::RelativeAttention => "attention by distance",
             Self::LatentAttention => "latent attention",
             Self::Experts => "mixtures of experts",
             Self::ShortConv => "short convolutions",

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use super::{AttentionQueries, Capability, DeviceMemory, GatedMlp, MlpScratch, Norm, Router, Scratch};
+use super::{
+    AttentionQueries, Capability, DeviceMemory, GatedMlp, MlpScratch, Norm, RelativeScores, Router, Scratch,
+};
 use crate::shapes::{Activation, AttentionShape, Columns, HeadColumns, RopeStyle, RowGroups};
 
 /// The operations that a decoder needs of a device. Rows of a buffer are tokens unless said otherwise. A
@@ -94,6 +96,19 @@ pub trait DeviceOps: DeviceMemory {
         queries: AttentionQueries<'_, Self>,
         out: &mut Self::Buffer,
     );
+
+    /// Attention of every token over all tokens of its sequence, whose rows are all in the batch, with
+    /// [scores](RelativeScores) by the distance of two tokens besides. There are as many heads of keys and
+    /// values as of queries. Nothing is cached.
+    fn relative_attention(
+        &mut self,
+        _batch: &Self::Batch,
+        _queries: AttentionQueries<'_, Self>,
+        _relative: RelativeScores<'_, Self>,
+        _out: &mut Self::Buffer,
+    ) {
+        Capability::RelativeAttention.is_missing()
+    }
 
     /// The hidden activations of a gated feed-forward network: `out = activation(g) * u`, where `g` and `u`
     /// are the first and the second half of the columns of `gate_up`: `[n, 2w] → [n, w]`. Of a network

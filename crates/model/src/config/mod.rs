@@ -2,6 +2,7 @@
 //! formats and how their keys are spelled.
 
 mod mixer;
+mod relative;
 mod rope;
 mod shard;
 mod stage;
@@ -10,6 +11,7 @@ use crate::shapes::AttentionShape;
 pub use crate::shapes::{Activation, RopeStyle};
 
 pub use mixer::{AttentionConfig, DeltaShape, LatentConfig, Mixer, QkNorm, StateSpaceShape};
+pub use relative::{RelativeKind, RelativePositions};
 pub use rope::{RopeGrowth, RopeTable, ShortRope};
 pub use shard::ShardError;
 pub use stage::{Stage, StageError};
@@ -39,6 +41,8 @@ pub struct DecoderConfig {
     pub normalizes_embeddings: bool,
     /// Embeddings that an encoder adds, and the norm after it; `None`: nothing.
     pub encoder: Option<EncoderEmbedding>,
+    /// Scores of attention by the distance of two tokens, of an encoder; `None`: there are none.
+    pub relative: Option<RelativePositions>,
     /// Kind of the norms of rows.
     pub norm_kind: NormKind,
     /// Whether there is a norm after the last layer.
@@ -112,6 +116,7 @@ impl DecoderConfig {
             embedding_scale: 1.0,
             normalizes_embeddings: false,
             encoder: None,
+            relative: None,
             norm_kind: NormKind::RootMeanSquare,
             has_final_norm: true,
             lacks_first_norm: false,

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use throng_kernels::attention::{KvLayer, NewKv, QueryBatch, attention};
 use throng_kernels::low_rank::{LowRank, add_low_rank};
+use throng_kernels::relative::{RelativeBatch, relative_attention};
 use throng_kernels::rows;
 
 use super::heads::copy_heads;
@@ -11,8 +12,8 @@ use super::{CpuBackend, CpuBatch, CpuMatrix};
 use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
 use crate::backend::{
-    AttentionQueries, AttentionShape, Columns, DeviceOps, Expert, GatedMlp, HeadColumns, Norm, Router,
-    RowGroups, Scratch,
+    AttentionQueries, AttentionShape, Columns, DeviceOps, Expert, GatedMlp, HeadColumns, Norm,
+    RelativeScores, Router, RowGroups, Scratch,
 };
 use crate::config::{Activation, RopeStyle};
 
@@ -173,6 +174,29 @@ impl DeviceOps for CpuBackend {
         };
         let layer = cache[layer_idx].as_ref().expect("the layer has keys and values of its own");
         attention(shape, layer, &queries, out.as_mut_slice(), &self.pool);
+    }
+
+    fn relative_attention(
+        &mut self,
+        batch: &CpuBatch,
+        AttentionQueries { qkv, shape, .. }: AttentionQueries<'_, Self>,
+        relative: RelativeScores<'_, Self>,
+        out: &mut HostTensor,
+    ) {
+        let batch = RelativeBatch {
+            rows: qkv.as_slice(),
+            stride: qkv.cols(),
+            spans: &batch.input.spans,
+            n_heads: shape.n_heads,
+            head_dim: shape.head_dim,
+            scale: shape.scale,
+            buckets: &relative.positions.buckets,
+            n_buckets: relative.positions.n_buckets,
+            bias: relative.bias.map(Vec::as_slice),
+            of_queries: relative.of_queries.map(HostTensor::as_slice),
+            of_keys: relative.of_keys.map(HostTensor::as_slice),
+        };
+        relative_attention(&batch, out.as_mut_slice(), &self.pool);
     }
 
     fn add(&mut self, x: &mut HostTensor, y: &HostTensor, multiplier: f32) {

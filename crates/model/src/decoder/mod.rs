@@ -9,6 +9,7 @@ mod heads;
 mod latent;
 mod per_layer;
 mod recurrent;
+mod relative;
 pub mod weights;
 
 use std::ops::Range;
@@ -28,6 +29,7 @@ use feed_forward::feed_forward;
 use latent::{LatentBuffers, attend_latent};
 use per_layer::{PerLayerBuffers, add_per_layer, embed_for_layers};
 use recurrent::{RecurrentBuffers, run_recurrent};
+use relative::RelativeBuffers;
 use weights::{DecoderWeights, LayerWeights, MixerWeights, NormWeights};
 
 /// A model on a device, or a [`Stage`](crate::config::Stage) of it, with the buffers of its forward pass.
@@ -69,6 +71,7 @@ struct Workspace<B: Backend> {
     output: B::Buffer,
     attention: AttentionBuffers<B>,
     recurrent: RecurrentBuffers<B>,
+    relative: Option<RelativeBuffers<B>>,
     latent: Option<LatentBuffers<B>>,
     per_layer: Option<PerLayerBuffers<B>>,
     routed: Option<Routed<B>>,
@@ -455,6 +458,7 @@ impl<B: Backend> Workspace<B> {
             output: backend.buffer(max_tokens, hidden)?,
             attention: AttentionBuffers::new(backend, config, max_tokens)?,
             recurrent: RecurrentBuffers::new(backend, config, max_tokens, &states)?,
+            relative: RelativeBuffers::new(backend, config, max_tokens)?,
             latent: LatentBuffers::new(backend, config, max_tokens)?,
             per_layer: PerLayerBuffers::new(backend, config, max_tokens)?,
             routed,
@@ -466,6 +470,9 @@ impl<B: Backend> Workspace<B> {
     fn set_rows(&mut self, backend: &mut B, n_rows: usize) {
         self.attention.set_rows(backend, n_rows);
         self.recurrent.set_rows(backend, n_rows);
+        if let Some(relative) = &mut self.relative {
+            relative.set_rows(backend, n_rows);
+        }
         if let Some(latent) = &mut self.latent {
             latent.set_rows(backend, n_rows);
         }

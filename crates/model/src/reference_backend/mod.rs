@@ -4,6 +4,7 @@
 
 mod experts;
 mod recurrent;
+mod relative;
 mod routing;
 
 use std::ops::Range;
@@ -16,7 +17,7 @@ use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
 use crate::backend::{
     AttentionQueries, AttentionShape, Backend, BackendError, BlockCopy, Capability, Columns, DeviceMemory,
-    DeviceOps, Expert, HeadColumns, LowRankPart, MatrixRole, Norm, Router, RowGroups,
+    DeviceOps, Expert, HeadColumns, LowRankPart, MatrixRole, Norm, RelativeScores, Router, RowGroups,
 };
 use crate::batch_input::BatchInput;
 use crate::config::{Activation, RopeStyle, RopeTable};
@@ -321,6 +322,16 @@ impl DeviceOps for ReferenceBackend {
                 reference::attention(shape, q, sinks, &kv, span.start + i, out.row_mut(row_idx));
             }
         }
+    }
+
+    fn relative_attention(
+        &mut self,
+        batch: &BatchInput,
+        queries: AttentionQueries<'_, Self>,
+        relative: RelativeScores<'_, Self>,
+        out: &mut HostTensor,
+    ) {
+        relative::attend(batch, queries, relative, out);
     }
 
     fn glu(&mut self, gate_up: &HostTensor, activation: Activation, out: &mut HostTensor) {

@@ -8,6 +8,7 @@ mod experts;
 mod low_rank;
 mod matmul;
 mod recurrent;
+mod relative;
 mod rows;
 
 use fastrand::Rng;
@@ -45,6 +46,7 @@ pub fn check<B: Backend>(make: impl Fn(usize) -> B) {
     experts::check_all(&mut backends, &mut rng);
     low_rank::check_all(&mut backends, &mut rng);
     attention::check_all(&mut backends, &mut rng);
+    relative::check_all(&mut backends, &mut rng);
     recurrent::check_all(&mut backends, &mut rng);
 }
 

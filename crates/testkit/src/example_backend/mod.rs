@@ -20,7 +20,7 @@ use throng_model::backend::rotations::Rotations;
 use throng_model::backend::{
     AttentionQueries, AttentionShape, Backend, BackendError, BlockCopy, Capability, Columns,
     DeviceBlockLayout, DeviceMemory, DeviceOps, Expert, HeadColumns, LowRankPart, MatrixRole, NO_TOKEN, Norm,
-    Router, RowGroups, SampledRows, SamplingRow, Ticket, WantedToken,
+    RelativeScores, Router, RowGroups, SampledRows, SamplingRow, Ticket, WantedToken,
 };
 use throng_model::batch_input::BatchInput;
 use throng_model::config::{Activation, RopeStyle, RopeTable};
@@ -347,6 +347,16 @@ impl DeviceOps for ExampleBackend {
         out: &mut Rows,
     ) {
         attention::attend(&layers[layer_idx], batch, queries, out);
+    }
+
+    fn relative_attention(
+        &mut self,
+        batch: &BatchInput,
+        queries: AttentionQueries<'_, Self>,
+        relative: RelativeScores<'_, Self>,
+        out: &mut Rows,
+    ) {
+        attention::attend_relatively(batch, queries, relative, out);
     }
 
     fn glu(&mut self, gate_up: &Rows, activation: Activation, out: &mut Rows) {

@@ -27,7 +27,8 @@ impl<B: Backend> Loader<'_, B> {
         let gate =
             attention.is_gated.then(|| self.matrix(MatrixRole::Router, &parts, self.config.hidden_size));
         let gate = gate.transpose()?;
-        Ok(AttentionWeights { query_key_value, query_key_norms, value_norm, gate, output, sinks })
+        let relative = self.relative_weights(layer, attention)?;
+        Ok(AttentionWeights { query_key_value, query_key_norms, value_norm, gate, output, sinks, relative })
     }
 
     fn query_key_value(

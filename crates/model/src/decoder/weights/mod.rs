@@ -11,6 +11,7 @@ mod gated_attention;
 mod latent;
 mod per_layer;
 mod recurrent;
+mod relative;
 mod stored_rows;
 
 use crate::arch::{Architecture, LayerNames};
@@ -21,6 +22,8 @@ use throng_checkpoint::{ByteTensor, TensorSource, TensorView};
 
 pub use error::{LoadProgress, TensorError};
 pub(crate) use latent::{LatentQuery, LatentWeights};
+use relative::RelativeTable;
+pub(crate) use relative::RelativeWeights;
 use stored_rows::StoredRows;
 pub(crate) use stored_rows::{encoded_name, has_weight};
 
@@ -132,6 +135,8 @@ pub(crate) struct AttentionWeights<B: Backend> {
     pub(crate) gate: Option<B::Matrix>,
     pub(crate) output: Linear<B>,
     pub(crate) sinks: Option<B::Vector>,
+    /// Weights of scores by distance.
+    pub(crate) relative: Option<RelativeWeights<B>>,
 }
 
 pub(crate) struct QueryKeyNorms<B: Backend> {
@@ -225,6 +230,7 @@ impl<B: Backend> DecoderWeights<B> {
             source,
             config,
             names: &architecture.names.layer,
+            relative: RelativeTable::default(),
             quantizer,
             progress,
             state: LoadProgress { done_bytes: 0, total_bytes: sizes.chain(bytes).sum::<u64>() + encoded },
@@ -235,6 +241,7 @@ impl<B: Backend> DecoderWeights<B> {
         let head = stage.has_head.then(|| loader.head(names, stage)).transpose()?;
         let encoder = config.encoder.filter(|_| stage.embeds);
         let encoder = encoder.map(|encoder| loader.encoder_embedding(names, encoder)).transpose()?;
+        loader.relative = loader.relative_table(names)?;
         let layers = stage.layers.clone();
         let layers = layers
             .map(|layer_idx| loader.layer(&format!("{}{layer_idx}.", names.layer_prefix), layer_idx))
@@ -271,6 +278,7 @@ struct Loader<'a, B: Backend> {
     source: &'a dyn TensorSource,
     config: &'a DecoderConfig,
     names: &'a LayerNames,
+    relative: RelativeTable,
     quantizer: Option<&'a mut Quantizer>,
     progress: &'a mut dyn FnMut(LoadProgress),
     state: LoadProgress,
@@ -430,7 +438,7 @@ pub(crate) fn find_byte_tensor<'a>(source: &'a dyn TensorSource, name: &str) -> 
     source.byte_tensor(name).or_else(|| other_names(name).iter().find_map(|name| source.byte_tensor(name)))
 }
 
-fn other_names(name: &str) -> [String; 9] {
+fn other_names(name: &str) -> [String; 11] {
     let bare = name.strip_prefix("model.").unwrap_or(name);
     let of_encoder = |prefix: &str| format!("{prefix}.{name}");
     [
@@ -442,6 +450,8 @@ fn other_names(name: &str) -> [String; 9] {
         of_encoder("roberta"),
         of_encoder("new"),
         of_encoder("gte"),
+        of_encoder("mpnet"),
+        of_encoder("deberta"),
         of_encoder("model"),
     ]
 }
