@@ -122,6 +122,10 @@ impl Uses<'_> {
         self.linears(prefix, &[names.query, names.key, names.value, names.query_key_value]);
         self.linears(prefix, &[names.attention_output, names.attention_gate]);
         self.linears(prefix, &[names.relative_query, names.relative_key]);
+        self.linears(prefix, &[names.index_query, names.index_key, names.index_weights]);
+        for name in [names.index_key_norm].into_iter().filter(|name| !name.is_empty()) {
+            self.norm(&format!("{prefix}{name}"));
+        }
         self.linears(prefix, &[names.query_compression, names.query_expansion]);
         self.linears(prefix, &[names.key_value_compression, names.key_value_expansion]);
         self.linears(prefix, &[names.key_expansion, names.value_expansion]);

@@ -160,6 +160,15 @@ fn check_latent(latent: &LatentConfig, ropes: &[RopeTable]) -> Result<(), Config
     if n_rotated != latent.rope_dim {
         return Err(ConfigError::invalid("rotated elements of a head", latent.rope_dim, "an even number"));
     }
+    if let Some(indexer) = latent.indexer {
+        in_range("number of index heads", indexer.n_heads, MAX_HEADS)?;
+        check_head_dim(indexer.head_dim)?;
+        in_range("number of chosen positions", indexer.n_chosen, MAX_SEQUENCE_TOKENS >> 4)?;
+        if latent.rope_dim > indexer.head_dim {
+            let expected = format!("at least the {} rotated elements", latent.rope_dim);
+            return Err(ConfigError::invalid("size of an index head", indexer.head_dim, expected));
+        }
+    }
     check_number("norm epsilon", latent.norm_eps)?;
     check_number("attention scale", latent.scale)
 }

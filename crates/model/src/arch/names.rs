@@ -53,6 +53,11 @@ pub struct LayerNames {
     /// Expansion of keys with rows and columns exchanged, and that of values, `[heads, out, in]`.
     pub key_expansion: &'static str,
     pub value_expansion: &'static str,
+    /// The choice of the positions that latent attention sees.
+    pub index_query: &'static str,
+    pub index_key: &'static str,
+    pub index_key_norm: &'static str,
+    pub index_weights: &'static str,
     /// Name of the sinks, with its ending.
     pub sinks: &'static str,
     pub query_norm: &'static str,
@@ -178,6 +183,10 @@ pub(super) const HF_LAYER: LayerNames = LayerNames {
     key_value_expansion: "self_attn.kv_b_proj",
     key_expansion: "",
     value_expansion: "",
+    index_query: "self_attn.indexer.wq_b",
+    index_key: "self_attn.indexer.wk",
+    index_key_norm: "self_attn.indexer.k_norm",
+    index_weights: "self_attn.indexer.weights_proj",
     sinks: "self_attn.sinks",
     query_norm: "self_attn.q_norm",
     key_norm: "self_attn.k_norm",
@@ -291,6 +300,10 @@ pub(super) const GGUF_LAYER: LayerNames = LayerNames {
     key_value_expansion: "attn_kv_b",
     key_expansion: "attn_k_b",
     value_expansion: "attn_v_b",
+    index_query: "",
+    index_key: "",
+    index_key_norm: "",
+    index_weights: "",
     sinks: "attn_sinks.weight",
     query_norm: "attn_q_norm",
     key_norm: "attn_k_norm",

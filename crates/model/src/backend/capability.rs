@@ -43,6 +43,9 @@ pub enum Capability {
     RelativeAttention,
     /// Attention whose values are elements of the keys, and [`matmul_heads`](super::DeviceOps::matmul_heads).
     LatentAttention,
+    /// [`choose_positions`](super::DeviceOps::choose_positions) and
+    /// [`attention_at`](super::DeviceOps::attention_at).
+    ChosenPositions,
     /// [`mixture_of_experts`](super::DeviceOps::mixture_of_experts).
     Experts,
     /// [`short_conv`](super::RecurrentOps::short_conv).
@@ -106,7 +109,14 @@ fn note_layer(needed: &mut BTreeSet<Capability>, layer: &LayerConfig) {
     }
     match &layer.mixer {
         Mixer::Attention(attention) => note_attention(needed, attention),
-        Mixer::Latent(_) => {
+        Mixer::Latent(latent) => {
+            note(
+                needed,
+                [
+                    (Capability::ChosenPositions, latent.indexer.is_some()),
+                    (Capability::LayerNorm, latent.indexer.is_some()),
+                ],
+            );
             needed.extend([Capability::LatentAttention, Capability::ColumnNorm, Capability::ColumnCopy]);
         }
         Mixer::ShortConv { .. } => note(needed, [(Capability::ShortConv, true)]),
@@ -148,6 +158,7 @@ impl fmt::Display for Capability {
             Self::Bidirectional => "attention in both directions",
             Self::RelativeAttention => "attention by distance",
             Self::LatentAttention => "latent attention",
+            Self::ChosenPositions => "attention over chosen positions",
             Self::Experts => "mixtures of experts",
             Self::ShortConv => "short convolutions",
             Self::GatedDelta => "gated delta nets",

@@ -73,6 +73,26 @@ impl<B: DeviceMemory> Clone for AttentionQueries<'_, B> {
 
 impl<B: DeviceMemory> Copy for AttentionQueries<'_, B> {}
 
+/// The queries of an indexer. The score of a query at `i` and a key at `t` is the sum over heads of
+/// `weights[i][head] * max(q · k, 0)`.
+#[derive(Debug)]
+pub struct IndexQueries<'a, B: DeviceMemory> {
+    /// Queries of all heads in the first columns.
+    pub qkv: &'a B::Buffer,
+    /// `[rows, n_heads]`.
+    pub weights: &'a B::Buffer,
+    /// The heads, and the keys that all share.
+    pub shape: &'a AttentionShape,
+}
+
+impl<B: DeviceMemory> Clone for IndexQueries<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: DeviceMemory> Copy for IndexQueries<'_, B> {}
+
 /// Scores by the distance of two tokens. That of a query at `i` and a key at `j`, whose distance is of bucket
 /// `b`, is `(q · k + of_queries[i][b] + of_keys[j][b]) * scale + bias[b]`, of each head.
 #[derive(Debug)]

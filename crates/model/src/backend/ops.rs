@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::{
-    AttentionQueries, Capability, DeviceMemory, GatedMlp, MlpScratch, Norm, RelativeScores, Router, Scratch,
+    AttentionQueries, Capability, DeviceMemory, GatedMlp, IndexQueries, MlpScratch, Norm, RelativeScores,
+    Router, Scratch,
 };
 use crate::shapes::{Activation, AttentionShape, Columns, HeadColumns, RopeStyle, RowGroups};
 
@@ -96,6 +97,35 @@ pub trait DeviceOps: DeviceMemory {
         queries: AttentionQueries<'_, Self>,
         out: &mut Self::Buffer,
     );
+
+    /// Chooses for every token the positions up to its own that have the highest scores of an indexer, as many
+    /// as `chosen` has columns (ties: the smaller position), and writes them in increasing order; a token
+    /// that sees no more positions than that gets
+    /// [`ALL_POSITIONS`](throng_kernels::attention::ALL_POSITIONS) in the first column. Keys of the batch's
+    /// own tokens are in the cache already, in the place `cache_idx`.
+    fn choose_positions(
+        &mut self,
+        _cache: &Self::KvCache,
+        _cache_idx: usize,
+        _batch: &Self::Batch,
+        _queries: IndexQueries<'_, Self>,
+        _chosen: &mut Self::Buffer,
+    ) {
+        Capability::ChosenPositions.is_missing()
+    }
+
+    /// [`Self::attention`] of one KV head whose values are in its keys, over the chosen positions.
+    fn attention_at(
+        &mut self,
+        _cache: &Self::KvCache,
+        _layer_idx: usize,
+        _batch: &Self::Batch,
+        _queries: AttentionQueries<'_, Self>,
+        _chosen: &Self::Buffer,
+        _out: &mut Self::Buffer,
+    ) {
+        Capability::ChosenPositions.is_missing()
+    }
 
     /// Attention of every token over all tokens of its sequence, whose rows are all in the batch, with
     /// [scores](RelativeScores) by the distance of two tokens besides. There are as many heads of keys and

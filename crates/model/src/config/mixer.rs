@@ -110,6 +110,35 @@ pub struct LatentConfig {
     pub rope_idx: usize,
     /// One that is applied to all elements of queries first, to make them longer by position.
     pub growth_rope_idx: Option<usize>,
+    /// Choice of the positions that a token sees; `None`: it sees all before it.
+    pub indexer: Option<IndexerConfig>,
+}
+
+/// Choice of the positions that a token sees (DeepSeek sparse attention, arXiv:2512.02556): those with the
+/// largest sums over small heads of `weight * max(query · key, 0)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct IndexerConfig {
+    /// Heads.
+    pub n_heads: usize,
+    /// Elements of a head's query, and of the key that all share.
+    pub head_dim: usize,
+    /// Most positions that a token sees.
+    pub n_chosen: usize,
+    /// Epsilon that is added to the variance in the layer norm of keys.
+    pub norm_eps: f32,
+    /// Pairing of the first elements for rotation, by the rotary embedding of the attention.
+    pub rope_style: RopeStyle,
+    /// Place of its keys in the cache, behind those of the layers; `None`: the layer sees the positions that
+    /// the layer before it has chosen.
+    pub cache_idx: Option<usize>,
+}
+
+impl IndexerConfig {
+    /// Shape of its queries and keys.
+    pub fn shape(&self) -> AttentionShape {
+        let shape = AttentionShape::new(self.n_heads, 1, self.head_dim, 1.0);
+        AttentionShape { values_in_keys: Some(0), ..shape }
+    }
 }
 
 impl LatentConfig {

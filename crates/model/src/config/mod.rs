@@ -10,7 +10,7 @@ mod stage;
 use crate::shapes::AttentionShape;
 pub use crate::shapes::{Activation, RopeStyle};
 
-pub use mixer::{AttentionConfig, DeltaShape, LatentConfig, Mixer, QkNorm, StateSpaceShape};
+pub use mixer::{AttentionConfig, DeltaShape, IndexerConfig, LatentConfig, Mixer, QkNorm, StateSpaceShape};
 pub use relative::{RelativeKind, RelativePositions};
 pub use rope::{RopeGrowth, RopeTable, ShortRope};
 pub use shard::ShardError;
@@ -171,9 +171,20 @@ impl DecoderConfig {
         self.layers.iter_mut().filter_map(LayerConfig::attention_mut)
     }
 
-    /// Shapes of the keys and values of each layer that has some of its own.
+    /// Shapes of the keys and values of each layer that has some of its own, and of the keys of indexers.
     pub fn cache_shapes(&self) -> impl Iterator<Item = AttentionShape> {
-        self.layers.iter().filter_map(|layer| layer.mixer.cache_shape())
+        let of_layers = self.layers.iter().filter_map(|layer| layer.mixer.cache_shape());
+        of_layers.chain(self.index_shapes())
+    }
+
+    /// Shapes of the keys of indexers, in the order of their places in the cache behind those of the layers.
+    pub fn index_shapes(&self) -> impl Iterator<Item = AttentionShape> {
+        self.layers.iter().filter_map(|layer| match &layer.mixer {
+            Mixer::Latent(latent) => {
+                latent.indexer.filter(|indexer| indexer.cache_idx.is_some()).map(|indexer| indexer.shape())
+            }
+            _ => None,
+        })
     }
 
     /// Gives each layer with attention a sliding window or none.

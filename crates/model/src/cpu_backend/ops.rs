@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use throng_kernels::attention::{KvLayer, NewKv, QueryBatch, attention};
+use throng_kernels::attention::{
+    IndexBatch, KvLayer, NewKv, QueryBatch, attention, attention_at, choose_positions,
+};
 use throng_kernels::low_rank::{LowRank, add_low_rank};
 use throng_kernels::relative::{RelativeBatch, relative_attention};
 use throng_kernels::rows;
@@ -12,7 +14,7 @@ use super::{CpuBackend, CpuBatch, CpuMatrix};
 use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
 use crate::backend::{
-    AttentionQueries, AttentionShape, Columns, DeviceOps, Expert, GatedMlp, HeadColumns, Norm,
+    AttentionQueries, AttentionShape, Columns, DeviceOps, Expert, GatedMlp, HeadColumns, IndexQueries, Norm,
     RelativeScores, Router, RowGroups, Scratch,
 };
 use crate::config::{Activation, RopeStyle};
@@ -163,17 +165,45 @@ impl DeviceOps for CpuBackend {
         AttentionQueries { qkv, shape, sinks }: AttentionQueries<'_, Self>,
         out: &mut HostTensor,
     ) {
-        let queries = QueryBatch {
-            rows: qkv.as_slice(),
-            stride: qkv.cols(),
-            spans: &batch.input.spans,
-            blocks: &batch.input.blocks,
-            ends: &batch.input.ends,
-            sinks: sinks.map(Vec::as_slice),
-            shared_prefixes: &batch.shared_prefixes,
-        };
+        let queries = query_batch(batch, qkv, sinks);
         let layer = cache[layer_idx].as_ref().expect("the layer has keys and values of its own");
         attention(shape, layer, &queries, out.as_mut_slice(), &self.pool);
+    }
+
+    fn choose_positions(
+        &mut self,
+        cache: &Vec<Option<KvLayer>>,
+        cache_idx: usize,
+        batch: &CpuBatch,
+        IndexQueries { qkv, weights, shape }: IndexQueries<'_, Self>,
+        chosen: &mut HostTensor,
+    ) {
+        let queries = IndexBatch {
+            rows: qkv.as_slice(),
+            stride: qkv.cols(),
+            weights: weights.as_slice(),
+            n_heads: shape.n_heads,
+            spans: &batch.input.spans,
+            blocks: &batch.input.blocks,
+            n_chosen: chosen.cols(),
+        };
+        let layer = cache[cache_idx].as_ref().expect("the indexer has keys of its own");
+        choose_positions(&queries, layer, chosen.as_mut_slice(), &self.pool);
+    }
+
+    fn attention_at(
+        &mut self,
+        cache: &Vec<Option<KvLayer>>,
+        layer_idx: usize,
+        batch: &CpuBatch,
+        AttentionQueries { qkv, shape, sinks }: AttentionQueries<'_, Self>,
+        chosen: &HostTensor,
+        out: &mut HostTensor,
+    ) {
+        let queries = query_batch(batch, qkv, sinks);
+        let layer = cache[layer_idx].as_ref().expect("the layer has keys and values of its own");
+        let chosen = (chosen.as_slice(), chosen.cols());
+        attention_at(shape, layer, &queries, chosen, out.as_mut_slice(), &self.pool);
     }
 
     fn relative_attention(
@@ -267,5 +297,17 @@ impl DeviceOps for CpuBackend {
         if let Some(cap) = softcap {
             rows::softcap(x.as_mut_slice(), cap, &self.pool);
         }
+    }
+}
+
+fn query_batch<'a>(batch: &'a CpuBatch, qkv: &'a HostTensor, sinks: Option<&'a Vec<f32>>) -> QueryBatch<'a> {
+    QueryBatch {
+        rows: qkv.as_slice(),
+        stride: qkv.cols(),
+        spans: &batch.input.spans,
+        blocks: &batch.input.blocks,
+        ends: &batch.input.ends,
+        sinks: sinks.map(Vec::as_slice),
+        shared_prefixes: &batch.shared_prefixes,
     }
 }

@@ -6,6 +6,7 @@ mod encoder;
 mod experts;
 mod feed_forward;
 mod heads;
+mod indexer;
 mod latent;
 mod per_layer;
 mod recurrent;
@@ -26,6 +27,7 @@ use crate::state_cache::StateLayout;
 use attention::{AttentionBuffers, attend};
 use encoder::{Lookup, embed_segments};
 use feed_forward::feed_forward;
+use indexer::IndexerBuffers;
 use latent::{LatentBuffers, attend_latent};
 use per_layer::{PerLayerBuffers, add_per_layer, embed_for_layers};
 use recurrent::{RecurrentBuffers, run_recurrent};
@@ -73,6 +75,7 @@ struct Workspace<B: Backend> {
     recurrent: RecurrentBuffers<B>,
     relative: Option<RelativeBuffers<B>>,
     latent: Option<LatentBuffers<B>>,
+    indexer: Option<IndexerBuffers<B>>,
     per_layer: Option<PerLayerBuffers<B>>,
     routed: Option<Routed<B>>,
     /// Residual rows whose logits are wanted, `[logit rows, hidden]`.
@@ -460,6 +463,7 @@ impl<B: Backend> Workspace<B> {
             recurrent: RecurrentBuffers::new(backend, config, max_tokens, &states)?,
             relative: RelativeBuffers::new(backend, config, max_tokens)?,
             latent: LatentBuffers::new(backend, config, max_tokens)?,
+            indexer: IndexerBuffers::new(backend, config, max_tokens)?,
             per_layer: PerLayerBuffers::new(backend, config, max_tokens)?,
             routed,
             wanted: backend.buffer(max_logit_rows, hidden)?,
@@ -475,6 +479,9 @@ impl<B: Backend> Workspace<B> {
         }
         if let Some(latent) = &mut self.latent {
             latent.set_rows(backend, n_rows);
+        }
+        if let Some(indexer) = &mut self.indexer {
+            indexer.set_rows(backend, n_rows);
         }
         if let Some(per_layer) = &mut self.per_layer {
             per_layer.set_rows(backend, n_rows);

@@ -2,6 +2,7 @@
 //! keys and values in f32 whatever type is asked for. Activations are never rounded, so its results differ
 //! from exact arithmetic by float rounding only. It has no fusions and is not meant to be fast.
 
+mod chosen;
 mod experts;
 mod recurrent;
 mod relative;
@@ -17,7 +18,8 @@ use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
 use crate::backend::{
     AttentionQueries, AttentionShape, Backend, BackendError, BlockCopy, Capability, Columns, DeviceMemory,
-    DeviceOps, Expert, HeadColumns, LowRankPart, MatrixRole, Norm, RelativeScores, Router, RowGroups,
+    DeviceOps, Expert, HeadColumns, IndexQueries, LowRankPart, MatrixRole, Norm, RelativeScores, Router,
+    RowGroups,
 };
 use crate::batch_input::BatchInput;
 use crate::config::{Activation, RopeStyle, RopeTable};
@@ -322,6 +324,29 @@ impl DeviceOps for ReferenceBackend {
                 reference::attention(shape, q, sinks, &kv, span.start + i, out.row_mut(row_idx));
             }
         }
+    }
+
+    fn choose_positions(
+        &mut self,
+        cache: &ReferenceKvCache,
+        cache_idx: usize,
+        batch: &BatchInput,
+        queries: IndexQueries<'_, Self>,
+        chosen: &mut HostTensor,
+    ) {
+        chosen::choose(&cache.layers[cache_idx], batch, queries, chosen);
+    }
+
+    fn attention_at(
+        &mut self,
+        cache: &ReferenceKvCache,
+        layer_idx: usize,
+        batch: &BatchInput,
+        queries: AttentionQueries<'_, Self>,
+        chosen: &HostTensor,
+        out: &mut HostTensor,
+    ) {
+        chosen::attend(&cache.layers[layer_idx], batch, queries, chosen, out);
     }
 
     fn relative_attention(

@@ -4,6 +4,7 @@
 //! slow.
 
 mod attention;
+mod chosen;
 mod experts;
 mod heads;
 mod low_rank;
@@ -19,8 +20,8 @@ use throng_kernels::quant::{Format, dequantize_row};
 use throng_model::backend::rotations::Rotations;
 use throng_model::backend::{
     AttentionQueries, AttentionShape, Backend, BackendError, BlockCopy, Capability, Columns,
-    DeviceBlockLayout, DeviceMemory, DeviceOps, Expert, HeadColumns, LowRankPart, MatrixRole, NO_TOKEN, Norm,
-    RelativeScores, Router, RowGroups, SampledRows, SamplingRow, Ticket, WantedToken,
+    DeviceBlockLayout, DeviceMemory, DeviceOps, Expert, HeadColumns, IndexQueries, LowRankPart, MatrixRole,
+    NO_TOKEN, Norm, RelativeScores, Router, RowGroups, SampledRows, SamplingRow, Ticket, WantedToken,
 };
 use throng_model::batch_input::BatchInput;
 use throng_model::config::{Activation, RopeStyle, RopeTable};
@@ -347,6 +348,29 @@ impl DeviceOps for ExampleBackend {
         out: &mut Rows,
     ) {
         attention::attend(&layers[layer_idx], batch, queries, out);
+    }
+
+    fn choose_positions(
+        &mut self,
+        (_, layers): &(usize, KvCache),
+        cache_idx: usize,
+        batch: &BatchInput,
+        queries: IndexQueries<'_, Self>,
+        chosen: &mut Rows,
+    ) {
+        chosen::choose(&layers[cache_idx][0], batch, queries, chosen);
+    }
+
+    fn attention_at(
+        &mut self,
+        (_, layers): &(usize, KvCache),
+        layer_idx: usize,
+        batch: &BatchInput,
+        queries: AttentionQueries<'_, Self>,
+        chosen: &Rows,
+        out: &mut Rows,
+    ) {
+        chosen::attend(&layers[layer_idx][0], batch, queries, chosen, out);
     }
 
     fn relative_attention(

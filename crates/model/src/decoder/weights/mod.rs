@@ -8,6 +8,7 @@ mod error;
 mod experts;
 mod feed_forward;
 mod gated_attention;
+mod indexer;
 mod latent;
 mod per_layer;
 mod recurrent;
@@ -21,6 +22,7 @@ use crate::quantization::Quantizer;
 use throng_checkpoint::{ByteTensor, TensorSource, TensorView};
 
 pub use error::{LoadProgress, TensorError};
+pub(crate) use indexer::IndexerWeights;
 pub(crate) use latent::{LatentQuery, LatentWeights};
 use relative::RelativeTable;
 pub(crate) use relative::RelativeWeights;
