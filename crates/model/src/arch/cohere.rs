@@ -1,11 +1,11 @@
 //! Cohere's Command R (`cohere`) and Command A and R7B (`cohere2`): mixer and feed-forward read the same layer
-//! norm without a bias, heads are rotated in pairs of neighbours, and logits are scaled. Of `cohere2`, three
+//! norm without a bias, heads are rotated in pairs of neighbours, and logits are scaled; Command R+ norms heads. Of `cohere2`, three
 //! layers of four have a window and are rotated; the fourth sees all positions and is not. Source: the
 //! modelling files of `cohere` and `cohere2` in transformers.
 
 use super::names::{GGUF_LAYER, HF_LAYER, LayerNames, TensorNames, gguf as gguf_names, hf as hf_names};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
-use crate::config::{DecoderConfig, NormKind, RopeStyle};
+use crate::config::{DecoderConfig, NormKind, QkNorm, RopeStyle};
 
 pub(super) const FAMILY: Family = Family {
     model_type: "cohere",
@@ -36,9 +36,10 @@ const LOGIT_SCALE: f64 = 0.0625;
 const FULL_INTERVAL: usize = 4;
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
-    // Norms of heads have a gain for each head.
-    hf.only("use_qk_norm", "false")?;
     let mut config = any_from_hf(&hf.with_defaults(&[("rope_theta", 500_000)]), "cohere")?;
+    if hf.flag("use_qk_norm")?.unwrap_or(false) {
+        config.attentions_mut().for_each(|attention| attention.qk_norm = QkNorm::LayerPerHead);
+    }
     // The length of the last training, where the other one is that of the first.
     let longest = hf.size("model_max_length")?.unwrap_or(0);
     config.max_sequence_tokens = config.max_sequence_tokens.max(longest);
@@ -68,12 +69,11 @@ fn any_from_hf(hf: &HfConfig, family: &'static str) -> Result<DecoderConfig, Con
 }
 
 fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
-    let norm = "blk.0.attn_q_norm.weight";
-    if gguf.has_tensor(norm) {
-        let (key, found) = (norm.to_owned(), "a norm of heads".to_owned());
-        return Err(ConfigError::Variant { key, found, expected: "files without it" });
+    let mut config = any_from_gguf(gguf, "cohere")?;
+    if gguf.has_tensor("blk.0.attn_q_norm.weight") {
+        config.attentions_mut().for_each(|attention| attention.qk_norm = QkNorm::LayerPerHead);
     }
-    any_from_gguf(gguf, "cohere")
+    Ok(config)
 }
 
 fn from_gguf_2(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {

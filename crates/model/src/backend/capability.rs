@@ -130,6 +130,7 @@ fn note_attention(needed: &mut BTreeSet<Capability>, attention: &AttentionConfig
     let norms_heads = attention.qk_norm != QkNorm::None || attention.normalizes_values;
     let of_attention = [
         (Capability::ColumnNorm, norms_heads),
+        (Capability::LayerNorm, attention.qk_norm == QkNorm::LayerPerHead),
         (Capability::ColumnGate, attention.has_output_gate || attention.is_gated),
         (Capability::Window, attention.sliding_window.is_some()),
         (Capability::Chunk, attention.chunk.is_some()),

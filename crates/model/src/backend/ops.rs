@@ -41,7 +41,8 @@ pub trait DeviceOps: DeviceMemory {
     fn norm_rows(&mut self, x: &Self::Buffer, norm: Norm<'_, Self>, out: &mut Self::Buffer);
 
     /// A root mean square norm in place over groups of columns, one gain for all: the heads of queries or
-    /// keys, or their whole width.
+    /// keys, or their whole width. With a bias a layer norm, whose gain and bias have an element for each
+    /// column of all groups.
     fn norm_columns(&mut self, _x: &mut Self::Buffer, _columns: Columns, _norm: Norm<'_, Self>) {
         Capability::ColumnNorm.is_missing()
     }

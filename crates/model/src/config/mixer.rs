@@ -264,6 +264,8 @@ pub enum QkNorm {
     Plain,
     /// Over each head without a gain, after rotation.
     PlainAfterRope,
+    /// By mean and variance over each head, each with a gain of its own (Command R+).
+    LayerPerHead,
     /// Over each head, one gain for all heads, after rotation (Hunyuan).
     PerHeadAfterRope,
 }

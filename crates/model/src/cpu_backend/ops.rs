@@ -52,6 +52,10 @@ impl DeviceOps for CpuBackend {
 
     fn norm_columns(&mut self, x: &mut HostTensor, columns: Columns, norm: Norm<'_, Self>) {
         let stride = x.cols();
+        if let Some(bias) = norm.bias {
+            let gains = (norm.gain.as_slice(), bias.as_slice());
+            return rows::layer_norm_groups(x.as_mut_slice(), stride, columns, gains, norm.eps, &self.pool);
+        }
         rows::norm_groups(x.as_mut_slice(), stride, columns, norm.gain, norm.eps, &self.pool);
     }
 

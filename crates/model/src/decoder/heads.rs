@@ -43,9 +43,10 @@ fn norm_heads<B: Backend>(
     if attention.qk_norm == QkNorm::WholeWidth {
         (queries, keys) = (one_group(queries), one_group(keys));
     }
-    backend.norm_columns(qkv, queries, Norm::rms(&norms.query, eps));
+    let [of_queries, of_keys] = norms.biases.each_ref().map(Option::as_ref);
+    backend.norm_columns(qkv, queries, Norm { gain: &norms.query, bias: of_queries, eps });
     if attention.kv_layer_idx.is_none() {
-        backend.norm_columns(qkv, keys, Norm::rms(&norms.key, eps));
+        backend.norm_columns(qkv, keys, Norm { gain: &norms.key, bias: of_keys, eps });
     }
 }
 

@@ -220,6 +220,15 @@ impl DeviceOps for ReferenceBackend {
 
     fn norm_columns(&mut self, x: &mut HostTensor, columns: Columns, norm: Norm<'_, Self>) {
         let mut normed = vec![0.0; columns.width];
+        if let Some(bias) = norm.bias {
+            let mut groups = (0..columns.n_groups).cycle();
+            return for_each_group(x, columns, |_, group| {
+                let at = groups.next().expect("a cycle") * columns.width;
+                let (gain, bias) = (&norm.gain[at..][..columns.width], &bias[at..][..columns.width]);
+                reference::layer_norm(group, gain, bias, norm.eps, &mut normed);
+                group.copy_from_slice(&normed);
+            });
+        }
         for_each_group(x, columns, |_, group| {
             reference::rms_norm(group, norm.gain, norm.eps, &mut normed);
             group.copy_from_slice(&normed);

@@ -16,6 +16,7 @@ enum Kind {
     RmsNorm,
     LayerNorm,
     NormHeads,
+    LayerNormHeads,
     Rope(RopeStyle),
     Glu(Activation),
     /// The activation of a network without gates.
@@ -41,6 +42,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         Kind::RmsNorm,
         Kind::LayerNorm,
         Kind::NormHeads,
+        Kind::LayerNormHeads,
         Kind::Rope(RopeStyle::HalfSplit),
         Kind::Rope(RopeStyle::Interleaved),
         Kind::Glu(Activation::Silu),
@@ -112,6 +114,13 @@ impl Op for RowOp {
             Kind::NormHeads => {
                 let gain = backend.vector(&self.gain[..12]).expect("there is memory");
                 backend.norm_columns(&mut x, self.heads(), Norm::rms(&gain, 1e-5));
+            }
+            Kind::LayerNormHeads => {
+                let heads = self.heads();
+                let n = heads.n_groups * heads.width;
+                let [gain, bias] = [self.gain[..n].to_vec(), self.y[..n].to_vec()]
+                    .map(|values| backend.vector(&values).expect("there is memory"));
+                backend.norm_columns(&mut x, heads, Norm { gain: &gain, bias: Some(&bias), eps: 1e-5 });
             }
             Kind::Rope(style) => {
                 let ropes = [RopeTable { amplitude: 9.0, ..Self::rope() }, Self::rope()];

@@ -283,7 +283,7 @@ impl DeviceOps for ExampleBackend {
     }
 
     fn norm_columns(&mut self, x: &mut Rows, columns: Columns, norm: Norm<'_, Self>) {
-        x.for_each_group(columns, |_, group| normalize(norm, group));
+        norm::normalize_groups(x, columns, norm);
     }
 
     fn add_low_rank<'a>(

@@ -144,6 +144,8 @@ pub(crate) struct AttentionWeights<B: Backend> {
 pub(crate) struct QueryKeyNorms<B: Backend> {
     pub(crate) query: B::Vector,
     pub(crate) key: B::Vector,
+    /// Biases of layer norms of queries and keys, which are zeros.
+    pub(crate) biases: [Option<B::Vector>; 2],
 }
 
 pub(crate) enum FeedForwardWeights<B: Backend> {

@@ -517,6 +517,7 @@ fn gguf_files_of_all_families_give_the_logits_of_transformers() {
         ("qwen3-5", "qwen35"),
         ("qwen3-5-moe", "qwen35moe"),
         ("cohere", "command-r"),
+        ("cohere-qk-norm", "command-r"),
         ("cohere2", "cohere2"),
         ("exaone4", "exaone4"),
         ("ernie4_5-moe", "ernie4_5-moe"),
