@@ -1,6 +1,7 @@
 //! Attention of encoders whose scores depend on the distance of two tokens: by a number for each head and
 //! bucket of distances (MPNet, arXiv:2004.09297), or by products of queries and keys with embeddings of the
-//! buckets (DeBERTa, arXiv:2006.03654). All tokens of a sequence are rows of one matrix. Does not know models.
+//! buckets (DeBERTa, arXiv:2006.03654). All tokens of a sequence are rows of one matrix. Does not know
+//! models.
 
 use std::cell::RefCell;
 

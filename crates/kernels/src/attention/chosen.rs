@@ -1,7 +1,7 @@
 //! Attention over positions that an indexer chooses for each query (DeepSeek sparse attention,
-//! arXiv:2512.02556). A query that sees no more positions than would be chosen sees them all, by the attention
-//! that has no choice; the others read the chosen ones in order of position. What is chosen and read depends
-//! on a query's own sequence only.
+//! arXiv:2512.02556). A query that sees no more positions than would be chosen sees them all, by the
+//! attention that has no choice; the others read the chosen ones in order of position. What is chosen and
+//! read depends on a query's own sequence only.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -72,8 +72,8 @@ thread_local! {
 }
 
 /// Writes the positions that each query is given to its row of `chosen`, `[rows, n_chosen]`, in increasing
-/// order: those with the highest scores, of equal ones the first; or [`ALL_POSITIONS`] where the query sees no
-/// more than that.
+/// order: those with the highest scores, of equal ones the first; or [`ALL_POSITIONS`] where the query sees
+/// no more than that.
 ///
 /// # Panics
 /// When shapes do not match or a block table is too short or names a block outside the cache.

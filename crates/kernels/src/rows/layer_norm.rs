@@ -26,7 +26,8 @@ pub const MAX_GROUP: usize = 4096;
 /// [`layer_norm`] in place over groups of columns, with an element of gain and bias for each column.
 ///
 /// # Panics
-/// When `x` is not whole rows, gain and bias are not all groups wide, or a group is larger than [`MAX_GROUP`].
+/// When `x` is not whole rows, gain and bias are not all groups wide, or a group is larger than
+/// [`MAX_GROUP`].
 pub fn layer_norm_groups(
     x: &mut [f32],
     stride: usize,

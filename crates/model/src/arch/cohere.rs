@@ -1,7 +1,7 @@
-//! Cohere's Command R (`cohere`) and Command A and R7B (`cohere2`): mixer and feed-forward read the same layer
-//! norm without a bias, heads are rotated in pairs of neighbours, and logits are scaled; Command R+ norms heads. Of `cohere2`, three
-//! layers of four have a window and are rotated; the fourth sees all positions and is not. Source: the
-//! modelling files of `cohere` and `cohere2` in transformers.
+//! Cohere's Command R (`cohere`) and Command A and R7B (`cohere2`): mixer and feed-forward read the same
+//! layer norm without a bias, heads are rotated in pairs of neighbours, and logits are scaled; Command R+
+//! norms heads. Of `cohere2`, three layers of four have a window and are rotated; the fourth sees all
+//! positions and is not. Source: the modelling files of `cohere` and `cohere2` in transformers.
 
 use super::names::{GGUF_LAYER, HF_LAYER, LayerNames, TensorNames, gguf as gguf_names, hf as hf_names};
 use super::{ConfigError, Family, GgufConfig, HfConfig};

@@ -1,6 +1,6 @@
-//! Falcon H1 (arXiv:2507.22448): a state space model and attention side by side in each layer, and multipliers
-//! nearly everywhere. Those of queries, keys and values are put into the scale of scores and into values.
-//! Source: the modelling file of `falcon_h1` in transformers.
+//! Falcon H1 (arXiv:2507.22448): a state space model and attention side by side in each layer, and
+//! multipliers nearly everywhere. Those of queries, keys and values are put into the scale of scores and into
+//! values. Source: the modelling file of `falcon_h1` in transformers.
 
 use super::names::{GGUF, HF_LAYER, LayerNames, NO_RECURRENT, RecurrentNames, TensorNames, hf as hf_names};
 use super::{ConfigError, Family, HfConfig, without_gguf};

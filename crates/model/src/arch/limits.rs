@@ -2,8 +2,8 @@
 
 use super::ConfigError;
 use crate::config::{
-    AttentionConfig, DecoderConfig, DeltaShape, FeedForward, LatentConfig, Mixer, RopeTable, RoutingGroups,
-    RoutingScore,
+    AttentionConfig, DecoderConfig, DeltaShape, FeedForward, HybridConfig, LatentConfig, Mixer, RopeTable,
+    RoutingGroups, RoutingScore,
 };
 
 /// Most elements of anything that is one row (hidden state, feed-forward, vocabulary).
@@ -53,6 +53,13 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
         match &layer.mixer {
             Mixer::Attention(attention) => check_attention(attention, &config.ropes)?,
             Mixer::Latent(latent) => check_latent(latent, &config.ropes)?,
+            Mixer::Hybrid(HybridConfig { attention, input_scales, state_scale, .. }) => {
+                check_attention(attention, &config.ropes)?;
+                check_recurrent(&layer.mixer, config.hidden_size)?;
+                for factor in input_scales.iter().chain([state_scale]) {
+                    check_number("factor of a state space model", *factor)?;
+                }
+            }
             recurrent => check_recurrent(recurrent, config.hidden_size)?,
         }
         check_feed_forward(&layer.feed_forward)?;
@@ -90,6 +97,7 @@ fn check_attention(attention: &AttentionConfig, ropes: &[RopeTable]) -> Result<(
         in_range("sliding window", reach, MAX_SEQUENCE_TOKENS)?;
     }
     check_number("attention scale", attention.scale)?;
+    check_number("value scale", attention.value_scale)?;
     check_number("attention cap", attention.softcap.unwrap_or(1.0))
 }
 
@@ -108,11 +116,12 @@ fn check_recurrent(mixer: &Mixer, hidden_size: usize) -> Result<(), ConfigError>
                 return Err(ConfigError::invalid("number of key heads", n_key_heads, expected));
             }
         }
-        Mixer::StateSpace(shape) => {
+        Mixer::StateSpace(shape) | Mixer::Hybrid(HybridConfig { state_space: shape, .. }) => {
             in_range("number of state space heads", shape.n_heads, MAX_HEADS)?;
             in_range("size of a state space head", shape.head_dim, MAX_HEAD_DIM)?;
             in_range("state size", shape.state_dim, MAX_HEAD_DIM)?;
-            for (what, n_groups) in [("groups", shape.n_groups), ("norm groups", shape.n_norm_groups)] {
+            for (what, n_groups) in [("groups", shape.n_groups), ("norm groups", shape.n_norm_groups.max(1))]
+            {
                 in_range(what, n_groups, shape.n_heads)?;
                 if !shape.n_heads.is_multiple_of(n_groups) {
                     let expected = format!("a divisor of the {} heads", shape.n_heads);
@@ -241,6 +250,8 @@ fn check_numbers(config: &DecoderConfig) -> Result<(), ConfigError> {
         ("residual scale", config.residual_scale),
         ("logits scale", config.logits_scale),
         ("logits cap", config.logits_softcap.unwrap_or(1.0)),
+        ("feed-forward scale", config.mlp_scales[0]),
+        ("feed-forward scale", config.mlp_scales[1]),
     ];
     numbers.into_iter().try_for_each(|(what, found)| check_number(what, found))
 }

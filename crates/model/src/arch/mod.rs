@@ -8,6 +8,7 @@ mod deepseek;
 mod ernie4_5;
 mod ernie4_5_moe;
 mod exaone4;
+mod falcon_h1;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -89,7 +90,7 @@ impl Family {
     }
 }
 
-const FAMILIES: [&Family; 51] = [
+const FAMILIES: [&Family; 52] = [
     &llama::FAMILY,
     &mistral::FAMILY,
     &qwen2::FAMILY,
@@ -127,6 +128,7 @@ const FAMILIES: [&Family; 51] = [
     &qwen3_next::FAMILY_3_5,
     &qwen3_next::FAMILY_3_5_MOE,
     &nemotron_h::FAMILY,
+    &falcon_h1::FAMILY,
     &granite_hybrid::FAMILY,
     &gpt_oss::FAMILY,
     &gemma4::FAMILY,

@@ -20,8 +20,8 @@ pub(super) enum RopeScaling {
     Factors(Factors),
     /// Only a share of the angles, the fastest, divided by a factor; the others are zero (Gemma 4).
     Proportional { share: f64, factor: f64 },
-    /// NTK-aware scaling by a fixed factor: the base is multiplied with it, and all frequencies are divided by
-    /// `factor^(2 / n)` of `n` rotated elements (GTE; `ntk_scaling_rope.py` of vLLM).
+    /// NTK-aware scaling by a fixed factor: the base is multiplied with it, and all frequencies are divided
+    /// by `factor^(2 / n)` of `n` rotated elements (GTE; `ntk_scaling_rope.py` of vLLM).
     Ntk { factor: f64 },
     /// A base that is multiplied with `alpha^(n / (n - 2))` of `n` rotated elements (Hunyuan).
     StretchedBase { alpha: f64 },

@@ -16,7 +16,8 @@ pub enum Capability {
     LayerNorm,
     /// [`norm_columns`](super::DeviceOps::norm_columns).
     ColumnNorm,
-    /// [`scale_and_cap`](super::DeviceOps::scale_and_cap).
+    /// [`scale_and_cap`](super::DeviceOps::scale_and_cap) and
+    /// [`scale_columns`](super::DeviceOps::scale_columns).
     ScaleAndCap,
     /// [`copy_columns`](super::DeviceOps::copy_columns).
     ColumnCopy,
@@ -64,8 +65,10 @@ pub enum Capability {
 impl Capability {
     /// Capabilities that a decoder needs.
     pub fn needed_by(config: &DecoderConfig) -> BTreeSet<Self> {
-        let scales =
-            config.logits_scale != 1.0 || config.logits_softcap.is_some() || config.has_layer_scalars;
+        let scales = config.logits_scale != 1.0
+            || config.logits_softcap.is_some()
+            || config.has_layer_scalars
+            || config.mlp_scales != [1.0; 2];
         let has_rows_per_layer = config.per_layer_width.is_some();
         let of_decoder = [
             (Self::LayerNorm, config.norm_kind == NormKind::Layer),
@@ -122,6 +125,10 @@ fn note_layer(needed: &mut BTreeSet<Capability>, layer: &LayerConfig) {
         Mixer::ShortConv { .. } => note(needed, [(Capability::ShortConv, true)]),
         Mixer::GatedDelta(_) => note(needed, [(Capability::GatedDelta, true)]),
         Mixer::StateSpace(_) => note(needed, [(Capability::StateSpace, true)]),
+        Mixer::Hybrid(hybrid) => {
+            needed.extend([Capability::StateSpace, Capability::ScaleAndCap]);
+            note_attention(needed, &hybrid.attention);
+        }
         Mixer::None => {}
     }
 }

@@ -99,9 +99,9 @@ pub trait DeviceOps: DeviceMemory {
         out: &mut Self::Buffer,
     );
 
-    /// Chooses for every token the positions up to its own that have the highest scores of an indexer, as many
-    /// as `chosen` has columns (ties: the smaller position), and writes them in increasing order; a token
-    /// that sees no more positions than that gets
+    /// Chooses for every token the positions up to its own that have the highest scores of an indexer, as
+    /// many as `chosen` has columns (ties: the smaller position), and writes them in increasing order; a
+    /// token that sees no more positions than that gets
     /// [`ALL_POSITIONS`](throng_kernels::attention::ALL_POSITIONS) in the first column. Keys of the batch's
     /// own tokens are in the cache already, in the place `cache_idx`.
     fn choose_positions(
@@ -209,6 +209,11 @@ pub trait DeviceOps: DeviceMemory {
 
     /// `x = x * scale`, then, with a cap, `cap * tanh(x / cap)`.
     fn scale_and_cap(&mut self, _x: &mut Self::Buffer, _scale: f32, _softcap: Option<f32>) {
+        Capability::ScaleAndCap.is_missing()
+    }
+
+    /// Multiplies columns of `x`.
+    fn scale_columns(&mut self, _x: &mut Self::Buffer, _columns: Columns, _scale: f32) {
         Capability::ScaleAndCap.is_missing()
     }
 

@@ -10,7 +10,9 @@ mod stage;
 use crate::shapes::AttentionShape;
 pub use crate::shapes::{Activation, RopeStyle};
 
-pub use mixer::{AttentionConfig, DeltaShape, IndexerConfig, LatentConfig, Mixer, QkNorm, StateSpaceShape};
+pub use mixer::{
+    AttentionConfig, DeltaShape, HybridConfig, IndexerConfig, LatentConfig, Mixer, QkNorm, StateSpaceShape,
+};
 pub use relative::{RelativeKind, RelativePositions};
 pub use rope::{RopeGrowth, RopeTable, ShortRope};
 pub use shard::ShardError;
@@ -67,6 +69,8 @@ pub struct DecoderConfig {
     pub logits_softcap: Option<f32>,
     /// Norms around mixer and feed-forward.
     pub norms: NormPlacement,
+    /// Factors of the gates of dense feed-forward networks before their activation, and of their results.
+    pub mlp_scales: [f32; 2],
     /// The feed-forward's activation.
     pub activation: Activation,
     /// Width of the vector that routed experts work on, between a projection to it and one back; where
@@ -128,6 +132,7 @@ impl DecoderConfig {
             logits_scale: 1.0,
             logits_softcap: None,
             norms: NormPlacement::Pre,
+            mlp_scales: [1.0; 2],
             activation: Activation::Silu,
             expert_size: None,
             ropes: Vec::new(),
@@ -216,12 +221,18 @@ pub struct LayerConfig {
 impl LayerConfig {
     /// Its attention; `None` where another mixer takes its place.
     pub fn attention(&self) -> Option<&AttentionConfig> {
-        if let Mixer::Attention(attention) = &self.mixer { Some(attention) } else { None }
+        match &self.mixer {
+            Mixer::Attention(attention) | Mixer::Hybrid(HybridConfig { attention, .. }) => Some(attention),
+            _ => None,
+        }
     }
 
     /// Its attention, to change it.
     pub fn attention_mut(&mut self) -> Option<&mut AttentionConfig> {
-        if let Mixer::Attention(attention) = &mut self.mixer { Some(attention) } else { None }
+        match &mut self.mixer {
+            Mixer::Attention(attention) | Mixer::Hybrid(HybridConfig { attention, .. }) => Some(attention),
+            _ => None,
+        }
     }
 }
 

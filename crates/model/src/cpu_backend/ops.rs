@@ -294,6 +294,10 @@ impl DeviceOps for CpuBackend {
         }
     }
 
+    fn scale_columns(&mut self, x: &mut HostTensor, columns: Columns, scale: f32) {
+        self.each_row(x, |_, row| row[columns.first..columns.end()].iter_mut().for_each(|x| *x *= scale));
+    }
+
     fn scale_and_cap(&mut self, x: &mut HostTensor, scale: f32, softcap: Option<f32>) {
         if scale != 1.0 {
             rows::scale(x.as_mut_slice(), scale, &self.pool);

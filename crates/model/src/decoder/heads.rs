@@ -23,6 +23,10 @@ pub(super) fn prepare_heads<B: Backend>(
         let values = Columns::of_values(&attention.shape());
         backend.norm_columns(&mut ws.attention.of(attention).qkv, values, Norm::rms(gain, eps));
     }
+    if attention.value_scale != 1.0 {
+        let values = Columns::of_values(&attention.shape());
+        backend.scale_columns(&mut ws.attention.of(attention).qkv, values, attention.value_scale);
+    }
     rotate_heads(backend, attention, ws);
     if norms_last {
         norm_heads(backend, attention, weights, eps, ws);

@@ -1,5 +1,6 @@
-//! Choice of the positions that latent attention sees (DeepSeek sparse attention, arXiv:2512.02556, 2.1): small
-//! heads score the keys of all positions, and the best ones are read. Does not know how scores are summed.
+//! Choice of the positions that latent attention sees (DeepSeek sparse attention, arXiv:2512.02556, 2.1):
+//! small heads score the keys of all positions, and the best ones are read. Does not know how scores are
+//! summed.
 
 use super::Workspace;
 use super::weights::{IndexerWeights, LayerWeights};

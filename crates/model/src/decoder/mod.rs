@@ -6,8 +6,10 @@ mod encoder;
 mod experts;
 mod feed_forward;
 mod heads;
+mod hybrid;
 mod indexer;
 mod latent;
+mod mixers;
 mod per_layer;
 mod recurrent;
 mod relative;
@@ -21,18 +23,19 @@ use throng_core::scheduling::batch::SlotCopy;
 use crate::adapter::{LayerAdapter, StepAdapters};
 use crate::backend::{Backend, BackendError, Columns, DeviceMemory, Norm, Scratch, StepShape};
 use crate::batch_input::BatchInput;
-use crate::config::{DecoderConfig, FeedForward, LayerConfig, Mixer, NormPlacement, Stage};
+use crate::config::{DecoderConfig, FeedForward, NormPlacement, Stage};
 use crate::state_cache::StateLayout;
 
-use attention::{AttentionBuffers, attend};
+use attention::AttentionBuffers;
 use encoder::{Lookup, embed_segments};
 use feed_forward::feed_forward;
 use indexer::IndexerBuffers;
-use latent::{LatentBuffers, attend_latent};
+use latent::LatentBuffers;
+use mixers::mix_tokens;
 use per_layer::{PerLayerBuffers, add_per_layer, embed_for_layers};
-use recurrent::{RecurrentBuffers, run_recurrent};
+use recurrent::RecurrentBuffers;
 use relative::RelativeBuffers;
-use weights::{DecoderWeights, LayerWeights, MixerWeights, NormWeights};
+use weights::{DecoderWeights, NormWeights};
 
 /// A model on a device, or a [`Stage`](crate::config::Stage) of it, with the buffers of its forward pass.
 pub struct Decoder<B: Backend> {
@@ -306,33 +309,6 @@ impl<B: Backend> Decoder<B> {
     /// The logits that were computed last.
     pub fn latest_logits(&mut self) -> &mut B::Buffer {
         &mut self.workspace.logits
-    }
-}
-
-/// The mixer of a layer.
-fn mix_tokens<B: Backend>(
-    backend: &mut B,
-    cache: &mut B::KvCache,
-    config: &DecoderConfig,
-    layer: &LayerConfig,
-    (weights, adapters): (&LayerWeights<B>, LayerAdapters<'_, B>),
-    ws: &mut Workspace<B>,
-) {
-    let layer_idx = adapters.layer_idx;
-    match (&layer.mixer, &weights.mixer) {
-        (Mixer::Attention(attention), MixerWeights::Attention(of_attention)) => {
-            let weights = (weights, of_attention);
-            attend(backend, cache, config, attention, (weights, adapters), ws);
-        }
-        (_, MixerWeights::Recurrent(recurrent)) => {
-            run_recurrent(backend, config, &layer.mixer, layer_idx, weights, recurrent, ws);
-        }
-        (_, MixerWeights::None) => {}
-        (Mixer::Latent(latent), MixerWeights::Latent(of_latent)) => {
-            let weights = (weights, of_latent);
-            attend_latent(backend, cache, config, latent, layer_idx, weights, ws);
-        }
-        _ => unreachable!("weights are loaded by the configuration"),
     }
 }
 

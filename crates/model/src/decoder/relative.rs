@@ -1,5 +1,5 @@
-//! Attention with scores by the distance of two tokens, over sequences that are whole in a step. Does not know
-//! how distances are sorted into buckets.
+//! Attention with scores by the distance of two tokens, over sequences that are whole in a step. Does not
+//! know how distances are sorted into buckets.
 
 use super::attention::HeadBuffers;
 use super::weights::RelativeWeights;

@@ -451,6 +451,10 @@ impl DeviceOps for ReferenceBackend {
         }
     }
 
+    fn scale_columns(&mut self, x: &mut HostTensor, columns: Columns, scale: f32) {
+        for_each_group(x, columns, |_, group| reference::scale(group, scale));
+    }
+
     fn scale_and_cap(&mut self, x: &mut HostTensor, scale: f32, softcap: Option<f32>) {
         reference::scale(x.as_mut_slice(), scale);
         if let Some(cap) = softcap {

@@ -26,6 +26,7 @@ enum Kind {
     GateColumns,
     Gather,
     ScaleAndCap,
+    ScaleColumns,
 }
 
 struct RowOp {
@@ -55,6 +56,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         Kind::GateColumns,
         Kind::Gather,
         Kind::ScaleAndCap,
+        Kind::ScaleColumns,
     ];
     for kind in kinds {
         for (n, cols) in [(1, 24), (5, 96), (13, 72), (33, 264)] {
@@ -122,6 +124,7 @@ impl Op for RowOp {
                     .map(|values| backend.vector(&values).expect("there is memory"));
                 backend.norm_columns(&mut x, heads, Norm { gain: &gain, bias: Some(&bias), eps: 1e-5 });
             }
+            Kind::ScaleColumns => backend.scale_columns(&mut x, self.heads(), 0.37),
             Kind::Rope(style) => {
                 let ropes = [RopeTable { amplitude: 9.0, ..Self::rope() }, Self::rope()];
                 let tables = backend.rope_tables(&ropes, 7 * self.n + 1).expect("there is memory");

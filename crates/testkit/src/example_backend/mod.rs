@@ -263,9 +263,7 @@ impl DeviceOps for ExampleBackend {
         for (x, out) in x.iter().zip(out.iter_mut()) {
             out.copy_from_slice(&w.multiply(x));
             bias.iter().for_each(|bias| out.iter_mut().zip(*bias).for_each(|(out, b)| *out += b));
-            if halves {
-                out.iter_mut().for_each(|out| *out *= 0.5);
-            }
+            out.iter_mut().filter(|_| halves).for_each(|out| *out *= 0.5);
         }
     }
 
@@ -407,6 +405,10 @@ impl DeviceOps for ExampleBackend {
 
     fn matmul_heads(&mut self, x: &Rows, from: HeadColumns, w: &[Matrix], out: &mut Rows, to: HeadColumns) {
         heads::multiply(x, from, w, out, to);
+    }
+
+    fn scale_columns(&mut self, x: &mut Rows, columns: Columns, scale: f32) {
+        x.for_each_group(columns, |_, group| group.iter_mut().for_each(|x| *x *= scale));
     }
 
     fn gate_rows(&mut self, x: &mut Rows, gate: &Rows) {

@@ -79,8 +79,8 @@ impl RopeSource<'_> {
             .ok_or_else(|| ConfigError::invalid(key, value, format!("three sizes whose sum is {n_pairs}")))
     }
 
-    /// Whether the base is stretched by a fixed `alpha`: Hunyuan's files call that dynamic, though it does not
-    /// depend on the length of a sequence.
+    /// Whether the base is stretched by a fixed `alpha`: Hunyuan's files call that dynamic, though it does
+    /// not depend on the length of a sequence.
     fn is_stretched(&self) -> bool {
         self.config.model_type().starts_with("hunyuan") && self.own("alpha").is_some()
     }

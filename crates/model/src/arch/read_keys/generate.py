@@ -20,7 +20,7 @@ import sys
 # Our `model_type`: the module of transformers, where its name is another.
 MODULES = {
     **{name: name for name in (
-        "bert", "camembert", "cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "exaone4", "gemma", "gemma2", "glm", "glm4", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "gpt_oss", "granite",
+        "bert", "camembert", "cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "exaone4", "falcon_h1", "gemma", "gemma2", "glm", "glm4", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "gpt_oss", "granite",
         "granitemoe", "granitemoehybrid", "granitemoeshared", "gte", "hunyuan_v1_dense", "hunyuan_v1_moe", "jina_embeddings_v3", "deepseek_v2", "deepseek_v3", "deepseek_v32", "lfm2", "lfm2_moe", "llama", "minimax_m2", "ministral3", "mistral", "mistral4",
         "mixtral", "modernbert", "mpnet", "nemotron_h", "nomic_bert", "olmo2", "olmo3", "phi3", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
         "qwen3_next", "roberta", "seed_oss", "smollm3",

@@ -111,6 +111,7 @@ pub(crate) enum MixerWeights<B: Backend> {
     Attention(AttentionWeights<B>),
     Latent(LatentWeights<B>),
     Recurrent(RecurrentWeights<B>),
+    Hybrid(AttentionWeights<B>, RecurrentWeights<B>),
     /// The layer is a feed-forward block alone.
     None,
 }
@@ -404,6 +405,11 @@ impl<'a, B: Backend> Loader<'a, B> {
         let mixer = match mixer {
             Mixer::Attention(attention) => MixerWeights::Attention(self.attention(layer, attention)?),
             Mixer::Latent(latent) => MixerWeights::Latent(self.latent_attention(layer, latent)?),
+            Mixer::Hybrid(hybrid) => {
+                let attention = self.attention(layer, &hybrid.attention)?;
+                let states = self.recurrent(layer, &Mixer::StateSpace(hybrid.state_space))?;
+                MixerWeights::Hybrid(attention, states)
+            }
             Mixer::None => MixerWeights::None,
             recurrent => MixerWeights::Recurrent(self.recurrent(layer, recurrent)?),
         };
